@@ -55,6 +55,13 @@ class TargetFormat(StrEnum):
     DELTA = "delta"
 
 
+class OldName(StrEnum):
+    """What a table's old name means when the new table is in another schema or catalog."""
+
+    VIEW = "view"
+    TABLE = "table"
+
+
 class PauseReason(StrEnum):
     """Why a job waits for a person; ``pause_reason`` begins with one, and a colon and details may follow."""
 
@@ -134,6 +141,9 @@ class Job:
         table_files: How many files the table had when the preprocessor looked at it.
         table_bytes: How many bytes these had.
         begun_at: When a worker began its migration, the last time.
+        target_catalog: The catalog that the new table is made in; None for the Hive table's own.
+        target_schema: The schema that the new table is made in; None for the Hive table's own.
+        old_name: What the Hive table's name means after the switch; None if it's the new table's name.
     """
 
     task_id: int
@@ -168,6 +178,9 @@ class Job:
     table_files: int | None = None
     table_bytes: int | None = None
     begun_at: datetime | None = None
+    target_catalog: str | None = None
+    target_schema: str | None = None
+    old_name: OldName | None = None
 
     @property
     def name(self) -> TableName:

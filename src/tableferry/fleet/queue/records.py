@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from tableferry.fleet.job import State, TargetFormat
+from tableferry.fleet.job import OldName, State, TargetFormat
 from tableferry.tables import TableName
 
 
@@ -21,6 +21,9 @@ class NewJob:
         tbl_owners: Mail addresses, if the catalog isn't to be asked.
         downstream_users: Mail addresses of people who read the table.
         wave: The wave that it is migrated with; None if it waits for none.
+        target_catalog: The catalog that the new table is made in; None for the Hive table's own.
+        target_schema: The schema that the new table is made in; None for the Hive table's own.
+        old_name: What the Hive table's name means after the switch; None if it's the new table's name.
     """
 
     name: TableName
@@ -30,6 +33,9 @@ class NewJob:
     tbl_owners: tuple[str, ...] = ()
     downstream_users: tuple[str, ...] = ()
     wave: str | None = None
+    target_catalog: str | None = None
+    target_schema: str | None = None
+    old_name: OldName | None = None
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeVar, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.records import Event, NotificationRecord
@@ -48,7 +49,9 @@ def _conversions(record: type) -> Mapping[str, _Conversion]:
     conversions = {}
     hints = get_type_hints(record)
     for field in fields(record):
-        hint = hints[field.name]
+        hint, optional = hints[field.name], NoneType in get_args(hints[field.name])
+        if optional:
+            [hint] = [part for part in get_args(hint) if part is not NoneType]
         if get_origin(hint) is tuple:
             to_list = list if field.default != () else lambda values: list(values) or None
             conversions[field.name] = _Conversion(to_list, lambda values: tuple(values or ()))
@@ -57,8 +60,17 @@ def _conversions(record: type) -> Mapping[str, _Conversion]:
                 lambda values: dict(values) or None, lambda values: values or {}
             )
         elif isinstance(hint, type) and issubclass(hint, StrEnum):
-            conversions[field.name] = _Conversion(str, hint)
+            conversions[field.name] = _optional(_Conversion(str, hint)) if optional else _Conversion(str, hint)
     return conversions
+
+
+def _optional(conversion: _Conversion) -> _Conversion:
+    """Return a conversion that leaves None as it is."""
+    to_column, to_field = conversion
+    return _Conversion(
+        lambda value: None if value is None else to_column(value),
+        lambda value: None if value is None else to_field(value),
+    )
 
 
 _CONVERSIONS: Mapping[type, Mapping[str, _Conversion]] = {record: _conversions(record) for record in _NAMES}

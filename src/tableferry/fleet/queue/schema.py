@@ -53,6 +53,7 @@ _TYPES: Mapping[Any, TypeEngine[Any]] = {
 }
 _BY_NAME: Mapping[str, TypeEngine[Any]] = {
     **dict.fromkeys(("catalog_name", "db_name", "tbl_name"), String(LONGEST_NAME)),
+    **dict.fromkeys(("target_catalog", "target_schema"), String(LONGEST_NAME)),
     **dict.fromkeys(("data_category", "claimed_by", "worker", "message_id"), String(255)),
     **dict.fromkeys(("pause_reason", "reason"), String(LONGEST_REASON)),
     **dict.fromkeys(("wave", "name"), String(LONGEST_WAVE)),
