@@ -17,12 +17,14 @@ from tableferry.fleet.modes.preprocess import preprocess
 from tableferry.fleet.modes.revert import revert
 from tableferry.fleet.modes.shadow import shadow
 from tableferry.fleet.modes.worker import Worker
+from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import named, to_notify
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.settings import FleetSettings
+from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.tables import TableName
@@ -76,28 +78,34 @@ class Fleet:
     def revert(self, *tables: str, from_archive: bool = False) -> ModeReport:
         return revert(self.worker(), map(self.name, tables), from_archive=from_archive)
 
-    def to_probation(self, *tables: str, form: TargetFormat = TargetFormat.ICEBERG) -> None:
+    def to_probation(self, *tables: str, form: TargetFormat = TargetFormat.ICEBERG, **options: Any) -> None:
         """Migrate tables and start their probation."""
-        self.add(*tables, form=form)
+        self.add(*tables, form=form, **options)
         self.preprocess()
         self.notify()
         self.clock.turn(days=14)
         assert errors(self.migrate()) == []
         self.notify()
 
-    def rows(self, table: str) -> list[tuple[Any, ...]]:
+    def live(self, table: str) -> TableName:
+        """Return what a table is called now: by its new name once it has that, and else by its old one."""
+        names = Names.of(self.job(table))
+        moved = names.target in existing.job_tables(self.warehouse, names)
+        return names.target if moved else names.main
+
+    def rows(self, table: str | TableName) -> list[tuple[Any, ...]]:
         """Read a table, whatever it is, in its sorted rows."""
-        name = self.name(table)
+        name = table if isinstance(table, TableName) else self.name(table)
         details = self.spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql}").collect()
         properties = next((row["data_type"] for row in details if row["col_name"] == "Table Properties"), "")
-        iceberg = "iceberg" in properties.lower()
+        iceberg = "table_type=iceberg" in properties.lower()
         frame = self.spark.table((self.warehouse.iceberg(name) if iceberg else name).sql)
         return sorted((tuple(row) for row in frame.collect()), key=repr)
 
     def write(self, table: str, statement: str) -> None:
         """Run a statement on a migrated table, written as {t}, in a session of somebody else's."""
         job = self.job(table)
-        name = job.name
+        name = Names.of(job).target
         if job.target_format is TargetFormat.ICEBERG:
             name = self.warehouse.iceberg(name)
         if self.theirs is None:

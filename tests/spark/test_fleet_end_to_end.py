@@ -252,3 +252,16 @@ def test_several_tables_at_once_keep_their_rows_forward_and_back(
     assert {ours.job(table).state for table in rows} == {State.ICEBERG_DROPPED}
     assert tables_in(spark, schema) == sorted(rows)
     assert all(read(table) == rows[table] for table in rows)
+
+
+# A deletion is what counts here, and both formats' copies are brought in step by the same code.
+@pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
+def test_rows_that_were_deleted_stay_so_when_their_partition_is_written_to_again(
+    ours: Fleet, form: TargetFormat
+) -> None:
+    ours.to_probation("orders", form=form)
+    ours.write("orders", "DELETE FROM {t} WHERE day = 'a'")
+    assert errors(ours.shadow()) == []
+    assert errors(ours.revert("orders")) == []
+    ours.spark.sql(f"INSERT INTO {ours.schema}.orders VALUES (9, NULL, 'a')")
+    assert [row[0] for row in ours.rows("orders")] == [2, 3, 9]

@@ -15,6 +15,7 @@ from tableferry.errors import TableError
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind
+from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.warehouse import (
     comparing,
     definitions,
@@ -151,8 +152,7 @@ PAUSES = {
 
 
 def target(warehouse: Warehouse, table: str, form: TargetFormat) -> tuple[Names, Callable[..., int], Kind]:
-    copy = table_name(table, f"_{form.value}")
-    names = Names(table_name(table), table_name(table, "_hive"), table_name(table, "_hive_archived"), copy)
+    names = Names.of(NewJob(table_name(table), form))
     if form is TargetFormat.ICEBERG:
         return names, iceberg.make, Kind.ICEBERG
     return names, delta.make, Kind.DELTA
@@ -184,9 +184,8 @@ def test_what_the_catalog_says_of_each_table(warehouse: Warehouse) -> None:
 
 
 def test_which_names_there_are(warehouse: Warehouse) -> None:
-    names = Names(
-        table_name("events"), table_name("an_iceberg"), table_name("a_delta"), table_name("EVENTS_view")
-    )
+    main = table_name("events")
+    names = Names(main, main, table_name("an_iceberg"), table_name("a_delta"), table_name("EVENTS_view"))
     assert existing.job_tables(warehouse, names) == {
         names.main: Kind.HIVE,
         names.hive: Kind.ICEBERG,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from tableferry.cli.command import Answer, Common, Output
 from tableferry.cli.fleet_options import Catalog, NewTables, OpenFleet, Target, WhichFleet
 from tableferry.cli.options import Html, write_file
 from tableferry.errors import TableError
+from tableferry.fleet.job import Job
 from tableferry.fleet.reports import Preflight
 from tableferry.tables import DEFAULT_CATALOG
 
@@ -56,6 +58,7 @@ def fleet_preflight(
 
 def _preflights(opened: OpenFleet, named: fleet.Named, wave: str) -> list[Preflight]:
     store = opened.store
+    jobs: Sequence[fleet.NewJob | Job]
     if named.tables or named.files or named.query:
         if wave:
             raise TableError("--wave takes all tables of a wave: leave it out, or the other tables")
@@ -66,7 +69,7 @@ def _preflights(opened: OpenFleet, named: fleet.Named, wave: str) -> list[Prefli
         chosen = fleet.selections.not_started()
         if wave:
             chosen &= fleet.selections.in_wave(fleet.find_wave(store, wave).name)
-        jobs = tuple(fleet.NewJob(job.name, job.target_format) for job in store.jobs(chosen))
+        jobs = store.jobs(chosen)
         if not jobs:
             which = f"no table of the wave {wave}" if wave else "no table"
             raise TableError(

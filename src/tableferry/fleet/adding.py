@@ -11,14 +11,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tableferry.errors import Problem, SpecError, TableError
-from tableferry.fleet.job import Job, TargetFormat
+from tableferry.fleet.job import Job, OldName, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.records import NewJob
 from tableferry.tables import TableName
 
 COLUMNS = (
     *("table", "owners", "downstream_users", "target_format", "initial_gap_days", "probation_gap_days"),
-    "wave",
+    *("wave", "target_catalog", "target_schema", "old_name"),
 )
 
 _FORM = "write it as schema.table, catalog.schema.table, catalog/schema/table, or with stars: 'schema.*'"
@@ -117,6 +117,31 @@ def expand(requests: Sequence[TableRequest], find: Callable[[Pattern], Sequence[
     return list(jobs.values())
 
 
+def placed(job: NewJob, iceberg_catalog: str) -> NewJob:
+    """Return a job with the place that its new table is made in; none, if that is where the Hive table is.
+
+    Raises:
+        TableError: It names the catalog by which Iceberg finds the tables of the metastore.
+    """
+    catalog, schema, _ = job.name.parts
+
+    def part(written: str | None, default: str) -> str:
+        known = (written or default).replace("{catalog}", catalog).replace("{schema}", schema)
+        return known.strip().lower()
+
+    place = part(job.target_catalog, catalog), part(job.target_schema, schema)
+    if place[0] == iceberg_catalog.lower() != catalog:
+        raise TableError(
+            f"{job.name} is to be made in {place[0]}, which is another name of the metastore's own tables: "
+            f"write {catalog}, or leave it out"
+        )
+    if place == (catalog, schema):
+        return replace(job, target_catalog=None, target_schema=None, old_name=None)
+    return replace(
+        job, target_catalog=place[0], target_schema=place[1], old_name=job.old_name or OldName.VIEW
+    )
+
+
 def possible_owners(jobs: Iterable[NewJob]) -> set[TableName]:
     """Give the tables whose migration could have made one of these."""
     return {
@@ -132,7 +157,7 @@ def without_made(jobs: Iterable[NewJob], known: Iterable[Job]) -> tuple[list[New
     made = set()
     for job in known:
         names = Names.of(job)
-        made |= {names.hive, names.archived, names.copy}
+        made |= set(names.all) - {names.main}
     jobs = list(jobs)
     return [job for job in jobs if job.name not in made], [job.name for job in jobs if job.name in made]
 
@@ -172,6 +197,9 @@ def _filled(template: NewJob, row: Mapping[str, str | None]) -> NewJob:
     target = (row.get("target_format") or "").strip().lower() or template.target_format.value
     if target not in {known.value for known in TargetFormat}:
         raise ValueError(f"target_format must be {' or '.join(TargetFormat)}, and is '{target}'")
+    old_name = (row.get("old_name") or "").strip().lower()
+    if old_name and old_name not in {known.value for known in OldName}:
+        raise ValueError(f"old_name must be {' or '.join(OldName)}, and is '{old_name}'")
     return replace(
         template,
         target_format=TargetFormat(target),
@@ -180,6 +208,9 @@ def _filled(template: NewJob, row: Mapping[str, str | None]) -> NewJob:
         tbl_owners=people("owners", template.tbl_owners),
         downstream_users=people("downstream_users", template.downstream_users),
         wave=(row.get("wave") or "").strip() or template.wave,
+        target_catalog=(row.get("target_catalog") or "").strip() or template.target_catalog,
+        target_schema=(row.get("target_schema") or "").strip() or template.target_schema,
+        old_name=OldName(old_name) if old_name else template.old_name,
     )
 
 

@@ -16,12 +16,12 @@ from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import ACCEPT, FOUND, MOVED, Job, PauseReason, State
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import FENCE, NOT_LOOKED, RIGHTS, Stopped, WrittenSince, perform
-from tableferry.fleet.plan import Kind, Transitions, arrived, dry_run_steps, plan
+from tableferry.fleet.plan import Kind, Transitions, arrived, dry_run_steps, is_switched, plan
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.queue.statements import lost
 from tableferry.fleet.queue.store import ClaimLost, Store
 from tableferry.fleet.reports import JobReport
-from tableferry.fleet.steps import BlockWrites, CheckLate, Rename, Step, UnblockWrites
+from tableferry.fleet.steps import BlockWrites, CheckLate, DropView, Rename, Step, UnblockWrites
 from tableferry.fleet.transitions import FORWARD, Action, Transition
 from tableferry.fleet.warehouse import existing, versions
 from tableferry.fleet.warehouse.context import Warehouse
@@ -207,12 +207,16 @@ def _begin_again(run: JobRun, names: Names, why: str) -> bool:
     times = run.job.record.get(BEGAN_AGAIN, 0) + 1
     if times > ATTEMPTS:
         return False
-    if names.hive in existing.job_tables(run.warehouse, names):
+    tables = existing.job_tables(run.warehouse, names)
+    if is_switched(names, tables):
         # The names are swapped. They can be swapped back while nobody wrote to the copy.
-        if versions.current(run.warehouse, names.main, run.job.target_format) != run.job.shadow_watermark:
+        if versions.current(run.warehouse, names.target, run.job.target_format) != run.job.shadow_watermark:
             return False
-        run.perform(Rename(names.main, names.copy))
-        run.perform(Rename(names.hive, names.main))
+        run.perform(Rename(names.target, names.copy))
+        if tables.get(names.main) is Kind.VIEW:
+            run.perform(DropView(names.main, names.target))
+        if names.hive != names.main:
+            run.perform(Rename(names.hive, names.main))
     run.did.append(f"{why}: starting again at the block of {names.main}")
     restarted = replace(run.job, state=State.READY, desired_state=State.WRITES_BLOCKED)
     run.save(restarted.noted(**{BEGAN_AGAIN: times}))
@@ -225,9 +229,9 @@ def _settle_late(run: JobRun, names: Names) -> bool:
     The new table was written to already, so they aren't swapped back: what came is what comes after any
     switch. Without a record of the copy's files it can't be settled either.
     """
-    if names.hive not in existing.job_tables(run.warehouse, names):
+    if not is_switched(names, existing.job_tables(run.warehouse, names)):
         return False
-    run.perform(CheckLate(names.main, names.hive, run.job.target_format, decide=False))
+    run.perform(CheckLate(names.target, names.hive, run.job.target_format, decide=False))
     return NOT_LOOKED not in run.job.record
 
 
@@ -249,7 +253,8 @@ def _pause(run: JobRun, reason: PauseReason, why: str) -> JobReport:
 
 def _let_writers_in(run: JobRun) -> None:
     names = Names.of(run.job)
-    if run.job.pair in FORWARD and existing.job_tables(run.warehouse, names).get(names.main) is Kind.HIVE:
+    tables = existing.job_tables(run.warehouse, names)
+    if run.job.pair in FORWARD and tables.get(names.main) is Kind.HIVE and not is_switched(names, tables):
         run.perform(UnblockWrites(names.main))
         run.job = replace(run.job, state=State.READY, desired_state=State.WRITES_BLOCKED)
 

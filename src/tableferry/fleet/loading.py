@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tableferry.errors import Problem, SpecError
-from tableferry.fleet.settings import FleetSettings, MailSettings
+from tableferry.fleet.settings import FleetSettings, MailSettings, TargetSettings
 from tableferry.yamlfiles import DEEPEST, SafeLoader, explain, is_too_deep
 
 DEFAULT_FILE = "fleet.yml"
@@ -31,9 +31,18 @@ _MAIL = "mail"
 _PASSWORD = (_MAIL, "password")
 _PATHS = ("users_file",)
 _MAIL_PATHS = ("templates", "ca_file")
+# Settings that are mappings of others.
+_SECTIONS: Mapping[str, type[BaseModel]] = {_MAIL: MailSettings, "target": TargetSettings}
+
+
+def _names(settings: type[BaseModel]) -> list[str]:
+    """Return the settings' names as they are written."""
+    return [field.alias or name for name, field in settings.model_fields.items()]
+
+
 _KEYS = (
-    *((name,) for name in FleetSettings.model_fields if name != _MAIL),
-    *((_MAIL, name) for name in MailSettings.model_fields),
+    *((name,) for name in FleetSettings.model_fields if name not in _SECTIONS),
+    *((section, name) for section, settings in _SECTIONS.items() for name in _names(settings)),
 )
 _VARIABLES = {PREFIX + "_".join(key).upper(): key for key in _KEYS}
 _ONE_SETTING = {".".join(key): key for key in _KEYS}
@@ -206,8 +215,8 @@ def _wrong(layer: Any) -> Iterator[tuple[tuple[str, ...], str]]:
         for fault in error.errors(include_url=False):
             key = tuple(str(part) for part in fault["loc"])
             if fault["type"] == "extra_forbidden":
-                siblings = MailSettings if key[0] == _MAIL and len(key) > 1 else FleetSettings
-                known = [*siblings.model_fields, *([] if siblings is MailSettings else [_ENVIRONMENTS])]
+                inside = _SECTIONS.get(key[0]) if len(key) > 1 else None
+                known = _names(inside) if inside else [*FleetSettings.model_fields, _ENVIRONMENTS]
                 yield key, f"unknown: {_nearest(key[-1], known)}"
             elif fault["type"] in ("model_type", "model_attributes_type"):
                 yield key, "must be a mapping of settings to their values"

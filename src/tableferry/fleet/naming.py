@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
-from tableferry.fleet.job import Job, OldName, TargetFormat
+from tableferry.fleet.job import OldName, TargetFormat
 from tableferry.tables import TableName
 
 _DROPPED_SUFFIX = "_tableferry_dropped"
@@ -13,6 +14,30 @@ _DROPPED_SUFFIX = "_tableferry_dropped"
 def dropped_name(copy: TableName) -> TableName:
     """Return the name that a copy has for the moment in which it's dropped, so that no writer finds it."""
     return TableName((*copy.parts[:-1], copy.table + _DROPPED_SUFFIX))
+
+
+class Moving(Protocol):
+    """A table that is moved, or is to be: a job, or one to add."""
+
+    @property
+    def name(self) -> TableName:
+        """The table, with catalog and schema."""
+
+    @property
+    def target_format(self) -> TargetFormat:
+        """What it becomes."""
+
+    @property
+    def target_catalog(self) -> str | None:
+        """The catalog that the new table is made in; None for the Hive table's own."""
+
+    @property
+    def target_schema(self) -> str | None:
+        """The schema that the new table is made in; None for the Hive table's own."""
+
+    @property
+    def old_name(self) -> OldName | None:
+        """What the Hive table's name means after the switch; None if it's the new table's name."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +63,18 @@ class Names:
     copy: TableName
 
     @classmethod
-    def of(cls, job: Job) -> Names:
-        """Return a job's names."""
+    def of(cls, job: Moving) -> Names:
+        """Return the names of a job's tables."""
         suffix = "_iceberg" if job.target_format is TargetFormat.ICEBERG else "_delta"
-        old = (job.catalog_name, job.db_name)
-        new = (job.target_catalog or job.catalog_name, job.target_schema or job.db_name)
+        catalog, schema, table = job.name.parts
+        new = (job.target_catalog or catalog, job.target_schema or schema)
+        hive = table if job.old_name is OldName.TABLE else f"{table}_hive"
         return cls(
             job.name,
-            TableName((*new, job.tbl_name)),
-            job.name if job.old_name is OldName.TABLE else TableName((*old, job.tbl_name + "_hive")),
-            TableName((*old, job.tbl_name + "_hive_archived")),
-            TableName((*new, job.tbl_name + suffix)),
+            TableName((*new, table)),
+            TableName((catalog, schema, hive)),
+            TableName((catalog, schema, f"{table}_hive_archived")),
+            TableName((*new, table + suffix)),
         )
 
     @property

@@ -27,6 +27,7 @@ REMEDIES: Mapping[PauseReason, str] = {
     PauseReason.SHARED_DIRECTORY: "give each table a directory of its own, or drop entries that nobody needs",
     PauseReason.REMOVES_FILES: "set 'external.table.purge' = 'false'",
     PauseReason.MANAGED_TABLE: "make it external, so that its files stay where they are under another name",
+    PauseReason.NO_TARGET_SCHEMA: "make the schema that the new table is to be in, or ask for rights to it",
     PauseReason.NAME_TAKEN: "rename or drop the table that has the name",
     PauseReason.WRITTEN_LATE: "give the table the late files' rows (--accept), or set late_files: take",
     PauseReason.WRITTEN_WHILE_BLOCKED: "stop its writers, as nothing could keep them out",
@@ -87,10 +88,12 @@ def left_as(job: Job) -> str:
     names = Names.of(job)
     match job.state:
         case State.WRITES_BLOCKED | State.ICEBERG_READY | State.SYNC_HIVE:
-            return f"writes to {names.main} stay blocked"
+            written = names.target if job.state is State.SYNC_HIVE else names.main
+            return f"writes to {written} stay blocked"
         case State.ICEBERG_PRIMARY | State.HIVE_PRIMARY:
-            return f"writes to {names.main} stay blocked, and it has its new place"
+            written = names.target if job.state is State.ICEBERG_PRIMARY else names.main
+            return f"writes to {written} stay blocked, and it has its new place"
         case State.WRITES_UNBLOCKED if job.in_process:
-            return f"{names.hive} isn't kept in step with {names.main}"
+            return f"{names.hive} isn't kept in step with {names.target}"
         case _:
             return ""

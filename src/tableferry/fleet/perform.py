@@ -24,6 +24,7 @@ from tableferry.fleet.warehouse import (
     external,
     fence,
     iceberg,
+    old_name,
     preparing,
     renaming,
     views,
@@ -153,6 +154,10 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
                 running.count("rows", comparing.demand_same(warehouse, hive, target, right_version=version))
         case steps.Rename(table, to):
             renaming.rename(warehouse, table, to, beside=Names.of(job).all)
+        case steps.MakeView(source, target):
+            old_name.make_view(warehouse, source, target)
+        case steps.DropView(source, target):
+            old_name.drop_view(warehouse, source, target)
         case steps.CheckViews(table):
             job = job.noted(**{BROKEN_VIEWS: list(views.check(warehouse, table)) or None})
         case steps.Shadow(target, hive, form):

@@ -24,9 +24,11 @@ from tableferry.fleet.steps import (
     CopyAccess,
     CopyDefinition,
     DropCopy,
+    DropView,
     MakeExternal,
     MakeManaged,
     MakeTarget,
+    MakeView,
     PrepareCopy,
     RecordFiles,
     Rename,
@@ -107,26 +109,28 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
                 RecordFiles(names.main),
             )
         case Action.SWITCH:
-            return _switch(job, names, existing)
+            switch = _switch_elsewhere if names.elsewhere else _switch
+            return switch(job, names, existing)
         case Action.UNBLOCK:
-            _demand(existing, names.main, target_kind(job))
-            return (UnblockWrites(names.main), CheckViews(names.main))
+            _demand(existing, names.target, target_kind(job))
+            return (UnblockWrites(names.target), CheckViews(names.main))
         case Action.ARCHIVE:
-            _demand(existing, names.main, target_kind(job))
+            _demand(existing, names.target, target_kind(job))
             return _archive(job, names, existing)
         case Action.BLOCK_COPY:
-            _demand(existing, names.main, target_kind(job))
+            _demand(existing, names.target, target_kind(job))
             archived = _is_hive(existing, names.archived)
             hive = names.archived if archived else names.hive
             back = (Rename(names.archived, names.hive),) if archived else ()
             # Before anybody is kept from writing, for what it finds may need a person.
-            return (CheckLate(names.main, hive, job.target_format), BlockWrites(names.main), *back)
+            return (CheckLate(names.target, hive, job.target_format), BlockWrites(names.target), *back)
         case Action.SYNC:
-            _demand(existing, names.main, target_kind(job))
-            _demand(existing, names.hive, Kind.HIVE)
-            return (*_in_step(job, names), CopyAccess(names.main, names.hive))
+            _demand(existing, names.target, target_kind(job))
+            hive = _hive_copy(names, existing)
+            return (*_in_step(job, names.target, hive), CopyAccess(names.target, hive))
         case Action.SWITCH_BACK:
-            return _switch_back(job, names, existing)
+            switch_back = _switch_back_from_elsewhere if names.elsewhere else _switch_back
+            return switch_back(job, names, existing)
         case Action.UNBLOCK_HIVE:
             _demand(existing, names.main, Kind.HIVE)
             return (UnblockWrites(names.main), CheckViews(names.main))
@@ -172,8 +176,15 @@ def _name(step: Step, names: dict[TableName, Kind]) -> None:
             names[target] = Kind.ICEBERG
         case MakeTarget(_, target, form):
             names[target] = Kind.ICEBERG if form is TargetFormat.ICEBERG else Kind.DELTA
-        case DropCopy(table, _):
+        case MakeView(table, _):
+            names[table] = Kind.VIEW
+        case DropCopy(table, _) | DropView(table, _):
             names.pop(table, None)
+
+
+def is_switched(names: Names, existing: Existing) -> bool:
+    """Say whether the new table has its last name, or the Hive table none that its writers know."""
+    return (names.target if names.elsewhere else names.hive) in existing
 
 
 def target_kind(job: Job) -> Kind:
@@ -203,6 +214,29 @@ def _switch(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
     )
 
 
+def _switch_elsewhere(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
+    """Give the copy its last name first, so that the old one is missing for the shortest time."""
+    into, last_look = Rename(names.copy, names.target), CheckFence(names.hive)
+    away = () if names.hive == names.main else (Rename(names.main, names.hive),)
+    view = (MakeView(names.main, names.target),) if away else ()
+    moved = bool(away) and _is_hive(existing, names.hive)
+    if names.target in existing and names.copy not in existing:
+        _demand(existing, names.target, target_kind(job))
+        if moved and names.main in existing:
+            _demand(existing, names.main, Kind.VIEW)
+        if moved:
+            return (*view, last_look)
+        _demand(existing, names.main, Kind.HIVE)
+        return (*away, *view, last_look)
+    _demand(existing, names.copy, target_kind(job))
+    _demand(existing, names.main, Kind.HIVE)
+    if names.target in existing:
+        raise Refused(_taken(names.copy, names.target, job))
+    if moved:
+        raise Refused(_taken(names.main, names.hive, job))
+    return (CheckFence(names.main), Verify(names.main, names.copy), into, *away, *view, last_look)
+
+
 def _switch_back(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
     """Rename twice, the other way round; between the two nobody finds the copy, so what it holds is final."""
     into = Rename(names.hive, names.main)
@@ -216,7 +250,7 @@ def _switch_back(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]
     if names.copy in existing:
         raise Refused(_taken(names.main, names.copy, job))
     return (
-        *_in_step(job, names),
+        *_in_step(job, names.main, names.hive),
         CopyAccess(names.main, names.hive),
         Rename(names.main, names.copy),
         last_look,
@@ -224,22 +258,51 @@ def _switch_back(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]
     )
 
 
+def _switch_back_from_elsewhere(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
+    """Take the new table's name from it, so that what it holds is final, and give the Hive table its own."""
+    hive = _hive_copy(names, existing)
+    steps: list[Step] = []
+    if names.target in existing:
+        _demand(existing, names.target, target_kind(job))
+        if names.copy in existing:
+            raise Refused(_taken(names.target, names.copy, job))
+        steps += (*_in_step(job, names.target, hive), CopyAccess(names.target, hive))
+        steps.append(Rename(names.target, names.copy))
+    # A copy that never was switched has nothing that the Hive table lacks.
+    if job.state is not State.WRITES_BLOCKED and (steps or names.copy in existing):
+        steps.append(Shadow(names.copy, hive, job.target_format))
+    if hive != names.main:
+        if names.main in existing:
+            _demand(existing, names.main, Kind.VIEW)
+            steps.append(DropView(names.main, names.target))
+        steps.append(Rename(hive, names.main))
+    return tuple(steps)
+
+
 def _archive(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
     # What came between the last look and the rename; a write that may be going on is left to later looks.
-    last_look = CheckLate(names.main, names.archived, job.target_format, decide=False)
+    last_look = CheckLate(names.target, names.archived, job.target_format, decide=False)
     if _is_hive(existing, names.archived) and names.hive not in existing:
         return (last_look,)
     _demand(existing, names.hive, Kind.HIVE)
     if names.archived in existing:
         raise Refused(_taken(names.hive, names.archived, job))
-    late = CheckLate(names.main, names.hive, job.target_format)
-    kept_in_step = _in_step(job, names) if job.probation_gap_days > 0 else ()
+    late = CheckLate(names.target, names.hive, job.target_format)
+    kept_in_step = _in_step(job, names.target, names.hive) if job.probation_gap_days > 0 else ()
     return (late, *kept_in_step, Rename(names.hive, names.archived), last_look)
 
 
-def _in_step(job: Job, names: Names) -> tuple[Step, ...]:
+def _in_step(job: Job, target: TableName, hive: TableName) -> tuple[Step, ...]:
     """Copy what changed to the Hive table, and demand that it's all there."""
-    return (Shadow(names.main, names.hive, job.target_format), VerifyShadow(names.main, names.hive))
+    return (Shadow(target, hive, job.target_format), VerifyShadow(target, hive))
+
+
+def _hive_copy(names: Names, existing: Existing) -> TableName:
+    """Return the name that the Hive table has: its last, or, of one that was switched by half, its first."""
+    halfway = names.elsewhere and names.hive not in existing
+    hive = names.main if halfway else names.hive
+    _demand(existing, hive, Kind.HIVE)
+    return hive
 
 
 def _taken(name: TableName, new_name: TableName, job: Job) -> str:

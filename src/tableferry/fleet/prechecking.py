@@ -9,7 +9,7 @@ from statistics import fmean, linear_regression
 
 from tableferry.activity import activity
 from tableferry.fleet.job import MOVED, Job, TargetFormat
-from tableferry.fleet.queue.records import NewJob
+from tableferry.fleet.naming import Moving
 from tableferry.fleet.queue.selections import moved
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import Preflight
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 _LATEST = 200
 
 
-def precheck(store: Store, warehouse: Warehouse, tables: Sequence[NewJob]) -> list[Preflight]:
+def precheck(store: Store, warehouse: Warehouse, tables: Sequence[Moving]) -> list[Preflight]:
     """Look at tables as their migrations would; nothing is written.
 
     Args:
@@ -41,7 +41,7 @@ def precheck(store: Store, warehouse: Warehouse, tables: Sequence[NewJob]) -> li
     reports = []
     with activity(_log, "look at the tables") as running:
         for number, table in enumerate(tables, 1):
-            seen = preflight.preflight(warehouse, table.name, table.target_format, neighbourhood)
+            seen = preflight.preflight(warehouse, table, neighbourhood)
             if seen.files is not None and seen.bytes is not None:
                 seen = replace(
                     seen, blocked_seconds=blocked_seconds(seen.files, seen.bytes, table.target_format, done)

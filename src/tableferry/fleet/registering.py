@@ -89,7 +89,7 @@ def register(
         dry_run: Find the tables, and add none.
 
     Raises:
-        TableError: Something names no table.
+        TableError: Something names no table, or no place for one.
         SpecError: A file is wrong.
         TableferryError: There is no such wave.
     """
@@ -101,6 +101,9 @@ def register(
         asked_for.owners,
         asked_for.downstream_users,
         asked_for.wave,
+        settings.target.catalog or None,
+        settings.target.schema_name or None,
+        settings.target.old_name,
     )
     requests = [TableRequest(adding.parse(text, asked_for.catalog), template) for text in asked_for.tables]
     for file in asked_for.files:
@@ -115,7 +118,7 @@ def register(
         with activity(_log, f"look for {pattern}", level=logging.DEBUG):
             return finding.matching(spark(), pattern)
 
-    jobs = adding.expand(requests, find)
+    jobs = [adding.placed(job, settings.iceberg_catalog) for job in adding.expand(requests, find)]
     jobs, left_out = adding.without_made(jobs, _known(store, adding.possible_owners(jobs)))
     for wave in sorted({job.wave for job in jobs if job.wave is not None}):
         find_wave(store, wave)

@@ -7,9 +7,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
-from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.job import OldName, TargetFormat
 
 STUCK_HOURS = 3
 """How long a table may stay where it should go on before it counts as stuck, if nobody says."""
@@ -71,6 +71,29 @@ class MailSettings(_Settings):
     timeout_seconds: int = Field(default=30, ge=1)
 
 
+class TargetSettings(_Settings):
+    """Where new tables are made: where the Hive table is, if nobody says.
+
+    Attributes:
+        catalog: The catalog; empty for the Hive table's own. ``{catalog}`` and ``{schema}`` stand for those
+            of the Hive table.
+        schema_name: The schema, as catalog; it is written ``schema``.
+        old_name: What a table's old name means after the switch, if the new one is elsewhere: a ``view`` of
+            the new table, or the Hive ``table``, which follows the new one during probation.
+    """
+
+    catalog: str = ""
+    schema_name: str = Field(default="", alias="schema")
+    old_name: OldName = OldName.VIEW
+
+    @field_validator("catalog", "schema_name")
+    @classmethod
+    def _known_parts(cls, value: str) -> str:
+        if "{" in value.replace("{catalog}", "").replace("{schema}", ""):
+            raise ValueError("knows {catalog} and {schema} alone")
+        return value
+
+
 class FleetSettings(_Settings):
     """What holds for a whole fleet.
 
@@ -78,6 +101,7 @@ class FleetSettings(_Settings):
         store: Where the queue is: a database's URL as SQLAlchemy writes it, or ``delta:catalog.schema``.
         store_password_secret: A secret of the workspace with the database's password, ``scope/key``.
         target_format: What tables become, where a job doesn't say.
+        target: In which catalog and schema new tables are made, for jobs that are added.
         initial_gap_days: Days between the first notification and the migration, for jobs that are added.
         probation_gap_days: Days between the second notification and the archive, for jobs that are added.
         tables_at_once: How many tables a worker moves at once, each in a Spark session of its own; through
@@ -100,6 +124,7 @@ class FleetSettings(_Settings):
     store: str = "sqlite:///.tableferry/fleet.db"
     store_password_secret: str = ""
     target_format: TargetFormat = TargetFormat.ICEBERG
+    target: TargetSettings = TargetSettings()
     initial_gap_days: int = Field(default=14, ge=0)
     probation_gap_days: int = Field(default=14, ge=0)
     tables_at_once: int = Field(default=4, ge=1)

@@ -161,6 +161,18 @@ class Rename(_Described):
     text = "rename {table} to {to}"
 
 
+class MakeView(_FromTo):
+    """Let a table's old name show the new table, which is in another schema or catalog."""
+
+    text = "let {source} be a view of {target}"
+
+
+class DropView(_FromTo):
+    """Free a table's old name of the view of the new one."""
+
+    text = "drop the view {source} of {target}"
+
+
 class CheckViews(_OnTable):
     """Demand that the views above a table still read."""
 
@@ -209,6 +221,8 @@ Step = (
     | Verify
     | VerifyShadow
     | Rename
+    | MakeView
+    | DropView
     | CheckViews
     | Shadow
     | DropCopy

@@ -64,7 +64,7 @@ def _looked(job: Job, warehouse: Warehouse, settings: FleetSettings, neighbourho
         tbl_owners=job.tbl_owners or warehouse.access.owners(job.name),
         downstream_users=job.downstream_users or warehouse.access.downstream_users(job.name),
     )
-    seen = preflight(warehouse, job.name, job.target_format, neighbourhood)
+    seen = preflight(warehouse, job, neighbourhood)
     job = replace(job, table_files=seen.files, table_bytes=seen.bytes)
     for finding in seen.findings:
         more = f" (and {len(seen.findings) - 1} more: tableferry fleet preflight {job.name})"

@@ -28,7 +28,7 @@ def shadow(worker: Worker) -> ModeReport:
     """
 
     def behind(job: Job) -> bool:
-        current = versions.current(worker.warehouse, job.name, job.target_format)
+        current = versions.current(worker.warehouse, Names.of(job).target, job.target_format)
         return current != job.shadow_watermark
 
     def work(run: JobRun) -> JobReport:
@@ -72,5 +72,5 @@ def _look_for_late_files(run: JobRun, step: CheckLate) -> None:
 def _step(job: Job) -> Shadow | CheckLate:
     names = Names.of(job)
     if job.state is State.HIVE_DROPPED:
-        return CheckLate(names.main, names.archived, job.target_format, decide=False)
-    return Shadow(names.main, names.hive, job.target_format)
+        return CheckLate(names.target, names.archived, job.target_format, decide=False)
+    return Shadow(names.target, names.hive, job.target_format)

@@ -60,7 +60,8 @@ def _conversions(record: type) -> Mapping[str, _Conversion]:
                 lambda values: dict(values) or None, lambda values: values or {}
             )
         elif isinstance(hint, type) and issubclass(hint, StrEnum):
-            conversions[field.name] = _optional(_Conversion(str, hint)) if optional else _Conversion(str, hint)
+            word = _Conversion(str, hint)
+            conversions[field.name] = _optional(word) if optional else word
     return conversions
 
 

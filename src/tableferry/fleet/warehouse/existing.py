@@ -120,7 +120,7 @@ def qualified(warehouse: Warehouse, name: TableName) -> TableName:
 
 
 def kinds(warehouse: Warehouse, names: Iterable[TableName]) -> Mapping[TableName, Kind]:
-    """Return which of some tables of one schema exist, and of what kind each is.
+    """Return which of some tables exist, and of what kind each is.
 
     Raises:
         TableError: There is no such schema, or it may not be listed.
@@ -141,7 +141,7 @@ def is_over(warehouse: Warehouse, table: HiveTable, target: TableName) -> bool:
 def entries(
     warehouse: Warehouse, names: Iterable[TableName], *, anew: bool = False
 ) -> Mapping[TableName, Entry]:
-    """Return which of some tables of one schema exist, and what the catalog says of each.
+    """Return which of some tables exist, and what the catalog says of each.
 
     A run's own tables are looked at together, and again after a change, or `anew`.
 
@@ -158,8 +158,20 @@ def entries(
 
 
 def _listed(warehouse: Warehouse, names: Iterable[TableName]) -> Mapping[TableName, Entry]:
+    schemas: dict[TableName, list[TableName]] = {}
+    for name in names:
+        schemas.setdefault(TableName(name.parts[:-1]), []).append(name)
+    return {
+        name: entry
+        for schema, tables in schemas.items()
+        for name, entry in _listed_in(warehouse, schema, tables).items()
+    }
+
+
+def _listed_in(
+    warehouse: Warehouse, schema: TableName, names: Iterable[TableName]
+) -> Mapping[TableName, Entry]:
     by_table = {name.table.lower(): name for name in names}
-    [schema] = {TableName(name.parts[:-1]) for name in by_table.values()}
     query = f"SHOW TABLE EXTENDED IN {schema.sql} LIKE {pattern(by_table)}"
     with explaining(f"the tables of schema {schema} can't be listed", "check its name and your rights"):
         rows = warehouse.spark.sql(query).collect()

@@ -25,7 +25,7 @@ Identity = tuple[Entry, str]
 def identities(
     warehouse: Warehouse, names: Iterable[TableName], *, anew: bool = False
 ) -> Mapping[TableName, Identity]:
-    """Return the identity of each of some tables of one schema that exist.
+    """Return the identity of each of some tables that exist.
 
     Raises:
         TableError: The schema may not be listed, or a table may not be read.

@@ -13,7 +13,7 @@ from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert import overlay
 from tableferry.errors import Refused, first_line
 from tableferry.fleet.job import Job, PauseReason, TargetFormat
-from tableferry.fleet.naming import Names
+from tableferry.fleet.naming import Moving, Names
 from tableferry.fleet.reports import Finding, Preflight
 from tableferry.fleet.warehouse import hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
@@ -39,6 +39,7 @@ class PreflightFacts:
         unlisted: Schemas whose tables can't be listed, so that none of theirs is a neighbour.
         movable: Whether a managed table can be made external from here.
         column_mapping: Whether a Delta table may use column mapping for names that it doesn't take otherwise.
+        missing_place: Why the new table's schema can't be used; empty if it can.
     """
 
     table: HiveTable
@@ -48,19 +49,16 @@ class PreflightFacts:
     unlisted: tuple[TableName, ...] = ()
     movable: bool = True
     column_mapping: bool = False
+    missing_place: str = ""
 
 
-def preflight(
-    warehouse: Warehouse,
-    name: TableName,
-    form: TargetFormat,
-    neighbourhood: Neighbourhood,
-) -> Preflight:
-    """Check a table as its migration to a format would; nothing is written.
+def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -> Preflight:
+    """Check a table as its migration would; nothing is written.
 
     Raises:
         TableError: Something about it can't be read.
     """
+    name, form = job.name, job.target_format
     table = hive.facts(warehouse, name)
     if table is None:
         return Preflight(name, form, (Finding(PauseReason.TABLE_NOT_FOUND, f"there is no table {name}"),))
@@ -75,6 +73,7 @@ def preflight(
         neighbourhood.unlisted(warehouse.spark, name),
         metastore.reached(warehouse.spark, name),
         warehouse.column_mapping,
+        _missing_place(warehouse, Names.of(job)),
     )
     problems = list(findings(facts, form)) or list(_later_refusals(facts, warehouse, form))
     return Preflight(
@@ -106,11 +105,10 @@ def first_finding(warehouse: Warehouse, job: Job) -> Finding | None:
     neighbourhood = warehouse.neighbourhood or Neighbourhood()
     facts = PreflightFacts(
         table,
-        neighbours=neighbourhood.around(
-            warehouse.spark, table.name, table.location, (names.hive, names.archived, names.copy)
-        ),
+        neighbours=neighbourhood.around(warehouse.spark, table.name, table.location, names.all),
         movable=metastore.reached(warehouse.spark, table.name),
         column_mapping=warehouse.column_mapping,
+        missing_place=_missing_place(warehouse, names),
     )
     return next(findings(facts, job.target_format), None)
 
@@ -118,6 +116,8 @@ def first_finding(warehouse: Warehouse, job: Job) -> Finding | None:
 def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
     """Yield what would stop the migration."""
     table = facts.table
+    if facts.missing_place:
+        yield Finding(PauseReason.NO_TARGET_SCHEMA, facts.missing_place)
     if table.managed and not facts.movable:
         yield Finding(
             PauseReason.MANAGED_TABLE,
@@ -189,6 +189,21 @@ def remarks(facts: PreflightFacts) -> tuple[str, ...]:
             "table's directory isn't known: ask for the right to see them, and look again"
         )
     return tuple(sentences)
+
+
+def _missing_place(warehouse: Warehouse, names: Names) -> str:
+    """Say what is missing of the schema of a new table that is made in another than the Hive table's."""
+    if not names.elsewhere:
+        return ""
+    schema = TableName(names.target.parts[:-1])
+    try:
+        warehouse.spark.sql(f"SHOW TABLES IN {schema.sql} LIKE ''").collect()
+    except SPARK_ERRORS as error:
+        return (
+            f"the new table is to be made in {schema}, which can't be used ({first_line(error)}): make it "
+            f"(CREATE SCHEMA {schema.sql}), or ask for the right to use it"
+        )
+    return ""
 
 
 def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat) -> Iterator[Finding]:

@@ -44,7 +44,7 @@ def rename(warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iter
         raise Refused(f"{name} is managed, and its files would move with its name: make it external first")
     iceberg = entry.kind is Kind.ICEBERG
     old, new = (warehouse.iceberg(table) if iceberg else table for table in (name, to))
-    statement = f"ALTER TABLE {old.sql} RENAME TO {in_metastore(to)}"
+    statement = f"ALTER TABLE {old.sql} RENAME TO {_in_its_catalog(warehouse, to)}"
 
     def alter() -> None:
         with warehouse.seen.renaming(name, to) if warehouse.seen else nullcontext():
@@ -55,3 +55,14 @@ def rename(warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iter
 
     with explaining(f"{name} can't be renamed to {to}", "fix the cause, and run again"):
         change_unchanged(warehouse, names, alter, of=())
+
+
+def _in_its_catalog(warehouse: Warehouse, name: TableName) -> str:
+    """Write a table's new name as its catalog takes it.
+
+    One that a session has by settings of its own takes a catalog's name for a part of the schema's, and Unity
+    Catalog takes a name without a catalog for one of the session's current catalog.
+    """
+    catalog, *rest = name.parts
+    configured = warehouse.spark.conf.get(f"spark.sql.catalog.{catalog}", None) is not None
+    return TableName(tuple(rest)).sql if configured else in_metastore(name)

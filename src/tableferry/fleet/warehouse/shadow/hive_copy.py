@@ -220,9 +220,34 @@ class HiveCopy:
         else:
             self._alter(f"ADD IF NOT EXISTS {named} LOCATION {literal(location)}")
 
-    def drop(self, partition: Partition) -> None:
-        """Drop a partition; its files stay, as the table is an external one."""
-        self._alter(f"DROP IF EXISTS {spec(partition, self.partition_columns)}")
+    def empty(self, partition: Partition, location: str) -> None:
+        """Let a partition read an empty directory.
+
+        If it were dropped, the first write to it after a revert would make it anew where its old files are,
+        which the table in its place keeps for its earlier versions.
+        """
+        if in_process(self.spark):
+            self.warehouse.effect(lambda: self._make_directory(location), of=())
+        elif self.format:
+            kept = [quote(name) for name in self.columns if name not in self.partition_columns]
+            nothing = self.spark.table(self.name.sql).where("false").selectExpr(*kept)
+            writer = nothing.write.mode("append").format(self.format).options(**_NO_SUCCESS_FILE)
+            self.warehouse.effect(lambda: writer.save(location), of=())
+        else:
+            _log.warning(
+                "%s has no row in %s any more, and from here no empty directory can be made for it: the "
+                "partition is dropped; who writes to it after a revert has to remove its old files first",
+                self.name, self.spelled(partition),
+            )  # fmt: skip
+            self._alter(f"DROP IF EXISTS {spec(partition, self.partition_columns)}")
+            return
+        self.set_location(partition, location)
+
+    def _make_directory(self, location: str) -> None:
+        jvm, java = self.spark._jvm, self.spark._jsparkSession
+        assert jvm is not None
+        path = jvm.org.apache.hadoop.fs.Path(location)
+        path.getFileSystem(java.sessionState().newHadoopConf()).mkdirs(path)
 
     def refresh(self) -> None:
         """Make Spark list the table's files again."""
