@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableferry.errors import Refused
-from tableferry.fleet.job import Job, State, TargetFormat
+from tableferry.fleet.job import Job, OldName, State, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind, next_transition, plan, target_kind
 from tableferry.fleet.steps import (
@@ -18,8 +18,10 @@ from tableferry.fleet.steps import (
     CheckSuspended,
     CopyAccess,
     DropCopy,
+    DropView,
     MakeManaged,
     MakeTarget,
+    MakeView,
     Rename,
     Shadow,
     Step,
@@ -31,9 +33,17 @@ from tableferry.tables import TableName
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FORMATS = st.sampled_from(TargetFormat)
+PLACES = st.sampled_from([None, *OldName])
+"""What becomes of the old name, if the new table is in another schema."""
 
 
-def job(state: State, desired: State, form: TargetFormat = TargetFormat.ICEBERG, probation: int = 14) -> Job:
+def job(
+    state: State,
+    desired: State,
+    form: TargetFormat = TargetFormat.ICEBERG,
+    probation: int = 14,
+    old_name: OldName | None = None,
+) -> Job:
     return Job(
         1,
         "spark_catalog",
@@ -46,6 +56,8 @@ def job(state: State, desired: State, form: TargetFormat = TargetFormat.ICEBERG,
         target_format=form,
         probation_gap_days=probation,
         in_process=True,
+        target_schema="lake" if old_name else None,
+        old_name=old_name,
     )
 
 
@@ -60,6 +72,14 @@ def done(step: Step, names: dict[TableName, Kind]) -> None:
             names[target] = Kind.ICEBERG if form is TargetFormat.ICEBERG else Kind.DELTA
         case DropCopy(table, _):
             assert names.pop(table) is not Kind.HIVE
+        case MakeView(table, target):
+            assert target in names
+            assert names.setdefault(table, Kind.VIEW) is Kind.VIEW
+        case DropView(table, _):
+            assert names.pop(table) is Kind.VIEW
+        case Shadow(target, hive, _) | VerifyShadow(target, hive) | CopyAccess(target, hive):
+            assert names[hive] is Kind.HIVE
+            assert names[target] in (Kind.ICEBERG, Kind.DELTA)
 
 
 def performed(job: Job, names: dict[TableName, Kind], crashes: list[int]) -> Job:
@@ -101,26 +121,32 @@ def test_every_transition_leads_to_another_or_to_rest(transitions: dict[tuple[St
 CRASHES = st.lists(st.integers(0, 6), max_size=12)
 
 
-@given(FORMATS, CRASHES, CRASHES, st.booleans())
+def at_rest(names: Names, kind: Kind, hive: TableName) -> dict[TableName, Kind]:
+    """Return the tables that there are between two transitions that rest."""
+    view = {names.main: Kind.VIEW} if names.elsewhere and names.hive != names.main else {}
+    return {**view, names.target: kind, hive: Kind.HIVE}
+
+
+@given(FORMATS, PLACES, CRASHES, CRASHES, st.booleans())
 def test_forward_and_into_the_archive_whatever_dies(
-    form: TargetFormat, first: list[int], second: list[int], archive: bool
+    form: TargetFormat, old_name: OldName | None, first: list[int], second: list[int], archive: bool
 ) -> None:
-    start = job(State.READY, State.WRITES_BLOCKED, form)
+    start = job(State.READY, State.WRITES_BLOCKED, form, old_name=old_name)
     names = Names.of(start)
     tables = {names.main: Kind.HIVE}
     done = performed(start, tables, first)
     assert done.pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
-    assert tables == {names.main: target_kind(done), names.hive: Kind.HIVE}
+    assert tables == at_rest(names, target_kind(done), names.hive)
     if archive:
         done = performed(replace(done, desired_state=State.HIVE_DROPPED), tables, second)
-        assert tables == {names.main: target_kind(done), names.archived: Kind.HIVE}
+        assert tables == at_rest(names, target_kind(done), names.archived)
 
 
-@given(FORMATS, st.integers(0, 5), CRASHES, CRASHES, st.booleans())
+@given(FORMATS, PLACES, st.integers(0, 5), CRASHES, st.integers(0, 7))
 def test_every_state_is_reverted_whatever_died_before(
-    form: TargetFormat, transitions: int, first: list[int], second: list[int], halfway: bool
+    form: TargetFormat, old_name: OldName | None, transitions: int, crashes: list[int], halfway: int
 ) -> None:
-    reverting = job(State.READY, State.WRITES_BLOCKED, form)
+    reverting = job(State.READY, State.WRITES_BLOCKED, form, old_name=old_name)
     names = Names.of(reverting)
     tables = {names.main: Kind.HIVE}
     pairs = [reverting.pair]
@@ -133,11 +159,10 @@ def test_every_state_is_reverted_whatever_died_before(
             done(step, tables)
         reverting = replace(reverting, state=reverting.desired_state, desired_state=transition.then)
         pairs.append(reverting.pair)
-    if halfway and next_transition(reverting) is not None:
-        # The job was given up in the middle of a transition: it did some of its steps, and not its state.
-        for step in plan(reverting, tables)[:-1]:
-            done(step, tables)
-    reverting = performed(replace(reverting, desired_state=REVERT_TO[reverting.state]), tables, second)
+    # The job may be given up in the middle of a transition: it did some of its steps, and not its state.
+    for step in plan(reverting, tables)[:halfway]:
+        done(step, tables)
+    reverting = performed(replace(reverting, desired_state=REVERT_TO[reverting.state]), tables, crashes)
     assert reverting.pair == (State.ICEBERG_DROPPED, State.ICEBERG_DROPPED)
     assert tables == {names.main: Kind.HIVE}, pairs
 

@@ -108,7 +108,10 @@ DELTA_JOB = """
     events ARRAY<STRUCT<at: TIMESTAMP, state: STRING, desired_state: STRING, paused: BOOLEAN,
         pause_reason: STRING, worker: STRING>>
 """
-DELTA_LATER = {"wave": "STRING", "table_files": "INT", "table_bytes": "BIGINT", "begun_at": "TIMESTAMP"}
+DELTA_LATER = {
+    "wave": "STRING", "table_files": "INT", "table_bytes": "BIGINT", "begun_at": "TIMESTAMP",
+    **dict.fromkeys(("target_catalog", "target_schema", "old_name"), "STRING"),
+}
 DELTA_LETTER = """
     message_id STRING NOT NULL,
     level INT NOT NULL,

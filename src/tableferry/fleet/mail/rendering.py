@@ -28,7 +28,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup, escape
 
 from tableferry.errors import Refused
-from tableferry.fleet.job import Job, TargetFormat
+from tableferry.fleet.job import Job, OldName, TargetFormat
 from tableferry.fleet.mail.notifications import Audience, Level
 from tableferry.fleet.naming import Names
 from tableferry.fleet.settings import MailSettings
@@ -36,6 +36,11 @@ from tableferry.tables import DEFAULT_CATALOG, TableName
 
 OURS = Path(__file__).parent / "templates"
 
+_OLD_NAMES: Mapping[OldName | None, str] = {
+    None: "the new table's too",
+    OldName.VIEW: "a view of the new table",
+    OldName.TABLE: "the Hive table's",
+}
 _FORMS = ("subject", "txt", "html")
 _WIDTH = 76
 
@@ -53,6 +58,10 @@ class Line:
         probation_ends: The first day on which the Hive table may be archived.
         hive: The Hive table's name during probation.
         archived: The Hive table's name after it.
+        target: The new table, as people call it.
+        moves: Whether that is another name.
+        old_name: What the old name becomes then: ``view``, or ``table`` if the Hive table keeps it.
+        old: The same in words.
     """
 
     name: str
@@ -63,6 +72,10 @@ class Line:
     probation_ends: str
     hive: str
     archived: str
+    target: str
+    moves: bool
+    old_name: str
+    old: str
 
 
 @dataclass(frozen=True)
@@ -122,7 +135,7 @@ class Templates:
         if not folder.is_dir():
             raise Refused(f"mail.templates is {folder}, which is no folder: name one, or leave it out")
         ours = sorted(path.name for path in OURS.iterdir())
-        known = {*variables(1, "owner", _SAMPLES[0], _SAMPLE_TIME, self._mail), "layout", "parts"}
+        known = {*variables(1, "owner", _SAMPLES[0], _SAMPLE_TIME, self._mail), "layout", "parts", "naming"}
         for path in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):
             if path.name not in ours:
                 close = difflib.get_close_matches(path.name, ours, n=1)
@@ -154,6 +167,7 @@ def variables(
         "one": len(tables) == 1,
         "format": formats,
         "mixed": len({table.format for table in tables}) > 1,
+        "moved": any(table.moves for table in tables),
         "prefix": f"[Hive to {formats} migration]",
         # What all tables have in common, or nothing.
         "date": dates.pop() if len(dates) == 1 else "",
@@ -175,6 +189,10 @@ def line(job: Job, now: datetime) -> Line:
         probation_ends=_day(job.probation_ends or now + timedelta(days=job.probation_gap_days)),
         hive=_called(names.hive),
         archived=_called(names.archived),
+        target=_called(names.target),
+        moves=names.elsewhere,
+        old_name=job.old_name or "",
+        old=_OLD_NAMES[job.old_name],
     )
 
 
@@ -244,7 +262,9 @@ def _explained(file: Path | None = None) -> Iterator[None]:
 _SAMPLE_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def _sample(task_id: int, target: TargetFormat, initial: int, probation: int) -> Job:
+def _sample(
+    task_id: int, target: TargetFormat, initial: int, probation: int, old_name: OldName | None = None
+) -> Job:
     return Job(
         task_id,
         DEFAULT_CATALOG,
@@ -255,6 +275,8 @@ def _sample(task_id: int, target: TargetFormat, initial: int, probation: int) ->
         target_format=target,
         initial_gap_days=initial,
         probation_gap_days=probation,
+        target_schema="lake" if old_name else None,
+        old_name=old_name,
     )
 
 
@@ -264,4 +286,6 @@ _SAMPLES: tuple[tuple[Job, ...], ...] = (
     (_sample(1, TargetFormat.DELTA, 14, 0),),
     (_sample(1, TargetFormat.DELTA, 7, 14), _sample(2, TargetFormat.DELTA, 7, 14)),
     (_sample(1, TargetFormat.ICEBERG, 14, 0), _sample(2, TargetFormat.DELTA, 7, 30)),
+    (_sample(1, TargetFormat.ICEBERG, 14, 14, OldName.VIEW),),
+    (_sample(1, TargetFormat.DELTA, 14, 14, OldName.TABLE), _sample(2, TargetFormat.DELTA, 14, 14)),
 )

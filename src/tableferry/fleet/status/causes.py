@@ -26,6 +26,9 @@ REMEDIES: Mapping[PauseReason, Remedy] = {
     ),
     PauseReason.IS_ALREADY_ICEBERG: Remedy("The table is Iceberg already", _NOTHING),
     PauseReason.IS_ALREADY_DELTA: Remedy("The table is Delta already", _NOTHING),
+    PauseReason.NO_TARGET_SCHEMA: Remedy(
+        "The schema of the new table can't be used", "make it, or ask for the right to use it"
+    ),
     PauseReason.IS_VIEW: Remedy("It's a view", "add the tables that it reads, and leave the view out"),
     PauseReason.IS_CSV_TEXT: Remedy("Its rows are text", _ANEW),
     PauseReason.IS_TRANSACTIONAL: Remedy("It's one of Hive's transactional tables", _ANEW),
