@@ -4,7 +4,7 @@
 
 Spark's launcher puts jars into folders of the user's, and finds them there from then on; Spark's own as the
 first start of a session would. Hive's metastore comes as the archive that Hive publishes, by Spark's own Ivy:
-no jar has the statements that make its database.
+no jar has the statements that make its database. An Iceberg REST catalog comes as jars of Iceberg's tests.
 """
 
 from __future__ import annotations
@@ -55,6 +55,27 @@ _METASTORE_PACKAGES = f"""
 """
 
 
+REST_CATALOG_VERSION = "1.11.0"
+REST_CATALOG = Path.home() / ".cache" / "tableferry-rest-catalog" / REST_CATALOG_VERSION
+"""Where the jars of an Iceberg REST catalog are: Iceberg's own, which its tests use, and what it runs on."""
+
+# The newest version whose test classes are published.
+_REST_CATALOG_PACKAGES = f"""
+<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="tableferry" module="rest-catalog"/>
+  <dependencies>
+    <dependency org="org.apache.iceberg" name="iceberg-core" rev="{REST_CATALOG_VERSION}">
+      <artifact name="iceberg-core" type="jar" ext="jar"/>
+      <artifact name="iceberg-core" type="jar" ext="jar" m:classifier="tests"/>
+    </dependency>
+    <dependency org="org.eclipse.jetty.ee10" name="jetty-ee10-servlet" rev="12.1.2"
+                conf="default->default"/>
+    <dependency org="org.xerial" name="sqlite-jdbc" rev="3.54.1.0" conf="default->master"/>
+  </dependencies>
+</ivy-module>
+"""
+
+
 def main() -> int:
     """Fetch them; return the exit code of what failed, with what it said on standard error."""
     version = metadata.version("pyspark")
@@ -64,6 +85,7 @@ def main() -> int:
         _fetch(conf["spark.jars.packages"])
         or _fetch(_BROKER_PACKAGE, "--conf", f"spark.jars.ivy={BROKER}")
         or _fetch_metastore()
+        or _fetch_rest_catalog()
     )
 
 
@@ -79,24 +101,44 @@ def _fetch_metastore() -> int:
         if METASTORE.exists():
             return 0
         folder = Path(name)
-        packages = folder / "ivy.xml"
-        packages.write_text(_METASTORE_PACKAGES.strip(), encoding="utf-8")
-        [ivy] = (_SPARK / "jars").glob("ivy-*.jar")
-        command: list[str | Path] = ["java", "-jar", ivy, "-ivy", packages, "-cache", folder / "cache"]
-        if settings := _ivy_settings():
-            command += ["-settings", settings]
-        if failed := _run([*command, "-retrieve", f"{folder}/got/[artifact].[ext]"]):
+        if failed := _retrieve(_METASTORE_PACKAGES, folder):
             return failed
         with tarfile.open(folder / "got" / "hive-standalone-metastore.tar.gz") as archive:
             archive.extractall(folder, filter="data")
         [unpacked] = folder.glob("apache-hive-metastore-*")
         for jar in (folder / "got").glob("*.jar"):
             shutil.move(jar, unpacked / "lib")
-        METASTORE.parent.mkdir(parents=True, exist_ok=True)
-        beside = METASTORE.with_name(f"{METASTORE_VERSION}.{os.getpid()}")
-        shutil.move(unpacked, beside)
-        beside.rename(METASTORE)
+        _put(unpacked, METASTORE)
     return 0
+
+
+def _fetch_rest_catalog() -> int:
+    with localspark.one_at_a_time(), tempfile.TemporaryDirectory() as name:
+        if REST_CATALOG.exists():
+            return 0
+        if failed := _retrieve(_REST_CATALOG_PACKAGES, Path(name)):
+            return failed
+        _put(Path(name) / "got", REST_CATALOG)
+    return 0
+
+
+def _retrieve(module: str, folder: Path) -> int:
+    """Let Ivy put what a module depends on into the folder ``got`` of a folder."""
+    packages = folder / "ivy.xml"
+    packages.write_text(module.strip(), encoding="utf-8")
+    [ivy] = (_SPARK / "jars").glob("ivy-*.jar")
+    command: list[str | Path] = ["java", "-jar", ivy, "-ivy", packages, "-cache", folder / "cache"]
+    if settings := _ivy_settings():
+        command += ["-settings", settings]
+    return _run([*command, "-retrieve", f"{folder}/got/[artifact](-[classifier]).[ext]"])
+
+
+def _put(folder: Path, at: Path) -> None:
+    """Move a folder to where it is looked for, whole or not at all."""
+    at.parent.mkdir(parents=True, exist_ok=True)
+    beside = at.with_name(f"{at.name}.{os.getpid()}")
+    shutil.move(folder, beside)
+    beside.rename(at)
 
 
 def _ivy_settings() -> str | None:

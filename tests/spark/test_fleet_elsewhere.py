@@ -1,33 +1,70 @@
-"""Tables whose new ones are in another schema: forward, on probation, into the archive, and back."""
+"""Tables whose new ones are in another schema or catalog: there, and back with every row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests import rest_catalog, soak
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from tests.spark.tables import tables_in
 
 from tableferry import session
 from tableferry.fleet.job import OldName, State, TargetFormat
+from tableferry.tables import TableName
+
+CATALOG = "elsewhere"
+"""A REST catalog; it is a server, as real ones are."""
+
+ICEBERG, DELTA = TargetFormat
+
+
+@pytest.fixture(scope="module")
+def _catalog(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with rest_catalog.serving(tmp_path_factory.mktemp("rest")) as address:
+        settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest", ".uri": address}
+        for key, value in settings.items():
+            spark.conf.set(f"spark.sql.catalog.{CATALOG}{key}", value)
+        yield
 
 
 @pytest.fixture
-def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
-    """A fleet of one partitioned Hive table, `orders`, and an empty schema for the new one."""
+def ours(spark: SparkSession, schema: str, tmp_path: Path, _catalog: None) -> Iterator[Fleet]:
+    """A fleet of one partitioned Hive table, `orders`, and empty schemas for the new one."""
     spark.sql(f"CREATE SCHEMA {schema}_lake")
+    spark.sql(f"CREATE SCHEMA {CATALOG}.{schema}")
     with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
         hive_table(spark, f"{schema}.orders", tmp_path / "orders", [(1, "a"), (2, "b"), (3, None)])
         yield fleet(spark, schema, tmp_path)
 
 
-@pytest.mark.parametrize("old_name", OldName)
-@pytest.mark.parametrize("form", TargetFormat)
-def test_there_and_back(ours: Fleet, form: TargetFormat, old_name: OldName) -> None:
-    before, lake = ours.rows("orders"), f"{ours.schema}_lake"
-    ours.add("orders", form=form, target_schema=lake, old_name=old_name)
+def place(ours: Fleet, catalog: str, old_name: OldName) -> dict[str, Any]:
+    """Return where the new table is made: in another schema, or in another catalog."""
+    if catalog == CATALOG:
+        return {"target_catalog": catalog, "target_schema": ours.schema, "old_name": old_name}
+    return {"target_catalog": catalog, "target_schema": f"{ours.schema}_lake", "old_name": old_name}
+
+
+PLACES = [
+    (ICEBERG, "spark_catalog", OldName.TABLE),
+    (DELTA, "spark_catalog", OldName.VIEW),
+    (ICEBERG, CATALOG, OldName.VIEW),
+]
+MORE_PLACES = [
+    (ICEBERG, "spark_catalog", OldName.VIEW),
+    (DELTA, "spark_catalog", OldName.TABLE),
+    (ICEBERG, CATALOG, OldName.TABLE),
+]
+
+
+@pytest.mark.parametrize(("form", "catalog", "old_name"), soak.amount(PLACES, PLACES + MORE_PLACES))
+def test_there_and_back(ours: Fleet, form: TargetFormat, catalog: str, old_name: OldName) -> None:
+    before, where = ours.rows("orders"), place(ours, catalog, old_name)
+    lake = TableName((where["target_catalog"], where["target_schema"]))
+    ours.add("orders", form=form, **where)
     assert errors(ours.preprocess()) == []
     ours.notify()
     ours.clock.turn(days=14)
@@ -35,10 +72,9 @@ def test_there_and_back(ours: Fleet, form: TargetFormat, old_name: OldName) -> N
     [done] = ours.migrate().jobs
     assert (done.outcome, done.did) == ("done", planned.did)
     copy = "orders_hive" if old_name is OldName.VIEW else "orders"
-    assert tables_in(ours.spark, lake) == ["orders"]
+    live = TableName((*lake.parts, "orders"))
+    assert tables_in(ours.spark, lake.sql) == ["orders"]
     assert tables_in(ours.spark, ours.schema) == sorted({"orders", copy})
-    live = ours.live("orders")
-    assert live.parts[1] == lake
     assert ours.rows(live) == ours.rows("orders") == ours.rows(copy) == before
 
     ours.notify()
@@ -55,13 +91,46 @@ def test_there_and_back(ours: Fleet, form: TargetFormat, old_name: OldName) -> N
     assert ours.job("orders").pair == (State.HIVE_DROPPED, State.HIVE_DROPPED)
     left = ["orders", "orders_hive_archived"] if old_name is OldName.VIEW else ["orders_hive_archived"]
     assert tables_in(ours.spark, ours.schema) == left
-    assert ours.rows(live) == after
-
     ours.write("orders", "INSERT INTO {t} VALUES (5, NULL, 'b')")
     after = ours.rows(live)
+    if old_name is OldName.VIEW:
+        assert ours.rows("orders") == after
+
     assert errors(ours.revert("orders", from_archive=True)) == []
     assert tables_in(ours.spark, ours.schema) == ["orders"]
-    assert tables_in(ours.spark, lake) == []
+    assert tables_in(ours.spark, lake.sql) == []
     assert ours.rows("orders") == after
     ours.spark.sql(f"INSERT INTO {ours.schema}.orders VALUES (9, NULL, 'a')")
     assert len(ours.rows("orders")) == len(after) + 1
+
+
+def test_a_view_has_the_columns_that_come_later_and_refuses_writers(ours: Fleet) -> None:
+    ours.to_probation("orders", form=DELTA, **place(ours, "spark_catalog", OldName.VIEW))
+    ours.write("orders", "ALTER TABLE {t} ADD COLUMN more INT")
+    ours.write("orders", "INSERT INTO {t} (id, day, more) VALUES (4, 'a', 7)")
+    shown = ours.spark.sql(f"SELECT id, more FROM {ours.schema}.orders ORDER BY id").collect()
+    assert [tuple(row) for row in shown] == [(1, None), (2, None), (3, None), (4, 7)]
+    with pytest.raises(Exception, match="VIEW"):
+        ours.spark.sql(f"INSERT INTO {ours.schema}.orders VALUES (5, NULL, 'a', 1)")
+
+
+def test_what_is_written_to_the_table_that_keeps_its_name_comes_late(ours: Fleet) -> None:
+    ours.to_probation("orders", form=ICEBERG, **place(ours, "spark_catalog", OldName.TABLE))
+    ours.spark.sql(f"INSERT INTO {ours.schema}.orders VALUES (4, NULL, 'a')")
+    [late] = errors(ours.shadow())
+    assert "came into the directories" in late or "late" in late
+
+
+def test_a_place_that_isnt_there_is_refused_before_anybody_is_told(ours: Fleet) -> None:
+    ours.add("orders", form=ICEBERG, target_schema="nowhere", old_name=OldName.VIEW)
+    [refused] = errors(ours.preprocess())
+    assert "CREATE SCHEMA" in refused
+    assert ours.job("orders").pause_reason.startswith("NO_TARGET_SCHEMA: ")
+
+
+def test_a_table_that_has_the_new_name_already_is_left_alone(ours: Fleet) -> None:
+    ours.spark.sql(f"CREATE TABLE {ours.schema}_lake.orders (other INT) USING delta")
+    ours.add("orders", form=DELTA, **place(ours, "spark_catalog", OldName.VIEW))
+    [refused] = errors(ours.preprocess())
+    assert ours.job("orders").pause_reason.startswith("NAME_TAKEN: ")
+    assert f"{ours.schema}_lake.orders" in refused

@@ -22,7 +22,7 @@ from tests.spark.fleets import Fleet, errors, fleet
 from tableferry import session
 from tableferry.errors import Refused
 from tableferry.fleet import job_run
-from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
+from tableferry.fleet.job import Job, OldName, PauseReason, State, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.pausing import resumed
 from tableferry.fleet.perform import Save, perform
@@ -33,6 +33,7 @@ from tableferry.fleet.steps import Step
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.hive.partitions import NULL
+from tableferry.tables import TableName
 
 _numbers = count(1)
 DAYS = ("a", "b", "c", None)
@@ -65,17 +66,21 @@ class TableModel:
                 raise Death
 
     @property
+    def name(self) -> TableName:
+        """The table that people write to: the new one as soon as it has its name."""
+        return self.fleet.live("t")
+
+    @property
     def kind(self) -> Kind | None:
-        names = Names.of(self.fleet.job("t"))
-        return existing.job_tables(self.fleet.warehouse, names).get(names.main)
+        return existing.kinds(self.fleet.warehouse, (self.name,)).get(self.name)
 
     def insert(self, day: str | None) -> None:
-        """Write a row to whatever has the table's name; nobody can while nothing has."""
+        """Write a row to whatever has the table's name; nobody can while nothing or a view has."""
         kind, number = self.kind, len(self.rows) + 1_000 * next(_numbers)
-        if kind is None:
+        if kind in (None, Kind.VIEW):
             return
         value = "NULL" if day is None else f"'{day}'"
-        name = self.fleet.name("t")
+        name = self.name
         target = self.fleet.warehouse.iceberg(name) if kind is Kind.ICEBERG else name
         self.fleet.spark.sql(f"INSERT INTO {target.sql} SELECT {number}, 1, {value}")
         self.rows.add((number, 1, day))
@@ -85,7 +90,7 @@ class TableModel:
         if self.kind not in (Kind.ICEBERG, Kind.DELTA):
             return
         # What came late and isn't taken yet isn't touched.
-        touched = {row for row in self.rows & set(self.fleet.rows("t")) if row[2] == day}
+        touched = {row for row in self.rows & set(self.fleet.rows(self.name)) if row[2] == day}
         self.fleet.write("t", f"{statement} WHERE day = '{day}'")
         self.rows -= touched
         if statement.startswith("UPDATE"):
@@ -96,7 +101,7 @@ class TableModel:
         if self.kind not in (Kind.ICEBERG, Kind.DELTA):
             return
         number = len(self.rows) + 1_000 * next(_numbers)
-        replaced = set(self.fleet.rows("t"))
+        replaced = set(self.fleet.rows(self.name))
         value = "NULL" if day is None else f"'{day}'"
         self.fleet.write("t", f"INSERT OVERWRITE {{t}} SELECT {number}, 1, {value}")
         self.rows = (self.rows - replaced) | {(number, 1, day)}
@@ -199,9 +204,16 @@ class TableModel:
     def check(self) -> None:
         """Assert that every row is there, in the table and, where it's kept in step, in its Hive copy."""
         job = self.run_all()
-        assert self.fleet.rows("t") == sorted(self.rows, key=repr)
+        names = Names.of(job)
+        assert self.fleet.rows(self.name) == sorted(self.rows, key=repr)
         if job.pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED):
-            assert self.fleet.rows("t_hive") == sorted(self.rows, key=repr)
+            assert self.fleet.rows(names.hive) == sorted(self.rows, key=repr)
+            if names.elsewhere:
+                assert self.fleet.rows(names.main) == sorted(self.rows, key=repr)
+        # What people write next brings nothing else back.
+        for day in DAYS:
+            self.insert(day)
+        assert self.fleet.rows(self.name) == sorted(self.rows, key=repr)
 
 
 INSERT = st.tuples(st.just("insert"), st.sampled_from(DAYS))
@@ -247,9 +259,14 @@ def dying_workers(model: TableModel, patch: pytest.MonkeyPatch) -> Iterator[None
     yield
 
 
+@pytest.mark.parametrize("old_name", soak.amount([None], [None, *OldName]))
 @pytest.mark.parametrize("form", list(TargetFormat))
 def test_no_row_is_lost_whoever_dies(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: TargetFormat
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    form: TargetFormat,
+    old_name: OldName | None,
 ) -> None:
     @soak.slow_examples(soak.amount(1, 16))
     @given(st.booleans(), st.booleans(), st.lists(EVENTS, min_size=4, max_size=9), st.integers(0, 14))
@@ -258,6 +275,7 @@ def test_no_row_is_lost_whoever_dies(
         folder = tmp_path / schema
         folder.mkdir()
         spark.sql(f"CREATE SCHEMA {schema}")
+        spark.sql(f"CREATE SCHEMA {schema}_lake")
         where = "" if managed else f"LOCATION '{folder / 't'}'"
         external = "" if managed else "EXTERNAL"
         spark.sql(
@@ -274,7 +292,8 @@ def test_no_row_is_lost_whoever_dies(
         model = TableModel(ours, directory)
         try:
             with monkeypatch.context() as patch, dying_workers(model, patch):
-                ours.add("t", form=form)
+                place = {"target_schema": f"{schema}_lake", "old_name": old_name} if old_name else {}
+                ours.add("t", form=form, **place)
                 for day in DAYS[:2]:
                     model.insert(day)
                 ours.preprocess()
@@ -314,6 +333,7 @@ def test_no_row_is_lost_whoever_dies(
         finally:
             ours.store.close()
             spark.sql(f"DROP SCHEMA {schema} CASCADE")
+            spark.sql(f"DROP SCHEMA {schema}_lake CASCADE")
 
     with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
         scenario()

@@ -109,7 +109,10 @@ DELTA_JOB = """
         pause_reason: STRING, worker: STRING>>
 """
 DELTA_LATER = {
-    "wave": "STRING", "table_files": "INT", "table_bytes": "BIGINT", "begun_at": "TIMESTAMP",
+    "wave": "STRING",
+    "table_files": "INT",
+    "table_bytes": "BIGINT",
+    "begun_at": "TIMESTAMP",
     **dict.fromkeys(("target_catalog", "target_schema", "old_name"), "STRING"),
 }
 DELTA_LETTER = """

@@ -16,6 +16,7 @@ from tableferry.cli.command import Answer, Common, Output
 from tableferry.cli.fleet_options import OpenFleet, Patterns, WhichQueue, WhichTables
 from tableferry.errors import Busy, TableferryError
 from tableferry.fleet.job import Job, PauseReason, State
+from tableferry.fleet.naming import Names
 from tableferry.fleet.next_action import next_action
 from tableferry.fleet.pausing import left_as, resumed
 from tableferry.fleet.wave import Wave
@@ -57,7 +58,7 @@ def fleet_list(
             (
                 job.name,
                 _state(job),
-                job.target_format.value,
+                _becomes(job),
                 ", ".join(job.tbl_owners) or None,
                 _next(job, waves),
             )
@@ -68,6 +69,12 @@ def fleet_list(
         console.print(total if len(shown) == len(jobs) else f"{len(shown):,} of {total}")
 
     return Answer([row(job, waves) for job in shown], show)
+
+
+def _becomes(job: Job) -> str:
+    """Say what a table becomes, and where, if that is elsewhere."""
+    names = Names.of(job)
+    return f"{job.target_format.value}, {names.target}" if names.elsewhere else job.target_format.value
 
 
 def fleet_show(
@@ -176,6 +183,7 @@ def row(job: Job, waves: Mapping[str, Wave]) -> dict[str, Any]:
     action = next_action(job, waves)
     return {
         "table": job.name,
+        "target": Names.of(job).target,
         **_row(job),
         "next": {"mode": action.mode, "what": action.what, "when": action.when},
     }
