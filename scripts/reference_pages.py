@@ -18,7 +18,7 @@ from pydantic import BaseModel, SecretStr
 
 import tableferry
 from tableferry.cli import app
-from tableferry.fleet.settings import FleetSettings, MailSettings
+from tableferry.fleet.settings import FleetSettings, MailSettings, TargetSettings
 from tableferry.pipelines import spec
 
 _ENTRY = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
@@ -106,6 +106,9 @@ def settings_page() -> str:
         "modes, or as a variable: `TABLEFERRY_FLEET_MAIL_HOST` is `mail.host`.",
         "## The fleet",
         _settings_table(FleetSettings, ""),
+        "## Where new tables are made",
+        _settings_table(TargetSettings, "target."),
+        "[Move to another catalog](../how-to/move-to-another-catalog.md) says what becomes of the old names.",
         "## Mail",
         _settings_table(MailSettings, "mail."),
         "[Set up a fleet](../how-to/set-up-a-fleet.md) has a whole file, and the kinds of queue.",
@@ -223,7 +226,8 @@ def _settings_table(model: type[BaseModel], prefix: str) -> str:
         meaning = described[name].replace("``", "`")
         shown = str(default).lower() if isinstance(default, bool) else getattr(default, "value", default)
         among = f" One of {', '.join(texts)}." if texts else ""
-        rows.append((f"`{prefix}{name}`", f"`{shown}`" if shown != "" else "", _sentence(meaning) + among))
+        written = prefix + (field.alias or name)
+        rows.append((f"`{written}`", f"`{shown}`" if shown != "" else "", _sentence(meaning) + among))
     return _table(("setting", "default", "meaning"), rows)
 
 

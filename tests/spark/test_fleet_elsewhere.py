@@ -121,6 +121,26 @@ def test_what_is_written_to_the_table_that_keeps_its_name_comes_late(ours: Fleet
     assert "came into the directories" in late or "late" in late
 
 
+def test_a_session_that_is_set_up_as_the_docs_say_reads_by_the_old_names(
+    ours: Fleet, spark: SparkSession, tmp_path: Path
+) -> None:
+    hive_table(spark, f"{ours.schema}.moved", tmp_path / "moved", [(7, "a")])
+    ours.add("moved", form=ICEBERG, **place(ours, "spark_catalog", OldName.VIEW))
+    ours.to_probation("orders", form=ICEBERG)
+    page = (Path(__file__).parents[2] / "docs/how-to/read-migrated-tables.md").read_text(encoding="utf-8")
+    block = page.partition('```properties title="spark-defaults.conf"\n')[2].partition("```")[0]
+    reader = spark.newSession()
+    for key, value in (line.split(" ") for line in block.splitlines()):
+        # Extensions are the process's, which has them.
+        if key != "spark.sql.extensions":
+            reader.conf.set(key, value)
+    ours.write("orders", "INSERT INTO {t} VALUES (4, NULL, 'a')")
+    ours.write("moved", "INSERT INTO {t} VALUES (8, NULL, 'a')")
+    for table, rows in (("orders", [1, 2, 3, 4]), ("moved", [7, 8])):
+        shown = reader.sql(f"SELECT id FROM {ours.schema}.{table} ORDER BY id").collect()
+        assert [row[0] for row in shown] == rows
+
+
 def test_a_place_that_isnt_there_is_refused_before_anybody_is_told(ours: Fleet) -> None:
     ours.add("orders", form=ICEBERG, target_schema="nowhere", old_name=OldName.VIEW)
     [refused] = errors(ours.preprocess())

@@ -43,7 +43,7 @@ def test_a_log_that_was_cleaned_up_is_made_good_by_comparing(
     (pair.directory / "_delta_log" / f"{2:020}.json").unlink()
     result = pair.shadow()
     assert "no longer has every commit" in result.compared
-    assert [(change.partition, change.action) for change in result.done] == [("day=tue/n=2", Action.DROPPED)]
+    assert [(change.partition, change.action) for change in result.done] == [("day=tue/n=2", Action.EMPTIED)]
 
 
 def test_names_that_only_the_log_knows(spark: SparkSession, schema: str, tmp_path: Path) -> None:

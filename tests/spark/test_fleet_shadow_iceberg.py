@@ -41,7 +41,7 @@ def test_a_history_that_was_rolled_back_is_compared(spark: SparkSession, schema:
     assert "no longer in the table's history" in result.compared
     assert {change.partition: change.action for change in result.done} == {
         "day=mon/n=1": Action.REWRITTEN,
-        "day=wed/n=3": Action.DROPPED,
+        "day=wed/n=3": Action.EMPTIED,
     }
     # An insert that broke off, of a snapshot that was then rolled back.
     pair.insert((6, "f", "tue", 2))
@@ -59,7 +59,7 @@ def test_another_partition_spec(spark: SparkSession, schema: str, tmp_path: Path
     pair.insert((4, "d", "mon", 1), (5, "e", "wed", 3))
     assert pair.done() == {"day=mon/n=1": (Action.APPENDED, 1), "day=wed/n=3": (Action.ADDED, 1)}
     pair.delete("id = 5", lambda row: row[0] == 5)
-    assert pair.done() == {"day=wed/n=3": (Action.DROPPED, None)}
+    assert pair.done() == {"day=wed/n=3": (Action.EMPTIED, None)}
     pair.sql(f"UPDATE {pair.target} SET n = 9 WHERE id = 4")
     pair.forget(lambda row: row[0] == 4)
     pair.rows[(4, "d", "mon", 9)] = 1

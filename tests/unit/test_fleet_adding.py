@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,13 @@ from tableferry.fleet.adding import (
     TableRequest,
     expand,
     parse,
+    placed,
     possible_owners,
     read_file,
     without_made,
 )
-from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.job import OldName, TargetFormat
+from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.records import NewJob
 from tableferry.tables import TableName
 
@@ -155,3 +158,53 @@ def test_tables_that_a_migration_made_are_left_out() -> None:
     assert {owner.table for owner in owners} == {"orders", "lines"}
     assert [owner.name.table for owner in left] == ["orders", "orders_delta", "lines_hive"]
     assert [owner.table for owner in out] == ["orders_hive", "orders_iceberg", "orders_hive_archived"]
+
+
+@pytest.mark.parametrize(
+    ("written", "made_in", "old_name"),
+    [
+        ((None, None), (None, None), None),
+        (("{catalog}", "{schema}"), (None, None), None),
+        (("Spark_Catalog", "Sales"), (None, None), None),
+        ((None, "{schema}_Lake"), ("spark_catalog", "sales_lake"), OldName.TABLE),
+        (("main", None), ("main", "sales"), OldName.TABLE),
+        (("main", "{catalog}_{schema}"), ("main", "spark_catalog_sales"), OldName.TABLE),
+    ],
+)
+def test_where_a_new_table_is_made(
+    written: tuple[str | None, str | None],
+    made_in: tuple[str | None, str | None],
+    old_name: OldName | None,
+) -> None:
+    asked = NewJob(
+        name("spark_catalog.sales.orders"),
+        target_catalog=written[0],
+        target_schema=written[1],
+        old_name=OldName.TABLE,
+    )
+    made = placed(asked, "ice")
+    assert ((made.target_catalog, made.target_schema), made.old_name) == (made_in, old_name)
+    assert Names.of(made).elsewhere == (made_in != (None, None))
+
+
+def test_a_place_that_is_another_name_of_the_same_one_is_refused() -> None:
+    asked = NewJob(name("spark_catalog.sales.orders"), target_catalog="Ice", target_schema="lake")
+    with pytest.raises(TableError, match="another name of the metastore's own tables: write spark_catalog"):
+        placed(asked, "ice")
+
+
+def test_a_file_says_where_new_tables_are_made(tmp_path: Path) -> None:
+    file = tmp_path / "tables.csv"
+    file.write_text(
+        "table,target_catalog,target_schema,old_name\na.b,main,{schema}_lake,Table\nc.d,,,\n",
+        encoding="utf-8",
+    )
+    template = replace(TEMPLATE, target_schema="lake", old_name=OldName.VIEW)
+    places = [
+        (request.job.target_catalog, request.job.target_schema, request.job.old_name)
+        for request in read_file(file, template, "hive")
+    ]
+    assert places == [("main", "{schema}_lake", OldName.TABLE), (None, "lake", OldName.VIEW)]
+    file.write_text("table,old_name\na.b,gone\n", encoding="utf-8")
+    with pytest.raises(SpecError, match="old_name must be view or table, and is 'gone'"):
+        read_file(file, template, "hive")

@@ -226,4 +226,4 @@ def test_a_template_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
 def test_the_templates_lie_in_the_package() -> None:
     package = Path(sys.modules["tableferry.fleet.mail.rendering"].__file__ or "").parent
     assert OURS.parent == package
-    assert len(list(OURS.glob("*.j2"))) == 11
+    assert len(list(OURS.glob("*.j2"))) == 12

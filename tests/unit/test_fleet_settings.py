@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tableferry.errors import SpecError
-from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.job import OldName, TargetFormat
 from tableferry.fleet.loading import load
 from tableferry.fleet.settings import FleetSettings
 
@@ -174,3 +174,17 @@ def test_an_environment_that_nobody_wrote_is_reported(here: Path) -> None:
     assert problems(WRITTEN, env="test") == [
         "fleet.yml: environments: has no 'test': name one that it has (dev, prod), or write it"
     ]
+
+
+def test_where_new_tables_are_made_is_said_in_every_way(here: Path) -> None:
+    (here / "fleet.yml").write_text('target: {catalog: main, schema: "{schema}_lake"}\n')
+    settings = load({"target.old_name": "table"}, environ={"TABLEFERRY_FLEET_TARGET_CATALOG": "other"})
+    place = settings.target
+    assert (place.catalog, place.schema_name, place.old_name) == ("other", "{schema}_lake", OldName.TABLE)
+
+
+def test_a_place_that_cannot_be_is_named(here: Path) -> None:
+    [braces, unknown] = problems("target: {schemas: lake, catalog: '{table}'}\n")
+    assert unknown == "fleet.yml: target.schemas: unknown: schema is meant?"
+    assert braces.startswith("fleet.yml: target.catalog: ")
+    assert "knows {catalog} and {schema} alone" in braces

@@ -73,7 +73,7 @@ def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -
         neighbourhood.unlisted(warehouse.spark, name),
         metastore.reached(warehouse.spark, name),
         warehouse.column_mapping,
-        _missing_place(warehouse, Names.of(job)),
+        _missing_place(warehouse, Names.of(job), form),
     )
     problems = list(findings(facts, form)) or list(_later_refusals(facts, warehouse, form))
     return Preflight(
@@ -108,7 +108,7 @@ def first_finding(warehouse: Warehouse, job: Job) -> Finding | None:
         neighbours=neighbourhood.around(warehouse.spark, table.name, table.location, names.all),
         movable=metastore.reached(warehouse.spark, table.name),
         column_mapping=warehouse.column_mapping,
-        missing_place=_missing_place(warehouse, names),
+        missing_place=_missing_place(warehouse, names, job.target_format) if names.elsewhere else "",
     )
     return next(findings(facts, job.target_format), None)
 
@@ -191,18 +191,21 @@ def remarks(facts: PreflightFacts) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _missing_place(warehouse: Warehouse, names: Names) -> str:
-    """Say what is missing of the schema of a new table that is made in another than the Hive table's."""
-    if not names.elsewhere:
+def _missing_place(warehouse: Warehouse, names: Names, form: TargetFormat) -> str:
+    """Say why the catalog and schema that a new table is made in can't be used; empty if they can."""
+    copy = warehouse.iceberg(names.copy) if form is TargetFormat.ICEBERG else names.copy
+    if copy.parts[:-1] == names.main.parts[:-1]:
         return ""
-    schema = TableName(names.target.parts[:-1])
+    schema = TableName(copy.parts[:-1])
     try:
         warehouse.spark.sql(f"SHOW TABLES IN {schema.sql} LIKE ''").collect()
     except SPARK_ERRORS as error:
-        return (
-            f"the new table is to be made in {schema}, which can't be used ({first_line(error)}): make it "
-            f"(CREATE SCHEMA {schema.sql}), or ask for the right to use it"
+        remedy = (
+            f"make it (CREATE SCHEMA {schema.sql}), or ask for the right to use it"
+            if names.elsewhere
+            else f"give the session Iceberg's catalog {schema.parts[0]}"
         )
+        return f"the new table is to be made in {schema}, which can't be used ({first_line(error)}): {remedy}"
     return ""
 
 

@@ -11,8 +11,7 @@ from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import Entry, entries
 from tableferry.fleet.warehouse.identity import change_unchanged
-from tableferry.hive.sql import in_metastore
-from tableferry.tables import TableName
+from tableferry.tables import DEFAULT_CATALOG, TableName
 
 
 def rename(warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iterable[TableName] = ()) -> None:
@@ -44,7 +43,8 @@ def rename(warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iter
         raise Refused(f"{name} is managed, and its files would move with its name: make it external first")
     iceberg = entry.kind is Kind.ICEBERG
     old, new = (warehouse.iceberg(table) if iceberg else table for table in (name, to))
-    statement = f"ALTER TABLE {old.sql} RENAME TO {_in_its_catalog(warehouse, to)}"
+    new_name = _in_its_catalog(warehouse, to)
+    statement = f"ALTER TABLE {old.sql} RENAME TO {new_name.sql}"
 
     def alter() -> None:
         with warehouse.seen.renaming(name, to) if warehouse.seen else nullcontext():
@@ -57,12 +57,12 @@ def rename(warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iter
         change_unchanged(warehouse, names, alter, of=())
 
 
-def _in_its_catalog(warehouse: Warehouse, name: TableName) -> str:
-    """Write a table's new name as its catalog takes it.
+def _in_its_catalog(warehouse: Warehouse, name: TableName) -> TableName:
+    """Return a table's new name as its catalog takes it.
 
     One that a session has by settings of its own takes a catalog's name for a part of the schema's, and Unity
     Catalog takes a name without a catalog for one of the session's current catalog.
     """
     catalog, *rest = name.parts
     configured = warehouse.spark.conf.get(f"spark.sql.catalog.{catalog}", None) is not None
-    return TableName(tuple(rest)).sql if configured else in_metastore(name)
+    return TableName(tuple(rest)) if configured or catalog == DEFAULT_CATALOG else name

@@ -18,7 +18,7 @@ class Action(StrEnum):
     ADDED = "added"
     APPENDED = "appended"
     REWRITTEN = "rewritten"
-    DROPPED = "dropped"
+    EMPTIED = "emptied"
 
 
 @dataclass(frozen=True)

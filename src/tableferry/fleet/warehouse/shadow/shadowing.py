@@ -309,7 +309,7 @@ class _Run:
                 action = Action.REWRITTEN if partition in copy.partitions else Action.ADDED
                 updates.append((partition, action, live.get(partition, 0)))
             elif partition in copy.partitions:
-                updates.append((partition, Action.DROPPED, None))
+                updates.append((partition, Action.EMPTIED, None))
         return tuple(
             PartitionUpdate(copy.spelled(partition), action, rows) for partition, action, rows in updates
         )
