@@ -22,6 +22,7 @@ from tableferry.fleet.queue.aggregates import (
     CountBySchema,
     CountByWait,
     CountByWave,
+    CountByWorker,
     Group,
 )
 from tableferry.fleet.queue.opening import open_store
@@ -248,6 +249,7 @@ def plainly(fleet: Fleet) -> Aggregates:
             CountByWait(
                 job.state,
                 job.desired_state,
+                job.wave,
                 job.initial_gap_days,
                 job.probation_gap_days,
                 _day(job.comm_level2_date if job.state is State.WRITES_UNBLOCKED else job.comm_level1_date),
@@ -265,9 +267,21 @@ def plainly(fleet: Fleet) -> Aggregates:
         by_day_added=tuple(
             CountByDayAdded(job.created_at.date(), 1) for job in (*fleet.jobs, *fleet.archived)
         ),
+        workers=_workers(fleet),
         stuck=stuck,
         paused=tuple(PausedJob(task_id, since) for task_id, since in paused),
         listed={job.task_id: job for job in fleet.jobs if job.task_id in named},
+    )
+
+
+def _workers(fleet: Fleet) -> tuple[CountByWorker, ...]:
+    lately = [event for event in fleet.events if event.at > NOW - 7 * DAY]
+    by_worker: dict[str, list[Event]] = {}
+    for event in lately:
+        by_worker.setdefault(event.worker, []).append(event)
+    return tuple(
+        CountByWorker(worker, max(event.at for event in done), len(done), sum(event.paused for event in done))
+        for worker, done in by_worker.items()
     )
 
 

@@ -29,7 +29,7 @@ def waiting(
         return None if days is None else TODAY - timedelta(days=days)
 
     notified = switched if state is State.WRITES_UNBLOCKED else told_days_ago
-    return CountByWait(state, desired, gap, probation, ago(notified), jobs)
+    return CountByWait(state, desired, None, gap, probation, ago(notified), jobs)
 
 
 def on_probation(jobs: int, switched: int, probation: int = 14) -> CountByWait:

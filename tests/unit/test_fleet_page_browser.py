@@ -69,6 +69,45 @@ def test_nothing_is_wider_than_the_screen_or_comes_from_elsewhere(pictures: Path
     assert picture.stat().st_size > 40_000
 
 
+SEARCH = """
+onload = () => {
+  const page = frames[0].document;
+  const box = page.querySelector('#search input');
+  const shown = () => [...page.querySelectorAll('tbody tr')].filter(row => row.checkVisibility()).length;
+  const all = shown();
+  box.value = 'CLAIM_LAPSED or nothing';
+  box.dispatchEvent(new Event('input'));
+  const none = shown();
+  box.value = ' WRITTEN_late ';
+  box.dispatchEvent(new Event('input'));
+  const rows = [...page.querySelectorAll('tbody tr')].filter(row => row.checkVisibility());
+  const found_rows = rows.map(row => row.textContent);
+  const said = page.querySelector('#search output').textContent;
+  box.value = '';
+  box.dispatchEvent(new Event('input'));
+  const seen = box.checkVisibility();
+  found.textContent = JSON.stringify({none, found_rows, said, back: shown() >= all, seen});
+}
+"""
+
+
+def test_what_is_typed_is_searched_for_in_all_lists(pictures: Path) -> None:
+    figures = small_figures()
+    reason = figures.paused_jobs[0].reason
+    word = reason.partition(":")[0]
+    searched = pictures / "searched.html"
+    searched.write_text(
+        f"<!doctype html><iframe src='small.html' style='width:1200px;height:3000px'></iframe>"
+        f"<p id='found'></p><script>{SEARCH.replace('WRITTEN_late', word.title())}</script>"
+    )
+    (text,) = re.findall(r'<p id="found">(.*?)</p>', browse(searched, "--dump-dom"))
+    found = json.loads(html.unescape(text))
+    assert (found["none"], found["back"], found["seen"]) == (0, True, True)
+    assert found["found_rows"]
+    assert all(word.lower() in row.lower() for row in found["found_rows"])
+    assert found["said"].startswith(f"{len(found['found_rows'])} of ")
+
+
 def test_it_prints(pictures: Path) -> None:
     paper = pictures / "small.pdf"
     browse(pictures / "small.html", f"--print-to-pdf={paper}", "--no-pdf-header-footer")

@@ -378,6 +378,7 @@ def test_the_json_has_keys_that_programs_can_rely_on(figures: Figures) -> None:
     assert list(data) == [
         "at", "total", "archived", "paused", "states", "ages", "owners", "owner_count", "schemas",
         "schema_count", "waves", "pauses", "formats", "stuck", "stuck_causes", "stuck_total", "paused_jobs",
+        "runs",
         "due", "pace", "forecast", "days",
     ]  # fmt: skip
     assert data["stuck"][0] == {

@@ -28,6 +28,9 @@ from tableferry.tables import TableName
 _c = jobs.c
 _ENDS = (State.HIVE_DROPPED.value, State.ICEBERG_DROPPED.value)
 
+LATELY = timedelta(days=7)
+"""How far back runs are shown."""
+
 # A run passes through them in minutes: days don't show them.
 _INNER = (State.ICEBERG_READY, State.ICEBERG_PRIMARY)
 
@@ -88,11 +91,13 @@ class CountByWait:
     """Running jobs that aren't at an end, with what they wait for.
 
     Attributes:
+        wave: The wave that they are in, if any.
         notified: The day of the second notification on probation, elsewhere of the first.
     """
 
     state: State
     desired_state: State
+    wave: str | None
     initial_gap_days: int
     probation_gap_days: int
     notified: date | None
@@ -125,6 +130,23 @@ class CountByMove:
 
 
 @dataclass(frozen=True)
+class CountByWorker:
+    """What a worker, or who edited jobs, did lately.
+
+    Attributes:
+        worker: Its name.
+        last: When it last changed a job's state, or paused or resumed one.
+        changes: How many of these there were.
+        pauses: How many of these paused a job.
+    """
+
+    worker: str
+    last: datetime
+    changes: int
+    pauses: int
+
+
+@dataclass(frozen=True)
 class CountByDayAdded:
     """Jobs, archived ones among them, by the day they were added."""
 
@@ -144,6 +166,7 @@ class Aggregates:
         waves: The waves by their names.
         by_wave: Jobs by their wave.
         archived: Jobs in the archive, by what they became.
+        workers: What each worker did in the last `LATELY`.
         stuck: Stuck jobs by the rule that applies to them, what explains most first.
         paused: Paused jobs, the longest first: a part of them.
         listed: The jobs that the last two name, by number: a part of them.
@@ -160,6 +183,7 @@ class Aggregates:
     waiting: tuple[CountByWait, ...]
     moved: tuple[CountByMove, ...]
     by_day_added: tuple[CountByDayAdded, ...]
+    workers: tuple[CountByWorker, ...]
     stuck: tuple[tuple[StuckJob, ...], ...]
     paused: tuple[PausedJob, ...]
     listed: dict[int, Job]
@@ -183,6 +207,7 @@ def aggregate(store: Store, now: datetime, rest: timedelta, *, listed: int) -> A
         waiting=_waiting(store),
         moved=_moved(store),
         by_day_added=_by_day_added(store),
+        workers=_by_worker(store, now),
         stuck=stuck,
         paused=paused,
         listed={job.task_id: job for job in store.jobs(numbered(sorted(named)))} if named else {},
@@ -265,12 +290,13 @@ def _waiting(store: Store) -> tuple[CountByWait, ...]:
         day_of(notified).label("notified"),
         _c.state,
         _c.desired_state,
+        _c.wave,
         _c.initial_gap_days,
         _c.probation_gap_days,
     ).where(running, _c.state.not_in(_ENDS))
     return tuple(
-        CountByWait(State(state), State(desired), int(gap), int(probation), _day(notified), int(count))
-        for notified, state, desired, gap, probation, count in store.rows(_counted(query))
+        CountByWait(State(state), State(desired), wave, int(gap), int(probation), _day(notified), int(count))
+        for notified, state, desired, wave, gap, probation, count in store.rows(_counted(query))
     )
 
 
@@ -280,6 +306,20 @@ def _moved(store: Store) -> tuple[CountByMove, ...]:
         CountByMove(_known(day), State(was), State(state), int(count))
         for day, was, state, count in store.rows(_counted(query))
         if state not in _INNER
+    )
+
+
+def _by_worker(store: Store, now: datetime) -> tuple[CountByWorker, ...]:
+    c = events.c
+    paused = func.sum(case((c.paused.is_(True), 1), else_=0))
+    query = (
+        select(c.worker, func.max(c.at).label("last"), func.count().label("changes"), paused.label("pauses"))
+        .where(c.at > now - LATELY)
+        .group_by(c.worker)
+    )
+    return tuple(
+        CountByWorker(worker, last, int(changes), int(pauses))
+        for worker, last, changes, pauses in store.rows(query)
     )
 
 

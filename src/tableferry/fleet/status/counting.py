@@ -26,6 +26,7 @@ from tableferry.fleet.status.figures import (
     PauseCount,
     Paused,
     Phase,
+    Run,
     SchemaCount,
     StateCount,
     Stuck,
@@ -34,6 +35,7 @@ from tableferry.fleet.status.figures import (
 )
 from tableferry.fleet.status.forecast import forecast, paces
 from tableferry.fleet.transitions import BACK
+from tableferry.fleet.wave import WaveStatus
 
 if TYPE_CHECKING:
     from tableferry.fleet.queue.aggregates import (
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
         CountBySchema,
         CountByWait,
         CountByWave,
+        CountByWorker,
         Group,
     )
     from tableferry.fleet.queue.stuck_jobs import StuckJob
@@ -57,6 +60,9 @@ LISTED = 100
 
 TOP = 15
 """How many owners, and how many schemas, have a row of their own."""
+
+LATEST_RUNS = 20
+"""How many workers that did something lately are listed."""
 
 LONGEST = 366
 """How many days the series goes back at most."""
@@ -93,7 +99,8 @@ def figures(aggregates: Aggregates, now: datetime) -> Figures:
         stuck_causes=_stuck_causes(aggregates.stuck, {job.task_id: job.command for job in stuck}),
         stuck_total=len({job.task_id for by_rule in aggregates.stuck for job in by_rule}),
         paused_jobs=tuple(_paused(aggregates)),
-        due=_due(aggregates.waiting, now.date()),
+        runs=_runs(aggregates.workers),
+        due=_due(aggregates.waiting, aggregates.waves, now.date()),
         pace=pace,
         forecast=forecast(aggregates.waiting, pace, paused, now),
         days=_days(states, aggregates.by_day_added, aggregates.moved, now.date()),
@@ -278,11 +285,19 @@ def _paused(aggregates: Aggregates) -> Iterator[Paused]:
             )
 
 
-def _due(waiting: Sequence[CountByWait], today: date) -> Due:
-    migrations = [(group.migration_begins, group.jobs) for group in waiting if group.state is State.READY]
+def _runs(workers: Iterable[CountByWorker]) -> tuple[Run, ...]:
+    runs = [Run(count.worker, count.last, count.changes, count.pauses) for count in workers]
+    return tuple(sorted(runs, key=lambda run: (run.last, run.worker), reverse=True)[:LATEST_RUNS])
+
+
+def _due(waiting: Sequence[CountByWait], waves: Iterable[Wave], today: date) -> Due:
+    """Say what is due; a wave that isn't running lets none of its tables begin, and no probation end."""
+    running = {None, *(wave.name for wave in waves if wave.status is WaveStatus.RUNNING)}
+    in_turn = [group for group in waiting if group.wave in running]
+    migrations = [(group.migration_begins, group.jobs) for group in in_turn if group.state is State.READY]
     archives = [
         (group.probation_ends, group.jobs)
-        for group in waiting
+        for group in in_turn
         if group.state is State.WRITES_UNBLOCKED and not group.is_reverting
     ]
     return Due(*_by_day(migrations, today), *_by_day(archives, today))

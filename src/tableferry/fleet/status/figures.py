@@ -248,10 +248,27 @@ class Paused:
 
 
 @dataclass(frozen=True)
+class Run:
+    """What a worker, or somebody who edited jobs, did in the last seven days.
+
+    Attributes:
+        worker: Its name.
+        last: When it last changed a job's state, or paused or resumed one.
+        changes: How many of these there were.
+        pauses: How many of these paused a job.
+    """
+
+    worker: str
+    last: datetime
+    changes: int
+    pauses: int
+
+
+@dataclass(frozen=True)
 class Due:
     """What the calendar asks for: announced jobs by their day, and those on probation by the day of its end.
 
-    Days are UTC's, and a week is today and the six days after it.
+    Days are UTC's, and a week is today and the six days after it. What waits for a wave isn't due.
     """
 
     migrations_overdue: int
@@ -355,6 +372,7 @@ class Figures:
         stuck_causes: Stuck jobs by what is wrong, most first.
         stuck: Jobs that should move and don't, the longest first; at most `LISTED`.
         paused_jobs: Paused jobs, the longest first; at most `LISTED`, and those that will never migrate last.
+        runs: What each worker did in the last seven days, the latest first; at most `LATEST_RUNS`.
         pace: What moved in the last 7 and the last 28 days.
         days: The phases day by day; the last is today, as it is now.
     """
@@ -376,6 +394,7 @@ class Figures:
     stuck_causes: tuple[StuckCount, ...]
     stuck_total: int
     paused_jobs: tuple[Paused, ...]
+    runs: tuple[Run, ...]
     due: Due
     pace: tuple[Pace, ...]
     forecast: Forecast

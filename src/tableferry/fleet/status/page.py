@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from base64 import b64encode
+from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -24,6 +27,11 @@ templates.filters["number"] = "{:,}".format
 templates.filters["size"] = size
 
 
+_SEARCH = files("tableferry.fleet.status").joinpath("templates/search.js").read_text(encoding="utf-8")
+# The only script that the page lets a browser run.
+_SEARCH_HASH = "sha256-" + b64encode(hashlib.sha256(_SEARCH.encode()).digest()).decode()
+
+
 def _breakable(text: object, after: str = "._") -> Markup:
     """Let a long name break after some characters."""
     pieces = re.split(f"(?<=[{after}])", str(text))
@@ -43,4 +51,6 @@ def page(figures: Figures) -> str:
         ages=list(zip(figures.ages, phases, strict=True)),
         burn_down=burn_down(figures),
         over_time=over_time(figures),
+        search=Markup(_SEARCH),
+        search_hash=_SEARCH_HASH,
     )

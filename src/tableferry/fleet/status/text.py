@@ -74,6 +74,15 @@ def _parts(figures: Figures) -> Iterator[RenderableType]:
             for pace in figures.pace
         ],
     )
+    if figures.runs:
+        yield from _table(
+            "Last runs",
+            ("Worker", "Last", "Changes", "Pauses"),
+            [
+                (run.worker, f"{labels.age(run.last, figures.at)} ago", run.changes, run.pauses)
+                for run in figures.runs[:_LISTED]
+            ],
+        )
     yield Text(figures.forecast.words)
     yield from _next(figures)
 
