@@ -55,7 +55,10 @@ class JobRun:
     did: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        seen = existing.Seen(Names.of(self.job).all)
+        names = Names.of(self.job)
+        if names.elsewhere:
+            self.warehouse.looking_into(names.target.parts[0])
+        seen = existing.Seen(names.all)
         self.warehouse = replace(self.warehouse, seen=seen, prepared=Prepared(), guard=self.demand_claim)
 
     def demand_claim(self) -> None:

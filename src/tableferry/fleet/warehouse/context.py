@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def _see_commits(spark: SparkSession, iceberg_catalog: str) -> None:
+def see_commits(spark: SparkSession, iceberg_catalog: str) -> None:
     """Let Iceberg's catalog keep no tables: it would give one as this session has first read it.
 
     The catalog asks for this setting when the session names it for the first time.
@@ -119,7 +119,7 @@ class Warehouse:
     ) -> Warehouse:
         """Return the warehouse that a fleet's settings describe, and let the session see others' commits."""
         if not serverless:
-            _see_commits(spark, settings.iceberg_catalog)
+            see_commits(spark, settings.iceberg_catalog)
         return cls(
             spark,
             access,
@@ -160,6 +160,12 @@ class Warehouse:
     def run(self, statement: str, *, of: Collection[TableName] | None = None) -> None:
         """Run a statement of SQL that changes something."""
         self.effect(lambda: self.spark.sql(statement).collect(), of=of)
+
+    def looking_into(self, catalog: str) -> None:
+        """Let the session see others' commits in a catalog of Iceberg's that its settings define."""
+        kept_by = self.spark.conf.get(f"spark.sql.catalog.{catalog}", None) or ""
+        if kept_by.startswith("org.apache.iceberg."):
+            see_commits(self.spark, catalog)
 
     def iceberg(self, table: TableName) -> TableName:
         """Name an Iceberg table for Iceberg's own statements: by its catalog where the metastore has two."""

@@ -161,11 +161,15 @@ def _listed(warehouse: Warehouse, names: Iterable[TableName]) -> Mapping[TableNa
     schemas: dict[TableName, list[TableName]] = {}
     for name in names:
         schemas.setdefault(TableName(name.parts[:-1]), []).append(name)
-    return {
-        name: entry
-        for schema, tables in schemas.items()
-        for name, entry in _listed_in(warehouse, schema, tables).items()
-    }
+    listed: dict[TableName, Entry] = {}
+    for schema, tables in schemas.items():
+        try:
+            listed |= _listed_in(warehouse, schema, tables)
+        except TableError:
+            # A new table's schema may not be there yet; of one that can't be listed nothing is known.
+            if len(schemas) == 1 or _is_there(warehouse, schema):
+                raise
+    return listed
 
 
 def _listed_in(
@@ -177,6 +181,13 @@ def _listed_in(
         rows = warehouse.spark.sql(query).collect()
     information = {row["tableName"].lower(): row["information"] for row in rows if not row["isTemporary"]}
     return {by_table[table]: entry_of(lines) for table, lines in information.items() if table in by_table}
+
+
+def _is_there(warehouse: Warehouse, schema: TableName) -> bool:
+    *catalog, name = schema.parts
+    with explaining(f"the schemas of {schema} can't be listed", "check the catalog's name and your rights"):
+        rows = warehouse.spark.sql(f"SHOW SCHEMAS IN {TableName(tuple(catalog)).sql}").collect()
+    return name.lower() in {row[0].strip("`").lower() for row in rows}
 
 
 def entry_of(information: str) -> Entry:
