@@ -93,6 +93,10 @@ def test_each_catalog_is_opened_once(logged_in: FakeWorkspace) -> None:
     plain = [TableName.parse("shop.orders"), TableName.parse("spark_catalog.shop.orders")]
     assert [access.rights_to_write(table) for table in plain] == [{}, {}]
     assert opened == ["main", "spark_catalog"]
+    # From a metastore to Unity Catalog, or back, nothing can be carried as it is.
+    for pair in ((ORDERS, plain[1]), (plain[1], ORDERS)):
+        access.carry(*pair)
+    assert logged_in.granted(str(ORDERS)) == {"etl": {"MODIFY"}}
     with pytest.raises(TableError, match="run this in the workspace where they were taken"):
         access.give_back(plain[0], rights)
 

@@ -93,8 +93,10 @@ class AccessByCatalog:
         self._of(table).give_back(table, rights)
 
     def carry(self, source: TableName, target: TableName) -> None:
-        """Give a table the owner and the grants of another of the same catalog."""
-        self._of(source).carry(source, target)
+        """Give a table the owner and the grants of another, if both catalogs keep these in the same way."""
+        old, new = self._of(source), self._of(target)
+        if type(old) is type(new):
+            old.carry(source, target)
 
     def _of(self, table: TableName) -> Access:
         catalog = table.parts[0] if len(table.parts) == 3 else DEFAULT_CATALOG
