@@ -35,7 +35,10 @@ def _catalog(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
 def ours(spark: SparkSession, schema: str, tmp_path: Path, _catalog: None) -> Iterator[Fleet]:
     """A fleet of one partitioned Hive table, `orders`, and empty schemas for the new one."""
     spark.sql(f"CREATE SCHEMA {schema}_lake")
-    spark.sql(f"CREATE SCHEMA {CATALOG}.{schema}")
+    # In another session, for this one's catalog is set up at its first use, as the fleet wants it.
+    theirs = session.beside(spark)
+    assert theirs is not None
+    theirs.sql(f"CREATE SCHEMA {CATALOG}.{schema}")
     with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
         hive_table(spark, f"{schema}.orders", tmp_path / "orders", [(1, "a"), (2, "b"), (3, None)])
         yield fleet(spark, schema, tmp_path)
@@ -144,7 +147,7 @@ def test_a_session_that_is_set_up_as_the_docs_say_reads_by_the_old_names(
 def test_a_place_that_isnt_there_is_refused_before_anybody_is_told(ours: Fleet) -> None:
     ours.add("orders", form=ICEBERG, target_schema="nowhere", old_name=OldName.VIEW)
     [refused] = errors(ours.preprocess())
-    assert "CREATE SCHEMA" in refused
+    assert f"CREATE SCHEMA {TableName(('spark_catalog', 'nowhere')).sql}" in refused
     assert ours.job("orders").pause_reason.startswith("NO_TARGET_SCHEMA: ")
 
 

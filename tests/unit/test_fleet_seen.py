@@ -82,7 +82,10 @@ def test_a_hive_table_s_entry_is_the_same_after_a_rename() -> None:
         "root\n |-- id: long (nullable = true)\n",
         "[k=v, w=[x], ]",
         "",
+        "",
     )
+    options = hive_text().replace("\nSchema:", "\nStorage Properties: [compression=zstd]\nSchema:")
+    assert entry_of(options) == entry._replace(options="[compression=zstd]")
     assert entry_of(hive_text("t_hive", changed=7)) == entry
     assert entry_of(hive_text(kind="MANAGED")) == entry._replace(managed=True)
     assert entry_of(hive_text(more=", tableferry.known_files=x")) != entry

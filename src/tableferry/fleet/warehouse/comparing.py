@@ -104,7 +104,7 @@ def demand_same_as_copy(
         return demand_same(warehouse, source, target)
     reading = json.dumps(
         [
-            made.columns,
+            made.reading,
             [(column.name, column.dataType.simpleString()) for column in columns],
             mapping,
         ]

@@ -66,6 +66,7 @@ class HiveTable:
         buckets: How many files a key is hashed to; 0 if none.
         transactional: Whether its files are Hive's ACID ones.
         properties: Its properties, those that the metastore keeps too.
+        options: What decides, besides its columns, on how its files are read.
     """
 
     name: TableName
@@ -80,11 +81,17 @@ class HiveTable:
     comment: str = ""
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
     owner: str = ""
+    options: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def columns_text(self) -> str:
         """The columns' names and types, in one line."""
         return json.dumps([[column.name, column.type] for column in self.columns])
+
+    @property
+    def reading(self) -> str:
+        """How its files are read: its columns and its options, in one line."""
+        return self.columns_text + (json.dumps(sorted(self.options.items())) if self.options else "")
 
 
 def ineligibility(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] | None:

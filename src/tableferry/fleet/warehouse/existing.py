@@ -36,6 +36,7 @@ class Entry(NamedTuple):
         created: When its entry was made, as the catalog spells it.
         columns: A Hive table's, as the catalog draws them, without their comments.
         properties: A Hive table's, as the catalog spells them all.
+        options: A Hive table's options of reading and writing, likewise.
         uuid: An Iceberg table's, if the catalog says it.
     """
 
@@ -45,6 +46,7 @@ class Entry(NamedTuple):
     created: str
     columns: str
     properties: str
+    options: str
     uuid: str
 
 
@@ -157,6 +159,18 @@ def entries(
     return {name: entry for name in names if (entry := seen.entries[name]) is not None}
 
 
+def has_schema(warehouse: Warehouse, schema: TableName) -> bool:
+    """Say whether a catalog has a schema.
+
+    Raises:
+        TableError: There is no such catalog, or its schemas may not be listed.
+    """
+    catalog, name = TableName(schema.parts[:-1]), schema.table
+    with explaining(f"the schemas of {catalog} can't be listed", "check its name and your rights"):
+        rows = warehouse.spark.sql(f"SHOW SCHEMAS IN {catalog.sql}").collect()
+    return name.lower() in {row[0].strip("`").lower() for row in rows}
+
+
 def _listed(warehouse: Warehouse, names: Iterable[TableName]) -> Mapping[TableName, Entry]:
     schemas: dict[TableName, list[TableName]] = {}
     for name in names:
@@ -167,7 +181,7 @@ def _listed(warehouse: Warehouse, names: Iterable[TableName]) -> Mapping[TableNa
             listed |= _listed_in(warehouse, schema, tables)
         except TableError:
             # A new table's schema may not be there yet; of one that can't be listed nothing is known.
-            if len(schemas) == 1 or _is_there(warehouse, schema):
+            if len(schemas) == 1 or has_schema(warehouse, schema):
                 raise
     return listed
 
@@ -183,13 +197,6 @@ def _listed_in(
     return {by_table[table]: entry_of(lines) for table, lines in information.items() if table in by_table}
 
 
-def _is_there(warehouse: Warehouse, schema: TableName) -> bool:
-    *catalog, name = schema.parts
-    with explaining(f"the schemas of {schema} can't be listed", "check the catalog's name and your rights"):
-        rows = warehouse.spark.sql(f"SHOW SCHEMAS IN {TableName(tuple(catalog)).sql}").collect()
-    return name.lower() in {row[0].strip("`").lower() for row in rows}
-
-
 def entry_of(information: str) -> Entry:
     """Return a table's entry, from what SHOW TABLE EXTENDED says of it."""
     kind, details = kind_of(information), details_of(information)
@@ -203,6 +210,7 @@ def entry_of(information: str) -> Entry:
         details.get("Created Time", ""),
         columns if hive and schema else "",
         _CHANGED_AT.sub("", properties) if hive else "",
+        details.get("Storage Properties", "") if hive else "",
         uuid[1] if uuid else "",
     )
 

@@ -37,6 +37,9 @@ _INPUTS: Mapping[str, Format] = {"TextInputFormat": "text", "SequenceFileInputFo
 
 _READABLE = ("parquet", "orc", "avro")
 
+# What DESCRIBE names among a table's options, and decides on no row.
+_NO_OPTIONS = ("path", "serialization.format")
+
 # A column's metadata in which Spark keeps the declared type, and a char in it.
 _DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
 _CHAR = re.compile(r"\bchar\(")
@@ -193,6 +196,11 @@ def table_of(name: TableName, description: Mapping[str, Any]) -> HiveTable:
         comment=description.get("comment", ""),
         properties=properties,
         owner=description.get("owner", ""),
+        options={
+            key: value
+            for key, value in description.get("storage_properties", {}).items()
+            if key not in _NO_OPTIONS
+        },
     )
 
 

@@ -102,7 +102,7 @@ def _make(warehouse: Warehouse, listed: TableFiles, target: TableName) -> Made:
     mapping = _map_spellings(warehouse, table, target, samples, mapping)
     if paths and snapshot == NO_SNAPSHOT:
         snapshot = versions.current(warehouse, target, TargetFormat.ICEBERG)
-    return Made(table.columns_text, snapshot, holds, holds, mapping=mapping)
+    return Made(table.reading, snapshot, holds, holds, mapping=mapping)
 
 
 def _unchanged(warehouse: Warehouse, listed: TableFiles) -> Made | None:
@@ -114,7 +114,7 @@ def _unchanged(warehouse: Warehouse, listed: TableFiles) -> Made | None:
     if prepared is None or prepared.made is None or prepared.compared is None:
         return None
     made, holds = prepared.made, members(listed)
-    unchanged = made.columns == listed.table.columns_text and made.holds == holds
+    unchanged = made.reading == listed.table.reading and made.holds == holds
     return made if unchanged and holds == prepared.compared.files else None
 
 
@@ -130,7 +130,7 @@ def _brought_up_to_date(
     if prepared is None or prepared.made is None or prepared.compared is None:
         return None
     before, table, holds = prepared.made, listed.table, members(listed)
-    if (table.columns_text, versions.of_properties(properties)) != (before.columns, before.snapshot):
+    if (table.reading, versions.of_properties(properties)) != (before.reading, before.snapshot):
         return None
     keep = holds & before.holds & prepared.compared.files
     added = holds - keep
@@ -147,7 +147,7 @@ def _brought_up_to_date(
     if appended is None:
         return None
     mapping = _map_spellings(warehouse, table, target, appended.samples, appended.mapping)
-    return Made(table.columns_text, appended.snapshot, holds, added, appended.since, mapping)
+    return Made(table.reading, appended.snapshot, holds, added, appended.since, mapping)
 
 
 def create_statement(table: HiveTable, target: TableName) -> str:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from tableferry.amounts import first_of
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert import overlay
-from tableferry.errors import Refused, first_line
+from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import Job, PauseReason, TargetFormat
 from tableferry.fleet.naming import Moving, Names
 from tableferry.fleet.reports import Finding, Preflight
-from tableferry.fleet.warehouse import hive, metastore
+from tableferry.fleet.warehouse import existing, hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable, Type, ineligibility
 from tableferry.fleet.warehouse.files import Listing, listing
@@ -196,17 +196,18 @@ def _missing_place(warehouse: Warehouse, names: Names, form: TargetFormat) -> st
     copy = warehouse.iceberg(names.copy) if form is TargetFormat.ICEBERG else names.copy
     if copy.parts[:-1] == names.main.parts[:-1]:
         return ""
-    schema = TableName(copy.parts[:-1])
+    schema, place = TableName(copy.parts[:-1]), TableName(names.target.parts[:-1])
     try:
-        warehouse.spark.sql(f"SHOW TABLES IN {schema.sql} LIKE ''").collect()
-    except SPARK_ERRORS as error:
-        remedy = (
-            f"make it (CREATE SCHEMA {schema.sql}), or ask for the right to use it"
-            if names.elsewhere
-            else f"give the session Iceberg's catalog {schema.parts[0]}"
-        )
-        return f"the new table is to be made in {schema}, which can't be used ({first_line(error)}): {remedy}"
-    return ""
+        if existing.has_schema(warehouse, schema):
+            return ""
+    except TableError as error:
+        return f"the new table is to be made in {schema}, and {error}"
+    return (
+        f"the new table is to be made in {place}, which isn't there: CREATE SCHEMA {place.sql}"
+        if names.elsewhere
+        else f"{schema} isn't there, so the session's Iceberg catalog {schema.parts[0]} is over another "
+        f"metastore than {names.main}: let both be over the same"
+    )
 
 
 def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat) -> Iterator[Finding]:

@@ -25,7 +25,7 @@ class Made:
     """An Iceberg copy, as this run left it.
 
     Attributes:
-        columns: The Hive table's columns and their types then.
+        reading: How the Hive table's files were read then.
         snapshot: Its snapshot id.
         holds: Its files.
         added: Those of them that its newest snapshot added.
@@ -33,7 +33,7 @@ class Made:
         mapping: Its name mapping, if that needn't be asked for.
     """
 
-    columns: str
+    reading: str
     snapshot: str
     holds: frozenset[Member]
     added: frozenset[Member]
@@ -64,7 +64,7 @@ class Drafted:
             for file, spec in members(listed)
             if (below(file.path, location), file.size, file.modified // 1000) in named
         )
-        return cls(draft, json.dumps([listed.table.columns_text, draft.reading]), holds)
+        return cls(draft, json.dumps([listed.table.reading, draft.reading]), holds)
 
 
 @dataclass(frozen=True)
