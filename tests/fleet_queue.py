@@ -245,6 +245,7 @@ def test_everything_of_a_job_comes_back_as_it_was_saved(queue: Queue) -> None:
         pause_reason="STEP_REFUSED: 'x' \\ \"y\" :z",
         shadow_status="Shadowing",
         target_format=TargetFormat.DELTA,
+        close_at=NOW + TICK,
         record={
             "rights": [{"who": "ä", "what": ["MODIFY"]}],
             "n": 2**60,
@@ -506,7 +507,12 @@ def wants_reverting(job: Job, now: datetime) -> bool:
 
 def is_finished(job: Job, now: datetime) -> bool:
     completed = not job.in_process and is_at(job, State.HIVE_DROPPED) and not job.migration_paused
-    return completed and job.comm_level3_date is not None
+    return completed and job.comm_level3_date is not None and job.close_at is None
+
+
+def wants_closing(job: Job, now: datetime) -> bool:
+    due = job.close_at is not None and job.close_at <= now
+    return due and is_finished(replace(job, close_at=None), now)
 
 
 SELECTIONS: Mapping[str, tuple[Callable[[datetime], Selection], Callable[[Job, datetime], bool]]] = {
@@ -517,6 +523,7 @@ SELECTIONS: Mapping[str, tuple[Callable[[datetime], Selection], Callable[[Job, d
     "archived_lately": (selections.archived_lately, wants_a_last_look),
     "to_revert": (lambda now: selections.to_revert(), wants_reverting),
     "finished": (lambda now: selections.finished(), is_finished),
+    "to_close": (selections.to_close, wants_closing),
     "everything": (lambda now: everything(), lambda job, now: True),
     "numbered": (lambda now: numbered([1, 2, 5]), lambda job, now: job.task_id in (1, 2, 5)),
     "behind": (lambda now: selections.behind([2, 5, 1]), lambda job, now: job.task_id > 5),
@@ -539,7 +546,8 @@ def letter_times(gap: int) -> list[datetime | None]:
 
 
 def some_job(number: int, chance: random.Random) -> Job:
-    state, desired = chance.choice(PAIRS)
+    # Of what is completed, few are neither too early nor too late for any of its selections.
+    state, desired = chance.choice([*PAIRS, *[(State.HIVE_DROPPED, State.HIVE_DROPPED)] * 5])
     first, second = chance.choice(GAPS), chance.choice(GAPS)
     return Job(
         number,
@@ -557,6 +565,7 @@ def some_job(number: int, chance: random.Random) -> Job:
         comm_level1_date=chance.choice(letter_times(first)),
         comm_level2_date=chance.choice(letter_times(second)),
         comm_level3_date=chance.choice(letter_times(0)),
+        close_at=chance.choice((None, NOW - TICK, NOW, NOW + TICK)),
         migration_paused=chance.random() < 0.2,
         wave=chance.choice(WAVES),
     )

@@ -113,6 +113,7 @@ DELTA_LATER = {
     "table_files": "INT",
     "table_bytes": "BIGINT",
     "begun_at": "TIMESTAMP",
+    "close_at": "TIMESTAMP",
     **dict.fromkeys(("target_catalog", "target_schema", "old_name"), "STRING"),
 }
 DELTA_LETTER = """
@@ -182,9 +183,12 @@ def test_a_database_of_an_older_version_keeps_its_jobs(bare: SqlStore) -> None:
     assert bare.add([NewJob(name("orders")), NewJob(name("items"))], NOW) == 1
 
 
-def test_a_queue_of_an_older_version_says_how_to_bring_it_up_to_this_one(bare: SqlStore) -> None:
+@pytest.mark.parametrize("version", ["0002", "0003"])
+def test_a_queue_of_an_older_version_says_how_to_bring_it_up_to_this_one(
+    bare: SqlStore, version: str
+) -> None:
     with bare._engine.begin() as connection:
-        upgrade(connection, "0002")
+        upgrade(connection, version)
     with pytest.raises(TableferryError, match=r"was made by an older Tableferry: .*`tableferry fleet init`"):
         bare.jobs(everything())
     bare.create()
@@ -245,6 +249,7 @@ def test_an_administrator_can_read_what_an_upgrade_runs(dialect: str) -> None:
     assert "ADD COLUMN lease_until" in script or "ADD COLUMN `lease_until`" in script
     assert "tbl_owners" in script.split("jobs_archive")[1]
     assert "ADD COLUMN wave" in script or "ADD COLUMN `wave`" in script
+    assert script.count("ADD COLUMN close_at") + script.count("ADD COLUMN `close_at`") == 2
 
 
 def test_a_database_without_a_queue_says_how_to_make_it(bare: SqlStore) -> None:

@@ -40,6 +40,12 @@ ACCEPT = "accept"
 FOUND = "found"
 """The note in a job's record of what it was paused for, where that can be accepted."""
 
+CLOSING = "closing"
+"""The note in a job's record of what its closing removes: from then on it may be removed at any moment."""
+
+CLOSED = "closed"
+"""The note in a job's record of when it was closed, and of what was left."""
+
 
 LONGEST_NAME = 255
 """How long a part of a table's name may be: published with 30, and Unity Catalog's have up to 255."""
@@ -142,6 +148,7 @@ class Job:
         table_files: How many files the table had when the preprocessor looked at it.
         table_bytes: How many bytes these had.
         begun_at: When a worker began its migration, the last time.
+        close_at: From when on what is left of Hive's table may be removed; None if nobody asked for that.
         target_catalog: The catalog that the new table is made in; None for the Hive table's own.
         target_schema: The schema that the new table is made in; None for the Hive table's own.
         old_name: What the Hive table's name means after the switch; None if it's the new table's name.
@@ -179,6 +186,7 @@ class Job:
     table_files: int | None = None
     table_bytes: int | None = None
     begun_at: datetime | None = None
+    close_at: datetime | None = None
     target_catalog: str | None = None
     target_schema: str | None = None
     old_name: OldName | None = None

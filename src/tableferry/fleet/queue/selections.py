@@ -177,9 +177,19 @@ def to_revert() -> Selection:
     return _RUNNING & or_(*(_pair(*pair) for pair in BACK))
 
 
-def finished() -> Selection:
+def completed() -> Selection:
     """Jobs that are completed, with their last notification sent, and that no person has to look at."""
     return _RUNNING & _c.in_process.is_(False) & _at(State.HIVE_DROPPED) & _c.comm_level3_date.is_not(None)
+
+
+def finished() -> Selection:
+    """Jobs that are completed, and that wait for nothing in the queue."""
+    return completed() & _c.close_at.is_(None)
+
+
+def to_close(now: datetime) -> Selection:
+    """Completed jobs whose window in which their closing can be taken back is over."""
+    return completed() & (_c.close_at <= now)
 
 
 def not_started() -> Selection:

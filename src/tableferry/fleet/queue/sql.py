@@ -390,7 +390,9 @@ class SqlStore:
         try:
             if not missing:
                 found = inspect(self._engine)
-                missing, older = not found.has_table(jobs.name), not found.has_table(waves.name)
+                missing = not found.has_table(jobs.name)
+                there = set() if missing else {column["name"] for column in found.get_columns(jobs.name)}
+                older = not there.issuperset(JOB_COLUMNS) or not found.has_table(waves.name)
         except SQLAlchemyError:
             return TableferryError(
                 f"the queue at {url} can't be reached ({reason}): check the address, the user and the "
