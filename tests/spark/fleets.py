@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from tableferry import session
 from tableferry.fleet.job import Job, TargetFormat
+from tableferry.fleet.modes.close import Marking, close, mark_to_close
 from tableferry.fleet.modes.migrate import migrate
 from tableferry.fleet.modes.preprocess import preprocess
 from tableferry.fleet.modes.revert import revert
@@ -86,6 +87,22 @@ class Fleet:
         self.clock.turn(days=14)
         assert errors(self.migrate()) == []
         self.notify()
+
+    def to_archive(self, table: str) -> None:
+        """End a table's probation, archive its Hive table, and tell its people."""
+        self.clock.turn(days=14)
+        assert errors(self.preprocess()) == []
+        assert errors(self.migrate()) == []
+        assert errors(self.preprocess()) == []
+        self.notify()
+
+    def mark(self, *tables: str, days: int = 7) -> list[Marking]:
+        """Mark tables to be closed in some days."""
+        at = self.clock() + timedelta(days=days)
+        return mark_to_close(self.store, list(map(self.job, tables)), (), at, self.clock(), "ann")
+
+    def close(self, **how: Any) -> ModeReport:
+        return close(self.worker(**how))
 
     def live(self, table: str) -> TableName:
         """Return what a table is called now: by its new name once it has that, and else by its old one."""

@@ -11,6 +11,7 @@ import typer
 from tableferry import fleet
 from tableferry.amounts import counted
 from tableferry.cli.command import Answer, App
+from tableferry.cli.fleet_close import fleet_close
 from tableferry.cli.fleet_jobs import register_jobs
 from tableferry.cli.fleet_modes import register_modes
 from tableferry.cli.fleet_options import Catalog, NewTables, Target, WhichFleet, WhichQueue, without_password
@@ -100,3 +101,4 @@ register_jobs(fleet_app)
 fleet_app.command("status")(fleet_status)
 fleet_app.add_typer(wave_app, name="wave")
 register_modes(fleet_app)
+fleet_app.command("close")(fleet_close)

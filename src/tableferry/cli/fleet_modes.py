@@ -72,7 +72,7 @@ def register_modes(app: typer.Typer) -> None:
     _register(
         app,
         "preprocess",
-        "Look at new jobs' tables; end probations that are over, and close what is completed.",
+        "Look at new jobs' tables; end probations that are over, and note what is completed.",
         lambda worker: fleet.preprocess(worker),
     )
     app.command("communicate")(fleet_communicate)
@@ -96,7 +96,7 @@ def _register(app: typer.Typer, mode: str, description: str, run: Callable[[Work
 
     @app.command(mode, help=description)
     def command(options: ModeOptions, which: WhichFleet) -> Answer:
-        return _run(mode, options, which, run)
+        return run_mode(mode, options, which, run)
 
 
 def fleet_communicate(
@@ -139,10 +139,13 @@ def fleet_revert(
         jobs = fleet.select_jobs(worker.store, which_tables.patterns, archive=from_archive)
         return fleet.revert(worker, [job.name for job in jobs], from_archive=from_archive)
 
-    return _run("revert", options, which, revert)
+    return run_mode("revert", options, which, revert)
 
 
-def _run(mode: str, options: ModeOptions, which: WhichFleet, run: Callable[[Worker], ModeReport]) -> Answer:
+def run_mode(
+    mode: str, options: ModeOptions, which: WhichFleet, run: Callable[[Worker], ModeReport]
+) -> Answer:
+    """Run a mode, and say what it did."""
     share = options.share
     with which.opened() as opened:
         report = run(

@@ -1,6 +1,10 @@
 from tableferry.fleet import loading as loading
 from tableferry.fleet.history import events_of as events_of
 from tableferry.fleet.history import notifications_of as notifications_of
+from tableferry.fleet.modes.close import close as close
+from tableferry.fleet.modes.close import look_at_leftovers as look_at_leftovers
+from tableferry.fleet.modes.close import mark_to_close as mark_to_close
+from tableferry.fleet.modes.close import unmark_to_close as unmark_to_close
 from tableferry.fleet.modes.communicate import communicate as communicate
 from tableferry.fleet.modes.migrate import migrate as migrate
 from tableferry.fleet.modes.preprocess import preprocess as preprocess
@@ -16,6 +20,7 @@ from tableferry.fleet.registering import Registration as Registration
 from tableferry.fleet.registering import register as register
 from tableferry.fleet.selecting import Filter as Filter
 from tableferry.fleet.selecting import list_jobs as list_jobs
+from tableferry.fleet.selecting import select_archived as select_archived
 from tableferry.fleet.selecting import select_jobs as select_jobs
 from tableferry.fleet.status.causes import causes as causes
 from tableferry.fleet.status.page import page as page

@@ -8,12 +8,12 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Literal
 
-from tableferry.fleet.job import Job, State
+from tableferry.fleet.job import CLOSED, Job, State
 from tableferry.fleet.pausing import remedy
 from tableferry.fleet.transitions import BACK, FORWARD
 from tableferry.fleet.wave import Wave, WaveStatus
 
-Mode = Literal["preprocess", "communicate", "migrate", "shadow", "revert"]
+Mode = Literal["preprocess", "communicate", "migrate", "shadow", "revert", "close"]
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,16 @@ def _next_action(job: Job) -> NextAction:
             return NextAction("preprocess", "probation is over", job.probation_ends)
         case State.HIVE_DROPPED, State.HIVE_DROPPED:
             if job.in_process:
-                return NextAction("preprocess", "close the job")
+                return NextAction("preprocess", "note that it is completed")
             if job.comm_level3_date is None:
                 return NextAction("communicate", "the third letter")
-            return NextAction(None, "completed; tableferry fleet archive moves it out of the queue")
+            if job.close_at is not None:
+                return NextAction("close", "remove what is left of Hive's table", job.close_at)
+            archive = "tableferry fleet archive moves it out of the queue"
+            if CLOSED in job.record:
+                return NextAction(None, f"completed and closed; {archive}")
+            close = f"tableferry fleet close {job.name} removes what is left of Hive's table"
+            return NextAction(None, f"completed; {archive}, and {close}")
     if (transition := FORWARD.get(job.pair)) is not None:
         return NextAction("migrate", transition.action.value)
     return NextAction(None, f"no mode has a transition from {job.state} to {job.desired_state}")

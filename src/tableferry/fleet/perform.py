@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,7 @@ from tableferry.amounts import first_of
 from tableferry.driver import following
 from tableferry.errors import Refused
 from tableferry.fleet import steps
-from tableferry.fleet.job import ACCEPT, Job, PauseReason, TargetFormat
+from tableferry.fleet.job import ACCEPT, CLOSING, Job, PauseReason, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.warehouse import (
     comparing,
@@ -24,8 +24,10 @@ from tableferry.fleet.warehouse import (
     external,
     fence,
     iceberg,
+    leftovers,
     old_name,
     preparing,
+    removing,
     renaming,
     views,
 )
@@ -50,6 +52,7 @@ WAS_MANAGED = "was_managed"
 BROKEN_VIEWS = "broken_views"
 REMOVED = "removed_partitions"
 LEFT = "left_directories"
+KEPT = "kept"
 NOT_LOOKED = "late_files_not_looked_for"
 
 # So many directories that were left are noted; their folder is the same.
@@ -172,12 +175,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
                 _log.warning("%s: %s", job.name, shadowed.removed)
                 job = job.noted(**{REMOVED: shadowed.removed})
             if shadowed.left:
-                _log.warning(
-                    "%s: no table reads %s any more, and they can't be removed from here: whoever owns the "
-                    "storage can remove them", job.name, first_of(shadowed.left),
-                )  # fmt: skip
-                left = [*job.record.get(LEFT, ()), *shadowed.left]
-                job = job.noted(**{LEFT: list(dict.fromkeys(left))[-_NOTED:]})
+                job = _left(job, shadowed.left)
             job = _looked(job, hive, shadowed.looked)
             job = replace(job, shadow_watermark=shadowed.watermark).noted(**{ACCEPT: None})
         case steps.CheckSuspended(hive):
@@ -186,9 +184,36 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             with _stopping(PauseReason.WRITTEN_WHILE_BLOCKED, dropping.WrittenBehind):
                 dropping.drop_copy(warehouse, table, form, job.shadow_watermark, accept=accept)
             job = job.noted(**{ACCEPT: None})
+        case steps.NoteLeftovers(target, hive, form):
+            found = leftovers.find(warehouse, target, hive, form)
+            leftovers.demand_unneeded(warehouse, target, hive, form, found)
+            # From here on nobody reverts the job: what follows can't be taken back.
+            job = save(job.noted(**{CLOSING: found.note(), ACCEPT: None}))
+        case steps.DropArchived(target, hive):
+            removing.drop(warehouse, target, hive, leftovers.Leftovers.of(job.record[CLOSING]))
+        case steps.RemoveLeftovers(target, form):
+            found = leftovers.Leftovers.of(job.record[CLOSING])
+            removed = removing.remove(warehouse, target, form, found)
+            running.count("files", removed.files)
+            job = job.noted(**{CLOSING: {**job.record[CLOSING], KEPT: list(removed.kept)}})
+            if removed.left:
+                job = _left(job, removed.left)
+        case steps.AllowCleaning(table):
+            found = leftovers.Leftovers.of(job.record[CLOSING])
+            removing.allow_cleaning(warehouse, table, Names.of(job).archived, found)
         case _:
             assert_never(step)
     return job
+
+
+def _left(job: Job, left: Sequence[str]) -> Job:
+    """Note what nobody reads any more, and what can't be removed from here."""
+    _log.warning(
+        "%s: no table reads %s any more, and they can't be removed from here: whoever owns the storage can "
+        "remove them", job.name, first_of(left),
+    )  # fmt: skip
+    every = [*job.record.get(LEFT, ()), *left]
+    return job.noted(**{LEFT: list(dict.fromkeys(every))[-_NOTED:]})
 
 
 def _take(warehouse: Warehouse, table: TableName, noted: Iterable[Mapping[str, Any]]) -> None:

@@ -77,6 +77,33 @@ def select_jobs(store: Store, written: Iterable[str], *, archive: bool = False) 
     return list(selected.values())
 
 
+def select_archived(store: Store, written: Iterable[str]) -> tuple[list[Job], list[Job]]:
+    """Return the jobs whose Hive table is archived, of the queue and of its archive, each once.
+
+    Args:
+        store: The queue.
+        written: Names and patterns, as those of `select_jobs`. A name means its job whatever state that is
+            in, for whoever asks to be told; a pattern means no others. Without any, all are meant.
+
+    Raises:
+        TableError: One of them means no job.
+    """
+    written = tuple(written)
+    queued: dict[int, Job] = {}
+    archived: dict[int, Job] = {}
+    for text in written or ("*.*.*",):
+        meant, count = parse(text, _ANY), len(queued) + len(archived)
+        for source, jobs in ((store.jobs, queued), (store.archived, archived)):
+            for job in _meant(store, source, meant):
+                if not isinstance(meant, Pattern) or job.state is State.HIVE_DROPPED:
+                    jobs[job.task_id] = job
+        if written and count == len(queued) + len(archived):
+            raise TableError(
+                f"'{text}' has no job whose Hive table is archived: tableferry fleet list shows all jobs"
+            )
+    return list(queued.values()), [job for number, job in archived.items() if number not in queued]
+
+
 def _meant(
     store: Store, source: Callable[[Selection], Sequence[Job]], name: TableName | Pattern
 ) -> list[Job]:

@@ -202,6 +202,36 @@ class DropCopy(_Described):
     text = "drop {table}, and keep the files that Hive reads"
 
 
+class NoteLeftovers(_OnCopy):
+    """Note what is to be removed of an archived Hive table, and make sure that nobody else needs it."""
+
+    text = "make sure that only {hive} needs what is left of Hive's, and note what that is"
+
+
+@dataclass(frozen=True)
+class DropArchived(_Described):
+    """Drop the archived Hive table's entry; the files that the new table reads stay."""
+
+    target: TableName
+    hive: TableName
+    text = "drop {hive}, and keep its files, which {target} reads"
+
+
+@dataclass(frozen=True)
+class RemoveLeftovers(_Described):
+    """Remove the files that were written for Hive alone."""
+
+    target: TableName
+    format: TargetFormat
+    text = "remove the files that shadow wrote for Hive alone, of which {target} reads none in any version"
+
+
+class AllowCleaning(_OnTable):
+    """Let Iceberg remove files that no snapshot needs any more; nobody else reads them now."""
+
+    text = "let Iceberg remove files that {table} needs no more"
+
+
 Step = (
     RepeatPreflight
     | TryShadow
@@ -226,4 +256,8 @@ Step = (
     | CheckViews
     | Shadow
     | DropCopy
+    | NoteLeftovers
+    | DropArchived
+    | RemoveLeftovers
+    | AllowCleaning
 )

@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import partial
 
 from tableferry.errors import Busy, Refused, TableError
+from tableferry.fleet.closing import why_final
 from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.job_run import dry_run_report, run_job
 from tableferry.fleet.modes.claims import Portion
@@ -87,6 +88,8 @@ def _reverting(job: Job, now: datetime, *, from_archive: bool) -> Job:
             f"{job.name} is in the hands of worker {job.claimed_by} until {until}, or longer if that lives: "
             "wait for the end of its run"
         )
+    if why := why_final(job):
+        raise Refused(f"{job.name} {why}; it can't be reverted")
     if job.pair in BACK:
         return replace(job, migration_paused=False, pause_reason=PauseReason.NONE.value)
     if job.state is State.HIVE_DROPPED and not from_archive:
@@ -104,4 +107,5 @@ def _reverting(job: Job, now: datetime, *, from_archive: bool) -> Job:
         to_be_processed=False,
         migration_paused=False,
         pause_reason=PauseReason.NONE.value,
+        close_at=None,
     )

@@ -1,0 +1,178 @@
+"""``tableferry fleet close``: what is left of Hive after the archive is listed, and removed on demand."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from tableferry import fleet, report
+from tableferry.amounts import counted
+from tableferry.cli.command import Answer
+from tableferry.cli.fleet_modes import ModeOptions, run_mode
+from tableferry.cli.fleet_options import WhichFleet, WhichTables
+from tableferry.errors import TableferryError
+from tableferry.fleet.job import CLOSED
+
+if TYPE_CHECKING:
+    from tableferry.fleet.modes.close import Leftover, Marking
+
+_DAYS = 7
+
+
+def fleet_close(
+    which_tables: WhichTables,
+    after_days: Annotated[
+        int | None,
+        typer.Option(
+            "--after-days",
+            min=0,
+            metavar="N",
+            help=f"In how many days these may be closed; until then --undo takes it back. Default {_DAYS}.",
+        ),
+    ] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Don't close these after all.")] = False,
+    listed: Annotated[
+        bool, typer.Option("--list", help="List what is left of archived tables, and change nothing.")
+    ] = False,
+    *,
+    options: ModeOptions,
+    which: WhichFleet,
+) -> Answer:
+    """Remove what is left of Hive's tables after the archive.
+
+    With a TABLE, mark it to be closed when a window is over in which --undo takes that back; without one,
+    close those that are due. A table that is closed can't be reverted any more.
+    """
+    patterns = which_tables.patterns
+    if undo and listed:
+        raise typer.BadParameter("--undo and --list exclude each other")
+    if after_days is not None and (undo or listed or not patterns):
+        raise typer.BadParameter("--after-days goes with the tables that are to be closed")
+    if options.dry and undo:
+        raise typer.BadParameter("--undo has no dry run: --list shows what is marked")
+    if listed:
+        return _list(patterns, which)
+    if undo:
+        return _undo(patterns, which)
+    if patterns:
+        after = timedelta(days=_DAYS if after_days is None else after_days)
+        return _mark(patterns, after, options, which)
+    return run_mode("close", options, which, lambda worker: fleet.close(worker))
+
+
+def _mark(patterns: Sequence[str], after: timedelta, options: ModeOptions, which: WhichFleet) -> Answer:
+    with which.opened() as opened:
+        now, by = opened.store.now(), getpass.getuser()
+        queued, archived = fleet.select_archived(opened.store, patterns)
+        markings = fleet.mark_to_close(
+            opened.store, queued, archived, now + after, now, by, dry_run=options.dry
+        )
+    return _answer(markings, "would be marked" if options.dry else "is marked")
+
+
+def _undo(patterns: Sequence[str], which: WhichFleet) -> Answer:
+    if not patterns:
+        raise TableferryError("no table is named: give names, or patterns such as 'sales.*'")
+    with which.opened() as opened:
+        # A job that is marked is never in the archive.
+        queued, archived = fleet.select_archived(opened.store, patterns)
+        jobs = [*queued, *archived]
+        now, by = opened.store.now(), getpass.getuser()
+        markings = fleet.unmark_to_close(opened.store, jobs, now, by, opened.warehouse)
+    return _answer(markings, "")
+
+
+def _answer(markings: Sequence[Marking], done: str) -> Answer:
+    rows = [
+        {
+            "table": marking.job.name,
+            "ok": not marking.error,
+            "said": marking.error or _said(marking, done),
+            "close_at": marking.job.close_at,
+        }
+        for marking in markings
+    ]
+    return Answer(rows, list(_lines(markings, done)), ok=all(row["ok"] for row in rows))
+
+
+def _lines(markings: Sequence[Marking], done: str) -> Iterator[str]:
+    for marking in markings:
+        yield marking.error or f"{marking.job.name} {_said(marking, done)}"
+    times = [marking.job.close_at for marking in markings if marking.job.close_at and not marking.error]
+    if times and done == "is marked":
+        yield "See what that will remove: tableferry fleet close --list"
+        yield f"Next: tableferry fleet close ({counted(len(times), 'table')}, from {_minute(min(times))} on)"
+
+
+def _said(marking: Marking, done: str) -> str:
+    at = marking.job.close_at
+    if not done or at is None:
+        return "stays as it is, and won't be closed"
+    undo = f"tableferry fleet close --undo {marking.job.name}"
+    return f"{done} to be closed, from {_minute(at)} on; until it is: {undo}"
+
+
+def _list(patterns: Sequence[str], which: WhichFleet) -> Answer:
+    with which.opened() as opened:
+        queued, archived = fleet.select_archived(opened.store, patterns)
+        jobs = sorted([*queued, *archived], key=lambda job: job.task_id)
+        found = fleet.look_at_leftovers(opened.warehouse(), jobs) if jobs else []
+
+    def show(console: Console) -> None:
+        if not found:
+            console.print("No job is archived; tableferry fleet list says what each one waits for.")
+            return
+        headings = ("table", "Hive table", "its directory", "only for Hive", "gc.enabled", "closed")
+        rows = [
+            (
+                leftover.job.name,
+                leftover.left.hive if leftover.left else None,
+                leftover.left.directory if leftover.left else None,
+                ", ".join(leftover.left.folders) if leftover.left else None,
+                _yes(leftover.left.gc_enabled if leftover.left else None),
+                _when(leftover),
+            )
+            for leftover in found
+        ]
+        report.table(console, headings, rows)
+        for leftover in found:
+            if hinders := leftover.error or (leftover.left.hinders if leftover.left else ""):
+                console.print(f"{leftover.job.name} can't be closed now: {hinders}")
+        if any(leftover.job.close_at is None and leftover.left for leftover in found):
+            console.print("Next: tableferry fleet close TABLE…")
+
+    return Answer([_row(leftover) for leftover in found], show)
+
+
+def _row(leftover: Leftover) -> dict[str, Any]:
+    job, left = leftover.job, leftover.left
+    return {
+        "table": job.name,
+        "target_format": job.target_format,
+        "hive": left.hive if left else None,
+        "directory": left.directory if left else None,
+        "folders": left.folders if left else (),
+        "gc_enabled": left.gc_enabled if left else None,
+        "close_at": job.close_at,
+        "closed": job.record.get(CLOSED, {}).get("at"),
+        "hinders": leftover.error or (left.hinders if left else ""),
+    }
+
+
+def _when(leftover: Leftover) -> str | None:
+    if closed := leftover.job.record.get(CLOSED):
+        return f"closed on {closed['at'][:10]}"
+    return f"from {_minute(leftover.job.close_at)} on" if leftover.job.close_at else None
+
+
+def _yes(value: bool | None) -> str | None:
+    return None if value is None else str(value).lower()
+
+
+def _minute(when: datetime) -> str:
+    return f"{when:%Y-%m-%d %H:%M} UTC"

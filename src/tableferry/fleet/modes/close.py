@@ -1,0 +1,165 @@
+"""Closes completed jobs: what is left of Hive's table is removed, some days after a person has asked for it.
+
+`mark_to_close` and `unmark_to_close` are that person's; `close` is a mode like the others. Until it has noted
+what it removes, the table can still be reverted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+
+from tableferry.amounts import first_of
+from tableferry.errors import Busy, Refused, TableferryError
+from tableferry.fleet.closing import closing_steps, marked, unmarked
+from tableferry.fleet.job import CLOSED, CLOSING, Job
+from tableferry.fleet.job_run import JobRun, reported
+from tableferry.fleet.modes.claims import Portion
+from tableferry.fleet.modes.worker import Worker, run_worker
+from tableferry.fleet.naming import Names
+from tableferry.fleet.perform import KEPT, LEFT
+from tableferry.fleet.plan import Kind
+from tableferry.fleet.queue.selections import to_close
+from tableferry.fleet.queue.store import Store
+from tableferry.fleet.reports import JobReport, ModeReport
+from tableferry.fleet.warehouse import existing, leftovers
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.neighbours import Neighbourhood
+from tableferry.fleet.warehouse.views import Views
+
+
+@dataclass(frozen=True)
+class Marking:
+    """What became of one job that somebody wants to close, or doesn't any more.
+
+    Attributes:
+        job: The job as it is now.
+        error: Why it stays as it was; empty otherwise.
+    """
+
+    job: Job
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """What is left of one archived table, and when it's removed.
+
+    Attributes:
+        left: What is left; None if that can't be found out, or nothing is.
+        error: Why it can't be.
+    """
+
+    job: Job
+    left: leftovers.Left | None = None
+    error: str = ""
+
+
+def mark_to_close(
+    store: Store,
+    queued: Sequence[Job],
+    archived: Sequence[Job],
+    at: datetime,
+    now: datetime,
+    by: str,
+    *,
+    dry_run: bool = False,
+) -> list[Marking]:
+    """Mark jobs to be closed from a time on; those of the queue's archive come back into the queue for it."""
+    tried = [_marked(job, at) for job in (*queued, *archived)]
+    if dry_run:
+        return tried
+    may = {marking.job.task_id for marking in tried if not marking.error}
+    coming = [job.task_id for job in archived if job.task_id in may]
+    back = store.unarchive(coming, now) if coming else ()
+    jobs = [job for job in (*queued, *back) if job.task_id in may]
+    refused = [marking for marking in tried if marking.error]
+    return [*refused, *(_edited(store, job, partial(marked, at=at), now, by) for job in jobs)]
+
+
+def unmark_to_close(
+    store: Store, jobs: Iterable[Job], now: datetime, by: str, warehouse: Callable[[], Warehouse]
+) -> list[Marking]:
+    """Take marks back; of a job whose closing has begun as long as its archived Hive table is there."""
+
+    def edit(job: Job) -> Job:
+        if CLOSED in job.record or CLOSING not in job.record:
+            return unmarked(job)
+        names = Names.of(job)
+        kind = existing.job_tables(warehouse(), names).get(names.archived)
+        return unmarked(job, hive_is_there=kind is Kind.HIVE)
+
+    return [_edited(store, job, edit, now, by) for job in jobs]
+
+
+def close(worker: Worker) -> ModeReport:
+    """Close the jobs that are marked, and whose time has come.
+
+    The new table stays as it is in each of its versions, with its files in the Hive table's directories.
+    """
+    warehouse = replace(worker.warehouse, neighbourhood=Neighbourhood(), views=Views())
+    worker = replace(worker, warehouse=warehouse)
+
+    def dry_run_report(job: Job) -> JobReport:
+        try:
+            steps = closing_steps(job, existing.job_tables(warehouse, Names.of(job)))
+        except TableferryError as error:
+            return JobReport(job, "paused", (), str(error))
+        return JobReport(job, "planned", tuple(map(str, steps)))
+
+    return run_worker(
+        worker,
+        "close",
+        lambda: [Portion(to_close(worker.clock()))],
+        partial(reported, work=_close),
+        dry_run_report,
+    )
+
+
+def look_at_leftovers(warehouse: Warehouse, jobs: Sequence[Job]) -> list[Leftover]:
+    """Look at what is left of archived tables; nothing is changed."""
+    warehouse = replace(warehouse, neighbourhood=Neighbourhood(), views=Views())
+    return [_looked(warehouse, job) for job in jobs]
+
+
+def _marked(job: Job, at: datetime) -> Marking:
+    try:
+        return Marking(marked(job, at))
+    except Refused as error:
+        return Marking(job, str(error))
+
+
+def _close(run: JobRun) -> JobReport:
+    for step in closing_steps(run.job, existing.job_tables(run.warehouse, Names.of(run.job))):
+        run.perform(step)
+    kept, left = run.job.record[CLOSING].get(KEPT, ()), run.job.record.get(LEFT, ())
+    closed = {"at": run.clock().isoformat(timespec="seconds"), KEPT: list(kept)}
+    run.release(replace(run.job, close_at=None).noted(**{CLOSED: closed, CLOSING: None}))
+    if kept:
+        run.did.append(f"{first_of(kept)} stay: {run.job.name} reads files there")
+    if left:
+        run.did.append(
+            f"{first_of(left)} can't be removed from here: whoever owns the storage can remove them"
+        )
+    return JobReport(run.job, "done", tuple(run.did))
+
+
+def _looked(warehouse: Warehouse, job: Job) -> Leftover:
+    if CLOSED in job.record:
+        return Leftover(job)
+    names = Names.of(job)
+    try:
+        return Leftover(job, leftovers.look(warehouse, names.main, names.archived, job.target_format))
+    except TableferryError as error:
+        return Leftover(job, error=str(error))
+
+
+def _edited(store: Store, job: Job, edit: Callable[[Job], Job], now: datetime, by: str) -> Marking:
+    """Edit a job as a person does; one that can't be edited stays as it is, and the others go on."""
+    try:
+        edited = edit(job)
+        return Marking(store.edit(edited, now, by=by) if edited != job else job)
+    except (Refused, Busy) as error:
+        return Marking(job, str(error))

@@ -1,0 +1,233 @@
+"""What is left of a Hive table after its archive, who else needs it, and how it is removed.
+
+    <directory>/k=1/part-0.parquet              the new table reads it: it stays, whatever happens
+    <directory>/k=1/tableferry-<run>-0.parquet  rows that shadow appended for Hive (Iceberg only)
+    <directory>_sync/<id>/v…                    partitions that shadow rewrote for Hive
+    <directory>_sync/known-<id>                 the record by which late files are found
+
+What was written for Hive is told by its name, and removed only where no version of the new table names it:
+one that was reverted and migrated again reads files of the first migration there. `removing` does that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from tableferry.amounts import first_of
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.driver import in_process
+from tableferry.errors import Refused, TableError, first_line
+from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse import hive, iceberg
+from tableferry.fleet.warehouse.asking import describe, explaining
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.eligibility import SOURCE, HiveTable
+from tableferry.fleet.warehouse.existing import entries
+from tableferry.fleet.warehouse.neighbours import Neighbourhood
+from tableferry.fleet.warehouse.shadow.hive_copy import PURGE
+from tableferry.fleet.warehouse.shadow.late.record import Record
+from tableferry.fleet.warehouse.shadow.marks import FOLDER, sync_folder
+from tableferry.fleet.warehouse.views import above
+from tableferry.hive.locations import below, reachable
+from tableferry.tables import TableName
+
+_log = logging.getLogger(__name__)
+
+GC = "gc.enabled"
+"""The property by which an Iceberg table removes no file as long as it is false."""
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """Where what is left of a Hive table lies.
+
+    Attributes:
+        root: The Hive table's directory at the switch; most of its files are the new table's.
+        folders: Where rows were written for Hive alone.
+        outside: Partitions' directories that lie in none of these.
+        location: The archived table's directory, by which its entry is known; empty if it was gone already.
+        created: When its entry was made, by which it is known too.
+    """
+
+    root: str
+    folders: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+    location: str = ""
+    created: str = ""
+
+    @classmethod
+    def of(cls, note: Mapping[str, Any]) -> Self:
+        """Read a job's note."""
+        lists = {name: tuple(note.get(name, ())) for name in ("folders", "outside")}
+        return cls(**{**{name: note[name] for name in ("root", "location", "created")}, **lists})
+
+    def note(self) -> dict[str, Any]:
+        """Return it as a job notes it."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()
+        }
+
+
+def find(warehouse: Warehouse, target: TableName, archived: TableName, form: TargetFormat) -> Leftovers:
+    """Find what is left of a Hive table; of one whose entry is gone, by where the new table lies.
+
+    Raises:
+        TableError: There is no new table, or something may not be looked at.
+    """
+    existing = entries(warehouse, (target, archived))
+    if target not in existing:
+        raise TableError(f"there is no table {target}: check its name, its schema and your rights")
+    location, entry = existing[target].location.rstrip("/"), existing.get(archived)
+    derived = location.removesuffix("_iceberg") if form is TargetFormat.ICEBERG else location
+    if entry is None or entry.kind is not Kind.HIVE:
+        return Leftovers(derived, (sync_folder(derived),))
+    table = described(warehouse, archived)
+    record = Record.of(warehouse, table.properties)
+    root = (record.root if record else derived).rstrip("/")
+    noted = [record.folder] if record else []
+    noted += [table.properties[FOLDER]] if FOLDER in table.properties else []
+    # A migration before this one has noted another, which is looked at where it is this one's too.
+    folders = [folder.rpartition("/")[0] for folder in noted] or [sync_folder(root)]
+    inside = [root, *folders]
+    locations = [table.location, *(part.location for part in hive.partitions(warehouse, table))]
+    outside = {place for place in locations if all(below(place, directory) is None for directory in inside)}
+    return Leftovers(
+        root, tuple(dict.fromkeys(folders)), tuple(sorted(outside)), entry.location, entry.created
+    )
+
+
+def demand_unneeded(
+    warehouse: Warehouse, target: TableName, archived: TableName, form: TargetFormat, found: Leftovers
+) -> None:
+    """Make sure that nobody but Hive needs what is to be removed, and that the new table is Hive's successor.
+
+    Raises:
+        Refused: Somebody does, or it isn't; or dropping the Hive table would remove its files.
+        TableError: Something may not be looked at.
+    """
+    _demand_successor(warehouse, target, form, found)
+    if archived in entries(warehouse, (archived,)):
+        demand_keeps_files(described(warehouse, archived))
+        if readers := above(warehouse, archived):
+            raise Refused(
+                f"{first_of(readers)} read {archived}, or views that do: let them read {target}, or drop "
+                "them, and resume the job"
+            )
+    demand_alone(warehouse, target, archived, found)
+
+
+def demand_alone(warehouse: Warehouse, target: TableName, archived: TableName, found: Leftovers) -> None:
+    """Make sure that no other table lies where a job's tables do.
+
+    Raises:
+        Refused: One does: files that it reads would be removed.
+        TableError: The catalog can't be listed.
+    """
+    neighbourhood = warehouse.neighbourhood or Neighbourhood()
+    own = entries(warehouse, (target,))[target].location
+    places = dict.fromkeys((found.root, *found.folders, *found.outside, own))
+    with explaining(f"the neighbours of {target} can't be listed", "check your rights"):
+        others = {
+            f"{name} at {location}"
+            for place in places
+            for name, location in neighbourhood.around(warehouse.spark, target, place, (target, archived))
+        }
+        unlisted = neighbourhood.unlisted(warehouse.spark, target)
+    if others:
+        raise Refused(
+            f"other tables lie where the files of {target} do, and would lose theirs: "
+            f"{first_of(sorted(others))}; drop the entries that nobody needs, or give each table a directory "
+            "of its own, and resume the job"
+        )
+    if unlisted:
+        _log.warning(
+            "%s: the tables of %s can't be listed, so it isn't known whether one lies in its directories",
+            target, first_of(unlisted),
+        )  # fmt: skip
+
+
+def described(warehouse: Warehouse, archived: TableName) -> HiveTable:
+    """Describe a Hive table anew, whatever this run knows of it."""
+    with explaining(f"{archived} can't be described", "check your rights"):
+        return hive.table_of(archived, describe(warehouse.spark, archived))
+
+
+def _demand_successor(warehouse: Warehouse, target: TableName, form: TargetFormat, found: Leftovers) -> None:
+    """Make sure that a table is the one that was made over the Hive table's files, and has all rows.
+
+    Raises:
+        Refused: It isn't: somebody made another one of its name.
+    """
+    if form is TargetFormat.ICEBERG:
+        made_here = iceberg.properties_of(warehouse, target).get(SOURCE) == target.key
+    else:
+        made_here = below(entries(warehouse, (target,))[target].location, found.root) == ""
+    if not made_here:
+        raise Refused(
+            f"{target} isn't the table that was made over the files in {found.root}, so it may not have "
+            "their rows: if nobody needs them, drop the Hive table and its files yourself, and take the mark "
+            f"back (tableferry fleet close --undo {target})"
+        )
+
+
+def demand_keeps_files(table: HiveTable) -> None:
+    """Make sure that dropping a Hive table removes none of its files, which are the new table's too.
+
+    Raises:
+        Refused: It would.
+    """
+    if table.managed or table.properties.get(PURGE, "").lower() == "true":
+        raise Refused(
+            f"{table.name} removes its files when it is dropped, and the table in its place reads them: make "
+            f"it EXTERNAL, with '{PURGE}' = 'false', and resume the job"
+        )
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is left of one table's Hive side, for who asks.
+
+    Attributes:
+        hive: The archived Hive table; None if it's gone.
+        directory: Its directory at the switch, whose files the new table reads.
+        folders: The folders of what was written for Hive alone, those that this process sees to be gone left
+            out.
+        gc_enabled: Whether the Iceberg table may remove files; None for Delta.
+        hinders: What closing would refuse now; empty for nothing.
+    """
+
+    hive: TableName | None
+    directory: str
+    folders: tuple[str, ...]
+    gc_enabled: bool | None
+    hinders: str = ""
+
+
+def look(warehouse: Warehouse, target: TableName, archived: TableName, form: TargetFormat) -> Left:
+    """Look at what is left of a Hive table, and change nothing.
+
+    Raises:
+        TableError: There is no new table, or something may not be looked at.
+    """
+    found = find(warehouse, target, archived, form)
+    hinders = ""
+    try:
+        demand_unneeded(warehouse, target, archived, form, found)
+    except Refused as error:
+        hinders = str(error)
+    gc = None
+    if form is TargetFormat.ICEBERG:
+        try:
+            gc = iceberg.properties_of(warehouse, target).get(GC, "true").lower() == "true"
+        except SPARK_ERRORS as error:
+            raise TableError(
+                f"{target} can't be described ({first_line(error)}): check your rights"
+            ) from error
+    same_machine = in_process(warehouse.spark)
+    paths = {folder: reachable(folder, same_machine=same_machine) for folder in found.folders}
+    there = tuple(folder for folder, path in paths.items() if path is None or path.is_dir())
+    return Left(archived if found.created else None, found.root, there, gc, hinders)

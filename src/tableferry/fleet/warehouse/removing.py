@@ -1,0 +1,171 @@
+"""Removes what is left of a Hive table, as `leftovers` has found it, from catalog and storage."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tableferry import files
+from tableferry.amounts import first_of
+from tableferry.driver import in_process
+from tableferry.errors import Refused, StateError
+from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse.asking import explaining
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.every_version import named_anywhere
+from tableferry.fleet.warehouse.existing import entries
+from tableferry.fleet.warehouse.files import list_files
+from tableferry.fleet.warehouse.iceberg import properties_of
+from tableferry.fleet.warehouse.identity import change_unchanged
+from tableferry.fleet.warehouse.leftovers import GC, Leftovers, demand_alone, demand_keeps_files, described
+from tableferry.fleet.warehouse.shadow.late.classify import run_of
+from tableferry.hive.locations import reachable, split
+from tableferry.tables import TableName
+
+_log = logging.getLogger(__name__)
+
+# What shadow runs and records call their folders; the first is the beginning of a table's id.
+_OURS = re.compile(r"[0-9a-f]{8}|known-[0-9a-f]{8}")
+# What the names of shadow's files begin with.
+_SHADOWS = "/tableferry-"
+# So many files are removed between two looks at the claim.
+_AT_ONCE = 100
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What became of what was written for Hive.
+
+    Attributes:
+        folders: Folders that are gone.
+        files: How many files are gone that lay among the new table's.
+        kept: Folders of which some version of the new table reads files.
+        left: What can't be removed from here.
+    """
+
+    folders: tuple[str, ...] = ()
+    files: int = 0
+    kept: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+
+def drop(warehouse: Warehouse, target: TableName, archived: TableName, found: Leftovers) -> None:
+    """Drop the archived Hive table's entry, and none of its files; done already is fine.
+
+    Raises:
+        ClaimLost: Another worker has the job.
+        Refused: It is another table than the one that was looked at, or would take its files along.
+        TableError: It may not be dropped, or changes in this very moment.
+    """
+    entry = entries(warehouse, (archived,)).get(archived)
+    if entry is None:
+        return
+    if (entry.kind, entry.location, entry.created) != (Kind.HIVE, found.location, found.created):
+        raise Refused(
+            f"{archived} is another table than the one that was archived: rename it, and resume the job"
+        )
+    demand_keeps_files(described(warehouse, archived))
+    with explaining(f"{archived} can't be dropped", "check your rights, and run again"):
+        # What was just looked at is looked at again right before it goes: by then it may own its files.
+        change_unchanged(
+            warehouse,
+            (archived, target),
+            lambda: warehouse.spark.sql(f"DROP TABLE {archived.sql}").collect(),
+            of=(archived,),
+        )
+
+
+def remove(warehouse: Warehouse, target: TableName, form: TargetFormat, found: Leftovers) -> Removed:
+    """Remove the files that were written for Hive alone; done already is fine.
+
+    Raises:
+        ClaimLost: Another worker has the job.
+        TableError: The new table's files can't be listed, or a directory can't.
+    """
+    location = entries(warehouse, (target,))[target].location
+    fragments = [f"/{split(folder)[2].rpartition('/')[2]}/" for folder in found.folders]
+    named = named_anywhere(warehouse, target, form, location, (_SHADOWS, *fragments))
+    iceberg = form is TargetFormat.ICEBERG
+    gone, left = _remove_files(warehouse, found, named) if iceberg else (0, [])
+    removed, kept = [], []
+    for folder in found.folders:
+        path = reachable(folder, same_machine=in_process(warehouse.spark))
+        if path is None:
+            left.append(folder)
+            continue
+        for child in sorted(path.iterdir()) if path.is_dir() else ():
+            whole = f"{folder}/{child.name}"
+            if any(_overlap(whole, file) for file in named):
+                kept.append(whole)
+            elif _OURS.fullmatch(child.name) is None or not _gone(warehouse, child):
+                left.append(whole)
+            else:
+                removed.append(whole)
+        if path.is_dir() and not any(path.iterdir()):
+            warehouse.effect(partial(path.rmdir), of=())
+    return Removed(tuple(removed), gone, tuple(kept), tuple(left))
+
+
+def allow_cleaning(warehouse: Warehouse, target: TableName, archived: TableName, found: Leftovers) -> None:
+    """Let an Iceberg table remove files again, as any other does; done already is fine.
+
+    The property is taken away rather than set to true: that way nothing of Hive's takes it for a wish that a
+    DROP TABLE remove the files.
+
+    Raises:
+        ClaimLost: Another worker has the job.
+        Refused: Another table lies in its directories, or the Hive table is there again.
+        TableError: It may not be changed.
+    """
+    if archived in entries(warehouse, (archived,)):
+        raise Refused(f"{archived} is there again: drop it, and resume the job")
+    if properties_of(warehouse, target).get(GC, "true").lower() != "false":
+        return
+    demand_alone(warehouse, target, archived, found)
+    statement = f"ALTER TABLE {warehouse.iceberg(target).sql} UNSET TBLPROPERTIES IF EXISTS ('{GC}')"
+    with explaining(f"{target} can't be changed", "check your rights, and run again"):
+        change_unchanged(warehouse, (target,), lambda: warehouse.spark.sql(statement).collect(), of=(target,))
+
+
+def _remove_files(warehouse: Warehouse, found: Leftovers, named: Iterable[str]) -> tuple[int, list[str]]:
+    """Remove what shadow runs appended to Hive's partitions; return how many files, and which stay."""
+    known = {split(path)[2] for path in named}
+    listed = [
+        file.path
+        for file in list_files(warehouse, [found.root, *found.outside])
+        if run_of(file.path) is not None and split(file.path)[2] not in known
+    ]
+    paths = [(file, reachable(file, same_machine=in_process(warehouse.spark))) for file in listed]
+    here = [path for _, path in paths if path is not None]
+    for start in range(0, len(here), _AT_ONCE):
+        warehouse.effect(partial(_unlink, here[start : start + _AT_ONCE]), of=())
+    left = [file for file, path in paths if path is None]
+    return len(here), [f"{first_of(left, 'more files')} (written by shadow)"] if left else []
+
+
+def _unlink(paths: Iterable[Path]) -> None:
+    for path in paths:
+        files.remove(path)
+        # Hadoop keeps a checksum beside each file of a local disk.
+        files.remove(path.with_name(f".{path.name}.crc"))
+
+
+def _gone(warehouse: Warehouse, folder: Path) -> bool:
+    """Remove a folder; say whether it's gone."""
+    try:
+        warehouse.effect(partial(files.remove, folder), of=())
+    except StateError as error:
+        _log.warning("%s is left: %s", folder, error)
+        return False
+    return True
+
+
+def _overlap(folder: str, file: str) -> bool:
+    """Say whether a path is a folder's, or lies in it, or holds it; whatever their schemes are."""
+    inner, outer = split(file)[2] + "/", split(folder)[2] + "/"
+    return inner.startswith(outer) or outer.startswith(inner)

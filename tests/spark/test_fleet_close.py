@@ -1,0 +1,384 @@
+"""Closing completed tables: what Hive alone needed is gone, and every version of the new table stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests import soak
+from tests.spark.fleets import Fleet, errors, fleet, hive_table
+from tests.spark.tables import tables_in
+from tests.spark.test_fleet_late import leave
+
+from tableferry import session
+from tableferry.errors import Refused
+from tableferry.fleet import job_run
+from tableferry.fleet.job import CLOSED, CLOSING, Job, State, TargetFormat
+from tableferry.fleet.modes.close import look_at_leftovers, unmark_to_close
+from tableferry.fleet.pausing import resumed
+from tableferry.fleet.perform import perform
+from tableferry.fleet.queue.selections import numbered
+from tableferry.fleet.settings import LateFiles
+from tableferry.fleet.steps import DropArchived, Step
+from tableferry.fleet.warehouse import removing
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.every_version import named_anywhere
+
+FORMATS = list(TargetFormat)
+GC = "gc.enabled"
+
+
+class Death(BaseException):
+    """A worker dies."""
+
+
+@pytest.fixture
+def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
+    """A fleet of one Hive table, `t`, in three partitions."""
+    with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
+        hive_table(spark, f"{schema}.t", tmp_path / "t", [(1, "mon"), (2, "tue"), (3, None)])
+        made = fleet(spark, schema, tmp_path)
+        yield made
+        made.store.close()
+
+
+def completed(ours: Fleet, form: TargetFormat) -> list[int]:
+    """Complete the migration of a table that people write to; return the numbers of its rows."""
+    ours.to_probation("t", form=form)
+    # Appended to Hive's own partition, and rewritten beside it.
+    ours.write("t", "INSERT INTO {t} VALUES (4, NULL, 'mon')")
+    ours.write("t", "INSERT INTO {t} VALUES (5, NULL, 'tue'), (6, NULL, 'wed')")
+    assert errors(ours.shadow()) == []
+    ours.write("t", "DELETE FROM {t} WHERE id = 2")
+    assert errors(ours.shadow()) == []
+    ours.write("t", "UPDATE {t} SET id = 30 WHERE id = 3")
+    ours.to_archive("t")
+    assert ids(ours, "t_hive_archived") == [1, 4, 5, 6, 30]
+    return [1, 4, 5, 6, 30]
+
+
+def ids(ours: Fleet, table: str = "t") -> list[int]:
+    return sorted(row[0] for row in ours.rows(table))
+
+
+def named(ours: Fleet, form: TargetFormat) -> str:
+    name = ours.name("t")
+    return (ours.warehouse.iceberg(name) if form is TargetFormat.ICEBERG else name).sql
+
+
+def history(ours: Fleet, form: TargetFormat) -> dict[str, list[Any]]:
+    """Read the rows of all versions."""
+    if form is TargetFormat.ICEBERG:
+        known = ours.spark.sql(f"SELECT snapshot_id FROM {named(ours, form)}.snapshots")
+    else:
+        known = ours.spark.sql(f"DESCRIBE HISTORY {named(ours, form)}").select("version")
+    versions = sorted(row[0] for row in known.collect())
+    return {
+        str(version): sorted(
+            ours.spark.sql(f"SELECT * FROM {named(ours, form)} VERSION AS OF {version}").collect(), key=repr
+        )
+        for version in versions
+    }
+
+
+def files_in(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*.parquet") if path.is_file() and "_delta_log" not in path.parts}
+
+
+def properties(ours: Fleet) -> dict[str, str]:
+    rows = ours.spark.sql(f"SHOW TBLPROPERTIES {named(ours, TargetFormat.ICEBERG)}").collect()
+    return {row["key"]: row["value"] for row in rows}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_what_hive_alone_needed_goes_and_every_version_stays(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
+    expected = completed(ours, form)
+    ours.warehouse = replace(ours.warehouse, late_files=LateFiles.TAKE)
+    sync = tmp_path / "t_sync"
+    assert any(path.name.startswith("known-") for path in sync.iterdir())
+    assert any(file.name.startswith("tableferry-") for file in files_in(sync))
+    if form is TargetFormat.ICEBERG:
+        assert any(file.name.startswith("tableferry-") for file in files_in(tmp_path / "t"))
+        assert properties(ours)[GC] == "false"
+    [marking] = ours.mark("t")
+    assert marking.error == ""
+    assert ours.close().jobs == ()
+    ours.clock.turn(days=6, minutes=1439)
+    assert ours.close().jobs == ()
+    # A job of Hive's has slept for weeks.
+    leave(tmp_path / "t" / "day=mon", 7)
+    ours.clock.turn(minutes=1)
+    before = ours.job("t")
+    [planned] = ours.close(dry_run=True).jobs
+    assert ours.job("t") == before
+    theirs = {file for file in files_in(tmp_path / "t") if not file.name.startswith("tableferry-")}
+
+    [done] = ours.close().jobs
+    assert (done.outcome, done.error) == ("done", "")
+    assert done.did == planned.did
+    assert tables_in(ours.spark, ours.schema) == ["t"]
+    assert not sync.exists()
+    assert theirs <= files_in(tmp_path / "t")
+    if form is TargetFormat.ICEBERG:
+        assert not any(file.name.startswith("tableferry-") for file in files_in(tmp_path / "t"))
+        assert GC not in properties(ours)
+    assert ids(ours) == sorted([*expected, 7])
+    job = ours.job("t")
+    assert job.record[CLOSED] == {"at": ours.clock().isoformat(timespec="seconds"), "kept": []}
+    assert (job.close_at, CLOSING in job.record, job.pair) == (None, False, (State.HIVE_DROPPED,) * 2)
+    assert ours.close().jobs == ()
+
+    with pytest.raises(Refused, match=r"was closed on .*: .*t_hive_archived is gone.*can't be reverted"):
+        ours.revert("t", from_archive=True)
+    [again] = ours.mark("t")
+    assert "was closed on" in again.error
+    assert ours.job("t") == job
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_time_travel_reads_what_it_read_and_iceberg_may_clean_up_after_itself(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
+    expected = completed(ours, form)
+    before = history(ours, form)
+    assert len(before) >= 5
+    ours.mark("t", days=0)
+    assert errors(ours.close()) == []
+    assert history(ours, form) == before
+    if form is TargetFormat.DELTA:
+        with session.settings(
+            ours.spark, {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}, "the test"
+        ):
+            ours.spark.sql(f"VACUUM {named(ours, form)} RETAIN 0 HOURS").collect()
+        assert ids(ours) == expected
+        return
+    first = next((tmp_path / "t" / "day=tue").glob("*.parquet"))
+    ours.spark.sql(
+        f"CALL ice.system.expire_snapshots(table => '{ours.schema}.t', "
+        "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
+    ).collect()
+    # The row that was deleted was in it, and no snapshot needs it now.
+    assert not first.exists()
+    assert ids(ours) == expected
+
+
+@pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
+def test_a_worker_dies_after_every_change_and_the_next_one_goes_on(
+    ours: Fleet, tmp_path: Path, form: TargetFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = completed(ours, form)
+    before = history(ours, form)
+    ours.mark("t", days=0)
+    real, deaths = Warehouse.effect, 0
+    for dies_at in count():
+        number = count()
+
+        def effect(
+            warehouse: Warehouse,
+            change: Callable[[], Any],
+            number: Iterator[int] = number,
+            dies_at: int = dies_at,
+            **how: Any,
+        ) -> Any:
+            done = real(warehouse, change, **how)
+            if next(number) == dies_at:
+                raise Death
+            return done
+
+        with monkeypatch.context() as patch, suppress(Death):
+            patch.setattr(Warehouse, "effect", effect)
+            assert errors(ours.close()) == []
+            break
+        deaths += 1
+        ours.clock.turn(minutes=ours.settings.lease_minutes + 1)
+        assert ids(ours) == expected
+    assert deaths >= 3
+    assert tables_in(ours.spark, ours.schema) == ["t"]
+    assert not (tmp_path / "t_sync").exists()
+    assert CLOSED in ours.job("t").record
+    if form is TargetFormat.ICEBERG:
+        assert GC not in properties(ours)
+    assert history(ours, form) == before
+
+
+def test_nothing_is_dropped_by_who_lost_the_claim_and_the_window_can_be_taken_back_until_then(
+    ours: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = completed(ours, TargetFormat.ICEBERG)
+    ours.mark("t", days=0)
+
+    def sleeps(step: Step, job: Job, *how: Any) -> Job:
+        if isinstance(step, DropArchived):
+            ours.clock.turn(minutes=ours.settings.lease_minutes + 1)
+            taken = ours.store.claim(
+                numbered([job.task_id]), "other", now=ours.clock(), lease=timedelta(hours=1), limit=1
+            )
+            assert len(taken) == 1
+        return perform(step, job, *how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job_run, "perform", sleeps)
+        [lost] = ours.close().jobs
+    assert lost.outcome == "lost"
+    assert tables_in(ours.spark, ours.schema) == ["t", "t_hive_archived"]
+    assert properties(ours)[GC] == "false"
+    # The other one has died, too. Its closing has begun, so nobody reverts the table behind its back.
+    ours.clock.turn(minutes=61)
+    with pytest.raises(Refused, match=r"is being closed, and .*t_hive_archived may be gone already"):
+        ours.revert("t", from_archive=True)
+    [undone] = unmark_to_close(ours.store, [ours.job("t")], ours.clock(), "ann", lambda: ours.warehouse)
+    assert undone.error == ""
+    assert ours.close().jobs == ()
+    ours.mark("t", days=3)
+    assert errors(ours.revert("t", from_archive=True)) == []
+    job = ours.job("t")
+    assert (job.state, job.close_at) == (State.ICEBERG_DROPPED, None)
+    ours.spark.sql(f"REFRESH TABLE {ours.name('t').sql}")
+    assert ids(ours) == expected
+    assert tables_in(ours.spark, ours.schema) == ["t"]
+
+
+def test_what_somebody_else_needs_stays_and_says_who_that_is(ours: Fleet, tmp_path: Path) -> None:
+    expected = completed(ours, TargetFormat.ICEBERG)
+    ours.mark("t", days=0)
+    spark, schema, hive = ours.spark, ours.schema, ours.name("t_hive_archived").sql
+    external = f"CREATE EXTERNAL TABLE {schema}.other (id INT) STORED AS PARQUET LOCATION"
+    hindrances = [
+        (f"ALTER TABLE {hive} SET TBLPROPERTIES ('external.table.purge' = 'true')", "make it EXTERNAL"),
+        (f"ALTER TABLE {hive} SET TBLPROPERTIES ('external.table.purge' = 'false')", ""),
+        (f"CREATE VIEW {schema}.v AS SELECT id FROM {schema}.t_hive_archived", f"{schema}.v read"),
+        (f"DROP VIEW {schema}.v", ""),
+        (f"{external} '{tmp_path}/t_sync/x'", f"{schema}.other at"),
+        (f"DROP TABLE {schema}.other", ""),
+        (f"{external} '{tmp_path}/t/day=mon'", f"{schema}.other at"),
+        (f"DROP TABLE {schema}.other", ""),
+        (f"{external} '{tmp_path}/t_iceberg/data'", f"{schema}.other at"),
+        (f"DROP TABLE {schema}.other", ""),
+        (
+            f"ALTER TABLE {named(ours, TargetFormat.ICEBERG)} UNSET TBLPROPERTIES ('tableferry.source')",
+            "made",
+        ),
+    ]
+    for statement, expects in hindrances:
+        spark.sql(statement).collect()
+        if not expects:
+            continue
+        [paused] = errors(ours.close())
+        assert expects in paused
+        assert ours.job("t").pause_reason.startswith("STEP_REFUSED: ")
+        assert CLOSING not in ours.job("t").record
+        assert "t_hive_archived" in tables_in(spark, schema)
+        assert (tmp_path / "t_sync").is_dir()
+        [leftover] = look_at_leftovers(ours.warehouse, [ours.job("t")])
+        assert leftover.left is not None
+        assert "purge" in statement or expects in leftover.left.hinders
+        ours.store.edit(resumed(ours.job("t")), ours.clock())
+    spark.sql(
+        f"ALTER TABLE {named(ours, TargetFormat.ICEBERG)} SET TBLPROPERTIES "
+        f"('tableferry.source' = '{ours.name('t').key}')"
+    )
+    assert errors(ours.close()) == []
+    assert tables_in(spark, schema) == ["t"]
+    assert ids(ours) == expected
+
+
+def test_an_archived_table_that_begins_to_own_its_files_isnt_dropped(
+    ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the very moment before it is: what was looked at is looked at again, or its files would be gone."""
+    expected = completed(ours, TargetFormat.ICEBERG)
+    ours.mark("t", days=0)
+    hive = ours.name("t_hive_archived").sql
+    demand = removing.demand_keeps_files
+
+    def then_changes(*how: Any) -> None:
+        demand(*how)
+        ours.spark.sql(f"ALTER TABLE {hive} SET TBLPROPERTIES ('external.table.purge' = 'true')").collect()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(removing, "demand_keeps_files", then_changes)
+        [failed] = errors(ours.close())
+    assert "was made anew or altered while it was about to be changed" in failed
+    assert tables_in(ours.spark, ours.schema) == ["t", "t_hive_archived"]
+    assert ids(ours) == expected
+
+
+def test_files_of_a_first_migration_that_the_new_table_reads_stay(ours: Fleet, tmp_path: Path) -> None:
+    expected = completed(ours, TargetFormat.ICEBERG)
+    assert errors(ours.revert("t", from_archive=True)) == []
+    ours.spark.sql(f"REFRESH TABLE {ours.name('t').sql}")
+    assert ids(ours) == expected
+    # What the reverted migration has rewritten is Hive's own by now, and the next one's.
+    job = resumed(ours.job("t"))
+    ours.store.edit(replace(job, probation_gap_days=0), ours.clock())
+    ours.preprocess()
+    ours.notify()
+    ours.clock.turn(days=14)
+    assert errors(ours.migrate()) == []
+    ours.notify()
+    ours.to_archive("t")
+    before = {file for file in files_in(tmp_path / "t_sync") if "known-" not in str(file)}
+    assert before
+    ours.mark("t", days=0)
+    [done] = ours.close().jobs
+    assert done.error == ""
+    assert ids(ours) == expected
+    kept = {file for file in files_in(tmp_path / "t_sync") if "known-" not in str(file)}
+    assert kept == before
+    [folder] = ours.job("t").record[CLOSED]["kept"]
+    assert folder in done.did[-1]
+    assert tables_in(ours.spark, ours.schema) == ["t"]
+
+
+def test_what_this_process_cant_reach_is_named_for_its_owner(
+    ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a Hive table that somebody has dropped by hand is no obstacle."""
+    expected = completed(ours, TargetFormat.ICEBERG)
+    ours.spark.sql(f"DROP TABLE {ours.name('t_hive_archived').sql}")
+    ours.mark("t", days=0)
+    monkeypatch.setattr(removing, "reachable", lambda *how, **more: None)
+    [done] = ours.close().jobs
+    assert "can't be removed from here" in done.did[-1]
+    assert any("t_sync" in place for place in ours.job("t").record["left_directories"])
+    assert any("/t/day=" in place for place in ours.job("t").record["left_directories"])
+    assert (tmp_path / "t_sync").is_dir()
+    assert GC not in properties(ours)
+    assert ids(ours) == expected
+
+
+def test_a_delta_log_names_files_elsewhere_as_long_as_a_version_has_them(
+    spark: SparkSession, schema: str, tmp_path: Path, ours: Fleet
+) -> None:
+    spark.sql(f"CREATE TABLE {schema}.a (id INT) USING delta LOCATION '{tmp_path}/a b'")
+    spark.sql(f"INSERT INTO {schema}.a VALUES (1)")
+    spark.sql(f"CREATE TABLE {schema}.b SHALLOW CLONE {schema}.a LOCATION '{tmp_path}/b'")
+    spark.sql(f"INSERT INTO {schema}.b VALUES (2)")
+    name, location = ours.name("b"), f"file:{tmp_path}/b"
+    [theirs] = files_in(tmp_path / "a b")
+
+    def elsewhere() -> set[Path]:
+        found = named_anywhere(ours.warehouse, name, TargetFormat.DELTA, location, ())
+        assert location in found
+        return {Path("/" + path.removeprefix("file:").lstrip("/")) for path in found if path != location}
+
+    assert elsewhere() == {theirs}
+    spark.sql(f"DELETE FROM {schema}.b WHERE id = 1")
+    assert elsewhere() == {theirs}
+    # Of the commits only the last is left, and a checkpoint that names what was removed.
+    spark.sql(f"ALTER TABLE {schema}.b SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    spark.sql(f"INSERT INTO {schema}.b VALUES (3)")
+    log = tmp_path / "b" / "_delta_log"
+    assert list(log.glob("*.checkpoint.parquet"))
+    for commit in sorted(log.glob("*.json"))[:-1]:
+        commit.unlink()
+    assert elsewhere() == {theirs}
