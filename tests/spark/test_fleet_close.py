@@ -29,7 +29,9 @@ from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.steps import DropArchived, Step
 from tableferry.fleet.warehouse import removing
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.every_version import named_anywhere
+from tableferry.fleet.warehouse.leftovers import demand_keeps_files
 
 FORMATS = list(TargetFormat)
 GC = "gc.enabled"
@@ -251,6 +253,7 @@ def test_what_somebody_else_needs_stays_and_says_who_that_is(ours: Fleet, tmp_pa
     expected = completed(ours, TargetFormat.ICEBERG)
     ours.mark("t", days=0)
     spark, schema, hive = ours.spark, ours.schema, ours.name("t_hive_archived").sql
+    table = named(ours, TargetFormat.ICEBERG)
     external = f"CREATE EXTERNAL TABLE {schema}.other (id INT) STORED AS PARQUET LOCATION"
     hindrances = [
         (f"ALTER TABLE {hive} SET TBLPROPERTIES ('external.table.purge' = 'true')", "make it EXTERNAL"),
@@ -263,10 +266,7 @@ def test_what_somebody_else_needs_stays_and_says_who_that_is(ours: Fleet, tmp_pa
         (f"DROP TABLE {schema}.other", ""),
         (f"{external} '{tmp_path}/t_iceberg/data'", f"{schema}.other at"),
         (f"DROP TABLE {schema}.other", ""),
-        (
-            f"ALTER TABLE {named(ours, TargetFormat.ICEBERG)} UNSET TBLPROPERTIES ('tableferry.source')",
-            "made",
-        ),
+        (f"ALTER TABLE {table} UNSET TBLPROPERTIES ('tableferry.source')", "isn't the table that was made"),
     ]
     for statement, expects in hindrances:
         spark.sql(statement).collect()
@@ -282,10 +282,7 @@ def test_what_somebody_else_needs_stays_and_says_who_that_is(ours: Fleet, tmp_pa
         assert leftover.left is not None
         assert "purge" in statement or expects in leftover.left.hinders
         ours.store.edit(resumed(ours.job("t")), ours.clock())
-    spark.sql(
-        f"ALTER TABLE {named(ours, TargetFormat.ICEBERG)} SET TBLPROPERTIES "
-        f"('tableferry.source' = '{ours.name('t').key}')"
-    )
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('tableferry.source' = '{ours.name('t').key}')")
     assert errors(ours.close()) == []
     assert tables_in(spark, schema) == ["t"]
     assert ids(ours) == expected
@@ -298,14 +295,13 @@ def test_an_archived_table_that_begins_to_own_its_files_isnt_dropped(
     expected = completed(ours, TargetFormat.ICEBERG)
     ours.mark("t", days=0)
     hive = ours.name("t_hive_archived").sql
-    demand = removing.demand_keeps_files
 
-    def then_changes(*how: Any) -> None:
-        demand(*how)
+    def then_changes(table: HiveTable) -> None:
+        demand_keeps_files(table)
         ours.spark.sql(f"ALTER TABLE {hive} SET TBLPROPERTIES ('external.table.purge' = 'true')").collect()
 
     with monkeypatch.context() as patch:
-        patch.setattr(removing, "demand_keeps_files", then_changes)
+        patch.setattr("tableferry.fleet.warehouse.removing.demand_keeps_files", then_changes)
         [failed] = errors(ours.close())
     assert "was made anew or altered while it was about to be changed" in failed
     assert tables_in(ours.spark, ours.schema) == ["t", "t_hive_archived"]

@@ -91,7 +91,7 @@ def select_archived(store: Store, written: Iterable[str]) -> tuple[list[Job], li
     written = tuple(written)
     queued: dict[int, Job] = {}
     archived: dict[int, Job] = {}
-    for text in written or ("*.*.*",):
+    for text in written or ("*.*",):
         meant, count = parse(text, _ANY), len(queued) + len(archived)
         for source, jobs in ((store.jobs, queued), (store.archived, archived)):
             for job in _meant(store, source, meant):

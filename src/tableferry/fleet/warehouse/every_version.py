@@ -56,12 +56,12 @@ def named_anywhere(
 
 def _of_iceberg(warehouse: Warehouse, table: TableName, fragments: Iterable[str]) -> list[str]:
     any_of = " OR ".join(f"contains(file_path, {literal(fragment)})" for fragment in fragments)
-    name = warehouse.iceberg(table).sql
+    name = warehouse.iceberg(table)
     return [
         row[0]
         for files in ("all_data_files", "all_delete_files")
         for row in warehouse.spark.sql(
-            f"SELECT DISTINCT file_path FROM {name}.{files} WHERE {any_of}"
+            f"SELECT DISTINCT file_path FROM {name.sql}.{files} WHERE {any_of}"
         ).collect()
     ]
 

@@ -1,0 +1,270 @@
+"""What closing does, in which order; who may ask for it, and until when that can be taken back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit import fleets
+from tests.unit.fleet_jobs import job
+from typer.testing import CliRunner, Result
+
+from tableferry import cli
+from tableferry.errors import Busy, Refused
+from tableferry.fleet.closing import closing_steps, marked, unmarked
+from tableferry.fleet.job import CLOSED, CLOSING, Job, PauseReason, State, TargetFormat
+from tableferry.fleet.modes.close import mark_to_close, unmark_to_close
+from tableferry.fleet.modes.revert import _reverting
+from tableferry.fleet.naming import Names
+from tableferry.fleet.plan import Kind
+from tableferry.fleet.queue.selections import everything, finished, numbered, to_close
+from tableferry.fleet.queue.store import Store
+from tableferry.fleet.selecting import select_archived
+from tableferry.fleet.warehouse import leftovers
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.leftovers import Left, Leftovers
+
+NOW = fleets.NOW
+DAY = timedelta(days=1)
+COMPLETED: dict[str, Any] = {
+    "state": State.HIVE_DROPPED,
+    "desired_state": State.HIVE_DROPPED,
+    "comm_level3_date": NOW,
+}
+NOTE = Leftovers("file:/w/orders", ("file:/w/orders_sync",)).note()
+CLOSED_THEN = {CLOSED: {"at": "2026-01-02T03:04:05+00:00", "kept": []}}
+
+
+def steps(job: Job, **existing: Kind) -> list[str]:
+    names = Names.of(job)
+    there = {getattr(names, name): kind for name, kind in existing.items()}
+    return [type(step).__name__ for step in closing_steps(job, there)]
+
+
+ALL = ["CheckLate", "NoteLeftovers", "DropArchived", "RemoveLeftovers"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "existing", "expected"),
+    [
+        ({}, {"main": Kind.ICEBERG, "archived": Kind.HIVE}, [*ALL, "AllowCleaning"]),
+        ({"target_format": TargetFormat.DELTA}, {"main": Kind.DELTA, "archived": Kind.HIVE}, ALL),
+        # A worker died after it had noted, and before it dropped.
+        (
+            {"record": {CLOSING: NOTE}},
+            {"main": Kind.ICEBERG, "archived": Kind.HIVE},
+            [*ALL, "AllowCleaning"],
+        ),
+        # One died behind that.
+        ({"record": {CLOSING: NOTE}}, {"main": Kind.ICEBERG}, ["RemoveLeftovers", "AllowCleaning"]),
+        # Somebody has dropped it by hand.
+        ({}, {"main": Kind.ICEBERG}, ["NoteLeftovers", "RemoveLeftovers", "AllowCleaning"]),
+    ],
+)
+def test_what_is_left_to_do_is_told_by_the_tables_and_the_note(
+    columns: dict[str, Any], existing: Mapping[str, Kind], expected: list[str]
+) -> None:
+    assert steps(job(**COMPLETED, **columns), **existing) == expected
+
+
+@pytest.mark.parametrize(
+    ("existing", "message"),
+    [
+        ({"archived": Kind.HIVE}, "orders doesn't exist, and an Iceberg table is needed there"),
+        ({"main": Kind.DELTA, "archived": Kind.HIVE}, "orders is a Delta table, and an Iceberg table"),
+        ({"main": Kind.HIVE}, "orders is a Hive table, and an Iceberg table is needed"),
+        ({"main": Kind.ICEBERG, "hive": Kind.HIVE}, "orders_hive is there again"),
+        ({"main": Kind.ICEBERG, "archived": Kind.VIEW}, "orders_hive_archived is a view, and was"),
+    ],
+)
+def test_nothing_is_planned_where_the_names_arent_as_the_archive_leaves_them(
+    existing: Mapping[str, Kind], message: str
+) -> None:
+    with pytest.raises(Refused, match=message):
+        steps(job(**COMPLETED), **existing)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({}, "is at Undefined, and not archived yet"),
+        ({"state": State.WRITES_UNBLOCKED, "desired_state": State.WRITES_UNBLOCKED}, "is at WritesUnblocked"),
+        ({**COMPLETED, "desired_state": State.WRITES_BLOCKED}, "is at HiveDropped, and not"),
+        ({**COMPLETED, "in_process": True}, "run tableferry fleet preprocess"),
+        ({**COMPLETED, "comm_level3_date": None}, "haven't been told yet: run tableferry fleet communicate"),
+        ({**COMPLETED, "migration_paused": True}, r"is paused \(None\)"),
+        ({**COMPLETED, "record": CLOSED_THEN}, "was closed on 2026-01-02"),
+    ],
+)
+def test_only_what_is_completed_and_rests_can_be_marked(columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(Refused, match=message):
+        marked(job(**columns), NOW)
+
+
+def test_a_mark_is_taken_back_as_long_as_the_hive_table_is_there() -> None:
+    completed = job(**COMPLETED)
+    assert unmarked(marked(completed, NOW)) == completed
+    begun = marked(completed, NOW).noted(**{CLOSING: NOTE})
+    with pytest.raises(Refused, match=r"is being closed, .* close --undo spark_catalog\.sales\.orders"):
+        unmarked(begun)
+    assert unmarked(begun, hive_is_there=True) == completed
+    with pytest.raises(Refused, match=r"was closed on 2026-01-02: .*orders_hive_archived is gone"):
+        unmarked(completed.noted(**CLOSED_THEN), hive_is_there=True)
+
+
+@pytest.mark.parametrize("note", [{CLOSING: NOTE}, CLOSED_THEN])
+def test_a_revert_takes_the_mark_back_and_is_refused_once_the_closing_has_begun(note: dict[str, Any]) -> None:
+    completed = marked(job(**COMPLETED), NOW)
+    reverting = _reverting(completed, NOW, from_archive=True)
+    assert (reverting.close_at, reverting.desired_state) == (None, State.WRITES_BLOCKED)
+    for begun in (completed.noted(**note), completed.noted(**note).paused(PauseReason.STEP_FAILED)):
+        with pytest.raises(Refused, match="it can't be reverted"):
+            _reverting(begun, NOW, from_archive=True)
+
+
+def test_what_is_noted_is_read_back() -> None:
+    full = Leftovers("s3://b/t", ("s3://b/t_sync",), ("s3://b/x/day=1",), "s3://b/t", "Thu Nov 26")
+    assert Leftovers.of(json.loads(json.dumps(full.note()))) == full
+
+
+@pytest.fixture
+def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fleets.Fleet:
+    """A queue with two completed jobs and one on probation, and a completed one in its archive."""
+    monkeypatch.chdir(tmp_path)
+    # Nothing here may need a session.
+    monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
+    fleet = fleets.Fleet(fleets.opened(tmp_path))
+    fleet.add("old", "orders", "lines", "probation", at=fleets.days_ago(60))
+    for table in ("old", "orders", "lines", "probation"):
+        fleet.ready(table, fleets.days_ago(59), notified=fleets.days_ago(58))
+        fleet.migrated(table, fleets.days_ago(40))
+    fleet.finished("old", fleets.days_ago(20))
+    assert fleet.store.archive(finished(), NOW) == 1
+    for table in ("orders", "lines"):
+        fleet.finished(table, fleets.days_ago(20))
+    return fleet
+
+
+def mark(store: Store, *tables: str, dry_run: bool = False) -> dict[str, str]:
+    queued, archived = select_archived(store, tables)
+    at = NOW + 7 * DAY
+    markings = mark_to_close(store, queued, archived, at, NOW, "ann", dry_run=dry_run)
+    return {marking.job.tbl_name: marking.error for marking in markings}
+
+
+def due(store: Store, at: Any = NOW + 7 * DAY) -> list[str]:
+    return [job.tbl_name for job in store.jobs(to_close(at))]
+
+
+def test_who_is_marked_stays_in_the_queue_or_comes_back_into_it(queue: fleets.Fleet) -> None:
+    store = queue.store
+    assert mark(store, "sales.*", dry_run=True) == {"old": "", "orders": "", "lines": ""}
+    assert [job.tbl_name for job in store.archived(everything())] == ["old"]
+    assert mark(store, "sales.old", "sales.orders") == {"old": "", "orders": ""}
+    assert due(store, NOW + 7 * DAY - timedelta(microseconds=1)) == []
+    assert due(store) == ["old", "orders"]
+    # Only the third is finished: the others wait to be closed.
+    assert store.archive(finished(), NOW) == 1
+    assert [job.tbl_name for job in store.archived(everything())] == ["lines"]
+    errors = mark(store, "sales.probation", "sales.lines")
+    assert errors["probation"].startswith("spark_catalog.sales.probation is at WritesUnblocked")
+    assert due(store) == ["old", "orders", "lines"]
+
+
+def test_a_job_that_a_worker_has_stays_as_it_is_and_the_others_are_marked(queue: fleets.Fleet) -> None:
+    store = queue.store
+    store.claim(numbered([queue.job("orders").task_id]), "other", now=NOW, lease=fleets.LEASE, limit=1)
+    errors = mark(store, "sales.*")
+    assert "changed or claimed by somebody else" in errors.pop("orders")
+    assert set(errors.values()) == {""}
+    # Nor is a mark taken back, or the table reverted, behind the back of who is about to close.
+    store.claim(numbered([queue.job("lines").task_id]), "closer", now=NOW, lease=fleets.LEASE, limit=1)
+    nothing: Any = None
+    [undone] = unmark_to_close(store, [queue.job("lines")], NOW, "ann", nothing)
+    assert "changed or claimed by somebody else" in undone.error
+    with pytest.raises(Busy, match="in the hands of worker closer"):
+        _reverting(queue.job("lines"), NOW, from_archive=True)
+
+
+def call(*arguments: str, status: int = 0) -> Result:
+    result = CliRunner().invoke(cli.app, ["fleet", "close", "--store", "sqlite:///fleet.db", *arguments])
+    assert result.exit_code == status, result.output
+    assert "Traceback" not in result.output
+    return result
+
+
+def test_tables_are_marked_and_taken_back_as_it_is_typed(queue: fleets.Fleet) -> None:
+    assert "would be marked to be closed" in call("sales.orders", "--dry-run").stdout
+    assert queue.job("orders").close_at is None
+    shown = call("sales.orders", "--after-days", "3").stdout
+    assert "spark_catalog.sales.orders is marked to be closed, from " in shown
+    assert "until it is: tableferry fleet close --undo spark_catalog.sales.orders" in shown
+    assert "Next: tableferry fleet close (1 table, from " in shown
+    at = queue.job("orders").close_at
+    assert at is not None
+    assert timedelta(days=2, hours=23) < at - queue.store.now() <= 3 * DAY
+    [row] = json.loads(call("sales.orders", "--output", "json").stdout)
+    assert (row["table"], row["ok"]) == ("spark_catalog.sales.orders", True)
+    again = queue.job("orders").close_at
+    assert again is not None
+    assert again - at > 3 * DAY
+    action = json.loads(
+        CliRunner().invoke(cli.app, ["fleet", "list", "sales.orders", *STORE, "--output", "json"]).stdout
+    )[0]["next"]
+    assert action["mode"] == "close"
+    assert "won't be closed" in call("--undo", "sales.*").stdout
+    assert queue.job("orders").close_at is None
+
+
+STORE = ("--store", "sqlite:///fleet.db")
+
+
+def test_what_is_left_is_listed_as_it_is_typed(queue: fleets.Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    call("sales.orders")
+    queue.change("lines", NOW, record=CLOSED_THEN)
+
+    def look(warehouse: Any, target: Any, archived: Any, form: Any) -> Left:
+        hinders = "a view reads it" if target.table == "orders" else ""
+        return Left(archived, "file:/w/t", ("file:/w/t_sync",), False, hinders)
+
+    nothing: Any = None
+    monkeypatch.setattr(leftovers, "look", look)
+    monkeypatch.setattr(
+        "tableferry.cli.fleet_options.OpenFleet.warehouse", lambda opened: Warehouse(nothing, nothing)
+    )
+    listed = json.loads(call("--list", "--output", "json").stdout)
+    rows = {row["table"].rpartition(".")[2]: row for row in listed}
+    assert rows.keys() == {"old", "orders", "lines"}
+    assert (rows["lines"]["hive"], rows["lines"]["closed"]) == (None, "2026-01-02T03:04:05+00:00")
+    assert rows["orders"]["hive"] == "spark_catalog.sales.orders_hive_archived"
+    assert (rows["orders"]["folders"], rows["orders"]["gc_enabled"]) == (["file:/w/t_sync"], False)
+    assert rows["orders"]["close_at"] is not None
+    assert rows["old"]["close_at"] is None
+    shown = " ".join(call("--list").stdout.split())
+    assert "sales.orders can't be closed now: a view reads it" in shown
+    assert "Next: tableferry fleet close TABLE…" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["sales.none"], 1, "'sales.none' has no job whose Hive table is archived"),
+        (["logs.*"], 1, "'logs.*' has no job whose Hive table is archived"),
+        (["sales.probation"], 1, "is at WritesUnblocked, and not archived yet"),
+        (["--undo"], 1, "no table is named"),
+        (["--undo", "--list"], 2, "exclude each other"),
+        (["--after-days", "3"], 2, "goes with the tables"),
+        (["--undo", "sales.orders", "--dry-run"], 2, "has no dry run"),
+        (["sales.orders", "--after-days", "-1"], 2, "greater than or equal to 0"),
+    ],
+)
+def test_what_cannot_be_closed_is_reported(
+    queue: fleets.Fleet, arguments: list[str], status: int, message: str
+) -> None:
+    result = call(*arguments, status=status)
+    assert message in " ".join(result.output.replace("│", " ").split())
+    assert all(job.close_at is None for job in queue.store.jobs(everything()))
