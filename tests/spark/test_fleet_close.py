@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -16,8 +17,9 @@ from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from tests.spark.tables import tables_in
 from tests.spark.test_fleet_late import leave
+from typer.testing import CliRunner
 
-from tableferry import session
+from tableferry import cli, session
 from tableferry.errors import Refused
 from tableferry.fleet import job_run
 from tableferry.fleet.job import CLOSED, CLOSING, Job, State, TargetFormat
@@ -88,6 +90,13 @@ def history(ours: Fleet, form: TargetFormat) -> dict[str, list[Any]]:
         )
         for version in versions
     }
+
+
+def call(folder: Path, *arguments: str) -> str:
+    store = f"sqlite:///{folder / 'fleet.db'}"
+    done = CliRunner().invoke(cli.app, ["fleet", "close", *arguments, "--store", store])
+    assert done.exit_code == 0, done.output
+    return done.stdout
 
 
 def files_in(folder: Path) -> set[Path]:
@@ -321,18 +330,61 @@ def test_files_of_a_first_migration_that_the_new_table_reads_stay(ours: Fleet, t
     ours.clock.turn(days=14)
     assert errors(ours.migrate()) == []
     ours.notify()
+    # Of the files there, only an older version reads these rows.
+    ours.write("t", "DELETE FROM {t} WHERE id > 4")
     ours.to_archive("t")
+    versions = history(ours, TargetFormat.ICEBERG)
+    assert expected in [[row[0] for row in sorted(rows)] for rows in versions.values()]
     before = {file for file in files_in(tmp_path / "t_sync") if "known-" not in str(file)}
     assert before
     ours.mark("t", days=0)
     [done] = ours.close().jobs
     assert done.error == ""
-    assert ids(ours) == expected
+    assert ids(ours) == [1, 4]
+    assert history(ours, TargetFormat.ICEBERG) == versions
     kept = {file for file in files_in(tmp_path / "t_sync") if "known-" not in str(file)}
     assert kept == before
     [folder] = ours.job("t").record[CLOSED]["kept"]
     assert folder in done.did[-1]
     assert tables_in(ours.spark, ours.schema) == ["t"]
+
+
+@pytest.mark.parametrize("form", soak.amount([TargetFormat.DELTA], FORMATS))
+def test_a_table_without_partitions_that_was_rewritten_elsewhere_is_closed(
+    spark: SparkSession, ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
+    spark.sql(f"CREATE EXTERNAL TABLE {ours.schema}.u (id INT) STORED AS PARQUET LOCATION '{tmp_path}/u'")
+    spark.sql(f"INSERT INTO {ours.schema}.u VALUES (1), (2)")
+    ours.to_probation("u", form=form)
+    ours.write("u", "DELETE FROM {t} WHERE id = 1")
+    assert errors(ours.shadow()) == []
+    ours.to_archive("u")
+    assert ids(ours, "u_hive_archived") == [2]
+    [leftover] = look_at_leftovers(ours.warehouse, [ours.job("u")])
+    left = leftover.left
+    assert left is not None
+    assert (left.hive, left.directory, left.folders, left.hinders) == (
+        ours.name("u_hive_archived"),
+        f"file:{tmp_path}/u",
+        (f"file:{tmp_path}/u_sync",),
+        "",
+    )
+    assert left.gc_enabled is (False if form is TargetFormat.ICEBERG else None)
+    table = f"{ours.schema}.u"
+    call(tmp_path, table, "--after-days", "0")
+    [planned] = json.loads(call(tmp_path, "--dry-run", "--output", "json"))["jobs"]
+    assert planned["did"][2] == f"drop {ours.name('u_hive_archived')}, and keep its files, which " + (
+        f"{ours.name('u')} reads"
+    )
+    shown = " ".join(call(tmp_path, "--list").split())
+    assert "from 20" in shown
+    assert "can't be closed" not in shown
+    assert call(tmp_path) == "1 done\n"
+    [row] = json.loads(call(tmp_path, "--list", table, "--output", "json"))
+    assert (row["hive"], row["hinders"], row["closed"][:2]) == (None, "", "20")
+    assert not (tmp_path / "u_sync").exists()
+    assert tables_in(spark, ours.schema) == ["t", "u"]
+    assert ids(ours, "u") == [2]
 
 
 def test_what_this_process_cant_reach_is_named_for_its_owner(
@@ -341,6 +393,9 @@ def test_what_this_process_cant_reach_is_named_for_its_owner(
     """And a Hive table that somebody has dropped by hand is no obstacle."""
     expected = completed(ours, TargetFormat.ICEBERG)
     ours.spark.sql(f"DROP TABLE {ours.name('t_hive_archived').sql}")
+    [leftover] = look_at_leftovers(ours.warehouse, [ours.job("t")])
+    assert leftover.left is not None
+    assert (leftover.left.hive, leftover.left.gc_enabled) == (None, False)
     ours.mark("t", days=0)
     monkeypatch.setattr(removing, "reachable", lambda *how, **more: None)
     [done] = ours.close().jobs

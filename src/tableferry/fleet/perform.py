@@ -193,6 +193,8 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             removing.drop(warehouse, target, hive, leftovers.Leftovers.of(job.record[CLOSING]))
         case steps.RemoveLeftovers(target, form):
             found = leftovers.Leftovers.of(job.record[CLOSING])
+            # Days may lie between the note and this, if the job was paused.
+            leftovers.demand_alone(warehouse, target, Names.of(job).archived, found)
             removed = removing.remove(warehouse, target, form, found)
             running.count("files", removed.files)
             job = job.noted(**{CLOSING: {**job.record[CLOSING], KEPT: list(removed.kept)}})

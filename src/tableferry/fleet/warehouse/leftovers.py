@@ -91,7 +91,9 @@ def find(warehouse: Warehouse, target: TableName, archived: TableName, form: Tar
     noted = [record.folder] if record else []
     noted += [table.properties[FOLDER]] if FOLDER in table.properties else []
     # A migration before this one has noted another, which is looked at where it is this one's too.
-    folders = [folder.rpartition("/")[0] for folder in noted] or [sync_folder(root)]
+    parents = [folder.rpartition("/")[0] for folder in noted] or [sync_folder(root)]
+    # Anybody can write into properties.
+    folders = [parent for parent in parents if parent.endswith(sync_folder(""))]
     inside = [root, *folders]
     locations = [table.location, *(part.location for part in hive.partitions(warehouse, table))]
     outside = {place for place in locations if all(below(place, directory) is None for directory in inside)}
@@ -230,4 +232,4 @@ def look(warehouse: Warehouse, target: TableName, archived: TableName, form: Tar
     same_machine = in_process(warehouse.spark)
     paths = {folder: reachable(folder, same_machine=same_machine) for folder in found.folders}
     there = tuple(folder for folder, path in paths.items() if path is None or path.is_dir())
-    return Left(archived if found.created else None, found.root, there, gc, hinders)
+    return Left(archived if found.location else None, found.root, there, gc, hinders)
