@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +44,9 @@ class Death(BaseException):
 
 @pytest.fixture
 def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
-    """A fleet of one Hive table, `t`, in three partitions."""
+    """A fleet of one Hive table, `t`, in four partitions."""
     with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
-        hive_table(spark, f"{schema}.t", tmp_path / "t", [(1, "mon"), (2, "tue"), (3, None)])
+        hive_table(spark, f"{schema}.t", tmp_path / "t", [(1, "mon"), (2, "tue"), (3, None), (8, "a b%")])
         made = fleet(spark, schema, tmp_path)
         yield made
         made.store.close()
@@ -57,15 +56,15 @@ def completed(ours: Fleet, form: TargetFormat) -> list[int]:
     """Complete the migration of a table that people write to; return the numbers of its rows."""
     ours.to_probation("t", form=form)
     # Appended to Hive's own partition, and rewritten beside it.
-    ours.write("t", "INSERT INTO {t} VALUES (4, NULL, 'mon')")
+    ours.write("t", "INSERT INTO {t} VALUES (4, NULL, 'mon'), (9, NULL, 'a b%')")
     ours.write("t", "INSERT INTO {t} VALUES (5, NULL, 'tue'), (6, NULL, 'wed')")
     assert errors(ours.shadow()) == []
     ours.write("t", "DELETE FROM {t} WHERE id = 2")
     assert errors(ours.shadow()) == []
     ours.write("t", "UPDATE {t} SET id = 30 WHERE id = 3")
     ours.to_archive("t")
-    assert ids(ours, "t_hive_archived") == [1, 4, 5, 6, 30]
-    return [1, 4, 5, 6, 30]
+    assert ids(ours, "t_hive_archived") == [1, 4, 5, 6, 8, 9, 30]
+    return [1, 4, 5, 6, 8, 9, 30]
 
 
 def ids(ours: Fleet, table: str = "t") -> list[int]:
@@ -190,21 +189,13 @@ def test_a_worker_dies_after_every_change_and_the_next_one_goes_on(
     before = history(ours, form)
     ours.mark("t", days=0)
     real, deaths = Warehouse.effect, 0
-    for dies_at in count():
-        number = count()
 
-        def effect(
-            warehouse: Warehouse,
-            change: Callable[[], Any],
-            number: Iterator[int] = number,
-            dies_at: int = dies_at,
-            **how: Any,
-        ) -> Any:
-            done = real(warehouse, change, **how)
-            if next(number) == dies_at:
-                raise Death
-            return done
+    def effect(warehouse: Warehouse, change: Callable[[], Any], **how: Any) -> Any:
+        real(warehouse, change, **how)
+        raise Death
 
+    for _ in range(20):
+        # What is done isn't done again, so each run has the next change for its first.
         with monkeypatch.context() as patch, suppress(Death):
             patch.setattr(Warehouse, "effect", effect)
             assert errors(ours.close()) == []
@@ -212,7 +203,8 @@ def test_a_worker_dies_after_every_change_and_the_next_one_goes_on(
         deaths += 1
         ours.clock.turn(minutes=ours.settings.lease_minutes + 1)
         assert ids(ours) == expected
-    assert deaths >= 3
+    # The entry, two folders and theirs; with Iceberg also files among the table's own, and the setting.
+    assert deaths == (6 if form is TargetFormat.ICEBERG else 4)
     assert tables_in(ours.spark, ours.schema) == ["t"]
     assert not (tmp_path / "t_sync").exists()
     assert CLOSED in ours.job("t").record

@@ -162,7 +162,7 @@ def fleet_resume(
 
 
 def fleet_archive(which: WhichQueue) -> Answer:
-    """Move jobs that are completed, with their last letter sent, out of the queue."""
+    """Move jobs that are completed, with their last letter sent, out of the queue, unless marked to close."""
     with which.opened() as opened:
         moved = opened.store.archive(fleet.selections.finished(), opened.store.now())
     text = f"{counted(moved, 'job')} moved to the archive; tableferry fleet list --archived shows them."

@@ -102,7 +102,7 @@ def remove(warehouse: Warehouse, target: TableName, form: TargetFormat, found: L
             whole = f"{folder}/{child.name}"
             if any(_overlap(whole, file) for file in named):
                 kept.append(whole)
-            elif _OURS.fullmatch(child.name) is None or not _gone(warehouse, child):
+            elif _OURS.fullmatch(child.name) is None or not warehouse.effect(partial(_remove, child), of=()):
                 left.append(whole)
             else:
                 removed.append(whole)
@@ -140,27 +140,29 @@ def _remove_files(warehouse: Warehouse, found: Leftovers, named: Iterable[str]) 
         for file in list_files(warehouse, [found.root, *found.outside])
         if run_of(file.path) is not None and split(file.path)[2] not in known
     ]
-    paths = [(file, reachable(file, same_machine=in_process(warehouse.spark))) for file in listed]
-    here = [path for _, path in paths if path is not None]
+    paths = {file: reachable(file, same_machine=in_process(warehouse.spark)) for file in listed}
+    here = [(file, path) for file, path in paths.items() if path is not None]
+    left = [file for file, path in paths.items() if path is None]
     for start in range(0, len(here), _AT_ONCE):
-        warehouse.effect(partial(_unlink, here[start : start + _AT_ONCE]), of=())
-    left = [file for file, path in paths if path is None]
-    return len(here), [f"{first_of(left, 'more files')} (written by shadow)"] if left else []
+        left += warehouse.effect(partial(_unlink, here[start : start + _AT_ONCE]), of=())
+    rest = [f"{first_of(left, 'more files')} (written by shadow)"] if left else []
+    return len(listed) - len(left), rest
 
 
-def _unlink(paths: Iterable[Path]) -> None:
-    for path in paths:
-        files.remove(path)
-        # Hadoop keeps a checksum beside each file of a local disk.
-        files.remove(path.with_name(f".{path.name}.crc"))
+def _unlink(paths: Iterable[tuple[str, Path]]) -> list[str]:
+    """Remove files; return those that stay."""
+    # Hadoop keeps a checksum beside each file of a local disk.
+    return [
+        file for file, path in paths if not (_remove(path) and _remove(path.with_name(f".{path.name}.crc")))
+    ]
 
 
-def _gone(warehouse: Warehouse, folder: Path) -> bool:
-    """Remove a folder; say whether it's gone."""
+def _remove(path: Path) -> bool:
+    """Remove a file or a folder; say whether it's gone."""
     try:
-        warehouse.effect(partial(files.remove, folder), of=())
+        files.remove(path)
     except StateError as error:
-        _log.warning("%s is left: %s", folder, error)
+        _log.warning("%s is left: %s", path, error)
         return False
     return True
 
