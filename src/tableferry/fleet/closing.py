@@ -32,11 +32,11 @@ def closing_steps(job: Job, existing: Existing) -> tuple[Step, ...]:
         Refused: The tables aren't as the archive leaves them: somebody else renamed or dropped one.
     """
     names, form = Names.of(job), job.target_format
-    kind = existing.get(names.main)
+    kind = existing.get(names.target)
     if kind is not target_kind(job):
         actual = f"is {kind.words}" if kind else "doesn't exist"
         raise Refused(
-            f"{names.main} {actual}, and {target_kind(job).words} is needed there, for it is to have all "
+            f"{names.target} {actual}, and {target_kind(job).words} is needed there, for it is to have all "
             f"rows when {names.archived} is dropped: put the names right, and resume the job"
         )
     if names.hive in existing:
@@ -52,15 +52,15 @@ def closing_steps(job: Job, existing: Existing) -> tuple[Step, ...]:
     steps: list[Step] = []
     if names.archived in existing:
         # Whoever comes later than this has written to directories that nobody looks at any more.
-        steps.append(CheckLate(names.main, names.archived, form))
+        steps.append(CheckLate(names.target, names.archived, form))
     if names.archived in existing or CLOSING not in job.record:
-        steps.append(NoteLeftovers(names.main, names.archived, form))
+        steps.append(NoteLeftovers(names.target, names.archived, form))
     if names.archived in existing:
-        steps.append(DropArchived(names.main, names.archived))
-    steps.append(RemoveLeftovers(names.main, form))
+        steps.append(DropArchived(names.target, names.archived))
+    steps.append(RemoveLeftovers(names.target, form))
     if form is TargetFormat.ICEBERG:
         # Last, for until then an expired snapshot could take a file that Hive reads.
-        steps.append(AllowCleaning(names.main))
+        steps.append(AllowCleaning(names.target))
     return tuple(steps)
 
 

@@ -151,7 +151,7 @@ def _looked(warehouse: Warehouse, job: Job) -> Leftover:
         return Leftover(job)
     names = Names.of(job)
     try:
-        return Leftover(job, leftovers.look(warehouse, names.main, names.archived, job.target_format))
+        return Leftover(job, leftovers.look(warehouse, names.target, names.archived, job.target_format))
     except TableferryError as error:
         return Leftover(job, error=str(error))
 
