@@ -107,6 +107,21 @@ def test_there_and_back(ours: Fleet, form: TargetFormat, catalog: str, old_name:
     assert len(ours.rows("orders")) == len(after) + 1
 
 
+def test_what_is_left_of_a_table_that_moved_is_closed(ours: Fleet) -> None:
+    ours.to_probation("orders", form=ICEBERG, **place(ours, CATALOG, OldName.VIEW))
+    ours.write("orders", "DELETE FROM {t} WHERE id = 1")
+    ours.write("orders", "INSERT INTO {t} VALUES (4, NULL, 'b')")
+    ours.to_archive("orders")
+    live = ours.live("orders")
+    after = ours.rows(live)
+    ours.mark("orders", days=0)
+    assert errors(ours.close()) == []
+    assert tables_in(ours.spark, ours.schema) == ["orders"]
+    assert ours.rows(live) == ours.rows("orders") == after
+    properties = {row["key"] for row in ours.spark.sql(f"SHOW TBLPROPERTIES {live.sql}").collect()}
+    assert "gc.enabled" not in properties
+
+
 def test_a_view_has_the_columns_that_come_later_and_refuses_writers(ours: Fleet) -> None:
     ours.to_probation("orders", form=DELTA, **place(ours, "spark_catalog", OldName.VIEW))
     ours.write("orders", "ALTER TABLE {t} ADD COLUMN more INT")

@@ -132,13 +132,16 @@ def demand_alone(warehouse: Warehouse, target: TableName, archived: TableName, f
     neighbourhood = warehouse.neighbourhood or Neighbourhood()
     own = entries(warehouse, (target,))[target].location
     places = dict.fromkeys((found.root, *found.folders, *found.outside, own))
+    # The new table may be in another catalog than Hive's tables.
+    catalogs = {table.parts[0]: table for table in (target, archived)}.values()
     with explaining(f"the neighbours of {target} can't be listed", "check your rights"):
         others = {
             f"{name} at {location}"
             for place in places
-            for name, location in neighbourhood.around(warehouse.spark, target, place, (target, archived))
+            for table in catalogs
+            for name, location in neighbourhood.around(warehouse.spark, table, place, (target, archived))
         }
-        unlisted = neighbourhood.unlisted(warehouse.spark, target)
+        unlisted = [schema for table in catalogs for schema in neighbourhood.unlisted(warehouse.spark, table)]
     if others:
         raise Refused(
             f"other tables lie where the files of {target} do, and would lose theirs: "
