@@ -31,7 +31,7 @@ from typer.testing import CliRunner
 from tableferry import __version__, cli
 from tableferry.fleet.job import State
 from tableferry.fleet.loading import load
-from tableferry.fleet.settings import FleetSettings, MailSettings
+from tableferry.fleet.settings import FleetSettings, MailSettings, TargetSettings
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -366,9 +366,13 @@ def test_the_settings_of_a_fleet_in_the_docs_are_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    pages = [page for page in PAGES if page.name in ("set-up-a-fleet.md", "notifications.md")]
+    pages = [
+        page
+        for page in PAGES
+        if page.name in ("set-up-a-fleet.md", "notifications.md", "move-to-another-catalog.md")
+    ]
     files = [block.text for page in pages for block in blocks(page) if block.kind == "yaml"]
-    assert len(files) == 2
+    assert len(files) == 3
     for text in files:
         Path("fleet.yml").write_text(text, encoding="utf-8")
         for environment in (None, *yaml.safe_load(text).get("environments", ())):
@@ -378,9 +382,13 @@ def test_the_settings_of_a_fleet_in_the_docs_are_taken(
 def test_each_setting_and_each_command_is_in_the_reference() -> None:
     settings = reference_pages.settings_page()
     assert [
-        field for field in FleetSettings.model_fields if field != "mail" and f"`{field}`" not in settings
+        field
+        for field in FleetSettings.model_fields
+        if field not in ("mail", "target") and f"`{field}`" not in settings
     ] == []
     assert [field for field in MailSettings.model_fields if f"`mail.{field}`" not in settings] == []
+    of_target = [field.alias or name for name, field in TargetSettings.model_fields.items()]
+    assert [name for name in of_target if f"`target.{name}`" not in settings] == []
     page = reference_pages.cli_page()
     assert "## tableferry convert undo" in page
     assert "`--full-refresh` `TARGET`" in page
