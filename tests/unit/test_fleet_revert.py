@@ -18,6 +18,7 @@ from tableferry.fleet.modes.worker import Worker
 from tableferry.fleet.queue.selections import everything, finished, named, numbered
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import ModeReport
+from tableferry.fleet.selecting import select_jobs
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.transitions import BACK
 from tableferry.fleet.warehouse.context import Warehouse
@@ -102,3 +103,11 @@ def test_a_table_that_a_worker_takes_meanwhile_is_reported_and_the_others_are_re
     assert states["probation"] == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
     assert states["other"] == (State.WRITES_UNBLOCKED, State.WRITES_BLOCKED)
     assert states["archived"] == (State.HIVE_DROPPED, State.WRITES_BLOCKED)
+
+
+def test_a_pattern_means_archived_jobs_beside_those_of_the_queue(store: Store) -> None:
+    def selected(text: str) -> list[str]:
+        return sorted(job.tbl_name for job in select_jobs(store, [text], archive=True))
+
+    assert selected("sales.*") == ["archived", "other", "probation", "waiting"]
+    assert selected("sales.archived") == ["archived"]

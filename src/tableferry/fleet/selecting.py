@@ -60,16 +60,18 @@ def select_jobs(store: Store, written: Iterable[str], *, archive: bool = False) 
     Args:
         store: The queue.
         written: Names and patterns; one without a catalog means the jobs of every catalog.
-        archive: Whether archived jobs count too, where the queue has none.
+        archive: Whether archived jobs count too, of tables that the queue has no job of.
 
     Raises:
         TableError: One of them means no job.
     """
-    sources = (store.jobs, store.archived) if archive else (store.jobs,)
     selected: dict[int, Job] = {}
     for text in written:
         meant = parse(text, _ANY)
-        jobs = next((jobs for source in sources if (jobs := _meant(store, source, meant))), [])
+        jobs = _meant(store, store.jobs, meant)
+        if archive and (not jobs or isinstance(meant, Pattern)):
+            queued = {job.name for job in jobs}
+            jobs += [job for job in _meant(store, store.archived, meant) if job.name not in queued]
         if not jobs:
             where = "the queue or the archive" if archive else "the queue"
             raise TableError(f"'{text}' has no job in {where}: tableferry fleet list shows all jobs")
