@@ -51,15 +51,12 @@ def place(ours: Fleet, catalog: str, old_name: OldName) -> dict[str, Any]:
     return {"target_catalog": catalog, "target_schema": f"{ours.schema}_lake", "old_name": old_name}
 
 
-PLACES = [
-    (ICEBERG, "spark_catalog", OldName.TABLE),
-    (DELTA, "spark_catalog", OldName.VIEW),
-    (ICEBERG, CATALOG, OldName.VIEW),
-]
+PLACES = [(DELTA, "spark_catalog", OldName.VIEW), (ICEBERG, CATALOG, OldName.TABLE)]
 MORE_PLACES = [
     (ICEBERG, "spark_catalog", OldName.VIEW),
+    (ICEBERG, "spark_catalog", OldName.TABLE),
     (DELTA, "spark_catalog", OldName.TABLE),
-    (ICEBERG, CATALOG, OldName.TABLE),
+    (ICEBERG, CATALOG, OldName.VIEW),
 ]
 
 
