@@ -9,11 +9,17 @@ from tableferry.fleet.job import OldName, TargetFormat
 from tableferry.tables import TableName
 
 _DROPPED_SUFFIX = "_tableferry_dropped"
+_ARCHIVED_SUFFIX = "_hive_archived"
 
 
 def dropped_name(copy: TableName) -> TableName:
     """Return the name that a copy has for the moment in which it's dropped, so that no writer finds it."""
     return TableName((*copy.parts[:-1], copy.table + _DROPPED_SUFFIX))
+
+
+def first_name(archived: TableName) -> TableName:
+    """Return the name that an archived Hive table had before its migration."""
+    return TableName((*archived.parts[:-1], archived.table.removesuffix(_ARCHIVED_SUFFIX)))
 
 
 class Moving(Protocol):
@@ -73,7 +79,7 @@ class Names:
             job.name,
             TableName((*new, table)),
             TableName((catalog, schema, hive)),
-            TableName((catalog, schema, f"{table}_hive_archived")),
+            TableName((catalog, schema, table + _ARCHIVED_SUFFIX)),
             TableName((*new, table + suffix)),
         )
 

@@ -21,6 +21,7 @@ from tableferry.catalog import SPARK_ERRORS
 from tableferry.driver import in_process
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.naming import first_name
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import hive, iceberg
 from tableferry.fleet.warehouse.asking import describe, explaining
@@ -111,7 +112,7 @@ def demand_unneeded(
         Refused: Somebody does, or it isn't; or dropping the Hive table would remove its files.
         TableError: Something may not be looked at.
     """
-    _demand_successor(warehouse, target, form, found)
+    _demand_successor(warehouse, target, archived, form, found)
     if archived in entries(warehouse, (archived,)):
         demand_keeps_files(described(warehouse, archived))
         if readers := above(warehouse, archived):
@@ -161,21 +162,23 @@ def described(warehouse: Warehouse, archived: TableName) -> HiveTable:
         return hive.table_of(archived, describe(warehouse.spark, archived))
 
 
-def _demand_successor(warehouse: Warehouse, target: TableName, form: TargetFormat, found: Leftovers) -> None:
+def _demand_successor(
+    warehouse: Warehouse, target: TableName, archived: TableName, form: TargetFormat, found: Leftovers
+) -> None:
     """Make sure that a table is the one that was made over the Hive table's files, and has all rows.
 
     Raises:
         Refused: It isn't: somebody made another one of its name.
     """
     if form is TargetFormat.ICEBERG:
-        made_here = iceberg.properties_of(warehouse, target).get(SOURCE) == target.key
+        made_here = iceberg.properties_of(warehouse, target).get(SOURCE) == first_name(archived).key
     else:
         made_here = below(entries(warehouse, (target,))[target].location, found.root) == ""
     if not made_here:
         raise Refused(
             f"{target} isn't the table that was made over the files in {found.root}, so it may not have "
             "their rows: if nobody needs them, drop the Hive table and its files yourself, and take the mark "
-            f"back (tableferry fleet close --undo {target})"
+            f"back (tableferry fleet close --undo {first_name(archived)})"
         )
 
 
