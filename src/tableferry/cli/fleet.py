@@ -17,6 +17,7 @@ from tableferry.cli.fleet_modes import register_modes
 from tableferry.cli.fleet_options import Catalog, NewTables, Target, WhichFleet, WhichQueue, without_password
 from tableferry.cli.fleet_preflight import fleet_preflight
 from tableferry.cli.fleet_status import fleet_status
+from tableferry.cli.fleet_views import fleet_views
 from tableferry.cli.fleet_waves import wave_app
 from tableferry.tables import DEFAULT_CATALOG
 
@@ -101,4 +102,5 @@ register_jobs(fleet_app)
 fleet_app.command("status")(fleet_status)
 fleet_app.add_typer(wave_app, name="wave")
 register_modes(fleet_app)
+fleet_app.command("views")(fleet_views)
 fleet_app.command("close")(fleet_close)

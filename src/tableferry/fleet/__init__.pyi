@@ -11,6 +11,8 @@ from tableferry.fleet.modes.preprocess import preprocess as preprocess
 from tableferry.fleet.modes.revert import revert as revert
 from tableferry.fleet.modes.shadow import shadow as shadow
 from tableferry.fleet.modes.worker import Worker as Worker
+from tableferry.fleet.moving_views import ViewOptions as ViewOptions
+from tableferry.fleet.moving_views import move_views as move_views
 from tableferry.fleet.prechecking import precheck as precheck
 from tableferry.fleet.queue import selections as selections
 from tableferry.fleet.queue.opening import open_store as open_store

@@ -208,6 +208,21 @@ def moved() -> Selection:
     return _at(State.WRITES_UNBLOCKED) | _at(State.HIVE_DROPPED)
 
 
+def moved_elsewhere() -> Selection:
+    """Jobs whose new table is live, or was, in another schema or catalog than the Hive table."""
+    return _c.state.in_([State.WRITES_UNBLOCKED.value, State.HIVE_DROPPED.value]) & or_(
+        _c.target_catalog.is_not(None), _c.target_schema.is_not(None)
+    )
+
+
+def of_schemas(schemas: Iterable[TableName]) -> Selection:
+    """The jobs of all tables of some schemas, each with its catalog."""
+    return or_(
+        false(),
+        *(and_(_c.catalog_name == schema.parts[0], _c.db_name == schema.parts[1]) for schema in schemas),
+    )
+
+
 def _at(state: State) -> Selection:
     return _pair(state, state)
 

@@ -122,7 +122,7 @@ def mentioned(description: Mapping[str, Any], view: TableName) -> set[str]:
 
     A name without a schema is of the view's own.
     """
-    schema = _schema(description, view)
+    schema = namespace(description, view)
     query = str(description.get("view_text", ""))
     try:
         trees = [tree for tree in sqlglot.parse(query, dialect="spark") if tree is not None]
@@ -138,7 +138,7 @@ def mentioned(description: Mapping[str, Any], view: TableName) -> set[str]:
     }
 
 
-def _schema(description: Mapping[str, Any], view: TableName) -> Sequence[str]:
+def namespace(description: Mapping[str, Any], view: TableName) -> Sequence[str]:
     """Return the catalog and the schema that names in a view's text are of."""
     recorded = str(description.get("view_catalog_and_namespace", ""))
     parts = TableName.parse(recorded).parts if recorded else ()

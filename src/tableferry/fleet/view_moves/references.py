@@ -1,0 +1,292 @@
+"""Finds what a view's text names: tables, and columns that are written with the name of their table.
+
+The parser is sqlglot's, which isn't Spark's: whoever uses what is found here compares it with what Spark's
+own parser finds (`tableferry.fleet.view_moves.spark_parser`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from tableferry.errors import Refused
+from tableferry.quoting import unquote
+from tableferry.tables import TableName
+
+_DIALECT = "spark"
+# Functions whose arguments name tables, in ways that only Spark reads.
+_NAMING = frozenset({"IDENTIFIER", "STREAM", "TABLE"})
+# Spark reads files by a name of this kind: parquet.`/folder`.
+_FORMATS = frozenset({"avro", "binaryfile", "csv", "delta", "iceberg", "json", "orc", "parquet", "text"})
+_DOT = re.compile(r"\s*\.\s*")
+
+
+class NotRewritable(Refused):
+    """A view's text can't be rewritten; the message says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A part of a text, from a position up to another."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A table or view that a text reads.
+
+    Attributes:
+        name: Its name in full.
+        span: Where it is written.
+        node: The same in the text's tree.
+        by_version: Whether an older version of it is read.
+    """
+
+    name: TableName
+    span: Span
+    node: exp.Table
+    by_version: bool
+
+
+@dataclass(frozen=True)
+class Qualifier:
+    """The name of a table before that of its column: ``sales.orders.`` or ``lake.sales.orders.``.
+
+    Attributes:
+        reference: The table.
+        span: Where the table is written, without the last dot.
+        length: Of how many parts.
+        node: The column in the text's tree; None in a hint, which has no column.
+    """
+
+    reference: Reference
+    span: Span
+    length: int
+    node: exp.Column | None
+
+
+@dataclass(frozen=True)
+class ViewText:
+    """A view's text, and what it names.
+
+    Attributes:
+        text: From its first word to its last: Spark keeps no comment before or behind.
+        tree: As it was parsed.
+        sources: Every table that it names, those that a WITH defines too.
+        references: The tables and views that it reads, in no order.
+        qualifiers: What names one of these before a column, or in a hint.
+    """
+
+    text: str
+    tree: exp.Expr
+    sources: tuple[exp.Table, ...]
+    references: tuple[Reference, ...]
+    qualifiers: tuple[Qualifier, ...]
+
+
+def parse(text: str, namespace: Sequence[str]) -> ViewText:
+    """Find what a view's text names.
+
+    Args:
+        text: The query.
+        namespace: The catalog and the schema that names without these mean.
+
+    Raises:
+        NotRewritable: It can't be parsed, or names tables in a way that can't be followed.
+    """
+    text, tree = parsed(text)
+    for function in tree.find_all(exp.Anonymous):
+        if (word := function.name.upper()) in _NAMING:
+            raise NotRewritable(f"its text names a table by {word}(…): write the name itself")
+    tables = [table for table in tree.find_all(exp.Table) if not table.find_ancestor(exp.Hint)]
+    references = tuple(
+        reference for table in tables if (reference := _reference(text, table, namespace)) is not None
+    )
+    return ViewText(
+        text,
+        tree,
+        tuple(table for table in tables if not isinstance(table.this, exp.Func)),
+        references,
+        (*_column_qualifiers(text, tree, tables, references), *_hint_qualifiers(text, references)),
+    )
+
+
+def parsed(text: str) -> tuple[str, exp.Expr]:
+    """Return a text from its first word to its last, and its tree.
+
+    Raises:
+        NotRewritable: It isn't one query, as far as the parser knows.
+    """
+    try:
+        tokens = sqlglot.tokenize(text, dialect=_DIALECT)
+        text = text[tokens[0].start : tokens[-1].end + 1] if tokens else ""
+        trees = sqlglot.parse(text, dialect=_DIALECT)
+    except (SqlglotError, RecursionError) as error:
+        why = str(error).partition("\n")[0].rstrip(". ") if str(error) else type(error).__name__
+        raise NotRewritable(f"its text can't be parsed ({why}): make the new view by hand") from error
+    [tree] = trees if len(trees) == 1 else [None]
+    if not isinstance(tree, (exp.Query, exp.Values)):
+        raise NotRewritable("its text can't be parsed as one query: make the new view by hand")
+    return text, tree
+
+
+def reads_files(name: TableName) -> bool:
+    """Say whether a name is a format and a path, as in ``parquet.`/folder```."""
+    return len(name.parts) == 2 and name.parts[0].lower() in _FORMATS and "/" in name.parts[1]
+
+
+def _reference(text: str, table: exp.Table, namespace: Sequence[str]) -> Reference | None:
+    """Return what a table's node names; None for a function's result, or what a WITH defines."""
+    parts = table.parts
+    if isinstance(parts[-1], exp.Func) or (len(parts) == 1 and _is_defined(table)):
+        return None
+    if not all(isinstance(part, exp.Identifier) for part in parts):
+        raise NotRewritable(
+            f"its text has a table's name that can't be read ({table.sql()}): write it plainly"
+        )
+    span = _span(text, parts)
+    name = TableName(tuple(part.name for part in parts))
+    if len(name.parts) < 3 and not reads_files(name):
+        name = TableName((*namespace[: 3 - len(name.parts)], *name.parts))
+    return Reference(name, span, table, by_version=bool(table.args.get("version") or table.args.get("when")))
+
+
+def _is_defined(table: exp.Table) -> bool:
+    """Say whether a WITH that holds where a table is named defines its name."""
+    name = table.name.lower()
+    node: exp.Expr = table
+    while (parent := node.parent) is not None:
+        if isinstance(parent, exp.With):
+            # A definition knows the earlier ones, and itself only where it's recursive.
+            before = [definition for definition in parent.expressions if definition is not node]
+            if not parent.args.get("recursive"):
+                before = before[: parent.expressions.index(node)]
+            elif isinstance(node, exp.CTE):
+                before = [node, *before]
+            if any(definition.alias.lower() == name for definition in before):
+                return True
+            # So that those of the query around it aren't taken for known here.
+            parent, node = parent.parent or parent, parent
+            if parent is node:
+                return False
+        elif any(definition.alias.lower() == name for definition in _definitions(parent)):
+            return True
+        node = parent
+    return False
+
+
+def _definitions(query: exp.Expr) -> Sequence[exp.Expr]:
+    definitions = query.args.get("with_")
+    return definitions.expressions if isinstance(definitions, exp.With) else ()
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """What the FROM of a SELECT gives: tables without an alias, and all words that stand for a source."""
+
+    tables: list[Reference]
+    words: set[str]
+
+
+def _column_qualifiers(
+    text: str, tree: exp.Expr, tables: Sequence[exp.Table], references: Sequence[Reference]
+) -> Iterator[Qualifier]:
+    scopes = _scopes(tree, tables, references)
+    for column in tree.find_all(exp.Column):
+        parts = column.parts
+        if len(parts) < 3 or column.find_ancestor(exp.Hint):
+            continue
+        words = [part.name.lower() for part in parts]
+        for scope in _around(column, scopes):
+            if (found := _qualifying(words, scope)) is not None:
+                reference, length = found
+                yield Qualifier(reference, _span(text, parts[:length]), length, column)
+                break
+            if words[0] in scope.words:
+                # An alias, and what follows are a column and its fields.
+                break
+
+
+def _qualifying(words: Sequence[str], scope: _Scope) -> tuple[Reference, int] | None:
+    """Find the table that the first words of a column name, as Spark does: the longest name first."""
+    for length in (3, 2):
+        for reference in scope.tables if len(words) > length else ():
+            name = [part.lower() for part in reference.name.parts]
+            if len(name) == 3 and name[-length:] == list(words[:length]):
+                return reference, length
+    return None
+
+
+def _scopes(
+    tree: exp.Expr, tables: Sequence[exp.Table], references: Sequence[Reference]
+) -> dict[int, _Scope]:
+    """Return what each SELECT reads, by its node's id."""
+    scopes: dict[int, _Scope] = {id(select): _Scope([], set()) for select in tree.find_all(exp.Select)}
+    by_node = {id(reference.node): reference for reference in references}
+    for source in (*tables, *tree.find_all(exp.Subquery, exp.Lateral, exp.Values)):
+        select = source.find_ancestor(exp.Select)
+        if select is None:
+            continue
+        scope = scopes[id(select)]
+        if word := source.alias_or_name:
+            scope.words.add(word.lower())
+        if (reference := by_node.get(id(source))) is not None and not source.alias:
+            scope.tables.append(reference)
+    return scopes
+
+
+def _around(column: exp.Column, scopes: dict[int, _Scope]) -> Iterator[_Scope]:
+    """Give what the SELECTs around a column read, from within."""
+    node: exp.Expr = column
+    apart = False
+    while (parent := node.parent) is not None:
+        if isinstance(parent, exp.CTE):
+            return
+        if isinstance(parent, (exp.From, exp.Join)) and node is parent.this:
+            # A query in a FROM doesn't see its neighbours, unless it's lateral.
+            apart = isinstance(node, exp.Subquery)
+        elif isinstance(parent, exp.Select):
+            if not apart:
+                yield scopes[id(parent)]
+            apart = False
+        node = parent
+
+
+def _hint_qualifiers(text: str, references: Sequence[Reference]) -> Iterator[Qualifier]:
+    """Find names with a schema in hints, which are one token each for the parser."""
+    for hint in sqlglot.tokenize(text, dialect=_DIALECT):
+        if hint.token_type.name != "HINT":
+            continue
+        start = hint.start + len("/*+")
+        body = text[start : hint.end + 1].removesuffix("*/")
+        for match in re.finditer(r"(?:`(?:[^`]|``)+`|\w+)(?:\.(?:`(?:[^`]|``)+`|\w+))+", body):
+            words = [word.lower() for word in TableName.parse(match[0]).parts]
+            for reference in references:
+                name = [part.lower() for part in reference.name.parts]
+                if not reference.node.alias and name[-len(words) :] == words:
+                    span = Span(start + match.start(), start + match.end())
+                    yield Qualifier(reference, span, len(words), None)
+                    break
+
+
+def _span(text: str, parts: Sequence[exp.Expr]) -> Span:
+    """Return where a name is written.
+
+    Raises:
+        NotRewritable: The parser doesn't say it rightly, or something is between its parts.
+    """
+    spans = [Span(part.meta.get("start", -1), part.meta.get("end", -2) + 1) for part in parts]
+    written = [unquote(text[span.start : span.end]) for span in spans]
+    gaps = (text[first.end : then.start] for first, then in pairwise(spans))
+    if written != [part.name for part in parts] or not all(_DOT.fullmatch(gap) for gap in gaps):
+        name = ".".join(part.name for part in parts)
+        raise NotRewritable(f"its text names {name} where it can't be replaced: write the name plainly")
+    return Span(spans[0].start, spans[-1].end)

@@ -1,0 +1,222 @@
+"""Reads views with all that belongs to them, and makes them anew in another place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tableferry import catalog, session
+from tableferry.catalog import SPARK_ERRORS, condition, parallel_map
+from tableferry.errors import Refused, TableError, first_line
+from tableferry.fleet.view_moves.planning import ViewMove
+from tableferry.fleet.view_moves.references import parse
+from tableferry.fleet.view_moves.spark_parser import demand_same_tables
+from tableferry.fleet.view_moves.view import SOURCE, View, ViewColumn, statement
+from tableferry.fleet.warehouse import asking, metastore
+from tableferry.fleet.warehouse.asking import describe, explaining
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.views import namespace
+from tableferry.quoting import quote
+from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NO_VIEWS = ("MISSING_CATALOG_ABILITY", "UNSUPPORTED_FEATURE.CATALOG_OPERATION")
+# Iceberg's own sentence, which has no condition.
+_NO_VIEWS_TEXT = "view is not supported by catalog"
+# What a view keeps of the session that made it, but that doesn't change which rows it gives.
+_NO_MEANING = (
+    "spark.sql.artifact.",
+    "spark.sql.catalog.",
+    "spark.sql.sources.parallelPartitionDiscovery.",
+    "spark.sql.ui.",
+)
+
+Columns = tuple[tuple[str, str], ...]
+"""The names and the types of columns."""
+
+
+class TakesNoViews(Refused):
+    """A catalog keeps no views."""
+
+
+def read(warehouse: Warehouse, schema: TableName) -> list[View]:
+    """Return the persistent views of a schema, by their names.
+
+    Raises:
+        TableError: They may not be looked at.
+    """
+    with explaining(f"the views of schema {schema} can't be looked at", "check your rights"):
+        shown = warehouse.spark.sql(f"SHOW VIEWS IN {schema.sql}").where("NOT isTemporary").collect()
+        names = sorted(TableName((*schema.parts, row["viewName"])) for row in shown)
+        descriptions = parallel_map(lambda name: describe(warehouse.spark, name), names)
+    return [_view(name, description) for name, description in zip(names, descriptions, strict=True)]
+
+
+def _view(name: TableName, description: dict[str, Any]) -> View:
+    return View(
+        name,
+        description.get("view_text", ""),
+        tuple(namespace(description, name)),
+        tuple(
+            ViewColumn(column["name"], column.get("comment", "")) for column in description.get("columns", ())
+        ),
+        description.get("comment", ""),
+        description.get("table_properties", {}),
+        description.get("owner", ""),
+        description.get("view_schema_mode", ""),
+        description.get("view_creation_spark_configuration", {}),
+    )
+
+
+def check(warehouse: Warehouse, move: ViewMove, *, analyse: bool = True) -> None:
+    """Make sure that a view's new text reads what it's to read, and gives the columns that the old one gives.
+
+    Args:
+        warehouse: The tables.
+        move: The view, and its new text.
+        analyse: Whether all that it reads is there, so that its columns can be asked for.
+
+    Raises:
+        Refused: It doesn't.
+        TableError: The old view, or what the new one reads, can't be read.
+    """
+    with _as_recorded(warehouse.spark, move.view):
+        [row] = warehouse.spark.sql(f"EXPLAIN EXTENDED {move.text}").collect()
+        demand_same_tables(parse(move.text, move.view.namespace), row[0])
+        if analyse:
+            with explaining("its new text can't be read", "put right what it names"):
+                columns = _columns(warehouse.spark.sql(move.text).schema)
+    if analyse:
+        _demand_columns(warehouse, move, columns)
+
+
+def _demand_columns(warehouse: Warehouse, move: ViewMove, columns: Columns) -> None:
+    with explaining(f"{move.view.name} can't be read", "put right what it names, or drop it"):
+        old = _columns(warehouse.spark.table(move.view.name.sql).schema)
+    if not move.view.evolving and len(old) == len(columns):
+        # Their names are given.
+        columns = tuple((name, kind) for (name, _), (_, kind) in zip(old, columns, strict=True))
+    if columns == old:
+        return
+    changed = [f"{name} {kind}" for name, kind in columns if (name, kind) not in old]
+    raise Refused(
+        f"its columns would change ({', '.join(changed) or 'fewer of them'} in the new place): cast them in "
+        "the old view, or make the new one by hand"
+    )
+
+
+def is_there(warehouse: Warehouse, move: ViewMove) -> bool | None:
+    """Say whether a view is in its new place as it's to be; None if nothing is, and False if it's outdated.
+
+    Raises:
+        Refused: Something else has the name.
+        TableError: It can't be looked at.
+    """
+    spark, new = warehouse.spark, move.new
+    try:
+        properties = asking.properties(spark, new)
+    except SPARK_ERRORS as error:
+        if condition(error).startswith(catalog.MISSING):
+            return None
+        raise TableError(f"{new} can't be looked at ({first_line(error)}): check your rights") from error
+    if properties.get(SOURCE) != move.view.name.key:
+        raise Refused(
+            f"{new} is there already, and wasn't made from {move.view.name}: rename or drop one of them"
+        )
+    try:
+        columns = _columns(spark.table(new.sql).schema)
+    except SPARK_ERRORS:
+        # It reads what isn't there any more.
+        return False
+    return _has_text(spark, move) and [name for name, _ in columns] == [
+        column.name for column in move.view.columns
+    ]
+
+
+def _has_text(spark: SparkSession, move: ViewMove) -> bool:
+    try:
+        return str(describe(spark, move.new).get("view_text", "")) == move.text
+    except SPARK_ERRORS:
+        # Of a view in another catalog Spark gives no JSON.
+        with explaining(f"{move.new} can't be looked at", "check your rights"):
+            [row] = spark.sql(f"SHOW CREATE TABLE {move.new.sql}").collect()
+        return bool(row[0].rstrip().endswith(f"\nAS\n{move.text}"))
+
+
+def make(warehouse: Warehouse, move: ViewMove, *, replace: bool) -> None:
+    """Make a view in its new place.
+
+    Raises:
+        TakesNoViews: The catalog keeps none.
+        Refused: There it can't be read as the old one is; it's dropped again.
+        TableError: It can't be made.
+    """
+    spark, new = warehouse.spark, move.new
+    with _as_recorded(spark, move.view):
+        try:
+            warehouse.run(statement(move.view, new, move.text, replace=replace), of=())
+        except SPARK_ERRORS as error:
+            if condition(error).startswith(_NO_VIEWS) or _NO_VIEWS_TEXT in str(error):
+                raise TakesNoViews(f"catalog {new.parts[0]} takes no views") from error
+            raise TableError(f"{new} can't be made ({first_line(error)}): check your rights") from error
+    try:
+        with explaining(f"{new} can't be read", "make it by hand"):
+            columns = _columns(spark.table(new.sql).schema)
+        _demand_columns(warehouse, move, columns)
+    except (Refused, TableError):
+        warehouse.run(f"DROP VIEW {new.sql}", of=())
+        raise
+
+
+def carry_access(warehouse: Warehouse, move: ViewMove) -> None:
+    """Give a view in its new place the owner and the grants of the old one; done already is fine."""
+    view, new = move.view, move.new
+    if view.owner and metastore.reached(warehouse.spark, new):
+        with explaining(f"{new} can't be given to {view.owner}", "check your rights, and run again"):
+            owner = describe(warehouse.spark, new).get("owner", "")
+
+        def set_owner(entry: Any) -> None:
+            entry.setOwner(view.owner)
+
+        if owner != view.owner:
+            warehouse.effect(lambda: metastore.alter(warehouse.spark, new, set_owner), of=())
+    warehouse.effect(lambda: warehouse.access.carry(view.name, new), of=())
+
+
+def _columns(schema: Any) -> Columns:
+    return tuple((column.name, column.dataType.simpleString()) for column in schema.fields)
+
+
+@contextmanager
+def _as_recorded(spark: SparkSession, view: View) -> Iterator[None]:
+    """Read names and constants as in the old view, for the length of a ``with``.
+
+    A view keeps the catalog, the schema and the settings of the session that makes it. So what isn't replaced
+    in the new one's text, such as a function without a schema, means the same as in the old one.
+    """
+    settings = {
+        key: value
+        for key, value in view.settings.items()
+        if key.startswith("spark.sql.")
+        and not key.startswith(_NO_MEANING)
+        and spark.conf.get(key, None) != value
+    }
+    current = spark.catalog.currentCatalog(), spark.catalog.currentDatabase()
+    with session.settings(spark, settings, f"what {view.name} was made with"):
+        with explaining(f"the schema {'.'.join(view.namespace)} can't be used", "check your rights"):
+            catalog_name, schema = view.namespace
+            _use(spark, catalog_name, quote(schema))
+        try:
+            yield
+        finally:
+            _use(spark, *current)
+
+
+def _use(spark: SparkSession, catalog_name: str, schema: str) -> None:
+    spark.catalog.setCurrentCatalog(catalog_name)
+    if schema:
+        # Unlike the catalog's, this name is parsed.
+        spark.catalog.setCurrentDatabase(schema)

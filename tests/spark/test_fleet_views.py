@@ -1,0 +1,340 @@
+"""Views over tables that went to another schema come along, on a real metastore with Delta and Iceberg."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.fleets import Fleet, fleet
+from tests.spark.warehouses import NoAccess
+
+from tableferry.errors import TableError
+from tableferry.fleet.job import Job, OldName, State, TargetFormat
+from tableferry.fleet.moving_views import ViewOptions, move_views
+from tableferry.fleet.queue.records import NewJob
+from tableferry.fleet.view_moves.reports import ViewsReport
+from tableferry.fleet.warehouse import asking, new_views
+from tableferry.tables import TableName
+
+
+class Moved:
+    """A schema whose tables have moved to another one, as a migration leaves them."""
+
+    def __init__(self, spark: SparkSession, schema: str, folder: Path) -> None:
+        self.spark, self.old, self.lake = spark, schema, f"{schema}_lake"
+        spark.sql(f"CREATE SCHEMA {self.lake}")
+        self.access = NoAccess()
+        self.fleet: Fleet = fleet(spark, schema, folder)
+        self.warehouse = replace(self.fleet.warehouse, access=self.access)
+
+    def sql(self, text: str) -> list[tuple[Any, ...]]:
+        """Run a statement, in which {old} and {lake} are the schemas."""
+        rows = self.spark.sql(text.format(old=self.old, lake=self.lake)).collect()
+        return sorted((tuple(row) for row in rows), key=repr)
+
+    def view(self, name: str, query: str, columns: str = "", clauses: str = "") -> None:
+        """Make a view, with names without a schema meaning the old one."""
+        before = self.spark.catalog.currentDatabase()
+        self.spark.catalog.setCurrentDatabase(self.old)
+        try:
+            self.sql(f"CREATE VIEW {{old}}.{name} {columns} {clauses} AS {query}")
+        finally:
+            self.spark.catalog.setCurrentDatabase(before)
+
+    def table(
+        self,
+        name: str,
+        *,
+        form: TargetFormat = TargetFormat.DELTA,
+        state: State = State.WRITES_UNBLOCKED,
+        columns: str = "(id INT, name STRING)",
+    ) -> None:
+        """Make a table and its job; from the switch on, the old name is a view of the new table."""
+        old, new = f"{self.old}.{name}", f"{self.lake}.{name}"
+        self.job(name, form)
+        if state is not State.WRITES_UNBLOCKED:
+            self.sql(f"CREATE TABLE {old} {columns} USING parquet")
+            self.sql(f"INSERT INTO {old} VALUES (1, 'a'), (2, 'b')")
+            return
+        self.save(name, state, state)
+        new = f"ice.{new}" if form is TargetFormat.ICEBERG else new
+        self.sql(f"CREATE TABLE {new} {columns} USING {form.value}")
+        self.sql(f"INSERT INTO {new} VALUES (1, 'a'), (2, 'b')")
+        self.sql(f"CREATE VIEW {old} AS SELECT * FROM {new}")
+
+    def job(self, name: str, form: TargetFormat, target_catalog: str | None = None) -> None:
+        job = NewJob(
+            self.fleet.name(name),
+            form,
+            probation_gap_days=14,
+            target_catalog=target_catalog,
+            target_schema=self.lake,
+            old_name=OldName.VIEW,
+        )
+        self.fleet.store.add([job], self.fleet.clock())
+
+    def save(self, name: str, state: State, desired: State) -> Job:
+        job = replace(self.fleet.job(name), state=state, desired_state=desired)
+        return self.fleet.store.edit(job, self.fleet.clock())
+
+    def run(self, *views: str, **how: Any) -> ViewsReport:
+        return move_views(self.fleet.store, self.warehouse, ViewOptions(views, **how))
+
+    def described(self, name: str) -> dict[str, Any]:
+        return asking.describe(self.spark, TableName(("spark_catalog", self.lake, name)))
+
+    def views(self) -> list[str]:
+        return [row["viewName"] for row in self.spark.sql(f"SHOW VIEWS IN {self.lake}").collect()]
+
+
+@pytest.fixture
+def moved(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Moved]:
+    moved = Moved(spark, schema, tmp_path)
+    current = spark.catalog.currentCatalog(), spark.catalog.currentDatabase()
+    yield moved
+    # A run leaves the session as it was.
+    assert (spark.catalog.currentCatalog(), spark.catalog.currentDatabase()) == current
+    spark.sql(f"DROP SCHEMA {moved.lake} CASCADE")
+    spark.sql(f"DROP SCHEMA {moved.old} CASCADE")
+
+
+def outcomes(report: ViewsReport) -> dict[str, str]:
+    return {view.view.table: view.outcome for view in report.views}
+
+
+def test_views_come_along_with_all_that_belongs_to_them(moved: Moved) -> None:
+    moved.table("orders")
+    moved.table("customers", form=TargetFormat.ICEBERG)
+    moved.view(
+        "z_base",
+        "SELECT {old}.orders.id AS i, orders.name /* its name */ FROM orders",
+        "(number COMMENT 'it''s a number', name)",
+        "COMMENT 'all orders' TBLPROPERTIES ('team' = 'x, y')",
+    )
+    # By its name it comes before what it reads.
+    moved.view(
+        "a_over", "WITH o AS (SELECT * FROM z_base) SELECT o.*, c.id FROM o JOIN customers c ON c.id = number"
+    )
+    moved.view("b_both", "SELECT number FROM a_over UNION ALL SELECT number FROM {old}.z_base")
+    rows = {name: moved.sql(f"SELECT * FROM {{old}}.{name}") for name in ("z_base", "a_over", "b_both")}
+
+    report = moved.run()
+
+    assert [(view.view.table, view.outcome) for view in report.views] == [
+        ("z_base", "moved"), ("a_over", "moved"), ("b_both", "moved"),
+    ]  # fmt: skip
+    for name, before in rows.items():
+        assert moved.sql(f"SELECT * FROM {{lake}}.{name}") == before
+        assert len(before) > 1
+    base, over = moved.described("z_base"), moved.described("a_over")
+    assert base["view_text"] == (
+        f"SELECT `spark_catalog`.`{moved.lake}`.`orders`.id AS i, orders.name /* its name */ "
+        f"FROM `spark_catalog`.`{moved.lake}`.`orders`"
+    )
+    assert f"`spark_catalog`.`{moved.lake}`.`z_base`" in over["view_text"]
+    assert f"`ice`.`{moved.lake}`.`customers`" in over["view_text"]
+    assert base["comment"] == "all orders"
+    assert [(column["name"], column.get("comment")) for column in base["columns"]] == [
+        ("number", "it's a number"), ("name", None),
+    ]  # fmt: skip
+    assert (
+        base["table_properties"].items()
+        >= {"team": "x, y", "tableferry.source": f"{moved.old}.z_base"}.items()
+    )
+    assert [(old.table, new.table) for old, new in moved.access.carried] == [
+        ("z_base", "z_base"), ("a_over", "a_over"), ("b_both", "b_both"),
+    ]  # fmt: skip
+
+    # They read the new tables, and nothing of the old schema.
+    moved.sql("DROP SCHEMA {old} CASCADE")
+    for name, before in rows.items():
+        assert moved.sql(f"SELECT * FROM {{lake}}.{name}") == before
+    moved.sql("CREATE SCHEMA {old}")
+
+
+def test_a_second_run_finds_them_there(moved: Moved) -> None:
+    moved.table("orders")
+    moved.view("v", "SELECT * FROM orders -- all\n")
+    assert outcomes(moved.run()) == {"v": "moved"}
+    created = moved.described("v")
+
+    assert outcomes(moved.run()) == {"v": "there"}
+    assert moved.described("v") == created
+
+    # The old one was changed since.
+    moved.sql("ALTER VIEW {old}.v AS SELECT * FROM {old}.orders WHERE id > 1")
+    assert outcomes(moved.run(dry_run=True)) == {"v": "planned"}
+    assert outcomes(moved.run()) == {"v": "replaced"}
+    assert moved.sql("SELECT * FROM {lake}.v") == [(2, "b")]
+
+
+def test_a_dry_run_makes_none_and_says_what_a_run_does(moved: Moved) -> None:
+    moved.table("orders")
+    moved.view("b", "SELECT * FROM orders")
+    moved.view("a", "SELECT id FROM b")
+    planned = moved.run(dry_run=True)
+    assert [(view.view.table, view.outcome) for view in planned.views] == [("b", "planned"), ("a", "planned")]
+    assert moved.views() == []
+    assert [view.statement for view in moved.run().views] == [view.statement for view in planned.views]
+
+
+def test_a_run_after_a_crash_makes_what_is_missing(moved: Moved, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved.table("orders")
+    for name, query in {"c": "SELECT * FROM orders", "b": "SELECT * FROM c", "a": "SELECT * FROM b"}.items():
+        moved.view(name, query)
+
+    class Died(BaseException):
+        pass
+
+    def die(*_: object) -> None:
+        raise Died
+
+    make = new_views.make
+    for name, made in {"c": ["c"], "b": ["b", "c"]}.items():
+        # After the view was made, and before its grants were carried over.
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                new_views, "carry_access", lambda _, move, at=name: die() if move.new.table == at else None
+            )
+            with pytest.raises(Died):
+                moved.run()
+        assert moved.views() == made
+    assert new_views.make is make
+    assert outcomes(moved.run()) == {"c": "there", "b": "there", "a": "moved"}
+    assert [new.table for _, new in moved.access.carried] == ["c", "b", "a"]
+    assert moved.sql("SELECT * FROM {lake}.a") == [(1, "a"), (2, "b")]
+
+
+def test_what_cant_come_along_is_named_and_the_others_go_on(moved: Moved) -> None:
+    moved.table("orders")
+    moved.table("customers", state=State.READY)
+    moved.sql("CREATE TABLE {old}.gone (id INT) USING parquet")
+    moved.view("good", "SELECT * FROM orders")
+    moved.view("by_text", "SELECT * FROM IDENTIFIER('{old}.orders')")
+    moved.view("unread", "SELECT orders.id FROM orders, gone")
+    moved.view("over_unread", "SELECT id FROM unread")
+    moved.view("waits", "SELECT o.id FROM orders o JOIN customers c ON o.id = c.id")
+    moved.view("elsewhere", "SELECT 1 AS one FROM customers")
+    moved.view("taken", "SELECT id FROM orders")
+    moved.sql("DROP TABLE {old}.gone")
+    moved.sql("CREATE TABLE {lake}.taken (id INT) USING delta")
+
+    report = moved.run()
+
+    assert not report.ok
+    assert outcomes(report) == {
+        "good": "moved", "by_text": "refused", "taken": "refused",
+        "unread": "waiting", "over_unread": "waiting", "waits": "waiting",
+    }  # fmt: skip
+    errors = {view.view.table: view.error for view in report.views}
+    assert "its text names a table by IDENTIFIER" in errors["by_text"]
+    assert (
+        f"spark_catalog.{moved.old}.customers, which isn't migrated (its job is at Undefined)"
+        in errors["waits"]
+    )
+    assert "gone, which no migration of this fleet has moved" in errors["unread"]
+    assert f"spark_catalog.{moved.old}.unread, a view that stays" in errors["over_unread"]
+    assert f"spark_catalog.{moved.lake}.taken is there already" in errors["taken"]
+    assert moved.views() == ["good"]
+
+    report = moved.run(f"{moved.old}.waits", f"{moved.old}.*unread", partial=True)
+    assert outcomes(report) == {"unread": "refused", "over_unread": "refused", "waits": "moved"}
+    errors = {view.view.table: view.error for view in report.views}
+    assert "its new text can't be read" in errors["unread"]
+    assert "gone` cannot be found" in errors["unread"]
+    [waited] = [view for view in report.views if view.outcome == "moved"]
+    assert [name.table for name in waited.stays] == ["customers"]
+    assert moved.sql("SELECT * FROM {lake}.waits") == [(1,), (2,)]
+    with pytest.raises(TableError, match="'nothing' means no view of a schema whose tables have gone"):
+        moved.run("nothing")
+
+
+def test_a_view_whose_columns_would_change_stays(moved: Moved) -> None:
+    moved.table("orders")
+    moved.view("v", "SELECT id FROM orders")
+    moved.view("w", "SELECT name FROM orders")
+    # The old view casts to the type that it was made with, as Spark does.
+    moved.sql("DROP TABLE {lake}.orders")
+    moved.sql("CREATE TABLE {lake}.orders (id BIGINT, name STRING) USING delta")
+    report = moved.run()
+    assert outcomes(report) == {"v": "refused", "w": "moved"}
+    assert "its columns would change (id bigint" in report.views[0].error
+    assert moved.views() == ["w"]
+
+
+def test_what_isnt_replaced_means_the_same_as_in_the_old_view(moved: Moved) -> None:
+    """Functions of the old schema, and the settings that the old view was made with."""
+    moved.table("orders")
+    moved.sql("CREATE FUNCTION {old}.loud AS 'org.apache.hadoop.hive.ql.udf.generic.GenericUDFUpper'")
+    moved.view("v", "SELECT loud(name) AS name FROM orders")
+    moved.spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        moved.view("lenient", "SELECT CAST(name AS INT) AS number FROM orders")
+    finally:
+        moved.spark.conf.unset("spark.sql.ansi.enabled")
+    assert outcomes(moved.run()) == {"lenient": "moved", "v": "moved"}
+    assert moved.sql("SELECT * FROM {lake}.v") == [("A",), ("B",)]
+    assert moved.sql("SELECT * FROM {lake}.lenient") == [(None,), (None,)]
+
+
+def test_a_table_that_is_reverted_holds_its_views_back(moved: Moved, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved.table("orders")
+    moved.view("v", "SELECT * FROM orders")
+    check = new_views.check
+
+    def reverted_meanwhile(*args: Any, **options: Any) -> None:
+        check(*args, **options)
+        moved.save("orders", State.WRITES_UNBLOCKED, State.WRITES_BLOCKED)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(new_views, "check", reverted_meanwhile)
+        report = moved.run()
+    assert outcomes(report) == {"v": "refused"}
+    assert "orders is being reverted" in report.views[0].error
+    assert moved.views() == []
+    # And then nothing of it has moved.
+    assert moved.run().views == ()
+
+
+def test_views_of_iceberg_tables_are_kept_by_icebergs_own_catalog(moved: Moved) -> None:
+    """A target in another catalog: Iceberg's, which keeps views by rules of its own."""
+    moved.sql("CREATE TABLE ice.{lake}.parts (id INT, name STRING) USING iceberg")
+    moved.sql("INSERT INTO ice.{lake}.parts VALUES (1, 'a')")
+    moved.sql("CREATE VIEW {old}.parts AS SELECT * FROM ice.{lake}.parts")
+    moved.job("parts", TargetFormat.ICEBERG, target_catalog="ice")
+    moved.save("parts", State.HIVE_DROPPED, State.HIVE_DROPPED)
+    moved.view("v", "SELECT parts.name, {old}.parts.id FROM parts -- the end\n", "(n COMMENT 'x', i)")
+    assert outcomes(moved.run()) == {"v": "moved"}
+    assert moved.sql("SELECT i, n FROM ice.{lake}.v") == [(1, "a")]
+    assert outcomes(moved.run()) == {"v": "there"}
+    moved.sql("ALTER VIEW {old}.v AS SELECT name AS n, id + 1 AS i FROM {old}.parts")
+    assert outcomes(moved.run()) == {"v": "replaced"}
+    assert moved.sql("SELECT i, n FROM ice.{lake}.v") == [(2, "a")]
+    moved.sql("DROP VIEW ice.{lake}.v")
+    moved.sql("DROP TABLE ice.{lake}.parts")
+
+
+def test_a_catalog_that_takes_no_views_is_named_once(moved: Moved, tmp_path: Path) -> None:
+    catalog = f"viewless_{moved.old}"
+    for key, value in {
+        "": "org.apache.iceberg.spark.SparkCatalog",
+        ".type": "hadoop",
+        ".warehouse": tmp_path,
+    }.items():
+        moved.spark.conf.set(f"spark.sql.catalog.{catalog}{key}", str(value))
+    moved.sql(f"CREATE TABLE {catalog}.{{lake}}.parts (id INT) USING iceberg")
+    moved.sql(f"CREATE VIEW {{old}}.parts AS SELECT * FROM {catalog}.{{lake}}.parts")
+    moved.job("parts", TargetFormat.ICEBERG, target_catalog=catalog)
+    moved.save("parts", State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
+    moved.view("a", "SELECT id FROM parts")
+    moved.view("b", "SELECT id FROM parts")
+    moved.view("c", "SELECT id FROM a")
+    report = moved.run()
+    assert outcomes(report) == {"a": "refused", "b": "refused", "c": "waiting"}
+    assert {view.error for view in report.views[:2]} == {f"catalog {catalog} takes no views"}
+    [remedy] = report.remedies
+    assert remedy.startswith(f"Catalog {catalog} takes no views: use one that does (spark_catalog,")

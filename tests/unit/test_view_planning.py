@@ -1,0 +1,149 @@
+"""Which views come along, where to and in which order, is decided from jobs and texts alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.fleet_jobs import job
+
+from tableferry.errors import Refused
+from tableferry.fleet.job import Job, State, TargetFormat
+from tableferry.fleet.transitions import BACK
+from tableferry.fleet.view_moves.planning import (
+    Places,
+    ViewMove,
+    Waits,
+    decide,
+    destination,
+    in_order,
+    needed,
+    switched,
+)
+from tableferry.fleet.view_moves.references import parse
+from tableferry.fleet.view_moves.view import View, ViewColumn, statement
+from tableferry.tables import TableName
+
+LAKE = TableName(("spark_catalog", "lake"))
+
+
+def moved(table: str, **columns: Any) -> Job:
+    unblocked = State.WRITES_UNBLOCKED
+    where = {"state": unblocked, "desired_state": unblocked, "target_schema": "lake"}
+    form = {"target_format": TargetFormat.DELTA, "task_id": int.from_bytes(table.encode())}
+    return job(f"spark_catalog.sales.{table}", **{**form, **where, **columns})
+
+
+def view(name: str, text: str) -> View:
+    return View(TableName(("spark_catalog", "sales", name)), text, ("spark_catalog", "sales"))
+
+
+def decided(text: str, places: Places, *, partial: bool = False) -> ViewMove:
+    old = view("v", text)
+    return decide(old, parse(text, old.namespace), LAKE, places, partial=partial)
+
+
+def test_a_table_is_live_from_the_switch_on_and_until_it_is_reverted() -> None:
+    pairs = [(state, desired) for state in State for desired in State]
+    live = {pair for pair in pairs if switched(moved("t", state=pair[0], desired_state=pair[1]))}
+    unblocked, dropped = State.WRITES_UNBLOCKED, State.HIVE_DROPPED
+    assert live >= {(unblocked, unblocked), (unblocked, dropped), (dropped, dropped)}
+    assert not live & BACK.keys()
+    assert {state for state, _ in live} == {unblocked, dropped}
+
+
+def test_views_go_where_all_tables_of_their_schema_have_gone() -> None:
+    schema = TableName(("spark_catalog", "sales"))
+    not_yet = moved("c", target_schema="other", state=State.READY)
+    assert destination(schema, [moved("a"), moved("b"), not_yet]) == LAKE
+    with pytest.raises(Refused, match=r"spark_catalog.lake and spark_catalog.sales, so nobody"):
+        destination(schema, [moved("a"), moved("b", target_schema=None)])
+
+
+def test_a_table_is_known_by_each_of_its_names() -> None:
+    places = Places.of([moved("d"), moved("i", target_format=TargetFormat.ICEBERG)], "ice")
+    move = decided("SELECT * FROM d, spark_catalog.sales.D, hive_metastore.sales.d, lake.d", places)
+    new = "`spark_catalog`.`lake`.`d`"
+    assert move.text == f"SELECT * FROM {new}, {new}, {new}, {new}"
+    # An Iceberg table is read by Iceberg's own catalog.
+    move = decided("SELECT sales.i.id FROM i, ice.lake.i x, lake.i y", places)
+    new = "`ice`.`lake`.`i`"
+    assert move.text == f"SELECT {new}.id FROM {new}, {new} x, {new} y"
+    assert move.new == TableName(("spark_catalog", "lake", "v"))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("SELECT * FROM a, ready", r"sales.ready, which isn't migrated \(its job is at Ready\)"),
+        ("SELECT * FROM a, alone", "sales.alone, which no migration of this fleet has moved"),
+        ("SELECT * FROM a JOIN left_view", "sales.left_view, a view that stays"),
+        ("SELECT * FROM back", "sales.back, which isn't migrated"),
+    ],
+)
+def test_a_view_waits_for_what_has_not_moved_unless_it_may_read_it_there(text: str, why: str) -> None:
+    ready = moved("ready", state=State.READY, desired_state=State.WRITES_BLOCKED)
+    back = moved("back", desired_state=State.WRITES_BLOCKED)
+    places = Places.of([moved("a"), ready, back], "ice")
+    places.left.add("sales.left_view")
+    with pytest.raises(Waits, match=f"waits for spark_catalog.{why}"):
+        decided(text, places)
+    move = decided(text, places, partial=True)
+    [stays] = move.stays
+    assert stays.sql in move.text
+
+
+def test_a_view_waits_for_nothing_that_stays_where_it_is_for_good() -> None:
+    places = Places.of([moved("a"), moved("in_place", target_schema=None)], "ice")
+    places.moved["sales.base"] = TableName(("spark_catalog", "lake", "base"))
+    move = decided("SELECT * FROM base, in_place, lake.a, parquet.`/x`, range(3)", places)
+    assert move.stays == ()
+    assert move.text == (
+        "SELECT * FROM `spark_catalog`.`lake`.`base`, `spark_catalog`.`sales`.`in_place`, "
+        "`spark_catalog`.`lake`.`a`, parquet.`/x`, range(3)"
+    )
+    assert move.over == (TableName(("spark_catalog", "lake", "base")),)
+    assert sorted(base.tbl_name for base in move.bases) == ["a", "in_place"]
+
+
+def test_a_diamond_is_in_order_and_a_circle_has_none() -> None:
+    diamond = {"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": {"table"}}
+    assert in_order(diamond) == (["d", "b", "c", "a"], [])
+    circle = {"x": {"y"}, "y": {"x"}, "over_it": {"y", "a"}}
+    assert in_order({**diamond, **circle}) == (["d", "b", "c", "a"], ["over_it", "x", "y"])
+    assert in_order({"itself": {"itself"}}) == ([], ["itself"])
+    assert needed(["b"], diamond) == {"b", "d"}
+
+
+@given(st.dictionaries(st.sampled_from("abcdefgh"), st.sets(st.sampled_from("abcdefgh"), max_size=3)))
+def test_every_view_comes_after_those_that_it_reads(reads: dict[str, set[str]]) -> None:
+    order, left = in_order(reads)
+    assert sorted(order + left) == sorted(reads)
+    for position, name in enumerate(order):
+        assert reads[name] & reads.keys() <= set(order[:position])
+    # Each of those that are left reads another of these.
+    assert all(reads[name] & set(left) for name in left)
+
+
+def test_the_statement_has_all_that_belongs_to_a_view() -> None:
+    old = View(
+        TableName(("spark_catalog", "sales", "v")),
+        "SELECT 1",
+        ("spark_catalog", "sales"),
+        (ViewColumn("a b", "it's a\\b"), ViewColumn("c")),
+        "all of it",
+        {"team": "x", "tableferry.source": "older", "transient_lastDdlTime": "1", "view.sqlConfig.x": "y"},
+        schema_mode="BINDING",
+    )
+    new = TableName(("main", "lake", "v"))
+    assert statement(old, new, "SELECT 2") == (
+        r"CREATE VIEW `main`.`lake`.`v` (`a b` COMMENT 'it\'s a\\b', `c`) COMMENT 'all of it' "
+        "TBLPROPERTIES ('tableferry.source' = 'sales.v', 'team' = 'x') WITH SCHEMA BINDING AS SELECT 2"
+    )
+    evolving = View(old.name, old.text, old.namespace, old.columns, schema_mode="EVOLUTION")
+    assert statement(evolving, new, "SELECT 2", replace=True) == (
+        "CREATE OR REPLACE VIEW `main`.`lake`.`v` TBLPROPERTIES ('tableferry.source' = 'sales.v') "
+        "WITH SCHEMA EVOLUTION AS SELECT 2"
+    )
