@@ -16,20 +16,23 @@ from tests.unit.fleet_jobs import NOW
 from tests.unit.fleet_jobs import job as some_job
 from typer.testing import CliRunner, Result
 
-from tableferry import cli
-from tableferry.cli.fleet_options import without_password
+from tableferry import cli, fleet
+from tableferry.cli.fleet_options import OpenFleet, without_password
 from tableferry.cli.fleet_reports import next_modes
 from tableferry.fleet.job import Job, PauseReason, State
+from tableferry.fleet.moving_views import ViewOptions
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.sql import SqlStore
+from tableferry.fleet.view_moves.reports import ViewReport, ViewsReport
 from tableferry.fleet.wave import Wave, WaveStatus
+from tableferry.tables import TableName
 
 ROOT = Path(__file__).parents[2]
 STORE = "sqlite:///fleet.db"
 COMMANDS = (
     *("init", "add", "list", "show", "pause", "resume", "archive", "status"),
-    *("preflight", "preprocess", "communicate", "migrate", "shadow", "revert"),
+    *("preflight", "preprocess", "communicate", "migrate", "shadow", "revert", "views"),
 )
 WAVE_COMMANDS = ("add", "start", "pause", "status")
 
@@ -91,6 +94,43 @@ def test_every_command_has_its_help() -> None:
     for command in COMMANDS:
         assert re.search(rf"│ {command} ", shown), command
         assert "--store" in call(command, "--help").stdout
+
+
+def test_views_are_reported_by_what_became_of_them(queue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = TableName(("spark_catalog", "sales", "v"))
+    new = TableName(("spark_catalog", "lake", "v"))
+    asked: list[ViewOptions] = []
+    reports = ViewsReport(
+        (
+            ViewReport(name, "planned", new, stays=(name,), statement="CREATE VIEW …"),
+            ViewReport(name, "waiting", error="waits for spark_catalog.sales.t, which isn't migrated"),
+            ViewReport(name, "there", new),
+        ),
+        ("Catalog lake takes no views.",),
+    )
+
+    def move_views(_: object, __: object, options: ViewOptions) -> ViewsReport:
+        asked.append(options)
+        return reports
+
+    monkeypatch.setattr(fleet, "move_views", move_views, raising=False)
+    monkeypatch.setattr(OpenFleet, "warehouse", lambda _: None)
+    assert call("views", "sales", "crm.v_*", "--partial", "--dry-run").stdout.splitlines() == [
+        "spark_catalog.sales.v → spark_catalog.lake.v",
+        "  CREATE VIEW …",
+        "  goes on to read spark_catalog.sales.v",
+        "spark_catalog.sales.v waits for spark_catalog.sales.t, which isn't migrated",
+        "spark_catalog.sales.v → spark_catalog.lake.v",
+        "Catalog lake takes no views.",
+        "1 planned, 1 waiting, 1 there already",
+        "Those that wait come along when what they read has moved: run it again, or with --partial",
+    ]
+    assert asked == [ViewOptions(["sales", "crm.v_*"], partial=True, dry_run=True)]
+    assert data("views")["views"][1]["outcome"] == "waiting"
+    reports = ViewsReport((ViewReport(name, "refused", error="its text can't be parsed"),))
+    call("views", status=1)
+    reports = ViewsReport()
+    assert "No view reads a table that has gone" in call("views").stdout
 
 
 def test_every_command_of_waves_has_its_help() -> None:

@@ -138,6 +138,7 @@ SQL_ALREADY = {
     "archive", "self._tables.jobs", "self._tables.archive", "self._tables.notifications",
     "self._tables.events", "self._tables.waves", "self.archive", "self.jobs", "self.events", "quoted", "rows",
     "path", "log", "new", "old", "refs", "view", "named", "names", "entry.buckets", "_pairs(properties)",
+    "move.text",
 }  # fmt: skip
 
 

@@ -67,7 +67,7 @@ def _shape(value: Any, renamed: Mapping[int, tuple[Parts, int]]) -> Any:
             rest = {key: arg for key, arg in value.args.items() if key not in ("this", "db", "catalog")}
             names = tuple(part.name for part in value.parts)
             return "table", _renamed(value, names, renamed), _arguments(rest, renamed)
-        case exp.Expr():
+        case exp.Expression():
             return type(value).__name__, _arguments(value.args, renamed)
         case list():
             return [_shape(element, renamed) for element in value]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -42,15 +42,15 @@ class TakesNoViews(Refused):
     """A catalog keeps no views."""
 
 
-def read(warehouse: Warehouse, schema: TableName) -> list[View]:
-    """Return the persistent views of a schema, by their names.
+def read(warehouse: Warehouse, schema: TableName, wanted: Callable[[TableName], bool]) -> list[View]:
+    """Return the persistent views of a schema that are wanted, by their names.
 
     Raises:
         TableError: They may not be looked at.
     """
     with explaining(f"the views of schema {schema} can't be looked at", "check your rights"):
         shown = warehouse.spark.sql(f"SHOW VIEWS IN {schema.sql}").where("NOT isTemporary").collect()
-        names = sorted(TableName((*schema.parts, row["viewName"])) for row in shown)
+        names = sorted(filter(wanted, (TableName((*schema.parts, row["viewName"])) for row in shown)))
         descriptions = parallel_map(lambda name: describe(warehouse.spark, name), names)
     return [_view(name, description) for name, description in zip(names, descriptions, strict=True)]
 
