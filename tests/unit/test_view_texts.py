@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableferry.fleet.view_moves.references import NotRewritable, parse
+from tableferry.fleet.view_moves.references import NotRewritable, Span, parse
 from tableferry.fleet.view_moves.rewriting import rewritten
 from tableferry.fleet.view_moves.spark_parser import demand_same_tables
 from tableferry.tables import TableName
@@ -67,6 +67,7 @@ TEXTS_BEFORE_AND_AFTER = [
     "WITH orders AS (SELECT 1) SELECT * FROM <sales.orders|O> WHERE i IN (SELECT * FROM orders)",
     "SELECT * FROM <orders|O>, (WITH orders AS (SELECT 1) SELECT * FROM orders) x",
     "WITH orders AS (SELECT 1 i), x AS (WITH y AS (SELECT * FROM orders) SELECT * FROM y) SELECT * FROM x",
+    "WITH Orders AS (SELECT 1 i), x AS (SELECT * FROM ORDERS) SELECT * FROM x",
     "WITH RECURSIVE orders AS (SELECT 1 i UNION ALL SELECT i + 1 FROM orders) SELECT * FROM orders",
     # Columns with their table's name: the last word alone stays right.
     "SELECT orders.id, orders.* FROM <orders|O>",
@@ -82,8 +83,10 @@ TEXTS_BEFORE_AND_AFTER = [
     "SELECT 1 FROM <orders|O> WHERE EXISTS (SELECT 1 FROM <crm.t|T> WHERE i = <sales.orders|O>.i)",
     "SELECT 1 FROM <orders|O> WHERE EXISTS (SELECT 1 FROM <crm.t|T> AS sales WHERE i = sales.orders.i)",
     "SELECT * FROM <orders|O> JOIN (SELECT sales.orders.i FROM <crm.t|T>) ON <sales.orders|O>.i = 1",
+    "WITH c AS (SELECT sales.orders.id FROM <crm.t|T>) SELECT * FROM <orders|O>, c",
     # Hints: the last word alone stays right here too.
     "SELECT /*+ BROADCAST(<sales.orders|O>, c), MERGE(orders) */ * FROM <orders|O>, <customers|C> c",
+    "SELECT /*+ BROADCAST(sales.orders) */ * FROM <orders|O> AS o",
     # An older version of what didn't move.
     "SELECT * FROM <crm.orders|X> VERSION AS OF 3",
 ]
@@ -116,6 +119,15 @@ def test_names_are_replaced_and_nothing_else(text: str) -> None:
 def test_what_cant_be_followed_is_refused(text: str, why: str) -> None:
     with pytest.raises(NotRewritable, match=why):
         new_text(text)
+
+
+def test_a_text_that_would_mean_something_else_is_refused() -> None:
+    view = parse("SELECT orders FROM orders", NAMESPACE)
+    [reference] = view.references
+    # As if the parser had said that the table is where the column is.
+    wrong = replace(view, references=(replace(reference, span=Span(7, 13)),))
+    with pytest.raises(NotRewritable, match="means something else"):
+        rewritten(wrong, lambda name: NEW[name.key])
 
 
 def explained(*relations: str) -> str:

@@ -75,7 +75,7 @@ class Places:
         """Return what all names of one table share, whichever catalog it's reached by."""
         catalog, *rest = name.parts
         same = (self.iceberg_catalog.lower(), _HIVE_METASTORE)
-        return TableName((DEFAULT_CATALOG, *rest)).key if rest[1:] and catalog.lower() in same else name.key
+        return TableName((DEFAULT_CATALOG, *rest)).key if catalog.lower() in same else name.key
 
     def spellings(self, name: TableName) -> tuple[TableName, ...]:
         """Return the names of a table in all catalogs that it's reached by."""
