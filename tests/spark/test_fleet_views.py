@@ -16,6 +16,7 @@ from tableferry.errors import TableError
 from tableferry.fleet.job import Job, OldName, State, TargetFormat
 from tableferry.fleet.moving_views import ViewOptions, move_views
 from tableferry.fleet.queue.records import NewJob
+from tableferry.fleet.view_moves.references import parse
 from tableferry.fleet.view_moves.reports import ViewsReport
 from tableferry.fleet.warehouse import asking, new_views
 from tableferry.tables import TableName
@@ -215,7 +216,7 @@ def test_what_cant_come_along_is_named_and_the_others_go_on(moved: Moved) -> Non
     moved.sql("CREATE TABLE {old}.gone (id INT) USING parquet")
     moved.view("good", "SELECT * FROM orders")
     moved.view("by_text", "SELECT * FROM IDENTIFIER('{old}.orders')")
-    moved.view("by_table", "SELECT id FROM orders WHERE EXISTS (TABLE orders)")
+    moved.view("by_table", "WITH o AS (TABLE orders) SELECT id FROM o")
     moved.view("unread", "SELECT orders.id FROM orders, gone")
     moved.view("over_unread", "SELECT id FROM unread")
     moved.view("waits", "SELECT o.id FROM orders o JOIN customers c ON o.id = c.id")
@@ -233,8 +234,7 @@ def test_what_cant_come_along_is_named_and_the_others_go_on(moved: Moved) -> Non
     }  # fmt: skip
     errors = {view.view.table: view.error for view in report.views}
     assert "its text names a table by IDENTIFIER" in errors["by_text"]
-    tables = "the tables [orders]"
-    assert f"its text isn't read as Spark reads it ({tables})" in errors["by_table"]
+    assert "its text names a table by TABLE" in errors["by_table"]
     assert (
         f"spark_catalog.{moved.old}.customers, which isn't migrated (its job is at Undefined)"
         in errors["waits"]
@@ -290,6 +290,20 @@ def test_what_isnt_replaced_means_the_same_as_in_the_old_view(moved: Moved) -> N
     assert moved.spark.conf.get("spark.sql.ansi.enabled") == "true"
     assert moved.sql("SELECT * FROM {lake}.lenient") == [(None,), (None,)]
     assert moved.described("lenient")["view_catalog_and_namespace"] == f"spark_catalog.{moved.old}"
+
+
+def test_nothing_is_made_of_a_text_that_spark_reads_otherwise(
+    moved: Moved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved.table("orders")
+    moved.view("v", "SELECT * FROM orders")
+    with monkeypatch.context() as patch:
+        patch.setattr(new_views, "parse", lambda *text: replace(parse(*text), sources=()))
+        report = moved.run()
+    assert outcomes(report) == {"v": "refused"}
+    seen = f"the tables [spark_catalog, {moved.lake}, orders]"
+    assert f"its text isn't read as Spark reads it ({seen})" in report.views[0].error
+    assert moved.views() == []
 
 
 def test_a_table_that_is_reverted_holds_its_views_back(moved: Moved, monkeypatch: pytest.MonkeyPatch) -> None:

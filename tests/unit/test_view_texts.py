@@ -106,7 +106,9 @@ def test_names_are_replaced_and_nothing_else(text: str) -> None:
     ("text", "why"),
     [
         ("SELECT * FROM", "can't be parsed"),
-        ("TABLE orders", "can't be parsed as one query"),
+        ("TABLE orders", "names a table by TABLE"),
+        ("WITH c AS (TABLE orders) SELECT * FROM c", "names a table by TABLE"),
+        ("SELECT * FROM STREAM(orders)", "names a table by STREAM"),
         ("", "can't be parsed as one query"),
         ("SELECT 1; SELECT 2", "can't be parsed as one query"),
         ("MAP a USING 'x' FROM orders", "can't be parsed"),

@@ -21,7 +21,7 @@ from tableferry.tables import TableName
 
 _DIALECT = "spark"
 # Functions whose arguments name tables, in ways that only Spark reads.
-_NAMING = frozenset({"IDENTIFIER", "STREAM", "TABLE"})
+_NAMING = frozenset({"IDENTIFIER", "STREAM"})
 # Spark reads files by a name of this kind: parquet.`/folder`.
 _FORMATS = frozenset({"avro", "binaryfile", "csv", "delta", "iceberg", "json", "orc", "parquet", "text"})
 _DOT = re.compile(r"\s*\.\s*")
@@ -127,6 +127,9 @@ def parsed(text: str) -> tuple[str, exp.Expr]:
     """
     try:
         tokens = sqlglot.tokenize(text, dialect=_DIALECT)
+        # TABLE t, or f(TABLE(t)): the parser takes some of them for something else.
+        if any(token.token_type.name == "TABLE" for token in tokens):
+            raise NotRewritable("its text names a table by TABLE: write a SELECT of it")
         text = text[tokens[0].start : tokens[-1].end + 1] if tokens else ""
         trees = sqlglot.parse(text, dialect=_DIALECT)
     except (SqlglotError, RecursionError) as error:
