@@ -515,6 +515,11 @@ def wants_closing(job: Job, now: datetime) -> bool:
     return due and is_finished(replace(job, close_at=None), now)
 
 
+def is_elsewhere(job: Job, now: datetime) -> bool:
+    live = job.state in (State.WRITES_UNBLOCKED, State.HIVE_DROPPED)
+    return live and bool(job.target_catalog or job.target_schema)
+
+
 SELECTIONS: Mapping[str, tuple[Callable[[datetime], Selection], Callable[[Job, datetime], bool]]] = {
     "to_preprocess": (selections.to_preprocess, wants_preprocessing),
     "to_notify": (lambda now: selections.to_notify(), wants_a_letter),
@@ -523,6 +528,11 @@ SELECTIONS: Mapping[str, tuple[Callable[[datetime], Selection], Callable[[Job, d
     "archived_lately": (selections.archived_lately, wants_a_last_look),
     "to_revert": (lambda now: selections.to_revert(), wants_reverting),
     "finished": (lambda now: selections.finished(), is_finished),
+    "moved_elsewhere": (lambda now: selections.moved_elsewhere(), is_elsewhere),
+    "of_schemas": (
+        lambda now: selections.of_schemas([TableName(("spark_catalog", "crm")), TableName(("c", "sales"))]),
+        lambda job, now: job.db_name == "crm",
+    ),
     "to_close": (selections.to_close, wants_closing),
     "everything": (lambda now: everything(), lambda job, now: True),
     "numbered": (lambda now: numbered([1, 2, 5]), lambda job, now: job.task_id in (1, 2, 5)),
@@ -552,7 +562,7 @@ def some_job(number: int, chance: random.Random) -> Job:
     return Job(
         number,
         "spark_catalog",
-        "sales",
+        "crm" if number % 5 == 2 else "sales",
         f"t{number}",
         created_at=NOW,
         last_updated_time=NOW,
@@ -568,6 +578,8 @@ def some_job(number: int, chance: random.Random) -> Job:
         close_at=chance.choice((None, NOW - TICK, NOW, NOW + TICK)),
         migration_paused=chance.random() < 0.2,
         wave=chance.choice(WAVES),
+        target_catalog=None if number % 3 else "lake",
+        target_schema=None if number % 4 else "sales_lake",
     )
 
 

@@ -286,8 +286,15 @@ def test_what_isnt_replaced_means_the_same_as_in_the_old_view(moved: Moved) -> N
         moved.view("lenient", "SELECT CAST(name AS INT) AS number FROM orders")
     finally:
         moved.spark.conf.unset("spark.sql.ansi.enabled")
-    assert outcomes(moved.run()) == {"lenient": "moved"}
-    assert moved.spark.conf.get("spark.sql.ansi.enabled") == "true"
+    moved.view("timed", "SELECT CAST('2026-01-01 10:00:00' AS TIMESTAMP) AS at FROM orders")
+    moved.spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        assert outcomes(moved.run()) == {"lenient": "moved", "timed": "moved"}
+        assert moved.spark.conf.get("spark.sql.timestampType") == "TIMESTAMP_NTZ"
+        assert moved.spark.conf.get("spark.sql.ansi.enabled") == "true"
+    finally:
+        moved.spark.conf.unset("spark.sql.timestampType")
+    assert moved.spark.table(f"{moved.lake}.timed").dtypes == [("at", "timestamp")]
     assert moved.sql("SELECT * FROM {lake}.lenient") == [(None,), (None,)]
     assert moved.described("lenient")["view_catalog_and_namespace"] == f"spark_catalog.{moved.old}"
 

@@ -197,15 +197,13 @@ def _as_recorded(spark: SparkSession, view: View) -> Iterator[None]:
     A view keeps the catalog, the schema and the settings of the session that makes it. So what isn't replaced
     in the new one's text, such as a function without a schema, means the same as in the old one.
     """
-    settings = {
+    current = spark.catalog.currentCatalog(), spark.catalog.currentDatabase()
+    recorded = {
         key: value
         for key, value in view.settings.items()
-        if key.startswith("spark.sql.")
-        and not key.startswith(_NO_MEANING)
-        and spark.conf.get(key, None) != value
+        if _has_meaning(key) and spark.conf.get(key, None) != value
     }
-    current = spark.catalog.currentCatalog(), spark.catalog.currentDatabase()
-    with session.settings(spark, settings, f"what {view.name} was made with"):
+    with _unset(spark, view), session.settings(spark, recorded, f"what {view.name} was made with"):
         with explaining(f"the schema {'.'.join(view.namespace)} can't be used", "check your rights"):
             catalog_name, schema = view.namespace
             _use(spark, catalog_name, quote(schema))
@@ -213,6 +211,29 @@ def _as_recorded(spark: SparkSession, view: View) -> Iterator[None]:
             yield
         finally:
             _use(spark, *current)
+
+
+@contextmanager
+def _unset(spark: SparkSession, view: View) -> Iterator[None]:
+    """Take back settings of this session that the old view wasn't made with, for the length of a ``with``."""
+    # Without any, the catalog doesn't say them.
+    given = spark.conf.getAll if view.settings else {}
+    unset = {
+        key: value
+        for key, value in given.items()
+        if _has_meaning(key) and key not in view.settings and spark.conf.isModifiable(key)
+    }
+    try:
+        for key in unset:
+            spark.conf.unset(key)
+        yield
+    finally:
+        for key, value in unset.items():
+            spark.conf.set(key, value)
+
+
+def _has_meaning(key: str) -> bool:
+    return key.startswith("spark.sql.") and not key.startswith(_NO_MEANING)
 
 
 def _use(spark: SparkSession, catalog_name: str, schema: str) -> None:
