@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tableferry.activity import activity
@@ -13,6 +13,7 @@ from tableferry.fleet.adding import Pattern, parse
 from tableferry.fleet.job import Job
 from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.selections import Selection, moved_elsewhere, named, numbered, of_schemas
+from tableferry.fleet.queue.statements import chunks
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.view_moves import references
 from tableferry.fleet.view_moves.planning import (
@@ -87,7 +88,8 @@ def move_views(store: Store, warehouse: Warehouse, options: ViewOptions) -> View
         found = _find(warehouse, schemas, places)
         read = [reference.name for text in found.texts.values() for reference in _references(text)]
         unknown = [name for name in read if len(name.parts) == 3 and places.job_of(name) is None]
-        others = _jobs(store, named(other for name in unknown for other in places.spellings(name)))
+        spellings = [spelling for name in unknown for spelling in places.spellings(name)]
+        others = [job for some in _portions(spellings) for job in _jobs(store, some)]
         places = Places.of([*jobs, *siblings, *others], warehouse.iceberg_catalog)
         chosen = _chosen(found, selected, options.views)
         # A view over no table that has moved needs no new place.
@@ -109,8 +111,13 @@ def _jobs(store: Store, selection: Selection) -> list[Job]:
     """Return jobs of the queue, and those of the archive that have none there."""
     archived = list(store.archived(selection))
     # Of a table that was added again, or is being reverted, only the newer job says where it is.
-    known = {job.name for job in store.jobs(named(job.name for job in archived))} if archived else set()
+    known = {job.name for some in _portions(job.name for job in archived) for job in store.jobs(some)}
     return [*store.jobs(selection), *(job for job in archived if job.name not in known)]
+
+
+def _portions(names: Iterable[TableName]) -> Iterator[Selection]:
+    """Select the jobs of tables by some at a time, as a database takes only so many values in a statement."""
+    return map(named, chunks(dict.fromkeys(names)))
 
 
 def _find(warehouse: Warehouse, schemas: Iterable[TableName], places: Places) -> _Found:
@@ -261,7 +268,8 @@ class _Run:
             Refused: One is being reverted, or has another target by now.
         """
         ids = [job.task_id for job in move.bases]
-        now: Mapping[int, Job] = {job.task_id: job for job in _jobs(self.store, numbered(ids))}
+        jobs = _jobs(self.store, numbered(ids)) if ids else []
+        now: Mapping[int, Job] = {job.task_id: job for job in jobs}
         for job in move.bases:
             current = now.get(job.task_id)
             if current is None or not switched(current) or Names.of(current) != Names.of(job):
