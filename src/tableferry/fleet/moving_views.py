@@ -108,11 +108,10 @@ def move_views(store: Store, warehouse: Warehouse, options: ViewOptions) -> View
 
 
 def _jobs(store: Store, selection: Selection) -> list[Job]:
-    """Return jobs of the queue, and those of the archive that have none there."""
-    archived = list(store.archived(selection))
-    # Of a table that was added again, or is being reverted, only the newer job says where it is.
-    known = {job.name for some in _portions(job.name for job in archived) for job in store.jobs(some)}
-    return [*store.jobs(selection), *(job for job in archived if job.name not in known)]
+    """Return jobs of the queue, and of its archive."""
+    # One that is archived meanwhile is found twice.
+    found = {job.task_id: job for jobs in (store.jobs, store.archived) for job in jobs(selection)}
+    return list(found.values())
 
 
 def _portions(names: Iterable[TableName]) -> Iterator[Selection]:
