@@ -255,9 +255,11 @@ def _pause(run: JobRun, reason: PauseReason, why: str) -> JobReport:
 
 
 def _let_writers_in(run: JobRun) -> None:
+    if run.job.pair not in FORWARD:
+        return
     names = Names.of(run.job)
     tables = existing.job_tables(run.warehouse, names)
-    if run.job.pair in FORWARD and tables.get(names.main) is Kind.HIVE and not is_switched(names, tables):
+    if tables.get(names.main) is Kind.HIVE and not is_switched(names, tables):
         run.perform(UnblockWrites(names.main))
         run.job = replace(run.job, state=State.READY, desired_state=State.WRITES_BLOCKED)
 
