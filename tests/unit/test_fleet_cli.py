@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 from tableferry import cli, fleet
 from tableferry.cli.fleet_options import OpenFleet, without_password
 from tableferry.cli.fleet_reports import next_modes
-from tableferry.fleet.job import Job, PauseReason, State
+from tableferry.fleet.job import Job, OldName, PauseReason, State
 from tableferry.fleet.moving_views import ViewOptions
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import everything
@@ -279,6 +279,18 @@ def test_tables_come_from_files_too_and_a_dry_run_adds_none(queue: Path) -> None
     done = data("add", "--file", "more.txt", "--set", "initial_gap_days=0")
     assert (done["added"], done["left_out"]) == (2, [])
     assert {job.initial_gap_days for job in jobs() if job.db_name == "hr"} == {0}
+
+
+def test_where_new_tables_are_made_is_shown_and_kept(queue: Path) -> None:
+    where = ("--set", "target.schema={schema}_lake", "--set", "target.catalog=main")
+    shown = call("add", "hr.leave", *where, "--dry-run")
+    assert shown.stdout.splitlines()[0] == "spark_catalog.hr.leave to Iceberg, as main.hr_lake.leave"
+    assert data("add", "hr.leave", *where)["added"] == 1
+    [job] = [job for job in jobs() if job.db_name == "hr"]
+    assert (job.target_catalog, job.target_schema, job.old_name) == ("main", "hr_lake", OldName.VIEW)
+    [listed] = data("list", "hr.*")
+    assert listed["target"] == "main.hr_lake.leave"
+    assert "iceberg, main.hr_lake.leave" in " ".join(call("list", "hr.*").stdout.split())
 
 
 def test_tables_that_a_migration_made_are_left_out_and_said(queue: Path) -> None:

@@ -19,6 +19,7 @@ from tableferry.cli.fleet_preflight import fleet_preflight
 from tableferry.cli.fleet_status import fleet_status
 from tableferry.cli.fleet_views import fleet_views
 from tableferry.cli.fleet_waves import wave_app
+from tableferry.fleet.naming import Names
 from tableferry.tables import DEFAULT_CATALOG
 
 _log = logging.getLogger(__name__)
@@ -85,7 +86,9 @@ def _lines(registration: fleet.Registration) -> Iterator[str]:
         _log.info("Note: %s is left out, as a migration of this fleet made it", name)
     if registration.added is None:
         for job in jobs[:_SHOWN]:
-            yield f"{job.name} to {job.target_format.value.capitalize()}"
+            names = Names.of(job)
+            where = f", as {names.target}" if names.elsewhere else ""
+            yield f"{job.name} to {job.target_format.value.capitalize()}{where}"
         if len(jobs) > _SHOWN:
             yield f"and {len(jobs) - _SHOWN:,} more"
         yield f"{counted(len(jobs), 'table')} would be added, where they have no job yet."
