@@ -22,7 +22,6 @@ from tableferry.fleet.queue.aggregates import (
     CountBySchema,
     CountByWait,
     CountByWave,
-    CountByWorker,
     Group,
 )
 from tableferry.fleet.queue.opening import open_store
@@ -31,6 +30,7 @@ from tableferry.fleet.queue.rows import to_row
 from tableferry.fleet.queue.schema import events, jobs, jobs_archive, metadata, notifications, waves
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.queue.stuck_jobs import PausedJob, StuckJob
+from tableferry.fleet.reports import Run
 from tableferry.fleet.status.counting import LISTED, figures
 from tableferry.fleet.status.reading import read_status
 from tableferry.fleet.wave import Wave, WaveStatus
@@ -267,20 +267,20 @@ def plainly(fleet: Fleet) -> Aggregates:
         by_day_added=tuple(
             CountByDayAdded(job.created_at.date(), 1) for job in (*fleet.jobs, *fleet.archived)
         ),
-        workers=_workers(fleet),
+        runs=_runs(fleet),
         stuck=stuck,
         paused=tuple(PausedJob(task_id, since) for task_id, since in paused),
         listed={job.task_id: job for job in fleet.jobs if job.task_id in named},
     )
 
 
-def _workers(fleet: Fleet) -> tuple[CountByWorker, ...]:
+def _runs(fleet: Fleet) -> tuple[Run, ...]:
     lately = [event for event in fleet.events if event.at > NOW - 7 * DAY]
     by_worker: dict[str, list[Event]] = {}
     for event in lately:
         by_worker.setdefault(event.worker, []).append(event)
     return tuple(
-        CountByWorker(worker, max(event.at for event in done), len(done), sum(event.paused for event in done))
+        Run(worker, max(event.at for event in done), len(done), sum(event.paused for event in done))
         for worker, done in by_worker.items()
     )
 

@@ -1,8 +1,9 @@
-"""What a mode did with each job that it took."""
+"""What modes, preflights and workers did with jobs, for whoever asks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 from tableferry.fleet.job import Job, PauseReason, TargetFormat
@@ -75,3 +76,20 @@ class ModeReport:
     def ok(self) -> bool:
         """Whether nothing failed; a pause is a person's turn, and no failure."""
         return all(job.outcome != "failed" for job in self.jobs)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a worker, or somebody who edited jobs, did in the last seven days.
+
+    Attributes:
+        worker: Its name.
+        last: When it last changed a job's state, or paused or resumed one.
+        changes: How many of these there were.
+        pauses: How many of these paused a job.
+    """
+
+    worker: str
+    last: datetime
+    changes: int
+    pauses: int

@@ -21,6 +21,7 @@ from tableferry.fleet.queue.schema import events, jobs, jobs_archive
 from tableferry.fleet.queue.selections import Selection, numbered
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.queue.stuck_jobs import PausedJob, StuckJob, last_change, paused_jobs, stuck_jobs
+from tableferry.fleet.reports import Run
 from tableferry.fleet.transitions import BACK
 from tableferry.fleet.wave import Wave
 from tableferry.tables import TableName
@@ -130,23 +131,6 @@ class CountByMove:
 
 
 @dataclass(frozen=True)
-class CountByWorker:
-    """What a worker, or who edited jobs, did lately.
-
-    Attributes:
-        worker: Its name.
-        last: When it last changed a job's state, or paused or resumed one.
-        changes: How many of these there were.
-        pauses: How many of these paused a job.
-    """
-
-    worker: str
-    last: datetime
-    changes: int
-    pauses: int
-
-
-@dataclass(frozen=True)
 class CountByDayAdded:
     """Jobs, archived ones among them, by the day they were added."""
 
@@ -166,7 +150,7 @@ class Aggregates:
         waves: The waves by their names.
         by_wave: Jobs by their wave.
         archived: Jobs in the archive, by what they became.
-        workers: What each worker did in the last `LATELY`.
+        runs: What each worker did in the last `LATELY`.
         stuck: Stuck jobs by the rule that applies to them, what explains most first.
         paused: Paused jobs, the longest first: a part of them.
         listed: The jobs that the last two name, by number: a part of them.
@@ -183,7 +167,7 @@ class Aggregates:
     waiting: tuple[CountByWait, ...]
     moved: tuple[CountByMove, ...]
     by_day_added: tuple[CountByDayAdded, ...]
-    workers: tuple[CountByWorker, ...]
+    runs: tuple[Run, ...]
     stuck: tuple[tuple[StuckJob, ...], ...]
     paused: tuple[PausedJob, ...]
     listed: dict[int, Job]
@@ -207,7 +191,7 @@ def aggregate(store: Store, now: datetime, rest: timedelta, *, listed: int) -> A
         waiting=_waiting(store),
         moved=_moved(store),
         by_day_added=_by_day_added(store),
-        workers=_by_worker(store, now),
+        runs=_runs(store, now),
         stuck=stuck,
         paused=paused,
         listed={job.task_id: job for job in store.jobs(numbered(sorted(named)))} if named else {},
@@ -309,7 +293,7 @@ def _moved(store: Store) -> tuple[CountByMove, ...]:
     )
 
 
-def _by_worker(store: Store, now: datetime) -> tuple[CountByWorker, ...]:
+def _runs(store: Store, now: datetime) -> tuple[Run, ...]:
     c = events.c
     paused = func.sum(case((c.paused.is_(True), 1), else_=0))
     query = (
@@ -318,8 +302,7 @@ def _by_worker(store: Store, now: datetime) -> tuple[CountByWorker, ...]:
         .group_by(c.worker)
     )
     return tuple(
-        CountByWorker(worker, last, int(changes), int(pauses))
-        for worker, last, changes, pauses in store.rows(query)
+        Run(worker, last, int(changes), int(pauses)) for worker, last, changes, pauses in store.rows(query)
     )
 
 

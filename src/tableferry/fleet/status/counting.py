@@ -26,7 +26,6 @@ from tableferry.fleet.status.figures import (
     PauseCount,
     Paused,
     Phase,
-    Run,
     SchemaCount,
     StateCount,
     Stuck,
@@ -47,10 +46,10 @@ if TYPE_CHECKING:
         CountBySchema,
         CountByWait,
         CountByWave,
-        CountByWorker,
         Group,
     )
     from tableferry.fleet.queue.stuck_jobs import StuckJob
+    from tableferry.fleet.reports import Run
     from tableferry.fleet.wave import Wave
 
 T = TypeVar("T")
@@ -99,7 +98,7 @@ def figures(aggregates: Aggregates, now: datetime) -> Figures:
         stuck_causes=_stuck_causes(aggregates.stuck, {job.task_id: job.command for job in stuck}),
         stuck_total=len({job.task_id for by_rule in aggregates.stuck for job in by_rule}),
         paused_jobs=tuple(_paused(aggregates)),
-        runs=_runs(aggregates.workers),
+        runs=tuple(sorted(aggregates.runs, key=_recency, reverse=True)[:LATEST_RUNS]),
         due=_due(aggregates.waiting, aggregates.waves, now.date()),
         pace=pace,
         forecast=forecast(aggregates.waiting, pace, paused, now),
@@ -285,9 +284,8 @@ def _paused(aggregates: Aggregates) -> Iterator[Paused]:
             )
 
 
-def _runs(workers: Iterable[CountByWorker]) -> tuple[Run, ...]:
-    runs = [Run(count.worker, count.last, count.changes, count.pauses) for count in workers]
-    return tuple(sorted(runs, key=lambda run: (run.last, run.worker), reverse=True)[:LATEST_RUNS])
+def _recency(run: Run) -> tuple[datetime, str]:
+    return run.last, run.worker
 
 
 def _due(waiting: Sequence[CountByWait], waves: Iterable[Wave], today: date) -> Due:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tableferry.fleet.job import State, TargetFormat, Trouble
+from tableferry.fleet.reports import Run
 from tableferry.fleet.wave import Wave
 from tableferry.tables import TableName
 
@@ -245,23 +246,6 @@ class Paused:
     since: datetime
     owners: tuple[str, ...]
     command: str
-
-
-@dataclass(frozen=True)
-class Run:
-    """What a worker, or somebody who edited jobs, did in the last seven days.
-
-    Attributes:
-        worker: Its name.
-        last: When it last changed a job's state, or paused or resumed one.
-        changes: How many of these there were.
-        pauses: How many of these paused a job.
-    """
-
-    worker: str
-    last: datetime
-    changes: int
-    pauses: int
 
 
 @dataclass(frozen=True)
