@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -28,6 +28,7 @@ from tableferry.fleet.plan import Kind
 from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.hive.partitions import NULL
 
 T = TypeVar("T")
 
@@ -64,11 +65,20 @@ class Process:
         self._pool.shutdown(cancel_futures=True)
 
 
-def make(folder: Path, tables: Mapping[str, Iterable[tuple[int, str | None]]]) -> None:
-    """Make Hive tables of Parquet, external and with partitions, and their schema if it isn't there."""
+def make(
+    folder: Path, tables: Mapping[str, Iterable[tuple[int, str | None]]], texts: Collection[str] = ()
+) -> None:
+    """Make external Hive tables with partitions, and their schema if it isn't there.
+
+    Args:
+        folder: Where they lie.
+        tables: Their rows.
+        texts: Those of them that are stored as text; the others are of Parquet.
+    """
     _ours.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {_ours.schema}")
     for table, rows in tables.items():
-        hive_table(_ours.spark, _ours.name(table).sql, folder / table, rows)
+        stored = "TEXTFILE" if table in texts else "PARQUET"
+        hive_table(_ours.spark, _ours.name(table).sql, folder / table, rows, stored)
 
 
 def announce() -> list[str]:
@@ -122,8 +132,9 @@ def append(table: str, numbers: Iterable[int]) -> None:
 
 
 def rows(table: str) -> list[tuple[int, str | None]]:
-    """Read the numbers and days of a table."""
-    return [(row[0], row[-1]) for row in _ours.rows(table)]
+    """Read the numbers and days of a table; by Hive's own readers, no day is the name of its directory."""
+    read = ((row[0], None if row[-1] == NULL else row[-1]) for row in _ours.rows(table))
+    return sorted(read, key=repr)
 
 
 def _start(name: str, address: str, schema: str, folder: Path) -> None:

@@ -152,11 +152,12 @@ def hive_table(
     name: str,
     folder: Path,
     rows: Iterable[tuple[int, str | None]],
+    stored: str = "PARQUET",
 ) -> None:
-    """Make an external Hive table of Parquet: a number and a time, in partitions by day."""
+    """Make an external Hive table: a number and a time, in partitions by day."""
     spark.sql(
         f"CREATE EXTERNAL TABLE {name} (id INT COMMENT 'its number', at TIMESTAMP) COMMENT 'a table' "
-        f"PARTITIONED BY (day STRING) STORED AS PARQUET LOCATION '{folder}'"
+        f"PARTITIONED BY (day STRING) STORED AS {stored} LOCATION '{folder}'"
     )
     values = [
         f"({number}, TIMESTAMP '2026-01-0{number} 10:00:00', {'NULL' if day is None else repr(day)})"

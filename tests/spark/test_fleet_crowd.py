@@ -76,13 +76,14 @@ class Crowd:
     written: int = 100
 
     def begin(self, generation: int) -> None:
-        """Make tables, half of them to become Delta, and put them into the queue."""
+        """Make tables, half of them to become Delta, a third of text, and put them into the queue."""
         formats = {
             f"g{generation}_{number}": self.chance.choice(list(TargetFormat)) for number in range(TABLES)
         }
         self.goals = {table: self.chance.choice(list(RESTS)) for table in formats}
         self.rows = {table: list(OLD) for table in formats}
-        self.processes[1].call(fleet_sessions.make, self.folder, self.rows).result()
+        texts = [table for table in formats if self.chance.random() < 1 / 3]
+        self.processes[1].call(fleet_sessions.make, self.folder, self.rows, texts).result()
         jobs = [
             NewJob(
                 TableName(("spark_catalog", SCHEMA, table)),
@@ -90,6 +91,7 @@ class Crowd:
                 initial_gap_days=0,
                 # Those that are to stay, or to be reverted, aren't archived meanwhile.
                 probation_gap_days=1 if self.goals[table] == "archive" else 10_000,
+                rewrite=True,
             )
             for table, form in formats.items()
         ]

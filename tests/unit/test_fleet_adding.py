@@ -208,3 +208,13 @@ def test_a_file_says_where_new_tables_are_made(tmp_path: Path) -> None:
     file.write_text("table,old_name\na.b,gone\n", encoding="utf-8")
     with pytest.raises(SpecError, match="old_name must be view or table, and is 'gone'"):
         read_file(file, template, "hive")
+
+
+def test_a_file_says_which_tables_may_be_written_anew(tmp_path: Path) -> None:
+    file = tmp_path / "tables.csv"
+    file.write_text("table,rewrite\na.b,True\nc.d,\ne.f,false\n", encoding="utf-8")
+    rewritten = read_file(file, replace(TEMPLATE, rewrite=True), "c")
+    assert [request.job.rewrite for request in rewritten] == [True, True, False]
+    file.write_text("table,rewrite\na.b,yes\n", encoding="utf-8")
+    with pytest.raises(SpecError, match="rewrite must be true or false, and is 'yes'"):
+        read_file(file, TEMPLATE, "c")

@@ -111,7 +111,7 @@ def test_a_paused_job_says_what_a_person_does() -> None:
     paused = job().paused(PauseReason.IS_CSV_TEXT, "it is text")
     assert reason(paused) is PauseReason.IS_CSV_TEXT
     assert next_action(paused).what == (
-        "write it anew as Parquet, or leave it in Hive; then: tableferry fleet resume "
+        "let its rows be rewritten (--rewrite), or leave it in Hive; then: tableferry fleet resume "
         "spark_catalog.sales.orders"
     )
     assert remedy(job(migration_paused=True, pause_reason="on holiday")) == "see what the reason says"

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableferry.errors import Refused
-from tableferry.fleet.job import Job, OldName, State, TargetFormat
+from tableferry.fleet.job import REWRITTEN, Job, OldName, State, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind, next_transition, plan, target_kind
 from tableferry.fleet.steps import (
+    BlockWrites,
     CheckLate,
     CheckSuspended,
     CopyAccess,
@@ -22,10 +23,14 @@ from tableferry.fleet.steps import (
     MakeManaged,
     MakeTarget,
     MakeView,
+    RemoveRewritten,
     Rename,
+    RewriteAhead,
+    RewriteRest,
     Shadow,
     Step,
     Verify,
+    VerifyRewritten,
     VerifyShadow,
 )
 from tableferry.fleet.transitions import BACK, FORWARD, REVERT_TO
@@ -33,6 +38,7 @@ from tableferry.tables import TableName
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FORMATS = st.sampled_from(TargetFormat)
+FOLDER = "file:/w/orders_iceberg"
 PLACES = st.sampled_from([None, *OldName])
 """What becomes of the old name, if the new table is in another schema."""
 
@@ -43,6 +49,8 @@ def job(
     form: TargetFormat = TargetFormat.ICEBERG,
     probation: int = 14,
     old_name: OldName | None = None,
+    *,
+    rewritten: bool = False,
 ) -> Job:
     return Job(
         1,
@@ -58,6 +66,8 @@ def job(
         in_process=True,
         target_schema="lake" if old_name else None,
         old_name=old_name,
+        rewrite=rewritten or None,
+        record={REWRITTEN: {"files": 1, "bytes": 10, "folder": FOLDER}} if rewritten else {},
     )
 
 
@@ -67,9 +77,15 @@ def done(step: Step, names: dict[TableName, Kind]) -> None:
         case Rename(table, to):
             assert to not in names, f"{to} would be overwritten"
             names[to] = names.pop(table)
-        case MakeTarget(source, target, form):
+        case (
+            MakeTarget(source, target, form)
+            | RewriteAhead(target, source, form)
+            | RewriteRest(target, source, form)
+        ):
             assert names[source] is Kind.HIVE
             names[target] = Kind.ICEBERG if form is TargetFormat.ICEBERG else Kind.DELTA
+        case VerifyRewritten(target, source, _):
+            assert (names[source], target in names) == (Kind.HIVE, True)
         case DropCopy(table, _):
             assert names.pop(table) is not Kind.HIVE
         case MakeView(table, target):
@@ -127,11 +143,16 @@ def at_rest(names: Names, kind: Kind, hive: TableName) -> dict[TableName, Kind]:
     return {**view, names.target: kind, hive: Kind.HIVE}
 
 
-@given(FORMATS, PLACES, CRASHES, CRASHES, st.booleans())
+@given(FORMATS, PLACES, CRASHES, CRASHES, st.booleans(), st.booleans())
 def test_forward_and_into_the_archive_whatever_dies(
-    form: TargetFormat, old_name: OldName | None, first: list[int], second: list[int], archive: bool
+    form: TargetFormat,
+    old_name: OldName | None,
+    first: list[int],
+    second: list[int],
+    archive: bool,
+    rewritten: bool,
 ) -> None:
-    start = job(State.READY, State.WRITES_BLOCKED, form, old_name=old_name)
+    start = job(State.READY, State.WRITES_BLOCKED, form, old_name=old_name, rewritten=rewritten)
     names = Names.of(start)
     tables = {names.main: Kind.HIVE}
     done = performed(start, tables, first)
@@ -142,11 +163,16 @@ def test_forward_and_into_the_archive_whatever_dies(
         assert tables == at_rest(names, target_kind(done), names.archived)
 
 
-@given(FORMATS, PLACES, st.integers(0, 5), CRASHES, st.integers(0, 7))
+@given(FORMATS, PLACES, st.integers(0, 5), CRASHES, st.integers(0, 7), st.booleans())
 def test_every_state_is_reverted_whatever_died_before(
-    form: TargetFormat, old_name: OldName | None, transitions: int, crashes: list[int], halfway: int
+    form: TargetFormat,
+    old_name: OldName | None,
+    transitions: int,
+    crashes: list[int],
+    halfway: int,
+    rewritten: bool,
 ) -> None:
-    reverting = job(State.READY, State.WRITES_BLOCKED, form, old_name=old_name)
+    reverting = job(State.READY, State.WRITES_BLOCKED, form, old_name=old_name, rewritten=rewritten)
     names = Names.of(reverting)
     tables = {names.main: Kind.HIVE}
     pairs = [reverting.pair]
@@ -253,6 +279,27 @@ def test_before_the_copy_is_dropped_it_is_looked_for_what_a_suspended_run_wrote(
     # What a worker leaves that died between the copy's last rename and its drop.
     assert plan(reverted, {names.main: Kind.HIVE, names.dropped: Kind.ICEBERG}) == (look, drop, managed)
     assert plan(reverted, {names.main: Kind.HIVE}) == (look, managed)
+
+
+def test_what_is_written_anew_is_compared_before_the_switch_and_removed_with_its_copy() -> None:
+    ready, form = job(State.READY, State.WRITES_BLOCKED, rewritten=True), TargetFormat.ICEBERG
+    names = Names.of(ready)
+    assert plan(ready, {names.main: Kind.HIVE})[-2:] == (
+        RewriteAhead(names.copy, names.main, form),
+        BlockWrites(names.main),
+    )
+    blocked = job(State.WRITES_BLOCKED, State.ICEBERG_READY, rewritten=True)
+    both = {names.main: Kind.HIVE, names.copy: Kind.ICEBERG}
+    assert plan(blocked, both)[1] == RewriteRest(names.copy, names.main, form)
+    for old_name in (None, OldName.VIEW):
+        switching = job(State.ICEBERG_READY, State.ICEBERG_PRIMARY, old_name=old_name, rewritten=True)
+        own = Names.of(switching)
+        steps = plan(switching, {own.main: Kind.HIVE, own.copy: Kind.ICEBERG})
+        assert steps[1] == VerifyRewritten(own.copy, own.main, form)
+    reverted = job(State.WRITES_UNBLOCKED, State.ICEBERG_DROPPED, rewritten=True)
+    assert plan(reverted, both)[1:3] == (DropCopy(names.copy, form), RemoveRewritten(names.copy, FOLDER))
+    # Of a worker that died before it had removed them.
+    assert plan(reverted, {names.main: Kind.HIVE})[1] == RemoveRewritten(names.copy, FOLDER)
 
 
 def test_a_resting_job_has_no_steps() -> None:

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from tests.unit.fleet_jobs import job
 
 from tableferry.errors import TableError
-from tableferry.fleet.job import MOVED, Job, PauseReason, State, TargetFormat
+from tableferry.fleet.job import MOVED, REWRITTEN, Job, PauseReason, State, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind, plan
-from tableferry.fleet.prechecking import blocked_seconds
+from tableferry.fleet.prechecking import blocked_seconds, rewrite_seconds
 from tableferry.fleet.reports import Finding, Preflight
 from tableferry.fleet.status.causes import REMEDIES, causes
 from tableferry.fleet.status.preflight import (
@@ -213,6 +213,18 @@ def test_the_wait_is_forecast_by_what_others_took() -> None:
     assert blocked_seconds(5000, 10**9, ice, done) == pytest.approx(11 / 3)
 
 
+def test_how_long_rows_are_written_anew_is_forecast_by_their_bytes() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    job = Job(1, "spark_catalog", "sales", "orders", created_at=now, last_updated_time=now)
+    begun = job.noted(**{REWRITTEN: {"files": 1, "bytes": 500}})
+    assert rewrite_seconds(10, [job, begun]) is None
+    done = [
+        job.noted(**{REWRITTEN: {"bytes": 1000, "seconds": 10.0}}),
+        job.noted(**{REWRITTEN: {"bytes": 3000, "seconds": 10.0}}),
+    ]
+    assert rewrite_seconds(10_000, [job, begun, *done]) == 50.0
+
+
 FINE = Preflight(NAME, ICEBERG, (), ("a remark",), "parquet", 1204, 3_400_000_000, 365, 130.0)
 STOPPED = Preflight(OTHER, DELTA, (Finding(PauseReason.REMOVES_FILES, "<b>it removes files"),))
 
@@ -242,6 +254,24 @@ def test_it_reads_as_a_page() -> None:
     assert "0 B" not in text
     assert "not known yet" in preflight_page([replace(FINE, blocked_seconds=None)])
     assert "What would stop" not in preflight_page([FINE])
+
+
+def test_what_is_written_anew_is_said_with_its_size_and_time() -> None:
+    rewritten = replace(FINE, stored_as="text", rewritten=True, rewrite_seconds=60.0)
+    lines = list(preflight_lines([rewritten, replace(rewritten, rewrite_seconds=120.0), FINE]))
+    assert "365 partitions; rewritten in about 1 min 0 s; writers wait" in lines[0]
+    assert lines[-2] == "2 tables of 6.8 GB are rewritten, which takes about 3 min 0 s."
+    first = [replace(rewritten, rewrite_seconds=None)]
+    assert list(preflight_lines(first))[-2] == (
+        "1 table of 3.4 GB is rewritten, how long is known after the first."
+    )
+    # What is stopped isn't written at all.
+    refused = replace(rewritten, findings=STOPPED.findings)
+    assert not any("is rewritten" in line for line in preflight_lines([refused]))
+    text = preflight_page([rewritten])
+    assert "1 table of 3.4 GB is rewritten, which takes about 1 min 0 s" in text
+    assert "(rewritten in about 1 min 0 s)" in text
+    assert "rewritten" not in preflight_page([FINE])
 
 
 def stopped(number: int, *reasons: PauseReason) -> Preflight:
@@ -297,6 +327,8 @@ def test_it_reads_as_csv() -> None:
         "bytes": "3400000000",
         "partitions": "365",
         "blocked_seconds": "130.0",
+        "rewritten": "false",
+        "rewrite_seconds": "",
         "reasons": "",
         "details": "",
         "remarks": "a remark",

@@ -115,6 +115,7 @@ DELTA_LATER = {
     "begun_at": "TIMESTAMP",
     "close_at": "TIMESTAMP",
     **dict.fromkeys(("target_catalog", "target_schema", "old_name"), "STRING"),
+    "rewrite": "BOOLEAN",
 }
 DELTA_LETTER = """
     message_id STRING NOT NULL,

@@ -146,6 +146,13 @@ def fleet_resume(
             "copy that a revert is to drop.",
         ),
     ] = False,
+    rewrite: Annotated[
+        bool,
+        typer.Option(
+            "--rewrite",
+            help="The rows may be rewritten, as the table's files can't become the new table's.",
+        ),
+    ] = False,
     *,
     which: WhichQueue,
     common: Common,
@@ -155,7 +162,7 @@ def fleet_resume(
     def resume(job: Job) -> tuple[Job, str]:
         if not job.migration_paused:
             return job, "isn't paused"
-        job = resumed(job, accept=accept)
+        job = resumed(job, accept=accept, rewrite=rewrite)
         return job, f"goes on: {_next(job, {})}"
 
     return _edit_jobs(which, which_tables.patterns, resume, common.output)

@@ -18,7 +18,7 @@ from tableferry.tables import TableName
 
 COLUMNS = (
     *("table", "owners", "downstream_users", "target_format", "initial_gap_days", "probation_gap_days"),
-    *("wave", "target_catalog", "target_schema", "old_name"),
+    *("wave", "target_catalog", "target_schema", "old_name", "rewrite"),
 )
 
 _FORM = "write it as schema.table, catalog.schema.table, catalog/schema/table, or with stars: 'schema.*'"
@@ -200,6 +200,9 @@ def _filled(template: NewJob, row: Mapping[str, str | None]) -> NewJob:
     old_name = (row.get("old_name") or "").strip().lower()
     if old_name and old_name not in {known.value for known in OldName}:
         raise ValueError(f"old_name must be {' or '.join(OldName)}, and is '{old_name}'")
+    rewrite = (row.get("rewrite") or "").strip().lower()
+    if rewrite not in ("", "true", "false"):
+        raise ValueError(f"rewrite must be true or false, and is '{rewrite}'")
     return replace(
         template,
         target_format=TargetFormat(target),
@@ -211,6 +214,7 @@ def _filled(template: NewJob, row: Mapping[str, str | None]) -> NewJob:
         target_catalog=(row.get("target_catalog") or "").strip() or template.target_catalog,
         target_schema=(row.get("target_schema") or "").strip() or template.target_schema,
         old_name=OldName(old_name) if old_name else template.old_name,
+        rewrite=rewrite == "true" if rewrite else template.rewrite,
     )
 
 

@@ -57,7 +57,7 @@ def closing_steps(job: Job, existing: Existing) -> tuple[Step, ...]:
         steps.append(NoteLeftovers(names.target, names.archived, form))
     if names.archived in existing:
         steps.append(DropArchived(names.target, names.archived))
-    steps.append(RemoveLeftovers(names.target, form))
+    steps.append(RemoveLeftovers(names.target, form, job.is_rewritten))
     if form is TargetFormat.ICEBERG:
         # Last, for until then an expired snapshot could take a file that Hive reads.
         steps.append(AllowCleaning(names.target))

@@ -46,6 +46,9 @@ CLOSING = "closing"
 CLOSED = "closed"
 """The note in a job's record of when it was closed, and of what was left."""
 
+REWRITTEN = "rewritten"
+"""The note in a job's record that its rows are rewritten: how many bytes, and in how many seconds."""
+
 
 LONGEST_NAME = 255
 """How long a part of a table's name may be: published with 30, and Unity Catalog's have up to 255."""
@@ -152,6 +155,7 @@ class Job:
         target_catalog: The catalog that the new table is made in; None for the Hive table's own.
         target_schema: The schema that the new table is made in; None for the Hive table's own.
         old_name: What the Hive table's name means after the switch; None if it's the new table's name.
+        rewrite: Whether its rows may be rewritten, if its files can't become the new table's.
     """
 
     task_id: int
@@ -190,6 +194,12 @@ class Job:
     target_catalog: str | None = None
     target_schema: str | None = None
     old_name: OldName | None = None
+    rewrite: bool | None = None
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether its rows are rewritten, as its files can't become the new table's."""
+        return REWRITTEN in self.record
 
     @property
     def name(self) -> TableName:

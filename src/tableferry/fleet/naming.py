@@ -45,6 +45,10 @@ class Moving(Protocol):
     def old_name(self) -> OldName | None:
         """What the Hive table's name means after the switch; None if it's the new table's name."""
 
+    @property
+    def rewrite(self) -> bool | None:
+        """Whether its rows may be rewritten, if its files can't become the new table's."""
+
 
 @dataclass(frozen=True)
 class Names:

@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tableferry.errors import Refused
 from tableferry.fleet.job import ACCEPT, FOUND, Job, PauseReason, State
 from tableferry.fleet.naming import Names
 
 REMEDIES: Mapping[PauseReason, str] = {
     PauseReason.NONE: "nothing to do",
-    PauseReason.IS_CSV_TEXT: "write it anew as Parquet, or leave it in Hive",
+    PauseReason.IS_CSV_TEXT: "let its rows be rewritten (--rewrite), or leave it in Hive",
     PauseReason.IS_ALREADY_ICEBERG: "nothing to do: it is Iceberg",
     PauseReason.TABLE_NOT_FOUND: "correct the name or the rights to see it",
     PauseReason.MISSING_OWNER: "give the table an owner, or add it with one (a CSV file's column owners)",
-    PauseReason.HAS_TIMESTAMP_COLUMN: "write its timestamps anew as TIMESTAMP_MICROS",
+    PauseReason.HAS_TIMESTAMP_COLUMN: "let its rows be rewritten (--rewrite), or leave it in Hive",
     PauseReason.EMPTY_TABLE: "drop it, or resume once it has rows",
     PauseReason.REVERTED: "ask its owners what went wrong; resumed, it begins from the start",
     PauseReason.IS_ALREADY_DELTA: "nothing to do: it is Delta",
     PauseReason.IS_VIEW: "nothing to do: add the tables that it reads",
-    PauseReason.IS_BUCKETED: "write it anew without buckets, or choose Delta",
+    PauseReason.IS_BUCKETED: "let its rows be rewritten (--rewrite), or choose Delta",
     PauseReason.IS_TRANSACTIONAL: "write it anew as a plain Parquet table, or leave it in Hive",
-    PauseReason.UNSUPPORTED_FORMAT: "write it anew as Parquet, or choose Iceberg for ORC and Avro",
+    PauseReason.UNSUPPORTED_FORMAT: "let its rows be rewritten (--rewrite), or choose Iceberg",
     PauseReason.UNSUPPORTED_SCHEMA: "change the column that is named, or leave the table in Hive",
     PauseReason.UNSUPPORTED_LAYOUT: "do what the details say, or leave the table in Hive",
     PauseReason.SHARED_DIRECTORY: "give each table a directory of its own, or drop entries that nobody needs",
@@ -58,12 +59,18 @@ def remedy_of(code: str) -> str:
     return known or "see what the reason says"
 
 
-def resumed(job: Job, *, accept: bool = False) -> Job:
+def resumed(job: Job, *, accept: bool = False, rewrite: bool = False) -> Job:
     """Return a paused job as it goes on; one that was reverted begins from the start.
 
     With `accept`, what was found is as it should be: late files, removed partitions, or rows of a copy that
-    is to be dropped.
+    is to be dropped. With `rewrite`, its rows may be rewritten, and it is looked at once more; only a job
+    that hasn't begun can be told so.
+
+    Raises:
+        Refused: It has begun.
     """
+    if rewrite:
+        job = _to_be_rewritten(job)
     job = replace(job, migration_paused=False, pause_reason=PauseReason.NONE.value)
     job = job.noted(**{ACCEPT: job.record.get(FOUND) if accept else None, FOUND: None})
     if job.state is not State.ICEBERG_DROPPED:
@@ -81,6 +88,19 @@ def resumed(job: Job, *, accept: bool = False) -> Job:
         shadow_status=None,
         record={},
     )
+
+
+def _to_be_rewritten(job: Job) -> Job:
+    if job.state not in (State.UNDEFINED, State.READY, State.ICEBERG_DROPPED):
+        raise Refused(
+            f"{job.name} is at {job.state}, and its rows can be rewritten only as long as its migration "
+            f"hasn't begun: tableferry fleet revert {job.name}, and resume it with --rewrite then"
+        )
+    job = replace(job, rewrite=True)
+    if job.state is not State.READY:
+        return job
+    looked_at = State.UNDEFINED
+    return replace(job, state=looked_at, desired_state=looked_at, to_be_processed=False, in_process=False)
 
 
 def left_as(job: Job) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +15,7 @@ from tableferry.amounts import first_of
 from tableferry.driver import following
 from tableferry.errors import Refused
 from tableferry.fleet import steps
-from tableferry.fleet.job import ACCEPT, CLOSING, Job, PauseReason, TargetFormat
+from tableferry.fleet.job import ACCEPT, CLOSING, REWRITTEN, Job, PauseReason, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.warehouse import (
     comparing,
@@ -31,8 +32,10 @@ from tableferry.fleet.warehouse import (
     renaming,
     views,
 )
+from tableferry.fleet.warehouse import hive as hive_tables
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.preflight import first_finding
+from tableferry.fleet.warehouse.rewriting import copies, writing
 from tableferry.fleet.warehouse.shadow.late import suspended
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.late.settling import WrittenLate, check
@@ -102,6 +105,19 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.CompareAhead(table):
             with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
                 running.count("rows", preparing.compare_ahead(warehouse, table))
+        case steps.RewriteAhead(target, hive, form):
+            began = time.monotonic()
+            folder = copies.folder_of(hive_tables.layout(warehouse, hive).location, form)
+            job = save(job.noted(**{REWRITTEN: {**job.record[REWRITTEN], "folder": folder}}))
+            with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
+                running.count("rows", writing.write_ahead(warehouse, hive, target, form))
+            took = {**job.record[REWRITTEN], "seconds": round(time.monotonic() - began, 1)}
+            job = job.noted(**{REWRITTEN: took})
+        case steps.RewriteRest(target, hive, form):
+            running.count("partitions", writing.write_rest(warehouse, hive, target, form))
+        case steps.VerifyRewritten(target, hive, form):
+            with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
+                running.count("rows", writing.demand_same(warehouse, hive, target, form))
         case steps.BlockWrites(table):
             # Each run notes what it finds to take; what an earlier one noted it may have taken by half.
             if rights := warehouse.access.rights_to_write(table):
@@ -180,6 +196,9 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             job = replace(job, shadow_watermark=shadowed.watermark).noted(**{ACCEPT: None})
         case steps.CheckSuspended(hive):
             suspended.demand_none(warehouse, hive)
+        case steps.RemoveRewritten(target, folder):
+            if not copies.remove_files(warehouse, target, folder):
+                job = _left(job, [folder])
         case steps.DropCopy(table, form):
             with _stopping(PauseReason.WRITTEN_WHILE_BLOCKED, dropping.WrittenBehind):
                 dropping.drop_copy(warehouse, table, form, job.shadow_watermark, accept=accept)
@@ -191,11 +210,11 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             job = save(job.noted(**{CLOSING: found.note(), ACCEPT: None}))
         case steps.DropArchived(target, hive):
             removing.drop(warehouse, target, hive, leftovers.Leftovers.of(job.record[CLOSING]))
-        case steps.RemoveLeftovers(target, form):
+        case steps.RemoveLeftovers(target, form, rewritten):
             found = leftovers.Leftovers.of(job.record[CLOSING])
             # Days may lie between the note and this, if the job was paused.
             leftovers.demand_alone(warehouse, target, Names.of(job).archived, found)
-            removed = removing.remove(warehouse, target, form, found)
+            removed = removing.remove(warehouse, target, form, found, rewritten=rewritten)
             running.count("files", removed.files)
             job = job.noted(**{CLOSING: {**job.record[CLOSING], KEPT: list(removed.kept)}})
             if removed.left:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from tableferry.errors import Refused
-from tableferry.fleet.job import Job, State, TargetFormat
+from tableferry.fleet.job import REWRITTEN, Job, State, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.steps import (
     BlockWrites,
@@ -31,13 +31,17 @@ from tableferry.fleet.steps import (
     MakeView,
     PrepareCopy,
     RecordFiles,
+    RemoveRewritten,
     Rename,
     RepeatPreflight,
+    RewriteAhead,
+    RewriteRest,
     Shadow,
     Step,
     TryShadow,
     UnblockWrites,
     Verify,
+    VerifyRewritten,
     VerifyShadow,
 )
 from tableferry.fleet.transitions import BACK, FORWARD, Action, Transition
@@ -91,19 +95,18 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
     match transition.action:
         case Action.BLOCK:
             _demand(existing, names.main, Kind.HIVE)
-            iceberg = job.target_format is TargetFormat.ICEBERG
             return (
                 RepeatPreflight(names.main),
                 TryShadow(names.main),
-                # A Delta log in the table's directory would be in the way of those who read it as Parquet.
-                PrepareCopy(names.main, names.copy) if iceberg else CompareAhead(names.main),
+                _ahead(job, names),
                 BlockWrites(names.main),
             )
         case Action.COPY:
             _demand(existing, names.main, Kind.HIVE)
+            rewrite = RewriteRest(names.copy, names.main, job.target_format)
             return (
                 MakeExternal(names.main),
-                MakeTarget(names.main, names.copy, job.target_format),
+                rewrite if job.is_rewritten else MakeTarget(names.main, names.copy, job.target_format),
                 CopyDefinition(names.main, names.copy),
                 # The switch makes sure that nothing has changed since the block.
                 RecordFiles(names.main),
@@ -139,8 +142,14 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             # A run that died may have left it by its last name.
             left = names.copy in existing or names.dropped in existing
             drop = (DropCopy(names.copy, job.target_format),) if left else ()
+            folder = job.record.get(REWRITTEN, {}).get("folder")
             # While the copy is there to compare with: no shadow run comes any more that would find them.
-            return (CheckSuspended(names.main), *drop, MakeManaged(names.main))
+            return (
+                CheckSuspended(names.main),
+                *drop,
+                *((RemoveRewritten(names.copy, folder),) if folder else ()),
+                MakeManaged(names.main),
+            )
         case _:
             assert_never(transition.action)
 
@@ -174,7 +183,7 @@ def _name(step: Step, names: dict[TableName, Kind]) -> None:
             names[to] = names.pop(table)
         case PrepareCopy(_, target):
             names[target] = Kind.ICEBERG
-        case MakeTarget(_, target, form):
+        case MakeTarget(_, target, form) | RewriteAhead(target, _, form) | RewriteRest(target, _, form):
             names[target] = Kind.ICEBERG if form is TargetFormat.ICEBERG else Kind.DELTA
         case MakeView(table, _):
             names[table] = Kind.VIEW
@@ -192,6 +201,23 @@ def target_kind(job: Job) -> Kind:
     return Kind.ICEBERG if job.target_format is TargetFormat.ICEBERG else Kind.DELTA
 
 
+def _ahead(job: Job, names: Names) -> Step:
+    """Return what is done before anybody is kept from writing, so that this is for a short time."""
+    if job.is_rewritten:
+        return RewriteAhead(names.copy, names.main, job.target_format)
+    if job.target_format is TargetFormat.ICEBERG:
+        return PrepareCopy(names.main, names.copy)
+    # A Delta log in the table's directory would be in the way of those who read it as Parquet.
+    return CompareAhead(names.main)
+
+
+def _verify(job: Job, names: Names) -> Step:
+    """Return the comparison of the Hive table's rows with the copy's."""
+    if job.is_rewritten:
+        return VerifyRewritten(names.copy, names.main, job.target_format)
+    return Verify(names.main, names.copy)
+
+
 def _switch(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
     """Rename twice; whatever a crash left of it is finished."""
     away, into = Rename(names.main, names.hive), Rename(names.copy, names.main)
@@ -207,7 +233,7 @@ def _switch(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
         raise Refused(_taken(names.main, names.hive, job))
     return (
         CheckFence(names.main),
-        Verify(names.main, names.copy),
+        _verify(job, names),
         away,
         into,
         last_look,
@@ -234,7 +260,7 @@ def _switch_elsewhere(job: Job, names: Names, existing: Existing) -> tuple[Step,
         raise Refused(_taken(names.copy, names.target, job))
     if moved:
         raise Refused(_taken(names.main, names.hive, job))
-    return (CheckFence(names.main), Verify(names.main, names.copy), into, *away, *view, last_look)
+    return (CheckFence(names.main), _verify(job, names), into, *away, *view, last_look)
 
 
 def _switch_back(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:

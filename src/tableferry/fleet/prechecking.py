@@ -8,7 +8,7 @@ from dataclasses import replace
 from statistics import fmean, linear_regression
 
 from tableferry.activity import activity
-from tableferry.fleet.job import MOVED, Job, TargetFormat
+from tableferry.fleet.job import MOVED, REWRITTEN, Job, TargetFormat
 from tableferry.fleet.naming import Moving
 from tableferry.fleet.queue.selections import moved
 from tableferry.fleet.queue.store import Store
@@ -44,7 +44,9 @@ def precheck(store: Store, warehouse: Warehouse, tables: Sequence[Moving]) -> li
             seen = preflight.preflight(warehouse, table, neighbourhood)
             if seen.files is not None and seen.bytes is not None:
                 seen = replace(
-                    seen, blocked_seconds=blocked_seconds(seen.files, seen.bytes, table.target_format, done)
+                    seen,
+                    blocked_seconds=blocked_seconds(seen.files, seen.bytes, table.target_format, done),
+                    rewrite_seconds=rewrite_seconds(seen.bytes, done) if seen.rewritten else None,
                 )
             reports.append(seen)
             running.count("tables", number, len(tables))
@@ -66,6 +68,13 @@ def blocked_seconds(files: int, size: int, form: TargetFormat, moved: Iterable[J
         _on_line(files, [note["files"] for note in notes], seconds),
         _on_line(size, [note["bytes"] for note in notes], seconds),
     )
+
+
+def rewrite_seconds(size: int, moved: Iterable[Job]) -> float | None:
+    """Forecast how long rows of so many bytes are rewritten, by those that were; None before any was."""
+    notes = [job.record[REWRITTEN] for job in moved if "seconds" in job.record.get(REWRITTEN, {})]
+    seconds, done = sum(note["seconds"] for note in notes), sum(note["bytes"] for note in notes)
+    return size * seconds / done if done else None
 
 
 def _on_line(at: float, sizes: Sequence[float], seconds: Sequence[float]) -> float:

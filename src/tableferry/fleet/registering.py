@@ -104,6 +104,7 @@ def register(
         settings.target.catalog or None,
         settings.target.schema_name or None,
         settings.target.old_name,
+        settings.rewrite or None,
     )
     requests = [TableRequest(adding.parse(text, asked_for.catalog), template) for text in asked_for.tables]
     for file in asked_for.files:

@@ -53,6 +53,8 @@ class Preflight:
         bytes: How large they are together.
         partitions: How many partitions it has.
         blocked_seconds: How long writers will have to wait, by what others took; None before one was moved.
+        rewritten: Whether its rows are rewritten, as its files can't become the new table's.
+        rewrite_seconds: How long that takes, by what others took; None before one was rewritten.
     """
 
     table: TableName
@@ -64,6 +66,8 @@ class Preflight:
     bytes: int | None = None
     partitions: int | None = None
     blocked_seconds: float | None = None
+    rewritten: bool = False
+    rewrite_seconds: float | None = None
 
 
 @dataclass(frozen=True)

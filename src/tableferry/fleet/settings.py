@@ -102,6 +102,10 @@ class FleetSettings(_Settings):
         store_password_secret: A secret of the workspace with the database's password, ``scope/key``.
         target_format: What tables become, where a job doesn't say.
         target: In which catalog and schema new tables are made, for jobs that are added.
+        rewrite: Whether the rows of tables whose files can't stay where they are (text, CSV, JSON and others)
+            may be rewritten, for jobs that are added.
+        rewrite_chunk_mb: How many megabytes of such a table are written at once, at least a partition: what
+            was written isn't written again after a crash.
         initial_gap_days: Days between the first notification and the migration, for jobs that are added.
         probation_gap_days: Days between the second notification and the archive, for jobs that are added.
         tables_at_once: How many tables a worker moves at once, each in a Spark session of its own; through
@@ -125,6 +129,8 @@ class FleetSettings(_Settings):
     store_password_secret: str = ""
     target_format: TargetFormat = TargetFormat.ICEBERG
     target: TargetSettings = TargetSettings()
+    rewrite: bool = False
+    rewrite_chunk_mb: int = Field(default=16_384, ge=1)
     initial_gap_days: int = Field(default=14, ge=0)
     probation_gap_days: int = Field(default=14, ge=0)
     tables_at_once: int = Field(default=4, ge=1)

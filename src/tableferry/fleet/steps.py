@@ -64,6 +64,27 @@ class CompareAhead(_OnTable):
     text = "compare the rows of {table} as Hive and as Delta show them, while people go on writing"
 
 
+@dataclass(frozen=True)
+class RewriteAhead(_OnCopy):
+    """Write a table's rows into its copy, and compare them, while people write, so that little is left."""
+
+    text = "write the rows of {hive} into {target}, and compare them, while people go on writing"
+
+
+@dataclass(frozen=True)
+class RewriteRest(_OnCopy):
+    """Write into a copy the rows that came since."""
+
+    text = "write into {target} what changed in {hive} since"
+
+
+@dataclass(frozen=True)
+class VerifyRewritten(_OnCopy):
+    """Demand that a copy that was rewritten holds the same rows."""
+
+    text = "compare the rows of {hive} and {target} that weren't compared before"
+
+
 class BlockWrites(_OnTable):
     """Take the right to write from everybody, and note the listing where nothing takes rights."""
 
@@ -194,6 +215,15 @@ class CheckSuspended(_Described):
 
 
 @dataclass(frozen=True)
+class RemoveRewritten(_Described):
+    """Remove the files of a dropped copy whose rows were rewritten."""
+
+    target: TableName
+    folder: str
+    text = "remove {folder}, which was written for {target}"
+
+
+@dataclass(frozen=True)
 class DropCopy(_Described):
     """Drop the target; files that the Hive table reads stay."""
 
@@ -214,16 +244,24 @@ class DropArchived(_Described):
 
     target: TableName
     hive: TableName
-    text = "drop {hive}, and keep its files, which {target} reads"
+    text = "drop {hive}, and keep its files as long as {target} may read them"
 
 
 @dataclass(frozen=True)
 class RemoveLeftovers(_Described):
-    """Remove the files that were written for Hive alone."""
+    """Remove the files that are Hive's alone: all of them, if the rows were rewritten.
+
+    Attributes:
+        rewritten: Whether they were.
+    """
 
     target: TableName
     format: TargetFormat
-    text = "remove the files that shadow wrote for Hive alone, of which {target} reads none in any version"
+    rewritten: bool = False
+
+    def __str__(self) -> str:
+        which = "Hive's files" if self.rewritten else "the files that shadow wrote for Hive alone"
+        return f"remove {which}, of which {self.target} reads none in any version"
 
 
 class AllowCleaning(_OnTable):
@@ -237,6 +275,10 @@ Step = (
     | TryShadow
     | PrepareCopy
     | CompareAhead
+    | RewriteAhead
+    | RewriteRest
+    | VerifyRewritten
+    | RemoveRewritten
     | BlockWrites
     | UnblockWrites
     | CheckFence

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from tableferry.activity import activity
-from tableferry.fleet.job import Job, PauseReason, State
+from tableferry.fleet.job import REWRITTEN, Job, PauseReason, State
 from tableferry.fleet.job_run import JobRun, reported
 from tableferry.fleet.modes.claims import Portion
 from tableferry.fleet.modes.worker import Worker, run_worker
@@ -69,6 +69,8 @@ def _looked(job: Job, warehouse: Warehouse, settings: FleetSettings, neighbourho
     for finding in seen.findings:
         more = f" (and {len(seen.findings) - 1} more: tableferry fleet preflight {job.name})"
         return job.paused(finding.reason, finding.text + (more if len(seen.findings) > 1 else ""))
+    if seen.rewritten:
+        job = job.noted(**{REWRITTEN: {"files": seen.files, "bytes": seen.bytes}})
     names = Names.of(job)
     others = existing.job_tables(warehouse, names).keys() - {names.main}
     if others:

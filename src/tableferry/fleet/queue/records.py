@@ -24,6 +24,7 @@ class NewJob:
         target_catalog: The catalog that the new table is made in; None for the Hive table's own.
         target_schema: The schema that the new table is made in; None for the Hive table's own.
         old_name: What the Hive table's name means after the switch; None if it's the new table's name.
+        rewrite: Whether its rows may be rewritten, if its files can't become the new table's.
     """
 
     name: TableName
@@ -36,6 +37,7 @@ class NewJob:
     target_catalog: str | None = None
     target_schema: str | None = None
     old_name: OldName | None = None
+    rewrite: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ class Remedy(NamedTuple):
 
 
 _NOTHING = "there is nothing to migrate: leave it out"
-_ANEW = "write the table anew as Parquet, or leave it in Hive"
+_REWRITE = "let its rows be rewritten (--rewrite), or leave it in Hive"
+_IN_HIVE = "write the table anew as Parquet in Hive, or leave it there"
 
 REMEDIES: Mapping[PauseReason, Remedy] = {
     PauseReason.TABLE_NOT_FOUND: Remedy(
@@ -30,11 +31,11 @@ REMEDIES: Mapping[PauseReason, Remedy] = {
         "The schema of the new table can't be used", "make it, or ask for the right to use it"
     ),
     PauseReason.IS_VIEW: Remedy("It's a view", "add the tables that it reads, and leave the view out"),
-    PauseReason.IS_CSV_TEXT: Remedy("Its rows are text", _ANEW),
-    PauseReason.IS_TRANSACTIONAL: Remedy("It's one of Hive's transactional tables", _ANEW),
-    PauseReason.IS_BUCKETED: Remedy("It's bucketed", f"{_ANEW}, without buckets"),
-    PauseReason.UNSUPPORTED_FORMAT: Remedy("Its files' format isn't one that stays where it is", _ANEW),
-    PauseReason.HAS_TIMESTAMP_COLUMN: Remedy("It has timestamps that Iceberg doesn't read from ORC", _ANEW),
+    PauseReason.IS_CSV_TEXT: Remedy("Its rows are text", _REWRITE),
+    PauseReason.IS_TRANSACTIONAL: Remedy("It's one of Hive's transactional tables", _IN_HIVE),
+    PauseReason.IS_BUCKETED: Remedy("It's bucketed", _REWRITE),
+    PauseReason.UNSUPPORTED_FORMAT: Remedy("Its files' format isn't one that stays where it is", _REWRITE),
+    PauseReason.HAS_TIMESTAMP_COLUMN: Remedy("Its ORC files have timestamps that aren't Iceberg's", _REWRITE),
     PauseReason.UNSUPPORTED_SCHEMA: Remedy(
         "A column's type or name isn't taken as it is",
         "change the column, choose the other format, or leave the table in Hive",

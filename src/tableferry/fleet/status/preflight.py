@@ -61,7 +61,21 @@ def preflight_lines(preflights: Sequence[Preflight]) -> Iterator[str]:
             f"{cause.reason.value} stops {counted(len(cause.stopped), 'table')}: {cause.remedy}"
             for cause in found
         )
+    if line := rewriting(preflights):
+        yield f"{line}."
     yield f"{headline(preflights)}."
+
+
+def rewriting(preflights: Sequence[Preflight]) -> str:
+    """Say in a line how much is rewritten; empty if nothing is."""
+    tables = [each for each in preflights if each.rewritten and not each.findings]
+    if not tables:
+        return ""
+    took = [each.rewrite_seconds for each in tables if each.rewrite_seconds is not None]
+    how_long = f", which takes about {duration(sum(took))}" if took else ", how long is known after the first"
+    total = size(sum(each.bytes or 0 for each in tables))
+    are = "is" if len(tables) == 1 else "are"
+    return f"{counted(len(tables), 'table')} of {total} {are} rewritten{how_long}"
 
 
 def remarks(preflights: Sequence[Preflight]) -> list[tuple[str, str]]:
@@ -103,6 +117,7 @@ def preflight_page(preflights: Sequence[Preflight]) -> str:
     waits = [each.seconds for each in formats if each.seconds is not None]
     return templates.get_template("preflight.html").render(
         headline=headline(preflights),
+        rewriting=rewriting(preflights),
         causes=causes(preflights),
         kinds=formats,
         count=len(preflights),
@@ -118,8 +133,8 @@ def preflight_page(preflights: Sequence[Preflight]) -> str:
 
 
 _COLUMNS = (
-    "table", "becomes", "stored_as", "files", "bytes", "partitions", "blocked_seconds", "reasons", "details",
-    "remarks",
+    "table", "becomes", "stored_as", "files", "bytes", "partitions", "blocked_seconds", "rewritten",
+    "rewrite_seconds", "reasons", "details", "remarks",
 )  # fmt: skip
 
 
@@ -138,6 +153,8 @@ def preflight_csv(preflights: Sequence[Preflight]) -> str:
                 each.bytes,
                 each.partitions,
                 each.blocked_seconds,
+                str(each.rewritten).lower(),
+                each.rewrite_seconds,
                 " ".join(finding.reason.value for finding in each.findings),
                 "; ".join(finding.text for finding in each.findings),
                 "; ".join(each.remarks),
@@ -158,4 +175,7 @@ def _described(preflight: Preflight) -> str:
         if preflight.blocked_seconds is not None
         else ""
     )
-    return f"{preflight.stored_as} to {form}, {', '.join(sizes)}{wait}"
+    rewrite = "; rewritten" if preflight.rewritten else ""
+    if preflight.rewrite_seconds is not None:
+        rewrite += f" in about {duration(preflight.rewrite_seconds)}"
+    return f"{preflight.stored_as} to {form}, {', '.join(sizes)}{rewrite}{wait}"

@@ -14,12 +14,13 @@ from pyspark.sql.types import StructType
 from tableferry import verify
 from tableferry.convert import overlay
 from tableferry.errors import Refused, StateError, TableError
-from tableferry.fleet.warehouse import asking, hive, trial, versions
+from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse import asking, existing, hive, trial, versions
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import is_over, qualified
 from tableferry.fleet.warehouse.files import TableFiles, listing
-from tableferry.fleet.warehouse.frames import frame_of
+from tableferry.fleet.warehouse.frames import frame_of, with_null_partitions
 from tableferry.fleet.warehouse.name_mapping import MAPPING
 from tableferry.fleet.warehouse.prepared import Compared, Drafted, Member, members, settled
 from tableferry.hive.locations import below, escape_wildcards, split
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_Labelled = tuple[str, "Callable[[], DataFrame]"]
+Labelled = tuple[str, "Callable[[], DataFrame]"]
+"""What a frame is called, and what makes it."""
 
 _OWN_READER = "spark.sql.hive.convertMetastoreParquet"
 _DIRECTORY = ("scheme", "authority", "directory")
@@ -58,7 +60,7 @@ def demand_same(
         TableError: One of them can't be read.
     """
     label = str(right) if right_version is None else f"{right}@{right_version}"
-    return _demand_same(
+    return demand_same_frames(
         (str(left), lambda: rows(warehouse, left)), (label, lambda: rows(warehouse, right, right_version))
     )
 
@@ -117,7 +119,7 @@ def demand_same_as_copy(
     if known is not None and not left:
         count = 0
     elif prepared.by_file and files:
-        count = _demand_same(
+        count = demand_same_frames(
             (f"the files of {source}", lambda: rows_of_files(warehouse, listed, files)),
             (str(target), lambda: rows_since(warehouse, target, snapshot, since)),
         )
@@ -154,7 +156,7 @@ def demand_same_as_drafted(warehouse: Warehouse, listed: TableFiles, drafted: Dr
             # By now the table's directory may have a Delta log.
             optional_settings(spark, {"spark.databricks.delta.formatCheck.enabled": "false"}),
         ):
-            count = _demand_same(
+            count = demand_same_frames(
                 (f"the files of {table.name}", lambda: rows_of_files(warehouse, listed, left)),
                 (f"{table.name} as Delta", lambda: spark.read.format("delta").load(folder)),
             )
@@ -181,7 +183,13 @@ def _demand_same_as_log(warehouse: Warehouse, listed: TableFiles, drafted: Draft
     return demand_same(warehouse, table.name, target)
 
 
-def _demand_same(left: _Labelled, right: _Labelled) -> int:
+def demand_same_frames(left: Labelled, right: Labelled) -> int:
+    """Make sure that two frames, each with what it is called, have the same rows; return how many.
+
+    Raises:
+        RowsDiffer: They differ; the message says where.
+        TableError: One of them can't be read.
+    """
     with explaining(f"{left[0]} and {right[0]} can't be compared", "fix the cause, and run again"):
         verdict = verify.verify(left[1](), right[1](), source_label=left[0], target_label=right[0])
     if not verdict.matches:
@@ -257,17 +265,20 @@ def _values(spec: str) -> list[str | None]:
     return [None if value == NULL else value for _, value in split_spec(spec)]
 
 
-def rows(warehouse: Warehouse, name: TableName, version: str | None = None) -> DataFrame:
-    """Return a table's rows, as they are now or were at a version.
+def rows(warehouse: Warehouse, name: TableName, version: str | None = None, where: str = "true") -> DataFrame:
+    """Return a table's rows that a condition holds for, as they are now or were at a version.
 
     Raises:
         TableError: There is no such table.
     """
-    table = qualified(warehouse, name)
+    table, spark = qualified(warehouse, name), warehouse.spark
     if version == versions.NO_SNAPSHOT:
-        return warehouse.spark.table(table.sql).where("false")
+        return spark.table(table.sql).where("false")
     if version is not None:
-        return warehouse.spark.sql(f"SELECT * FROM {table.sql} VERSION AS OF {int(version)}")
+        return spark.sql(f"SELECT * FROM {table.sql} VERSION AS OF {int(version)}").where(where)
     # Another process may have written since this session listed the files.
-    warehouse.spark.sql(f"REFRESH TABLE {table.sql}").collect()
-    return warehouse.spark.table(table.sql)
+    spark.sql(f"REFRESH TABLE {table.sql}").collect()
+    found = spark.table(table.sql).where(where)
+    if existing.kind(warehouse, name) is not Kind.HIVE:
+        return found
+    return with_null_partitions(found, hive.layout(warehouse, name).partition_columns)

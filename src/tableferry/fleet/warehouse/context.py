@@ -92,6 +92,8 @@ class Warehouse:
         late_files: What to do with files that come into the Hive copy's directories after the switch.
         removed_partitions: What to do when an overwrite removed partitions that it didn't write.
         column_mapping: Whether a Delta table may use column mapping for names that it doesn't take otherwise.
+        rewrite_chunk: How many bytes of a table that is rewritten are written at once, at least a
+            partition.
         serverless: Whether the session runs on serverless compute, which has no Iceberg of ours.
         neighbourhood: Which tables share directories; without one, the catalog is listed for each table.
         views: The views of schemas; without them, those of a schema are listed for each table.
@@ -106,6 +108,7 @@ class Warehouse:
     late_files: LateFiles = LateFiles.PAUSE
     removed_partitions: RemovedPartitions = RemovedPartitions.ALARM
     column_mapping: bool = False
+    rewrite_chunk: int = 16 * 2**30
     serverless: bool = False
     neighbourhood: Neighbourhood | None = None
     views: Views | None = None
@@ -127,6 +130,7 @@ class Warehouse:
             settings.late_files,
             settings.removed_partitions,
             settings.column_mapping,
+            settings.rewrite_chunk_mb * 2**20,
             serverless,
         )
 

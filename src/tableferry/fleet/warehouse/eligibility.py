@@ -22,6 +22,9 @@ SOURCE = "tableferry.source"
 MADE_OF = "tableferry.files"
 """The property that says of which files (with sizes and times) and partitions an Iceberg target was made."""
 
+READING = "tableferry.reading"
+"""The property that says by which columns and options the rows of a Hive table were rewritten."""
+
 _ICEBERG_FORMATS = ("parquet", "orc", "avro")
 _SAME_IN_ICEBERG = frozenset(
     {
@@ -94,8 +97,13 @@ class HiveTable:
         return self.columns_text + (json.dumps(sorted(self.options.items())) if self.options else "")
 
 
-def ineligibility(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] | None:
-    """Return why a table can't be moved, in a sentence with the remedy; None if it can."""
+def ineligibility(
+    table: HiveTable, target: TargetFormat, *, rewrite: bool = False
+) -> tuple[PauseReason, str] | None:
+    """Return why a table can't be moved, in a sentence with the remedy; None if it can.
+
+    With `rewrite`, its rows may be rewritten where its files can't become the new table's.
+    """
     match table.kind:
         case Kind.ICEBERG:
             return PauseReason.IS_ALREADY_ICEBERG, f"{table.name} is an Iceberg table already"
@@ -104,7 +112,15 @@ def ineligibility(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, 
         case Kind.VIEW:
             return PauseReason.IS_VIEW, f"{table.name} is a view: add the tables that it reads"
         case Kind.HIVE:
+            if rewrite and needs_rewriting(table, target):
+                return _unreadable(table) or _unsupported_column(table, target, rewrite=True)
             return _unsupported_storage(table, target) or _unsupported_column(table, target)
+
+
+def needs_rewriting(table: HiveTable, target: TargetFormat) -> bool:
+    """Say whether a table's files can't become the new table's, though its rows can."""
+    found = _unsupported_storage(table, target) or _unsupported_column(table, target)
+    return found is not None and found[0] in _REWRITABLE
 
 
 def iceberg_type(kind: Type) -> str:
@@ -139,30 +155,58 @@ def _commented(comment: str | None) -> str:
     return f" COMMENT {literal(comment)}" if comment else ""
 
 
-def _unsupported_storage(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] | None:
-    anew = "write it anew as Parquet, or leave it in Hive"
-    if table.transactional:
-        return PauseReason.IS_TRANSACTIONAL, (
-            f"{table.name} is transactional, and its files hold rows that were replaced since: {anew}"
-        )
-    if table.format in ("text", "csv"):
-        return PauseReason.IS_CSV_TEXT, f"{table.name} is stored as text: {anew}"
-    if table.format not in _ICEBERG_FORMATS:
-        return PauseReason.UNSUPPORTED_FORMAT, f"{table.name} is stored as {table.format}: {anew}"
-    if target is TargetFormat.DELTA and table.format != "parquet":
+_REWRITABLE = (
+    PauseReason.IS_CSV_TEXT,
+    PauseReason.UNSUPPORTED_FORMAT,
+    PauseReason.IS_BUCKETED,
+    PauseReason.HAS_TIMESTAMP_COLUMN,
+)
+# By these Hive leaves out lines of each file, which Spark takes for rows.
+_SKIPPED_LINES = ("skip.header.line.count", "skip.footer.line.count")
+
+
+def _unreadable(table: HiveTable) -> tuple[PauseReason, str] | None:
+    """Return why Spark doesn't read the rows of a table as Hive does."""
+    if table.format == "other":
         return PauseReason.UNSUPPORTED_FORMAT, (
-            f"{table.name} is stored as {table.format}, and Delta reads Parquet alone: move it to Iceberg, "
-            "or write it anew as Parquet"
+            f"{table.name} is stored in a format that isn't known here: write it anew as Parquet in Hive, or "
+            "leave it in Hive"
         )
-    if table.buckets and target is TargetFormat.ICEBERG:
-        return PauseReason.IS_BUCKETED, (
-            f"{table.name} is bucketed into {table.buckets} files, which adding files to Iceberg would "
-            f"lose: {anew}, without buckets"
+    if skipped := [name for name in _SKIPPED_LINES if table.properties.get(name, "0") != "0"]:
+        return PauseReason.UNSUPPORTED_FORMAT, (
+            f"{table.name} has {' and '.join(skipped)} set, by which Hive leaves out lines that Spark takes "
+            "for rows: write it anew as Parquet in Hive, or leave it in Hive"
         )
     return None
 
 
-def _unsupported_column(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] | None:
+def _unsupported_storage(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] | None:
+    rewrite_or_stay = "let its rows be rewritten (rewrite: true), or leave it in Hive"
+    if table.transactional:
+        return PauseReason.IS_TRANSACTIONAL, (
+            f"{table.name} is transactional, and its files hold rows that were replaced since: write it anew "
+            "as Parquet in Hive, or leave it there"
+        )
+    if table.format in ("text", "csv"):
+        return PauseReason.IS_CSV_TEXT, f"{table.name} is stored as text: {rewrite_or_stay}"
+    if table.format not in _ICEBERG_FORMATS:
+        return PauseReason.UNSUPPORTED_FORMAT, f"{table.name} is stored as {table.format}: {rewrite_or_stay}"
+    if target is TargetFormat.DELTA and table.format != "parquet":
+        return PauseReason.UNSUPPORTED_FORMAT, (
+            f"{table.name} is stored as {table.format}, and Delta reads Parquet alone: move it to Iceberg, "
+            "or let its rows be rewritten (rewrite: true)"
+        )
+    if table.buckets and target is TargetFormat.ICEBERG:
+        return PauseReason.IS_BUCKETED, (
+            f"{table.name} is bucketed into {table.buckets} files, which adding files to Iceberg would "
+            f"lose: {rewrite_or_stay}"
+        )
+    return None
+
+
+def _unsupported_column(
+    table: HiveTable, target: TargetFormat, *, rewrite: bool = False
+) -> tuple[PauseReason, str] | None:
     partitions = {name.lower() for name in table.partition_columns}
     for column in table.columns:
         for path, name in _leaves(column.name, column.type):
@@ -170,11 +214,12 @@ def _unsupported_column(table: HiveTable, target: TargetFormat) -> tuple[PauseRe
                 return _unsupported_type(table, path, name, "no table format stores it")
             if target is TargetFormat.ICEBERG and name not in _SAME_IN_ICEBERG | _WIDER_IN_ICEBERG.keys():
                 return _unsupported_type(table, path, name, _WHY.get(name, "Iceberg has no such type"))
-            if target is TargetFormat.ICEBERG and name == "timestamp_ltz" and table.format == "orc":
+            is_iceberg = target is TargetFormat.ICEBERG
+            if is_iceberg and name == "timestamp_ltz" and table.format == "orc" and not rewrite:
                 return PauseReason.HAS_TIMESTAMP_COLUMN, (
                     f"column {path} of {table.name} is a timestamp in ORC files that don't call it an "
-                    "instant, and Iceberg doesn't read these: write the table anew as Parquet, or leave it "
-                    "in Hive"
+                    "instant, and Iceberg doesn't read these: let its rows be rewritten (rewrite: true), "
+                    "or leave the table in Hive"
                 )
         kind = column.type["name"]
         is_partition = column.name.lower() in partitions

@@ -35,7 +35,7 @@ _SERDES: Mapping[str, Format] = {
 }
 _INPUTS: Mapping[str, Format] = {"TextInputFormat": "text", "SequenceFileInputFormat": "sequencefile"}
 
-_READABLE = ("parquet", "orc", "avro")
+_READABLE = ("parquet", "orc", "avro", "text", "csv", "json", "sequencefile")
 
 # What DESCRIBE names among a table's options, and decides on no row.
 _NO_OPTIONS = ("path", "serialization.format")

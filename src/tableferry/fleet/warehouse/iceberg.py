@@ -150,8 +150,11 @@ def _brought_up_to_date(
     return Made(table.reading, appended.snapshot, holds, added, appended.since, mapping)
 
 
-def create_statement(table: HiveTable, target: TableName) -> str:
-    """Write the statement that makes the target, empty, with the source's columns and partitions."""
+def create_statement(table: HiveTable, target: TableName, **more: str) -> str:
+    """Write the statement that makes the target, empty, with the source's columns, partitions and format.
+
+    More properties than it has anyway may be given.
+    """
     columns = ", ".join(
         f"{quote(column.name)} {iceberg_type(column.type)}"
         + (f" COMMENT {literal(column.comment)}" if column.comment else "")
@@ -165,6 +168,7 @@ def create_statement(table: HiveTable, target: TableName) -> str:
         "write.format.default": table.format,
         SOURCE: table.name.key,
         **user_properties(table.properties),
+        **more,
     }
     pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
     return (

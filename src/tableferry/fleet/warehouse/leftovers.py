@@ -12,6 +12,7 @@ one that was reverted and migrated again reads files of the first migration ther
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -24,7 +25,7 @@ from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.naming import first_name
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import hive, iceberg
-from tableferry.fleet.warehouse.asking import describe, explaining
+from tableferry.fleet.warehouse.asking import describe, explaining, properties
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import SOURCE, HiveTable
 from tableferry.fleet.warehouse.existing import entries
@@ -37,6 +38,10 @@ from tableferry.hive.locations import below, reachable
 from tableferry.tables import TableName
 
 _log = logging.getLogger(__name__)
+
+# What directories of new tables end in that aren't the Hive table's own: Iceberg's, and those of Delta tables
+# whose rows were rewritten.
+_REWRITTEN = re.compile(r"_iceberg$|_delta/[0-9a-f]{8}$")
 
 GC = "gc.enabled"
 """The property by which an Iceberg table removes no file as long as it is false."""
@@ -83,7 +88,7 @@ def find(warehouse: Warehouse, target: TableName, archived: TableName, form: Tar
     if target not in existing:
         raise TableError(f"there is no table {target}: check its name, its schema and your rights")
     location, entry = existing[target].location.rstrip("/"), existing.get(archived)
-    derived = location.removesuffix("_iceberg") if form is TargetFormat.ICEBERG else location
+    derived = _REWRITTEN.sub("", location)
     if entry is None or entry.kind is not Kind.HIVE:
         return Leftovers(derived, (sync_folder(derived),))
     table = described(warehouse, archived)
@@ -171,9 +176,15 @@ def _demand_successor(
         Refused: It isn't: somebody made another one of its name.
     """
     if form is TargetFormat.ICEBERG:
-        made_here = iceberg.properties_of(warehouse, target).get(SOURCE) == first_name(archived).key
+        source = iceberg.properties_of(warehouse, target).get(SOURCE)
     else:
-        made_here = below(entries(warehouse, (target,))[target].location, found.root) == ""
+        source = properties(warehouse.spark, target).get(SOURCE)
+    in_place = form is TargetFormat.DELTA and source is None
+    made_here = (
+        below(entries(warehouse, (target,))[target].location, found.root) == ""
+        if in_place
+        else source == first_name(archived).key
+    )
     if not made_here:
         raise Refused(
             f"{target} isn't the table that was made over the files in {found.root}, so it may not have "

@@ -17,13 +17,14 @@ from tableferry.fleet.naming import Moving, Names
 from tableferry.fleet.reports import Finding, Preflight
 from tableferry.fleet.warehouse import existing, hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import HiveTable, Type, ineligibility
+from tableferry.fleet.warehouse.eligibility import HiveTable, Type, ineligibility, needs_rewriting
 from tableferry.fleet.warehouse.files import Listing, listing
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE, HiveCopy
 from tableferry.fleet.warehouse.shadow.late import suspended
 from tableferry.hive.locations import below
 from tableferry.hive.partitions import NULL, CatalogPartition
+from tableferry.quoting import quote
 from tableferry.tables import TableName
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -40,6 +41,7 @@ class PreflightFacts:
         movable: Whether a managed table can be made external from here.
         column_mapping: Whether a Delta table may use column mapping for names that it doesn't take otherwise.
         missing_place: Why the new table's schema can't be used; empty if it can.
+        rewritten: Whether its rows are rewritten, as its files can't become the new table's.
     """
 
     table: HiveTable
@@ -50,6 +52,7 @@ class PreflightFacts:
     movable: bool = True
     column_mapping: bool = False
     missing_place: str = ""
+    rewritten: bool = False
 
 
 def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -> Preflight:
@@ -62,8 +65,9 @@ def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -
     table = hive.facts(warehouse, name)
     if table is None:
         return Preflight(name, form, (Finding(PauseReason.TABLE_NOT_FOUND, f"there is no table {name}"),))
-    if reason := ineligibility(table, form):
+    if reason := ineligibility(table, form, rewrite=bool(job.rewrite)):
         return Preflight(name, form, (Finding(*reason),), stored_as=table.format)
+    rewritten = needs_rewriting(table, form)
     partitions = hive.partitions(warehouse, table)
     facts = PreflightFacts(
         table,
@@ -74,6 +78,7 @@ def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -
         metastore.reached(warehouse.spark, name),
         warehouse.column_mapping,
         _missing_place(warehouse, Names.of(job), form),
+        rewritten,
     )
     problems = list(findings(facts, form)) or list(_later_refusals(facts, warehouse, form))
     return Preflight(
@@ -85,6 +90,7 @@ def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -
         len(facts.files.read),
         sum(file.size for file in facts.files.read),
         len(partitions),
+        rewritten=rewritten,
     )
 
 
@@ -100,7 +106,7 @@ def first_finding(warehouse: Warehouse, job: Job) -> Finding | None:
     """
     names = Names.of(job)
     table = hive.demand(warehouse, names.main)
-    if reason := ineligibility(table, job.target_format):
+    if reason := ineligibility(table, job.target_format, rewrite=job.is_rewritten):
         return Finding(*reason)
     neighbourhood = warehouse.neighbourhood or Neighbourhood()
     facts = PreflightFacts(
@@ -109,6 +115,7 @@ def first_finding(warehouse: Warehouse, job: Job) -> Finding | None:
         movable=metastore.reached(warehouse.spark, table.name),
         column_mapping=warehouse.column_mapping,
         missing_place=_missing_place(warehouse, names, job.target_format) if names.elsewhere else "",
+        rewritten=job.is_rewritten,
     )
     return next(findings(facts, job.target_format), None)
 
@@ -142,7 +149,7 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
     outside = [
         partition for partition in facts.partitions if below(partition.location, table.location) is None
     ]
-    if outside and form is TargetFormat.DELTA:
+    if outside and form is TargetFormat.DELTA and not facts.rewritten:
         yield Finding(
             PauseReason.UNSUPPORTED_LAYOUT,
             f"{table.name} has partitions outside its directory, which no Delta log names: "
@@ -175,6 +182,12 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
 def remarks(facts: PreflightFacts) -> tuple[str, ...]:
     """Return what people should know of a table that can be migrated."""
     sentences = []
+    if facts.rewritten:
+        sentences.append(
+            "its rows are rewritten as Parquet, beside the Hive table, whose files stay until tableferry "
+            "fleet close: that takes their space once more"
+            + ("" if facts.table.partition_columns else "; without partitions, all of them at once")
+        )
     if facts.table.partition_columns:
         sentences.append(
             "a job that replaces partitions with INSERT OVERWRITE has to set "
@@ -226,7 +239,18 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
             f"the columns of {table.name} can't be read the way the Hive copy is kept in step "
             f"({first_line(error)}): rename what has an odd name, or leave the table in Hive",
         )
-    if form is TargetFormat.DELTA:
+    if facts.rewritten:
+        nulls = [f"{quote(key)} IS NULL" for key in table.partition_columns]
+        try:
+            for where in ("true", *nulls):
+                warehouse.spark.table(table.name.sql).where(where).limit(1).collect()
+        except SPARK_ERRORS as error:
+            yield Finding(
+                PauseReason.UNSUPPORTED_FORMAT,
+                f"the rows of {table.name} can't be read ({first_line(error)}): give the session the classes "
+                "that read them, give rows of a null partition a value, or leave the table in Hive",
+            )
+    if form is TargetFormat.DELTA and not facts.rewritten:
         try:
             overlay.check(
                 warehouse.spark,

@@ -6,7 +6,7 @@ It's kept in memory alone: whoever goes on after a crash compares everything, wh
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tableferry.convert.overlay import Draft
 from tableferry.fleet.warehouse.files import ListedFile, TableFiles
@@ -89,6 +89,8 @@ class Prepared:
         drafted: The Delta copy.
         compared: What of it was compared.
         by_file: Whether the table's files can be compared one by one.
+        pieces: Of a table whose rows are rewritten, the pieces that were compared, each with the version
+            of the copy that it was written by.
     """
 
     listed: TableFiles | None = None
@@ -96,6 +98,7 @@ class Prepared:
     drafted: Drafted | None = None
     compared: Compared | None = None
     by_file: bool = False
+    pieces: dict[str, str] = field(default_factory=dict)
 
     def compared_files(self, reading: str) -> frozenset[Member] | None:
         """Return the files that were compared; None if nothing was that is read as it would be now."""

@@ -80,8 +80,12 @@ def drop(warehouse: Warehouse, target: TableName, archived: TableName, found: Le
         )
 
 
-def remove(warehouse: Warehouse, target: TableName, form: TargetFormat, found: Leftovers) -> Removed:
-    """Remove the files that were written for Hive alone; done already is fine.
+def remove(
+    warehouse: Warehouse, target: TableName, form: TargetFormat, found: Leftovers, *, rewritten: bool = False
+) -> Removed:
+    """Remove the files that are Hive's alone; done already is fine.
+
+    These are what shadow wrote, and all files of the Hive table if the new table's rows were rewritten.
 
     Raises:
         ClaimLost: Another worker has the job.
@@ -89,9 +93,11 @@ def remove(warehouse: Warehouse, target: TableName, form: TargetFormat, found: L
     """
     location = entries(warehouse, (target,))[target].location
     fragments = [f"/{split(folder)[2].rpartition('/')[2]}/" for folder in found.folders]
+    fragments += [f"/{split(found.root)[2].rpartition('/')[2]}/"] if rewritten else []
     named = named_anywhere(warehouse, target, form, location, (_SHADOWS, *fragments))
-    iceberg = form is TargetFormat.ICEBERG
-    gone, left = _remove_files(warehouse, found, named) if iceberg else (0, [])
+    gone, left = 0, list[str]()
+    if rewritten or form is TargetFormat.ICEBERG:
+        gone, left = _remove_files(warehouse, found, named, every=rewritten)
     removed, kept = [], []
     for folder in found.folders:
         path = reachable(folder, same_machine=in_process(warehouse.spark))
@@ -132,20 +138,26 @@ def allow_cleaning(warehouse: Warehouse, target: TableName, archived: TableName,
         change_unchanged(warehouse, (target,), lambda: warehouse.spark.sql(statement).collect(), of=(target,))
 
 
-def _remove_files(warehouse: Warehouse, found: Leftovers, named: Iterable[str]) -> tuple[int, list[str]]:
-    """Remove what shadow runs appended to Hive's partitions; return how many files, and which stay."""
+def _remove_files(
+    warehouse: Warehouse, found: Leftovers, named: Iterable[str], *, every: bool
+) -> tuple[int, list[str]]:
+    """Remove what shadow runs appended to Hive's partitions, or every file of these.
+
+    Returns:
+        How many files, and which stay.
+    """
     known = {split(path)[2] for path in named}
     listed = [
         file.path
         for file in list_files(warehouse, [found.root, *found.outside])
-        if run_of(file.path) is not None and split(file.path)[2] not in known
+        if (every or run_of(file.path) is not None) and split(file.path)[2] not in known
     ]
     paths = {file: reachable(file, same_machine=in_process(warehouse.spark)) for file in listed}
     here = [(file, path) for file, path in paths.items() if path is not None]
     left = [file for file, path in paths.items() if path is None]
     for start in range(0, len(here), _AT_ONCE):
         left += warehouse.effect(partial(_unlink, here[start : start + _AT_ONCE]), of=())
-    rest = [f"{first_of(left, 'more files')} (written by shadow)"] if left else []
+    rest = [f"{first_of(left, 'more files')}{'' if every else ' (written by shadow)'}"] if left else []
     return len(listed) - len(left), rest
 
 

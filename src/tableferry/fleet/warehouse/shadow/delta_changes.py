@@ -14,6 +14,7 @@ from tableferry.catalog import SPARK_ERRORS, condition
 from tableferry.errors import TableError
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.eligibility import READING
 from tableferry.fleet.warehouse.shadow.changes import Added, Changes
 from tableferry.fleet.warehouse.shadow.conditions import chunks, sql_types, where
 from tableferry.fleet.warehouse.shadow.marks import Marks
@@ -40,6 +41,7 @@ class DeltaTarget:
         location: The directory that has its log.
         partition_columns: Its partition columns, which may be others than the Hive copy's.
         mapped: Whether it uses column mapping, so that files have other names for columns.
+        in_place: Whether its log is in the Hive copy's directory, and its files are where Hive's are.
     """
 
     spark: SparkSession
@@ -49,6 +51,7 @@ class DeltaTarget:
     location: str
     partition_columns: tuple[str, ...]
     mapped: bool
+    in_place: bool = True
 
     @classmethod
     def read(cls, spark: SparkSession, name: TableName) -> DeltaTarget:
@@ -64,12 +67,14 @@ class DeltaTarget:
             detail = spark.sql(f"DESCRIBE DETAIL {name.sql}").collect()[0]
         mapped = detail["properties"].get(_MAPPING, "none") != "none"
         columns = tuple(detail["partitionColumns"])
-        return cls(spark, name, facts.table_id, str(facts.version), detail["location"], columns, mapped)
+        in_place = READING not in detail["properties"]
+        version = str(facts.version)
+        return cls(spark, name, facts.table_id, version, detail["location"], columns, mapped, in_place)
 
     @property
-    def shared(self) -> str:
-        """The directory that it writes into, which the Hive copy reads too."""
-        return self.location
+    def shared(self) -> str | None:
+        """The directory that it writes into, if the Hive copy reads it too."""
+        return self.location if self.in_place else None
 
     @property
     def type_substitutes(self) -> Mapping[str, str]:
@@ -163,8 +168,11 @@ class DeltaTarget:
     def exact(self, changes: Changes, columns: Sequence[str]) -> frozenset[Partition]:
         """Return those partitions whose directory holds the table's current files and no other.
 
-        A write that failed leaves files that no commit names, and a removed file stays until VACUUM.
+        A write that failed leaves files that no commit names, and a removed file stays until VACUUM. Where
+        nothing is shared, there are none.
         """
+        if self.shared is None:
+            return frozenset()
         directories = {
             partition: added.directory for partition, added in changes.added.items() if added.directory
         }

@@ -1,0 +1,242 @@
+"""The copy of a table that is rewritten: how it's made, what its commits say, and how a chunk is written.
+
+the Hive table: <directory>/day=1/part-0.csv      stays as it is
+Iceberg:        <directory>_iceberg/metadata, …/data
+Delta:          <directory>_delta/<id>/_delta_log, …
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+from pyspark.sql import functions as F
+
+from tableferry import files
+from tableferry.convert import overlay
+from tableferry.driver import in_process
+from tableferry.errors import Refused, StateError
+from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse import asking, iceberg, versions
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.eligibility import READING, SOURCE, HiveTable
+from tableferry.fleet.warehouse.existing import kinds
+from tableferry.fleet.warehouse.frames import with_null_partitions
+from tableferry.fleet.warehouse.identity import change_unchanged
+from tableferry.fleet.warehouse.neighbours import Neighbourhood
+from tableferry.fleet.warehouse.rewriting.pieces import Held, Note, holds
+from tableferry.fleet.warehouse.shadow.conditions import sql_types
+from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
+from tableferry.hive.locations import reachable
+from tableferry.quoting import literal, quote
+from tableferry.tables import TableName
+
+NOTE = "tableferry.chunk"
+"""The property of an Iceberg snapshot that has its note; a commit of Delta's has it as its user metadata."""
+
+# Delta leaves out a commit whose number isn't higher than the last one of the same application.
+_APPLICATION = "tableferry-rewriting"
+# Nobody writes so many chunks: a commit that skips so many numbers ends what was begun before it.
+_SEALING = 10**12
+# What Iceberg and Delta do to a table without another row.
+_NO_ROWS = {
+    TargetFormat.ICEBERG: frozenset({"replace"}),
+    TargetFormat.DELTA: frozenset(
+        {"CREATE TABLE", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CHANGE COLUMN", "CHANGE COLUMNS"}
+        | {"OPTIMIZE", "UPGRADE PROTOCOL", "ADD FEATURE", "VACUUM START", "VACUUM END"}
+    ),
+}
+_FOLDERS = {TargetFormat.ICEBERG: "_iceberg", TargetFormat.DELTA: "_delta"}
+_MAPPING = "'delta.columnMapping.mode' = 'name'"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy at one version.
+
+    Attributes:
+        name: Its name.
+        held: The pieces of the Hive table that it holds.
+        number: The highest number of a note.
+        version: Its snapshot id, or version.
+    """
+
+    name: TableName
+    form: TargetFormat
+    held: Mapping[str, Held]
+    number: int
+    version: str
+
+
+def opened(warehouse: Warehouse, table: HiveTable, name: TableName, form: TargetFormat) -> Copy:
+    """Make an empty copy of a Hive table, or take the one that an earlier run has made.
+
+    One that was made when the Hive table had other columns, or was read by other options, is dropped.
+
+    Raises:
+        Refused: Another table has its name, or somebody else wrote to it.
+        TableError: It may not be made or read.
+    """
+    kind = kinds(warehouse, (name,)).get(name)
+    if kind is not None:
+        properties = _properties(warehouse, name, kind)
+        if properties.get(SOURCE) != table.name.key:
+            raise Refused(
+                f"{name} is {kind.words} that wasn't made of {table.name}: rename or drop it, and resume the "
+                "job"
+            )
+        if properties.get(READING) == _reading(table):
+            return read(warehouse, name, form)
+        dropped = f"DROP TABLE {_named(warehouse, name, form).sql}"
+        change_unchanged(warehouse, (name,), lambda: warehouse.spark.sql(dropped).collect(), of=(name,))
+    warehouse.run(_create_statement(warehouse, table, name, form), of=(name,))
+    return read(warehouse, name, form)
+
+
+def read(warehouse: Warehouse, name: TableName, form: TargetFormat) -> Copy:
+    """Read what a copy holds, by its commits.
+
+    Raises:
+        Refused: Somebody else wrote to it.
+    """
+    spark, number, notes = warehouse.spark, 0, []
+    if form is TargetFormat.ICEBERG:
+        version = versions.current(warehouse, name, form)
+        commits = _ancestry(warehouse, name, version)
+    else:
+        history = spark.sql(f"DESCRIBE HISTORY {name.sql}")
+        rows = history.select("version", "operation", "userMetadata").collect()
+        commits = [(str(row[0]), row[1], row[2]) for row in reversed(rows)]
+        version = commits[-1][0]
+    for commit, operation, text in commits:
+        if text is None and operation in _NO_ROWS[form]:
+            continue
+        try:
+            note = Note.of(text or "")
+        except ValueError as error:
+            raise Refused(
+                f"{name} is being made, and somebody else wrote to it ({operation}, version {commit}): drop "
+                "it, and resume the job, which makes it anew"
+            ) from error
+        number = max(number, note.number)
+        notes.append((commit, note))
+    return Copy(name, form, holds(notes), number, version)
+
+
+def write(
+    warehouse: Warehouse,
+    table: HiveTable,
+    copy: Copy,
+    pieces: Mapping[str, str | None],
+    where: tuple[str, str],
+    *,
+    sealing: bool = False,
+) -> Copy:
+    """Replace the rows of some pieces in a copy by those that the Hive table has now, in one commit.
+
+    Args:
+        warehouse: The warehouse.
+        table: The Hive table.
+        copy: Its copy.
+        pieces: The pieces, with the digests of their files.
+        where: The condition that a row is in one of them, for the Hive table's columns and for the copy's.
+        sealing: Whether Delta is to leave out what was begun before this commit and ends after it.
+
+    Returns:
+        The copy afterwards.
+
+    Raises:
+        ClaimLost: Another worker has the job.
+        Refused: Somebody else wrote to the copy.
+    """
+    number = copy.number + (_SEALING if sealing else 1)
+    note = Note(number, pieces).text()
+    # Files may have come since this session listed them.
+    warehouse.spark.catalog.refreshTable(table.name.sql)
+    rows = with_null_partitions(
+        warehouse.spark.table(table.name.sql).where(where[0]), table.partition_columns
+    )
+    writer = rows.writeTo(_named(warehouse, copy.name, copy.form).sql)
+    if copy.form is TargetFormat.ICEBERG:
+        writer = writer.option(f"snapshot-property.{NOTE}", note)
+    else:
+        writer = writer.option("userMetadata", note)
+        writer = writer.option("txnAppId", _APPLICATION).option("txnVersion", str(number))
+    change_unchanged(warehouse, (table.name, copy.name), lambda: writer.overwrite(F.expr(where[1])), of=())
+    return read(warehouse, copy.name, copy.form)
+
+
+def remove_files(warehouse: Warehouse, target: TableName, folder: str) -> bool:
+    """Remove the directory of dropped copies; False where this process can't, or other tables lie there.
+
+    Raises:
+        ClaimLost: Another worker has the job.
+    """
+    path = reachable(folder, same_machine=in_process(warehouse.spark))
+    neighbourhood = warehouse.neighbourhood or Neighbourhood()
+    if path is None or neighbourhood.around(warehouse.spark, target, folder):
+        return False
+    try:
+        warehouse.effect(lambda: files.remove(path), of=())
+    except StateError:
+        return False
+    return True
+
+
+def folder_of(hive_location: str, form: TargetFormat) -> str:
+    """Return the directory in which the copies of a Hive table lie."""
+    return hive_location.rstrip("/") + _FOLDERS[form]
+
+
+def _named(warehouse: Warehouse, name: TableName, form: TargetFormat) -> TableName:
+    return warehouse.iceberg(name) if form is TargetFormat.ICEBERG else name
+
+
+def _reading(table: HiveTable) -> str:
+    return sha256(table.reading.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def _properties(warehouse: Warehouse, name: TableName, kind: Kind) -> Mapping[str, str]:
+    match kind:
+        case Kind.ICEBERG:
+            return iceberg.properties_of(warehouse, name)
+        case Kind.DELTA:
+            return asking.properties(warehouse.spark, name)
+        case _:
+            return {}
+
+
+def _create_statement(warehouse: Warehouse, table: HiveTable, name: TableName, form: TargetFormat) -> str:
+    made_of = {SOURCE: table.name.key, READING: _reading(table)}
+    if form is TargetFormat.ICEBERG:
+        return iceberg.create_statement(replace(table, format="parquet"), warehouse.iceberg(name), **made_of)
+    types = sql_types(warehouse.spark.table(table.name.sql).schema)
+    columns = ", ".join(f"{quote(column)} {kind}" for column, kind in types.items())
+    partitions = ", ".join(map(quote, table.partition_columns))
+    properties = [f"{literal(key)} = {literal(value)}" for key, value in made_of.items()]
+    if warehouse.column_mapping and not all(map(overlay.is_plain_name, types)):
+        properties.append(_MAPPING)
+    location = f"{folder_of(table.location, form)}/{uuid.uuid4().hex[:8]}"
+    return (
+        f"CREATE TABLE {name.sql} ({columns}) USING delta "
+        + (f"PARTITIONED BY ({partitions}) " if partitions else "")
+        + f"LOCATION {literal(location)} TBLPROPERTIES ({', '.join(properties)})"
+    )
+
+
+def _ancestry(warehouse: Warehouse, name: TableName, version: str) -> Sequence[tuple[str, str, str | None]]:
+    """Return the snapshots that led to a version, the oldest first, each with its operation and note."""
+    query = (
+        f"SELECT snapshot_id, parent_id, operation, summary[{literal(NOTE)}] "
+        f"FROM {warehouse.iceberg(name).sql}.snapshots"
+    )
+    snapshots = {str(row[0]): row for row in warehouse.spark.sql(query).collect()}
+    ancestry = []
+    while version != NO_SNAPSHOT:
+        _, parent, operation, note = snapshots[version]
+        ancestry.append((version, operation, note))
+        version = str(parent) if parent is not None else NO_SNAPSHOT
+    return ancestry[::-1]

@@ -1,0 +1,344 @@
+"""Tables whose files can't become the new table's: their rows are rewritten, there and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+from tests import soak
+from tests.spark.fleets import Fleet, errors, fleet
+from tests.spark.tables import tables_in
+
+from tableferry import session
+from tableferry.errors import Refused
+from tableferry.fleet.job import State, TargetFormat
+from tableferry.fleet.pausing import resumed
+from tableferry.fleet.prechecking import precheck
+from tableferry.fleet.queue.selections import everything
+from tableferry.fleet.warehouse import hive
+from tableferry.fleet.warehouse.comparing import RowsDiffer
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.prepared import Prepared
+from tableferry.fleet.warehouse.rewriting import copies, writing
+from tableferry.fleet.warehouse.rewriting.pieces import Note
+from tableferry.hive.partitions import NULL
+from tableferry.tables import TableName
+
+ICEBERG, DELTA = TargetFormat
+
+
+class Stored(NamedTuple):
+    """How a table is stored, and what its rows are."""
+
+    definition: str
+    columns: str = "id INT, at TIMESTAMP, amount DECIMAL(10,2), name STRING"
+    partitions: str = "day STRING"
+    more: str = "TIMESTAMP '2026-02-01 00:00:00', 2.50, 'more'"
+
+
+TEXT = Stored("ROW FORMAT DELIMITED FIELDS TERMINATED BY '|' STORED AS TEXTFILE")
+STORED = {
+    "text": TEXT,
+    "csv": Stored("USING csv"),
+    "json": Stored("USING json"),
+    "orc": Stored("STORED AS ORC"),
+    "bucketed": Stored("CLUSTERED BY (id) INTO 2 BUCKETS STORED AS PARQUET"),
+    "sequence": Stored("STORED AS SEQUENCEFILE", "id INT, kept BOOLEAN", more="true"),
+    "whole": Stored("STORED AS TEXTFILE", partitions=""),
+}
+WAYS = [("text", ICEBERG), ("json", DELTA), ("whole", DELTA), ("bucketed", ICEBERG)]
+MORE_WAYS = [
+    *(("text", DELTA), ("csv", ICEBERG), ("csv", DELTA), ("json", ICEBERG), ("orc", DELTA), ("orc", ICEBERG)),
+    *(("sequence", ICEBERG), ("sequence", DELTA), ("whole", ICEBERG)),
+]
+
+
+@pytest.fixture
+def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
+    """An empty fleet whose tables may be rewritten."""
+    with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
+        yield fleet(spark, schema, tmp_path)
+
+
+def table(ours: Fleet, folder: Path, stored: Stored, name: str = "facts") -> None:
+    """Make a table of three rows, one of them in the null partition, if it has partitions."""
+    columns = stored.columns
+    if stored.partitions and stored.definition.startswith("USING"):
+        columns, by = f"{stored.columns}, {stored.partitions}", "PARTITIONED BY (day)"
+    else:
+        by = f"PARTITIONED BY ({stored.partitions})" if stored.partitions else ""
+    definition = f"{by} {stored.definition}"
+    if stored.definition.startswith("USING"):
+        definition = f"{stored.definition} {by}"
+    ours.spark.sql(f"CREATE TABLE {ours.schema}.{name} ({columns}) {definition} LOCATION '{folder / name}'")
+    for number, day in ((1, "'a'"), (2, "'b c'"), (3, "NULL")):
+        insert(ours, f"{ours.schema}.{name}", stored, number, day)
+
+
+def insert(ours: Fleet, table: str, stored: Stored, number: int, day: str = "'a'") -> None:
+    values = f"{number}, {stored.more}" + (f", {day}" if stored.partitions else "")
+    ours.spark.sql(f"INSERT INTO {table} VALUES ({values})")
+
+
+def with_nulls(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return sorted((tuple(None if value == NULL else value for value in row) for row in rows), key=repr)
+
+
+@pytest.mark.parametrize(("how", "form"), soak.amount(WAYS, WAYS + MORE_WAYS))
+def test_there_and_back(ours: Fleet, tmp_path: Path, how: str, form: TargetFormat) -> None:
+    stored = STORED[how]
+    table(ours, tmp_path, stored)
+    # Hive's own readers show a null partition by its directory's name, and the new table has a null there.
+    before = ours.rows("facts")
+    ours.add("facts", form=form, rewrite=True)
+    assert errors(ours.preprocess()) == []
+    ours.notify()
+    ours.clock.turn(days=14)
+    [planned] = ours.migrate(dry_run=True).jobs
+    [done] = ours.migrate().jobs
+    assert done.error == ""
+    assert (done.outcome, done.did) == ("done", planned.did)
+    assert ours.rows("facts_hive") == before
+    assert ours.rows("facts") == with_nulls(before)
+    ours.notify()
+
+    values = f"4, {stored.more}" + (", 'a'" if stored.partitions else "")
+    ours.write("facts", f"INSERT INTO {{t}} VALUES ({values})")
+    if stored.partitions:
+        ours.write("facts", f"INSERT INTO {{t}} VALUES (5, {stored.more}, 'new')")
+    ours.write("facts", "DELETE FROM {t} WHERE id = 1")
+    assert errors(ours.shadow()) == []
+    after = ours.rows("facts")
+    assert len(after) == (4 if stored.partitions else 3)
+    assert with_nulls(ours.rows("facts_hive")) == after
+
+    ours.clock.turn(days=14)
+    assert errors(ours.preprocess()) == []
+    assert errors(ours.migrate()) == []
+    assert ours.job("facts").pair == (State.HIVE_DROPPED, State.HIVE_DROPPED)
+    assert errors(ours.revert("facts", from_archive=True)) == []
+    assert tables_in(ours.spark, ours.schema) == ["facts"]
+    assert with_nulls(ours.rows("facts")) == after
+    copies = tmp_path / f"facts_{form.value}"
+    assert not copies.exists()
+    insert(ours, f"{ours.schema}.facts", stored, 9)
+    assert len(ours.rows("facts")) == len(after) + 1
+
+
+class Died(Exception):
+    """A worker died."""
+
+
+def dying(warehouse: Warehouse, effects: int) -> Warehouse:
+    """Return a warehouse whose worker dies when it has changed something so often."""
+    left = iter(range(effects))
+
+    def guard() -> None:
+        if next(left, None) is None:
+            raise Died
+
+    return replace(warehouse, guard=guard, prepared=Prepared())
+
+
+def ahead(ours: Fleet, form: TargetFormat) -> Warehouse:
+    """Write a table's rows anew, in chunks of one partition, and return the warehouse that knows of it."""
+    warehouse = replace(ours.warehouse, rewrite_chunk=1, prepared=Prepared())
+    writing.write_ahead(warehouse, ours.name("facts"), copy_name(ours, form), form)
+    return warehouse
+
+
+def copy_name(ours: Fleet, form: TargetFormat) -> TableName:
+    return ours.name(f"facts_{form.value}")
+
+
+def commits(ours: Fleet, form: TargetFormat) -> list[dict[str, str | None]]:
+    """Return the pieces that each commit of the copy has written."""
+    name = copy_name(ours, form)
+    if form is ICEBERG:
+        query = f"SELECT summary['{copies.NOTE}'] FROM {ours.warehouse.iceberg(name).sql}.snapshots"
+        notes = ours.spark.sql(f"{query} ORDER BY committed_at").collect()
+    else:
+        notes = ours.spark.sql(f"DESCRIBE HISTORY {name.sql}").select("userMetadata").collect()[::-1]
+    return [dict(Note.of(row[0]).pieces) for row in notes if row[0]]
+
+
+DAYS = ["day=__HIVE_DEFAULT_PARTITION__", "day=a", "day=b c"]
+
+
+@pytest.mark.parametrize("form", TargetFormat)
+def test_what_was_written_is_kept_whenever_a_worker_dies(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
+    table(ours, tmp_path, TEXT)
+    source, name = ours.name("facts"), copy_name(ours, form)
+    warehouse = replace(ours.warehouse, rewrite_chunk=1)
+    # The first effect makes the copy, and each other one writes a partition.
+    for _ in range(3):
+        with pytest.raises(Died):
+            writing.write_ahead(dying(warehouse, 1), source, name, form)
+    assert [list(pieces) for pieces in commits(ours, form)] == [DAYS[:1], DAYS[1:2]]
+    # All are compared by the run that goes on, and none is written twice.
+    assert writing.write_ahead(dying(warehouse, 1), source, name, form) == 3
+    assert [list(pieces) for pieces in commits(ours, form)] == [[day] for day in DAYS]
+    assert with_nulls(ours.rows("facts")) == ours.rows(name)
+
+
+@pytest.mark.parametrize("form", TargetFormat)
+def test_people_write_while_their_table_is_rewritten(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
+    table(ours, tmp_path, TEXT)
+    source, name, events = ours.name("facts"), copy_name(ours, form), count()
+
+    def between() -> None:
+        match next(events):
+            case 1:
+                insert(ours, source.sql, TEXT, 4, "'c'")
+            case 3:
+                # The next chunk's files go, after they were listed.
+                ours.spark.sql(
+                    f"INSERT OVERWRITE {source.sql} PARTITION (day) VALUES (5, {TEXT.more}, 'b c')"
+                )
+
+    warehouse = replace(ours.warehouse, rewrite_chunk=1, prepared=Prepared(), guard=between)
+    writing.write_ahead(warehouse, source, name, form)
+    insert(ours, source.sql, TEXT, 6, "'a'")
+    hive.listed(warehouse, hive.demand(warehouse, source))
+    assert writing.write_rest(warehouse, source, name, form) == 3
+    assert writing.demand_same(warehouse, source, name, form) == 4
+    assert sorted(row[0] for row in ours.rows(name)) == [1, 3, 4, 5, 6]
+    assert with_nulls(ours.rows("facts")) == ours.rows(name)
+
+
+@pytest.mark.parametrize("form", TargetFormat)
+def test_only_what_changed_is_written_and_compared_when_writes_are_blocked(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
+    table(ours, tmp_path, TEXT)
+    source, name = ours.name("facts"), copy_name(ours, form)
+    warehouse = ahead(ours, form)
+    written = len(commits(ours, form))
+    insert(ours, source.sql, TEXT, 4, "'a'")
+    ours.spark.sql(f"ALTER TABLE {source.sql} DROP PARTITION (day = 'b c')")
+    hive.listed(warehouse, hive.demand(warehouse, source))
+    assert writing.write_rest(warehouse, source, name, form) == 2
+    [changed, gone, *_] = commits(ours, form)[written:]
+    assert list(changed) == ["day=a"]
+    assert gone == {"day=b c": None}
+    assert writing.demand_same(warehouse, source, name, form) == 2
+    assert writing.demand_same(warehouse, source, name, form) == 0
+    assert len(ours.rows(name)) == 3
+    assert with_nulls(ours.rows("facts")) == ours.rows(name)
+
+
+@pytest.mark.parametrize("form", TargetFormat)
+def test_a_chunk_of_a_suspended_worker_changes_nothing_after_the_block(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
+    table(ours, tmp_path, TEXT)
+    source, name = ours.name("facts"), copy_name(ours, form)
+    ahead(ours, form)
+    described = hive.demand(ours.warehouse, source)
+    before = copies.read(ours.warehouse, name, form)
+    warehouse = ahead(ours, form)
+    writing.write_rest(warehouse, source, name, form)
+    wanted = ours.rows(name)
+    if form is DELTA:
+        # By then the table may have its last name, and people may have written to it.
+        ours.spark.sql(f"DELETE FROM {name.sql} WHERE id = 1")
+        wanted = ours.rows(name)
+        # It reads the copy again afterwards, and finds what people did.
+        with pytest.raises(Refused, match="somebody else wrote"):
+            copies.write(ours.warehouse, described, before, {"day=a": "old"}, ("day = 'a'", "day = 'a'"))
+    else:
+        # There it doesn't find the table by its first name any more; until then it writes the same rows.
+        copies.write(ours.warehouse, described, before, {"day=a": "old"}, ("day = 'a'", "day = 'a'"))
+    assert ours.rows(name) == wanted
+
+
+def test_rows_that_were_written_wrongly_are_found_and_written_once_more(ours: Fleet, tmp_path: Path) -> None:
+    table(ours, tmp_path, TEXT)
+    warehouse, source, name = ahead(ours, ICEBERG), ours.name("facts"), copy_name(ours, ICEBERG)
+    described = hive.demand(warehouse, source)
+    copy = copies.read(warehouse, name, ICEBERG)
+    held = {"day=a": copy.held["day=a"].digest}
+    copies.write(warehouse, described, copy, held, ("false", "day = 'a'"))
+    assert len(ours.rows(name)) == 2
+    with pytest.raises(RowsDiffer):
+        writing.demand_same(warehouse, source, name, ICEBERG)
+    ahead(ours, ICEBERG)
+    assert len(ours.rows(name)) == 3
+
+
+def test_what_somebody_else_has_made_or_written_is_left_alone(ours: Fleet, tmp_path: Path) -> None:
+    table(ours, tmp_path, TEXT)
+    name = copy_name(ours, DELTA)
+    ours.spark.sql(f"CREATE TABLE {name.sql} (other INT) USING delta")
+    with pytest.raises(Refused, match=r"that wasn't made of .*: rename or drop it"):
+        ahead(ours, DELTA)
+    ours.spark.sql(f"DROP TABLE {name.sql}")
+    ahead(ours, DELTA)
+    ours.spark.sql(f"DELETE FROM {name.sql} WHERE id = 1")
+    with pytest.raises(Refused, match=r"somebody else wrote to it \(DELETE, version 4\)"):
+        ahead(ours, DELTA)
+
+
+def test_a_table_that_is_read_in_another_way_is_written_from_the_start(ours: Fleet, tmp_path: Path) -> None:
+    table(ours, tmp_path, TEXT)
+    ahead(ours, ICEBERG)
+    ours.spark.sql(f"ALTER TABLE {ours.name('facts').sql} ADD COLUMNS (late STRING)")
+    ahead(ours, ICEBERG)
+    assert [list(pieces) for pieces in commits(ours, ICEBERG)] == [[day] for day in DAYS]
+    assert with_nulls(ours.rows("facts")) == ours.rows(copy_name(ours, ICEBERG))
+
+
+def test_what_hive_reads_otherwise_than_spark_is_refused(ours: Fleet, tmp_path: Path) -> None:
+    table(ours, tmp_path, TEXT)
+    ours.spark.sql(f"ALTER TABLE {ours.name('facts').sql} SET TBLPROPERTIES ('skip.header.line.count' = '1')")
+    ours.add("facts", rewrite=True)
+    [refused] = errors(ours.preprocess())
+    assert refused.startswith("UNSUPPORTED_FORMAT: ")
+    assert "skip.header.line.count" in refused
+
+
+def test_a_job_that_waits_as_its_files_cant_stay_goes_on_with_rewrite(ours: Fleet, tmp_path: Path) -> None:
+    table(ours, tmp_path, TEXT)
+    ours.add("facts")
+    [refused] = errors(ours.preprocess())
+    assert refused.startswith("IS_CSV_TEXT: ")
+    assert "(rewrite: true)" in refused
+    [job] = ours.store.claim(everything(), "ann", now=ours.clock(), lease=ours.settings.lease, limit=1)
+    ours.store.save(resumed(job, rewrite=True), ours.clock(), release=True)
+    assert errors(ours.preprocess()) == []
+    assert ours.job("facts").is_rewritten
+    [seen] = precheck(ours.store, ours.warehouse, [ours.job("facts")])
+    assert (seen.rewritten, seen.findings, seen.partitions) == (True, (), 3)
+
+
+@pytest.mark.parametrize("form", TargetFormat)
+def test_closing_removes_the_files_that_only_hive_has_read(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
+    table(ours, tmp_path, TEXT)
+    ours.to_probation("facts", form=form, rewrite=True)
+    ours.write("facts", f"INSERT INTO {{t}} VALUES (4, {TEXT.more}, 'a')")
+    ours.to_archive("facts")
+    after = ours.rows("facts")
+    ours.mark("facts", days=0)
+    assert errors(ours.close()) == []
+    assert tables_in(ours.spark, ours.schema) == ["facts"]
+    assert ours.rows("facts") == after
+    assert list((tmp_path / "facts").rglob("part-*")) == []
+    assert not (tmp_path / "facts_sync").exists()
+    ours.write("facts", f"INSERT INTO {{t}} VALUES (5, {TEXT.more}, 'a')")
+    assert len(ours.rows("facts")) == len(after) + 1
+
+
+def test_a_null_partition_of_avro_is_the_same_as_one_of_iceberg(ours: Fleet, tmp_path: Path) -> None:
+    table(ours, tmp_path, Stored("STORED AS AVRO", "id INT, name STRING", more="'more'"))
+    assert (3, "more", NULL) in ours.rows("facts")
+    ours.to_probation("facts")
+    assert (3, "more", None) in ours.rows("facts")

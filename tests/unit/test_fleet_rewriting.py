@@ -1,0 +1,181 @@
+"""What of a table is rewritten, and what its copy holds, by its commits alone."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableferry.fleet.job import PauseReason, TargetFormat
+from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable, ineligibility, needs_rewriting
+from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles
+from tableferry.fleet.warehouse.rewriting.pieces import (
+    UNSETTLED,
+    WHOLE,
+    Note,
+    chunks,
+    holds,
+    pieces_of,
+    stale,
+)
+from tableferry.hive.partitions import CatalogPartition
+from tableferry.tables import TableName
+
+ICEBERG, DELTA = TargetFormat
+ROOT = "file:/w/orders"
+TABLE = HiveTable(
+    TableName(("spark_catalog", "sales", "orders")),
+    Kind.HIVE,
+    "text",
+    location=ROOT,
+    columns=(HiveColumn("id", {"name": "int"}), HiveColumn("day", {"name": "string"})),
+    partition_columns=("day",),
+)
+# Microseconds: the listing is an hour after the files, which have whole seconds.
+WRITTEN, LISTED = 10**15, 10**15 + 3600 * 10**6
+
+
+def listed(files: dict[str, list[int]], table: HiveTable = TABLE, at: int = LISTED) -> TableFiles:
+    """Return a listing: of each partition, the sizes of its files."""
+    partitions = tuple(CatalogPartition(spec, f"{ROOT}/{spec}") for spec in sorted(files) if spec)
+    read = tuple(
+        ListedFile(f"{ROOT}/{spec}/{number}".replace("//", "/"), size, WRITTEN)
+        for spec, sizes in files.items()
+        for number, size in enumerate(sizes)
+    )
+    return TableFiles(table, partitions, Listing(read, (), ()), at)
+
+
+def test_a_piece_is_a_partition_with_files_and_another_if_these_or_their_reading_change() -> None:
+    files = {"day=a": [10, 20], "day=b": [5], "day=empty": []}
+    pieces = pieces_of(listed(files))
+    assert {name: piece.bytes for name, piece in pieces.items()} == {"day=a": 30, "day=b": 5}
+    other = pieces_of(listed({**files, "day=a": [10, 21]}))
+    assert (other["day=a"] != pieces["day=a"], other["day=b"]) == (True, pieces["day=b"])
+    read_otherwise = pieces_of(listed(files, replace(TABLE, options={"field.delim": "|"})))
+    assert read_otherwise["day=b"].digest != pieces["day=b"].digest
+    # A file of the same second could be written again, and look the same.
+    assert pieces_of(listed(files, at=WRITTEN + 1))["day=a"].digest == UNSETTLED
+
+
+def test_a_table_without_partitions_is_one_piece() -> None:
+    whole = replace(TABLE, partition_columns=())
+    assert [*pieces_of(listed({"": [1, 2]}, whole))] == [WHOLE]
+    assert pieces_of(listed({"": []}, whole)) == {}
+
+
+PARTITIONS = st.dictionaries(
+    st.sampled_from([f"day={day}" for day in "abcdef"]), st.lists(st.integers(1, 50), max_size=3), max_size=6
+)
+
+
+@given(st.lists(st.tuples(PARTITIONS, st.integers(1, 120), st.integers(0, 4)), min_size=1), st.randoms())
+def test_after_all_chunks_a_copy_holds_what_is_listed_whatever_came_before(
+    histories: list[tuple[dict[str, list[int]], int, int]], draw: random.Random
+) -> None:
+    commits: list[tuple[str, Note]] = []
+    rows: dict[str, str] = {}
+    slept: list[tuple[list[str], dict[str, list[int]]]] = []
+
+    def commit(chunk: list[str], files: dict[str, list[int]]) -> None:
+        """Replace the rows of some pieces by what there is now, as an overwrite does."""
+        wanted = pieces_of(listed(files))
+        for name in chunk:
+            rows.pop(name, None)
+            if name in wanted:
+                rows[name] = str(files[name])
+        pieces = {name: wanted[name].digest if name in wanted else None for name in chunk}
+        commits.append((str(len(commits)), Note(len(commits), pieces)))
+
+    for files, most, dies_after in histories:
+        wanted = pieces_of(listed(files))
+        for number, chunk in enumerate(chunks(stale(wanted, holds(commits)), wanted, most)):
+            if number == dies_after:
+                slept.append((chunk, files))
+                break
+            commit(chunk, files)
+        if slept and draw.random() < 0.3:
+            # A worker that slept wakes, and reads the table as it is by now.
+            chunk, _ = slept.pop()
+            commit(chunk, files)
+    last = histories[-1][0]
+    wanted = pieces_of(listed(last))
+    left = stale(wanted, holds(commits))
+    for chunk in chunks(left, wanted, 60):
+        commit(chunk, last)
+    assert rows == {name: str(sizes) for name, sizes in last.items() if sizes}
+    held = holds(commits)
+    assert {name: piece.digest for name, piece in held.items()} == {
+        name: piece.digest for name, piece in wanted.items()
+    }
+    assert stale(wanted, held) == []
+
+
+@given(PARTITIONS, st.integers(1, 200))
+def test_a_chunk_has_so_many_bytes_or_one_piece(files: dict[str, list[int]], most: int) -> None:
+    wanted = pieces_of(listed(files))
+    divided = list(chunks(sorted(wanted), wanted, most))
+    assert [name for chunk in divided for name in chunk] == sorted(wanted)
+    for chunk in divided:
+        assert len(chunk) == 1 or sum(wanted[name].bytes for name in chunk) <= most
+
+
+def test_a_condition_names_two_hundred_partitions_at_most() -> None:
+    names = [f"day={number}" for number in range(401)]
+    assert [len(chunk) for chunk in chunks(names, {}, 1)] == [200, 200, 1]
+
+
+def test_a_note_is_read_as_it_was_written() -> None:
+    note = Note(7, {"day=a": "0f", "day=ü": None})
+    assert Note.of(note.text()) == note
+    for text in ("", "null", "[]", "{}", '{"number": 1}', '{"number": [], "pieces": {}}'):
+        with pytest.raises(ValueError, match=r"no note|Expecting"):
+            Note.of(text)
+
+
+TIMES = HiveColumn("at", {"name": "timestamp_ltz"})
+
+
+@pytest.mark.parametrize(
+    ("table", "iceberg", "delta"),
+    [
+        (TABLE, True, True),
+        (replace(TABLE, format="csv"), True, True),
+        (replace(TABLE, format="json"), True, True),
+        (replace(TABLE, format="sequencefile"), True, True),
+        (replace(TABLE, format="avro"), False, True),
+        (replace(TABLE, format="orc"), False, True),
+        (replace(TABLE, format="orc", columns=(TIMES,), partition_columns=()), True, True),
+        (replace(TABLE, format="parquet"), False, False),
+        (replace(TABLE, format="parquet", buckets=4), True, False),
+    ],
+)
+def test_what_can_stay_isnt_rewritten(table: HiveTable, iceberg: bool, delta: bool) -> None:
+    for form, rewritten in ((ICEBERG, iceberg), (DELTA, delta)):
+        assert needs_rewriting(table, form) is rewritten
+        assert (ineligibility(table, form) is not None) is rewritten
+        assert ineligibility(table, form, rewrite=True) is None
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        (replace(TABLE, transactional=True), PauseReason.IS_TRANSACTIONAL),
+        (replace(TABLE, format="other"), PauseReason.UNSUPPORTED_FORMAT),
+        (replace(TABLE, properties={"skip.header.line.count": "1"}), PauseReason.UNSUPPORTED_FORMAT),
+        (replace(TABLE, properties={"skip.footer.line.count": "2"}), PauseReason.UNSUPPORTED_FORMAT),
+        (replace(TABLE, columns=(HiveColumn("v", {"name": "void"}),)), PauseReason.UNSUPPORTED_SCHEMA),
+    ],
+)
+def test_what_spark_doesnt_read_as_hive_does_isnt_rewritten(table: HiveTable, reason: PauseReason) -> None:
+    for form in TargetFormat:
+        found = ineligibility(table, form, rewrite=True)
+        assert found is not None
+        assert found[0] is reason
+    assert (
+        ineligibility(replace(TABLE, properties={"skip.header.line.count": "0"}), DELTA, rewrite=True) is None
+    )
