@@ -80,9 +80,13 @@ $(AZURITE): | $(STAMP)
 	@npm install --silent --no-audit --no-fund --prefix $(VENV)/.azurite azurite@3.35.0
 
 .PHONY: test
-test: setup azurite ## Run all tests, each behaviour once
+test: setup azurite ## Run the tests that fit into a quarter of an hour: every route's main ways
 	@$(PYTEST)
 	@$(MAKE) connect
+
+.PHONY: test-all
+test-all: export TABLEFERRY_TEST_ALL = 1
+test-all: test ## Run all tests, each behaviour once: an hour
 
 # They use Derby in their own process otherwise.
 .PHONY: metastore

@@ -44,11 +44,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only a soak looks at, and begin with what takes longest."""
+    """Leave out what this run isn't to look at, and begin with what takes longest."""
     items.sort(key=lambda item: _area(item.nodeid) is None)
-    if not soak.SOAKING and (left_out := [item for item in items if item.get_closest_marker("soak")]):
+    without = [] if soak.SOAKING else ["soak"] if soak.EVERYTHING_ONCE else ["soak", "slow"]
+    if left_out := [item for item in items if any(map(item.get_closest_marker, without))]:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("soak")]
+        items[:] = [item for item in items if not any(map(item.get_closest_marker, without))]
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """How much a run of the tests looks at: ``make test`` a fixed part, ``make soak`` everything.
 
+``make test-all`` looks at what ``make test`` leaves out for the time that it takes, too.
+
 ``make soak`` prints its seed, which TABLEFERRY_SOAK holds here; ``make soak SEED=…`` repeats it. Without that
 variable every run draws the same examples.
 """
@@ -15,8 +17,13 @@ from hypothesis import HealthCheck, Phase, settings
 SEED = int(os.environ.get("TABLEFERRY_SOAK") or 0)
 SOAKING = SEED > 0
 
-# What ``make test`` leaves out, as another test of it shows the same behaviour in less time.
+EVERYTHING_ONCE = SOAKING or bool(os.environ.get("TABLEFERRY_TEST_ALL"))
+
+# What only a soak runs, as another test shows the same behaviour in less time.
 only = pytest.mark.soak
+# What ``make test`` leaves out for its time, and ``make test-all`` runs: a part of a route's behaviour whose
+# main way has a test that isn't left out.
+slow = pytest.mark.slow
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from tableferry import new
 
 CONSTRAINTS = ROOT / "constraints.txt"
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cookiecutters_own_settings")]
+pytestmark = pytest.mark.usefixtures("cookiecutters_own_settings")
 
 
 class Bundle:
@@ -113,6 +113,7 @@ def test_its_style_and_its_specs_are_right(bundle: Bundle) -> None:
     assert "All checks passed!" in bundle.call("make", "lint")
 
 
+@soak.slow
 def test_its_jobs_install_what_they_need(bundle: Bundle, tmp_path: Path) -> None:
     """What each job installs has the command that its tasks call, and the drivers of every kind of queue."""
     variables = yaml.safe_load((bundle.folder / "databricks.yml").read_text("utf-8"))["variables"]
@@ -157,6 +158,7 @@ def test_its_jobs_install_what_they_need(bundle: Bundle, tmp_path: Path) -> None
         assert "refused" in refused.stdout, (driver, refused.stdout)
 
 
+@soak.slow
 def test_its_test_in_a_workspace_needs_what_the_readme_names(bundle: Bundle) -> None:
     """The README's command, with a client that any Python takes, finds that test; nothing connects."""
     readme = (bundle.folder / "README.md").read_text("utf-8")
@@ -169,6 +171,7 @@ def test_its_test_in_a_workspace_needs_what_the_readme_names(bundle: Bundle) -> 
     assert "tests/test_migration.py::test_a_plan_reads_the_tables_of_the_workspace\n" in said
 
 
+@soak.slow
 def test_another_version_is_one_command_away(bundle: Bundle, tmp_path: Path) -> None:
     copy = Bundle(
         shutil.copytree(bundle.folder, tmp_path / "tea_shop", ignore=shutil.ignore_patterns(".venv"))

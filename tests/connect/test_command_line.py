@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import soak
 from tests.connect.conftest import SERVER_PYTHON
 from tests.spark.projects import Project
 
@@ -97,6 +98,7 @@ def test_no_server_is_one_sentence(databricks_connect: Client, project: Project)
     )
 
 
+@soak.slow
 def test_the_plain_client_appends_and_leaves_to_its_own_python_what_only_that_can_fold(
     pyspark: Client, project: Project
 ) -> None:

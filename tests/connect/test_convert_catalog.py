@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests import soak
 
 from tableferry.convert.through_spark.entries import entry, tables
 from tableferry.convert.through_spark.native import convert, convert_table, list_files
@@ -47,6 +48,7 @@ def test_a_table_is_compared_converted_and_switched(spark: SparkSession, schema:
     assert (detail["description"], dict(detail["properties"])) == ("c", {"a": "b"})
 
 
+@soak.slow
 def test_refusals_say_the_same(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     with pytest.raises(TableError, match="there is no table"):
         entry(spark, TableName((schema, "nothing")))

@@ -58,6 +58,7 @@ def test_a_queue_that_isnt_there_says_how_to_make_it(spark: SparkSession, schema
 
 
 @soak.only  # tests/unit has such workers on the databases' queues, and tests/spark the rest of this one.
+@soak.slow
 def test_workers_that_are_killed_lose_and_double_nothing(queue: Queue, location: str) -> None:
     """Each is a process with a session of its own; Delta refuses all but one of those that write at once."""
     count = soak.amount(12, 48)

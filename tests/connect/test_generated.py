@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import soak
 from tests.connect.conftest import SERVER_PYTHON
 
 ROOT = Path(__file__).parents[2]
@@ -15,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 # The fixtures keep a developer's own workspace and cookiecutter's settings out.
 @pytest.mark.usefixtures("spark", "cookiecutters_own_settings")
+@soak.slow
 def test_its_tests_pass(server: str, tmp_path: Path) -> None:
     # cookiecutter is in the environment that `make setup` makes.
     cookiecutter = Path(os.environ[SERVER_PYTHON]).with_name("cookiecutter")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests import soak
 from tests.spark.projects import Project
 
 from tableferry import pipelines
@@ -64,6 +65,7 @@ def test_appends_go_from_the_first_plan_to_the_finish(project: Project) -> None:
     assert project.rows("orders") == [*expected, (6, "f", 3)]
 
 
+@soak.slow
 def test_scd2_is_folded_by_the_server_s_python(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", "id int, v string, s int, e int", (1, "x", 1, 3), (1, "y", 3, None))

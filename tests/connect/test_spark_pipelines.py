@@ -205,6 +205,7 @@ class Declarative:
 
 # What the streaming engine does through Spark Connect is in test_migration.py, too.
 @pytest.mark.parametrize("engine", soak.amount([Declarative], [Streaming, Declarative]))
+@soak.slow
 def test_nothing_is_lost_and_nothing_comes_twice(
     engine: Callable[[Project, str], Engine], project: Project, server: str
 ) -> None:
@@ -234,6 +235,7 @@ def test_nothing_is_lost_and_nothing_comes_twice(
     assert not project.spark.catalog.tableExists(f"{project.schema}.new__tableferry_pinned")
 
 
+@soak.slow
 def test_a_quarantine_metadata_and_materialized_views_are_made(project: Project, server: str) -> None:
     project.create("orders", "id INT, v STRING", (1, "a"), (-2, "b"))
     rules = {
@@ -281,6 +283,7 @@ def test_loading_a_pipeline_s_files_starts_nothing(project: Project, server: str
 
 
 @soak.only  # No behaviour of ours.
+@soak.slow
 def test_spark_ignores_options_in_front_of_a_table_s_name(project: Project, server: str) -> None:
     """Why the engine reads from folders: the day this fails, it can read by name."""
     project.create("orders", "id INT", (1,), (2,))
@@ -291,6 +294,7 @@ def test_spark_ignores_options_in_front_of_a_table_s_name(project: Project, serv
 
 
 @soak.only  # No behaviour of ours.
+@soak.slow
 def test_spark_runs_no_pipeline_whose_kept_table_reads_one_that_may_be_refreshed(
     project: Project, server: str
 ) -> None:
@@ -301,6 +305,7 @@ def test_spark_runs_no_pipeline_whose_kept_table_reads_one_that_may_be_refreshed
     assert "INVALID_RESETTABLE_DEPENDENCY" in pipeline.refused()
 
 
+@soak.slow
 def test_what_such_a_pipeline_cannot_do_is_refused_by_name(project: Project, server: str) -> None:
     project.create("feed", "id INT, at INT", (1, 1))
     project.create("legacy", "id INT, at INT", (1, 1))

@@ -68,6 +68,7 @@ def test_everything_that_is_wrong_in_a_project_s_files_is_reported_at_once(proje
     assert "tableMigrationDetails.sourceDetails.table: must be text, not 5: put it in quotes" in sentences[4]
 
 
+@soak.slow
 def test_tables_that_will_not_do_are_reported_with_their_place_in_the_spec(
     project: Project, spark: SparkSession
 ) -> None:
@@ -111,6 +112,7 @@ def test_tables_that_will_not_do_are_reported_with_their_place_in_the_spec(
     )
 
 
+@soak.slow
 def test_a_live_view_that_cannot_be_read_is_reported_before_the_first_row_is_copied(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1))
@@ -165,6 +167,7 @@ def test_what_cannot_be_made_or_looked_up_is_reported_before_anything_is_written
     assert "circle" in only(project)
 
 
+@soak.slow
 def test_a_copy_whose_files_are_gone_stops_a_full_refresh_before_its_rows_are_dropped(
     project: Project,
 ) -> None:
@@ -312,6 +315,7 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str], tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+@soak.slow
 def test_plan_says_which_legacy_rows_are_open_until_a_date_in_the_future(
     project: Project, spark: SparkSession
 ) -> None:

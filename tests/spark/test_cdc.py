@@ -89,6 +89,7 @@ def test_the_documented_scd_type_1(spark: SparkSession, schema: str) -> None:
         pytest.param("CAST(timestamp_micros(sequenceNum) AS TIMESTAMP_NTZ)", marks=soak.only),
     ],
 )
+@soak.slow
 def test_events_come_late_whatever_orders_them(spark: SparkSession, schema: str, sequence_by: str) -> None:
     target = users(schema, sequence_by=sequence_by)
     assert target.cdc is not None
@@ -162,6 +163,7 @@ def test_two_events_of_one_instant_end_alike_in_either_order(
     assert len(ends[0]) == 1
 
 
+@soak.slow
 def test_tables_gain_columns_and_refuse_other_types(spark: SparkSession, schema: str) -> None:
     cdc = CdcSettings(("ID",), "s", scd_type=1, ignore_null_updates=True, except_column_list=("s",))
     target = Target(TableName((schema, "grows")), cdc)
@@ -270,6 +272,7 @@ class Crash(Exception):
 
 
 @pytest.mark.parametrize("scd", soak.amount([2], [1, 2]))
+@soak.slow
 def test_a_first_copy_that_dies_before_its_rows_is_made_good(
     spark: SparkSession, schema: str, scd: ScdType
 ) -> None:
@@ -289,6 +292,7 @@ def test_a_first_copy_that_dies_before_its_rows_is_made_good(
 
 @pytest.mark.parametrize("point", ["events of", "rows of"])
 @pytest.mark.parametrize("scd", soak.amount([2], [1, 2]))
+@soak.slow
 def test_events_of_another_run_count_whenever_they_come_into_a_first_copy(
     spark: SparkSession, schema: str, scd: ScdType, point: str
 ) -> None:
@@ -308,6 +312,7 @@ def test_events_of_another_run_count_whenever_they_come_into_a_first_copy(
 
 
 @pytest.mark.parametrize("scd", soak.amount([2], [1, 2]))
+@soak.slow
 def test_events_of_another_run_count_whenever_they_come_into_a_first_batch(
     spark: SparkSession, schema: str, scd: ScdType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,6 +343,7 @@ def late_after_copied(spark: SparkSession, target: Target) -> Target:
     return whole
 
 
+@soak.slow
 def test_a_batch_that_comes_again_is_in_the_log_twice_and_in_the_target_once(
     spark: SparkSession, schema: str
 ) -> None:
@@ -392,6 +398,7 @@ def test_a_log_is_compacted_and_loses_only_what_is_superseded(spark: SparkSessio
     assert rows(spark, target) == {*expected, (127, "new", "c")}
 
 
+@soak.slow
 def test_of_a_large_log_only_what_is_new_is_rewritten(
     spark: SparkSession, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def test_a_batch_job_that_lags_loses_nothing(project: Project, spark: SparkSessi
     assert (proof.proved, proof.behind, proof.rows) == (True, 1, 7)
 
 
+@soak.slow
 def test_where_no_version_fits_the_plan_shows_the_nearest(project: Project) -> None:
     project.create("src", COLUMNS, (1, "a"), (2, "b"))
     project.create("out_legacy", COLUMNS, (1, "a"), (2, "changed by hand"))

@@ -208,6 +208,7 @@ def test_a_schema_lists_its_parquet_tables_and_says_what_it_skips(spark: SparkSe
         tables(spark, ["no_such_schema"])
 
 
+@soak.slow
 def test_partitions_are_compared_with_the_disk(
     spark: SparkSession, schema: str, tmp_path: Path, form: str
 ) -> None:
@@ -349,6 +350,7 @@ def test_a_property_of_the_oldest_protocol_is_kept_and_holds(spark: SparkSession
         "CLUSTERED BY (id) INTO 4 BUCKETS STORED AS parquet",
     ],
 )
+@soak.slow
 def test_a_bucketed_table_reads_and_writes_right(spark: SparkSession, schema: str, ddl: str) -> None:
     table = f"{schema}.t"
     spark.sql(f"CREATE TABLE {table} (id int, name string) {ddl}")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests import soak
 
 from tableferry import convert
 from tableferry.convert.through_spark import native
@@ -29,6 +30,7 @@ def far(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
     spark.conf.unset(link)
 
 
+@soak.slow
 def test_only_spark_reaches_it_so_spark_converts_it(spark: SparkSession, far: str, tmp_path: Path) -> None:
     planned = convert.run([far], spark, dry_run=True).tables[0]
 
@@ -52,6 +54,7 @@ def test_only_spark_reaches_it_so_spark_converts_it(spark: SparkSession, far: st
         convert.undo(far, spark)
 
 
+@soak.slow
 def test_a_file_that_the_log_there_does_not_name_is_said(
     spark: SparkSession, far: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +88,7 @@ def test_our_own_engine_cannot_write_there(spark: SparkSession, far: str) -> Non
     assert "--engine native" in table.error
 
 
+@soak.slow
 def test_the_native_engine_where_it_is_asked_for(spark: SparkSession, far: str, tmp_path: Path) -> None:
     table = convert.run(
         [f"{tmp_path}/t"], spark, engine=convert.Engine.NATIVE, statistics=convert.Statistics.NONE

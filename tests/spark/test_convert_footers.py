@@ -193,6 +193,7 @@ def later(text: str) -> str:
 
 
 @pytest.mark.parametrize("writer", ["spark", "arrow"])
+@soak.slow
 def test_statistics_are_those_of_the_native_command(spark: SparkSession, tmp_path: Path, writer: str) -> None:
     """Equal, but: no nulls of arrays and maps, instants end later, floats show NaN or have no bounds."""
     root = tmp_path / writer
@@ -357,6 +358,7 @@ PAIRS: list[tuple[pa.DataType, Any, Any, str, bool]] = [
 @pytest.mark.parametrize(
     ("type", "low", "high", "sql", "by_arrow"), PAIRS, ids=lambda parameter: str(parameter)[:14]
 )
+@soak.slow
 def test_a_file_that_cannot_have_the_value_is_not_opened(
     spark: SparkSession, tmp_path: Path, type: pa.DataType, low: Any, high: Any, sql: str, by_arrow: bool
 ) -> None:
@@ -421,6 +423,7 @@ def plain(values: Iterable[Any]) -> list[Any]:
     WIDENED[:: soak.amount(3, 1)],
     ids=lambda parameter: str(parameter)[:18],
 )
+@soak.slow
 def test_widened_files_are_read_rightly_by_spark_and_delta_rs(
     spark: SparkSession, tmp_path: Path, narrow: pa.DataType, low: Any, wide: pa.DataType, high: Any
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import soak
 from tests.spark.tables import schema_folder
 
 from tableferry import convert
@@ -57,6 +58,7 @@ def test_every_type_and_partition_is_read_alike(spark: SparkSession, schema: str
     assert spark.table(f"ice.{schema}.t").count() == 3
 
 
+@soak.slow
 def test_columns_with_other_names_in_their_files_are_found(spark: SparkSession, tmp_path: Path) -> None:
     """Hive's metastore keeps a column from being renamed, so this catalog is Hadoop's."""
     catalog, warehouse = "spark.sql.catalog.had", tmp_path / "warehouse"

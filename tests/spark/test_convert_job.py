@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from tests import soak
 from tests.spark.tables import tables_in
 
 from tableferry.cli import main
@@ -79,6 +80,7 @@ PARQUET = {"orders": "parquet", "events": "parquet", "notes": "csv"}
 DELTA = {"orders": "delta", "events": "delta", "notes": "csv"}
 
 
+@soak.slow
 def test_the_job_only_shows_until_it_is_told_to_convert(
     spark: SparkSession, schema: str, job: Job, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,6 +117,7 @@ def test_the_job_takes_a_list_of_tables(spark: SparkSession, schema: str, job: J
     assert providers(spark, schema) == {**DELTA, "others": "parquet"}
 
 
+@soak.slow
 def test_a_table_that_cannot_be_converted_fails_the_job_and_stops_no_other(
     spark: SparkSession, schema: str, job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,6 +59,7 @@ def mounted(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
 
 @pytest.mark.parametrize("statistics", [True, False])
+@soak.slow
 def test_a_directory_of_any_name(spark: SparkSession, tmp_path: Path, statistics: bool) -> None:
     folder = tmp_path / "it's `a` b%41 [x]{y}*"
     write(spark, folder, "id", "1 AS `k``ü`", partition="k`ü")
@@ -82,6 +83,7 @@ def test_null_partitions_by_path_are_null(spark: SparkSession, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("null", "defaults"), [(True, True), *soak.amount([], [(False, False), (True, False)])]
 )
+@soak.slow
 def test_a_table_keeps_its_comments_properties_and_nulls(
     spark: SparkSession,
     schema: str,
@@ -138,6 +140,7 @@ def test_the_native_command_on_what_the_catalog_says(spark: SparkSession, schema
     assert condition(caught.value) == "DELTA_UNEXPECTED_PARTITION_SCHEMA_FROM_USER"
 
 
+@soak.slow
 def test_the_native_command_by_path_and_then_by_name(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
@@ -170,6 +173,7 @@ def test_the_native_command_by_path_and_then_by_name(
         ("blank", (), "invalid character"),
     ],
 )
+@soak.slow
 def test_a_native_refusal_says_why_and_leaves_nothing(
     spark: SparkSession, tmp_path: Path, make: str, columns: tuple[PartitionColumn, ...], message: str
 ) -> None:

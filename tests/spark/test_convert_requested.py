@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests import soak
 
 from tableferry import convert
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@soak.slow
 def test_a_table_is_clustered_and_has_its_properties(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "t"
     root.mkdir()

@@ -60,6 +60,7 @@ NAMES = (
 AT_ONCE = {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
 
 
+@soak.slow
 def test_names_of_files(spark: SparkSession, tmp_path: Path) -> None:
     both = twins(tmp_path, lambda root: write(root, *NAMES))
 
@@ -127,6 +128,7 @@ def test_what_a_streaming_sink_committed(spark: SparkSession, tmp_path: Path) ->
     assert demand_same_rows(spark, both).total() == 3
 
 
+@soak.slow
 def test_values_of_partitions(spark: SparkSession, tmp_path: Path) -> None:
     null = "__HIVE_DEFAULT_PARTITION__"
     folders = (
@@ -357,6 +359,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("refusal", REFUSED.values(), ids=REFUSED)
+@soak.slow
 def test_what_both_refuse(spark: SparkSession, tmp_path: Path, refusal: Refusal) -> None:
     both = twins(tmp_path, refusal.make)
     before = content(both.plain)
@@ -394,6 +397,7 @@ ONLY_OURS: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 
 @pytest.mark.parametrize(("make", "by", "message"), ONLY_OURS.values(), ids=ONLY_OURS)
+@soak.slow
 def test_what_only_ours_converts(
     spark: SparkSession, tmp_path: Path, make: Callable[[Path], object], by: str, message: str
 ) -> None:

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from tests import soak
 from tests.spark.side_by_side import differences, log
 
 from tableferry import convert
@@ -16,6 +17,7 @@ COLUMNS = (
 )
 
 
+@soak.slow
 def test_what_the_catalog_says_of_a_table(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     for name in ("ours", "native"):
         spark.sql(

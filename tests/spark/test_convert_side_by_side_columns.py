@@ -182,6 +182,7 @@ NO_INSTANTS = _lacks(
 )
 
 
+@soak.slow
 def test_files_that_arrow_wrote(spark: SparkSession, tmp_path: Path) -> None:
     both = twins(tmp_path, by_arrow)
 
@@ -194,6 +195,7 @@ def test_files_that_arrow_wrote(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("timestamps", "instants"), [("INT96", NO_INSTANTS), ("TIMESTAMP_MICROS", LATER_INSTANTS)]
 )
+@soak.slow
 def test_files_that_spark_wrote(
     spark: SparkSession, tmp_path: Path, timestamps: str, instants: set[str]
 ) -> None:
@@ -206,6 +208,7 @@ def test_files_that_spark_wrote(
 
 
 @pytest.mark.parametrize("writer", ["arrow", "spark"])
+@soak.slow
 def test_what_a_scan_finds(spark: SparkSession, tmp_path: Path, writer: str) -> None:
     def make(root: Path) -> None:
         if writer == "arrow":
@@ -223,6 +226,7 @@ def test_what_a_scan_finds(spark: SparkSession, tmp_path: Path, writer: str) -> 
 
 
 @pytest.mark.parametrize("writer", soak.amount(["spark"], ["arrow", "spark"]))
+@soak.slow
 def test_the_first_32_columns(spark: SparkSession, tmp_path: Path, writer: str) -> None:
     def make(root: Path) -> None:
         columns: dict[str, Any] = {f"c{number:02}": [number, None] for number in range(29)}
@@ -318,6 +322,7 @@ def test_schemas_that_both_merge(spark: SparkSession, tmp_path: Path) -> None:
     assert demand_same_rows(spark, both).total() == 5
 
 
+@soak.slow
 def test_what_spark_says_of_its_columns(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     """Comments; lengths are rules of another table. The native command finds no directory with a ``char``."""
     kinds = "id int COMMENT 'the id', v varchar(4) COMMENT 'vv', s struct<x: int COMMENT 'in'>, c char(3)"

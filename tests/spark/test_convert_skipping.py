@@ -91,6 +91,7 @@ def _write(root: Path, spark: SparkSession, writer: str) -> None:
 
 
 @pytest.mark.parametrize("writer", ["arrow", "spark"])
+@soak.slow
 def test_files_are_skipped(spark: SparkSession, tmp_path: Path, writer: str) -> None:
     root = tmp_path / "t"
     _write(root, spark, writer)

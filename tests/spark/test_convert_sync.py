@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
+from tests import soak
 from tests.spark.tables import schema_folder
 
 from tableferry import convert
@@ -32,6 +33,7 @@ def ids(spark: SparkSession, table: str) -> list[int]:
     return sorted(row[0] for row in spark.sql(f"SELECT id FROM {table}").collect())
 
 
+@soak.slow
 def test_streams_get_each_row_once(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     root, stream = tmp_path / "events", f"{schema}.stream"
     write(root / "day=1" / "a.parquet", [1, 2])

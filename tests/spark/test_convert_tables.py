@@ -114,6 +114,7 @@ def converted(sources: str | Sequence[str], spark: SparkSession, **options: Any)
         pytest.param("spark", "external", marks=soak.only),
     ],
 )
+@soak.slow
 def test_a_table_is_delta_and_all_else_is_as_it_was(
     spark: SparkSession, schema: str, tmp_path: Path, form: str, kind: str
 ) -> None:
@@ -256,6 +257,7 @@ def test_a_table_converted_by_its_path_before(spark: SparkSession, schema: str, 
     assert converted(table, spark).outcome == "already"
 
 
+@soak.slow
 def test_rows_that_came_as_parquet_after_the_commit_are_kept_or_named(
     spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +333,7 @@ def test_a_log_in_use_is_switched_to_only_if_it_has_the_folders_files(
     assert rows(spark, table) == ["Row(id=1)", "Row(id=2)"]
 
 
+@soak.slow
 def test_a_schema_in_bulk(
     spark: SparkSession, schema: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -380,6 +383,7 @@ def test_a_schema_in_bulk(
 
 
 @pytest.mark.parametrize("form", sorted(FORMS))
+@soak.slow
 def test_partitions_that_catalog_and_disk_do_not_agree_on(
     spark: SparkSession, schema: str, tmp_path: Path, form: str
 ) -> None:
@@ -490,6 +494,7 @@ def test_verify_agrees_on_partitions_of_every_type(spark: SparkSession, schema: 
 @pytest.mark.parametrize(
     "tampering", ["a value is another", *soak.amount([], ["a file is left out", "a file counts twice"])]
 )
+@soak.slow
 def test_verify_finds_what_a_wrong_log_would_change(
     spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tampering: str
 ) -> None:

@@ -14,6 +14,7 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests import soak
 
 from tableferry import convert, session
 from tableferry.convert import Reader, readers
@@ -81,6 +82,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("leaves", [0, 2, ALL_LEAVES])
+@soak.slow
 def test_both_readers_find_the_same(spark: SparkSession, lake: Path, leaves: int) -> None:
     files = list(discover.list_files(lake))
     # One that vanished since, and one that was written again.

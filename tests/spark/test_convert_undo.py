@@ -116,6 +116,7 @@ def neighbours(root: Path) -> list[str]:
         for kind in TYPES
     ],
 )
+@soak.slow
 def test_a_table_is_parquet_again_with_all_that_its_entry_said(
     spark: SparkSession, schema: str, tmp_path: Path, form: str, kind: str
 ) -> None:
@@ -215,6 +216,7 @@ def test_an_undo_that_dies_anywhere_loses_no_file_and_the_next_one_goes_on(
     assert deaths >= soak.amount(3, 6)
 
 
+@soak.slow
 def test_a_table_of_which_nobody_knows_what_its_entry_said_is_refused_and_untouched(
     spark: SparkSession, schema: str
 ) -> None:
@@ -294,6 +296,7 @@ def test_a_renamed_table_is_made_anew_under_its_new_name(
 
 
 @pytest.mark.parametrize("kind", soak.amount(["external"], TYPES))
+@soak.slow
 def test_what_would_lose_something_is_refused_and_untouched(
     spark: SparkSession, schema: str, tmp_path: Path, kind: str
 ) -> None:

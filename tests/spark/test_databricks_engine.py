@@ -104,6 +104,7 @@ def test_an_append_target_is_copied_once_compared_and_then_flows(project: Projec
         pipelines.prepare(project.root, project.spark, pipeline=ran)
 
 
+@soak.slow
 def test_a_flow_goes_on_when_its_source_s_log_is_cleaned(project: Project) -> None:
     project.create("orders", "id INT", (1,))
     project.create("orders_legacy", "id INT", (1,))
@@ -128,6 +129,7 @@ def test_a_flow_goes_on_when_its_source_s_log_is_cleaned(project: Project) -> No
         assert project.rows("new") == [(1,), (2,), (3,), (4,)]
 
 
+@soak.slow
 def test_a_table_is_taken_over_with_the_old_streams_checkpoint(project: Project, tmp_path: Path) -> None:
     project.create("src", "id INT", (1,), (2,))
     project.create("out", "id INT")
@@ -271,6 +273,7 @@ def test_history_and_feed_become_two_auto_cdc_flows_of_one_target(project: Proje
     assert not project.spark.catalog.tableExists(pinned)
 
 
+@soak.slow
 def test_only_a_clone_of_the_pinned_version_is_taken(project: Project) -> None:
     project.create("feed", "id INT, at INT")
     project.create("legacy", "id INT, at INT", (1, 1))
@@ -341,6 +344,7 @@ def test_rules_judge_what_flows_in_and_never_the_copied_history(project: Project
     }
 
 
+@soak.slow
 def test_views_of_sql_read_each_other_by_the_pipeline_s_names(project: Project) -> None:
     project.create("orders", "id INT, v STRING", (1, "a"))
     project.create("names", "v STRING, name STRING", ("a", "A"), ("b", "B"))
@@ -396,6 +400,7 @@ def test_views_of_sql_read_each_other_by_the_pipeline_s_names(project: Project) 
     assert [tuple(row) for row in project.spark.table("named").collect()] == [(2, "B")]
 
 
+@soak.slow
 def test_each_kind_of_input_starts_right_behind_the_history(project: Project) -> None:
     schema, spark = project.schema, project.spark
     for name in ("delta", "joined", "python", "staged"):
@@ -544,6 +549,7 @@ def prepared(project: Project, pipeline: Ran | SparkPipeline) -> int:
     raise AssertionError("it never came to an end")
 
 
+@soak.slow
 def test_a_crash_before_any_effect_of_prepare_is_gone_on_with(project: Project) -> None:
     project.create("orders", "id INT", (1,))
     project.create("orders_legacy", "id INT", (1,))

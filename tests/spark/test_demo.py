@@ -29,7 +29,7 @@ def schemas(spark: SparkSession, schema: str) -> Iterator[tuple[str, str]]:
         spark.sql(f"DROP SCHEMA IF EXISTS {name} CASCADE")
 
 
-@pytest.mark.slow
+@soak.slow
 def test_the_demo_tells_the_truth(spark: SparkSession, schemas: tuple[str, str], tmp_path: Path) -> None:
     bronze, silver = schemas
     printed = io.StringIO()

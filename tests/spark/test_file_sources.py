@@ -107,6 +107,7 @@ def killed_within_a_batch(job: Job) -> None:
     job.project.spark.sql(f"REFRESH TABLE {job.project.schema}.out_legacy")
 
 
+@soak.slow
 def test_a_flow_goes_on_behind_the_files_that_the_old_stream_has_read(job: Job) -> None:
     """Its log is compacted, it dies within a batch, and it goes on beside the new flow."""
     project = job.project
@@ -187,6 +188,7 @@ def test_a_table_is_taken_over_and_given_back(job: Job) -> None:
     assert job.values() == job.put
 
 
+@soak.slow
 def test_what_the_log_doesn_t_tell_is_refused_before_anything_is_written(job: Job, tmp_path: Path) -> None:
     project = job.project
     job.arrive(12)
@@ -237,6 +239,7 @@ def test_what_the_log_doesn_t_tell_is_refused_before_anything_is_written(job: Jo
     assert not project.spark.catalog.tableExists(f"{project.schema}.out")
 
 
+@soak.slow
 def test_auto_loader_runs_as_spark_s_file_stream_without_a_migration(job: Job, tmp_path: Path) -> None:
     """The files say what their columns are, and names that Spark takes for patterns come once."""
     project = job.project

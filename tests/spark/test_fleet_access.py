@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests import soak
 from tests.workspace import FakeWorkspace
 
 from tableferry import workspace
@@ -28,6 +29,7 @@ COLUMNS = (
 )
 
 
+@soak.slow
 def test_the_owner_is_the_metastore_s(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     spark.sql(f"CREATE TABLE {schema}.t (id INT) STORED AS PARQUET")
     name = TableName(("spark_catalog", schema, "t"))
@@ -59,6 +61,7 @@ def lineage(spark: SparkSession, tmp_path: Path) -> Iterator[None]:
         spark.conf.unset(f"spark.sql.catalog.system{key}")
 
 
+@soak.slow
 def test_readers_of_the_last_90_days(spark: SparkSession, lineage: None, logged_in: FakeWorkspace) -> None:
     logged_in.put_table("main.shop.orders", "boss@corp.com")
     today = date.today()

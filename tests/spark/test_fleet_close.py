@@ -156,6 +156,7 @@ def test_what_hive_alone_needed_goes_and_every_version_stays(
 
 
 @pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
+@soak.slow
 def test_time_travel_reads_what_it_read_and_iceberg_may_clean_up_after_itself(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
@@ -183,6 +184,7 @@ def test_time_travel_reads_what_it_read_and_iceberg_may_clean_up_after_itself(
 
 
 @pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
+@soak.slow
 def test_a_worker_dies_after_every_change_and_the_next_one_goes_on(
     ours: Fleet, tmp_path: Path, form: TargetFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +216,7 @@ def test_a_worker_dies_after_every_change_and_the_next_one_goes_on(
     assert history(ours, form) == before
 
 
+@soak.slow
 def test_nothing_is_dropped_by_who_lost_the_claim_and_the_window_can_be_taken_back_until_then(
     ours: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +254,7 @@ def test_nothing_is_dropped_by_who_lost_the_claim_and_the_window_can_be_taken_ba
     assert tables_in(ours.spark, ours.schema) == ["t"]
 
 
+@soak.slow
 def test_what_somebody_else_needs_stays_and_says_who_that_is(ours: Fleet, tmp_path: Path) -> None:
     expected = completed(ours, TargetFormat.ICEBERG)
     ours.mark("t", days=0)
@@ -290,6 +294,7 @@ def test_what_somebody_else_needs_stays_and_says_who_that_is(ours: Fleet, tmp_pa
     assert ids(ours) == expected
 
 
+@soak.slow
 def test_an_archived_table_that_begins_to_own_its_files_isnt_dropped(
     ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,6 +315,7 @@ def test_an_archived_table_that_begins_to_own_its_files_isnt_dropped(
     assert ids(ours) == expected
 
 
+@soak.slow
 def test_files_of_a_first_migration_that_the_new_table_reads_stay(ours: Fleet, tmp_path: Path) -> None:
     expected = completed(ours, TargetFormat.ICEBERG)
     assert errors(ours.revert("t", from_archive=True)) == []
@@ -343,6 +349,7 @@ def test_files_of_a_first_migration_that_the_new_table_reads_stay(ours: Fleet, t
 
 
 @pytest.mark.parametrize("form", soak.amount([TargetFormat.DELTA], FORMATS))
+@soak.slow
 def test_a_table_without_partitions_that_was_rewritten_elsewhere_is_closed(
     spark: SparkSession, ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
@@ -380,6 +387,7 @@ def test_a_table_without_partitions_that_was_rewritten_elsewhere_is_closed(
     assert ids(ours, "u") == [2]
 
 
+@soak.slow
 def test_what_this_process_cant_reach_is_named_for_its_owner(
     ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -400,6 +408,7 @@ def test_what_this_process_cant_reach_is_named_for_its_owner(
     assert ids(ours) == expected
 
 
+@soak.slow
 def test_a_delta_log_names_files_elsewhere_as_long_as_a_version_has_them(
     spark: SparkSession, schema: str, tmp_path: Path, ours: Fleet
 ) -> None:

@@ -61,6 +61,7 @@ MORE_PLACES = [
 
 
 @pytest.mark.parametrize(("form", "catalog", "old_name"), soak.amount(PLACES, PLACES + MORE_PLACES))
+@soak.slow
 def test_there_and_back(ours: Fleet, form: TargetFormat, catalog: str, old_name: OldName) -> None:
     before, where = ours.rows("orders"), place(ours, catalog, old_name)
     lake = TableName((where["target_catalog"], where["target_schema"]))
@@ -104,6 +105,7 @@ def test_there_and_back(ours: Fleet, form: TargetFormat, catalog: str, old_name:
     assert len(ours.rows("orders")) == len(after) + 1
 
 
+@soak.slow
 def test_what_is_left_of_a_table_that_moved_is_closed(ours: Fleet) -> None:
     ours.to_probation("orders", form=ICEBERG, **place(ours, CATALOG, OldName.VIEW))
     ours.write("orders", "DELETE FROM {t} WHERE id = 1")
@@ -119,6 +121,7 @@ def test_what_is_left_of_a_table_that_moved_is_closed(ours: Fleet) -> None:
     assert "gc.enabled" not in properties
 
 
+@soak.slow
 def test_a_view_has_the_columns_that_come_later_and_refuses_writers(ours: Fleet) -> None:
     ours.to_probation("orders", form=DELTA, **place(ours, "spark_catalog", OldName.VIEW))
     ours.write("orders", "ALTER TABLE {t} ADD COLUMN more INT")
@@ -136,6 +139,7 @@ def test_what_is_written_to_the_table_that_keeps_its_name_comes_late(ours: Fleet
     assert "came into the directories" in late or "late" in late
 
 
+@soak.slow
 def test_a_session_that_is_set_up_as_the_docs_say_reads_by_the_old_names(
     ours: Fleet, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -179,6 +179,7 @@ def test_a_table_without_rows_is_migrated_end_to_end(ours: Fleet, form: TargetFo
     assert len(ours.rows("empty")) == 1
 
 
+@soak.slow
 def test_what_is_written_behind_the_block_is_copied(ours: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Step] = []
 
@@ -216,6 +217,7 @@ def test_who_never_stops_writing_pauses_the_job(ours: Fleet, monkeypatch: pytest
     assert "orders" in tables_in(ours.spark, ours.schema)
 
 
+@soak.slow
 def test_several_tables_at_once_keep_their_rows_forward_and_back(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:

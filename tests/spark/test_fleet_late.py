@@ -114,6 +114,7 @@ def test_a_late_file_pauses_its_table_or_is_taken_in(ours: Fleet, tmp_path: Path
     assert ids(ours) == ids(ours, "t_hive_archived") == [*expected, 14]
 
 
+@soak.slow
 def test_a_file_that_came_before_a_dead_worker_looked_at_the_switch(
     ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ def two(tmp_path: Path) -> Iterator[Two]:
             two.second.close()
 
 
+@soak.slow
 def test_two_sessions_share_a_metastore_and_one_is_killed(two: Two) -> None:
     two.add({"a": TargetFormat.ICEBERG, "b": TargetFormat.DELTA})
     both = (two.first, two.second)

@@ -168,6 +168,7 @@ def test_odd_names_of_fields_where_the_target_is_iceberg(ours: Fleet, tmp_path: 
     assert ours.rows("t") == [(2, (2, "2"))]
 
 
+@soak.slow
 def test_what_no_shadow_run_could_write_is_found_before_writes_are_blocked(
     ours: Fleet, tmp_path: Path
 ) -> None:

@@ -185,6 +185,7 @@ def beside(folder: Path) -> list[str]:
 
 
 @BOTH
+@soak.slow
 def test_only_what_changed_since_is_compared(ours: Fleet, writers: Writers, form: TargetFormat) -> None:
     copying = Copying.of(ours, writers.table, form)
     age(writers)
@@ -213,6 +214,7 @@ def test_a_partition_that_is_dropped_is_taken_out_of_an_iceberg_copy(ours: Fleet
 
 
 @BOTH
+@soak.slow
 def test_a_file_that_is_written_again_in_the_same_second_is_compared_again(
     ours: Fleet, writers: Writers, form: TargetFormat
 ) -> None:
@@ -246,6 +248,7 @@ def test_what_somebody_does_to_an_iceberg_copy_is_found(ours: Fleet, writers: Wr
 
 
 @pytest.mark.parametrize("way", ["delete", "commit", "checkpoint", "entry"])
+@soak.slow
 def test_what_somebody_does_to_a_delta_copy_is_found(ours: Fleet, writers: Writers, way: str) -> None:
     copying = Copying.of(ours, writers.table, DELTA)
     age(writers)
@@ -278,6 +281,7 @@ def test_what_somebody_does_to_a_delta_copy_is_found(ours: Fleet, writers: Write
 
 @BOTH
 @pytest.mark.parametrize("change", ["column", "options"])
+@soak.slow
 def test_a_table_that_is_read_otherwise_by_now_is_compared_anew(
     ours: Fleet, tmp_path: Path, form: TargetFormat, change: str
 ) -> None:
@@ -314,6 +318,7 @@ class Rights(MetastoreAccess):
         pass
 
 
+@soak.slow
 def test_nobody_is_locked_out_of_a_table_whose_rows_would_differ(ours: Fleet, tmp_path: Path) -> None:
     """Iceberg takes milliseconds for microseconds (1.12)."""
     ours.warehouse = replace(ours.warehouse, access=(rights := Rights(ours.spark)))
@@ -335,6 +340,7 @@ def test_nobody_is_locked_out_of_a_table_whose_rows_would_differ(ours: Fleet, tm
     assert (job.state, rights.taken) == (State.READY, 0)
 
 
+@soak.slow
 def test_nobody_is_locked_out_of_a_table_whose_rows_would_differ_in_delta(
     ours: Fleet, tmp_path: Path
 ) -> None:
@@ -553,6 +559,7 @@ def calling(before: Callable[[str], None]) -> Iterator[None]:
 
 
 @BOTH
+@soak.slow
 def test_every_row_is_there_whatever_is_written_meanwhile(
     spark: SparkSession, schema: str, tmp_path: Path, form: TargetFormat
 ) -> None:

@@ -71,6 +71,7 @@ def queue(spark: SparkSession, location: str) -> Iterator[Queue]:
         yield empty_queue(spark, location)
 
 
+@soak.slow
 def test_a_worker_whose_clock_is_two_hours_ahead_of_the_storage_takes_no_fresh_claim(
     spark: SparkSession, location: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +209,7 @@ def test_threads_that_claim_at_once_share_the_jobs(queue: Queue) -> None:
     assert [event.task_id for event in queue.store.events()] == sorted(done)
 
 
+@soak.slow
 def test_what_threads_save_at_once_is_one_commit_and_who_has_lost_its_job_is_told(queue: Queue) -> None:
     store = cast(DeltaStore, queue.store)
     queue.add("a", "b", "c", "d")
@@ -249,6 +251,7 @@ def test_what_threads_save_at_once_is_one_commit_and_who_has_lost_its_job_is_tol
     assert sorted(event.task_id for event in store.events()) == [job.task_id for job in mine.values()]
 
 
+@soak.slow
 def test_tables_are_made_by_two_at_once(spark: SparkSession, schema: str) -> None:
     errors: list[Exception] = []
 
@@ -267,6 +270,7 @@ def test_tables_are_made_by_two_at_once(spark: SparkSession, schema: str) -> Non
     assert store(spark, schema).add([NewJob(name("a"))], NOW) == 1
 
 
+@soak.slow
 def test_a_queue_of_an_older_version_is_brought_up_to_this_one(spark: SparkSession, schema: str) -> None:
     older = DeltaTables(TableName.parse(f"spark_catalog.{schema}"))
     for statement in older.definitions():

@@ -30,6 +30,7 @@ from tableferry.hive.partitions import NULL
 from tableferry.tables import TableName
 
 ICEBERG, DELTA = TargetFormat
+FORMATS = [ICEBERG, pytest.param(DELTA, marks=soak.slow)]
 
 
 class Stored(NamedTuple):
@@ -51,7 +52,12 @@ STORED = {
     "sequence": Stored("STORED AS SEQUENCEFILE", "id INT, kept BOOLEAN", more="true"),
     "whole": Stored("STORED AS TEXTFILE", partitions=""),
 }
-WAYS = [("text", ICEBERG), ("json", DELTA), ("whole", DELTA), ("bucketed", ICEBERG)]
+WAYS = [
+    ("text", ICEBERG),
+    ("json", DELTA),
+    pytest.param("whole", DELTA, marks=soak.slow),
+    pytest.param("bucketed", ICEBERG, marks=soak.slow),
+]
 MORE_WAYS = [
     *(("text", DELTA), ("csv", ICEBERG), ("csv", DELTA), ("json", ICEBERG), ("orc", DELTA), ("orc", ICEBERG)),
     *(("sequence", ICEBERG), ("sequence", DELTA), ("whole", ICEBERG)),
@@ -89,7 +95,7 @@ def with_nulls(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted((tuple(None if value == NULL else value for value in row) for row in rows), key=repr)
 
 
-@pytest.mark.parametrize(("how", "form"), soak.amount(WAYS, WAYS + MORE_WAYS))
+@pytest.mark.parametrize(("how", "form"), [*WAYS, *soak.amount([], MORE_WAYS)])
 def test_there_and_back(ours: Fleet, tmp_path: Path, how: str, form: TargetFormat) -> None:
     stored = STORED[how]
     table(ours, tmp_path, stored)
@@ -170,7 +176,7 @@ def commits(ours: Fleet, form: TargetFormat) -> list[dict[str, str | None]]:
 DAYS = ["day=__HIVE_DEFAULT_PARTITION__", "day=a", "day=b c"]
 
 
-@pytest.mark.parametrize("form", TargetFormat)
+@pytest.mark.parametrize("form", FORMATS)
 def test_what_was_written_is_kept_whenever_a_worker_dies(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
@@ -188,7 +194,7 @@ def test_what_was_written_is_kept_whenever_a_worker_dies(
     assert with_nulls(ours.rows("facts")) == ours.rows(name)
 
 
-@pytest.mark.parametrize("form", TargetFormat)
+@pytest.mark.parametrize("form", FORMATS)
 def test_people_write_while_their_table_is_rewritten(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
     table(ours, tmp_path, TEXT)
     source, name, events = ours.name("facts"), copy_name(ours, form), count()
@@ -213,7 +219,7 @@ def test_people_write_while_their_table_is_rewritten(ours: Fleet, tmp_path: Path
     assert with_nulls(ours.rows("facts")) == ours.rows(name)
 
 
-@pytest.mark.parametrize("form", TargetFormat)
+@pytest.mark.parametrize("form", FORMATS)
 def test_only_what_changed_is_written_and_compared_when_writes_are_blocked(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
@@ -259,6 +265,7 @@ def test_a_chunk_of_a_suspended_worker_changes_nothing_after_the_block(
     assert ours.rows(name) == wanted
 
 
+@soak.slow
 def test_rows_that_were_written_wrongly_are_found_and_written_once_more(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, TEXT)
     warehouse, source, name = ahead(ours, ICEBERG), ours.name("facts"), copy_name(ours, ICEBERG)
@@ -273,6 +280,7 @@ def test_rows_that_were_written_wrongly_are_found_and_written_once_more(ours: Fl
     assert len(ours.rows(name)) == 3
 
 
+@soak.slow
 def test_what_somebody_else_has_made_or_written_is_left_alone(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, TEXT)
     name = copy_name(ours, DELTA)
@@ -286,6 +294,7 @@ def test_what_somebody_else_has_made_or_written_is_left_alone(ours: Fleet, tmp_p
         ahead(ours, DELTA)
 
 
+@soak.slow
 def test_a_table_that_is_read_in_another_way_is_written_from_the_start(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, TEXT)
     ahead(ours, ICEBERG)
@@ -318,7 +327,7 @@ def test_a_job_that_waits_as_its_files_cant_stay_goes_on_with_rewrite(ours: Flee
     assert (seen.rewritten, seen.findings, seen.partitions) == (True, (), 3)
 
 
-@pytest.mark.parametrize("form", TargetFormat)
+@pytest.mark.parametrize("form", FORMATS)
 def test_closing_removes_the_files_that_only_hive_has_read(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
@@ -337,6 +346,7 @@ def test_closing_removes_the_files_that_only_hive_has_read(
     assert len(ours.rows("facts")) == len(after) + 1
 
 
+@soak.slow
 def test_a_null_partition_of_avro_is_the_same_as_one_of_iceberg(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, Stored("STORED AS AVRO", "id INT, name STRING", more="'more'"))
     assert (3, "more", NULL) in ours.rows("facts")

@@ -68,6 +68,7 @@ def test_each_change_costs_its_partitions_alone(
 
 
 @pytest.mark.parametrize("form", soak.amount([ICEBERG], [ICEBERG, DELTA]))
+@soak.slow
 def test_tables_without_partitions(
     spark: SparkSession, schema: str, tmp_path: Path, form: TargetFormat
 ) -> None:
@@ -126,6 +127,7 @@ TYPED = (date(2024, 2, 29), True, Decimal("1.50"), -7)
 
 
 @pytest.mark.parametrize("stored", soak.amount(["PARQUET", "ORC"], ["PARQUET", "ORC", "AVRO"]))
+@soak.slow
 def test_types_and_formats(spark: SparkSession, schema: str, tmp_path: Path, stored: str) -> None:
     columns = "id INT, at TIMESTAMP, amount DECIMAL(10, 2), born DATE"
     at: object = datetime(2024, 3, 31, 1, 30, 0, 123456)

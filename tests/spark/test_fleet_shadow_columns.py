@@ -87,6 +87,7 @@ def test_a_run_that_ends_after_any_change(spark: SparkSession, schema: str, tmp_
         pair.shadow()
 
 
+@soak.slow
 def test_partitions_get_the_columns_too(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     """Hive itself reads a partition by the columns that the metastore has for it."""
     pair = made(spark, schema, tmp_path, ICEBERG)
@@ -115,6 +116,7 @@ def test_columns_that_hive_does_not_see(spark: SparkSession, schema: str) -> Non
     ]
 
 
+@soak.slow
 def test_a_first_column_that_the_metastore_keeps(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     pair = Pair(spark, schema, tmp_path, DELTA, "name STRING, id INT", keys="", options=OPTIONS[DELTA])
     pair.make(("a", 1))

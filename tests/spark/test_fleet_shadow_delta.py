@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from tests import soak
 from tests.spark.fleet_shadowing import DELTA, Pair
 
 from tableferry.fleet.warehouse.shadow.changes import Action
@@ -14,6 +15,7 @@ ROWS = ((1, "a", "mon", 1), (2, "b", "mon", 1), (3, "c", "tue", 2))
 MON = "day=mon/n=1"
 
 
+@soak.slow
 def test_files_that_no_commit_names_are_left_behind(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     pair = Pair(spark, schema, tmp_path, DELTA).make(*ROWS)
     pair.insert((4, "d", "mon", 1))
@@ -22,6 +24,7 @@ def test_files_that_no_commit_names_are_left_behind(spark: SparkSession, schema:
     assert pair.done() == {MON: (Action.REWRITTEN, 3)}
 
 
+@soak.slow
 def test_deletion_vectors(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     options = {"delta.enableDeletionVectors": "true"}
     pair = Pair(spark, schema, tmp_path, DELTA, options=options).make(*ROWS)
@@ -33,6 +36,7 @@ def test_deletion_vectors(spark: SparkSession, schema: str, tmp_path: Path) -> N
     assert pair.done() == {MON: (Action.REWRITTEN, 11)}
 
 
+@soak.slow
 def test_a_log_that_was_cleaned_up_is_made_good_by_comparing(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
@@ -46,6 +50,7 @@ def test_a_log_that_was_cleaned_up_is_made_good_by_comparing(
     assert [(change.partition, change.action) for change in result.done] == [("day=tue/n=2", Action.EMPTIED)]
 
 
+@soak.slow
 def test_names_that_only_the_log_knows(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     pair = Pair(spark, schema, tmp_path, DELTA).make(*ROWS)
     mapping = (

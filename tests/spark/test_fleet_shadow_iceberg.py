@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests import soak
 from tests.spark.fleet_shadowing import ICEBERG, Pair
 
 from tableferry.errors import Refused
@@ -17,6 +18,7 @@ MERGE_ON_READ = {f"write.{operation}.mode": "merge-on-read" for operation in ("d
 
 
 @pytest.mark.parametrize("version", [2, 3])
+@soak.slow
 def test_delete_files_touch_their_partition(
     spark: SparkSession, schema: str, tmp_path: Path, version: int
 ) -> None:
@@ -30,6 +32,7 @@ def test_delete_files_touch_their_partition(
     assert pair.done() == {"day=mon/n=1": (Action.REWRITTEN, 11)}
 
 
+@soak.slow
 def test_a_history_that_was_rolled_back_is_compared(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS)
     before = pair.rows.copy()
@@ -52,6 +55,7 @@ def test_a_history_that_was_rolled_back_is_compared(spark: SparkSession, schema:
     assert "half copied" in pair.shadow().compared
 
 
+@soak.slow
 def test_another_partition_spec(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS)
     pair.sql(f"ALTER TABLE {pair.target} DROP PARTITION FIELD n")
@@ -79,6 +83,7 @@ def test_what_a_hive_table_cannot_follow_is_refused(spark: SparkSession, schema:
     pair.shadow()
 
 
+@soak.slow
 def test_a_name_that_no_snapshot_has(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS)
     pair.insert((5, "e", "tue", 2))
@@ -87,6 +92,7 @@ def test_a_name_that_no_snapshot_has(spark: SparkSession, schema: str, tmp_path:
     assert "after the last snapshot" in pair.shadow().compared
 
 
+@soak.slow
 def test_the_same_name_and_yet_another_column(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS)
     # Only its id distinguishes it.
@@ -101,6 +107,7 @@ def test_the_same_name_and_yet_another_column(spark: SparkSession, schema: str, 
     assert pair.shadow().compared == ""
 
 
+@soak.slow
 def test_a_column_that_comes_with_a_value(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     pair = Pair(spark, schema, tmp_path, ICEBERG, options={"format-version": "3"}).make(*ROWS)
     # Spark reads such a column, and has no words to add one.

@@ -28,6 +28,7 @@ STEPS = 6
         pytest.param(DELTA, True, marks=soak.only),
     ],
 )
+@soak.slow
 def test_the_copy_follows(
     spark: SparkSession, schema: str, tmp_path: Path, form: TargetFormat, partitioned: bool, seed: int
 ) -> None:

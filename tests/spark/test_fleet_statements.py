@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet
 
 from tableferry.fleet.job import State, TargetFormat
@@ -51,6 +52,7 @@ def make(ours: Fleet, folder: Path, table: str, *, partitions: int) -> None:
     ("form", "partitions", "most"),
     [(TargetFormat.ICEBERG, 0, 15), (TargetFormat.ICEBERG, 2, 27), (TargetFormat.DELTA, 0, 15)],
 )
+@soak.slow
 def test_a_table_s_migration_takes_few_statements(
     ours: Fleet,
     tmp_path: Path,

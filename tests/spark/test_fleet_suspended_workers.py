@@ -97,6 +97,7 @@ def insert(ours: Fleet, table: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("form", SHADOWED)
+@soak.slow
 def test_a_shadower_that_slept(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", OLD)
     ours.to_probation("t", form=form)
@@ -195,6 +196,7 @@ def test_a_hive_table_is_renamed_only_beside_the_copy_that_was_looked_at(ours: F
 
 
 @pytest.mark.parametrize("form", list(TargetFormat))
+@soak.slow
 def test_a_copy_that_is_written_to_while_it_is_dropped_is_kept(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:

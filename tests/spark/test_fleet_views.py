@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests import soak
 from tests.spark.fleets import Fleet, fleet
 from tests.spark.warehouses import NoAccess
 
@@ -157,6 +158,7 @@ def test_views_come_along_with_all_that_belongs_to_them(moved: Moved) -> None:
     moved.sql("CREATE SCHEMA {old}")
 
 
+@soak.slow
 def test_a_second_run_finds_them_there(moved: Moved) -> None:
     moved.table("orders")
     moved.view("v", "SELECT * FROM orders -- all\n")
@@ -183,6 +185,7 @@ def test_a_dry_run_makes_none_and_says_what_a_run_does(moved: Moved) -> None:
     assert [view.statement for view in moved.run().views] == [view.statement for view in planned.views]
 
 
+@soak.slow
 def test_a_run_after_a_crash_makes_what_is_missing(moved: Moved, monkeypatch: pytest.MonkeyPatch) -> None:
     moved.table("orders")
     for name, query in {"c": "SELECT * FROM orders", "b": "SELECT * FROM c", "a": "SELECT * FROM b"}.items():
@@ -210,6 +213,7 @@ def test_a_run_after_a_crash_makes_what_is_missing(moved: Moved, monkeypatch: py
     assert moved.sql("SELECT * FROM {lake}.a") == [(1, "a"), (2, "b")]
 
 
+@soak.slow
 def test_what_cant_come_along_is_named_and_the_others_go_on(moved: Moved) -> None:
     moved.table("orders")
     moved.table("customers", state=State.READY)
@@ -262,6 +266,7 @@ def test_what_cant_come_along_is_named_and_the_others_go_on(moved: Moved) -> Non
         moved.run("nothing")
 
 
+@soak.slow
 def test_a_view_whose_columns_would_change_stays(moved: Moved) -> None:
     moved.table("orders")
     moved.view("v", "SELECT id FROM orders")

@@ -158,6 +158,7 @@ def target(warehouse: Warehouse, table: str, form: TargetFormat) -> tuple[Names,
     return names, delta.make, Kind.DELTA
 
 
+@soak.slow
 def test_what_the_catalog_says_of_each_table(warehouse: Warehouse) -> None:
     facts_by_table = {name: hive.facts(warehouse, table_name(name)) for name in PAUSES}
     for name, (to_iceberg, to_delta) in PAUSES.items():
@@ -200,6 +201,7 @@ def test_which_names_there_are(warehouse: Warehouse) -> None:
 @pytest.mark.parametrize(
     ("form", "table"), [(form, table) for form, tables in WALKED.items() for table in tables]
 )
+@soak.slow
 def test_a_migration_and_its_revert(warehouse: Warehouse, form: TargetFormat, table: str) -> None:
     names, make, kind = target(warehouse, table, form)
     before, files = rows(warehouse, names.main), contents(warehouse, names.main)

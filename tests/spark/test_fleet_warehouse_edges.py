@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests import soak
 from tests.spark.warehouses import NoAccess, contents, rows
 
 from tableferry import catalog, session
@@ -75,6 +76,7 @@ def test_what_another_session_commits_is_seen(spark: SparkSession, schema: str) 
         assert versions.current(each, name, TargetFormat.ICEBERG) != versions.NO_SNAPSHOT
 
 
+@soak.slow
 def test_an_iceberg_table_holds_each_file_once_whatever_was_left(
     warehouse: Warehouse, source: TableName
 ) -> None:
@@ -125,6 +127,7 @@ def test_a_stranger_s_table_is_left_alone(warehouse: Warehouse, source: TableNam
     assert not (tmp_path / "t/_delta_log").exists()
 
 
+@soak.slow
 def test_a_delta_log_names_each_file_once_whatever_was_left(
     warehouse: Warehouse, source: TableName, tmp_path: Path
 ) -> None:
@@ -188,6 +191,7 @@ def test_files_in_nested_directories_are_refused(
     ("stored", "columns"),
     [("parquet", "ID, Name, AT, Nested, List"), ("orc", "_col0, _col1, _col2, _col3, _col4")],
 )
+@soak.slow
 def test_columns_that_files_spell_otherwise_are_found(
     warehouse: Warehouse, schema: str, tmp_path: Path, stored: str, columns: str
 ) -> None:
@@ -212,6 +216,7 @@ def test_columns_that_files_spell_otherwise_are_found(
     assert "5" in read
 
 
+@soak.slow
 def test_a_fence_sees_every_kind_of_change(warehouse: Warehouse, source: TableName, tmp_path: Path) -> None:
     spark = warehouse.spark
     mark = fence.mark(warehouse, source)
@@ -250,6 +255,7 @@ def test_a_fence_around_a_target_is_its_version(warehouse: Warehouse, schema: st
 
 @pytest.mark.parametrize("same_size", [False, True])
 @pytest.mark.parametrize("kind", [ICEBERG, DELTA])
+@soak.slow
 def test_a_copy_whose_file_was_written_again_by_the_same_name_is_made_anew(
     warehouse: Warehouse, schema: str, tmp_path: Path, kind: Kind, same_size: bool
 ) -> None:
@@ -292,6 +298,7 @@ def test_a_copy_whose_partition_has_another_value_by_now_is_made_anew(
     comparing.demand_same(warehouse, source, target)
 
 
+@soak.slow
 def test_definitions_are_carried_once(warehouse: Warehouse, source: TableName) -> None:
     spark, target = warehouse.spark, beside(source, "_iceberg")
     metastore.alter(spark, source, lambda entry: entry.setOwner("alice"))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from tests.spark.tables import tables_in
 
@@ -34,6 +35,7 @@ def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
         yield made
 
 
+@soak.slow
 def test_tables_of_a_wave_are_moved_when_it_is_started_and_rest_while_it_is_paused(ours: Fleet) -> None:
     assert errors(ours.preprocess()) == []
     # Two partitions of a file each.

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import soak
 from tests.spark.projects import Project
 from tests.workspace import FakeWorkspace
 
@@ -42,6 +43,7 @@ def into_a_volume(project: Project, workspace: FakeWorkspace) -> str:
     return root
 
 
+@soak.slow
 def test_plan_status_and_finish_work_from_a_laptop_and_a_run_is_refused(
     project: Project, logged_in: FakeWorkspace
 ) -> None:
@@ -58,6 +60,7 @@ def test_plan_status_and_finish_work_from_a_laptop_and_a_run_is_refused(
     assert project.phases() == {"rows": "finished"}
 
 
+@soak.slow
 def test_somebody_who_was_given_no_right_to_the_state_is_told_so_in_one_sentence(
     project: Project, logged_in: FakeWorkspace
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import soak
 from tests.spark.projects import Project
 
 from tableferry.errors import Refused, TableferryError
@@ -53,6 +54,7 @@ def test_a_function_that_follows_a_table_unseen_is_refused(project: Project) -> 
         spec.unlink()
 
 
+@soak.slow
 def test_a_stream_that_is_used_twice_is_followed_once(project: Project) -> None:
     project.write(
         "dataflows/d/python_functions/twice.py",
@@ -70,6 +72,7 @@ def get_df(spark, tokens):
     assert project.rows("twice") == [(1, "a"), (12, "b"), (2, "b")]
 
 
+@soak.slow
 def test_a_transform_that_follows_a_table_is_refused(project: Project) -> None:
     body = "    return df.selectExpr('id', 'upper(v) AS v')"
     transform = project.write(

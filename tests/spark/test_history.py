@@ -100,6 +100,7 @@ def test_a_stream_of_the_rows_gives_the_same_events(spark: SparkSession, schema:
     ]
 
 
+@soak.slow
 def test_live_events_may_come_before_the_history(spark: SparkSession, schema: str) -> None:
     columns = "id int, v string, __START_AT int, __END_AT int"
     legacy = spark.createDataFrame([(1, "a", 1, 3), (1, "a", 3, 5)], columns)
@@ -190,6 +191,7 @@ def test_scd_type_1_lists_repeated_keys(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("ignore", soak.amount([True], [False, True]))
+@soak.slow
 def test_scd_type_1_without_the_sequence_gives_way_to_every_live_event(
     spark: SparkSession, schema: str, ignore: bool
 ) -> None:

@@ -136,6 +136,7 @@ def test_what_was_lost_replaced_or_set_back_is_known(
     assert spark.table(f"{flowing.schema}.twin").count() == 14
 
 
+@soak.slow
 def test_what_a_killed_process_left_of_a_table_is_made_anew(
     project: Project, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -180,6 +181,7 @@ def test_what_a_killed_process_left_of_a_table_is_made_anew(
     assert (folder / "_delta_log").is_dir()
 
 
+@soak.slow
 def test_a_full_refresh_is_the_remedy_and_drops_no_history_that_is_finished(flowing: Project) -> None:
     target = [f"{flowing.schema}.out"]
     shutil.rmtree(flowing.state / "checkpoints")
@@ -202,6 +204,7 @@ def test_a_full_refresh_is_the_remedy_and_drops_no_history_that_is_finished(flow
     assert ids(flowing) == [1, 2, 3, 4, 5]
 
 
+@soak.slow
 def test_a_flow_is_complete_when_its_first_batch_is_committed(
     project: Project, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -129,6 +129,7 @@ def verified(project: Project) -> str:
     return " ".join(out.getvalue().replace(f"{project.schema}.", "").split())
 
 
+@soak.slow
 def test_a_flow_goes_on_at_the_old_streams_offsets(
     project: Project, broker: Broker, topic: str, old: Old, tmp_path: Path
 ) -> None:
@@ -227,6 +228,7 @@ def test_a_broker_that_dies_loses_nothing(
         project.run()
 
 
+@soak.slow
 def test_a_compacted_topic_is_followed_and_not_taken_for_a_proof(
     project: Project, broker: Broker, old: Old, tmp_path: Path
 ) -> None:
@@ -263,6 +265,7 @@ def test_in_a_pipeline_a_view_begins_at_the_old_streams_offsets(
     assert values(project, "out_legacy") == ["006", "008", "009"]
 
 
+@soak.slow
 def test_a_table_is_taken_over_and_given_back(
     project: Project, broker: Broker, topic: str, old: Old, tmp_path: Path
 ) -> None:

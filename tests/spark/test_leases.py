@@ -55,6 +55,7 @@ def test_a_table_of_leases_that_another_run_is_making_is_waited_for(
         assert len(holders(spark, schema)) == 1
 
 
+@soak.slow
 def test_a_target_has_one_holder_as_long_as_it_lives(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
@@ -73,6 +74,7 @@ def test_a_target_has_one_holder_as_long_as_it_lives(
     assert list(tmp_path.iterdir()) == []
 
 
+@soak.slow
 def test_a_holder_without_a_sign_of_life_is_followed_by_another(
     spark: SparkSession, schema: str, target: TableName, tmp_path: Path
 ) -> None:

@@ -231,6 +231,7 @@ def get_df(spark, tokens):
     assert all((0, "old") in project.rows(name, "id", "v") for name in rows)
 
 
+@soak.slow
 def test_a_flow_spec_with_a_staging_table_fills_both_once(project: Project) -> None:
     schema = project.schema
     project.create("src", FEED, (1, "b", 2))
@@ -313,6 +314,7 @@ def test_a_crash_and_a_commit_at_any_moment_lose_and_repeat_nothing(project: Pro
     assert project.status().complete
 
 
+@soak.slow
 def test_without_automatic_versions_the_given_start_is_used_and_a_missing_one_is_warned_of(
     project: Project,
 ) -> None:
@@ -336,6 +338,7 @@ def test_without_automatic_versions_the_given_start_is_used_and_a_missing_one_is
     assert project.status().complete
 
 
+@soak.slow
 def test_a_renamed_view_another_pipeline_and_an_added_source_lose_and_repeat_nothing(
     project: Project,
 ) -> None:
@@ -425,6 +428,7 @@ def elsewhere(spark: SparkSession, schema: str) -> Iterator[str]:
     spark.sql(f"DROP SCHEMA {name} CASCADE")
 
 
+@soak.slow
 def test_same_short_names_one_target_at_a_time_and_one_process_at_a_time(
     project: Project, elsewhere: str
 ) -> None:
@@ -477,6 +481,7 @@ def test_where_nothing_can_be_locked_the_first_migration_start_still_wins(projec
     assert project.rows("orders", "id") == [(1,), (2,)]
 
 
+@soak.slow
 def test_scd2_history_keeps_its_nulls_its_columns_and_its_closes(
     project: Project, spark: SparkSession
 ) -> None:
@@ -541,6 +546,7 @@ def test_scd2_history_keeps_its_nulls_its_columns_and_its_closes(
     assert [tuple(row) for row in loaded] == [("2020-02-02 02:02:02", "f.csv")]
 
 
+@soak.slow
 def test_a_sequence_of_several_fields_is_compared_by_its_fields(
     project: Project, spark: SparkSession
 ) -> None:
@@ -580,6 +586,7 @@ def test_scd1_is_verified_by_the_rows_that_no_interval_has_closed(project: Proje
     assert project.rows("orders") == [(1, "a", 3), (3, "new", 2)]
 
 
+@soak.slow
 def test_a_target_s_spark_settings_hold_for_its_own_flows_alone(
     project: Project, spark: SparkSession
 ) -> None:
@@ -600,6 +607,7 @@ def test_a_target_s_spark_settings_hold_for_its_own_flows_alone(
         project.run(targets=[f"{project.schema}.tokyo"])
 
 
+@soak.slow
 def test_a_target_that_reads_another_target_starts_after_its_copy(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("silver_legacy", FEED, (1, "a", 1))
@@ -616,6 +624,7 @@ def test_a_target_that_reads_another_target_starts_after_its_copy(project: Proje
     assert project.status().complete
 
 
+@soak.slow
 def test_a_source_that_the_project_has_yet_to_make_is_asked_about(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("gold_legacy", FEED, (0, "old", 0))
@@ -658,6 +667,7 @@ def test_catalog_type_says_in_which_catalog_the_legacy_table_is(project: Project
         assert f"tableMigrationDetails: table {name} " in message
 
 
+@soak.slow
 def test_versions_beyond_32_bits_are_kept_whole(project: Project, spark: SparkSession) -> None:
     project.create("src", FEED, (1, "a", 1), properties="delta.checkpointInterval = 1")
     project.create("orders_legacy", FEED, (1, "a", 1))

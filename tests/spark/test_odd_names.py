@@ -107,6 +107,7 @@ def test_a_folder_is_converted_and_compared(spark: SparkSession, tmp_path: Path)
     assert verify.verify_tables(spark, reference, f"{reference}@0").matches
 
 
+@soak.slow
 def test_a_migration_keeps_columns_and_folders_of_any_name(
     tmp_path: Path, schema: str, spark: SparkSession
 ) -> None:

@@ -127,6 +127,7 @@ def test_a_stream_that_lags_loses_nothing(project: Project, spark: SparkSession,
     assert "STREAMING UPDATE (1 version, the newest is " in printed(project)
 
 
+@soak.slow
 def test_a_flow_goes_on_in_the_middle_of_a_commit(project: Project, spark: SparkSession, old: Old) -> None:
     """The old stream is there, as it is wherever a commit, or the first snapshot, has many files."""
     checkpoint = old()
@@ -177,6 +178,7 @@ def test_two_streams_each_with_a_source(project: Project, old: Old) -> None:
     assert project.rows("out") == sorted([*TAKEN, (10, "x"), *LAGGING, (11, "y")], key=repr)
 
 
+@soak.slow
 def test_what_is_no_checkpoint_of_its_stream_is_refused(
     project: Project, spark: SparkSession, old: Old, tmp_path: Path
 ) -> None:
@@ -224,6 +226,7 @@ def test_what_is_no_checkpoint_of_its_stream_is_refused(
     assert [row for row in project.rows("out") if row[0] == 3] == LAGGING
 
 
+@soak.slow
 def test_a_checkpoint_that_is_newer_than_its_table_brings_what_the_table_has_lost(
     project: Project, old: Old
 ) -> None:

@@ -155,6 +155,7 @@ EVENTS = st.one_of(
 )
 
 
+@soak.slow
 def test_every_row_exactly_once(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     @soak.slow_examples(soak.amount(2, 16))
     @given(st.integers(1, 2), st.lists(EVENTS, min_size=soak.amount(4, 5), max_size=soak.amount(6, 12)))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests import soak
 from tests.spark.projects import Project
 
 from tableferry import session
@@ -39,6 +40,7 @@ def ended(caplog: pytest.LogCaptureFixture, table: str) -> list[dict[str, Any]]:
     ]
 
 
+@soak.slow
 def test_a_run_counts_what_it_committed_and_says_each_batch(
     project: Project, spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -111,6 +113,7 @@ def test_where_the_driver_is_closed_nothing_is_counted() -> None:
     assert running.counts == {}
 
 
+@soak.slow
 def test_commits_are_those_after_a_version(spark: SparkSession, schema: str) -> None:
     name = TableName((schema, "t"))
     assert newest_version(spark, name) == -1

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests import soak
 from tests.spark.projects import Project, delta_view
 
 from tableferry import pipelines
@@ -85,6 +86,7 @@ def killed(project: Project, at: str) -> None:
         project.run(before=before)
 
 
+@soak.slow
 def test_a_quarantine_table_takes_each_row_that_breaks_a_rule_exactly_once(project: Project) -> None:
     details = {
         "table": "bad",
@@ -118,6 +120,7 @@ def test_a_quarantine_table_takes_each_row_that_breaks_a_rule_exactly_once(proje
     assert project.rows("bad") == project.rows("plain_quarantine")
 
 
+@soak.slow
 def test_a_flag_keeps_every_row_and_says_which_break_a_rule(project: Project, spark: SparkSession) -> None:
     project.write("dataflows/d/schemas/feed.ddl", "id INT, v STRING, at INT")
     project.create("flagged_legacy", FEED, (9, "old", 0))
@@ -142,6 +145,7 @@ def test_a_flag_keeps_every_row_and_says_which_break_a_rule(project: Project, sp
     assert sorted(map(tuple, newest.collect()), key=repr) == sorted(marks[:4], key=repr)
 
 
+@soak.slow
 def test_rows_get_the_columns_of_their_layer_and_copied_ones_keep_their_own(
     project: Project, spark: SparkSession
 ) -> None:

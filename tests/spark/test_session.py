@@ -71,6 +71,7 @@ def test_a_second_process_on_the_same_metastore_is_told_in_one_sentence(
     assert (second.stdout, second.stderr, second.returncode) == (sentence, "", 0)
 
 
+@soak.slow
 def test_everything_is_under_one_folder_and_one_line_is_reported(tmp_path: Path) -> None:
     where, home = tmp_path / "where", tmp_path / FOLDER
     where.mkdir()

@@ -64,6 +64,7 @@ def snapshot(project: Project, version: int, *rows: str, part: int = 1) -> None:
     project.write(f"snapshots/customer_{version}_part_{part}.csv", lines + "\n")
 
 
+@soak.slow
 def test_historical_files_become_intervals_and_a_killed_run_is_gone_on_with(project: Project) -> None:
     snapshot(project, 9, "1,a", "2,b")
     snapshot(project, 10, "1,a", "3,c", part=1)
@@ -116,6 +117,7 @@ def test_a_tables_snapshots_fill_a_staging_table_whose_changes_are_followed(
     assert project.rows("stg") == sorted([(1, "A"), (4, "d")], key=repr)
 
 
+@soak.slow
 def test_a_periodic_snapshot_is_what_a_view_holds_at_each_run(project: Project, spark: SparkSession) -> None:
     project.create("src", "id int, v string, m map<string, int>")
     into = f"{project.schema}.src"

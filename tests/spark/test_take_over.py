@@ -143,6 +143,7 @@ def ids(project: Project) -> list[int]:
     return [row[0] for row in project.rows("out")]
 
 
+@soak.slow
 def test_it_goes_to_and_fro_without_losing_or_doubling_a_row(project: Project, old: Old) -> None:
     old()
     project.insert("src", (3, "c"))
@@ -179,6 +180,7 @@ def test_it_goes_to_and_fro_without_losing_or_doubling_a_row(project: Project, o
     assert ids(project) == [1, 2, 3, 4, 5, 6, 7]
 
 
+@soak.slow
 def test_two_writers_are_noticed(project: Project, spark: SparkSession, old: Old) -> None:
     old()
     assert project.run().ok

@@ -326,6 +326,7 @@ def test_an_iceberg_table_is_named_by_icebergs_catalog(spark: SparkSession, sche
         verify_tables(spark, f"{schema}.hive", f"{schema}.new")
 
 
+@soak.slow
 def test_tables_versions_and_partitions(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     old, new, other = f"{schema}.old_orders", f"{schema}.new_orders", f"{schema}.`parquet_orders`"
     spark.sql(f"CREATE TABLE {old} (id INT, code CHAR(4), day DATE) USING delta")
