@@ -71,7 +71,7 @@ def test_each_catalog_is_opened_once(logged_in: FakeWorkspace) -> None:
     messages: list[str] = []
 
     def rows(query: str) -> list[list[str]]:
-        return [["a@corp.com"]]
+        return [["a@corp.com"]] if "lineage" in query else []
 
     def open_one(catalog: str) -> Access:
         opened.append(catalog)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -372,6 +373,235 @@ def test_what_is_hidden_on_the_source_is_not_shown_by_the_copy(logged_in: FakeWo
     logged_in.tables[str(COPY)] |= hidden
     access().carry(TABLE, COPY)
     assert logged_in.granted(str(COPY)) == {"bi": {"SELECT"}}
+
+
+class Tagged:
+    """A workspace's SQL that knows tags, each by its table, column and name, and takes no others' statements.
+
+    Attributes:
+        tags: Their values.
+        asked: The statements.
+        refused: Parts of statements that are denied.
+        left: The n-th statement from here is the process's last; its end may come before it's run, or after.
+    """
+
+    def __init__(self, *of: dict[tuple[str, str, str], str]) -> None:
+        self.tags = {key: value for tags in of for key, value in tags.items()}
+        self.asked: list[str] = []
+        self.refused: tuple[str, ...] = ()
+        self.left, self.answered = 0, False
+
+    def __call__(self, query: str) -> Sequence[Sequence[Any]]:
+        self.asked.append(query)
+        self.left -= 1
+        if self.left == 0 and not self.answered:
+            raise Crash
+        try:
+            if any(part in query for part in self.refused):
+                Denied()(query)
+            return self._read(query) if query.startswith("SELECT") else self._set(query)
+        finally:
+            if self.left == 0:
+                raise Crash
+
+    @property
+    def set(self) -> list[str]:
+        return [query for query in self.asked if query.startswith("ALTER")]
+
+    def of(self, table: str) -> dict[tuple[str, str], str]:
+        return {(column, tag): value for (name, column, tag), value in self.tags.items() if name == table}
+
+    def _read(self, query: str) -> list[tuple[str, str, str]]:
+        part = r"WHERE schema_name = ('.*?') AND table_name = ('.*?')"
+        match = re.fullmatch(
+            rf"SELECT '', tag_name, tag_value FROM (`.*`)\.information_schema\.table_tags {part} "
+            r"UNION ALL SELECT column_name, tag_name, tag_value "
+            rf"FROM (`.*`)\.information_schema\.column_tags {part}",
+            query,
+        )
+        assert match
+        assert match.groups()[:3] == match.groups()[3:]
+        name = ".".join((match[1].strip("`"), *(_text(text) for text in match.groups()[1:3])))
+        return [(column, tag, value) for (column, tag), value in self.of(name).items()]
+
+    def _set(self, statement: str) -> list[tuple[str, str, str]]:
+        match = re.fullmatch(
+            r"ALTER (?:TABLE|VIEW) (.*?)(?: ALTER COLUMN `((?:[^`]|``)+)`)? SET TAGS \((.*)\)", statement
+        )
+        assert match
+        table = ".".join(TableName.parse(match[1]).parts)
+        text = r"'(?:[^'\\]|\\.)*'"
+        assert re.fullmatch(rf"{text}( = {text})?(, {text}( = {text})?)*", match[3])
+        for pair in re.finditer(rf"({text})(?: = ({text}))?", match[3]):
+            key = table, (match[2] or "").replace("``", "`"), _text(pair[1])
+            self.tags[key] = _text(pair[2] or "''")
+        return []
+
+
+def _text(literal: str) -> str:
+    return re.sub(r"\\(.)", r"\1", literal[1:-1])
+
+
+SOURCE_TAGS = {
+    (NAME, "", "domain"): "shop",
+    (NAME, "", "certified"): "",
+    (NAME, "Email", "pii"): "it's \\ `e`",
+    (NAME, "a`b c", "k'"): "",
+}
+
+
+@pytest.fixture
+def two_tables(logged_in: FakeWorkspace) -> FakeWorkspace:
+    logged_in.put_table(NAME, "boss@corp.com", bi={"SELECT"})
+    logged_in.put_table(str(COPY), ME)
+    return logged_in
+
+
+def demand_access(there: FakeWorkspace) -> None:
+    assert there.granted(str(COPY)) == {"bi": {"SELECT"}}
+    assert there.tables[str(COPY)]["owner"] == "boss@corp.com"
+
+
+def test_tags_are_carried_once(two_tables: FakeWorkspace) -> None:
+    sql = Tagged(SOURCE_TAGS)
+    messages: list[str] = []
+    unity = access(messages, sql)
+    unity.carry(TABLE, COPY)
+    copy = "`main`.`shop`.`orders_iceberg`"
+    assert sql.set == [
+        f"ALTER TABLE {copy} SET TAGS ('certified', 'domain' = 'shop')",
+        f"ALTER TABLE {copy} ALTER COLUMN `Email` SET TAGS ('pii' = 'it\\'s \\\\ `e`')",
+        f"ALTER TABLE {copy} ALTER COLUMN `a``b c` SET TAGS ('k\\'')",
+    ]
+    assert sql.of(str(COPY)) == sql.of(NAME)
+    demand_access(two_tables)
+    sql.asked.clear()
+    unity.carry(TABLE, COPY)
+    assert sql.set == messages == []
+
+
+def test_only_tags_that_differ_are_set(two_tables: FakeWorkspace) -> None:
+    there = {
+        (str(COPY), "", "domain"): "old",
+        (str(COPY), "", "mine"): "stays",
+        (str(COPY), "", "Certified"): "another tag",
+        (str(COPY), "email", "pii"): SOURCE_TAGS[NAME, "Email", "pii"],
+        (str(COPY), "a`b c", "k'"): "",
+    }
+    sql = Tagged(SOURCE_TAGS, there)
+    access(rows=sql).carry(TABLE, COPY)
+    assert sql.set == ["ALTER TABLE `main`.`shop`.`orders_iceberg` SET TAGS ('certified', 'domain' = 'shop')"]
+    assert sql.of(str(COPY))["", "mine"] == "stays"
+
+
+def test_a_table_without_tags_costs_one_question(two_tables: FakeWorkspace) -> None:
+    sql = Tagged({(str(COPY), "", "mine"): "stays"})
+    access(rows=sql).carry(TABLE, COPY)
+    assert len(sql.asked) == 1
+    demand_access(two_tables)
+
+
+def test_tags_go_to_another_catalog_whatever_the_names(logged_in: FakeWorkspace) -> None:
+    odd, lake = TableName(("my-cat", "It's", "or`ders")), TableName(("lake", "it's", "or`ders"))
+    for table in (odd, lake):
+        logged_in.put_table(".".join(table.parts), ME)
+    sql = Tagged({("my-cat.it's.or`ders", "", "domain"): "shop"})
+    access(rows=sql).carry(odd, lake)
+    assert sql.set == ["ALTER TABLE `lake`.`it's`.`or``ders` SET TAGS ('domain' = 'shop')"]
+    assert sql.of("lake.it's.or`ders") == {("", "domain"): "shop"}
+
+
+def test_a_view_gets_its_tags_by_what_runtimes_take(two_tables: FakeWorkspace) -> None:
+    two_tables.tables[str(COPY)]["table_type"] = "VIEW"
+    sql = Tagged({(NAME, "", "domain"): "shop", (NAME, "id", "pii"): ""})
+    access(rows=sql).carry(TABLE, COPY)
+    assert [statement.split(" `")[0] for statement in sql.set] == ["ALTER VIEW", "ALTER TABLE"]
+
+
+@pytest.mark.parametrize("unreadable", ["'orders'", "'orders_iceberg'"])
+def test_tags_that_cannot_be_read_are_reported_and_the_rest_goes_along(
+    two_tables: FakeWorkspace, unreadable: str
+) -> None:
+    sql = Tagged(SOURCE_TAGS)
+    sql.refused = (unreadable,)
+    messages: list[str] = []
+    access(messages, sql).carry(TABLE, COPY)
+    [message] = messages
+    assert message.startswith(f"the tags of {NAME} and {COPY} can't be read ([INSUFFICIENT")
+    assert "grant SELECT on table_tags and column_tags" in message
+    assert sql.set == []
+    demand_access(two_tables)
+
+
+def test_a_tag_that_may_not_be_set_is_reported_and_the_others_are(two_tables: FakeWorkspace) -> None:
+    sql = Tagged(SOURCE_TAGS)
+    sql.refused = ("'certified'", "`Email`")
+    messages: list[str] = []
+    access(messages, sql).carry(TABLE, COPY)
+    assert [message.split(" can't")[0] for message in messages] == [
+        f"{COPY}: tag certified",
+        f"{COPY}: tag pii of column Email",
+    ]
+    assert "grant APPLY TAG on the table, and ASSIGN on the tag if it is governed" in messages[0]
+    assert sql.of(str(COPY)) == {("", "domain"): "shop", ("a`b c", "k'"): ""}
+    demand_access(two_tables)
+
+
+def test_tags_are_there_before_anybody_may_read(two_tables: FakeWorkspace) -> None:
+    sql = Tagged(SOURCE_TAGS)
+
+    def rows(query: str) -> Sequence[Sequence[Any]]:
+        assert two_tables.granted(str(COPY)) == {}
+        assert two_tables.tables[str(COPY)]["owner"] == ME
+        return sql(query)
+
+    access(rows=rows).carry(TABLE, COPY)
+    assert len(sql.set) == 3
+    demand_access(two_tables)
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_each_statement_may_be_the_last(two_tables: FakeWorkspace, answered: bool) -> None:
+    crashes, crashed = 0, True
+    while crashed:
+        two_tables.put_table(str(COPY), ME)
+        sql = Tagged(SOURCE_TAGS)
+        sql.left, sql.answered = crashes + 1, answered
+        try:
+            access(rows=sql).carry(TABLE, COPY)
+            crashed = False
+        except Crash:
+            crashes += 1
+            access(rows=sql).carry(TABLE, COPY)
+        assert sql.of(str(COPY)) == sql.of(NAME)
+        demand_access(two_tables)
+    assert crashes == 5
+
+
+VALUES = st.dictionaries(
+    st.tuples(st.sampled_from(["", "id", "a`b"]), st.sampled_from(["k", "K", "it's", "a = b, c", "\\"])),
+    st.sampled_from(["", "x", "X", "', 'y", "\\'"]),
+)
+
+
+@given(source=VALUES, target=VALUES)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_copy_has_the_source_s_tags_and_its_own(
+    two_tables: FakeWorkspace, source: dict[tuple[str, str], str], target: dict[tuple[str, str], str]
+) -> None:
+    sql = Tagged(
+        {(NAME, *key): value for key, value in source.items()},
+        {(str(COPY), *key): value for key, value in target.items()},
+    )
+    unity = access(rows=sql)
+    unity.carry(TABLE, COPY)
+    assert sql.of(NAME) == source
+    assert sql.of(str(COPY)) == target | source
+    # And back, as a revert does.
+    sql.asked.clear()
+    unity.carry(COPY, TABLE)
+    assert sql.of(NAME) == sql.of(str(COPY))
+    assert bool(sql.set) == (target | source != source)
 
 
 def test_an_owner_that_is_gone_is_reported(logged_in: FakeWorkspace) -> None:

@@ -17,7 +17,7 @@ from tableferry.convert.through_spark import native, partitions
 from tableferry.fleet import finding
 from tableferry.fleet.adding import Pattern
 from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.warehouse import asking, dropping, existing, iceberg, renaming, versions, views
+from tableferry.fleet.warehouse import asking, dropping, existing, iceberg, renaming, tags, versions, views
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.hive.catalog_tables import list_tables
 from tableferry.hive.sql import pattern
@@ -112,6 +112,8 @@ ASKED: dict[str, Callable[[Any], object]] = {
     "version": in_warehouse(lambda warehouse: versions.current(warehouse, ODD, TargetFormat.DELTA)),
     "add files": in_warehouse(lambda warehouse: iceberg._add_files(warehouse, ODD, OTHER)),
     "views": in_warehouse(lambda warehouse: views.above(warehouse, ODD)),
+    "tags": lambda spark: spark.sql(tags.query(ODD)),
+    "set tags": lambda spark: spark.sql(tags.statement(ODD, "my-column", {"my-tag": "my-value"})),
     "location": in_warehouse(lambda warehouse: dropping.location(warehouse, ODD)),
 }  # fmt: skip
 

@@ -147,15 +147,15 @@ class MakeTarget:
 
 
 class CopyDefinition(_FromTo):
-    """Carry over comments, properties, owner and grants."""
+    """Carry over comments, properties, owner, grants and tags."""
 
     text = "carry the definition of {source} over to {target}"
 
 
 class CopyAccess(_FromTo):
-    """Carry over the owner and the grants, with what people changed of them since the switch."""
+    """Carry over the owner, the grants and the tags, with what people changed of them since the switch."""
 
-    text = "carry the owner and the grants of {source} over to {target}"
+    text = "carry the owner, grants and tags of {source} over to {target}"
 
 
 class Verify(_FromTo):

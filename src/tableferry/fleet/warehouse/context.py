@@ -78,7 +78,7 @@ class Access(Protocol):
         """Give exactly these rights back; those already there are no error."""
 
     def carry(self, source: TableName, target: TableName) -> None:
-        """Give a table the owner and the grants of another."""
+        """Give a table the owner and the grants of another, and its tags where the catalog has any."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Carries over what people defined on a table: comments, properties, its owner and its grants."""
+"""Carries over what people defined on a table: comments, properties, its owner, grants and tags."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def user_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def carry(warehouse: Warehouse, source: TableName, target: TableName, form: TargetFormat) -> str:
-    """Give a target the comments, properties, owner and grants of a Hive table, and return its version then.
+    """Give a target the comments, properties, owner, grants and tags of a Hive table; return its version.
 
     Done already is fine.
 
     The owner is set in the metastore where its client is reached, and otherwise by `Access.carry`, as grants
-    are.
+    and tags are.
 
     Raises:
         TableError: The target may not be changed.

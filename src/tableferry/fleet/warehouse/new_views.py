@@ -172,7 +172,7 @@ def make(warehouse: Warehouse, move: ViewMove, *, replace: bool) -> None:
 
 
 def carry_access(warehouse: Warehouse, move: ViewMove) -> None:
-    """Give a view in its new place the owner and the grants of the old one; done already is fine."""
+    """Give a view in its new place the owner, grants and tags of the old one; done already is fine."""
     view, new = move.view, move.new
     if view.owner and metastore.reached(warehouse.spark, new):
         with explaining(f"{new} can't be given to {view.owner}", "check your rights, and run again"):

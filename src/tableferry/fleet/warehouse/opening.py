@@ -93,7 +93,7 @@ class AccessByCatalog:
         self._of(table).give_back(table, rights)
 
     def carry(self, source: TableName, target: TableName) -> None:
-        """Give a table the owner and the grants of another, if both catalogs keep these in the same way."""
+        """Give a table the owner, grants and tags of another, if both catalogs keep these in the same way."""
         old, new = self._of(source), self._of(target)
         if type(old) is type(new):
             old.carry(source, target)

@@ -1,4 +1,4 @@
-"""The owners, readers and rights of Unity Catalog's tables, through its REST API."""
+"""The owners, readers and rights of Unity Catalog's tables, through its REST API, and their tags, by SQL."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tableferry import workspace
-from tableferry.errors import Refused, TableError
-from tableferry.fleet.warehouse import grants, rest
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.errors import Refused, TableError, first_line
+from tableferry.fleet.warehouse import grants, rest, tags
 from tableferry.fleet.warehouse.grants import Change, Grants
 from tableferry.fleet.warehouse.lineage import Lineage, Rows
 from tableferry.fleet.warehouse.people import People
@@ -29,7 +30,7 @@ _ROUNDS = 4
 
 
 class UnityAccess:
-    """Grants, owners and lineage of Unity Catalog.
+    """Grants, owners, tags and lineage of Unity Catalog.
 
     Permissions are read and written as the API spells them: the client's own classes drop every privilege
     that their version doesn't know, and what is dropped can't be given back.
@@ -49,6 +50,7 @@ class UnityAccess:
         Users of tables are those in the lineage, which may be required, and these.
         """
         self._client = client
+        self._rows = rows
         self._users = users or {}
         self._warned: set[str] = set()
         self._print = say
@@ -87,7 +89,9 @@ class UnityAccess:
         self._change_until_done(table, lambda granted: grants.to_give_back(granted, rights))
 
     def carry(self, source: TableName, target: TableName) -> None:
-        """Give a table the grants of another, and its owner last, for then only the owner may grant.
+        """Give a table the tags and grants of another, and its owner last, for then only the owner may grant.
+
+        Tags that can't be carried are reported, and keep nothing else from it.
 
         Raises:
             Refused: The source has a row filter or a column mask that the target hasn't.
@@ -98,11 +102,42 @@ class UnityAccess:
                 f"{source} has {' and '.join(sorted(missing))}, and {target} would show what they hide: set "
                 "the same there, or drop them, and resume the job"
             )
+        # Policies hide rows and columns by tags, so these are there before anybody may read.
+        self._carry_tags(source, target, is_view=_is_view(new))
         granted = self._granted(source)
         self._change_until_done(target, lambda before: grants.to_match(granted, before))
         if old.owner and old.owner != new.owner:
             with self._asking(f"{target} can't be given to {old.owner}, who owns {source}"):
                 self._client.tables.update(_path(target), owner=old.owner)
+
+    def _carry_tags(self, source: TableName, target: TableName, *, is_view: bool) -> None:
+        try:
+            wanted = list(self._rows(tags.query(source)))
+            there = self._rows(tags.query(target)) if wanted else ()
+        except SPARK_ERRORS as error:
+            self._say(
+                f"the tags of {source} and {target} can't be read ({first_line(error)}), so that none are "
+                "carried: grant SELECT on table_tags and column_tags in their catalogs' information_schema, "
+                f"and set those of {source} on {target} by hand"
+            )
+            return
+        for column, values in tags.missing(wanted, there).items():
+            self._set_tags(target, column, values, is_view=is_view)
+
+    def _set_tags(self, table: TableName, column: str, values: Mapping[str, str], *, is_view: bool) -> None:
+        try:
+            list(self._rows(tags.statement(table, column, values, is_view=is_view)))
+        except SPARK_ERRORS as error:
+            if len(values) > 1:
+                # One wrong tag fails all.
+                for tag, value in values.items():
+                    self._set_tags(table, column, {tag: value}, is_view=is_view)
+                return
+            of_column = f" of column {column}" if column else ""
+            self._say(
+                f"{table}: tag {' '.join(values)}{of_column} can't be set ({first_line(error)}): grant APPLY "
+                "TAG on the table, and ASSIGN on the tag if it is governed, and set it by hand"
+            )
 
     def _change_until_done(self, table: TableName, changes: Callable[[Grants], list[Change]]) -> None:
         """Change grants until nothing is left to change, leaving out principals that don't exist any more."""
@@ -233,3 +268,7 @@ def _protections(info: TableInfo) -> set[str]:
     """Return what hides rows or columns of a table from its readers, in words."""
     hiding = {"a row filter"} if info.row_filter else set()
     return hiding | {f"a mask on column {column.name}" for column in info.columns or () if column.mask}
+
+
+def _is_view(info: TableInfo) -> bool:
+    return info.table_type is not None and info.table_type.value == "VIEW"
