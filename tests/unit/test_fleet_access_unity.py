@@ -533,17 +533,19 @@ def test_tags_that_cannot_be_read_are_reported_and_the_rest_goes_along(
     demand_access(two_tables)
 
 
-def test_a_tag_that_may_not_be_set_is_reported_and_the_others_are(two_tables: FakeWorkspace) -> None:
+def test_nobody_is_granted_a_copy_that_lacks_a_tag(two_tables: FakeWorkspace) -> None:
     sql = Tagged(SOURCE_TAGS)
     sql.refused = ("'certified'", "`Email`")
-    messages: list[str] = []
-    access(messages, sql).carry(TABLE, COPY)
-    assert [message.split(" can't")[0] for message in messages] == [
-        f"{COPY}: tag certified",
-        f"{COPY}: tag pii of column Email",
-    ]
-    assert "grant APPLY TAG on the table, and ASSIGN on the tag if it is governed" in messages[0]
+    unity = access(rows=sql)
+    with pytest.raises(Refused, match="grant APPLY TAG on the table, and ASSIGN on the tag") as refused:
+        unity.carry(TABLE, COPY)
+    assert str(refused.value).startswith(f"{COPY} can't have the tags of {NAME}: certified ([INSUFFICIENT")
+    assert "; pii of column Email ([INSUFFICIENT" in str(refused.value)
     assert sql.of(str(COPY)) == {("", "domain"): "shop", ("a`b c", "k'"): ""}
+    assert two_tables.granted(str(COPY)) == {}
+    sql.refused = ()
+    unity.carry(TABLE, COPY)
+    assert sql.of(str(COPY)) == sql.of(NAME)
     demand_access(two_tables)
 
 

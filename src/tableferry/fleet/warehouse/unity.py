@@ -91,10 +91,11 @@ class UnityAccess:
     def carry(self, source: TableName, target: TableName) -> None:
         """Give a table the tags and grants of another, and its owner last, for then only the owner may grant.
 
-        Tags that can't be carried are reported, and keep nothing else from it.
+        Tags that can't be read are reported, and keep nothing else from it.
 
         Raises:
-            Refused: The source has a row filter or a column mask that the target hasn't.
+            Refused: The source has a row filter or a column mask that the target hasn't, or tags that can't
+                be set on it.
         """
         old, new = self._info(source), self._info(target)
         if missing := _protections(old) - _protections(new):
@@ -121,23 +122,33 @@ class UnityAccess:
                 f"and set those of {source} on {target} by hand"
             )
             return
-        for column, values in tags.missing(wanted, there).items():
-            self._set_tags(target, column, values, is_view=is_view)
+        failed = [
+            failure
+            for column, values in tags.missing(wanted, there).items()
+            for failure in self._set_tags(target, column, values, is_view=is_view)
+        ]
+        if failed:
+            raise Refused(
+                f"{target} can't have the tags of {source}: {'; '.join(failed)}; a policy may hide rows or "
+                "columns by them, so nobody is granted anything: grant APPLY TAG on the table, and ASSIGN on "
+                "the tag if it is governed, or set them by hand, and resume the job"
+            )
 
-    def _set_tags(self, table: TableName, column: str, values: Mapping[str, str], *, is_view: bool) -> None:
+    def _set_tags(
+        self, table: TableName, column: str, values: Mapping[str, str], *, is_view: bool
+    ) -> list[str]:
+        """Set tags, and return which can't be set, and why."""
         try:
             list(self._rows(tags.statement(table, column, values, is_view=is_view)))
         except SPARK_ERRORS as error:
             if len(values) > 1:
                 # One wrong tag fails all.
-                for tag, value in values.items():
-                    self._set_tags(table, column, {tag: value}, is_view=is_view)
-                return
-            of_column = f" of column {column}" if column else ""
-            self._say(
-                f"{table}: tag {' '.join(values)}{of_column} can't be set ({first_line(error)}): grant APPLY "
-                "TAG on the table, and ASSIGN on the tag if it is governed, and set it by hand"
-            )
+                one_by_one = ({tag: value} for tag, value in values.items())
+                return [
+                    why for one in one_by_one for why in self._set_tags(table, column, one, is_view=is_view)
+                ]
+            return [f"{' '.join(values)}{f' of column {column}' if column else ''} ({first_line(error)})"]
+        return []
 
     def _change_until_done(self, table: TableName, changes: Callable[[Grants], list[Change]]) -> None:
         """Change grants until nothing is left to change, leaving out principals that don't exist any more."""
