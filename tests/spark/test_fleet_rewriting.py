@@ -51,6 +51,16 @@ STORED = {
     "bucketed": Stored("CLUSTERED BY (id) INTO 2 BUCKETS STORED AS PARQUET"),
     "sequence": Stored("STORED AS SEQUENCEFILE", "id INT, kept BOOLEAN", more="true"),
     "whole": Stored("STORED AS TEXTFILE", partitions=""),
+    "nested": Stored(
+        "STORED AS TEXTFILE",
+        "id INT, a ARRAY<STRUCT<x: INT, y: STRING>>, m MAP<STRING, INT>, b BINARY, f FLOAT, d DATE",
+        more="array(named_struct('x', 1, 'y', 'q')), map('k', 2), X'0A0B', float('1.5'), DATE'0001-01-01'",
+    ),
+    "opencsv": Stored(
+        "ROW FORMAT SERDE 'org.apache.hadoop.hive.serde2.OpenCSVSerde' STORED AS TEXTFILE",
+        "id STRING, name STRING",
+        more="'more'",
+    ),
 }
 WAYS = [
     ("text", ICEBERG),
@@ -60,7 +70,8 @@ WAYS = [
 ]
 MORE_WAYS = [
     *(("text", DELTA), ("csv", ICEBERG), ("csv", DELTA), ("json", ICEBERG), ("orc", DELTA), ("orc", ICEBERG)),
-    *(("sequence", ICEBERG), ("sequence", DELTA), ("whole", ICEBERG)),
+    *(("sequence", ICEBERG), ("sequence", DELTA), ("whole", ICEBERG), ("nested", ICEBERG), ("nested", DELTA)),
+    *(("opencsv", ICEBERG), ("opencsv", DELTA)),
 ]
 
 

@@ -168,6 +168,7 @@ def test_what_can_stay_isnt_rewritten(table: HiveTable, iceberg: bool, delta: bo
         (replace(TABLE, format="other"), PauseReason.UNSUPPORTED_FORMAT),
         (replace(TABLE, properties={"skip.header.line.count": "1"}), PauseReason.UNSUPPORTED_FORMAT),
         (replace(TABLE, properties={"skip.footer.line.count": "2"}), PauseReason.UNSUPPORTED_FORMAT),
+        (replace(TABLE, serde="org.apache.hadoop.hive.serde2.RegexSerDe"), PauseReason.UNSUPPORTED_FORMAT),
         (replace(TABLE, columns=(HiveColumn("v", {"name": "void"}),)), PauseReason.UNSUPPORTED_SCHEMA),
     ],
 )

@@ -70,6 +70,7 @@ class HiveTable:
         transactional: Whether its files are Hive's ACID ones.
         properties: Its properties, those that the metastore keeps too.
         options: What decides, besides its columns, on how its files are read.
+        serde: Hive's class that reads and writes its rows; empty for a table of Spark's own.
     """
 
     name: TableName
@@ -85,6 +86,7 @@ class HiveTable:
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
     owner: str = ""
     options: Mapping[str, str] = field(default_factory=dict, hash=False)
+    serde: str = ""
 
     @property
     def columns_text(self) -> str:
@@ -113,7 +115,7 @@ def ineligibility(
             return PauseReason.IS_VIEW, f"{table.name} is a view: add the tables that it reads"
         case Kind.HIVE:
             if rewrite and needs_rewriting(table, target):
-                return _unreadable(table) or _unsupported_column(table, target, rewrite=True)
+                return _not_rewritable(table) or _unsupported_column(table, target, rewrite=True)
             return _unsupported_storage(table, target) or _unsupported_column(table, target)
 
 
@@ -163,10 +165,12 @@ _REWRITABLE = (
 )
 # By these Hive leaves out lines of each file, which Spark takes for rows.
 _SKIPPED_LINES = ("skip.header.line.count", "skip.footer.line.count")
+# It only reads.
+_REGEX = "org.apache.hadoop.hive.serde2.RegexSerDe"
 
 
-def _unreadable(table: HiveTable) -> tuple[PauseReason, str] | None:
-    """Return why Spark doesn't read the rows of a table as Hive does."""
+def _not_rewritable(table: HiveTable) -> tuple[PauseReason, str] | None:
+    """Return why Spark doesn't read the rows of a table as Hive does, or can't write more of them."""
     if table.format == "other":
         return PauseReason.UNSUPPORTED_FORMAT, (
             f"{table.name} is stored in a format that isn't known here: write it anew as Parquet in Hive, or "
@@ -176,6 +180,11 @@ def _unreadable(table: HiveTable) -> tuple[PauseReason, str] | None:
         return PauseReason.UNSUPPORTED_FORMAT, (
             f"{table.name} has {' and '.join(skipped)} set, by which Hive leaves out lines that Spark takes "
             "for rows: write it anew as Parquet in Hive, or leave it in Hive"
+        )
+    if table.serde == _REGEX:
+        return PauseReason.UNSUPPORTED_FORMAT, (
+            f"{table.name} is read by {_REGEX}, which can't write the rows that the Hive table is to follow "
+            "with: write it anew as Parquet in Hive, or leave it in Hive"
         )
     return None
 

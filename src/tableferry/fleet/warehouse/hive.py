@@ -40,6 +40,9 @@ _READABLE = ("parquet", "orc", "avro", "text", "csv", "json", "sequencefile")
 # What DESCRIBE names among a table's options, and decides on no row.
 _NO_OPTIONS = ("path", "serialization.format")
 
+# What Hive says of columns that only the files know.
+_NO_COMMENT = "from deserializer"
+
 # A column's metadata in which Spark keeps the declared type, and a char in it.
 _DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
 _CHAR = re.compile(r"\bchar\(")
@@ -187,7 +190,7 @@ def table_of(name: TableName, description: Mapping[str, Any]) -> HiveTable:
         managed=description["type"].upper() == "MANAGED",
         location=description.get("location", ""),
         columns=tuple(
-            HiveColumn(column["name"], column["type"], column.get("comment", ""))
+            HiveColumn(column["name"], column["type"], column.get("comment", "").replace(_NO_COMMENT, ""))
             for column in description["columns"]
         ),
         partition_columns=tuple(description.get("partition_columns", ())),
@@ -201,6 +204,7 @@ def table_of(name: TableName, description: Mapping[str, Any]) -> HiveTable:
             for key, value in description.get("storage_properties", {}).items()
             if key not in _NO_OPTIONS
         },
+        serde=description.get("serde_library", "") if description.get("provider") == "hive" else "",
     )
 
 
