@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tableferry.errors import Refused
-from tableferry.fleet.job import Job, TargetFormat
+from tableferry.fleet.job import REWRITTEN, Job, TargetFormat
 from tableferry.fleet.mail.notifications import Audience
 from tableferry.fleet.mail.rendering import OURS, Templates
 from tableferry.fleet.settings import MailSettings
@@ -129,6 +129,23 @@ def test_a_table_without_probation_is_told_so(templates: Templates) -> None:
     assert "There is no probation" in text
     assert "files that come into its old directory after the switch are noticed for a week" in text
     assert "sales.orders_hive_archived" in text
+
+
+@pytest.mark.parametrize("audience", ["owner", "user"])
+def test_whose_files_stay_is_told_before(templates: Templates, audience: Audience) -> None:
+    stays, text, csv = job(), job(2, "clicks", record={REWRITTEN: {}}), job(3, "logs", record={REWRITTEN: {}})
+
+    def told(*jobs: Job) -> str:
+        return flat(templates.words(1, audience, jobs, NOW).text)
+
+    assert "No data file is rewritten or moved: the Iceberg table is made over the files" in told(stays)
+    assert "The rows of the table are rewritten as Parquet, beside the files that are there" in told(text)
+    assert "The rows of the tables are rewritten as Parquet" in told(text, csv)
+    assert "No data file" not in told(text, csv)
+    assert (
+        "The rows of sales.clicks, sales.logs are rewritten as Parquet, beside the files that are there, "
+        "which only the Hive tables will read. No data file of the others is rewritten or moved"
+    ) in told(stays, text, csv)
 
 
 def test_the_second_notification_tells_the_end_of_probation_and_how_to_revert(templates: Templates) -> None:

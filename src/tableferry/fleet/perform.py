@@ -32,8 +32,8 @@ from tableferry.fleet.warehouse import (
     renaming,
     views,
 )
-from tableferry.fleet.warehouse import hive as hive_tables
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.hive import layout
 from tableferry.fleet.warehouse.preflight import first_finding
 from tableferry.fleet.warehouse.rewriting import copies, writing
 from tableferry.fleet.warehouse.shadow.late import suspended
@@ -107,7 +107,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
                 running.count("rows", preparing.compare_ahead(warehouse, table))
         case steps.RewriteAhead(target, hive, form):
             began = time.monotonic()
-            folder = copies.folder_of(hive_tables.layout(warehouse, hive).location, form)
+            folder = copies.folder_of(layout(warehouse, hive).location, form)
             job = save(job.noted(**{REWRITTEN: {**job.record[REWRITTEN], "folder": folder}}))
             with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
                 running.count("rows", writing.write_ahead(warehouse, hive, target, form))

@@ -28,7 +28,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup, escape
 
 from tableferry.errors import Refused
-from tableferry.fleet.job import Job, OldName, TargetFormat
+from tableferry.fleet.job import REWRITTEN, Job, OldName, TargetFormat
 from tableferry.fleet.mail.notifications import Audience, Level
 from tableferry.fleet.naming import Names
 from tableferry.fleet.settings import MailSettings
@@ -62,6 +62,7 @@ class Line:
         moves: Whether that is another name.
         old_name: What the old name becomes then: ``view``, or ``table`` if the Hive table keeps it.
         old: The same in words.
+        rewritten: Whether its rows are rewritten, as its files can't become the new table's.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Line:
     moves: bool
     old_name: str
     old: str
+    rewritten: bool
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,7 @@ def line(job: Job, now: datetime) -> Line:
         moves=names.elsewhere,
         old_name=job.old_name or "",
         old=_OLD_NAMES[job.old_name],
+        rewritten=job.is_rewritten,
     )
 
 
@@ -288,4 +291,5 @@ _SAMPLES: tuple[tuple[Job, ...], ...] = (
     (_sample(1, TargetFormat.ICEBERG, 14, 0), _sample(2, TargetFormat.DELTA, 7, 30)),
     (_sample(1, TargetFormat.ICEBERG, 14, 14, OldName.VIEW),),
     (_sample(1, TargetFormat.DELTA, 14, 14, OldName.TABLE), _sample(2, TargetFormat.DELTA, 14, 14)),
+    (_sample(1, TargetFormat.DELTA, 14, 14).noted(**{REWRITTEN: {}}), _sample(2, TargetFormat.DELTA, 14, 14)),
 )
