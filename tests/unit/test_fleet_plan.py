@@ -297,9 +297,12 @@ def test_what_is_written_anew_is_compared_before_the_switch_and_removed_with_its
         steps = plan(switching, {own.main: Kind.HIVE, own.copy: Kind.ICEBERG})
         assert steps[1] == VerifyRewritten(own.copy, own.main, form)
     reverted = job(State.WRITES_UNBLOCKED, State.ICEBERG_DROPPED, rewritten=True)
-    assert plan(reverted, both)[1:3] == (DropCopy(names.copy, form), RemoveRewritten(names.copy, FOLDER))
+    assert plan(reverted, both)[1:3] == (
+        DropCopy(names.copy, form),
+        RemoveRewritten(names.copy, names.main, FOLDER),
+    )
     # Of a worker that died before it had removed them.
-    assert plan(reverted, {names.main: Kind.HIVE})[1] == RemoveRewritten(names.copy, FOLDER)
+    assert plan(reverted, {names.main: Kind.HIVE})[1] == RemoveRewritten(names.copy, names.main, FOLDER)
 
 
 def test_a_resting_job_has_no_steps() -> None:

@@ -263,7 +263,7 @@ def test_what_is_written_anew_is_said_with_its_size_and_time() -> None:
     assert lines[-2] == "2 tables of 6.8 GB are rewritten, which takes about 3 min 0 s."
     first = [replace(rewritten, rewrite_seconds=None)]
     assert list(preflight_lines(first))[-2] == (
-        "1 table of 3.4 GB is rewritten, how long is known after the first."
+        "1 table of 3.4 GB is rewritten; how long is known after the first."
     )
     # What is stopped isn't written at all.
     refused = replace(rewritten, findings=STOPPED.findings)

@@ -196,8 +196,8 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             job = replace(job, shadow_watermark=shadowed.watermark).noted(**{ACCEPT: None})
         case steps.CheckSuspended(hive):
             suspended.demand_none(warehouse, hive)
-        case steps.RemoveRewritten(target, folder):
-            if not copies.remove_files(warehouse, target, folder):
+        case steps.RemoveRewritten(target, hive, folder):
+            if not copies.remove_files(warehouse, target, hive, folder):
                 job = _left(job, [folder])
         case steps.DropCopy(table, form):
             with _stopping(PauseReason.WRITTEN_WHILE_BLOCKED, dropping.WrittenBehind):

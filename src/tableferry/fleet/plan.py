@@ -147,7 +147,7 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             return (
                 CheckSuspended(names.main),
                 *drop,
-                *((RemoveRewritten(names.copy, folder),) if folder else ()),
+                *((RemoveRewritten(names.copy, names.main, folder),) if folder else ()),
                 MakeManaged(names.main),
             )
         case _:

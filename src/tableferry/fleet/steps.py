@@ -216,9 +216,10 @@ class CheckSuspended(_Described):
 
 @dataclass(frozen=True)
 class RemoveRewritten(_Described):
-    """Remove the files of a dropped copy whose rows were rewritten."""
+    """Remove the files of a dropped copy whose rows were rewritten, unless somebody reads some there."""
 
     target: TableName
+    hive: TableName
     folder: str
     text = "remove {folder}, which was written for {target}"
 

@@ -69,8 +69,7 @@ def _looked(job: Job, warehouse: Warehouse, settings: FleetSettings, neighbourho
     for finding in seen.findings:
         more = f" (and {len(seen.findings) - 1} more: tableferry fleet preflight {job.name})"
         return job.paused(finding.reason, finding.text + (more if len(seen.findings) > 1 else ""))
-    if seen.rewritten:
-        job = job.noted(**{REWRITTEN: {"files": seen.files, "bytes": seen.bytes}})
+    job = job.noted(**{REWRITTEN: {"files": seen.files, "bytes": seen.bytes} if seen.rewritten else None})
     names = Names.of(job)
     others = existing.job_tables(warehouse, names).keys() - {names.main}
     if others:

@@ -20,7 +20,7 @@ from tableferry.driver import in_process
 from tableferry.errors import Refused, StateError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse import asking, iceberg, versions
+from tableferry.fleet.warehouse import asking, hive, iceberg, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import READING, SOURCE, HiveTable
 from tableferry.fleet.warehouse.existing import kinds
@@ -30,7 +30,7 @@ from tableferry.fleet.warehouse.neighbours import Neighbourhood
 from tableferry.fleet.warehouse.rewriting.pieces import Held, Note, holds
 from tableferry.fleet.warehouse.shadow.conditions import sql_types
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
-from tableferry.hive.locations import reachable
+from tableferry.hive.locations import below, reachable
 from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
 
@@ -58,7 +58,6 @@ class Copy:
     """A copy at one version.
 
     Attributes:
-        name: Its name.
         held: The pieces of the Hive table that it holds.
         number: The highest number of a note.
         version: Its snapshot id, or version.
@@ -169,15 +168,19 @@ def write(
     return read(warehouse, copy.name, copy.form)
 
 
-def remove_files(warehouse: Warehouse, target: TableName, folder: str) -> bool:
-    """Remove the directory of dropped copies; False where this process can't, or other tables lie there.
+def remove_files(warehouse: Warehouse, target: TableName, hive_table: TableName, folder: str) -> bool:
+    """Remove the directory of dropped copies; False where this process can't, or somebody reads there.
 
     Raises:
         ClaimLost: Another worker has the job.
+        TableError: The catalog can't be listed.
     """
     path = reachable(folder, same_machine=in_process(warehouse.spark))
+    table = hive.layout(warehouse, hive_table)
+    read = [table.location, *(partition.location for partition in hive.partitions(warehouse, table))]
     neighbourhood = warehouse.neighbourhood or Neighbourhood()
-    if path is None or neighbourhood.around(warehouse.spark, target, folder):
+    others = neighbourhood.around(warehouse.spark, target, folder, (hive_table,))
+    if path is None or others or any(below(location, folder) is not None for location in read):
         return False
     try:
         warehouse.effect(lambda: files.remove(path), of=())
