@@ -72,11 +72,7 @@ def rewriting(preflights: Sequence[Preflight]) -> str:
     if not tables:
         return ""
     took = [each.rewrite_seconds for each in tables if each.rewrite_seconds is not None]
-    how_long = (
-        f", which takes about {duration(sum(took))}"
-        if took
-        else "; how long that takes is known after the first"
-    )
+    how_long = f", which takes about {duration(sum(took))}" if took else "; how long is known after the first"
     total = size(sum(each.bytes or 0 for each in tables))
     are = "is" if len(tables) == 1 else "are"
     return f"{counted(len(tables), 'table')} of {total} {are} rewritten{how_long}"
