@@ -56,7 +56,7 @@ def closing_steps(job: Job, existing: Existing) -> tuple[Step, ...]:
     if names.archived in existing or CLOSING not in job.record:
         steps.append(NoteLeftovers(names.target, names.archived, form))
     if names.archived in existing:
-        steps.append(DropArchived(names.target, names.archived))
+        steps.append(DropArchived(names.target, names.archived, job.is_rewritten))
     steps.append(RemoveLeftovers(names.target, form, job.is_rewritten))
     if form is TargetFormat.ICEBERG:
         # Last, for until then an expired snapshot could take a file that Hive reads.

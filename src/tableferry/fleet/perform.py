@@ -208,7 +208,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             leftovers.demand_unneeded(warehouse, target, hive, form, found)
             # From here on nobody reverts the job: what follows can't be taken back.
             job = save(job.noted(**{CLOSING: found.note(), ACCEPT: None}))
-        case steps.DropArchived(target, hive):
+        case steps.DropArchived(target, hive, _):
             removing.drop(warehouse, target, hive, leftovers.Leftovers.of(job.record[CLOSING]))
         case steps.RemoveLeftovers(target, form, rewritten):
             found = leftovers.Leftovers.of(job.record[CLOSING])

@@ -241,11 +241,19 @@ class NoteLeftovers(_OnCopy):
 
 @dataclass(frozen=True)
 class DropArchived(_Described):
-    """Drop the archived Hive table's entry; the files that the new table reads stay."""
+    """Drop the archived Hive table's entry, and none of its files.
+
+    Attributes:
+        rewritten: Whether the new table's rows were rewritten, so that it reads none of them.
+    """
 
     target: TableName
     hive: TableName
-    text = "drop {hive}, and keep its files as long as {target} may read them"
+    rewritten: bool = False
+
+    def __str__(self) -> str:
+        reads = "" if self.rewritten else f", which {self.target} reads"
+        return f"drop {self.hive}, and keep its files{reads}"
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,10 @@ _log = logging.getLogger(__name__)
 
 # What directories of new tables end in that aren't the Hive table's own: Iceberg's, and those of Delta tables
 # whose rows were rewritten.
-_REWRITTEN = re.compile(r"_iceberg$|_delta/[0-9a-f]{8}$")
+_NOT_HIVES = {
+    TargetFormat.ICEBERG: re.compile(r"_iceberg$"),
+    TargetFormat.DELTA: re.compile(r"_delta/[0-9a-f]{8}$"),
+}
 
 GC = "gc.enabled"
 """The property by which an Iceberg table removes no file as long as it is false."""
@@ -88,7 +91,7 @@ def find(warehouse: Warehouse, target: TableName, archived: TableName, form: Tar
     if target not in existing:
         raise TableError(f"there is no table {target}: check its name, its schema and your rights")
     location, entry = existing[target].location.rstrip("/"), existing.get(archived)
-    derived = _REWRITTEN.sub("", location)
+    derived = _NOT_HIVES[form].sub("", location)
     if entry is None or entry.kind is not Kind.HIVE:
         return Leftovers(derived, (sync_folder(derived),))
     table = described(warehouse, archived)
