@@ -320,7 +320,7 @@ def test_what_hive_reads_otherwise_than_spark_is_refused(ours: Fleet, tmp_path: 
     ours.spark.sql(f"ALTER TABLE {ours.name('facts').sql} SET TBLPROPERTIES ('skip.header.line.count' = '1')")
     ours.add("facts", rewrite=True)
     [refused] = errors(ours.preprocess())
-    assert refused.startswith("UNSUPPORTED_FORMAT: ")
+    assert refused.startswith("NOT_REWRITABLE: ")
     assert "skip.header.line.count" in refused
 
 

@@ -165,18 +165,19 @@ def test_what_can_stay_isnt_rewritten(table: HiveTable, iceberg: bool, delta: bo
     ("table", "reason"),
     [
         (replace(TABLE, transactional=True), PauseReason.IS_TRANSACTIONAL),
-        (replace(TABLE, format="other"), PauseReason.UNSUPPORTED_FORMAT),
-        (replace(TABLE, properties={"skip.header.line.count": "1"}), PauseReason.UNSUPPORTED_FORMAT),
-        (replace(TABLE, properties={"skip.footer.line.count": "2"}), PauseReason.UNSUPPORTED_FORMAT),
-        (replace(TABLE, serde="org.apache.hadoop.hive.serde2.RegexSerDe"), PauseReason.UNSUPPORTED_FORMAT),
+        (replace(TABLE, format="other"), PauseReason.NOT_REWRITABLE),
+        (replace(TABLE, properties={"skip.header.line.count": "1"}), PauseReason.NOT_REWRITABLE),
+        (replace(TABLE, properties={"skip.footer.line.count": "2"}), PauseReason.NOT_REWRITABLE),
+        (replace(TABLE, serde="org.apache.hadoop.hive.serde2.RegexSerDe"), PauseReason.NOT_REWRITABLE),
         (replace(TABLE, columns=(HiveColumn("v", {"name": "void"}),)), PauseReason.UNSUPPORTED_SCHEMA),
     ],
 )
 def test_what_spark_doesnt_read_as_hive_does_isnt_rewritten(table: HiveTable, reason: PauseReason) -> None:
     for form in TargetFormat:
-        found = ineligibility(table, form, rewrite=True)
-        assert found is not None
-        assert found[0] is reason
+        for rewrite in (True, False):
+            found = ineligibility(table, form, rewrite=rewrite)
+            assert found is not None
+            assert found[0] is reason or (not rewrite and found[0] is PauseReason.IS_CSV_TEXT)
     assert (
         ineligibility(replace(TABLE, properties={"skip.header.line.count": "0"}), DELTA, rewrite=True) is None
     )

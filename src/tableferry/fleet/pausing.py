@@ -23,6 +23,7 @@ REMEDIES: Mapping[PauseReason, str] = {
     PauseReason.IS_BUCKETED: "let its rows be rewritten (--rewrite), or choose Delta",
     PauseReason.IS_TRANSACTIONAL: "write it anew as a plain Parquet table, or leave it in Hive",
     PauseReason.UNSUPPORTED_FORMAT: "let its rows be rewritten (--rewrite), or choose Iceberg",
+    PauseReason.NOT_REWRITABLE: "write it anew as Parquet in Hive, or leave it there",
     PauseReason.UNSUPPORTED_SCHEMA: "change the column that is named, or leave the table in Hive",
     PauseReason.UNSUPPORTED_LAYOUT: "do what the details say, or leave the table in Hive",
     PauseReason.SHARED_DIRECTORY: "give each table a directory of its own, or drop entries that nobody needs",

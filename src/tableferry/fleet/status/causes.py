@@ -35,6 +35,7 @@ REMEDIES: Mapping[PauseReason, Remedy] = {
     PauseReason.IS_TRANSACTIONAL: Remedy("It's one of Hive's transactional tables", _IN_HIVE),
     PauseReason.IS_BUCKETED: Remedy("It's bucketed", _REWRITE),
     PauseReason.UNSUPPORTED_FORMAT: Remedy("Its files' format isn't one that stays where it is", _REWRITE),
+    PauseReason.NOT_REWRITABLE: Remedy("Spark doesn't read or write its rows as Hive does", _IN_HIVE),
     PauseReason.HAS_TIMESTAMP_COLUMN: Remedy("Its ORC files have timestamps that aren't Iceberg's", _REWRITE),
     PauseReason.UNSUPPORTED_SCHEMA: Remedy(
         "A column's type or name isn't taken as it is",

@@ -114,15 +114,22 @@ def ineligibility(
         case Kind.VIEW:
             return PauseReason.IS_VIEW, f"{table.name} is a view: add the tables that it reads"
         case Kind.HIVE:
-            if rewrite and needs_rewriting(table, target):
-                return _not_rewritable(table) or _unsupported_column(table, target, rewrite=True)
-            return _unsupported_storage(table, target) or _unsupported_column(table, target)
+            found = _unsupported(table, target)
+            if found is None or found[0] not in _REWRITABLE:
+                return found
+            if not_rewritable := _not_rewritable(table):
+                return not_rewritable
+            return _unsupported_column(table, target, rewrite=True) if rewrite else found
 
 
 def needs_rewriting(table: HiveTable, target: TargetFormat) -> bool:
     """Say whether a table's files can't become the new table's, though its rows can."""
-    found = _unsupported_storage(table, target) or _unsupported_column(table, target)
-    return found is not None and found[0] in _REWRITABLE
+    found = _unsupported(table, target)
+    return found is not None and found[0] in _REWRITABLE and _not_rewritable(table) is None
+
+
+def _unsupported(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] | None:
+    return _unsupported_storage(table, target) or _unsupported_column(table, target)
 
 
 def iceberg_type(kind: Type) -> str:
@@ -170,23 +177,18 @@ _REGEX = "org.apache.hadoop.hive.serde2.RegexSerDe"
 
 
 def _not_rewritable(table: HiveTable) -> tuple[PauseReason, str] | None:
-    """Return why Spark doesn't read the rows of a table as Hive does, or can't write more of them."""
+    """Return why the rows of a table whose files can't stay can't be rewritten either."""
     if table.format == "other":
-        return PauseReason.UNSUPPORTED_FORMAT, (
-            f"{table.name} is stored in a format that isn't known here: write it anew as Parquet in Hive, or "
-            "leave it in Hive"
-        )
-    if skipped := [name for name in _SKIPPED_LINES if table.properties.get(name, "0") != "0"]:
-        return PauseReason.UNSUPPORTED_FORMAT, (
-            f"{table.name} has {' and '.join(skipped)} set, by which Hive leaves out lines that Spark takes "
-            "for rows: write it anew as Parquet in Hive, or leave it in Hive"
-        )
-    if table.serde == _REGEX:
-        return PauseReason.UNSUPPORTED_FORMAT, (
-            f"{table.name} is read by {_REGEX}, which can't write the rows that the Hive table is to follow "
-            "with: write it anew as Parquet in Hive, or leave it in Hive"
-        )
-    return None
+        why = "is stored in a format that isn't known here"
+    elif skipped := [name for name in _SKIPPED_LINES if table.properties.get(name, "0") != "0"]:
+        why = f"has {' and '.join(skipped)} set, by which Hive leaves out lines that Spark takes for rows"
+    elif table.serde == _REGEX:
+        why = f"is read by {_REGEX}, which can't write the rows that the Hive table is to follow with"
+    else:
+        return None
+    return PauseReason.NOT_REWRITABLE, (
+        f"{table.name} {why}: write it anew as Parquet in Hive, or leave it there"
+    )
 
 
 def _unsupported_storage(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] | None:

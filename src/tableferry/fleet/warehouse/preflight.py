@@ -246,7 +246,7 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
                 warehouse.spark.table(table.name.sql).where(where).limit(1).collect()
         except SPARK_ERRORS as error:
             yield Finding(
-                PauseReason.UNSUPPORTED_FORMAT,
+                PauseReason.NOT_REWRITABLE,
                 f"the rows of {table.name} can't be read ({first_line(error)}): give the session the classes "
                 "that read them, give rows of a null partition a value, or leave the table in Hive",
             )
