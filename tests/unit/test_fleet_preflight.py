@@ -269,9 +269,10 @@ def test_what_is_written_anew_is_said_with_its_size_and_time() -> None:
     refused = replace(rewritten, findings=STOPPED.findings)
     assert not any("is rewritten" in line for line in preflight_lines([refused]))
     text = preflight_page([rewritten])
-    assert "1 table of 3.4 GB is rewritten, which takes about 1 min 0 s" in text
+    assert "<dt>Rewritten</dt><dd>3.4 GB<small>1 table, in about 1 min 0 s</small>" in text
+    assert "1 table, how long is known after the first" in preflight_page(first)
     assert "(rewritten in about 1 min 0 s)" in text
-    assert "rewritten" not in preflight_page([FINE])
+    assert "ewritten" not in preflight_page([FINE])
 
 
 def stopped(number: int, *reasons: PauseReason) -> Preflight:

@@ -40,6 +40,20 @@ class Kinds(NamedTuple):
     seconds: float | None
 
 
+class Rewriting(NamedTuple):
+    """What is rewritten.
+
+    Attributes:
+        tables: How many tables.
+        bytes: How large they are together.
+        seconds: How long that takes, one after the other; None if that isn't known.
+    """
+
+    tables: int
+    bytes: int
+    seconds: float | None
+
+
 def headline(preflights: Sequence[Preflight]) -> str:
     """Say in a line how it stands."""
     tables = counted(len(preflights), "table")
@@ -61,21 +75,23 @@ def preflight_lines(preflights: Sequence[Preflight]) -> Iterator[str]:
             f"{cause.reason.value} stops {counted(len(cause.stopped), 'table')}: {cause.remedy}"
             for cause in found
         )
-    if line := rewriting(preflights):
-        yield f"{line}."
+    if rewritten := rewriting(preflights):
+        are = "is" if rewritten.tables == 1 else "are"
+        how_long = (
+            "; how long is known after the first"
+            if rewritten.seconds is None
+            else f", which takes about {duration(rewritten.seconds)}"
+        )
+        yield f"{counted(rewritten.tables, 'table')} of {size(rewritten.bytes)} {are} rewritten{how_long}."
     yield f"{headline(preflights)}."
 
 
-def rewriting(preflights: Sequence[Preflight]) -> str:
-    """Say in a line how much is rewritten; empty if nothing is."""
+def rewriting(preflights: Sequence[Preflight]) -> Rewriting | None:
+    """Return how much is rewritten of the tables that can be migrated; None if nothing is."""
     tables = [each for each in preflights if each.rewritten and not each.findings]
-    if not tables:
-        return ""
     took = [each.rewrite_seconds for each in tables if each.rewrite_seconds is not None]
-    how_long = f", which takes about {duration(sum(took))}" if took else "; how long is known after the first"
-    total = size(sum(each.bytes or 0 for each in tables))
-    are = "is" if len(tables) == 1 else "are"
-    return f"{counted(len(tables), 'table')} of {total} {are} rewritten{how_long}"
+    size = sum(each.bytes or 0 for each in tables)
+    return Rewriting(len(tables), size, sum(took) if took else None) if tables else None
 
 
 def remarks(preflights: Sequence[Preflight]) -> list[tuple[str, str]]:
