@@ -32,6 +32,9 @@ from tableferry.hive.partitions import NULL
 
 T = TypeVar("T")
 
+# Spark writes by Hive's own writers only with it.
+_DYNAMIC = {"hive.exec.dynamic.partition.mode": "nonstrict"}
+
 _ours: Fleet
 
 
@@ -76,9 +79,10 @@ def make(
         texts: Those of them that are stored as text; the others are of Parquet.
     """
     _ours.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {_ours.schema}")
-    for table, rows in tables.items():
-        stored = "TEXTFILE" if table in texts else "PARQUET"
-        hive_table(_ours.spark, _ours.name(table).sql, folder / table, rows, stored)
+    with session.settings(_ours.spark, _DYNAMIC, "the test"):
+        for table, rows in tables.items():
+            stored = "TEXTFILE" if table in texts else "PARQUET"
+            hive_table(_ours.spark, _ours.name(table).sql, folder / table, rows, stored)
 
 
 def announce() -> list[str]:
@@ -261,7 +265,8 @@ def write(table: str, number: int) -> bool:
         return False
     known = _ours.warehouse.iceberg(name) if kind is Kind.ICEBERG else name
     try:
-        theirs.sql(f"INSERT INTO {known.sql} VALUES ({number}, NULL, 'new')")
+        with session.settings(theirs, _DYNAMIC, "the test"):
+            theirs.sql(f"INSERT INTO {known.sql} VALUES ({number}, NULL, 'new')")
     except SPARK_ERRORS as error:
         # As long as a Delta log is made over its files, Spark writes to no Hive table there.
         print(f"{table} takes no row now: {first_line(error)[:200]}")
