@@ -18,7 +18,7 @@ from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import asking, existing, hive, trial, versions
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import is_over, qualified
+from tableferry.fleet.warehouse.existing import is_over
 from tableferry.fleet.warehouse.files import TableFiles, listing
 from tableferry.fleet.warehouse.frames import frame_of, with_null_partitions
 from tableferry.fleet.warehouse.name_mapping import MAPPING
@@ -271,7 +271,8 @@ def rows(warehouse: Warehouse, name: TableName, version: str | None = None, wher
     Raises:
         TableError: There is no such table.
     """
-    table, spark = qualified(warehouse, name), warehouse.spark
+    spark, kind = warehouse.spark, existing.kind(warehouse, name)
+    table = warehouse.iceberg(name) if kind is Kind.ICEBERG else name
     if version == versions.NO_SNAPSHOT:
         return spark.table(table.sql).where("false")
     if version is not None:
@@ -279,6 +280,6 @@ def rows(warehouse: Warehouse, name: TableName, version: str | None = None, wher
     # Another process may have written since this session listed the files.
     spark.sql(f"REFRESH TABLE {table.sql}").collect()
     found = spark.table(table.sql).where(where)
-    if existing.kind(warehouse, name) is not Kind.HIVE:
+    if kind is not Kind.HIVE:
         return found
     return with_null_partitions(found, hive.layout(warehouse, name).partition_columns)

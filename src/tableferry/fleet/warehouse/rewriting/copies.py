@@ -1,8 +1,10 @@
 """The copy of a table that is rewritten: how it's made, what its commits say, and how a chunk is written.
 
-the Hive table: <directory>/day=1/part-0.csv      stays as it is
-Iceberg:        <directory>_iceberg/metadata, …/data
-Delta:          <directory>_delta/<id>/_delta_log, …
+    the Hive table: <directory>/day=1/part-0.csv      stays as it is
+    Iceberg:        <directory>_iceberg/metadata, …/data
+    Delta:          <directory>_delta/<id>/_delta_log, …
+
+Each copy of Delta's has a directory of its own, as a table can't be made among another one's files.
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ def opened(warehouse: Warehouse, table: HiveTable, name: TableName, form: Target
             )
         if properties.get(READING) == _reading(table):
             return read(warehouse, name, form)
-        dropped = f"DROP TABLE {_named(warehouse, name, form).sql}"
+        dropped = f"DROP TABLE {named(warehouse, name, form).sql}"
         change_unchanged(warehouse, (name,), lambda: warehouse.spark.sql(dropped).collect(), of=(name,))
     warehouse.run(_create_statement(warehouse, table, name, form), of=(name,))
     return read(warehouse, name, form)
@@ -158,7 +160,7 @@ def write(
     rows = with_null_partitions(
         warehouse.spark.table(table.name.sql).where(where[0]), table.partition_columns
     )
-    writer = rows.writeTo(_named(warehouse, copy.name, copy.form).sql)
+    writer = rows.writeTo(named(warehouse, copy.name, copy.form).sql)
     if copy.form is TargetFormat.ICEBERG:
         writer = writer.option(f"snapshot-property.{NOTE}", note)
     else:
@@ -194,7 +196,8 @@ def folder_of(hive_location: str, form: TargetFormat) -> str:
     return hive_location.rstrip("/") + _FOLDERS[form]
 
 
-def _named(warehouse: Warehouse, name: TableName, form: TargetFormat) -> TableName:
+def named(warehouse: Warehouse, name: TableName, form: TargetFormat) -> TableName:
+    """Name a copy as Spark writes and reads it."""
     return warehouse.iceberg(name) if form is TargetFormat.ICEBERG else name
 
 

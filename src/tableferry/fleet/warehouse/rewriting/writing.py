@@ -1,13 +1,15 @@
 """Writes a table's rows anew while people go on writing, and what came since when they are kept out.
 
-list ─> write the pieces that changed, in chunks ─> compare their rows ─┐
-└───────────────────── until what changed was little ─────────────────┘
+    list ─> write the pieces that changed, in chunks ─> compare their rows ─┐
+      └───────────────────── until what changed was little ─────────────────┘
+
+What the copy holds by then, its own commits say: `pieces`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tableferry.amounts import first_of, size
@@ -55,8 +57,7 @@ def write_ahead(warehouse: Warehouse, source: TableName, target: TableName, form
             names = sorted({*stale(work.wanted, work.copy.held), *differing})
             left = sum(work.wanted[name].bytes for name in names if name in work.wanted)
             _log.info("%s: %s of %s are to be written", source, size(left), size(work.bytes))
-            for chunk in chunks(names, work.wanted, warehouse.rewrite_chunk):
-                work.write(chunk)
+            work.write(names)
             compared, differing = work.compare()
             rows += compared
             failure = next((differing[name] for name in names if name in differing), None)
@@ -82,8 +83,7 @@ def write_rest(warehouse: Warehouse, source: TableName, target: TableName, form:
     """
     work = _Work.on(warehouse, hive.last_listed(warehouse, hive.demand(warehouse, source)), target, form)
     names = stale(work.wanted, work.copy.held)
-    for chunk in chunks(names, work.wanted, warehouse.rewrite_chunk):
-        work.write(chunk)
+    work.write(names)
     if form is TargetFormat.DELTA:
         work.seal()
     return len(names)
@@ -141,21 +141,23 @@ class _Work:
             f"{target} can't be made of the rows of {table.name}", "fix the cause, and run again"
         ):
             copy = copies.opened(warehouse, table, target, form)
-            named = warehouse.iceberg(target) if form is TargetFormat.ICEBERG else target
-            kinds = tuple(sql_types(warehouse.spark.table(name.sql).schema) for name in (table.name, named))
-        return cls(warehouse, listed, copy, pieces_of(listed), (kinds[0], kinds[1]))
+            of_source, of_copy = (
+                sql_types(warehouse.spark.table(name.sql).schema)
+                for name in (table.name, copies.named(warehouse, target, form))
+            )
+        return cls(warehouse, listed, copy, pieces_of(listed), (of_source, of_copy))
 
     @property
     def bytes(self) -> int:
         return sum(piece.bytes for piece in self.wanted.values())
 
     def write(self, names: Sequence[str]) -> None:
-        pieces = {name: self.wanted[name].digest if name in self.wanted else None for name in names}
-        problem = f"rows of {self.listed.table.name} can't be written into {self.copy.name}"
-        with explaining(problem, "fix the cause, and run again"):
-            self.copy = copies.write(
-                self.warehouse, self.listed.table, self.copy, pieces, self._conditions(names)
-            )
+        """Write pieces, each chunk of them in a commit of its own."""
+        table, problem = self.listed.table, f"rows of {self.listed.table.name} can't be written"
+        for chunk in self._chunks(names):
+            pieces = {name: self.wanted[name].digest if name in self.wanted else None for name in chunk}
+            with explaining(f"{problem} into {self.copy.name}", "fix the cause, and run again"):
+                self.copy = copies.write(self.warehouse, table, self.copy, pieces, self._conditions(chunk))
 
     def seal(self) -> None:
         """Make a commit of no rows, so that no chunk that a suspended worker has begun comes after it."""
@@ -173,7 +175,7 @@ class _Work:
         known = prepared.pieces if prepared else {}
         names = sorted(name for name, piece in held.items() if known.get(name) != piece.version)
         rows, differing = 0, dict[str, comparing.RowsDiffer]()
-        for chunk in chunks(names, self.wanted, self.warehouse.rewrite_chunk):
+        for chunk in self._chunks(names):
             try:
                 rows += self._compare(chunk)
             except comparing.RowsDiffer as error:
@@ -190,6 +192,9 @@ class _Work:
             (str(source), lambda: comparing.rows(warehouse, source, where=of_source)),
             (str(copy.name), lambda: comparing.rows(warehouse, copy.name, copy.version, of_copy)),
         )
+
+    def _chunks(self, names: Iterable[str]) -> Iterator[list[str]]:
+        return chunks(names, self.wanted, self.warehouse.rewrite_chunk)
 
     def _conditions(self, names: Iterable[str]) -> tuple[str, str]:
         """Write the conditions that a row of the Hive table, and of the copy, is in one of some pieces."""
