@@ -4,7 +4,8 @@
 
 Spark's launcher puts jars into folders of the user's, and finds them there from then on; Spark's own as the
 first start of a session would. Hive's metastore comes as the archive that Hive publishes, by Spark's own Ivy:
-no jar has the statements that make its database. An Iceberg REST catalog comes as jars of Iceberg's tests.
+no jar has the statements that make its database. An Iceberg REST catalog comes as jars of Iceberg's tests,
+and S3 for Hadoop with those parts of Amazon's SDK alone that it needs, a thirtieth of the whole.
 """
 
 from __future__ import annotations
@@ -76,6 +77,29 @@ _REST_CATALOG_PACKAGES = f"""
 """
 
 
+S3_VERSION = "3.4.2"
+S3 = Path.home() / ".cache" / "tableferry-s3" / S3_VERSION
+"""Where the jars are by which Spark's Hadoop, of this version, reaches S3."""
+
+# Of the SDK, Hadoop asks for one jar of 600 MB that holds everything. Spark has its own Netty.
+_S3_PACKAGES = f"""
+<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="tableferry" module="s3"/>
+  <dependencies>
+    <dependency org="org.apache.hadoop" name="hadoop-aws" rev="{S3_VERSION}" conf="default->master,compile"/>
+    <dependency org="software.amazon.awssdk" name="s3-transfer-manager" rev="2.29.52"
+                conf="default->default"/>
+    <dependency org="software.amazon.awssdk" name="sts" rev="2.29.52" conf="default->default"/>
+    <exclude org="software.amazon.awssdk" module="bundle"/>
+    <exclude org="io.netty"/>
+    <exclude org="org.slf4j"/>
+    <exclude org="commons-logging"/>
+    <exclude org="commons-codec"/>
+  </dependencies>
+</ivy-module>
+"""
+
+
 def main() -> int:
     """Fetch them; return the exit code of what failed, with what it said on standard error."""
     version = metadata.version("pyspark")
@@ -85,7 +109,8 @@ def main() -> int:
         _fetch(conf["spark.jars.packages"])
         or _fetch(_BROKER_PACKAGE, "--conf", f"spark.jars.ivy={BROKER}")
         or _fetch_metastore()
-        or _fetch_rest_catalog()
+        or _fetch_folder(_REST_CATALOG_PACKAGES, REST_CATALOG)
+        or _fetch_folder(_S3_PACKAGES, S3)
     )
 
 
@@ -112,13 +137,14 @@ def _fetch_metastore() -> int:
     return 0
 
 
-def _fetch_rest_catalog() -> int:
+def _fetch_folder(packages: str, at: Path) -> int:
+    """Fetch what a module depends on into a folder, unless it's there."""
     with localspark.one_at_a_time(), tempfile.TemporaryDirectory() as name:
-        if REST_CATALOG.exists():
+        if at.exists():
             return 0
-        if failed := _retrieve(_REST_CATALOG_PACKAGES, Path(name)):
+        if failed := _retrieve(packages, Path(name)):
             return failed
-        _put(Path(name) / "got", REST_CATALOG)
+        _put(Path(name) / "got", at)
     return 0
 
 

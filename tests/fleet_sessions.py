@@ -145,7 +145,7 @@ def _start(name: str, address: str, schema: str, folder: Path) -> None:
     global _ours
     conf = folder / f"conf_{name}"
     conf.mkdir(exist_ok=True)
-    settings = quick.SETTINGS | {"spark.hadoop.hive.metastore.uris": address}
+    settings = quick.INTERPRETED | quick.SETTINGS | {"spark.hadoop.hive.metastore.uris": address}
     lines = [f"{key} {value}\n" for key, value in settings.items()]
     (conf / "spark-defaults.conf").write_text("".join(lines), encoding="utf-8")
     os.environ |= {
@@ -173,6 +173,7 @@ class Task:
     Attributes:
         worker: Its name.
         mode: Of the modes, the one that it runs.
+        batch: How many tables at most.
         tables: Which to start to revert.
         dies_at: The number, from 0, of the change at which it dies; None if it lives.
         before: Whether it dies right before that change, and not right after it.
@@ -181,6 +182,7 @@ class Task:
 
     worker: str
     mode: str
+    batch: int
     tables: tuple[str, ...] = ()
     dies_at: int | None = None
     before: bool = False
@@ -239,7 +241,7 @@ def _run(task: Task) -> ModeReport:
     own = session.beside(_ours.spark)
     assert own is not None
     warehouse = replace(_ours.warehouse, spark=own)
-    worker = replace(_ours.worker(task.worker), warehouse=warehouse)
+    worker = replace(_ours.worker(task.worker, batch_size=task.batch), warehouse=warehouse)
     match task.mode:
         case "preprocess":
             return preprocess(worker)

@@ -23,6 +23,7 @@ from typing import Any, Literal
 import boto3
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from obstore.store import AzureStore
+from scripts.fetch_jars import S3
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 Kind = Literal["s3", "gs", "azure"]
@@ -81,8 +82,12 @@ class _Quiet(WSGIRequestHandler):
 
 
 @contextmanager
-def moto() -> Iterator[tuple[str, Weather]]:
-    """Run moto, and give its address and weather; it answers one request at a time, as it locks nothing."""
+def moto(port: int = 0) -> Iterator[tuple[str, Weather]]:
+    """Run moto, and give its address and weather; it answers one request at a time, as it locks nothing.
+
+    Args:
+        port: Where it listens; 0 for anywhere.
+    """
     weather = Weather()
     inner = DomainDispatcherApplication(create_backend_app)
 
@@ -103,7 +108,7 @@ def moto() -> Iterator[tuple[str, Weather]]:
             _hang_up(environ)
         return whole
 
-    server = make_server("127.0.0.1", 0, app, request_handler=_Quiet)
+    server = make_server("127.0.0.1", port, app, request_handler=_Quiet)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -135,6 +140,19 @@ def s3(address: str, name: str) -> Bucket:
     login = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
     options = {**login, "AWS_ENDPOINT_URL": address, "AWS_ALLOW_HTTP": "true"}
     return _of_moto(address, name, f"s3://{name}", {**login, "AWS_ENDPOINT_URL": address}, options)
+
+
+def spark_settings(port: int) -> dict[str, str]:
+    """Give what makes moto at a port the S3 that Spark means, by the jars that `scripts.fetch_jars` got."""
+    return {
+        "spark.driver.extraClassPath": f"{S3}/*",
+        "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        "spark.hadoop.fs.s3a.endpoint": f"http://127.0.0.1:{port}",
+        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.access.key": "tester",
+        "spark.hadoop.fs.s3a.secret.key": "secret",
+    }
 
 
 def google(address: str, name: str, folder: Path) -> Bucket:

@@ -7,10 +7,13 @@ from tests import soak
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
-_QUICK = {
-    # A query over a handful of rows takes longer to be compiled than to be interpreted.
+# A query over a handful of rows takes longer to be compiled than to be interpreted.
+INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+_QUICK = INTERPRETED | {
     # Without Hadoop's native library, whoever renames a local file by its FileContext starts eight processes
     # (`readlink`): a commit of Delta does so once, a micro-batch three times or more. These two rename by
     # Hadoop's FileSystem, which asks Java. Neither keeps two processes from writing the same file at once.
@@ -27,8 +30,10 @@ SETTINGS = {} if soak.SOAKING else _QUICK
 # cost them a third; so does a code cache of the usual 48 MB, which is swept all the time.
 # The metastore's database needn't survive the machine, so its commits don't wait for the disk.
 # Hadoop starts `chmod` for each local file that it makes: that takes less without a helper process of Java's.
+# A soak is long enough for the optimising compiler.
 # The room for classes is enlarged by collections of the whole heap, so it starts large.
 JAVA_OPTIONS = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=480m -XX:MetaspaceSize=1g "
+    ("" if soak.SOAKING else "-XX:TieredStopAtLevel=1 ")
+    + "-XX:+UseSerialGC -XX:ReservedCodeCacheSize=480m -XX:MetaspaceSize=1g "
     "-Djdk.lang.Process.launchMechanism=VFORK -Dderby.system.durability=test"
 )

@@ -9,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
-from tests import metastore, quick
+from tests import metastore, object_stores, quick, servers
 
 from tableferry import session
 
@@ -28,13 +28,19 @@ _SETTINGS = {
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session that `resolve` gives where nothing is configured, or only where the metastore is."""
+def s3_port() -> int:
+    """Where an S3 is to listen, for Spark knows that from its start."""
+    return servers.free_port()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, s3_port: int) -> Iterator[SparkSession]:
+    """The session that `resolve` gives where nothing is configured, or only where metastore and S3 are."""
     os.environ.setdefault("JDK_JAVA_OPTIONS", quick.JAVA_OPTIONS)
     # A heap of the usual 1 GB is full of query plans after ten minutes.
     os.environ.setdefault("SPARK_DRIVER_MEMORY", "3g")
     with ExitStack() as stack:
-        settings = _SETTINGS | quick.SETTINGS
+        settings = _SETTINGS | quick.SETTINGS | object_stores.spark_settings(s3_port)
         if metastore.WANTED:
             address = stack.enter_context(metastore.serving(tmp_path_factory.mktemp("metastore")))
             settings |= {"spark.hadoop.hive.metastore.uris": address}

@@ -150,7 +150,7 @@ def fleet(spark: SparkSession, schema: str, folder: Path) -> Fleet:
 def hive_table(
     spark: SparkSession,
     name: str,
-    folder: Path,
+    folder: Path | str,
     rows: Iterable[tuple[int, str | None]],
     stored: str = "PARQUET",
 ) -> None:

@@ -34,6 +34,8 @@ from tableferry.tables import TableName
 SCHEMA = "crowd"
 TABLES = int(os.environ.get("TABLEFERRY_TABLES", "24"))
 WORKERS = 4  # In each of two processes.
+# Of few tables at once, so that all workers of a round end at about the same time.
+MOST = 2
 KILLS = int(os.environ.get("TABLEFERRY_KILLS", "60"))
 ROUNDS = 80
 OLD = [(1, "mon"), (2, "tue"), (3, None)]
@@ -45,7 +47,7 @@ RESTS = {
     "stay": (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED),
 }
 # As often as a scheduler runs them, and where most can go wrong.
-MODES = {"migrate": 5, "shadow": 2, "revert": 2, "preprocess": 1}
+MODES = {"migrate": 6, "shadow": 2, "revert": 2, "preprocess": 1}
 # Whoever has these must look at rows; nobody but the workers changed any that weren't accounted for.
 NEVER = {PauseReason.ROWS_DIFFER, PauseReason.WRITTEN_LATE, PauseReason.PARTITIONS_REMOVED}
 
@@ -57,7 +59,8 @@ class Crowd:
     Attributes:
         goals: Where each table is to end.
         rows: What was written into each.
-        kills: How many workers died.
+        deaths: How many workers died, by what they ran.
+        processes_killed: How many times all workers of a process died at once.
         pauses: Why jobs paused, and how often.
         said: What became of tables in the runs that ended, and how often.
     """
@@ -69,7 +72,8 @@ class Crowd:
     processes: list[Process]
     goals: dict[str, str] = field(default_factory=dict)
     rows: dict[str, list[tuple[int, str | None]]] = field(default_factory=dict)
-    kills: int = 0
+    deaths: Counter[str] = field(default_factory=Counter)
+    processes_killed: int = 0
     pauses: Counter[str] = field(default_factory=Counter)
     said: Counter[str] = field(default_factory=Counter)
     minutes: int = 0
@@ -101,6 +105,11 @@ class Crowd:
         """Return this generation's jobs."""
         return {job.tbl_name: job for job in self.store.jobs(everything()) if job.tbl_name in self.goals}
 
+    @property
+    def kills(self) -> int:
+        """How many workers died."""
+        return self.deaths.total()
+
     def left(self) -> list[str]:
         """Return the tables that aren't where they are to end."""
         return [table for table, job in self.jobs().items() if job.pair != RESTS[self.goals[table]]]
@@ -114,9 +123,10 @@ class Crowd:
         ]
         for number, one in enumerate(running):
             try:
-                self._count(one.result())
+                self._count(tasks[number], one.result())
             except BrokenProcessPool:
-                self.kills += WORKERS
+                self.deaths.update(task.mode for task in tasks[number])
+                self.processes_killed += 1
                 self._restart(number)
         self._turn(LAPSE + self.chance.choice((0, 2 * DAY)))
         self.processes[1].call(fleet_sessions.notify).result()
@@ -132,14 +142,15 @@ class Crowd:
             if job.pair == RESTS["stay"] and self.goals[table] == "revert" and job.claimed_by is None
         ]
         tables = tuple(self.chance.sample(on_probation, 1)) if mode == "revert" and on_probation else ()
-        dies = deadly and self.chance.random() < 0.8
-        at = self.chance.randrange(16) if dies else None
-        before, takes_all = self.chance.random() < 0.3, self.chance.random() < 0.02
-        return Task(worker, mode, tables, at, before, takes_all)
+        dies = deadly and self.chance.random() < 0.9
+        # Most runs have few changes to die at.
+        at = int(16 * self.chance.random() ** 2) if dies else None
+        before, takes_all = self.chance.random() < 0.3, self.chance.random() < 0.01
+        return Task(worker, mode, self.chance.randint(1, MOST), tables, at, before, takes_all)
 
-    def _count(self, outcomes: list[Outcome]) -> None:
-        self.kills += sum(outcome.died for outcome in outcomes)
-        for outcome in outcomes:
+    def _count(self, tasks: list[Task], outcomes: list[Outcome]) -> None:
+        for task, outcome in zip(tasks, outcomes, strict=True):
+            self.deaths[task.mode] += outcome.died
             self.said.update(what[:100] for _, what in outcome.jobs)
             if outcome.refused:
                 self.said[outcome.refused[:100]] += 1
@@ -166,7 +177,7 @@ class Crowd:
     def _write(self) -> None:
         """Let people write into some tables; where a revert is under way they have been told to wait."""
         jobs = self.jobs()
-        for table in self.chance.sample(sorted(jobs), 3):
+        for table in self.chance.sample(sorted(jobs), min(5, TABLES)):
             self.written += 1
             back = jobs[table].pair in BACK or jobs[table].pair == RESTS["revert"]
             if not back and self.processes[1].call(fleet_sessions.write, table, self.written).result():
@@ -202,7 +213,7 @@ def test_no_row_is_lost_or_doubled_however_many_workers_die(all_of_them: Crowd) 
             if not ours.left():
                 break
         assert ours.left() == []
-        last = ours.processes[1].call(fleet_sessions.crowd, [Task("last", "shadow")]).result()
+        last = ours.processes[1].call(fleet_sessions.crowd, [Task("last", "shadow", TABLES)]).result()
         assert {what for outcome in last for _, what in outcome.jobs} <= {"done"}
         for table, goal in ours.goals.items():
             expected = sorted(ours.rows[table], key=repr)
@@ -212,6 +223,9 @@ def test_no_row_is_lost_or_doubled_however_many_workers_die(all_of_them: Crowd) 
                 rows = ours.processes[1].call(fleet_sessions.rows, f"{table}_hive").result()
                 assert rows == expected, f"the Hive copy of {table}"
         print(
-            f"generation {generation}: {TABLES} tables, {sum(map(len, ours.rows.values()))} rows, "
-            f"{ours.kills} workers died so far, pauses {dict(ours.pauses)}, runs said {dict(ours.said)}"
+            f"generation {generation}, {number + 1} rounds: {sum(map(len, ours.rows.values()))} rows in "
+            f"{TABLES} tables; so far {ours.kills} workers died ({dict(ours.deaths)}), "
+            f"{ours.processes_killed} times a whole process, pauses {dict(ours.pauses)}, runs said "
+            f"{dict(ours.said)}",
+            flush=True,
         )

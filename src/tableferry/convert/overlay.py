@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 MARK = "tableferry fleet"
 """What the history says beside the first commit of a log that was written here."""
 
+LOG = commit.LOG
+"""The name of a log's folder."""
+
 # By it Spark's own command marks its commits.
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
@@ -186,6 +189,16 @@ def has_log(spark: SparkSession, location: str) -> bool:
     """
     folder = reachable(location, same_machine=in_process(spark))
     return through_spark.native.has_log(spark, location) if folder is None else already_delta(folder)
+
+
+def closing_commit() -> tuple[str, ...]:
+    """Write the lines of a commit after which nobody commits, without their ends."""
+    return tuple(line.rstrip("\n") for line in commit.closing(str(uuid.uuid4())))
+
+
+def is_closing(text: str) -> bool:
+    """Say whether a commit's text is that of `closing_commit`."""
+    return commit.is_closing(text)
 
 
 def log_folder(root: Path) -> Path:

@@ -109,7 +109,7 @@ def _undo_in_store(root: files.ObjectPath, table_id: str | None) -> None:
         demand_only_a_conversion(root)
         if table_id is not None:
             demand_table(root, table_id)
-    if not files.create_text(claim, _claim(mine)):
+    if not files.create_text(claim, "".join(closing(mine))):
         if not _is_claimed(root):
             raise _written_after(root)
         if (age := now() - files.modified(claim)) < _PATIENCE * 1000:
@@ -117,7 +117,7 @@ def _undo_in_store(root: files.ObjectPath, table_id: str | None) -> None:
                 f"{root} is being undone by another process, or one died at it: run again in "
                 f"{_PATIENCE - age // 1000} seconds"
             )
-        files.write_text(claim, _claim(mine))
+        files.write_text(claim, "".join(closing(mine)))
     for name in (FIRST, *(name for name in files.all_names(folder) if name not in (FIRST, _NEXT)), _NEXT):
         if _action(files.read_text(claim) or "", "commitInfo").get("txnId") != mine:
             raise Busy(f"{root} is being undone by another process")
@@ -135,16 +135,21 @@ def demand_no_undo(root: AnyPath) -> None:
 
 
 def _is_claimed(root: files.ObjectPath) -> bool:
-    claimed = files.read_text(root / LOG / _NEXT) or ""
-    return bool(_action(claimed, "commitInfo").get("operation") == _UNDO)
+    return is_closing(files.read_text(root / LOG / _NEXT) or "")
 
 
-def _claim(identity: str) -> str:
+def closing(identity: str) -> tuple[str, ...]:
+    """Write the lines of a commit after which nobody commits: it asks for a protocol that nobody has."""
     actions = (
         {"commitInfo": {"timestamp": now(), "operation": _UNDO, "txnId": identity}},
         {"protocol": {"minReaderVersion": _NOBODYS, "minWriterVersion": _NOBODYS}},
     )
-    return "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
+    return tuple(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
+
+
+def is_closing(text: str) -> bool:
+    """Say whether a commit's text is that of `closing`."""
+    return bool(_action(text, "commitInfo").get("operation") == _UNDO)
 
 
 def set_aside(root: Path, table_id: str | None = None) -> None:

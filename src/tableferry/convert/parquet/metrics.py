@@ -8,8 +8,9 @@ texts and bytes cut to 16 characters as `write.metadata.metrics.default` has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
@@ -18,10 +19,12 @@ from tableferry.convert.facts import ColumnPath, Unreadable
 from tableferry.convert.parquet.bounds import Kind, counts_nulls, kind
 from tableferry.convert.parquet.chunks import Raw
 from tableferry.convert.parquet.elements import Element
-from tableferry.convert.parquet.footers import SchemaCache, answered, checked, ends, opened, read_tail
+from tableferry.convert.parquet.footers import SchemaCache, answered, checked, ends, opened, read_tail, tail
+from tableferry.convert.parquet.reading import Tails, by_threads
 from tableferry.convert.parquet.schema import Interpreted, Stored
 from tableferry.convert.parquet.thrift import Reader
 from tableferry.convert.parquet.writers import Trust, trust
+from tableferry.errors import StateError
 
 _KEPT = 16
 _SURROGATES, _LAST = range(0xD800, 0xE000), 0x10FFFF
@@ -88,7 +91,29 @@ class MetricsReader:
 
     def read(self, path: str, size: int) -> Metrics | None:
         """Read a file's metrics; None if that can't be read, or has another size."""
-        tail = read_tail(path, size)
+        return self._of(read_tail(path, size))
+
+    def read_far(
+        self, sizes: Sequence[int], read: Callable[[int, int, int], bytes]
+    ) -> Iterator[Metrics | None]:
+        """Read the metrics of files in storage that takes some time to answer, in their order, by threads.
+
+        Args:
+            sizes: The files' bytes.
+            read: Gives some bytes of a file, by its number, their beginning and how many; a StateError if it
+                can't.
+        """
+
+        def block(number: int) -> Tails:
+            try:
+                return [tail(partial(read, number), sizes[number])]
+            except StateError as error:
+                return [Unreadable(str(error))]
+
+        for tails in by_threads(block, range(len(sizes))):
+            yield from map(self._of, tails)
+
+    def _of(self, tail: bytes | Unreadable) -> Metrics | None:
         if isinstance(tail, Unreadable):
             return None
         metrics = answered(lambda: self._read(tail))

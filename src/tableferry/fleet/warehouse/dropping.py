@@ -17,7 +17,7 @@ from tableferry.driver import in_process
 from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.naming import dropped_name
-from tableferry.fleet.warehouse import renaming, versions
+from tableferry.fleet.warehouse import far_log, renaming, versions
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
 from tableferry.fleet.warehouse.existing import kinds
@@ -45,7 +45,7 @@ def drop_copy(
 ) -> None:
     """Drop an Iceberg or Delta copy that has no version which Hive hasn't got; one that isn't there is fine.
 
-    No file is removed but a Delta log that this process reaches. Iceberg's own directory stays, for after a
+    No file is removed but a Delta log, if this process reaches it. Iceberg's own directory stays, for after a
     probation partitions of the Hive table can lie in it.
 
     Args:
@@ -64,11 +64,13 @@ def drop_copy(
         if form is TargetFormat.ICEBERG:
             _drop_iceberg(warehouse, name, expected)
         elif name in kinds(warehouse, (name,)):
-            root = _reachable(warehouse, location(warehouse, name))
+            directory = location(warehouse, name)
             # Before the version is looked at: a commit that comes in between makes it another log.
-            log = _log(root)
-            _demand_version(warehouse, name, form, expected)
-            _drop_delta(warehouse, name, root, log, expected)
+            log = _log(_reachable(warehouse, directory))
+            seen = _demand_version(warehouse, name, form, expected)
+            if log is None and seen:
+                expected = expected or frozenset((seen,))
+            _drop_delta(warehouse, name, directory, log, expected)
 
 
 def location(warehouse: Warehouse, name: TableName) -> str:
@@ -78,8 +80,7 @@ def location(warehouse: Warehouse, name: TableName) -> str:
 
 def drop_delta(warehouse: Warehouse, name: TableName | None, directory: str) -> None:
     """Drop the entry of a Delta table, if it has one, and remove its log if this process reaches it."""
-    root = _reachable(warehouse, directory)
-    _drop_delta(warehouse, name, root, _log(root), None)
+    _drop_delta(warehouse, name, directory, _log(_reachable(warehouse, directory)), None)
 
 
 def _drop_iceberg(warehouse: Warehouse, name: TableName, expected: frozenset[str] | None) -> None:
@@ -124,12 +125,20 @@ def _demand_version(
 def _drop_delta(
     warehouse: Warehouse,
     name: TableName | None,
-    root: Path | None,
+    directory: str,
     log: overlay.LogIdentity | None,
     expected: frozenset[str] | None,
 ) -> None:
     # The log is moved first: an entry without a log is found and dropped by the next run, a log without an
     # entry would be taken for somebody's table.
+    root = _reachable(warehouse, directory)
+    if root is None and in_process(warehouse.spark):
+        try:
+            far_log.remove(warehouse, directory, expected)
+        except far_log.Written as error:
+            raise _written(
+                f"the Delta table in {directory}", error.version, expected or frozenset()
+            ) from error
     if root is not None:
         if log is not None:
             warehouse.effect(partial(files.remove, root / _ASIDE))

@@ -19,8 +19,7 @@ from typing import Any, Self
 
 from tableferry.amounts import first_of
 from tableferry.catalog import SPARK_ERRORS
-from tableferry.driver import in_process
-from tableferry.errors import Refused, TableError, first_line
+from tableferry.errors import Refused, StateError, TableError, first_line
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.naming import first_name
 from tableferry.fleet.plan import Kind
@@ -33,8 +32,9 @@ from tableferry.fleet.warehouse.neighbours import Neighbourhood
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.marks import FOLDER, sync_folder
+from tableferry.fleet.warehouse.storage import storage_of
 from tableferry.fleet.warehouse.views import above
-from tableferry.hive.locations import below, reachable
+from tableferry.hive.locations import below
 from tableferry.tables import TableName
 
 _log = logging.getLogger(__name__)
@@ -249,7 +249,13 @@ def look(warehouse: Warehouse, target: TableName, archived: TableName, form: Tar
             raise TableError(
                 f"{target} can't be described ({first_line(error)}): check your rights"
             ) from error
-    same_machine = in_process(warehouse.spark)
-    paths = {folder: reachable(folder, same_machine=same_machine) for folder in found.folders}
-    there = tuple(folder for folder, path in paths.items() if path is None or path.is_dir())
+    there = tuple(folder for folder in found.folders if _may_be_there(warehouse, folder))
     return Left(archived if found.location else None, found.root, there, gc, hinders)
+
+
+def _may_be_there(warehouse: Warehouse, folder: str) -> bool:
+    try:
+        storage = storage_of(warehouse.spark, folder)
+        return storage is None or storage.exists(folder)
+    except StateError:
+        return True

@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import date
 from importlib.util import find_spec
 from io import BytesIO
-from pathlib import Path
 from struct import pack
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -25,6 +24,7 @@ from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.name_mapping import MAPPING, mapping_of
 from tableferry.fleet.warehouse.prepared import Member
+from tableferry.fleet.warehouse.storage import Hadoop
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.hive.locations import reachable, split
 from tableferry.hive.partitions import NULL, CatalogPartition, split_spec
@@ -83,8 +83,8 @@ def append(
 ) -> Appended | None:
     """Add a Hive table's files to an Iceberg table, where that can be done here.
 
-    It can where Spark's driver is this process, pyiceberg is installed, and the files are Parquet on a disk
-    of this machine; see `docs/decisions/0034` for what else. Nothing is done otherwise: None.
+    It can where Spark's driver is this process, pyiceberg is installed, and the files are Parquet; see
+    `docs/decisions/0034` for what else. Nothing is done otherwise: None.
 
     Args:
         warehouse: The warehouse.
@@ -118,19 +118,22 @@ def append(
     ids = _leaf_ids(schema)
     # Iceberg takes those of nested fields after all others.
     many = len(ids) > _MOST_COLUMNS and any(len(path) > 1 for path in ids)
-    folder = reachable(table.location(), same_machine=True)
     metered = any(key.startswith("write.metadata.metrics") for key in table.properties())
-    if many or folder is None or metered or _snapshot(before) != after:
+    if many or metered or _snapshot(before) != after:
         return None
-    entries = _entries(source, files, partitions, MetricsReader(ids, _MOST_COLUMNS))
+    entries = _entries(warehouse, source, files, partitions, MetricsReader(ids, _MOST_COLUMNS))
     if entries is None:
         return None
     manifest = None
     if entries:
-        # The table's own folder is made with its metadata.
-        path = folder / "metadata" / f"{uuid.uuid4()}-m0.avro"
+        path = operations.metadataFileLocation(f"{uuid.uuid4()}-m0.avro")
         spec = jvm.org.apache.iceberg.PartitionSpecParser.toJson(table.spec())
-        summary = _write(path, text, spec, entries)
+        summary, content = _written(path, text, spec, entries)
+        stream = table.io().newOutputFile(path).create()
+        try:
+            stream.write(content)
+        finally:
+            stream.close()
         manifest = jvm.org.apache.iceberg.ManifestFiles.decode(bytearray(_encoded(jvm, summary)))
 
     # One that is there already has names that other files have for columns.
@@ -204,6 +207,7 @@ def _leaf_ids(kind: Any, number: int = 0, path: tuple[str, ...] = ()) -> dict[tu
 
 
 def _entries(
+    warehouse: Warehouse,
     source: HiveTable,
     files: Sequence[ListedFile],
     partitions: Sequence[CatalogPartition],
@@ -213,15 +217,30 @@ def _entries(
     values = {split(partition.location): _values(source, partition) for partition in partitions}
     if not source.partition_columns:
         values = {split(source.location): ()}
+    found = [values.get(file.directory) for file in files]
+    if None in found:
+        return None
     entries = []
-    for file in files:
-        local = reachable(file.path, same_machine=True)
-        partition = values.get(file.directory)
-        metrics = reader.read(str(local), file.size) if local is not None and partition is not None else None
+    for file, partition, metrics in zip(files, found, _metrics(warehouse, files, reader), strict=True):
         if metrics is None or partition is None:
             return None
         entries.append(_Entry(file, partition, metrics))
     return entries
+
+
+def _metrics(
+    warehouse: Warehouse, files: Sequence[ListedFile], reader: MetricsReader
+) -> Iterator[Metrics | None]:
+    """Read the files' metrics in their order, from a disk or by Hadoop; None for what can't be read."""
+    paths = [reachable(file.path, same_machine=True) for file in files]
+    if None not in paths:
+        return (reader.read(str(path), file.size) for path, file in zip(paths, files, strict=True))
+    hadoop = Hadoop(warehouse.spark)
+
+    def read(number: int, start: int, count: int) -> bytes:
+        return hadoop.read_range(files[number].path, files[number].size, start, count)
+
+    return reader.read_far([file.size for file in files], read)
 
 
 def _values(source: HiveTable, partition: CatalogPartition) -> tuple[Value, ...] | None:
@@ -251,21 +270,22 @@ def _value(text: str, kind: str) -> Value:
     return text if kind in ("string", "varchar") else None
 
 
-def _write(path: Path, schema: str, spec: str, entries: Sequence[_Entry]) -> ManifestFile:
-    """Write a manifest of files that were added, and return what a list of manifests would say of it."""
+def _written(path: str, schema: str, spec: str, entries: Sequence[_Entry]) -> tuple[ManifestFile, bytes]:
+    """Return what a list of manifests would say of one of files that were added, and its content."""
     from pyiceberg import manifest
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
     from pyiceberg.typedef import Record
 
-    from tableferry.fleet.warehouse.local_output import LocalOutput
+    from tableferry.fleet.warehouse.memory_output import MemoryOutput
 
+    output = MemoryOutput(path)
     # The snapshot's id and the sequence number are Iceberg's to give, when it commits.
     with manifest.write_manifest(
         2,
         PartitionSpec.model_validate_json(spec),
         Schema.model_validate_json(schema),
-        LocalOutput(str(path)),
+        output,
         _AT_COMMIT,
         "deflate",
     ) as writer:
@@ -287,7 +307,7 @@ def _write(path: Path, schema: str, spec: str, entries: Sequence[_Entry]) -> Man
             )
             added = manifest.ManifestEntryStatus.ADDED
             writer.add_entry(manifest.ManifestEntry.from_args(status=added, data_file=data))
-    return writer.to_manifest_file()
+    return writer.to_manifest_file(), output.content
 
 
 def _encoded(jvm: Any, manifest: ManifestFile) -> bytes:

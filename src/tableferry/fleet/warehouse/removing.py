@@ -7,11 +7,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
-from tableferry import files
 from tableferry.amounts import first_of
-from tableferry.driver import in_process
 from tableferry.errors import Refused, StateError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
@@ -24,7 +21,8 @@ from tableferry.fleet.warehouse.iceberg import properties_of
 from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.fleet.warehouse.leftovers import GC, Leftovers, demand_alone, demand_keeps_files, described
 from tableferry.fleet.warehouse.shadow.late.classify import run_of
-from tableferry.hive.locations import reachable, split
+from tableferry.fleet.warehouse.storage import storage_of
+from tableferry.hive.locations import split
 from tableferry.tables import TableName
 
 _log = logging.getLogger(__name__)
@@ -100,20 +98,21 @@ def remove(
         gone, left = _remove_files(warehouse, found, named, every=rewritten)
     removed, kept = [], []
     for folder in found.folders:
-        path = reachable(folder, same_machine=in_process(warehouse.spark))
-        if path is None:
+        names = _names(warehouse, folder)
+        if names is None:
             left.append(folder)
             continue
-        for child in sorted(path.iterdir()) if path.is_dir() else ():
-            whole = f"{folder}/{child.name}"
+        for child in names:
+            whole = f"{folder}/{child}"
             if any(_overlap(whole, file) for file in named):
                 kept.append(whole)
-            elif _OURS.fullmatch(child.name) is None or not warehouse.effect(partial(_remove, child), of=()):
+            elif _OURS.fullmatch(child) is None or not warehouse.effect(
+                partial(_remove, warehouse, whole), of=()
+            ):
                 left.append(whole)
             else:
                 removed.append(whole)
-        if path.is_dir() and not any(path.iterdir()):
-            warehouse.effect(partial(path.rmdir), of=())
+        warehouse.effect(partial(_remove, warehouse, folder, only_empty=True), of=())
     return Removed(tuple(removed), gone, tuple(kept), tuple(left))
 
 
@@ -152,29 +151,37 @@ def _remove_files(
         for file in list_files(warehouse, [found.root, *found.outside])
         if (every or run_of(file.path) is not None) and split(file.path)[2] not in known
     ]
-    paths = {file: reachable(file, same_machine=in_process(warehouse.spark)) for file in listed}
-    here = [(file, path) for file, path in paths.items() if path is not None]
-    left = [file for file, path in paths.items() if path is None]
-    for start in range(0, len(here), _AT_ONCE):
-        left += warehouse.effect(partial(_unlink, here[start : start + _AT_ONCE]), of=())
+    left = list[str]()
+    for start in range(0, len(listed), _AT_ONCE):
+        some = listed[start : start + _AT_ONCE]
+        left += warehouse.effect(partial(_remove_each, warehouse, some), of=())
     rest = [f"{first_of(left, 'more files')}{'' if every else ' (written by shadow)'}"] if left else []
     return len(listed) - len(left), rest
 
 
-def _unlink(paths: Iterable[tuple[str, Path]]) -> list[str]:
-    """Remove files; return those that stay."""
-    # Hadoop keeps a checksum beside each file of a local disk.
-    return [
-        file for file, path in paths if not (_remove(path) and _remove(path.with_name(f".{path.name}.crc")))
-    ]
-
-
-def _remove(path: Path) -> bool:
-    """Remove a file or a folder; say whether it's gone."""
+def _names(warehouse: Warehouse, folder: str) -> tuple[str, ...] | None:
+    """List what is right below a directory; None if this process can't."""
     try:
-        files.remove(path)
+        storage = storage_of(warehouse.spark, folder)
+        return None if storage is None else storage.names(folder)
     except StateError as error:
-        _log.warning("%s is left: %s", path, error)
+        _log.warning("%s is left: %s", folder, error)
+        return None
+
+
+def _remove_each(warehouse: Warehouse, locations: Iterable[str]) -> list[str]:
+    """Remove files; return those that stay."""
+    return [location for location in locations if not _remove(warehouse, location)]
+
+
+def _remove(warehouse: Warehouse, location: str, *, only_empty: bool = False) -> bool:
+    """Remove a file or a directory; say whether it's gone."""
+    try:
+        if (storage := storage_of(warehouse.spark, location)) is None:
+            return False
+        (storage.remove_empty if only_empty else storage.remove)(location)
+    except StateError as error:
+        _log.warning("%s is left: %s", location, error)
         return False
     return True
 

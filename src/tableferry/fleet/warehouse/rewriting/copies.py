@@ -12,13 +12,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 
 from pyspark.sql import functions as F
 
-from tableferry import files
 from tableferry.convert import overlay
-from tableferry.driver import in_process
 from tableferry.errors import Refused, StateError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
@@ -31,8 +30,9 @@ from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
 from tableferry.fleet.warehouse.rewriting.pieces import Held, Note, holds
 from tableferry.fleet.warehouse.shadow.conditions import sql_types
+from tableferry.fleet.warehouse.storage import storage_of
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
-from tableferry.hive.locations import below, reachable
+from tableferry.hive.locations import below
 from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
 
@@ -177,15 +177,16 @@ def remove_files(warehouse: Warehouse, target: TableName, hive_table: TableName,
         ClaimLost: Another worker has the job.
         TableError: The catalog can't be listed.
     """
-    path = reachable(folder, same_machine=in_process(warehouse.spark))
     table = hive.layout(warehouse, hive_table)
     read = [table.location, *(partition.location for partition in hive.partitions(warehouse, table))]
     neighbourhood = warehouse.neighbourhood or Neighbourhood()
     others = neighbourhood.around(warehouse.spark, target, folder, (hive_table,))
-    if path is None or others or any(below(location, folder) is not None for location in read):
+    if others or any(below(location, folder) is not None for location in read):
         return False
     try:
-        warehouse.effect(lambda: files.remove(path), of=())
+        if (storage := storage_of(warehouse.spark, folder)) is None:
+            return False
+        warehouse.effect(partial(storage.remove, folder), of=())
     except StateError:
         return False
     return True

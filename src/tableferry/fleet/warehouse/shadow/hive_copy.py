@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tableferry import files, session
+from tableferry import session
 from tableferry.catalog import SPARK_ERRORS, condition, parallel_map
 from tableferry.driver import in_process
 from tableferry.errors import Refused, StateError
+from tableferry.files.paths import hidden
 from tableferry.fleet.warehouse import hive, metastore
 from tableferry.fleet.warehouse.asking import describe, explaining
 from tableferry.fleet.warehouse.context import Warehouse
@@ -21,7 +22,8 @@ from tableferry.fleet.warehouse.shadow.changes import Columns
 from tableferry.fleet.warehouse.shadow.conditions import casts, spec, sql_types
 from tableferry.fleet.warehouse.shadow.marks import PREFIX
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parse, spell
-from tableferry.hive.locations import below, reachable
+from tableferry.fleet.warehouse.storage import Hadoop, storage_of
+from tableferry.hive.locations import below
 from tableferry.hive.settings import optional_settings
 from tableferry.hive.sql import in_metastore
 from tableferry.quoting import literal, quote
@@ -227,7 +229,7 @@ class HiveCopy:
         which the table in its place keeps for its earlier versions.
         """
         if in_process(self.spark):
-            self.warehouse.effect(lambda: self._make_directory(location), of=())
+            self.warehouse.effect(partial(Hadoop(self.spark).make_folder, location), of=())
         elif self.format:
             kept = [quote(name) for name in self.columns if name not in self.partition_columns]
             nothing = self.spark.table(self.name.sql).where("false").selectExpr(*kept)
@@ -243,32 +245,27 @@ class HiveCopy:
             return
         self.set_location(partition, location)
 
-    def _make_directory(self, location: str) -> None:
-        jvm, java = self.spark._jvm, self.spark._jsparkSession
-        assert jvm is not None
-        path = jvm.org.apache.hadoop.fs.Path(location)
-        path.getFileSystem(java.sessionState().newHadoopConf()).mkdirs(path)
-
     def refresh(self) -> None:
         """Make Spark list the table's files again."""
         self.warehouse.run(f"REFRESH TABLE {self.name.sql}")
 
     def remove(self, location: str, folder: str) -> bool:
         """Remove a directory below a folder of shadow runs; False where this process can't."""
-        path = reachable(location, same_machine=in_process(self.spark))
-        if path is None or not below(location, folder):
-            return False
+        inside = below(location, folder)
         try:
-            self.warehouse.effect(lambda: files.remove(path))
+            storage = storage_of(self.spark, folder)
+            if storage is None or not inside:
+                return False
+            self.warehouse.effect(partial(storage.remove, location))
+            # A version's directory goes with its last partition.
+            while inside := inside.rpartition("/")[0]:
+                parent = f"{folder}/{inside}"
+                if any(not hidden(name) for name in storage.names(parent)):
+                    break
+                self.warehouse.effect(partial(storage.remove, parent))
         except StateError as error:
             _log.warning("%s is left: %s", location, error)
             return False
-        # A version's directory goes with its last partition.
-        top = reachable(folder, same_machine=in_process(self.spark))
-        for parent in path.parents:
-            if parent == top or files.names(parent):
-                break
-            self.warehouse.effect(partial(files.remove, parent))
         return True
 
     def _alter(self, clause: str) -> None:

@@ -9,7 +9,6 @@ inserting into them, so that no row of an interrupted run is lost or there twice
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from tableferry.amounts import first_of
 from tableferry.catalog import SPARK_ERRORS
-from tableferry.driver import in_process
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.settings import RemovedPartitions
 from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
@@ -41,7 +39,8 @@ from tableferry.fleet.warehouse.shadow.marks import SWEEP, TARGET, Marks, runs_n
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition
 from tableferry.fleet.warehouse.shadow.sweeping import unused
 from tableferry.fleet.warehouse.shadow.target import Target, read_target
-from tableferry.hive.locations import below, reachable
+from tableferry.fleet.warehouse.storage import storage_of
+from tableferry.hive.locations import below
 from tableferry.quoting import quote
 from tableferry.tables import TableName
 from tableferry.verify import verify
@@ -288,10 +287,8 @@ class _Run:
         if self.marks.pending:
             now = HiveCopy.read(copy.warehouse, copy.name)
             used = [now.location, *now.locations(now.partitions).values()]
-            root = reachable(folder, same_machine=in_process(copy.spark))
-            if root is not None:
-                paths = (os.path.relpath(path, root) for path, _, _ in os.walk(root))
-                unread = list(unused((f"{folder}/{path}" for path in paths if path != "."), folder, used))
+            if (storage := storage_of(copy.spark, folder)) is not None:
+                unread = list(unused((f"{folder}/{path}" for path in storage.folders(folder)), folder, used))
         left = tuple(directory for directory in unread if not copy.remove(directory, folder))
         if replaced or self.marks.pending:
             self._note(self.target.version, "")

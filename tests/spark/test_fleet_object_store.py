@@ -1,0 +1,211 @@
+"""A fleet whose tables are in S3, which this process reaches by the Hadoop of Spark's driver alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests import object_stores, soak
+from tests.object_stores import Bucket, Weather
+from tests.spark.fleets import Fleet, errors, fleet, hive_table
+from tests.spark.test_fleet_late import leave
+
+from tableferry import session
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.errors import StateError
+from tableferry.fleet.job import State, TargetFormat
+from tableferry.fleet.warehouse import dropping, hive, manifests, versions
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.dropping import WrittenBehind
+from tableferry.fleet.warehouse.iceberg import create_statement
+from tableferry.fleet.warehouse.storage import Hadoop
+from tableferry.tables import TableName
+
+ICEBERG, DELTA = TargetFormat
+
+
+class Death(BaseException):
+    """A worker dies."""
+
+
+@pytest.fixture(scope="module")
+def weather(s3_port: int) -> Iterator[Weather]:
+    """What happens to requests to S3."""
+    with object_stores.moto(s3_port) as (_, seen):
+        yield seen
+
+
+@pytest.fixture
+def lake(weather: Weather, s3_port: int, schema: str) -> Bucket:
+    """A bucket of the test's own."""
+    return object_stores.s3(f"http://127.0.0.1:{s3_port}", schema.replace("_", "-"))
+
+
+@pytest.fixture
+def ours(spark: SparkSession, schema: str, lake: Bucket, tmp_path: Path) -> Iterator[Fleet]:
+    """A fleet of one Hive table, `t`, in three partitions."""
+    with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
+        place = lake.uri.replace("s3://", "s3a://")
+        hive_table(spark, f"{schema}.t", f"{place}/t", [(1, "mon"), (2, "tue"), (3, None)])
+        made = fleet(spark, schema, tmp_path)
+        yield made
+        made.store.close()
+
+
+def ids(ours: Fleet, table: str = "t") -> list[int]:
+    return sorted(row[0] for row in ours.rows(table))
+
+
+def data_files(lake: Bucket) -> list[str]:
+    return [name for name in lake.names() if name.startswith("t/day=") and not name.endswith("/")]
+
+
+@pytest.mark.parametrize("form", [ICEBERG, pytest.param(DELTA, marks=soak.slow)])
+def test_a_table_is_migrated_kept_in_step_and_closed(ours: Fleet, lake: Bucket, form: TargetFormat) -> None:
+    before = {name: lake.get(name) for name in data_files(lake)}
+    ours.to_probation("t", form=form)
+    ours.write("t", "INSERT INTO {t} VALUES (4, NULL, 'mon'), (5, NULL, 'wed')")
+    assert errors(ours.shadow()) == []
+    assert ids(ours, "t_hive") == ids(ours) == [1, 2, 3, 4, 5]
+    # What was tried beside the table before the switch is gone.
+    assert not any(name.startswith("t_sync_try/") for name in lake.names())
+    ours.to_archive("t")
+    assert sum("/tableferry-" in name or name.startswith("t_sync/") for name in lake.names()) > 0, (
+        "shadow wrote nothing, so closing has nothing to remove"
+    )
+    ours.mark("t")
+    ours.clock.turn(days=8)
+    assert errors(ours.close()) == []
+    assert ids(ours) == [1, 2, 3, 4, 5]
+    assert not any("/tableferry-" in name or name.startswith("t_sync/") for name in lake.names())
+    assert {name: lake.get(name) for name in before} == before
+
+
+@pytest.mark.parametrize("form", [pytest.param(ICEBERG, marks=soak.slow), DELTA])
+def test_a_reverted_table_is_hive_s_again_and_can_be_migrated_again(
+    ours: Fleet, lake: Bucket, form: TargetFormat
+) -> None:
+    ours.to_probation("t", form=form)
+    ours.write("t", "INSERT INTO {t} VALUES (4, NULL, 'mon'), (5, NULL, 'wed')")
+    assert errors(ours.revert("t")) == []
+    assert ours.job("t").state is State.ICEBERG_DROPPED
+    assert not any(name.startswith("t/_delta_log/0") for name in lake.names())
+    ours.spark.sql(f"INSERT INTO {ours.name('t').sql} VALUES (6, NULL, 'mon')")
+    assert ids(ours) == [1, 2, 3, 4, 5, 6]
+    ours.add("again", form=form)
+    ours.spark.sql(f"ALTER TABLE {ours.schema}.t RENAME TO {ours.schema}.again")
+    ours.preprocess()
+    ours.notify()
+    ours.clock.turn(days=14)
+    assert errors(ours.migrate()) == []
+    assert ids(ours, "again") == [1, 2, 3, 4, 5, 6]
+
+
+@soak.slow
+@pytest.mark.parametrize("form", [ICEBERG, DELTA])
+def test_a_late_file_pauses_its_table(ours: Fleet, lake: Bucket, tmp_path: Path, form: TargetFormat) -> None:
+    ours.to_probation("t", form=form)
+    assert errors(ours.shadow()) == []
+    lake.put("t/day=mon/000000_0_copy_1", leave(tmp_path / "late", 7).read_bytes())
+    [paused] = errors(ours.shadow())
+    assert "000000_0_copy_1" in paused
+    assert ours.job("t").pause_reason.startswith("WRITTEN_LATE: ")
+
+
+def test_files_come_into_iceberg_by_one_question_for_each(
+    ours: Fleet, lake: Bucket, weather: Weather
+) -> None:
+    warehouse, source = ours.warehouse, ours.name("t")
+    table = hive.demand(warehouse, source)
+    listed = hive.listed(warehouse, table)
+    target = TableName((*source.parts[:-1], "t_iceberg"))
+    ours.spark.sql(create_statement(table, warehouse.iceberg(target)))
+    asked = len(weather.requests)
+    assert manifests.append(warehouse, table, target, listed.listing.read, listed.partitions, {})
+    bucket = lake.uri.removeprefix("s3://")
+    about = [request for request in weather.requests[asked:] if "/t/day=" in request]
+    assert sorted(about) == sorted(f"GET /{bucket}/{name}" for name in data_files(lake))
+    assert ours.rows(target) == ours.rows("t")
+    # The same bounds and counts as Iceberg's own reader finds.
+    metrics = "SELECT file_path, record_count, value_counts, null_value_counts, lower_bounds, upper_bounds"
+    ice = warehouse.iceberg(target).sql
+    added = ours.spark.sql(f"{metrics} FROM {ice}.files ORDER BY 1").collect()
+    ours.spark.sql(f"DELETE FROM {ice} WHERE true")
+    ours.spark.sql(
+        f"CALL ice.system.add_files(table => '{ice}', source_table => '{source}', "
+        "check_duplicate_files => false)"
+    )
+    assert ours.spark.sql(f"{metrics} FROM {ice}.files ORDER BY 1").collect() == added
+
+
+def test_a_delta_log_that_was_written_to_is_left_as_it_was(ours: Fleet, lake: Bucket) -> None:
+    copy = a_copy(ours)
+    ours.spark.sql(f"INSERT INTO {copy.sql} VALUES (4, NULL, 'mon')")
+    logged = {name: lake.get(name) for name in lake.names() if "_delta_log/0" in name}
+    with pytest.raises(WrittenBehind, match="version 1"):
+        dropping.drop_copy(ours.warehouse, copy, DELTA, "0")
+    assert {name: lake.get(name) for name in lake.names() if "_delta_log/0" in name} == logged
+    assert ids(ours, "copy") == [1, 2, 3, 4]
+
+
+def test_whoever_dies_at_a_delta_log_is_gone_on_for(ours: Fleet, lake: Bucket, weather: Weather) -> None:
+    copy, calls = a_copy(ours), 0
+
+    def guard() -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise Death
+
+    with pytest.raises(Death):
+        dropping.drop_copy(replace(ours.warehouse, guard=guard), copy, DELTA, "0")
+    # Nobody commits any more, and nobody reads half of it.
+    with pytest.raises(SPARK_ERRORS):
+        ours.spark.sql(f"INSERT INTO {copy.sql} VALUES (4, NULL, 'mon')")
+    dropping.drop_copy(ours.warehouse, copy, DELTA, "0")
+    assert not any("_delta_log/0" in name for name in lake.names())
+    assert ids(ours) == [1, 2, 3]
+
+
+def test_a_writer_who_commits_first_keeps_the_table(ours: Fleet, lake: Bucket) -> None:
+    copy = a_copy(ours)
+
+    def guard() -> None:
+        # Right before the version is taken.
+        if versions.current(ours.warehouse, copy, DELTA) == "0":
+            ours.spark.sql(f"INSERT INTO {copy.sql} VALUES (4, NULL, 'mon')")
+
+    with pytest.raises(WrittenBehind, match="version 1"):
+        dropping.drop_copy(replace(ours.warehouse, guard=guard), copy, DELTA, "0")
+    assert ids(ours, "copy") == [1, 2, 3, 4]
+
+
+def test_what_hadoop_refuses_is_said_in_a_sentence(spark: SparkSession, weather: Weather) -> None:
+    hadoop = Hadoop(spark)
+    with pytest.raises(StateError, match=r"s3a://nobodys/t can't be listed \(.*check the rights"):
+        hadoop.names("s3a://nobodys/t")
+    with pytest.raises(StateError, match="nosuch://lake/t can't be removed"):
+        hadoop.remove("nosuch://lake/t")
+
+
+def a_copy(ours: Fleet) -> TableName:
+    """Make a Delta copy of the table, as a migration does before the switch."""
+    source, copy = ours.name("t"), ours.name("copy")
+    table = hive.demand(ours.warehouse, source)
+    ours.spark.sql(f"CONVERT TO DELTA parquet.`{table.location}` PARTITIONED BY (day STRING)")
+    ours.spark.sql(f"CREATE TABLE {copy.sql} USING delta LOCATION '{table.location}'")
+    return copy
+
+
+def test_a_warehouse_s_guard_holds_before_each_removal(ours: Fleet) -> None:
+    copy = a_copy(ours)
+
+    def lost() -> None:
+        raise Death
+
+    with pytest.raises(Death):
+        dropping.drop_copy(Warehouse(ours.spark, ours.warehouse.access, guard=lost), copy, DELTA, "0")
+    assert ids(ours, "copy") == [1, 2, 3]
