@@ -118,7 +118,7 @@ def measure(spark: SparkSession, scratch: Path, form: TargetFormat, files: int, 
     [report] = migrate(worker).jobs
     seconds = time.perf_counter() - started
     assert report.outcome == "done", report.error
-    new = worker.warehouse.iceberg(name) if form is TargetFormat.ICEBERG else name
+    new = worker.warehouse.named(name, form)
     [[count]] = spark.sql(f"SELECT count(*) FROM {new.sql}").collect()
     assert count == (files + 1) * rows, f"{count} rows, not {(files + 1) * rows}"
     size = sum(path.stat().st_size for path in folder.rglob("*.parquet"))

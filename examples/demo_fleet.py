@@ -388,7 +388,7 @@ def write(demo: Demo) -> None:
 def migrated(demo: Demo, recipe: Recipe) -> TableName:
     """Name a migrated table as this session reads it."""
     name = demo.name(recipe.table)
-    return demo.worker.warehouse.iceberg(name) if recipe.form is TargetFormat.ICEBERG else name
+    return demo.worker.warehouse.named(name, recipe.form)
 
 
 def count(demo: Demo, table: str) -> int:

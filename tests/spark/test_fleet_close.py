@@ -73,7 +73,7 @@ def ids(ours: Fleet, table: str = "t") -> list[int]:
 
 def named(ours: Fleet, form: TargetFormat) -> str:
     name = ours.name("t")
-    return (ours.warehouse.iceberg(name) if form is TargetFormat.ICEBERG else name).sql
+    return ours.warehouse.named(name, form).sql
 
 
 def history(ours: Fleet, form: TargetFormat) -> dict[str, list[Any]]:
@@ -398,7 +398,7 @@ def test_what_this_process_cant_reach_is_named_for_its_owner(
     assert leftover.left is not None
     assert (leftover.left.hive, leftover.left.gc_enabled) == (None, False)
     ours.mark("t", days=0)
-    monkeypatch.setattr(removing, "reachable", lambda *how, **more: None)
+    monkeypatch.setattr(removing, "storage_of", lambda *_: None)
     [done] = ours.close().jobs
     assert "can't be removed from here" in done.did[-1]
     assert any("t_sync" in place for place in ours.job("t").record["left_directories"])

@@ -135,16 +135,24 @@ class Crowd:
             self._write()
 
     def _task(self, worker: str, deadly: bool) -> Task:
-        mode = self.chance.choices(list(MODES), list(MODES.values()))[0]
+        jobs = self.jobs()
+        resting = {table: job for table, job in jobs.items() if job.pair == RESTS["stay"]}
         on_probation = [
             table
-            for table, job in self.jobs().items()
-            if job.pair == RESTS["stay"] and self.goals[table] == "revert" and job.claimed_by is None
+            for table, job in resting.items()
+            if self.goals[table] == "revert" and job.claimed_by is None
         ]
+        # A worker that has nothing to do can't die at it.
+        modes = dict(MODES)
+        if not resting:
+            del modes["shadow"]
+        if not on_probation and not any(job.pair in BACK for job in jobs.values()):
+            del modes["revert"]
+        mode = self.chance.choices(list(modes), list(modes.values()))[0]
         tables = tuple(self.chance.sample(on_probation, 1)) if mode == "revert" and on_probation else ()
-        dies = deadly and self.chance.random() < 0.9
+        dies = deadly and self.chance.random() < 0.95
         # Most runs have few changes to die at.
-        at = int(16 * self.chance.random() ** 2) if dies else None
+        at = int(12 * self.chance.random() ** 2) if dies else None
         before, takes_all = self.chance.random() < 0.3, self.chance.random() < 0.01
         return Task(worker, mode, self.chance.randint(1, MOST), tables, at, before, takes_all)
 

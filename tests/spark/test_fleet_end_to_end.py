@@ -94,7 +94,7 @@ def test_back_with_every_row(ours: Fleet, form: TargetFormat, monkeypatch: pytes
         if isinstance(step, DropCopy):
             # Who had opened the new table before its name went back to Hive.
             name = ours.name(copy)
-            target = warehouse.iceberg(name) if form is TargetFormat.ICEBERG else name
+            target = warehouse.named(name, form)
             ours.spark.sql(f"INSERT INTO {target.sql} VALUES (5, NULL, 'b')")
         return perform(step, job, warehouse, save)
 

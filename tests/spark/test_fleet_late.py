@@ -521,7 +521,7 @@ def test_rows_are_appended_once_for_a_key(ours: Fleet, form: TargetFormat) -> No
         append(6, "three")
     append(6, "three")
     assert ids(ours) == [1, 2, 3, 4, 5, 6]
-    named = ours.warehouse.iceberg(ours.name("t")) if form is TargetFormat.ICEBERG else ours.name("t")
+    named = ours.warehouse.named(ours.name("t"), form)
     properties = {row["key"] for row in ours.spark.sql(f"SHOW TBLPROPERTIES {named.sql}").collect()}
     assert properties.isdisjoint({"write.wap.enabled", "tableferry.staging"})
     # Whoever looked before another one's commit came.

@@ -15,9 +15,9 @@ from tests.spark.test_fleet_late import leave
 
 from tableferry import session
 from tableferry.catalog import SPARK_ERRORS
-from tableferry.errors import StateError
+from tableferry.errors import StateError, TableferryError
 from tableferry.fleet.job import State, TargetFormat
-from tableferry.fleet.warehouse import dropping, hive, manifests, versions
+from tableferry.fleet.warehouse import delta, dropping, hive, manifests, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.dropping import WrittenBehind
 from tableferry.fleet.warehouse.iceberg import create_statement
@@ -168,6 +168,40 @@ def test_whoever_dies_at_a_delta_log_is_gone_on_for(ours: Fleet, lake: Bucket, w
     dropping.drop_copy(ours.warehouse, copy, DELTA, "0")
     assert not any("_delta_log/0" in name for name in lake.names())
     assert ids(ours) == [1, 2, 3]
+
+
+# The first look is at the claim, and then each change: the version is taken, the rest goes, then the claim.
+@pytest.mark.parametrize("lives", soak.amount((1, 2), range(5)))
+def test_whoever_dies_as_a_copy_is_made_anew_is_gone_on_for(ours: Fleet, lake: Bucket, lives: int) -> None:
+    source, copy, left = ours.name("t"), ours.name("copy"), lives
+    delta.make(ours.warehouse, source, copy)
+    ours.spark.sql(f"INSERT INTO {source.sql} VALUES (4, NULL, 'mon')")
+
+    def guard() -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Death
+
+    with pytest.raises(Death):
+        delta.make(replace(ours.warehouse, guard=guard), source, copy)
+    delta.make(ours.warehouse, source, copy)
+    assert ids(ours, "copy") == ids(ours) == [1, 2, 3, 4]
+
+
+def test_a_worker_that_slept_removes_nothing_of_a_log_that_was_made_since(ours: Fleet, lake: Bucket) -> None:
+    source, copy, calls = ours.name("t"), a_copy(ours), 0
+
+    def guard() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:  # It has taken the version, and sleeps before it removes the rest.
+            dropping.drop_copy(ours.warehouse, copy, DELTA, "0")
+            delta.make(ours.warehouse, source, copy)
+
+    with pytest.raises(TableferryError, match="removed by another process"):
+        dropping.drop_copy(replace(ours.warehouse, guard=guard), copy, DELTA, "0")
+    assert ids(ours, "copy") == [1, 2, 3]
 
 
 def test_a_writer_who_commits_first_keeps_the_table(ours: Fleet, lake: Bucket) -> None:

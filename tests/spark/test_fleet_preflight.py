@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests import soak
@@ -202,6 +204,41 @@ def test_partitions_outside(ours: Fleet, tmp_path: Path) -> None:
     preflight = seen(ours, "t", DELTA)
     assert reasons(preflight) == {PauseReason.UNSUPPORTED_LAYOUT}
     assert "elsewhere" in preflight.findings[0].text
+
+
+def test_partitions_that_share_a_directory(ours: Fleet, tmp_path: Path) -> None:
+    hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
+    ours.spark.sql(
+        f"ALTER TABLE {ours.name('t').sql} ADD PARTITION (day = 'z') LOCATION '{tmp_path / 't' / 'day=a'}'"
+    )
+    for form in (ICEBERG, DELTA):
+        preflight = seen(ours, "t", form)
+        assert reasons(preflight) == {PauseReason.UNSUPPORTED_LAYOUT}
+        assert "share a directory" in preflight.findings[0].text
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (pa.array([1], pa.timestamp("ms", "UTC")), "x.parquet has instants in milliseconds in at"),
+        (pa.array(["no time"]), "the rows of .* can't be read"),
+        (None, "x.parquet is not a Parquet file"),
+    ],
+)
+def test_files_that_cant_be_iceberg_s(
+    ours: Fleet, tmp_path: Path, column: pa.Array | None, said: str
+) -> None:
+    name = ours.name("t").sql
+    ours.spark.sql(
+        f"CREATE EXTERNAL TABLE {name} (at TIMESTAMP) STORED AS PARQUET LOCATION '{tmp_path / 't'}'"
+    )
+    if column is None:
+        (tmp_path / "t" / "x.parquet").write_text("nothing of the kind")
+    else:
+        pq.write_table(pa.table({"at": column}), tmp_path / "t" / "x.parquet")
+    preflight = seen(ours, "t")
+    assert reasons(preflight) == {PauseReason.UNSUPPORTED_LAYOUT}
+    assert re.search(said, preflight.findings[0].text)
 
 
 def test_the_command(ours: Fleet, tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ class Copying:
     @property
     def readable(self) -> str:
         """The copy's name for Spark."""
-        name = self.warehouse.iceberg(self.target) if self.form is ICEBERG else self.target
+        name = self.warehouse.named(self.target, self.form)
         return name.sql
 
     @property
@@ -323,14 +323,15 @@ def test_nobody_is_locked_out_of_a_table_whose_rows_would_differ(ours: Fleet, tm
     """Iceberg takes milliseconds for microseconds (1.12)."""
     ours.warehouse = replace(ours.warehouse, access=(rights := Rights(ours.spark)))
     (tmp_path / "t").mkdir()
-    at = pa.array([1_700_000_000_000], pa.timestamp("ms", "UTC"))
-    pq.write_table(pa.table({"at": at}), tmp_path / "t" / "a.parquet")
     ours.spark.sql(
         f"CREATE EXTERNAL TABLE {ours.name('t').sql} (at TIMESTAMP) STORED AS PARQUET "
         f"LOCATION '{tmp_path / 't'}'"
     )
     ours.add("t")
     assert errors(ours.preprocess()) == []
+    # A preflight would have refused it.
+    at = pa.array([1_700_000_000_000], pa.timestamp("ms", "UTC"))
+    pq.write_table(pa.table({"at": at}), tmp_path / "t" / "a.parquet")
     ours.notify()
     ours.clock.turn(days=14)
     [error] = errors(ours.migrate())
@@ -617,7 +618,7 @@ def test_every_row_is_there_whatever_is_written_meanwhile(
             assert ours.job(name).state is State.WRITES_UNBLOCKED, ours.job(name).pause_reason
             assert ours.rows(name) == writers.rows
             # By their bounds too.
-            target = (ours.warehouse.iceberg(ours.name(name)) if form is ICEBERG else ours.name(name)).sql
+            target = ours.warehouse.named(ours.name(name), form).sql
             for wanted in writers.rows:
                 assert spark.table(target).where(f"id = {wanted[0]}").count() == 1
             assert beside(writers.folder) == []

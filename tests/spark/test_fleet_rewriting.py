@@ -128,6 +128,9 @@ def test_there_and_back(ours: Fleet, tmp_path: Path, how: str, form: TargetForma
     ours.write("facts", f"INSERT INTO {{t}} VALUES ({values})")
     if stored.partitions:
         ours.write("facts", f"INSERT INTO {{t}} VALUES (5, {stored.more}, 'new')")
+    # What is appended goes into Hive's own directories, and what is deleted makes them be rewritten beside.
+    assert errors(ours.shadow()) == []
+    assert errors(ours.shadow()) == []
     ours.write("facts", "DELETE FROM {t} WHERE id = 1")
     assert errors(ours.shadow()) == []
     after = ours.rows("facts")

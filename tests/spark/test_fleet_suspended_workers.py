@@ -160,7 +160,7 @@ def test_a_migrator_that_slept(ours: Fleet, tmp_path: Path, form: TargetFormat) 
 def make_anew(ours: Fleet, form: TargetFormat, table: str, folder: Path) -> None:
     """Make a table as another migration does: by the same name, over the same directory."""
     name = ours.name(table)
-    named = ours.warehouse.iceberg(name) if form is TargetFormat.ICEBERG else name
+    named = ours.warehouse.named(name, form)
     ours.spark.sql(f"DROP TABLE IF EXISTS {named.sql}")
     rmtree(folder / "_delta_log", ignore_errors=True)
     ours.spark.sql(f"CREATE TABLE {named.sql} (id INT) USING {form.value} LOCATION '{folder}'")
@@ -203,7 +203,7 @@ def test_a_copy_that_is_written_to_while_it_is_dropped_is_kept(
     ours.add("t", form=form)
     names = Names.of(ours.job("t"))
     make_anew(ours, form, names.copy.table, tmp_path / "t")
-    named = ours.warehouse.iceberg(names.copy) if form is TargetFormat.ICEBERG else names.copy
+    named = ours.warehouse.named(names.copy, form)
     current, identity = versions.current, overlay.log_identity
     left = 0
 

@@ -132,7 +132,7 @@ PAUSES = {
     "spark_csv": (CSV, CSV),
     "json_table": (FORMAT, FORMAT),
     "sequence_table": (FORMAT, FORMAT),
-    "rc_table": (FORMAT, FORMAT),
+    "rc_table": (PauseReason.NOT_REWRITABLE, PauseReason.NOT_REWRITABLE),
     "bucketed": (BUCKETED, None),
     "hive_bucketed": (BUCKETED, None),
     "transactional": (PauseReason.IS_TRANSACTIONAL, PauseReason.IS_TRANSACTIONAL),

@@ -216,6 +216,31 @@ def test_columns_that_files_spell_otherwise_are_found(
     assert "5" in read
 
 
+def test_columns_that_only_files_have_are_in_no_copy(
+    warehouse: Warehouse, schema: str, tmp_path: Path
+) -> None:
+    """As after Hive's ALTER TABLE … REPLACE COLUMNS, which leaves the files as they are."""
+    table = TableName(("spark_catalog", schema, "fewer"))
+    warehouse.spark.sql(
+        f"CREATE EXTERNAL TABLE {table.sql} (id INT, s STRUCT<x: INT>, l ARRAY<STRUCT<x: INT>>, late STRING) "
+        f"STORED AS PARQUET LOCATION '{tmp_path}/fewer'"
+    )
+    both = pa.struct({"gone": pa.string(), "x": pa.int32()})
+    columns = {
+        "gone": pa.array(["g"]), "s": pa.array([{"gone": "g", "x": 1}], both),
+        "l": pa.array([[{"gone": "g", "x": 2}]], pa.list_(both)), "id": pa.array([3], pa.int32()),
+    }  # fmt: skip
+    pq.write_table(pa.table(columns), tmp_path / "fewer/a.parquet")
+    pq.write_table(pa.table({"id": pa.array([4], pa.int32())}), tmp_path / "fewer/b.parquet")
+    for form in TargetFormat:
+        copy = beside(table, f"_{form.value}")
+        (iceberg if form is TargetFormat.ICEBERG else delta).make(warehouse, table, copy)
+        assert comparing.demand_same(warehouse, table, copy) == 2
+        named = warehouse.named(copy, form).sql
+        assert [column.name for column in warehouse.spark.table(named).schema] == ["id", "s", "l", "late"]
+        assert warehouse.spark.sql(f"SELECT id FROM {named} WHERE s.x = 1 AND id < 4").collect() == [(3,)]
+
+
 @soak.slow
 def test_a_fence_sees_every_kind_of_change(warehouse: Warehouse, source: TableName, tmp_path: Path) -> None:
     spark = warehouse.spark

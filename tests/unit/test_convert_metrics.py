@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableferry.convert.parquet.metrics import Metrics, MetricsReader
+from tableferry.convert.parquet.metrics import Metrics, MetricsReader, hindrance, read_end
 
 
 def metrics_of(path: Path, table: pa.Table, **options: Any) -> Metrics:
@@ -22,7 +22,7 @@ def metrics_of(path: Path, table: pa.Table, **options: Any) -> Metrics:
     pq.write_table(table, path, **options)
     reader = MetricsReader({(name,): number for number, name in enumerate(table.column_names, 1)}, 100)
     # Patterns are learned from the first ones.
-    found = [reader.read(str(path), path.stat().st_size) for _ in range(4)]
+    found = [reader.read(read_end(str(path), path.stat().st_size)) for _ in range(4)]
     assert found[0] is not None
     assert found == found[:1] * 4
     return found[0]
@@ -81,9 +81,9 @@ def test_what_changed_or_is_no_parquet_has_none(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"c": [1]}), path)
     reader = MetricsReader({("c",): 1}, 100)
-    assert reader.read(str(path), path.stat().st_size + 1) is None
+    assert reader.read(read_end(str(path), path.stat().st_size + 1)) is None
     path.write_bytes(b"nothing")
-    assert reader.read(str(path), 7) is None
+    assert reader.read(read_end(str(path), 7)) is None
 
 
 def test_arrays_and_maps_have_sizes_alone_and_columns_behind_the_last_metered_one_nothing(
@@ -106,9 +106,8 @@ def test_arrays_and_maps_have_sizes_alone_and_columns_behind_the_last_metered_on
         ("before",), ("list", "element"), ("map", "key"), ("map", "value"), ("deep", "element", "x"),
         ("deep", "element", "tags", "element"), ("Odd",), ("after",), ("late",),
     ]  # fmt: skip
-    found = MetricsReader({path: number for number, path in enumerate(paths, 1)}, 8).read(
-        str(path), path.stat().st_size
-    )
+    reader = MetricsReader({path: number for number, path in enumerate(paths, 1)}, 8)
+    found = reader.read(read_end(str(path), path.stat().st_size))
     assert found is not None
     footer = pq.read_metadata(path)
     sizes = [
@@ -122,3 +121,26 @@ def test_arrays_and_maps_have_sizes_alone_and_columns_behind_the_last_metered_on
         {1: b"\2\0\0\0", 8: b"\3\0\0\0"},
     )
     assert found.lacks == {7}
+
+
+@pytest.mark.parametrize(
+    ("kind", "nested", "expected"),
+    [
+        (pa.timestamp("ms", "UTC"), False, "has instants in milliseconds in c, which Iceberg reads as"),
+        (pa.timestamp("ms"), True, "has instants in milliseconds in c.element, which Iceberg reads as"),
+        (pa.timestamp("us", "UTC"), False, ""),
+        (pa.int64(), True, ""),
+    ],
+)
+def test_what_iceberg_would_read_wrongly_is_said(
+    tmp_path: Path, kind: pa.DataType, nested: bool, expected: str
+) -> None:
+    column = pa.array([[1]], pa.list_(kind)) if nested else pa.array([1], kind)
+    pq.write_table(pa.table({"c": column}), path := tmp_path / "x.parquet")
+    assert hindrance(read_end(str(path), path.stat().st_size)).startswith(expected)
+    assert bool(hindrance(read_end(str(path), path.stat().st_size))) == bool(expected)
+
+
+def test_what_is_no_parquet_file_is_said(tmp_path: Path) -> None:
+    (path := tmp_path / "x.parquet").write_bytes(b"nothing of the kind")
+    assert hindrance(read_end(str(path), 19)).startswith("is not a Parquet file")

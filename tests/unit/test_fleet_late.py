@@ -70,6 +70,8 @@ def test_what_is_settled_is_nobody_s_question_again() -> None:
 
 def test_a_file_tells_which_shadow_run_wrote_it() -> None:
     assert run_of(f"{ROOT}/k=1/{basename('0123abcd')}-00000.parquet") == "0123abcd"
+    # Spark puts the bucket in front where the Hive table has some.
+    assert run_of(f"{ROOT}/00001_0_{basename('0123abcd')}-00000-1d52_00001.c000.parquet") == "0123abcd"
     assert run_of(NEW.path) is None
     assert run_of(f"{FOLDER}/v1-0123abcd/k=1/part-0") is None
 

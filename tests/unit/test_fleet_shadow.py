@@ -185,11 +185,13 @@ class TestPartitions:
 class TestUnused:
     def test_the_topmost_of_what_nobody_reads(self) -> None:
         root = "file:/w/t_sync/id"
-        directories = [
-            f"{root}/{path}" for path in ("v1", "v1/a", "v1/a/b", "v2", "v2/a", "v2/b", "v3", "v3/x")
-        ]
+        directories = ("v1", "v1/a", "v1/a/b", "v2", "v2/a", "v2/b", "v3", "v3/x")
         used = ["/w/t_sync/id/v2/a", "file:/w/t/c", "file:///w/t_sync/id/v3"]
         assert unused(directories, root, used) == (f"{root}/v1", f"{root}/v2/b")
+
+    def test_a_store_may_have_several_names(self) -> None:
+        used = ["s3a://lake/t", "s3a://lake/t_sync/id/v1/k=1"]
+        assert unused(["v1", "v1/k=1", "v2"], "s3://lake/t_sync/id", used) == ("s3://lake/t_sync/id/v2",)
 
 
 def metadata(**more: Any) -> Metadata:

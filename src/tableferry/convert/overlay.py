@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,6 +31,7 @@ from tableferry.files import path_of
 from tableferry.hive.locations import reachable
 from tableferry.hive.settings import optional_settings
 from tableferry.tables import TableName
+from tableferry.types import Array, DataType, Map, Struct
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -201,6 +202,11 @@ def is_closing(text: str) -> bool:
     return commit.is_closing(text)
 
 
+def newest_version(names: Iterable[str]) -> int:
+    """Return the newest version that a log's files name; -1 if they name none."""
+    return max(commit.versions(names), default=-1)
+
+
 def log_folder(root: Path) -> Path:
     """Return the folder of a table's log."""
     return root / commit.LOG
@@ -259,4 +265,30 @@ def _plan(spark: SparkSession, table: TableName, column_mapping: bool) -> Plan:
     # Whether a log that is there is the right one, the route decides that asked.
     options = Options(column_mapping=column_mapping, keep_log=True)
     found, provider = ResolvedSource(str(table), table=table), SparkProvider(spark, lambda: spark)
-    return decide(gather(found, options, provider, _unseen), options)
+    facts = gather(found, options, provider, _unseen)
+    if facts.merged is not None and facts.entry is not None and not facts.entry.is_delta:
+        # Files may have more than the Hive table shows, such as columns that were replaced in the catalog.
+        columns = _common(facts.merged.columns, facts.entry.columns)
+        facts = replace(facts, merged=replace(facts.merged, columns=columns))
+    return decide(facts, options)
+
+
+def _common(files: DataType, entry: DataType) -> Any:
+    """Leave the columns and fields of a type that the catalog has too, at any depth."""
+    match files, entry:
+        case Struct(), Struct():
+            known = {field.name.lower(): field.type for field in entry.fields}
+            return Struct(
+                tuple(
+                    replace(field, type=_common(field.type, known[field.name.lower()]))
+                    for field in files.fields
+                    if field.name.lower() in known
+                )
+            )
+        case Array(), Array():
+            return replace(files, element=_common(files.element, entry.element))
+        case Map(), Map():
+            key, value = _common(files.key, entry.key), _common(files.value, entry.value)
+            return replace(files, key=key, value=value)
+        case _:
+            return files

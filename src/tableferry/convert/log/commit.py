@@ -213,8 +213,8 @@ def info(root: AnyPath) -> dict[str, Any]:
 
 def is_only_commit(root: AnyPath) -> bool:
     """Say whether a log has its first commit and no other."""
-    versions = {name[:20] for name in files.names(log(root)) if name[:20].isdigit()}
-    return versions == {FIRST[:20]} and files.exists(log(root) / FIRST)
+    found = {name[:20] for name in files.names(log(root)) if name[:20].isdigit()}
+    return found == {FIRST[:20]} and files.exists(log(root) / FIRST)
 
 
 def demand_table(root: AnyPath, table_id: str) -> None:
@@ -240,10 +240,10 @@ def demand_only_a_conversion(root: AnyPath) -> None:
         Refused: Its first commit is no conversion, or something was written after it.
     """
     first = files.read_text(log(root) / FIRST)
-    versions = _versions(log(root))
-    if not versions:
+    found = _versions(log(root))
+    if not found:
         raise TableError(f"{root} isn't a Delta table: nothing to undo")
-    if first is None or versions != [0]:
+    if first is None or found != [0]:
         raise _written_after(root)
     operation = _commit_info(first).get("operation", "something nameless")
     if operation != OPERATION:
@@ -270,8 +270,13 @@ def _action(text: str, name: str) -> dict[str, Any]:
     return {}
 
 
+def versions(names: Iterable[str]) -> list[int]:
+    """Return the versions whose commits are among some files of a log, in order."""
+    return sorted(int(match[1]) for name in names if (match := _COMMIT.fullmatch(name)))
+
+
 def _versions(folder: AnyPath) -> list[int]:
-    return sorted(int(match[1]) for name in files.names(folder) if (match := _COMMIT.fullmatch(name)))
+    return versions(files.names(folder))
 
 
 def _converted_meanwhile(root: AnyPath) -> Busy:

@@ -32,6 +32,52 @@ _SURROGATES, _LAST = range(0xD800, 0xE000), 0x10FFFF
 Encode: TypeAlias = Callable[[Any], bytes | None]
 
 
+End: TypeAlias = bytes | Unreadable
+"""The metadata of a Parquet file, without their length and the magic that follow them."""
+
+
+def read_end(path: str, size: int) -> End:
+    """Read the metadata of a file on a disk, which has so many bytes."""
+    return read_tail(path, size)
+
+
+def read_ends(sizes: Sequence[int], read: Callable[[int, int, int], bytes]) -> Iterator[End]:
+    """Read the metadata of files in storage that takes some time to answer, in their order, by threads.
+
+    Args:
+        sizes: The files' bytes.
+        read: Gives some bytes of a file, by its number, their beginning and how many; a StateError if it
+            can't.
+    """
+
+    def block(number: int) -> Tails:
+        try:
+            return [tail(partial(read, number), sizes[number])]
+        except StateError as error:
+            return [Unreadable(str(error))]
+
+    for tails in by_threads(block, range(len(sizes))):
+        yield from tails
+
+
+def hindrance(end: End) -> str:
+    """Say what keeps a file out of an Iceberg table, as the end of a sentence; empty if nothing does."""
+    if isinstance(end, Unreadable):
+        return end.reason
+    # What Delta doesn't take is none of Iceberg's concern.
+    shape = answered(lambda: opened(Reader(end), SchemaCache()).shape)
+    if isinstance(shape, Unreadable):
+        return ""
+    for leaf in (*shape.interpreted.stored, *shape.interpreted.repeated):
+        meaning = leaf.element.annotation
+        if meaning is not None and (meaning.kind, meaning.unit) == ("TIMESTAMP", "MILLIS"):
+            return (
+                f"has instants in milliseconds in {'.'.join(leaf.path)}, which Iceberg reads as "
+                "microseconds: write it anew, or choose Delta"
+            )
+    return ""
+
+
 @dataclass(frozen=True)
 class Metrics:
     """What a manifest says of a file, by its fields' ids; what isn't known is left out.
@@ -89,34 +135,11 @@ class MetricsReader:
         self._cache = SchemaCache(sizes=True)
         self._last: _Known | None = None
 
-    def read(self, path: str, size: int) -> Metrics | None:
-        """Read a file's metrics; None if that can't be read, or has another size."""
-        return self._of(read_tail(path, size))
-
-    def read_far(
-        self, sizes: Sequence[int], read: Callable[[int, int, int], bytes]
-    ) -> Iterator[Metrics | None]:
-        """Read the metrics of files in storage that takes some time to answer, in their order, by threads.
-
-        Args:
-            sizes: The files' bytes.
-            read: Gives some bytes of a file, by its number, their beginning and how many; a StateError if it
-                can't.
-        """
-
-        def block(number: int) -> Tails:
-            try:
-                return [tail(partial(read, number), sizes[number])]
-            except StateError as error:
-                return [Unreadable(str(error))]
-
-        for tails in by_threads(block, range(len(sizes))):
-            yield from map(self._of, tails)
-
-    def _of(self, tail: bytes | Unreadable) -> Metrics | None:
-        if isinstance(tail, Unreadable):
+    def read(self, end: End) -> Metrics | None:
+        """Read a file's metrics; None if they can't be read."""
+        if isinstance(end, Unreadable):
             return None
-        metrics = answered(lambda: self._read(tail))
+        metrics = answered(lambda: self._read(end))
         return None if isinstance(metrics, Unreadable) else metrics
 
     def _read(self, footer: bytes) -> Metrics:

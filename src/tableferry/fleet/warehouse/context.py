@@ -175,3 +175,7 @@ class Warehouse:
         """Name an Iceberg table for Iceberg's own statements: by its catalog where the metastore has two."""
         catalog, *rest = table.parts
         return TableName((self.iceberg_catalog, *rest)) if catalog == DEFAULT_CATALOG else table
+
+    def named(self, table: TableName, form: TargetFormat) -> TableName:
+        """Name a table of a format as Spark reads and writes it."""
+        return self.iceberg(table) if form is TargetFormat.ICEBERG else table

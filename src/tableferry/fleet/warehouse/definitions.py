@@ -76,7 +76,7 @@ def carry(warehouse: Warehouse, source: TableName, target: TableName, form: Targ
     table = hive.demand(warehouse, source)
     problem = f"the definition of {source} can't be carried over to {target}"
     with explaining(problem, "check your rights, and run again"):
-        named = warehouse.iceberg(target) if form is TargetFormat.ICEBERG else target
+        named = warehouse.named(target, form)
         comments, details = described_with_columns(warehouse.spark, named)
         for statement in _statements(warehouse, table, named, comments, details):
             warehouse.run(statement, of=(target,))

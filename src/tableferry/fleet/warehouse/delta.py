@@ -14,7 +14,7 @@ from tableferry.convert import overlay
 from tableferry.driver import in_process
 from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.warehouse import dropping, hive, trial
+from tableferry.fleet.warehouse import dropping, far_log, hive, trial
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
@@ -71,6 +71,8 @@ def _make(warehouse: Warehouse, listed: TableFiles, target: TableName) -> overla
     """Write the log and the entry, and return the log's only commit if this process wrote it now."""
     spark, table, files = warehouse.spark, listed.table, listed.listing.read
     trial.sweep(warehouse, table)
+    if in_process(spark) and reachable(table.location, same_machine=True) is None:
+        far_log.finish(warehouse, table.location)
     registered = _is_registered(warehouse, table, target)
     logged, draft = overlay.has_log(spark, table.location), None
     if (logged and not _is_current(warehouse, table, files, registered)) or (registered and not logged):

@@ -6,7 +6,6 @@ somebody wrote to it in between, it gets its name back.
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +27,6 @@ from tableferry.tables import TableName
 
 # A name that nobody lists, for a log that is being removed.
 _ASIDE = "_tableferry_dropped_log"
-_COMMIT = re.compile(r"(\d{20})\.json")
 
 
 class WrittenBehind(NeedsPerson):
@@ -136,9 +134,9 @@ def _drop_delta(
         try:
             far_log.remove(warehouse, directory, expected)
         except far_log.Written as error:
-            raise _written(
-                f"the Delta table in {directory}", error.version, expected or frozenset()
-            ) from error
+            if expected is None:
+                raise _another(directory) from error
+            raise _written(f"the Delta table in {directory}", error.version, expected) from error
     if root is not None:
         if log is not None:
             warehouse.effect(partial(files.remove, root / _ASIDE))
@@ -157,7 +155,7 @@ def _set_aside(root: Path, expected: overlay.LogIdentity) -> None:
         Refused: It did: the table was migrated again meanwhile, or written to.
     """
     if overlay.log_identity(root) != expected:
-        raise Refused(f"the Delta log in {root} is another than it was a moment ago: run again")
+        raise _another(str(root))
     overlay.log_folder(root).rename(root / _ASIDE)
 
 
@@ -169,8 +167,8 @@ def _demand_aside(root: Path, log: overlay.LogIdentity | None, expected: frozens
     """
     names = files.names(root / _ASIDE)
     if expected is None and log is not None:
-        expected = frozenset((_version(log.names),))
-    version = _version(names)
+        expected = frozenset((str(overlay.newest_version(log.names)),))
+    version = str(overlay.newest_version(names))
     if names and expected is not None and version not in expected:
         if not overlay.log_folder(root).exists():
             (root / _ASIDE).rename(overlay.log_folder(root))
@@ -186,9 +184,8 @@ def _written(copy: str, version: str, expected: frozenset[str]) -> WrittenBehind
     )
 
 
-def _version(names: tuple[str, ...]) -> str:
-    """Return the newest version that a log's files name."""
-    return str(max((int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))), default=-1))
+def _another(directory: str) -> Refused:
+    return Refused(f"the Delta log in {directory} is another than it was a moment ago: run again")
 
 
 def _reachable(warehouse: Warehouse, directory: str) -> Path | None:

@@ -1,14 +1,14 @@
 """Removes a Delta log from storage that this process reaches by Hadoop alone, and no commit with it.
 
 Object stores rename nothing at once. So the next version is taken first, by Delta's own log store: of that
-and a writer's commit only one is there. It asks for a protocol that nobody has: after it no writer commits,
-and no reader sees half a log, while all else is removed. It goes last.
+and a writer's commit only one is there. It asks for a protocol that nobody has: from then on no writer
+commits and no reader sees half a log, while all else is removed. It goes last. A writer that has read the
+table before and commits after that leaves a log without a beginning, as nothing is there that would stop it.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,10 @@ from tableferry.fleet.warehouse.storage import Hadoop
 
 _log = logging.getLogger(__name__)
 
-_COMMIT = re.compile(r"(\d{20})\.json")
+# Longer than any commit that takes a version, and shorter than most others.
+_MOST_BYTES = 4096
+# So many files are removed between two looks at the claims, on the job and on the log.
+_AT_ONCE = 20
 
 
 class Written(Exception):
@@ -30,6 +33,7 @@ class Written(Exception):
     """
 
     def __init__(self, version: str) -> None:
+        """Take the version."""
         super().__init__(version)
         self.version = version
 
@@ -37,68 +41,113 @@ class Written(Exception):
 def remove(warehouse: Warehouse, location: str, expected: frozenset[str] | None) -> None:
     """Remove the log of a table at one of some versions, or at any; done already, or half, is fine.
 
-    Where the driver has another Delta than the open one the log stays, and that is logged.
+    Where the driver has another Delta than the open one, or keeps its Java to itself, the log stays, and that
+    is logged. Spark's driver is this process.
 
     Raises:
+        ClaimLost: Another worker has the job.
         Written: It's at another version; the log is as it was.
-        StateError: It can't be listed, read or removed.
+        StateError: It can't be listed, read or removed; or another process removes it.
     """
-    storage, folder = Hadoop(warehouse.spark), f"{location.rstrip('/')}/{overlay.LOG}"
-    versions = [int(match[1]) for name in storage.names(folder) if (match := _COMMIT.fullmatch(name))]
-    if not versions:
+    if (log := _Log.of(warehouse, location)) is None:
         return
-    newest = max(versions)
-    if not overlay.is_closing(storage.read_text(f"{folder}/{_name(newest)}")):
+    newest = overlay.newest_version(log.names())
+    if newest < 0:
+        return
+    if not log.closing(newest):
         if expected is not None and str(newest) not in expected:
             raise Written(str(newest))
-        if not _take(warehouse, location, folder, newest + 1):
-            return
         newest += 1
-    others = [name for name in storage.names(folder) if name != _name(newest)]
-
-    def remove_all() -> None:
-        for name in others:
-            storage.remove(f"{folder}/{name}")
-        storage.remove(folder)
-
-    warehouse.effect(remove_all)
+        log.close(newest)
+    log.remove(newest)
 
 
-def _take(warehouse: Warehouse, location: str, folder: str, version: int) -> bool:
-    """Commit what lets nobody commit any more; False if only another Delta could.
+def finish(warehouse: Warehouse, location: str) -> None:
+    """Go on with the removal of a log that a run began, if one did.
 
     Raises:
-        Written: A writer's commit has that version.
-        StateError: It can't be written.
+        ClaimLost: Another worker has the job.
+        StateError: It can't be listed, read or removed; or another process removes it.
     """
-    from py4j.java_gateway import JavaPackage
-
-    spark = warehouse.spark
-    jvm = spark._jvm
-    assert jvm is not None
-    if isinstance(jvm.org.apache.spark.sql.delta.DeltaLog, JavaPackage):
-        _log.warning("%s is left, as this compute's Delta can't be asked to remove it", folder)
-        return False
-    lines = jvm.java.util.ArrayList()
-    for line in overlay.closing_commit():
-        lines.add(line)
-
-    def write(log: Any) -> None:
-        rows = jvm.scala.jdk.javaapi.CollectionConverters.asScala(lines.iterator())
-        path = jvm.org.apache.hadoop.fs.Path(f"{folder}/{_name(version)}")
-        log.store().write(path, rows, False, log.newDeltaHadoopConf())
-
-    try:
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
-        warehouse.effect(partial(write, log))
-    except Exception as error:
-        if not is_sparks(error):
-            raise
-        if "FileAlreadyExistsException" in str(error):
-            raise Written(str(version)) from error
-        raise StateError(f"{folder} can't be written ({first_line(error)}): check your rights") from error
-    return True
+    log = _Log.of(warehouse, location)
+    if log is not None and (newest := overlay.newest_version(log.names())) >= 0 and log.closing(newest):
+        log.remove(newest)
 
 
-def _name(version: int) -> str:
-    return f"{version:020}.json"
+class _Log:
+    def __init__(self, warehouse: Warehouse, location: str) -> None:
+        self.warehouse, self.location = warehouse, location
+        self.folder, self.storage = f"{location.rstrip('/')}/{overlay.LOG}", Hadoop(warehouse.spark)
+
+    @classmethod
+    def of(cls, warehouse: Warehouse, location: str) -> _Log | None:
+        from py4j.java_gateway import JavaPackage
+
+        try:
+            jvm: Any = warehouse.spark._jvm
+            if not isinstance(jvm.org.apache.spark.sql.delta.DeltaLog, JavaPackage):
+                return cls(warehouse, location)
+            why = "another Delta than the open one"
+        except Exception as error:
+            # Clusters that several people share keep Java to themselves, each with an error of its own.
+            if not is_sparks(error) and not isinstance(error, StateError):
+                raise
+            why = first_line(error)
+        _log.warning("a Delta log in %s would be left, as it can't be removed from here (%s)", location, why)
+        return None
+
+    def names(self) -> tuple[str, ...]:
+        return self.storage.names(self.folder)
+
+    def closing(self, version: int) -> str:
+        """Return the text of the commit that has taken a version; empty if another commit has it, or none."""
+        text = self.storage.read_text(self._commit(version), _MOST_BYTES) or ""
+        return text if overlay.is_closing(text) else ""
+
+    def close(self, version: int) -> None:
+        """Take a version, after which nobody commits."""
+        spark = self.warehouse.spark
+        jvm: Any = spark._jvm
+
+        def write(log: Any) -> None:
+            lines = jvm.java.util.ArrayList()
+            for line in overlay.closing_commit():
+                lines.add(line)
+            rows = jvm.scala.jdk.javaapi.CollectionConverters.asScala(lines.iterator())
+            path = jvm.org.apache.hadoop.fs.Path(self._commit(version))
+            log.store().write(path, rows, False, log.newDeltaHadoopConf())
+
+        try:
+            log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, self.location)
+            self.warehouse.effect(partial(write, log))
+        except Exception as error:
+            if not is_sparks(error):
+                raise
+            if "FileAlreadyExistsException" not in str(error):
+                raise StateError(
+                    f"{self.folder} can't be written ({first_line(error)}): check the rights of Spark's login"
+                ) from error
+            # A store may have lost its answer; or another worker took it.
+            if not self.closing(version):
+                raise Written(str(version)) from error
+
+    def remove(self, taken: int) -> None:
+        """Remove everything, the commit that has taken a version last."""
+        claim, last = self.closing(taken), self._commit(taken).rpartition("/")[2]
+        others = [name for name in self.names() if name != last]
+
+        def remove_some(names: list[str]) -> None:
+            if self.closing(taken) != claim:
+                raise StateError(
+                    f"{self.folder} is being removed by another process, or was: run again to look at it anew"
+                )
+            for name in names:
+                self.storage.remove(f"{self.folder}/{name}")
+
+        for start in range(0, len(others), _AT_ONCE):
+            self.warehouse.effect(partial(remove_some, others[start : start + _AT_ONCE]))
+        self.warehouse.effect(partial(remove_some, [last]))
+        self.warehouse.effect(partial(self.storage.remove_empty, self.folder))
+
+    def _commit(self, version: int) -> str:
+        return f"{self.folder}/{version:020}.json"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
+from tableferry.amounts import first_of
 from tableferry.catalog import SPARK_ERRORS, condition
 from tableferry.errors import TableError, first_line
 from tableferry.fleet.warehouse.context import Warehouse
@@ -18,6 +19,7 @@ from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.hive.locations import below, escape_wildcards, parents, split
 from tableferry.hive.partitions import CatalogPartition
 from tableferry.hive.settings import FEW_LISTING_TASKS, optional_settings
+from tableferry.tables import TableName
 
 _LISTING = {
     **FEW_LISTING_TASKS,
@@ -74,6 +76,16 @@ class Listing(NamedTuple):
     def files(self) -> tuple[ListedFile, ...]:
         """All of them."""
         return (*self.read, *self.nested, *self.stray)
+
+
+def too_deep(table: TableName, listing: Listing) -> str:
+    """Refuse files that Spark would leave out, as they lie below a table's directories; empty if none do."""
+    if not listing.nested:
+        return ""
+    return (
+        f"{table} has files in directories below its own or its partitions', which Spark leaves out: "
+        f"{first_of([file.path for file in listing.nested])}; move them up, or away"
+    )
 
 
 class TableFiles(NamedTuple):

@@ -21,7 +21,7 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.definitions import user_properties
 from tableferry.fleet.warehouse.eligibility import MADE_OF, SOURCE, HiveTable, iceberg_type
 from tableferry.fleet.warehouse.existing import kinds
-from tableferry.fleet.warehouse.files import TableFiles
+from tableferry.fleet.warehouse.files import TableFiles, too_deep
 from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.fleet.warehouse.name_mapping import (
     MAPPING,
@@ -53,12 +53,8 @@ def make(warehouse: Warehouse, source: TableName, target: TableName) -> int:
     table = hive.demand_eligible(warehouse, source, TargetFormat.ICEBERG)
     listed = hive.last_listed(warehouse, table)
     files = listed.listing
-    if files.nested:
-        examples = ", ".join(file.path for file in files.nested[:_SHOWN])
-        raise Refused(
-            f"{source} has {len(files.nested)} files in directories below its own or its partitions', which "
-            f"adding files leaves out: {examples}; move them up, or write the table anew"
-        )
+    if refusal := too_deep(source, files):
+        raise Refused(refusal)
     with explaining(f"{target} can't be made over the files of {source}", "fix the cause, and run again"):
         made = _make(warehouse, listed, target)
     if warehouse.prepared is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date
 from importlib.util import find_spec
 from io import BytesIO
@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from tableferry.convert.parquet.metrics import Metrics, MetricsReader
 from tableferry.driver import in_process
 from tableferry.errors import TableError
+from tableferry.fleet.warehouse import footers
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.name_mapping import MAPPING, mapping_of
 from tableferry.fleet.warehouse.prepared import Member
-from tableferry.fleet.warehouse.storage import Hadoop
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
-from tableferry.hive.locations import reachable, split
+from tableferry.hive.locations import split
 from tableferry.hive.partitions import NULL, CatalogPartition, split_spec
 from tableferry.tables import TableName
 
@@ -221,26 +221,12 @@ def _entries(
     if None in found:
         return None
     entries = []
-    for file, partition, metrics in zip(files, found, _metrics(warehouse, files, reader), strict=True):
+    for file, partition, end in zip(files, found, footers.read(warehouse.spark, files), strict=True):
+        metrics = reader.read(end)
         if metrics is None or partition is None:
             return None
         entries.append(_Entry(file, partition, metrics))
     return entries
-
-
-def _metrics(
-    warehouse: Warehouse, files: Sequence[ListedFile], reader: MetricsReader
-) -> Iterator[Metrics | None]:
-    """Read the files' metrics in their order, from a disk or by Hadoop; None for what can't be read."""
-    paths = [reachable(file.path, same_machine=True) for file in files]
-    if None not in paths:
-        return (reader.read(str(path), file.size) for path, file in zip(paths, files, strict=True))
-    hadoop = Hadoop(warehouse.spark)
-
-    def read(number: int, start: int, count: int) -> bytes:
-        return hadoop.read_range(files[number].path, files[number].size, start, count)
-
-    return reader.read_far([file.size for file in files], read)
 
 
 def _values(source: HiveTable, partition: CatalogPartition) -> tuple[Value, ...] | None:

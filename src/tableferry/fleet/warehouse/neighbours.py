@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 # Listing all tables of a catalog is dear where it has thousands, and somebody may make one at any time.
 _SECONDS = 600.0
 
+_SAME = {"s3": "s3a", "s3n": "s3a", "abfs": "abfss"}
+
 
 class DirectoryIndex:
     """Tables sorted by their directories, so that overlaps are found without comparing all pairs."""
@@ -34,12 +36,12 @@ class DirectoryIndex:
         """Take tables with their locations."""
         self._tables: dict[tuple[str, str, str], list[tuple[TableName, str]]] = {}
         for name, location in tables:
-            self._tables.setdefault(split(location), []).append((name, location))
+            self._tables.setdefault(_place(location), []).append((name, location))
         self._sorted = sorted(self._tables)
 
     def around(self, name: TableName, location: str) -> tuple[tuple[TableName, str], ...]:
         """Return the other tables whose directory is this one, or holds it, or lies in it."""
-        scheme, authority, path = split(location)
+        scheme, authority, path = _place(location)
         directories = [(scheme, authority, parent) for parent in (path, *parents(path))]
         inside = path.rstrip("/") + "/"
         start = bisect_left(self._sorted, (scheme, authority, inside))
@@ -51,6 +53,12 @@ class DirectoryIndex:
             table for directory in dict.fromkeys(directories) for table in self._tables.get(directory, ())
         )
         return tuple(table for table in tables if table[0].key != name.key)
+
+
+def _place(location: str) -> tuple[str, str, str]:
+    """Return a location's scheme, authority and path, the same for all names of one scheme."""
+    scheme, authority, path = split(location)
+    return _SAME.get(scheme, scheme), authority, path
 
 
 @dataclass(frozen=True)

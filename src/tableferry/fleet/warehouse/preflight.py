@@ -5,6 +5,7 @@ Each check is one that a later step of the migration makes, applied to the table
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,10 +16,10 @@ from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import Job, PauseReason, TargetFormat
 from tableferry.fleet.naming import Moving, Names
 from tableferry.fleet.reports import Finding, Preflight
-from tableferry.fleet.warehouse import existing, hive, metastore
+from tableferry.fleet.warehouse import existing, footers, hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable, Type, ineligibility, needs_rewriting
-from tableferry.fleet.warehouse.files import Listing, listing
+from tableferry.fleet.warehouse.files import Listing, listing, too_deep
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE, HiveCopy
 from tableferry.fleet.warehouse.shadow.late import suspended
@@ -155,12 +156,15 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
             f"{table.name} has partitions outside its directory, which no Delta log names: "
             f"{first_of([str(partition) for partition in outside])}; move them below it, or choose Iceberg",
         )
-    if facts.files.nested:
+    shared = [location for location, count in Counter(map(_location, facts.partitions)).items() if count > 1]
+    if shared and not facts.rewritten:
         yield Finding(
             PauseReason.UNSUPPORTED_LAYOUT,
-            f"{table.name} has files in directories below its own or its partitions', which Spark leaves "
-            f"out: {first_of([file.path for file in facts.files.nested])}; move them up, or away",
+            f"partitions of {table.name} share a directory, {first_of(shared)}, whose files the new table "
+            "could hold for one of them alone: drop the others, or write their rows anew",
         )
+    if refusal := too_deep(table.name, facts.files):
+        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
     unsuitable = [".".join(path) for path in _names(table) if not overlay.is_plain_name(path[-1])]
     if unsuitable and form is TargetFormat.DELTA and not facts.column_mapping:
         yield Finding(
@@ -177,6 +181,10 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
                 f"{table.name} is stored as Avro and has a null partition of an integer column ({nulls[0]}), "
                 "which Spark itself can't read: give these rows a number, or drop the partition",
             )
+
+
+def _location(partition: CatalogPartition) -> str:
+    return partition.location.rstrip("/")
 
 
 def remarks(facts: PreflightFacts) -> tuple[str, ...]:
@@ -206,7 +214,7 @@ def remarks(facts: PreflightFacts) -> tuple[str, ...]:
 
 def _missing_place(warehouse: Warehouse, names: Names, form: TargetFormat) -> str:
     """Say why the catalog and schema that a new table is made in can't be used; empty if they can."""
-    copy = warehouse.iceberg(names.copy) if form is TargetFormat.ICEBERG else names.copy
+    copy = warehouse.named(names.copy, form)
     if copy.parts[:-1] == names.main.parts[:-1]:
         return ""
     schema, place = TableName(copy.parts[:-1]), TableName(names.target.parts[:-1])
@@ -231,9 +239,10 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
     except suspended.RowsTwice as error:
         yield Finding(PauseReason.UNSUPPORTED_LAYOUT, str(error))
     try:
-        copy = HiveCopy.of(warehouse, table)
-        copy.rows(warehouse.spark.table(table.name.sql)).schema.json()
+        rows = HiveCopy.of(warehouse, table).rows(warehouse.spark.table(table.name.sql))
+        rows.schema.json()
     except SPARK_ERRORS as error:
+        rows = None
         yield Finding(
             PauseReason.UNSUPPORTED_SCHEMA,
             f"the columns of {table.name} can't be read the way the Hive copy is kept in step "
@@ -250,16 +259,36 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
                 f"the rows of {table.name} can't be read ({first_line(error)}): give the session the classes "
                 "that read them, give rows of a null partition a value, or leave the table in Hive",
             )
-    if form is TargetFormat.DELTA and not facts.rewritten:
+    elif refusal := _of_files(facts, warehouse, form):
+        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
+    elif rows is not None:
         try:
-            overlay.check(
-                warehouse.spark,
-                table.name,
-                empty=not facts.files.read,
-                column_mapping=facts.column_mapping,
+            rows.limit(1).collect()
+        except SPARK_ERRORS as error:
+            yield Finding(
+                PauseReason.UNSUPPORTED_LAYOUT,
+                f"the rows of {table.name} can't be read ({first_line(error)}): write the files anew that "
+                "Spark can't read, or leave the table in Hive",
             )
-        except Refused as error:
-            yield Finding(PauseReason.UNSUPPORTED_LAYOUT, str(error))
+
+
+def _of_files(facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat) -> str:
+    """Say why a table's files can't become the new table's, by their footers; empty if they can."""
+    table = facts.table
+    if form is TargetFormat.ICEBERG:
+        files = facts.files.read if table.format == "parquet" else ()
+        unsuitable = footers.hindrances(warehouse.spark, files)
+        return f"files of {table.name} can't be Iceberg's: {first_of(unsuitable)}" if unsuitable else ""
+    try:
+        overlay.check(
+            warehouse.spark,
+            table.name,
+            empty=not facts.files.read,
+            column_mapping=facts.column_mapping,
+        )
+    except Refused as error:
+        return str(error)
+    return ""
 
 
 def _names(table: HiveTable) -> Iterator[tuple[str, ...]]:

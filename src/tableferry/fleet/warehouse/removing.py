@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from tableferry.amounts import first_of
+from tableferry.catalog import parallel_map
 from tableferry.errors import Refused, StateError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
@@ -21,16 +22,16 @@ from tableferry.fleet.warehouse.iceberg import properties_of
 from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.fleet.warehouse.leftovers import GC, Leftovers, demand_alone, demand_keeps_files, described
 from tableferry.fleet.warehouse.shadow.late.classify import run_of
-from tableferry.fleet.warehouse.storage import storage_of
-from tableferry.hive.locations import split
+from tableferry.fleet.warehouse.storage import TableStorage, storage_of
+from tableferry.hive.locations import below, split
 from tableferry.tables import TableName
 
 _log = logging.getLogger(__name__)
 
 # What shadow runs and records call their folders; the first is the beginning of a table's id.
 _OURS = re.compile(r"[0-9a-f]{8}|known-[0-9a-f]{8}")
-# What the names of shadow's files begin with.
-_SHADOWS = "/tableferry-"
+# What the names of shadow's files have in them.
+_SHADOWS = "tableferry-"
 # So many files are removed between two looks at the claim.
 _AT_ONCE = 100
 
@@ -98,8 +99,9 @@ def remove(
         gone, left = _remove_files(warehouse, found, named, every=rewritten)
     removed, kept = [], []
     for folder in found.folders:
-        names = _names(warehouse, folder)
-        if names is None:
+        storage = _storage(warehouse, folder)
+        names = None if storage is None else _names(storage, folder)
+        if storage is None or names is None:
             left.append(folder)
             continue
         for child in names:
@@ -107,12 +109,13 @@ def remove(
             if any(_overlap(whole, file) for file in named):
                 kept.append(whole)
             elif _OURS.fullmatch(child) is None or not warehouse.effect(
-                partial(_remove, warehouse, whole), of=()
+                partial(_remove, storage, whole), of=()
             ):
                 left.append(whole)
             else:
                 removed.append(whole)
-        warehouse.effect(partial(_remove, warehouse, folder, only_empty=True), of=())
+        if _is_empty(storage, folder):
+            warehouse.effect(partial(storage.remove_empty, folder), of=())
     return Removed(tuple(removed), gone, tuple(kept), tuple(left))
 
 
@@ -146,40 +149,57 @@ def _remove_files(
         How many files, and which stay.
     """
     known = {split(path)[2] for path in named}
+    roots = {root: _storage(warehouse, root) for root in (found.root, *found.outside)}
     listed = [
         file.path
-        for file in list_files(warehouse, [found.root, *found.outside])
+        for file in list_files(warehouse, list(roots))
         if (every or run_of(file.path) is not None) and split(file.path)[2] not in known
     ]
     left = list[str]()
     for start in range(0, len(listed), _AT_ONCE):
         some = listed[start : start + _AT_ONCE]
-        left += warehouse.effect(partial(_remove_each, warehouse, some), of=())
+        left += warehouse.effect(partial(_remove_each, roots, some), of=())
     rest = [f"{first_of(left, 'more files')}{'' if every else ' (written by shadow)'}"] if left else []
     return len(listed) - len(left), rest
 
 
-def _names(warehouse: Warehouse, folder: str) -> tuple[str, ...] | None:
-    """List what is right below a directory; None if this process can't."""
+def _remove_each(roots: Mapping[str, TableStorage | None], files: Sequence[str]) -> list[str]:
+    """Remove files that lie below some roots, several at once; return those that stay."""
+
+    def gone(file: str) -> bool:
+        storage = next((roots[root] for root in roots if below(file, root) is not None), None)
+        return storage is not None and _remove(storage, file)
+
+    return [file for file, is_gone in zip(files, parallel_map(gone, files), strict=True) if not is_gone]
+
+
+def _storage(warehouse: Warehouse, folder: str) -> TableStorage | None:
+    """Return a directory's storage; None if this process doesn't reach it."""
     try:
-        storage = storage_of(warehouse.spark, folder)
-        return None if storage is None else storage.names(folder)
+        return storage_of(warehouse.spark, folder)
     except StateError as error:
         _log.warning("%s is left: %s", folder, error)
         return None
 
 
-def _remove_each(warehouse: Warehouse, locations: Iterable[str]) -> list[str]:
-    """Remove files; return those that stay."""
-    return [location for location in locations if not _remove(warehouse, location)]
+def _names(storage: TableStorage, folder: str) -> tuple[str, ...] | None:
+    """List what is right below a directory; None if that can't be done."""
+    try:
+        return storage.names(folder)
+    except StateError as error:
+        _log.warning("%s is left: %s", folder, error)
+        return None
 
 
-def _remove(warehouse: Warehouse, location: str, *, only_empty: bool = False) -> bool:
+def _is_empty(storage: TableStorage, folder: str) -> bool:
+    """Say whether a directory is there, with nothing in it."""
+    return _names(storage, folder) == () and storage.exists(folder)
+
+
+def _remove(storage: TableStorage, location: str) -> bool:
     """Remove a file or a directory; say whether it's gone."""
     try:
-        if (storage := storage_of(warehouse.spark, location)) is None:
-            return False
-        (storage.remove_empty if only_empty else storage.remove)(location)
+        storage.remove(location)
     except StateError as error:
         _log.warning("%s is left: %s", location, error)
         return False

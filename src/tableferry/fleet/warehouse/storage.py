@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Storage(Protocol):
+class TableStorage(Protocol):
     """A kind of storage; what can't be done is a StateError."""
 
     def names(self, location: str) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ class Storage(Protocol):
         """Remove a directory if nothing is in it."""
 
 
-def storage_of(spark: SparkSession, root: str) -> Storage | None:
+def storage_of(spark: SparkSession, root: str) -> TableStorage | None:
     """Return the storage of a file or directory, and of what is below it; None if only Spark reaches it.
 
     Raises:
@@ -125,13 +125,14 @@ class Hadoop:
     def remove(self, location: str) -> None:
         """Remove a file or a whole directory; absent is fine."""
         with self._system(location, "can't be removed") as (system, path):
-            system.delete(path, True)
+            if not system.delete(path, True) and system.exists(path):
+                raise StateError(f"{location} can't be removed: check the rights of Spark's login")
 
     def remove_empty(self, location: str) -> None:
         """Remove a directory if nothing is in it."""
         if not self._listed(location):
-            with self._system(location, "can't be removed") as (system, path):
-                # It fails if something came meanwhile.
+            # It fails if something came meanwhile.
+            with suppress(StateError), self._system(location, "can't be removed") as (system, path):
                 system.delete(path, False)
 
     def make_folder(self, location: str) -> None:
@@ -150,10 +151,11 @@ class Hadoop:
             finally:
                 stream.close()
 
-    def read_text(self, location: str) -> str:
-        """Read a whole file of UTF-8 text."""
+    def read_text(self, location: str, most: int) -> str | None:
+        """Read a file of at most so many bytes; None if it's longer, or isn't there."""
         with self._system(location, "can't be read") as (system, path):
-            size = system.getFileStatus(path).getLen()
+            if not system.exists(path) or (size := system.getFileStatus(path).getLen()) > most:
+                return None
         return self.read_range(location, size, 0, size).decode(errors="replace")
 
     def _listed(self, location: str) -> list[tuple[str, bool]]:

@@ -32,7 +32,7 @@ from tableferry.fleet.warehouse.rewriting.pieces import Held, Note, holds
 from tableferry.fleet.warehouse.shadow.conditions import sql_types
 from tableferry.fleet.warehouse.storage import storage_of
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
-from tableferry.hive.locations import below
+from tableferry.hive.locations import below, split
 from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
 
@@ -91,7 +91,7 @@ def opened(warehouse: Warehouse, table: HiveTable, name: TableName, form: Target
             )
         if properties.get(READING) == _reading(table):
             return read(warehouse, name, form)
-        dropped = f"DROP TABLE {named(warehouse, name, form).sql}"
+        dropped = f"DROP TABLE {warehouse.named(name, form).sql}"
         change_unchanged(warehouse, (name,), lambda: warehouse.spark.sql(dropped).collect(), of=(name,))
     warehouse.run(_create_statement(warehouse, table, name, form), of=(name,))
     return read(warehouse, name, form)
@@ -160,7 +160,7 @@ def write(
     rows = with_null_partitions(
         warehouse.spark.table(table.name.sql).where(where[0]), table.partition_columns
     )
-    writer = rows.writeTo(named(warehouse, copy.name, copy.form).sql)
+    writer = rows.writeTo(warehouse.named(copy.name, copy.form).sql)
     if copy.form is TargetFormat.ICEBERG:
         writer = writer.option(f"snapshot-property.{NOTE}", note)
     else:
@@ -181,7 +181,7 @@ def remove_files(warehouse: Warehouse, target: TableName, hive_table: TableName,
     read = [table.location, *(partition.location for partition in hive.partitions(warehouse, table))]
     neighbourhood = warehouse.neighbourhood or Neighbourhood()
     others = neighbourhood.around(warehouse.spark, target, folder, (hive_table,))
-    if others or any(below(location, folder) is not None for location in read):
+    if others or any(below(split(location)[2], split(folder)[2]) is not None for location in read):
         return False
     try:
         if (storage := storage_of(warehouse.spark, folder)) is None:
@@ -195,11 +195,6 @@ def remove_files(warehouse: Warehouse, target: TableName, hive_table: TableName,
 def folder_of(hive_location: str, form: TargetFormat) -> str:
     """Return the directory in which the copies of a Hive table lie."""
     return hive_location.rstrip("/") + _FOLDERS[form]
-
-
-def named(warehouse: Warehouse, name: TableName, form: TargetFormat) -> TableName:
-    """Name a copy as Spark writes and reads it."""
-    return warehouse.iceberg(name) if form is TargetFormat.ICEBERG else name
 
 
 def _reading(table: HiveTable) -> str:

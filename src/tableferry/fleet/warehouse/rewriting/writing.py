@@ -18,7 +18,7 @@ from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse import comparing, hive
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.files import TableFiles
+from tableferry.fleet.warehouse.files import TableFiles, too_deep
 from tableferry.fleet.warehouse.rewriting import copies
 from tableferry.fleet.warehouse.rewriting.copies import Copy
 from tableferry.fleet.warehouse.rewriting.pieces import WHOLE, Piece, chunks, pieces_of, stale
@@ -131,19 +131,15 @@ class _Work:
     @classmethod
     def on(cls, warehouse: Warehouse, listed: TableFiles, target: TableName, form: TargetFormat) -> _Work:
         table = listed.table
-        if listed.listing.nested:
-            nested = first_of([file.path for file in listed.listing.nested])
-            raise Refused(
-                f"{table.name} has files in directories below its own or its partitions', which Spark leaves "
-                f"out: {nested}; move them up, or away"
-            )
+        if refusal := too_deep(table.name, listed.listing):
+            raise Refused(refusal)
         with explaining(
             f"{target} can't be made of the rows of {table.name}", "fix the cause, and run again"
         ):
             copy = copies.opened(warehouse, table, target, form)
             of_source, of_copy = (
                 sql_types(warehouse.spark.table(name.sql).schema)
-                for name in (table.name, copies.named(warehouse, target, form))
+                for name in (table.name, warehouse.named(target, form))
             )
         return cls(warehouse, listed, copy, pieces_of(listed), (of_source, of_copy))
 

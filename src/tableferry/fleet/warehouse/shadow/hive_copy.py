@@ -268,6 +268,15 @@ class HiveCopy:
             return False
         return True
 
+    def directories(self, folder: str) -> tuple[str, ...] | None:
+        """List the paths of all directories below a folder of shadow runs; None if this process can't."""
+        try:
+            storage = storage_of(self.spark, folder)
+            return None if storage is None else storage.folders(folder)
+        except StateError as error:
+            _log.warning("directories in %s that nobody reads may be left: %s", folder, error)
+            return None
+
     def _alter(self, clause: str) -> None:
         self.warehouse.run(f"ALTER TABLE {self.name.sql} {clause}")
 

@@ -39,7 +39,6 @@ from tableferry.fleet.warehouse.shadow.marks import SWEEP, TARGET, Marks, runs_n
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition
 from tableferry.fleet.warehouse.shadow.sweeping import unused
 from tableferry.fleet.warehouse.shadow.target import Target, read_target
-from tableferry.fleet.warehouse.storage import storage_of
 from tableferry.hive.locations import below
 from tableferry.quoting import quote
 from tableferry.tables import TableName
@@ -287,8 +286,8 @@ class _Run:
         if self.marks.pending:
             now = HiveCopy.read(copy.warehouse, copy.name)
             used = [now.location, *now.locations(now.partitions).values()]
-            if (storage := storage_of(copy.spark, folder)) is not None:
-                unread = list(unused((f"{folder}/{path}" for path in storage.folders(folder)), folder, used))
+            if (directories := copy.directories(folder)) is not None:
+                unread = list(unused(directories, folder, used))
         left = tuple(directory for directory in unread if not copy.remove(directory, folder))
         if replaced or self.marks.pending:
             self._note(self.target.version, "")

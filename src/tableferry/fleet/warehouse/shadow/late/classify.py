@@ -12,8 +12,8 @@ from tableferry.hive.locations import below, split
 # The names of files that Delta's writers make before their commit names them, and of its deletion vectors.
 _DELTA_FILE = re.compile(r"part-\d{5}-[0-9a-f-]{36}[.-]c\d{3}(\.\w+)?\.parquet")
 _DELETION_VECTOR = re.compile(r"deletion_vector_[0-9a-f-]{36}\.bin")
-# The name of a file, and of a directory, that a shadow run wrote.
-_SHADOW_FILE = re.compile(r"tableferry-([0-9a-f]{8})-.*")
+# The name of a file, and of a directory, that a shadow run wrote; Spark puts a table's bucket in front.
+_SHADOW_FILE = re.compile(r"(?:\d{5}_0_)?tableferry-([0-9a-f]{8})-.*")
 _SHADOW_DIRECTORY = re.compile(r"v-?\d+-([0-9a-f]{8})/")
 
 # A write is taken to be over by then, from its first file to its commit; in microseconds.
