@@ -241,6 +241,18 @@ def test_files_that_cant_be_iceberg_s(
     assert re.search(said, preflight.findings[0].text)
 
 
+def test_values_that_python_hasnt(ours: Fleet, tmp_path: Path) -> None:
+    ours.spark.sql(
+        f"CREATE EXTERNAL TABLE {ours.name('t').sql} (day DATE, at TIMESTAMP, m MAP<ARRAY<INT>, BINARY>) "
+        f"STORED AS PARQUET LOCATION '{tmp_path / 't'}'"
+    )
+    ours.spark.sql(
+        f"INSERT INTO {ours.name('t').sql} SELECT DATE '+10000-01-01', TIMESTAMP '0001-01-01 00:00:00', "
+        "map(array(1), X'00')"
+    )
+    assert reasons(seen(ours, "t")) == set()
+
+
 def test_the_command(ours: Fleet, tmp_path: Path) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
     hive_table(ours.spark, ours.name("csv").sql, tmp_path / "csv", [(1, "a")])

@@ -67,6 +67,20 @@ def test_each_change_costs_its_partitions_alone(
     assert len([entry for entry in pair.synced_folders() if entry.endswith(MON)]) == 1
 
 
+@soak.slow
+def test_a_partition_column_may_begin_with_an_underscore(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    pair = Pair(spark, schema, tmp_path, ICEBERG, keys="_p STRING")
+    pair.make((1, "a", "x"), (2, "b", "y"), (3, "c", "x"), (4, "d", "y"))
+    pair.delete("id < 3", lambda row: row[0] < 3)
+    assert pair.done() == {"_p=x": (Action.REWRITTEN, 1), "_p=y": (Action.REWRITTEN, 1)}
+    # Its directory goes, and the one beside it is still read.
+    pair.delete("id = 3", lambda row: row[0] == 3)
+    assert pair.done() == {"_p=x": (Action.EMPTIED, None)}
+    assert pair.done() == {}
+
+
 @pytest.mark.parametrize("form", soak.amount([ICEBERG], [ICEBERG, DELTA]))
 @soak.slow
 def test_tables_without_partitions(

@@ -137,10 +137,16 @@ def test_what_iceberg_would_read_wrongly_is_said(
 ) -> None:
     column = pa.array([[1]], pa.list_(kind)) if nested else pa.array([1], kind)
     pq.write_table(pa.table({"c": column}), path := tmp_path / "x.parquet")
-    assert hindrance(read_end(str(path), path.stat().st_size)).startswith(expected)
-    assert bool(hindrance(read_end(str(path), path.stat().st_size))) == bool(expected)
+    end = read_end(str(path), path.stat().st_size)
+    assert hindrance(end, ["C"]).startswith(expected)
+    assert bool(hindrance(end, ["C"])) == bool(expected)
+    # Nobody reads what the table has no column for.
+    assert hindrance(end, ["other"]) == ""
 
 
 def test_what_is_no_parquet_file_is_said(tmp_path: Path) -> None:
     (path := tmp_path / "x.parquet").write_bytes(b"nothing of the kind")
-    assert hindrance(read_end(str(path), 19)).startswith("is not a Parquet file")
+    assert hindrance(read_end(str(path), 19), ["c"]).startswith("is not a Parquet file")
+    # As after a write since it was listed, or when it was removed.
+    assert hindrance(read_end(str(path), 18), ["c"]) == ""
+    assert hindrance(read_end(str(tmp_path / "gone.parquet"), 18), ["c"]) == ""

@@ -115,9 +115,15 @@ class Footer(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """A file whose footer can't be had; the reason follows its name, as in ``is not a Parquet file``."""
+    """A file whose footer can't be had.
+
+    Attributes:
+        reason: Why, as it follows the file's name: ``is not a Parquet file``.
+        passing: Whether that tells of this moment, and nothing of the file.
+    """
 
     reason: str
+    passing: bool = False
 
 
 @dataclass(frozen=True)

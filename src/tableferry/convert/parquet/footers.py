@@ -41,7 +41,9 @@ ALL_LEAVES = sys.maxsize
 
 _UNKNOWN = Bounds(None, None, None)
 
-VANISHED = Unreadable("has vanished since it was listed: convert again when nothing writes to the directory")
+VANISHED = Unreadable(
+    "has vanished since it was listed: convert again when nothing writes to the directory", passing=True
+)
 
 
 T = TypeVar("T")
@@ -144,7 +146,8 @@ def read_tail(path: str, size: int | None = None) -> bytes | Unreadable:
             if size is not None and size != now:
                 return Unreadable(
                     f"has changed since it was listed, from {size} to {now} bytes: "
-                    "convert again when nothing writes to the directory"
+                    "convert again when nothing writes to the directory",
+                    passing=True,
                 )
             return tail(partial(_read, file), now)
         finally:
@@ -152,7 +155,8 @@ def read_tail(path: str, size: int | None = None) -> bytes | Unreadable:
     except FileNotFoundError:
         return VANISHED
     except OSError as error:
-        return Unreadable(f"can't be read ({error.strerror}): check your rights and the storage")
+        reason = f"can't be read ({error.strerror}): check your rights and the storage"
+        return Unreadable(reason, passing=True)
 
 
 def tail(read: Callable[[int, int], bytes], size: int) -> bytes | Unreadable:

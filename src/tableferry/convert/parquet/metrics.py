@@ -8,7 +8,7 @@ texts and bytes cut to 16 characters as `write.metadata.metrics.default` has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -54,22 +54,26 @@ def read_ends(sizes: Sequence[int], read: Callable[[int, int, int], bytes]) -> I
         try:
             return [tail(partial(read, number), sizes[number])]
         except StateError as error:
-            return [Unreadable(str(error))]
+            return [Unreadable(str(error), passing=True)]
 
     for tails in by_threads(block, range(len(sizes))):
         yield from tails
 
 
-def hindrance(end: End) -> str:
-    """Say what keeps a file out of an Iceberg table, as the end of a sentence; empty if nothing does."""
+def hindrance(end: End, columns: Collection[str]) -> str:
+    """Say what keeps a file out of an Iceberg table with some columns, as the end of a sentence.
+
+    It's empty if nothing does, or if the file can't be read just now.
+    """
     if isinstance(end, Unreadable):
-        return end.reason
+        return "" if end.passing else end.reason
     # What Delta doesn't take is none of Iceberg's concern.
     shape = answered(lambda: opened(Reader(end), SchemaCache()).shape)
     if isinstance(shape, Unreadable):
         return ""
+    known = {name.lower() for name in columns}
     for leaf in (*shape.interpreted.stored, *shape.interpreted.repeated):
-        meaning = leaf.element.annotation
+        meaning = leaf.element.annotation if leaf.path[0].lower() in known else None
         if meaning is not None and (meaning.kind, meaning.unit) == ("TIMESTAMP", "MILLIS"):
             return (
                 f"has instants in milliseconds in {'.'.join(leaf.path)}, which Iceberg reads as "

@@ -1,9 +1,10 @@
 """Removes a Delta log from storage that this process reaches by Hadoop alone, and no commit with it.
 
 Object stores rename nothing at once. So the next version is taken first, by Delta's own log store: of that
-and a writer's commit only one is there. It asks for a protocol that nobody has: from then on no writer
-commits and no reader sees half a log, while all else is removed. It goes last. A writer that has read the
-table before and commits after that leaves a log without a beginning, as nothing is there that would stop it.
+and a writer's commit only one is there, as of any two commits. It asks for a protocol that nobody has: from
+then on no writer commits and no reader sees half a log, while all else is removed. It goes last. A writer
+that has read the table before and commits after that leaves a log without a beginning, as nothing is there
+that would stop it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,6 @@ _log = logging.getLogger(__name__)
 
 # Longer than any commit that takes a version, and shorter than most others.
 _MOST_BYTES = 4096
-# So many files are removed between two looks at the claims, on the job and on the log.
-_AT_ONCE = 20
 
 
 class Written(Exception):
@@ -50,6 +49,7 @@ def remove(warehouse: Warehouse, location: str, expected: frozenset[str] | None)
         StateError: It can't be listed, read or removed; or another process removes it.
     """
     if (log := _Log.of(warehouse, location)) is None:
+        _log.warning("a Delta log in %s is left, if one is there: it can't be removed from here", location)
         return
     newest = overlay.newest_version(log.names())
     if newest < 0:
@@ -85,16 +85,15 @@ class _Log:
 
         try:
             jvm: Any = warehouse.spark._jvm
-            if not isinstance(jvm.org.apache.spark.sql.delta.DeltaLog, JavaPackage):
-                return cls(warehouse, location)
-            why = "another Delta than the open one"
+            if isinstance(jvm.org.apache.spark.sql.delta.DeltaLog, JavaPackage):
+                return None
+            return cls(warehouse, location)
         except Exception as error:
             # Clusters that several people share keep Java to themselves, each with an error of its own.
             if not is_sparks(error) and not isinstance(error, StateError):
                 raise
-            why = first_line(error)
-        _log.warning("a Delta log in %s would be left, as it can't be removed from here (%s)", location, why)
-        return None
+            _log.debug("%s: %s", location, error)
+            return None
 
     def names(self) -> tuple[str, ...]:
         return self.storage.names(self.folder)
@@ -134,19 +133,21 @@ class _Log:
     def remove(self, taken: int) -> None:
         """Remove everything, the commit that has taken a version last."""
         claim, last = self.closing(taken), self._commit(taken).rpartition("/")[2]
-        others = [name for name in self.names() if name != last]
+        if not claim:
+            return
+        names = [*(name for name in self.names() if name != last), last]
 
-        def remove_some(names: list[str]) -> None:
-            if self.closing(taken) != claim:
-                raise StateError(
-                    f"{self.folder} is being removed by another process, or was: run again to look at it anew"
-                )
+        def remove_each() -> None:
             for name in names:
+                self.warehouse.guard()
+                if self.closing(taken) != claim:
+                    raise StateError(
+                        f"{self.folder} is being removed by another process, or was: run again to look at it "
+                        "anew"
+                    )
                 self.storage.remove(f"{self.folder}/{name}")
 
-        for start in range(0, len(others), _AT_ONCE):
-            self.warehouse.effect(partial(remove_some, others[start : start + _AT_ONCE]))
-        self.warehouse.effect(partial(remove_some, [last]))
+        self.warehouse.effect(remove_each)
         self.warehouse.effect(partial(self.storage.remove_empty, self.folder))
 
     def _commit(self, version: int) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tableferry.convert.parquet.metrics import End, hindrance, read_end, read_ends
 from tableferry.driver import in_process
+from tableferry.errors import StateError
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.storage import Hadoop
 from tableferry.hive.locations import reachable
@@ -35,16 +36,18 @@ def read(spark: SparkSession, files: Sequence[ListedFile]) -> Iterator[End]:
     return read_ends([file.size for file in files], read_range)
 
 
-def hindrances(spark: SparkSession, files: Sequence[ListedFile]) -> list[str]:
-    """Say which files can't be an Iceberg table's, and why; of more than 1,000 files so many are looked at.
+def hindrances(spark: SparkSession, files: Sequence[ListedFile], columns: Collection[str]) -> list[str]:
+    """Say which files can't be those of an Iceberg table with some columns, and why.
 
-    Nothing is known of any where Spark's driver isn't this process.
-
-    Raises:
-        StateError: The cluster keeps its Java to itself.
+    Of more than 1,000 files so many are looked at. Nothing is known of any where Spark's driver isn't this
+    process, or keeps its Java to itself, nor of one that can't be read right now.
     """
     if not in_process(spark):
         return []
     chosen = files[:: max(1, -(-len(files) // _MOST))]
-    found = zip(chosen, map(hindrance, read(spark, chosen)), strict=True)
+    try:
+        ends = read(spark, chosen)
+    except StateError:
+        return []
+    found = ((file, hindrance(end, columns)) for file, end in zip(chosen, ends, strict=True))
     return [f"{file.path} {why}" for file, why in found if why]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tableferry.amounts import first_of
 from tableferry.catalog import SPARK_ERRORS
@@ -23,10 +24,13 @@ from tableferry.fleet.warehouse.files import Listing, listing, too_deep
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE, HiveCopy
 from tableferry.fleet.warehouse.shadow.late import suspended
-from tableferry.hive.locations import below
+from tableferry.hive.locations import below, split
 from tableferry.hive.partitions import NULL, CatalogPartition
 from tableferry.quoting import quote
 from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _NO_FILES = Listing((), (), ())
@@ -156,12 +160,18 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
             f"{table.name} has partitions outside its directory, which no Delta log names: "
             f"{first_of([str(partition) for partition in outside])}; move them below it, or choose Iceberg",
         )
-    shared = [location for location, count in Counter(map(_location, facts.partitions)).items() if count > 1]
+    places = Counter(split(partition.location) for partition in facts.partitions)
+    filled = {file.directory for file in facts.files.read}
+    shared = {
+        partition.location: None
+        for partition in facts.partitions
+        if places[place := split(partition.location)] > 1 and place in filled
+    }
     if shared and not facts.rewritten:
         yield Finding(
             PauseReason.UNSUPPORTED_LAYOUT,
-            f"partitions of {table.name} share a directory, {first_of(shared)}, whose files the new table "
-            "could hold for one of them alone: drop the others, or write their rows anew",
+            f"partitions of {table.name} share a directory, {first_of(list(shared))}, whose files the new "
+            "table could hold for one of them alone: drop the others, or write their rows anew",
         )
     if refusal := too_deep(table.name, facts.files):
         yield Finding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
@@ -181,10 +191,6 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
                 f"{table.name} is stored as Avro and has a null partition of an integer column ({nulls[0]}), "
                 "which Spark itself can't read: give these rows a number, or drop the partition",
             )
-
-
-def _location(partition: CatalogPartition) -> str:
-    return partition.location.rstrip("/")
 
 
 def remarks(facts: PreflightFacts) -> tuple[str, ...]:
@@ -252,7 +258,7 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
         nulls = [f"{quote(key)} IS NULL" for key in table.partition_columns]
         try:
             for where in ("true", *nulls):
-                warehouse.spark.table(table.name.sql).where(where).limit(1).collect()
+                _read_one(warehouse.spark.table(table.name.sql).where(where))
         except SPARK_ERRORS as error:
             yield Finding(
                 PauseReason.NOT_REWRITABLE,
@@ -263,7 +269,7 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
         yield Finding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
     elif rows is not None:
         try:
-            rows.limit(1).collect()
+            _read_one(rows)
         except SPARK_ERRORS as error:
             yield Finding(
                 PauseReason.UNSUPPORTED_LAYOUT,
@@ -272,12 +278,18 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
             )
 
 
+def _read_one(rows: DataFrame) -> None:
+    """Read all columns of a row, as text: Python has no year 10000, and no map by lists."""
+    rows.limit(1).selectExpr("CAST(struct(*) AS STRING) AS row").collect()
+
+
 def _of_files(facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat) -> str:
     """Say why a table's files can't become the new table's, by their footers; empty if they can."""
     table = facts.table
     if form is TargetFormat.ICEBERG:
         files = facts.files.read if table.format == "parquet" else ()
-        unsuitable = footers.hindrances(warehouse.spark, files)
+        columns = [column.name for column in table.columns]
+        unsuitable = footers.hindrances(warehouse.spark, files, columns)
         return f"files of {table.name} can't be Iceberg's: {first_of(unsuitable)}" if unsuitable else ""
     try:
         overlay.check(

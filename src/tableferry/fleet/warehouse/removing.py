@@ -193,7 +193,11 @@ def _names(storage: TableStorage, folder: str) -> tuple[str, ...] | None:
 
 def _is_empty(storage: TableStorage, folder: str) -> bool:
     """Say whether a directory is there, with nothing in it."""
-    return _names(storage, folder) == () and storage.exists(folder)
+    try:
+        return storage.exists(folder) and not storage.names(folder)
+    except StateError as error:
+        _log.warning("%s is left: %s", folder, error)
+        return False
 
 
 def _remove(storage: TableStorage, location: str) -> bool:

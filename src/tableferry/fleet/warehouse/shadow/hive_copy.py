@@ -260,7 +260,8 @@ class HiveCopy:
             # A version's directory goes with its last partition.
             while inside := inside.rpartition("/")[0]:
                 parent = f"{folder}/{inside}"
-                if any(not hidden(name) for name in storage.names(parent)):
+                # Of a column whose name begins with an underscore, partitions' directories do too.
+                if any("=" in name or not hidden(name) for name in storage.names(parent)):
                     break
                 self.warehouse.effect(partial(storage.remove, parent))
         except StateError as error:
