@@ -234,7 +234,7 @@ def a_copy(ours: Fleet) -> TableName:
     return copy
 
 
-def test_a_warehouse_s_guard_holds_before_each_removal(ours: Fleet) -> None:
+def test_whose_claim_is_lost_removes_nothing(ours: Fleet) -> None:
     copy = a_copy(ours)
 
     def lost() -> None:

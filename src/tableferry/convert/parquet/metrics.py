@@ -8,7 +8,7 @@ texts and bytes cut to 16 characters as `write.metadata.metrics.default` has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -60,18 +60,22 @@ def read_ends(sizes: Sequence[int], read: Callable[[int, int, int], bytes]) -> I
         yield from tails
 
 
-def hindrance(end: End, columns: Collection[str]) -> str:
-    """Say what keeps a file out of an Iceberg table with some columns, as the end of a sentence.
+def hindrances(ends: Iterable[End], columns: Collection[str]) -> Iterator[str]:
+    """Say of each file what keeps it out of an Iceberg table with some columns, as the end of a sentence.
 
     It's empty if nothing does, or if the file can't be read just now.
     """
+    known, cache = {name.lower() for name in columns}, SchemaCache()
+    return (_hindrance(end, known, cache) for end in ends)
+
+
+def _hindrance(end: End, known: Collection[str], cache: SchemaCache) -> str:
     if isinstance(end, Unreadable):
         return "" if end.passing else end.reason
     # What Delta doesn't take is none of Iceberg's concern.
-    shape = answered(lambda: opened(Reader(end), SchemaCache()).shape)
+    shape = answered(lambda: opened(Reader(end), cache).shape)
     if isinstance(shape, Unreadable):
         return ""
-    known = {name.lower() for name in columns}
     for leaf in (*shape.interpreted.stored, *shape.interpreted.repeated):
         meaning = leaf.element.annotation if leaf.path[0].lower() in known else None
         if meaning is not None and (meaning.kind, meaning.unit) == ("TIMESTAMP", "MILLIS"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tableferry.convert.parquet.metrics import End, hindrance, read_end, read_ends
+from tableferry.convert.parquet.metrics import End, read_end, read_ends
+from tableferry.convert.parquet.metrics import hindrances as hindrances_in
 from tableferry.driver import in_process
 from tableferry.errors import StateError
 from tableferry.fleet.warehouse.files import ListedFile
@@ -49,5 +50,5 @@ def hindrances(spark: SparkSession, files: Sequence[ListedFile], columns: Collec
         ends = read(spark, chosen)
     except StateError:
         return []
-    found = ((file, hindrance(end, columns)) for file, end in zip(chosen, ends, strict=True))
+    found = zip(chosen, hindrances_in(ends, columns), strict=True)
     return [f"{file.path} {why}" for file, why in found if why]

@@ -160,17 +160,10 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
             f"{table.name} has partitions outside its directory, which no Delta log names: "
             f"{first_of([str(partition) for partition in outside])}; move them below it, or choose Iceberg",
         )
-    places = Counter(split(partition.location) for partition in facts.partitions)
-    filled = {file.directory for file in facts.files.read}
-    shared = {
-        partition.location: None
-        for partition in facts.partitions
-        if places[place := split(partition.location)] > 1 and place in filled
-    }
-    if shared and not facts.rewritten:
+    if not facts.rewritten and (shared := _shared_directories(facts)):
         yield Finding(
             PauseReason.UNSUPPORTED_LAYOUT,
-            f"partitions of {table.name} share a directory, {first_of(list(shared))}, whose files the new "
+            f"partitions of {table.name} share a directory, {first_of(shared)}, whose files the new "
             "table could hold for one of them alone: drop the others, or write their rows anew",
         )
     if refusal := too_deep(table.name, facts.files):
@@ -191,6 +184,14 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
                 f"{table.name} is stored as Avro and has a null partition of an integer column ({nulls[0]}), "
                 "which Spark itself can't read: give these rows a number, or drop the partition",
             )
+
+
+def _shared_directories(facts: PreflightFacts) -> list[str]:
+    """Return the directories with files that several partitions have."""
+    held = Counter(split(partition.location) for partition in facts.partitions)
+    several = [partition.location for partition in facts.partitions if held[split(partition.location)] > 1]
+    filled = {file.directory for file in facts.files.read} if several else set()
+    return list(dict.fromkeys(location for location in several if split(location) in filled))
 
 
 def remarks(facts: PreflightFacts) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ def remove(
         gone, left = _remove_files(warehouse, found, named, every=rewritten)
     removed, kept = [], []
     for folder in found.folders:
-        storage = _storage(warehouse, folder)
+        storage = storage_of(warehouse.spark, folder)
         names = None if storage is None else _names(storage, folder)
         if storage is None or names is None:
             left.append(folder)
@@ -149,7 +149,7 @@ def _remove_files(
         How many files, and which stay.
     """
     known = {split(path)[2] for path in named}
-    roots = {root: _storage(warehouse, root) for root in (found.root, *found.outside)}
+    roots = {root: storage_of(warehouse.spark, root) for root in (found.root, *found.outside)}
     listed = [
         file.path
         for file in list_files(warehouse, list(roots))
@@ -171,15 +171,6 @@ def _remove_each(roots: Mapping[str, TableStorage | None], files: Sequence[str])
         return storage is not None and _remove(storage, file)
 
     return [file for file, is_gone in zip(files, parallel_map(gone, files), strict=True) if not is_gone]
-
-
-def _storage(warehouse: Warehouse, folder: str) -> TableStorage | None:
-    """Return a directory's storage; None if this process doesn't reach it."""
-    try:
-        return storage_of(warehouse.spark, folder)
-    except StateError as error:
-        _log.warning("%s is left: %s", folder, error)
-        return None
 
 
 def _names(storage: TableStorage, folder: str) -> tuple[str, ...] | None:

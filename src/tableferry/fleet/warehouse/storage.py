@@ -7,6 +7,7 @@ Hadoop does, not percent-encoded.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,9 @@ from tableferry.hive.locations import below, reachable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_log = logging.getLogger(__name__)
 
 
 class TableStorage(Protocol):
@@ -43,15 +47,17 @@ class TableStorage(Protocol):
 
 
 def storage_of(spark: SparkSession, root: str) -> TableStorage | None:
-    """Return the storage of a file or directory, and of what is below it; None if only Spark reaches it.
-
-    Raises:
-        StateError: The cluster keeps its Java to itself.
-    """
+    """Return the storage of a file or directory, and of what is below it; None if only Spark reaches it."""
     path = reachable(root, same_machine=in_process(spark))
     if path is not None:
         return _Disk(root, path)
-    return Hadoop(spark) if in_process(spark) else None
+    if not in_process(spark):
+        return None
+    try:
+        return Hadoop(spark)
+    except StateError as error:
+        _log.warning("%s isn't reached from here: %s", root, error)
+        return None
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,11 @@ class Hadoop:
     """Whatever the Hadoop of Spark's driver reaches, which is this process."""
 
     def __init__(self, spark: SparkSession) -> None:
-        """Take the session whose settings hold."""
+        """Take the session whose settings hold.
+
+        Raises:
+            StateError: The cluster keeps its Java to itself.
+        """
         with _explained("Hadoop", "can't be used"):
             assert spark._jvm is not None
             self._path = spark._jvm.org.apache.hadoop.fs.Path
