@@ -21,7 +21,7 @@ from tableferry.fleet.queue.dialects import day_of
 from tableferry.fleet.queue.loads import loads
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
 from tableferry.fleet.queue.schema import events, metadata
-from tableferry.fleet.queue.selections import Selection, everything, named, numbered
+from tableferry.fleet.queue.selections import Selection, everything, longest_ago, named, numbered
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.queue.store import ClaimLost, Store
 from tableferry.fleet.transitions import BACK, FORWARD
@@ -185,6 +185,19 @@ def test_jobs_are_counted_by_any_of_their_columns(queue: Queue) -> None:
     ]
     assert [count["jobs"] for count in queue.store.counts(named([name("a")]), ["state"])] == [1]
     assert queue.store.counts(named([name("z")]), ["state"]) == []
+
+
+def test_the_jobs_that_were_changed_longest_ago_are_found(queue: Queue) -> None:
+    first, second, third, _ = queue.add("a", "b", "c", "d")
+    for job, hours in ((first, 2), (second, 1), (third, 2)):
+        queue.store.edit(replace(job, data_category="changed"), NOW + hours * HOUR)
+    found = [
+        [job.tbl_name for job in queue.store.jobs(longest_ago(queue.store, everything(), count))]
+        for count in (1, 2, 3, 9)
+    ]
+    assert found == [["d"], ["b", "d"], ["a", "b", "d"], ["a", "b", "c", "d"]]
+    nothing = numbered([])
+    assert list(queue.store.jobs(nothing & longest_ago(queue.store, nothing, 1))) == []
 
 
 # Claiming and saving.

@@ -20,6 +20,7 @@ from tableferry.fleet.warehouse import hive, iceberg, manifests
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.files import listing
+from tableferry.hive.partitions import NULL
 from tableferry.tables import TableName
 
 SCHEMA = "fleet_manifests"
@@ -189,6 +190,27 @@ def test_a_worker_that_sleeps_before_its_commit_adds_no_file_twice(
     assert len(said(warehouse, target)) == 1
     assert iceberg.make(warehouse, source, target) == 1
     assert len(said(warehouse, target)) == 1
+
+
+def test_orc_files_have_the_metrics_of_add_files(warehouse: Warehouse, tmp_path: Path) -> None:
+    table = TableName(("spark_catalog", SCHEMA, "orc"))
+    warehouse.spark.sql(
+        f"CREATE EXTERNAL TABLE {table.sql} (id INT, name STRING, cents DECIMAL(9, 2), tags ARRAY<STRING>) "
+        f"PARTITIONED BY (year INT, place STRING) STORED AS ORC LOCATION '{tmp_path}'"
+    )
+    warehouse.spark.sql(
+        f"INSERT INTO {table.sql} PARTITION (year = 2024, place = 'x/ é%') "
+        "VALUES (1, 'a', 1.25, array('b')), (2, NULL, NULL, NULL)"
+    )
+    warehouse.spark.sql(
+        f"INSERT INTO {table.sql} PARTITION (year = 2025, place = '{NULL}') SELECT 3, 'c', 0, NULL"
+    )
+    theirs, ours = copies(warehouse, table)
+    found = said(warehouse, ours)
+    assert {file["file_format"] for file in found} == {"ORC"}
+    assert found == said(warehouse, theirs)
+    read = [warehouse.spark.table(warehouse.iceberg(copy).sql).collect() for copy in (ours, theirs)]
+    assert sorted(read[0]) == sorted(read[1])
 
 
 def test_files_of_spark_itself(warehouse: Warehouse, tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,12 +15,14 @@ from tests import object_stores, soak
 from tests.object_stores import Bucket, Weather
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from tests.spark.test_fleet_late import leave
+from tests.spark.test_fleet_preparing import Copying
 
 from tableferry import session
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import StateError, TableferryError
 from tableferry.fleet.job import State, TargetFormat
-from tableferry.fleet.warehouse import delta, dropping, hive, manifests, versions
+from tableferry.fleet.warehouse import delta, dropping, far_log, hive, manifests, versions
+from tableferry.fleet.warehouse.comparing import RowsDiffer
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.dropping import WrittenBehind
 from tableferry.fleet.warehouse.iceberg import create_statement
@@ -139,6 +144,84 @@ def test_files_come_into_iceberg_by_one_question_for_each(
         "check_duplicate_files => false)"
     )
     assert ours.spark.sql(f"{metrics} FROM {ice}.files ORDER BY 1").collect() == added
+
+
+@pytest.fixture
+def two_minutes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let files be so old that nobody writes one again in the same second, as far as listings know."""
+    monkeypatch.setattr(hive, "time", SimpleNamespace(time_ns=lambda: time.time_ns() + 120 * 10**9))
+
+
+@pytest.mark.usefixtures("two_minutes_later")
+def test_a_delta_copy_is_compared_before_writes_are_blocked(
+    ours: Fleet, lake: Bucket, weather: Weather
+) -> None:
+    table = ours.name("t").sql
+    ours.spark.sql(f"INSERT INTO {table} VALUES (4, NULL, 'a b'), (5, NULL, 'x%2F+é')")
+    copying = Copying.of(ours, ours.name("t"), DELTA)
+    before = lake.names()
+    assert copying.ahead() == 5
+    assert lake.names() == before
+    ours.spark.sql(f"INSERT INTO {table} VALUES (6, NULL, 'a b')")
+    [new] = set(data_files(lake)) - set(before)
+    asked = len(weather.requests)
+    assert copying.make() == 6
+    assert copying.compare() == 1
+    asked_for = {request.partition(" ")[2] for request in weather.requests[asked:]}
+    assert [
+        name for name in data_files(lake) if f"/{lake.uri.removeprefix('s3://')}/{name}" in asked_for
+    ] == [new]
+    assert copying.rows == ours.rows("t")
+    [_, *adds] = [json.loads(line) for line in lake.get(f"t/_delta_log/{0:020}.json").splitlines()][2:]
+    assert [json.loads(add["add"]["stats"])["numRecords"] for add in adds] == [1] * 6
+    assert {name for name in lake.names() if "_delta_log" not in name} == {*before, new}
+
+
+@pytest.mark.usefixtures("two_minutes_later")
+def test_what_somebody_does_to_a_delta_copy_is_found(ours: Fleet, lake: Bucket) -> None:
+    copying = Copying.of(ours, ours.name("t"), DELTA)
+    copying.ahead()
+    copying.make()
+    assert copying.compare() == 0
+    ours.spark.sql(f"DELETE FROM {copying.readable} WHERE id = 1")
+    with pytest.raises(RowsDiffer):
+        copying.compare()
+
+
+def test_a_log_that_another_process_wrote_meanwhile_stays(ours: Fleet, lake: Bucket) -> None:
+    source = ours.name("t")
+    listed = hive.listed(ours.warehouse, hive.demand(ours.warehouse, source))
+    drafted = delta.drafted(ours.warehouse, listed)
+    assert drafted is not None
+    a_copy(ours)
+    theirs = lake.get(f"t/_delta_log/{0:020}.json")
+    with pytest.raises(StateError, match="written by another process"):
+        far_log.write(ours.warehouse, listed.table.location, drafted.draft)
+    assert lake.get(f"t/_delta_log/{0:020}.json") == theirs
+
+
+def test_whose_claim_is_lost_writes_no_log(ours: Fleet, lake: Bucket) -> None:
+    listed = hive.listed(ours.warehouse, hive.demand(ours.warehouse, ours.name("t")))
+    drafted = delta.drafted(ours.warehouse, listed)
+    assert drafted is not None
+
+    def lost() -> None:
+        raise Death
+
+    with pytest.raises(Death):
+        far_log.write(replace(ours.warehouse, guard=lost), listed.table.location, drafted.draft)
+    assert not any("_delta_log" in name for name in lake.names())
+    far_log.write(ours.warehouse, listed.table.location, drafted.draft)
+    assert delta.stands(ours.warehouse, listed.table, drafted.draft)
+
+
+@soak.slow
+def test_an_empty_table_becomes_delta(ours: Fleet, lake: Bucket) -> None:
+    hive_table(ours.spark, f"{ours.schema}.empty", lake.uri.replace("s3://", "s3a://") + "/empty", [])
+    ours.to_probation("empty", form=DELTA)
+    ours.write("empty", "INSERT INTO {t} VALUES (1, NULL, 'mon')")
+    assert errors(ours.shadow()) == []
+    assert ours.rows("empty_hive") == ours.rows("empty") == [(1, None, "mon")]
 
 
 def test_a_delta_log_that_was_written_to_is_left_as_it_was(ours: Fleet, lake: Bucket) -> None:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import orc
 from pyspark.sql import SparkSession
 from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet
@@ -50,13 +51,14 @@ class Writers:
     spark: SparkSession
     table: TableName
     folder: Path
+    stored: str = "PARQUET"
     files: dict[Path, list[int]] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: count(100_000))
 
     def create(self) -> None:
         self.spark.sql(
             f"CREATE EXTERNAL TABLE {self.table.sql} (id BIGINT, double_id BIGINT) "
-            f"PARTITIONED BY (day STRING) STORED AS PARQUET LOCATION '{self.folder}'"
+            f"PARTITIONED BY (day STRING) STORED AS {self.stored} LOCATION '{self.folder}'"
         )
 
     def write(self, path: Path, seconds: int | None = None) -> None:
@@ -64,7 +66,10 @@ class Writers:
         ids = [next(self.numbers) for _ in range(ROWS)]
         path.parent.mkdir(parents=True, exist_ok=True)
         rows = {"id": pa.array(ids, pa.int64()), "double_id": pa.array([2 * i for i in ids], pa.int64())}
-        pq.write_table(pa.table(rows), path, compression="none")
+        if self.stored == "ORC":
+            orc.write_table(pa.table(rows), path)
+        else:
+            pq.write_table(pa.table(rows), path, compression="none")
         if seconds is not None:
             os.utime(path, (seconds, seconds))
         self.files[path] = ids
@@ -184,9 +189,21 @@ def beside(folder: Path) -> list[str]:
     return [path.name for path in folder.parent.iterdir() if "trial" in path.name]
 
 
-@BOTH
-@soak.slow
-def test_only_what_changed_since_is_compared(ours: Fleet, writers: Writers, form: TargetFormat) -> None:
+@pytest.mark.parametrize(
+    ("form", "stored"),
+    [
+        pytest.param(ICEBERG, "PARQUET", marks=soak.slow),
+        pytest.param(DELTA, "PARQUET", marks=soak.slow),
+        (ICEBERG, "ORC"),
+    ],
+)
+def test_only_what_changed_since_is_compared(
+    ours: Fleet, tmp_path: Path, form: TargetFormat, stored: str
+) -> None:
+    writers = Writers(ours.spark, ours.name("t"), tmp_path / "t", stored)
+    writers.create()
+    for day in DAYS:
+        writers.add(day)
     copying = Copying.of(ours, writers.table, form)
     age(writers)
     assert copying.ahead() == ROWS * len(DAYS)

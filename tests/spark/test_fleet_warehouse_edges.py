@@ -183,8 +183,10 @@ def test_files_in_nested_directories_are_refused(
     [file] = (tmp_path / "t/k=2").glob("*.parquet")
     (tmp_path / "t/k=2/HIVE_UNION_SUBDIR_1").mkdir()
     shutil.copy(file, tmp_path / "t/k=2/HIVE_UNION_SUBDIR_1/more.parquet")
-    with pytest.raises(Refused, match=r"HIVE_UNION_SUBDIR_1/more\.parquet"):
-        iceberg.make(warehouse, source, beside(source, "_iceberg"))
+    for make in (iceberg.make, delta.make):
+        with pytest.raises(Refused, match=r"HIVE_UNION_SUBDIR_1/more\.parquet"):
+            make(warehouse, source, beside(source, "_copy"))
+    assert not (tmp_path / "t/_delta_log").exists()
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,28 @@ def test_a_run_takes_no_more_tables_than_it_is_told(fleet: Fleet, sessions: list
     assert sum(job.data_category == "moved" for job in fleet.store.jobs(everything())) == 13
 
 
+def test_runs_that_take_some_come_to_all(fleet: Fleet) -> None:
+    """Jobs on probation are due again in every run."""
+    add(fleet, "abcdefg")
+    done: list[str] = []
+
+    def move(run: JobRun) -> JobReport:
+        done.append(run.job.tbl_name)
+        return release(run)
+
+    clock = FixedClock(NOW + LEASE)
+    some = replace(worker(fleet, at_once=1, batch_size=3), clock=clock)
+    for _ in range(3):
+        clock.turn(minutes=10)
+        run_worker(some, "try", lambda: [Portion(everything())], move, lambda job: JobReport(job, "planned"))
+    assert (done[:3], done[3:6]) == (list("abc"), list("def"))
+    assert done[6:] == ["a", "b", "g"]
+    # A dry run says what the next run will do.
+    clock.turn(minutes=10)
+    planned = run(replace(some, dry_run=True), move)
+    assert [report.job.tbl_name for report in planned.jobs][:3] == list("cde")
+
+
 def test_what_ends_the_run_lets_those_under_way_end_and_begins_no_other(
     fleet: Fleet, sessions: list[Any]
 ) -> None:

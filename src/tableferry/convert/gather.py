@@ -5,16 +5,25 @@ from __future__ import annotations
 import os
 import shlex
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import assert_never
 
 from tableferry import workspace
 from tableferry.convert import iceberg, merging, sources, through_spark
 from tableferry.convert.entry import check_declared
-from tableferry.convert.facts import DataFile, ExistingLog, FileSchema, IcebergState, IcebergTable, Partitions
+from tableferry.convert.facts import (
+    DataFile,
+    ExistingLog,
+    FileSchema,
+    Footer,
+    IcebergState,
+    IcebergTable,
+    Partitions,
+)
 from tableferry.convert.folder import discover
 from tableferry.convert.folder.formats import already_delta, empty_commit, foreign_format
 from tableferry.convert.folder.roots import find_roots
@@ -131,12 +140,20 @@ def gather(
     options: Options,
     spark_provider: SparkProvider,
     progress: Callable[[int, int], None],
+    known: Mapping[DataFile, Footer] = MappingProxyType({}),
 ) -> Facts:
     """Read everything that is to be known of one table; nothing is written.
 
     A log that is there is compared with the folder's files. It isn't where the folder is Delta and was
     written to as that, for its files aren't the folder's any more, nor where the catalog says Delta and only
     Spark reaches the storage.
+
+    Args:
+        source: The table.
+        options: What the user chose.
+        spark_provider: Gives the session if one is needed.
+        progress: Hears of how many files the footers were read, and of how many there are.
+        known: The footers of files that needn't be read while they are as they were.
 
     Raises:
         TableferryError: It's missing, or something about it can't be read or understood.
@@ -146,7 +163,7 @@ def gather(
         facts = Facts(source.source, source.location, local=local, delta=False)
         if source.iceberg:
             return _iceberg(facts, options, IcebergTable(source.location, source.iceberg))
-        return _read(facts, options, spark_provider, progress)
+        return _read(facts, options, spark_provider, progress, known)
     spark = spark_provider.session()
     entry = through_spark.entries.entry(spark, source.table)
     location = str(entry.folder or entry.location)
@@ -156,22 +173,30 @@ def gather(
     if options.partitioned_by is not None:
         check_declared(entry, options.partitioned_by)
     by_catalog = replace(options, partitioned_by=entry.partition_columns)
-    facts = _read(facts, by_catalog, spark_provider, progress)
+    facts = _read(facts, by_catalog, spark_provider, progress, known)
     if facts.delta and facts.log is None:
         return facts
     return replace(facts, mismatches=through_spark.partitions.partitions_of(spark, entry, facts.files))
 
 
 def _read(
-    facts: Facts, options: Options, spark_provider: SparkProvider, progress: Callable[[int, int], None]
+    facts: Facts,
+    options: Options,
+    spark_provider: SparkProvider,
+    progress: Callable[[int, int], None],
+    known: Mapping[DataFile, Footer],
 ) -> Facts:
     if facts.local:
-        return _near(facts, options, spark_provider, progress)
+        return _near(facts, options, spark_provider, progress, known)
     return _far(facts, options, spark_provider)
 
 
 def _near(
-    facts: Facts, options: Options, spark_provider: SparkProvider, progress: Callable[[int, int], None]
+    facts: Facts,
+    options: Options,
+    spark_provider: SparkProvider,
+    progress: Callable[[int, int], None],
+    known: Mapping[DataFile, Footer],
 ) -> Facts:
     """Read what this process reaches: the directories' names and the files' footers."""
     root = path_of(facts.location)
@@ -195,8 +220,27 @@ def _near(
     if not options.include_subfolders:
         discover.demand_no_subfolders(facts.location, files)
     # Footers first: a note that lies about is better called no Parquet file than a file of other partitions.
-    read = read_footers(root, files, spark_provider, options.reader, leaves=options.leaves)
-    footers = all_readable(root, files, read, progress)
+    unread = [file for file in files if file not in known]
+    read = read_footers(root, unread, spark_provider, options.reader, leaves=options.leaves)
+    new = dict(zip(unread, all_readable(root, unread, read, progress), strict=True))
+    return with_files(facts, options, files, {**known, **new})
+
+
+def with_files(
+    facts: Facts, options: Options, files: tuple[DataFile, ...], known: Mapping[DataFile, Footer]
+) -> Facts:
+    """Add what a table's files say: its columns and its partitions.
+
+    Args:
+        facts: What is known of the table.
+        options: What the user chose.
+        files: All its files, sorted by path.
+        known: Their footers, and perhaps others'.
+
+    Raises:
+        TableferryError: They can't be one table.
+    """
+    footers = tuple(known[file] for file in files)
     first: dict[int, tuple[FileSchema, str]] = {}
     for file, footer in zip(files, footers, strict=True):
         first.setdefault(id(footer.schema), (footer.schema, file.path))

@@ -7,26 +7,32 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tableferry import files, types
 from tableferry.convert import through_spark
 from tableferry.convert.completing import with_statistics
 from tableferry.convert.entry import Entry
-from tableferry.convert.facts import DataFile, Partitions
+from tableferry.convert.facts import DataFile, Footer, Partitions, Unreadable
+from tableferry.convert.folder import discover
 from tableferry.convert.folder.formats import already_delta
-from tableferry.convert.gather import ResolvedSource, gather
+from tableferry.convert.gather import ResolvedSource, gather, with_files
 from tableferry.convert.log import commit, contents, mapping
 from tableferry.convert.merging import merge
+from tableferry.convert.parquet.footers import ALL_LEAVES
+from tableferry.convert.parquet.metrics import read_ends
+from tableferry.convert.parquet.reading import decoded
 from tableferry.convert.perform import perform
 from tableferry.convert.plan import Facts, Options, Plan, all_schemas, decide
+from tableferry.convert.readers import all_readable
 from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.steps import ConvertNatively, PutFirstCommit, Step, SwitchEntry
 from tableferry.driver import in_process
-from tableferry.errors import Refused
+from tableferry.errors import Refused, StateError
 from tableferry.files import path_of
 from tableferry.hive.locations import reachable
 from tableferry.hive.settings import optional_settings
@@ -42,6 +48,15 @@ MARK = "tableferry fleet"
 LOG = commit.LOG
 """The name of a log's folder."""
 
+FIRST = commit.FIRST
+"""The name of its first commit."""
+
+KnownFooters: TypeAlias = Mapping[DataFile, Footer]
+"""The footers of files that needn't be read while they have the same path, size and time."""
+
+# A footer in an object store takes some hundredths of a second.
+_MOST_LOOKED_AT = 1000
+
 # By it Spark's own command marks its commits.
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
@@ -53,22 +68,47 @@ class LogIdentity(NamedTuple):
     names: tuple[str, ...]
 
 
+class Log(NamedTuple):
+    """A log as it is: its folder, the names that are visible there, and its first commit's text."""
+
+    folder: str
+    names: tuple[str, ...]
+    first: str
+
+
 @dataclass(frozen=True)
-class Draft:
-    """What the first commit of a log over a Hive table says of its files, which this process reaches.
+class FarFiles:
+    """A Hive table's files in storage that this process reaches by some means of the caller's.
 
     Attributes:
-        root: The table's folder.
+        files: Each one's path below the table's directory, its bytes, and milliseconds since 1970, UTC.
+        read: Gives some bytes of one of these files, by its place among them, their beginning and how many;
+            a StateError if it can't.
+    """
+
+    files: Sequence[tuple[str, int, int]]
+    read: Callable[[int, int, int], bytes]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What the first commit of a log over a Hive table says of its files.
+
+    Attributes:
         says: What the commit says.
     """
 
-    root: Path
     says: contents.Contents
 
     @property
     def files(self) -> tuple[DataFile, ...]:
         """The files that it names, sorted by path."""
         return self.says.files
+
+    def footers(self, paths: Collection[str]) -> KnownFooters:
+        """Return the footers of some of its files, by their paths below the root."""
+        both = zip(self.files, self.says.footers, strict=True)
+        return {file: footer for file, footer in both if file.path in paths}
 
     @property
     def reading(self) -> str:
@@ -85,31 +125,73 @@ class Draft:
         )
 
 
-def check(spark: SparkSession, table: TableName, *, empty: bool, column_mapping: bool) -> None:
+def check(
+    spark: SparkSession, table: TableName, *, empty: bool, column_mapping: bool, far: FarFiles | None
+) -> None:
     """Make sure that a log can be written over a Hive table, which may be empty, as it is.
+
+    Args:
+        spark: The session.
+        table: The Hive table.
+        empty: Whether it has no file.
+        column_mapping: Whether columns may have names that Delta takes with column mapping alone.
+        far: The files, as of `draft`; of more than 1,000 so many footers are looked at.
 
     Raises:
         Refused: Delta can't take the table as it is.
         TableError: Something about it can't be read.
+        StateError: A file can't be read just now.
     """
-    if empty:
-        _root_of_empty(through_spark.entries.entry(spark, table))
+    if not empty and far is None:
+        _plan(spark, table, column_mapping, {})
+        return
+    entry = through_spark.entries.entry(spark, table)
+    if far is None:
+        _root_of_empty(entry)
+    if far is None or empty:
+        _plan_empty(entry, column_mapping)
     else:
-        _plan(spark, table, column_mapping)
+        _plan_far(spark, entry, column_mapping, {}, far, most=_MOST_LOOKED_AT)
 
 
-def draft(spark: SparkSession, table: TableName, *, column_mapping: bool) -> Draft | None:
+def draft(
+    spark: SparkSession,
+    table: TableName,
+    *,
+    column_mapping: bool,
+    known: KnownFooters,
+    far: FarFiles | None = None,
+) -> Draft | None:
     """Draft the log's first commit of the files that there are now; None if only Spark can write it.
 
+    Args:
+        spark: The session.
+        table: The Hive table.
+        column_mapping: Whether columns may have names that Delta takes with column mapping alone.
+        known: The footers of files that needn't be read.
+        far: The files, where the operating system doesn't show them; there may be none.
+
     Raises:
-        Refused: Delta can't take the table as it is, or it has a log, or no file.
+        Refused: Delta can't take the table as it is; or the operating system shows no file.
         TableError: Something about it can't be read.
+        StateError: A file can't be read just now.
     """
-    return _drafted(_over_table(_plan(spark, table, column_mapping), spark))
+    if far is None:
+        return _drafted(_over_table(_plan(spark, table, column_mapping, known), spark))
+    entry = through_spark.entries.entry(spark, table)
+    plan = _plan_far(spark, entry, column_mapping, known, far) if far.files else None
+    return _drafted(plan or _plan_empty(entry, column_mapping))
 
 
-def write(spark: SparkSession, table: TableName, *, empty: bool, column_mapping: bool) -> Draft | None:
-    """Write the log's first commit, by the catalog's columns and partitions; arguments as of `check`.
+def write(
+    spark: SparkSession,
+    table: TableName,
+    *,
+    empty: bool,
+    column_mapping: bool,
+    known: KnownFooters,
+) -> Draft | None:
+    """Write the log's first commit, by the catalog's columns and partitions; arguments as of `draft`.
 
     Returns:
         What was written; None if the table is empty, or only Spark could write it.
@@ -121,20 +203,24 @@ def write(spark: SparkSession, table: TableName, *, empty: bool, column_mapping:
     if empty:
         write_empty(through_spark.entries.entry(spark, table), column_mapping=column_mapping)
         return None
-    plan = _over_table(_plan(spark, table, column_mapping), spark)
+    plan = _over_table(_plan(spark, table, column_mapping, known), spark)
     with optional_settings(spark, {_USER_METADATA: MARK}):
         perform(plan, SparkProvider(spark, lambda: spark))
     return _drafted(plan)
 
 
-def write_elsewhere(draft: Draft, location: str, folder: Path, paths: Collection[str]) -> None:
-    """Write a log into another folder that says of some files what a draft says of them.
+def first_commit(draft: Draft) -> str:
+    """Return the text of a log's first commit."""
+    return "".join(contents.lines(draft.says, commit.now()))
+
+
+def first_commit_elsewhere(draft: Draft, location: str, paths: Collection[str]) -> str:
+    """Return the text of a commit, of a log in another folder, that says of some files what a draft does.
 
     Args:
         draft: The draft.
         location: The table's folder as Spark names it.
-        folder: Where the log is written; nobody else may have this folder.
-        paths: The files' paths below the table's folder.
+        paths: The files' paths below it.
     """
     says, chosen = draft.says, [number for number, file in enumerate(draft.files) if file.path in paths]
     says = replace(
@@ -143,19 +229,23 @@ def write_elsewhere(draft: Draft, location: str, folder: Path, paths: Collection
         values=tuple(says.values[number] for number in chosen),
         footers=tuple(says.footers[number] for number in chosen),
     )
-    lines = contents.lines(says, commit.now(), contents.folder_uri(location))
-    commit.put(folder, says.table_id, lines)
+    return "".join(contents.lines(says, commit.now(), contents.folder_uri(location)))
 
 
-def stands(spark: SparkSession, draft: Draft) -> bool:
+def log_at(root: Path) -> Log:
+    """Read the log in a table's folder."""
+    folder = commit.log(root)
+    return Log(str(folder), files.names(folder), files.read_text(folder / commit.FIRST) or "")
+
+
+def stands(spark: SparkSession, draft: Draft, log: Log) -> bool:
     """Say whether the log of a draft is as it was written: no more, and its checkpoint says the same."""
-    if not commit.is_only_commit(draft.root):
+    if not commit.has_only_first(log.names):
         return False
-    log, written = commit.log(draft.root), commit.info(draft.root).get("timestamp", 0)
-    lines = list(contents.lines(draft.says, written))
-    if files.read_text(log / commit.FIRST) != "".join(lines):
+    lines = list(contents.lines(draft.says, commit.info_in(log.first).get("timestamp", 0)))
+    if log.first != "".join(lines):
         return False
-    checkpoints = [str(log / name) for name in files.names(log) if ".checkpoint." in name]
+    checkpoints = [f"{log.folder}/{name}" for name in log.names if ".checkpoint." in name]
     return not checkpoints or through_spark.logs.checkpoints_say(spark, checkpoints, lines)
 
 
@@ -166,20 +256,8 @@ def write_empty(entry: Entry, *, column_mapping: bool = False) -> None:
         Refused: Only Spark reaches its storage, and Spark's own command converts no empty directory.
     """
     root = _root_of_empty(entry)
-    facts = Facts(
-        str(entry.name),
-        str(root),
-        local=True,
-        delta=False,
-        table_id=str(uuid.uuid4()),
-        partitions=Partitions(entry.partition_columns, ()),
-        merged=merge(all_schemas((), entry)),
-        entry=entry,
-    )
-    for step in decide(facts, Options(column_mapping=column_mapping)).steps:
-        if isinstance(step, PutFirstCommit):
-            planned = replace(step.contents, user_metadata=MARK)
-            commit.put(root, planned.table_id, contents.lines(planned, commit.now()))
+    if planned := _drafted(_plan_empty(entry, column_mapping)):
+        commit.put(root, planned.says.table_id, contents.lines(planned.says, commit.now()))
 
 
 def has_log(spark: SparkSession, location: str) -> bool:
@@ -244,7 +322,7 @@ def _over_table(plan: Plan, spark: SparkSession) -> Plan:
 def _drafted(plan: Plan) -> Draft | None:
     for step in plan.steps:
         if isinstance(step, PutFirstCommit):
-            return Draft(Path(plan.location), step.contents)
+            return Draft(replace(step.contents, user_metadata=MARK))
     return None
 
 
@@ -261,16 +339,71 @@ def _root_of_empty(entry: Entry) -> Path:
     return entry.folder
 
 
-def _plan(spark: SparkSession, table: TableName, column_mapping: bool) -> Plan:
+def _plan(spark: SparkSession, table: TableName, column_mapping: bool, known: KnownFooters) -> Plan:
     # Whether a log that is there is the right one, the route decides that asked.
     options = Options(column_mapping=column_mapping, keep_log=True)
     found, provider = ResolvedSource(str(table), table=table), SparkProvider(spark, lambda: spark)
-    facts = gather(found, options, provider, _unseen)
+    return decide(_as_catalog(gather(found, options, provider, _unseen, known)), options)
+
+
+def _plan_far(
+    spark: SparkSession,
+    entry: Entry,
+    column_mapping: bool,
+    known: KnownFooters,
+    far: FarFiles,
+    *,
+    most: int | None = None,
+) -> Plan:
+    options = Options(partitioned_by=entry.partition_columns, column_mapping=column_mapping)
+    there = list(starmap(DataFile, far.files))
+    listed = tuple(sorted(there))
+    discover.demand_readable_names(entry.location, listed)
+    discover.demand_no_subfolders(entry.location, listed)
+    chosen = listed[:: max(1, -(-len(listed) // most))] if most else listed
+    looked_at = frozenset(chosen)
+    unread = [number for number, file in enumerate(there) if file in looked_at and file not in known]
+
+    def read(at: int, start: int, count: int) -> bytes:
+        return far.read(unread[at], start, count)
+
+    ends = read_ends([there[number].size for number in unread], read)
+    footers = decoded(([end] for end in ends), ALL_LEAVES)
+    files = [there[number] for number in unread]
+    readable = all_readable(entry.location, files, map(_demand_answer, footers), _unseen)
+    new = dict(zip(files, readable, strict=True))
+    facts = Facts(str(entry.name), entry.location, local=True, delta=False, entry=entry)
+    facts = with_files(facts, options, chosen, {**known, **new})
+    facts = replace(facts, mismatches=through_spark.partitions.partitions_of(spark, entry, listed))
+    return decide(_as_catalog(facts), options)
+
+
+def _demand_answer(footer: Footer | Unreadable) -> Footer | Unreadable:
+    if isinstance(footer, Unreadable) and footer.passing:
+        raise StateError(footer.reason)
+    return footer
+
+
+def _plan_empty(entry: Entry, column_mapping: bool) -> Plan:
+    facts = Facts(
+        str(entry.name),
+        entry.location,
+        local=True,
+        delta=False,
+        table_id=str(uuid.uuid4()),
+        partitions=Partitions(entry.partition_columns, ()),
+        merged=merge(all_schemas((), entry)),
+        entry=entry,
+    )
+    return decide(facts, Options(column_mapping=column_mapping))
+
+
+def _as_catalog(facts: Facts) -> Facts:
+    """Leave out what files have and the Hive table doesn't show, such as columns that were replaced in it."""
     if facts.merged is not None and facts.entry is not None and not facts.entry.is_delta:
-        # Files may have more than the Hive table shows, such as columns that were replaced in the catalog.
         columns = _common(facts.merged.columns, facts.entry.columns)
-        facts = replace(facts, merged=replace(facts.merged, columns=columns))
-    return decide(facts, options)
+        return replace(facts, merged=replace(facts.merged, columns=columns))
+    return facts
 
 
 def _common(files: DataType, entry: DataType) -> Any:

@@ -107,7 +107,7 @@ def scan(
 
 
 def all_readable(
-    root: AnyPath,
+    root: AnyPath | str,
     files: Sequence[DataFile],
     footers: Iterable[Footer | Unreadable],
     progress: Callable[[int, int], None],

@@ -70,3 +70,12 @@ def split(location: str) -> tuple[str, str, str]:
         return "", "", location
     path = re.sub("/+", "/", match[3] or "/")
     return (match[1] or "").lower(), match[2] or "", path.rstrip("/") or "/"
+
+
+def is_hidden(name: str) -> bool:
+    """Say whether Spark's readers leave out a file or directory of this name.
+
+    As `HadoopFSUtils.shouldFilterOutPathName` in Spark's sources has it, but for directories whose names
+    begin with ``_metadata``.
+    """
+    return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")

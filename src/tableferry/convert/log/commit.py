@@ -207,14 +207,24 @@ def info(root: AnyPath) -> dict[str, Any]:
     aside = (root / _ASIDE,) if isinstance(root, Path) else ()
     for folder in (log(root), *aside):
         if first := files.read_text(folder / FIRST):
-            return _commit_info(first)
+            return info_in(first)
     return {}
+
+
+def info_in(text: str) -> dict[str, Any]:
+    """Return what a commit says of itself, by its text."""
+    return _action(text, "commitInfo")
 
 
 def is_only_commit(root: AnyPath) -> bool:
     """Say whether a log has its first commit and no other."""
-    found = {name[:20] for name in files.names(log(root)) if name[:20].isdigit()}
-    return found == {FIRST[:20]} and files.exists(log(root) / FIRST)
+    return has_only_first(files.names(log(root)))
+
+
+def has_only_first(names: Iterable[str]) -> bool:
+    """Say the same of a log by the names in its folder."""
+    there = set(names)
+    return FIRST in there and {name[:20] for name in there if name[:20].isdigit()} == {FIRST[:20]}
 
 
 def demand_table(root: AnyPath, table_id: str) -> None:
@@ -245,16 +255,12 @@ def demand_only_a_conversion(root: AnyPath) -> None:
         raise TableError(f"{root} isn't a Delta table: nothing to undo")
     if first is None or found != [0]:
         raise _written_after(root)
-    operation = _commit_info(first).get("operation", "something nameless")
+    operation = info_in(first).get("operation", "something nameless")
     if operation != OPERATION:
         raise Refused(
             f"{root} began as {operation} and not as a conversion: it was "
             "never Parquet alone, so there is nothing to undo"
         )
-
-
-def _commit_info(text: str) -> dict[str, Any]:
-    return _action(text, "commitInfo")
 
 
 def _table_id(folder: AnyPath) -> str:

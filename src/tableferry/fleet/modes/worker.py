@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
@@ -13,8 +13,8 @@ from tableferry.activity import Activity, activity
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import Job
 from tableferry.fleet.job_run import JobRun
-from tableferry.fleet.modes.claims import Claims, Takes
-from tableferry.fleet.queue.selections import Selection, any_of
+from tableferry.fleet.modes.claims import Claims, Portion, Takes
+from tableferry.fleet.queue.selections import Selection, any_of, longest_ago
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.settings import FleetSettings
@@ -70,6 +70,8 @@ def run_worker(
         worker.warehouse.check_formats(str(group["target_format"]) for group in formats)
     reports: list[JobReport] = []
     due = sum(int(group["jobs"]) for group in worker.store.counts(all_due(), ("state",)))
+    if due > worker.batch_size:
+        takes = _longest_waiting(worker, takes)
     due = min(due, worker.batch_size)
     with activity(_log, mode, worker=worker.name) as running:
         running.count("tables", 0, due)
@@ -107,6 +109,23 @@ def _work(
         while claimed := claims.more():
             for job in claimed:
                 done(do(_run(worker, job, worker.warehouse)))
+
+
+def _longest_waiting(worker: Worker, takes: Takes) -> Takes:
+    """Let a run that takes fewer jobs than there are take those that were seen to longest ago.
+
+    By their numbers alone, each run would take the first ones again: jobs on probation are due in every run.
+    """
+    together = worker.batch_size * worker.share[1]
+    chosen: dict[str, Selection] = {}
+
+    def taken() -> Iterator[Portion]:
+        for portion in takes():
+            if portion.wave not in chosen:
+                chosen[portion.wave] = longest_ago(worker.store, portion.selection, together)
+            yield replace(portion, selection=portion.selection & chosen[portion.wave])
+
+    return taken
 
 
 def _warehouses(worker: Worker, due: int) -> list[Warehouse]:

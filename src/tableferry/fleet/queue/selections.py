@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from sqlalchemy import ColumnElement, and_, false, not_, or_, select, true
 
@@ -14,6 +15,9 @@ from tableferry.fleet.queue.schema import jobs, waves
 from tableferry.fleet.transitions import BACK, FORWARD
 from tableferry.fleet.wave import WaveStatus
 from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from tableferry.fleet.queue.store import Store
 
 Selection = ColumnElement[bool]
 """A condition on the columns of `schema.jobs`."""
@@ -86,6 +90,16 @@ def behind(task_ids: Iterable[int], share: tuple[int, int] = (0, 1)) -> Selectio
         last[own] = max(last[own], number)
     own_share = _c.task_id % workers == worker % workers
     return or_(own_share & (_c.task_id > last[True]), not_(own_share) & (_c.task_id > last[False]))
+
+
+def longest_ago(store: Store, due: Selection, count: int) -> Selection:
+    """So many of some jobs: those that were changed longest ago."""
+    order = (_c.last_updated_time, _c.task_id)
+    found = store.rows(select(*order).where(due).order_by(*order).limit(count))
+    if not found:
+        return true()
+    time, number = found[-1]
+    return or_(_c.last_updated_time < time, (_c.last_updated_time == time) & (_c.task_id <= number))
 
 
 def to_preprocess(now: datetime) -> Selection:

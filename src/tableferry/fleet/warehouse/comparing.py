@@ -12,10 +12,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tableferry import verify
-from tableferry.convert import overlay
 from tableferry.errors import Refused, StateError, TableError
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse import asking, existing, hive, trial, versions
+from tableferry.fleet.warehouse import asking, delta, existing, hive, trial, versions
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import is_over
@@ -23,7 +22,7 @@ from tableferry.fleet.warehouse.files import TableFiles, listing
 from tableferry.fleet.warehouse.frames import frame_of, with_null_partitions
 from tableferry.fleet.warehouse.name_mapping import MAPPING
 from tableferry.fleet.warehouse.prepared import Compared, Drafted, Member, members, settled
-from tableferry.hive.locations import below, escape_wildcards, split
+from tableferry.hive.locations import escape_wildcards, split
 from tableferry.hive.partitions import NULL, split_spec
 from tableferry.hive.settings import optional_settings
 from tableferry.quoting import quote
@@ -37,7 +36,10 @@ _log = logging.getLogger(__name__)
 Labelled = tuple[str, "Callable[[], DataFrame]"]
 """What a frame is called, and what makes it."""
 
-_OWN_READER = "spark.sql.hive.convertMetastoreParquet"
+_OWN_READERS = {
+    "parquet": "spark.sql.hive.convertMetastoreParquet",
+    "orc": "spark.sql.hive.convertMetastoreOrc",
+}
 _DIRECTORY = ("scheme", "authority", "directory")
 _PATH = r"^([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)/[^/]+$"
 
@@ -150,9 +152,8 @@ def demand_same_as_drafted(warehouse: Warehouse, listed: TableFiles, drafted: Dr
     table, prepared, spark, count = listed.table, warehouse.prepared, warehouse.spark, 0
     known = (prepared.compared_files(drafted.reading) if prepared else None) or frozenset()
     if left := drafted.holds - known:
-        paths = {below(file.path, table.location) or "" for file, _ in left}
         with (
-            trial.written(warehouse, table, drafted.draft, paths) as folder,
+            trial.written(warehouse, table, drafted.draft, drafted.paths(left)) as folder,
             # By now the table's directory may have a Delta log.
             optional_settings(spark, {"spark.databricks.delta.formatCheck.enabled": "false"}),
         ):
@@ -161,7 +162,7 @@ def demand_same_as_drafted(warehouse: Warehouse, listed: TableFiles, drafted: Dr
                 (f"{table.name} as Delta", lambda: spark.read.format("delta").load(folder)),
             )
     if prepared is not None:
-        prepared.compared = Compared(drafted.reading, settled(drafted.holds, listed.at))
+        prepared.compared = Compared(drafted.reading, settled(drafted.holds, listed.at), drafted)
     return count
 
 
@@ -172,9 +173,10 @@ def _demand_same_as_log(warehouse: Warehouse, listed: TableFiles, drafted: Draft
     if (
         known
         and drafted.holds == members(listed)
+        and len(drafted.draft.files) == len(drafted.holds)
         and not known.isdisjoint(drafted.holds)
         and is_over(warehouse, table, target)
-        and overlay.stands(warehouse.spark, drafted.draft)
+        and delta.stands(warehouse, table, drafted.draft)
     ):
         try:
             return demand_same_as_drafted(warehouse, listed, drafted)
@@ -200,14 +202,15 @@ def demand_same_frames(left: Labelled, right: Labelled) -> int:
 def by_file(warehouse: Warehouse, listed: TableFiles) -> bool:
     """Say whether the rows of a Hive table are those of its listed files, each read alone.
 
-    That is so where Spark reads the table by its own Parquet reader, and reads just these files: options of
-    a table may leave some out. Files that come or go meanwhile don't matter.
+    That is so where Spark reads the table by its own reader of Parquet or ORC, and reads just these files:
+    options of a table may leave some out. Files that come or go meanwhile don't matter.
 
     Raises:
         TableError: The table can't be read.
     """
     table, spark = listed.table, warehouse.spark
-    if table.format != "parquet" or spark.conf.get(_OWN_READER, "true") != "true":
+    own_reader = _OWN_READERS.get(table.format)
+    if own_reader is None or spark.conf.get(own_reader, "true") != "true":
         return False
     kinds = {column.name.lower(): column.type["name"] for column in table.columns}
     if any(kinds[name.lower()] == "char" for name in table.partition_columns):
@@ -225,13 +228,14 @@ def by_file(warehouse: Warehouse, listed: TableFiles) -> bool:
 
 
 def rows_of_files(warehouse: Warehouse, listed: TableFiles, files: Collection[Member]) -> DataFrame:
-    """Return the rows that a Hive table has in some of its Parquet files, with their partitions' values."""
+    """Return the rows that a Hive table has in some of its files, with their partitions' values."""
     spark = warehouse.spark
     columns = {field.name.lower(): field for field in spark.table(listed.table.name.sql).schema}
     keys = [columns.pop(name.lower()) for name in listed.table.partition_columns]
     # Without it, directories' names would be columns too.
     reader = spark.read.option("recursiveFileLookup", "true").schema(StructType(list(columns.values())))
-    frame = reader.parquet(*sorted({escape_wildcards(file.path) for file, _ in files}))
+    paths = sorted({escape_wildcards(file.path) for file, _ in files})
+    frame = reader.format(listed.table.format).load(paths)
     if not keys:
         return frame
     specs = {(file.directory, spec) for file, spec in files}

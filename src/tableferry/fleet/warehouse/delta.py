@@ -7,6 +7,8 @@ external entry shows the directory as Delta.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from tableferry.catalog import SPARK_ERRORS
@@ -14,16 +16,19 @@ from tableferry.convert import overlay
 from tableferry.driver import in_process
 from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.warehouse import dropping, far_log, hive, trial
+from tableferry.fleet.warehouse import dropping, far_log, footers, hive, trial
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.existing import is_over, kinds
-from tableferry.fleet.warehouse.files import ListedFile, TableFiles
+from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles, too_deep
 from tableferry.fleet.warehouse.prepared import Drafted
 from tableferry.hive.locations import below, reachable, split
 from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # The operations that carrying a definition over adds to a log after its first commit.
 _DEFINING = frozenset({"SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CHANGE COLUMN", "CHANGE COLUMNS"})
@@ -40,6 +45,7 @@ def make(warehouse: Warehouse, source: TableName, target: TableName) -> int:
     """
     table = hive.demand_eligible(warehouse, source, TargetFormat.DELTA)
     listed = hive.last_listed(warehouse, table)
+    _demand_no_nested(listed)
     with explaining(f"{target} can't be made over the files of {source}", "fix the cause, and run again"):
         draft = _make(warehouse, listed, target)
     if warehouse.prepared is not None:
@@ -56,15 +62,80 @@ def drafted(warehouse: Warehouse, listed: TableFiles) -> Drafted | None:
     """
     if not listed.listing.read or not can_be_drafted(warehouse, listed.table):
         return None
-    mapping = warehouse.column_mapping
-    draft = overlay.draft(warehouse.spark, listed.table.name, column_mapping=mapping)
+    _demand_no_nested(listed)
+    draft = _draft(warehouse, listed, _far_files(warehouse, listed))
     return Drafted.of(draft, listed) if draft else None
 
 
-def can_be_drafted(warehouse: Warehouse, table: HiveTable) -> bool:
-    """Say whether this process can write a Hive table's log, and there is none yet."""
+def stands(warehouse: Warehouse, table: HiveTable, draft: overlay.Draft) -> bool:
+    """Say whether the log in a Hive table's directory is as a draft has it, and nothing came to it.
+
+    Raises:
+        StateError: It can't be read.
+    """
     root = reachable(table.location, same_machine=in_process(warehouse.spark))
-    return root is not None and not overlay.has_log(warehouse.spark, table.location)
+    log = overlay.log_at(root) if root else far_log.read(warehouse, table.location)
+    return log is not None and overlay.stands(warehouse.spark, draft, log)
+
+
+def _draft(warehouse: Warehouse, listed: TableFiles, far: overlay.FarFiles | None) -> overlay.Draft | None:
+    return overlay.draft(
+        warehouse.spark,
+        listed.table.name,
+        column_mapping=warehouse.column_mapping,
+        known=_known_footers(warehouse),
+        far=far,
+    )
+
+
+def _demand_no_nested(listed: TableFiles) -> None:
+    if refusal := too_deep(listed.table.name, listed.listing):
+        raise Refused(refusal)
+
+
+def _far_files(warehouse: Warehouse, listed: TableFiles) -> overlay.FarFiles | None:
+    """Return a table's files where this process reaches them, and a log, by Hadoop alone."""
+    location = listed.table.location
+    return far_files(warehouse.spark, location, listed.listing) if is_far(warehouse, location) else None
+
+
+def is_far(warehouse: Warehouse, location: str) -> bool:
+    """Say whether a table's directory, and a log in it, are reached from here by Hadoop alone."""
+    near = reachable(location, same_machine=in_process(warehouse.spark))
+    return near is None and far_log.is_within_reach(warehouse, location)
+
+
+def far_files(spark: SparkSession, location: str, listing: Listing) -> overlay.FarFiles:
+    """Return the files of a listing that lie below a table's directory, as Hadoop reads them.
+
+    If none is the table's, those that lie about don't matter. Partitions outside the directory are refused,
+    whatever files they have.
+
+    Raises:
+        StateError: The cluster keeps its Java to itself.
+    """
+    listed = listing.files if listing.read else ()
+    inside = [(path, file) for file in listed if (path := below(file.path, location))]
+    files = [(path, file.size, file.modified // 1000) for path, file in inside]
+    return overlay.FarFiles(files, footers.by_hadoop(spark, [file for _, file in inside]))
+
+
+def _known_footers(warehouse: Warehouse) -> overlay.KnownFooters:
+    """Return the footers of files that were compared, and by them."""
+    prepared = warehouse.prepared
+    return prepared.compared.footers if prepared and prepared.compared else {}
+
+
+def can_be_drafted(warehouse: Warehouse, table: HiveTable) -> bool:
+    """Say whether this process can write a Hive table's log, and there is none yet.
+
+    Raises:
+        StateError: Nobody lets us look.
+    """
+    if reachable(table.location, same_machine=in_process(warehouse.spark)) is None:
+        log = far_log.read(warehouse, table.location)
+        return log is not None and not log.names
+    return not overlay.has_log(warehouse.spark, table.location)
 
 
 def _make(warehouse: Warehouse, listed: TableFiles, target: TableName) -> overlay.Draft | None:
@@ -85,10 +156,17 @@ def _make(warehouse: Warehouse, listed: TableFiles, target: TableName) -> overla
                 f"{table.name} has partitions outside its directory {table.location}, which no Delta log "
                 f"names: {', '.join(map(str, outside[:5]))}; move them below it, or choose Iceberg"
             )
-        mapping = warehouse.column_mapping
-        draft = warehouse.effect(
-            lambda: overlay.write(spark, table.name, empty=not files, column_mapping=mapping), of=()
-        )
+        if far := _far_files(warehouse, listed):
+            if draft := _draft(warehouse, listed, far):
+                far_log.write(warehouse, table.location, draft)
+        else:
+            mapping, known = warehouse.column_mapping, _known_footers(warehouse)
+            draft = warehouse.effect(
+                partial(
+                    overlay.write, spark, table.name, empty=not files, column_mapping=mapping, known=known
+                ),
+                of=(),
+            )
     if not registered:
         warehouse.run(
             f"CREATE TABLE {target.sql} USING delta LOCATION {literal(table.location)}", of=(target,)

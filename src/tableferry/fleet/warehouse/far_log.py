@@ -1,19 +1,21 @@
-"""Removes a Delta log from storage that this process reaches by Hadoop alone, and no commit with it.
+"""Writes and removes Delta logs in storage that this process reaches by Hadoop alone.
 
-Object stores rename nothing at once. So the next version is taken first, by Delta's own log store: of that
-and a writer's commit only one is there, as of any two commits. It asks for a protocol that nobody has: from
-then on no writer commits and no reader sees half a log, while all else is removed. It goes last. A writer
-that has read the table before and commits after that leaves a log without a beginning, as nothing is there
-that would stop it.
+A commit is written by Delta's own log store: of two at once only one is there. With a log no commit of others
+is removed. Object stores rename nothing at once, so the next version is taken first, as a writer takes it. It
+asks for a protocol that nobody has: from then on no writer commits and no reader sees half a log, while all
+else is removed. It goes last. A writer that has read the table before and commits after that leaves a log
+without a beginning, as nothing is there that would stop it.
 """
 
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from tableferry.convert import overlay
+from tableferry.driver import in_process
 from tableferry.errors import StateError, first_line, is_sparks
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.storage import Hadoop
@@ -74,6 +76,38 @@ def finish(warehouse: Warehouse, location: str) -> None:
         log.remove(newest)
 
 
+def is_within_reach(warehouse: Warehouse, location: str) -> bool:
+    """Say whether logs can be written and removed from here."""
+    return _Log.of(warehouse, location) is not None
+
+
+def write(warehouse: Warehouse, location: str, draft: overlay.Draft) -> None:
+    """Write the first commit of a table that has no log, and that logs can be written for from here.
+
+    Raises:
+        ClaimLost: Another worker has the job.
+        StateError: It can't be written, or another process wrote one.
+    """
+    log, text = _Log.of(warehouse, location), overlay.first_commit(draft)
+    assert log is not None
+    # A store may have lost its answer; and one that keeps no two drivers apart may have taken both's.
+    with suppress(FileExistsError):
+        log.commit(0, text)
+    if log.read().first != text:
+        raise StateError(
+            f"{log.folder} was written by another process meanwhile: run again to look at it anew"
+        )
+
+
+def read(warehouse: Warehouse, location: str) -> overlay.Log | None:
+    """Read a table's log; None if that can't be done from here.
+
+    Raises:
+        StateError: It can't be read.
+    """
+    return log.read() if (log := _Log.of(warehouse, location)) else None
+
+
 class _Log:
     def __init__(self, warehouse: Warehouse, location: str) -> None:
         self.warehouse, self.location = warehouse, location
@@ -81,6 +115,8 @@ class _Log:
 
     @classmethod
     def of(cls, warehouse: Warehouse, location: str) -> _Log | None:
+        if not in_process(warehouse.spark):
+            return None
         from py4j.java_gateway import JavaPackage
 
         try:
@@ -98,6 +134,9 @@ class _Log:
     def names(self) -> tuple[str, ...]:
         return self.storage.names(self.folder)
 
+    def read(self) -> overlay.Log:
+        return overlay.Log(self.folder, self.names(), self.storage.read_text(self._commit(0)) or "")
+
     def closing(self, version: int) -> str:
         """Return the text of the commit that has taken a version; empty if another commit has it, or none."""
         text = self.storage.read_text(self._commit(version), _MOST_BYTES) or ""
@@ -105,30 +144,44 @@ class _Log:
 
     def close(self, version: int) -> None:
         """Take a version, after which nobody commits."""
+        try:
+            self.commit(version, "\n".join(overlay.closing_commit()))
+        except FileExistsError as error:
+            # A store may have lost its answer; or another worker took it.
+            if not self.closing(version):
+                raise Written(str(version)) from error
+
+    def commit(self, version: int, text: str) -> None:
+        """Write a commit.
+
+        Raises:
+            FileExistsError: There is one of this version.
+            StateError: It can't be written.
+        """
         spark = self.warehouse.spark
         jvm: Any = spark._jvm
 
         def write(log: Any) -> None:
-            lines = jvm.java.util.ArrayList()
-            for line in overlay.closing_commit():
-                lines.add(line)
-            rows = jvm.scala.jdk.javaapi.CollectionConverters.asScala(lines.iterator())
+            if version == 0:
+                # HDFS makes no directory by itself.
+                log.createLogDirectoriesIfNotExists()
+            # One call for all lines: a scanner is an iterator.
+            lines = jvm.java.util.Scanner(text).useDelimiter("\n")
+            rows = jvm.scala.jdk.javaapi.CollectionConverters.asScala(lines)
             path = jvm.org.apache.hadoop.fs.Path(self._commit(version))
             log.store().write(path, rows, False, log.newDeltaHadoopConf())
 
         try:
             log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, self.location)
-            self.warehouse.effect(partial(write, log))
+            self.warehouse.effect(partial(write, log), of=())
         except Exception as error:
             if not is_sparks(error):
                 raise
-            if "FileAlreadyExistsException" not in str(error):
-                raise StateError(
-                    f"{self.folder} can't be written ({first_line(error)}): check the rights of Spark's login"
-                ) from error
-            # A store may have lost its answer; or another worker took it.
-            if not self.closing(version):
-                raise Written(str(version)) from error
+            if "FileAlreadyExistsException" in str(error):
+                raise FileExistsError(self._commit(version)) from error
+            raise StateError(
+                f"{self.folder} can't be written ({first_line(error)}): check the rights of Spark's login"
+            ) from error
 
     def remove(self, taken: int) -> None:
         """Remove everything, the commit that has taken a version last."""

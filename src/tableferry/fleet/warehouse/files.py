@@ -1,25 +1,30 @@
 """Lists the data files of a Hive table, wherever its partitions are.
 
-A file's name, size and time come from Spark's ``binaryFile`` reader, whose content isn't read: there is no
-file system to ask through Spark Connect. Names that begin with ``_`` or ``.`` aren't listed, so neither a
-Delta log in the table's directory nor a job's leftovers count.
+A file's name, size and time come from the file system, or from Spark's ``binaryFile`` reader, whose content
+isn't read, where there is none to ask: through Spark Connect. Both leave out empty files, which no reader
+reads, and names that begin with ``_`` or ``.``, so neither a Delta log in the table's directory nor a job's
+leftovers count.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
 from tableferry.amounts import first_of
 from tableferry.catalog import SPARK_ERRORS, condition
-from tableferry.errors import TableError, first_line
+from tableferry.errors import StateError, TableError, first_line
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
+from tableferry.fleet.warehouse.storage import files_below
 from tableferry.hive.locations import below, escape_wildcards, parents, split
 from tableferry.hive.partitions import CatalogPartition
 from tableferry.hive.settings import FEW_LISTING_TASKS, optional_settings
 from tableferry.tables import TableName
+
+_log = logging.getLogger(__name__)
 
 _LISTING = {
     **FEW_LISTING_TASKS,
@@ -138,20 +143,36 @@ def listing(warehouse: Warehouse, table: HiveTable, partitions: Sequence[Catalog
 
 
 def list_files(warehouse: Warehouse, locations: Sequence[str]) -> list[ListedFile]:
-    """List several directories at once; if one of them isn't there, one after the other.
+    """List the files of several directories at any depth; one that isn't there has none.
 
     Raises:
         TableError: One can't be listed.
     """
-    with optional_settings(warehouse.spark, _LISTING):
-        files = _listed(warehouse, locations)
-        if files is None:
-            files = [file for location in locations for file in _listed(warehouse, [location]) or ()]
+    files = _from_here(warehouse, locations)
+    if files is None:
+        with optional_settings(warehouse.spark, _LISTING):
+            files = _by_spark(warehouse, locations)
+            if files is None:
+                # One of them isn't there.
+                files = [file for location in locations for file in _by_spark(warehouse, [location]) or ()]
     # A directory may lie in another one.
     return sorted(set(files))
 
 
-def _listed(warehouse: Warehouse, locations: Iterable[str]) -> list[ListedFile] | None:
+def _from_here(warehouse: Warehouse, locations: Sequence[str]) -> list[ListedFile] | None:
+    """List files without a Spark job; None if Spark is to be asked."""
+    try:
+        found = files_below(warehouse.spark, locations)
+    except StateError as error:
+        # Clusters that several people share keep their Java to themselves, but not Spark's readers.
+        _log.debug("Spark lists the files: %s", error)
+        return None
+    if found is None:
+        return None
+    return [ListedFile(file.path, file.size, file.modified * 1000) for file in found if file.size]
+
+
+def _by_spark(warehouse: Warehouse, locations: Iterable[str]) -> list[ListedFile] | None:
     reader = warehouse.spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
         rows = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tableferry.convert.parquet.metrics import End, read_end, read_ends
@@ -29,12 +29,21 @@ def read(spark: SparkSession, files: Sequence[ListedFile]) -> Iterator[End]:
     paths = [reachable(file.path, same_machine=True) for file in files]
     if None not in paths:
         return (read_end(str(path), file.size) for path, file in zip(paths, files, strict=True))
+    return read_ends([file.size for file in files], by_hadoop(spark, files))
+
+
+def by_hadoop(spark: SparkSession, files: Sequence[ListedFile]) -> Callable[[int, int, int], bytes]:
+    """Return what reads some bytes of a file, by its place among some files, their beginning and how many.
+
+    Raises:
+        StateError: The cluster keeps its Java to itself.
+    """
     hadoop = Hadoop(spark)
 
     def read_range(number: int, start: int, count: int) -> bytes:
         return hadoop.read_range(files[number].path, files[number].size, start, count)
 
-    return read_ends([file.size for file in files], read_range)
+    return read_range
 
 
 def hindrances(spark: SparkSession, files: Sequence[ListedFile], columns: Collection[str]) -> list[str]:

@@ -1,7 +1,8 @@
 """Data files into an Iceberg table: metrics by our own reader, a manifest by pyiceberg, a commit by Iceberg.
 
 ``add_files`` takes 13 ms a file, most of them to read its footer in the driver. Here that takes a tenth of a
-millisecond, as does the file's entry in the manifest, which Iceberg appends as it is.
+millisecond, as does the file's entry in the manifest, which Iceberg appends as it is. ORC's footers are read
+by Iceberg, several at once.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from io import BytesIO
 from struct import pack
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from tableferry.catalog import parallel_map
 from tableferry.convert.parquet.metrics import Metrics, MetricsReader
 from tableferry.driver import in_process
-from tableferry.errors import TableError
+from tableferry.errors import TableError, is_sparks
 from tableferry.fleet.warehouse import footers
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.files import ListedFile
-from tableferry.fleet.warehouse.name_mapping import MAPPING, mapping_of
+from tableferry.fleet.warehouse.name_mapping import MAPPING, mapping_of, with_orc_positions
 from tableferry.fleet.warehouse.prepared import Member
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.hive.locations import split
@@ -50,13 +52,14 @@ class Appended(NamedTuple):
     """What a commit did.
 
     Attributes:
-        samples: A file for each set of columns that files lack under the table's own names.
+        samples: A file for each set of columns that files lack under the table's own names; None if nobody
+            knows.
         since: The snapshot before the files were added, or None if there was none.
         snapshot: The one that holds them.
         mapping: The table's name mapping now.
     """
 
-    samples: list[str]
+    samples: list[str] | None
     since: str | None
     snapshot: str
     mapping: str
@@ -83,8 +86,8 @@ def append(
 ) -> Appended | None:
     """Add a Hive table's files to an Iceberg table, where that can be done here.
 
-    It can where Spark's driver is this process, pyiceberg is installed, and the files are Parquet; see
-    `docs/decisions/0034` for what else. Nothing is done otherwise: None.
+    It can where Spark's driver is this process, and the files are ORC, or Parquet and pyiceberg is installed;
+    see `docs/decisions/0034` for what else. Nothing is done otherwise: None.
 
     Args:
         warehouse: The warehouse.
@@ -100,7 +103,8 @@ def append(
         TableError: Iceberg took out others, and nothing was done.
     """
     spark = warehouse.spark
-    if not in_process(spark) or find_spec("pyiceberg") is None or source.format != "parquet":
+    orc = source.format == "orc"
+    if not in_process(spark) or not (orc or (source.format == "parquet" and find_spec("pyiceberg"))):
         return None
     from py4j.java_gateway import JavaPackage
 
@@ -119,10 +123,20 @@ def append(
     # Iceberg takes those of nested fields after all others.
     many = len(ids) > _MOST_COLUMNS and any(len(path) > 1 for path in ids)
     metered = any(key.startswith("write.metadata.metrics") for key in table.properties())
-    if many or metered or _snapshot(before) != after:
+    if (not orc and (many or metered)) or _snapshot(before) != after:
         return None
-    entries = _entries(warehouse, source, files, partitions, MetricsReader(ids, _MOST_COLUMNS))
-    if entries is None:
+    # One that is there already has names that other files have for columns.
+    mapping: str | None = table.properties().get(MAPPING)
+    if mapping is None:
+        made = mapping_of(schema)
+        mapping = json.dumps(with_orc_positions(made, source.partition_columns) if orc else made)
+    entries: list[_Entry] | None = []
+    data_files: list[Any] | None = []
+    if orc:
+        data_files = _orc_files(jvm, table, source, files, partitions, mapping)
+    else:
+        entries = _entries(warehouse, source, files, partitions, MetricsReader(ids, _MOST_COLUMNS))
+    if entries is None or data_files is None:
         return None
     manifest = None
     if entries:
@@ -135,9 +149,6 @@ def append(
         finally:
             stream.close()
         manifest = jvm.org.apache.iceberg.ManifestFiles.decode(bytearray(_encoded(jvm, summary)))
-
-    # One that is there already has names that other files have for columns.
-    mapping: str = table.properties().get(MAPPING) or json.dumps(mapping_of(schema))
 
     def commit() -> tuple[str, str]:
         transaction = table.newTransaction()
@@ -157,32 +168,74 @@ def append(
                     "and run again"
                 )
         since = _snapshot(transaction.table().operations().current())
-        if manifest is not None:
-            transaction.newAppend().appendManifest(manifest).commit()
+        if manifest is not None or data_files:
+            addition = transaction.newAppend()
+            if manifest is not None:
+                addition.appendManifest(manifest)
+            for data_file in data_files:
+                addition.appendFile(data_file)
+            addition.commit()
         current = transaction.table().operations().current()
         # An append's own commit would add the files once more to what another worker has made of the table.
         operations.commit(before, current)
         return since, _snapshot(current)
 
     since, snapshot = warehouse.effect(commit, of=())
+    begun = None if since == NO_SNAPSHOT else since
+    if orc:
+        return Appended(None if files else [], begun, snapshot, mapping)
     keys = {column.lower() for column in source.partition_columns}
     stored = frozenset(number for path, number in ids.items() if path[0].lower() not in keys)
     lacking = {entry.metrics.lacks & stored: entry.file.path for entry in entries}
     samples = sorted(path for columns, path in lacking.items() if columns)
-    return Appended(samples, None if since == NO_SNAPSHOT else since, snapshot, mapping)
+    return Appended(samples, begun, snapshot, mapping)
+
+
+def _orc_files(
+    jvm: Any,
+    table: Any,
+    source: HiveTable,
+    files: Sequence[ListedFile],
+    partitions: Sequence[CatalogPartition],
+    mapping: str,
+) -> list[Any] | None:
+    """Describe ORC files as ``add_files`` does; None if one can't be read, or is in no partition."""
+    iceberg, io = jvm.org.apache.iceberg, table.io()
+    config, names = iceberg.MetricsConfig.forTable(table), iceberg.mapping.NameMappingParser.fromJson(mapping)
+    specs = {split(partition.location): partition.spec for partition in partitions}
+    if not source.partition_columns:
+        specs = {split(source.location): ""}
+
+    def described(file: ListedFile) -> Any:
+        metrics = iceberg.orc.OrcMetrics.fromInputFile(io.newInputFile(file.path, file.size), config, names)
+        builder = _builder(jvm, table.spec(), source, file, specs[file.directory])
+        return builder.withMetrics(metrics).build()
+
+    if any(file.directory not in specs for file in files):
+        return None
+    try:
+        return parallel_map(described, files)
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        return None
 
 
 def _data_file(jvm: Any, spec: Any, source: HiveTable, file: ListedFile, values: str) -> Any:
     """Name a file to Iceberg as it takes one out; by its path alone it takes out none (1.12)."""
+    # It's found by its path and partition; a builder demands the others too.
+    return _builder(jvm, spec, source, file, values).withRecordCount(0).build()
+
+
+def _builder(jvm: Any, spec: Any, source: HiveTable, file: ListedFile, values: str) -> Any:
     given = {name.lower(): value for name, value in split_spec(values)}
-    builder = jvm.org.apache.iceberg.DataFiles.builder(spec).withPath(file.path).withFormat("parquet")
+    builder = jvm.org.apache.iceberg.DataFiles.builder(spec).withPath(file.path).withFormat(source.format)
     if source.partition_columns:
         texts = jvm.java.util.ArrayList()
         for column in source.partition_columns:
             texts.add(given[column.lower()])
         builder = builder.withPartitionValues(texts)
-    # It's found by its path and partition; a builder demands the others too.
-    return builder.withFileSizeInBytes(file.size).withRecordCount(0).build()
+    return builder.withFileSizeInBytes(file.size)
 
 
 def _snapshot(metadata: Any) -> str:

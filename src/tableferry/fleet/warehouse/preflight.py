@@ -17,7 +17,7 @@ from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import Job, PauseReason, TargetFormat
 from tableferry.fleet.naming import Moving, Names
 from tableferry.fleet.reports import Finding, Preflight
-from tableferry.fleet.warehouse import existing, footers, hive, metastore
+from tableferry.fleet.warehouse import delta, existing, footers, hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable, Type, ineligibility, needs_rewriting
 from tableferry.fleet.warehouse.files import Listing, listing, too_deep
@@ -292,12 +292,16 @@ def _of_files(facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat) -
         columns = [column.name for column in table.columns]
         unsuitable = footers.hindrances(warehouse.spark, files, columns)
         return f"files of {table.name} can't be Iceberg's: {first_of(unsuitable)}" if unsuitable else ""
+    far = None
+    if delta.is_far(warehouse, table.location):
+        far = delta.far_files(warehouse.spark, table.location, facts.files)
     try:
         overlay.check(
             warehouse.spark,
             table.name,
             empty=not facts.files.read,
             column_mapping=facts.column_mapping,
+            far=far,
         )
     except Refused as error:
         return str(error)

@@ -6,9 +6,10 @@ It's kept in memory alone: whoever goes on after a crash compares everything, wh
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tableferry.convert.overlay import Draft
+from tableferry.convert.overlay import Draft, KnownFooters
 from tableferry.fleet.warehouse.files import ListedFile, TableFiles
 from tableferry.hive.locations import below
 
@@ -47,11 +48,13 @@ class Drafted:
 
     Attributes:
         reading: How its files are read: both tables' columns, and whatever else decides on rows.
+        location: The table's directory.
         holds: Those files that it names as they were listed.
     """
 
     draft: Draft
     reading: str
+    location: str
     holds: frozenset[Member]
 
     @classmethod
@@ -64,7 +67,15 @@ class Drafted:
             for file, spec in members(listed)
             if (below(file.path, location), file.size, file.modified // 1000) in named
         )
-        return cls(draft, json.dumps([listed.table.reading, draft.reading]), holds)
+        return cls(draft, json.dumps([listed.table.reading, draft.reading]), location, holds)
+
+    def paths(self, files: Iterable[Member]) -> set[str]:
+        """Return some files' paths as the commit says them."""
+        return {below(file.path, self.location) or "" for file, _ in files}
+
+    def footers(self, files: Iterable[Member]) -> KnownFooters:
+        """Return the footers of some files."""
+        return self.draft.footers(self.paths(files))
 
 
 @dataclass(frozen=True)
@@ -73,10 +84,17 @@ class Compared:
 
     Attributes:
         reading: How they were read: both tables' columns, and the copy's name mapping, if it has one.
+        drafted: What the Delta copy's commit said of them.
     """
 
     reading: str
     files: frozenset[Member]
+    drafted: Drafted | None = None
+
+    @property
+    def footers(self) -> KnownFooters:
+        """The footers of a Delta copy's files, which needn't be read again."""
+        return self.drafted.footers(self.files) if self.drafted else {}
 
 
 @dataclass

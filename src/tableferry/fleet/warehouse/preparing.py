@@ -61,14 +61,14 @@ def compare_ahead(warehouse: Warehouse, source: TableName) -> int:
     prepared, table = warehouse.prepared, hive.demand_eligible(warehouse, source, TargetFormat.DELTA)
     assert prepared is not None
     trial.sweep(warehouse, table)
-    if not delta.can_be_drafted(warehouse, table):
-        return 0
 
     def compare(listed: TableFiles) -> int:
         drafted = delta.drafted(warehouse, listed) if prepared.by_file else None
         return comparing.demand_same_as_drafted(warehouse, listed, drafted) if drafted else 0
 
     try:
+        if not delta.can_be_drafted(warehouse, table):
+            return 0
         return _until_little(warehouse, source, TargetFormat.DELTA, compare)
     except StateError as error:
         _log.warning("%s is compared when writes are blocked: %s", source, error)

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tableferry import files
+from tableferry.catalog import parallel_map
 from tableferry.driver import in_process
 from tableferry.errors import StateError, first_line, is_sparks
-from tableferry.hive.locations import below, reachable
+from tableferry.hive.locations import below, is_hidden, reachable, split
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +39,9 @@ class TableStorage(Protocol):
 
     def exists(self, location: str) -> bool:
         """Say whether there is such a file or directory."""
+
+    def write_text(self, location: str, text: str) -> None:
+        """Write a file, and make the directories above it."""
 
     def remove(self, location: str) -> None:
         """Remove a file or a whole directory; absent is fine."""
@@ -60,6 +64,87 @@ def storage_of(spark: SparkSession, root: str) -> TableStorage | None:
         return None
 
 
+class FileStatus(NamedTuple):
+    """What a file system says of a file: its URI as Hadoop writes it, bytes, and milliseconds since 1970."""
+
+    path: str
+    size: int
+    modified: int
+
+
+def files_below(spark: SparkSession, locations: Sequence[str]) -> list[FileStatus] | None:
+    """List the files in some directories at any depth, but for those that Spark's readers take for hidden.
+
+    An absent directory has no files.
+
+    Returns:
+        None if Spark is better asked: where its driver isn't this process, and on storage that Hadoop may
+        list by one request after the other for each directory.
+
+    Raises:
+        StateError: They can't be listed.
+    """
+    schemes = {split(location)[0] for location in locations}
+    if not in_process(spark) or not schemes <= {"file", "hdfs", "s3", "s3a", "s3n"}:
+        return None
+    if schemes <= {"file"}:
+        # Hadoop starts a program for each file of a local disk, to ask for its owner.
+        found: Iterable[Iterable[FileStatus]] = (_on_disk(split(location)[2]) for location in locations)
+    else:
+        found = parallel_map(Hadoop(spark).files, locations)
+    return [
+        file
+        for location, listed in zip(locations, found, strict=True)
+        for file in listed
+        if not any(map(is_hidden, _inside(file.path, location)))
+    ]
+
+
+def _inside(file: str, location: str) -> Sequence[str]:
+    """Return a file's names below a location, whatever the file system calls its scheme and authority."""
+    return split(file)[2].removeprefix(split(location)[2]).split("/")
+
+
+def _on_disk(top: str) -> Iterator[FileStatus]:
+    try:
+        if os.path.isdir(top):
+            yield from _walk(top)
+        else:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                yield _status(top, os.stat(top))
+    except OSError as error:
+        raise StateError(f"{top} can't be listed ({error.strerror}): make it readable") from error
+
+
+def _walk(folder: str) -> Iterator[FileStatus]:
+    # What goes meanwhile, and a link to nothing, is left out, as by Hadoop.
+    try:
+        entries = list(os.scandir(folder))
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        if not entry.name.isascii() and not _is_utf8(entry.name):
+            # Java doesn't find it again.
+            continue
+        if not entry.is_dir():
+            with suppress(FileNotFoundError):
+                yield _status(entry.path, entry.stat())
+        elif not is_hidden(entry.name):
+            yield from _walk(entry.path)
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _status(path: str, stat: os.stat_result) -> FileStatus:
+    return FileStatus(f"file:{path}", stat.st_size, stat.st_mtime_ns // 1_000_000)
+
+
 @dataclass(frozen=True)
 class _Disk:
     """What the operating system shows."""
@@ -80,7 +165,17 @@ class _Disk:
         return tuple(path for path in found if path != ".")
 
     def exists(self, location: str) -> bool:
-        return files.exists(self._at(location))
+        path = self._at(location)
+        try:
+            path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise StateError(f"{path} can't be looked at ({error.strerror}): make it readable") from error
+        return True
+
+    def write_text(self, location: str, text: str) -> None:
+        files.write_text(self._at(location), text)
 
     def remove(self, location: str) -> None:
         path = self._at(location)
@@ -109,7 +204,8 @@ class Hadoop:
         """
         with _explained("Hadoop", "can't be used"):
             assert spark._jvm is not None
-            self._path = spark._jvm.org.apache.hadoop.fs.Path
+            self._jvm: Any = spark._jvm
+            self._path = self._jvm.org.apache.hadoop.fs.Path
             self._conf = spark._jsparkSession.sessionState().newHadoopConf()
 
     def names(self, location: str) -> tuple[str, ...]:
@@ -126,6 +222,27 @@ class Hadoop:
                     yield from inside(inner)
 
         return tuple(inside(""))
+
+    def files(self, location: str) -> list[FileStatus]:
+        """List all files below a directory at any depth; an absent one has none.
+
+        In S3 that is one request for a thousand files, in whatever directories these are.
+        """
+        with self._system(location, "can't be listed") as (system, path):
+            if not system.exists(path):
+                return []
+            functional, status = self._jvm.org.apache.hadoop.util.functional, self._jvm.org.apache.hadoop.fs
+            found = functional.RemoteIterators.toList(system.listFiles(path, True))
+            if not len(found):
+                return []
+            strings, long = self._jvm.java.lang.String, self._jvm.java.lang.Long.TYPE
+            paths = self._of_each(found, status.FileStatus, "getPath", self._path._java_lang_class)
+            paths = self._of_each(paths, self._path, "toString", strings._java_lang_class)
+            sizes = self._of_each(found, status.FileStatus, "getLen", long)
+            times = self._of_each(found, status.FileStatus, "getModificationTime", long)
+            # No path has this character.
+            names = str(strings.join("\0", paths)).split("\0")
+            return list(map(FileStatus, names, _numbers(sizes), _numbers(times)))
 
     def exists(self, location: str) -> bool:
         """Say whether there is such a file or directory."""
@@ -161,10 +278,22 @@ class Hadoop:
             finally:
                 stream.close()
 
-    def read_text(self, location: str, most: int) -> str | None:
-        """Read a file of at most so many bytes; None if it's longer, or isn't there."""
+    def write_text(self, location: str, text: str) -> None:
+        """Write a file, and make the directories above it."""
+        with self._system(location, "can't be written") as (system, path):
+            stream = system.create(path, True)
+            try:
+                stream.write(bytearray(text, "utf-8"))
+            finally:
+                stream.close()
+
+    def read_text(self, location: str, most: int | None = None) -> str | None:
+        """Read a file; None if it isn't there, or has more bytes than some."""
         with self._system(location, "can't be read") as (system, path):
-            if not system.exists(path) or (size := system.getFileStatus(path).getLen()) > most:
+            if not system.exists(path):
+                return None
+            size = system.getFileStatus(path).getLen()
+            if most is not None and size > most:
                 return None
         return self.read_range(location, size, 0, size).decode(errors="replace")
 
@@ -174,11 +303,25 @@ class Hadoop:
                 return []
             return [(one.getPath().getName(), one.isDirectory()) for one in system.listStatus(path)]
 
+    def _of_each(self, objects: Any, owner: Any, method: str, result: Any) -> Any:
+        """Call a method of each object of a Java list within Java, for a call from here takes 0.1 ms."""
+        invoke = self._jvm.java.lang.invoke
+        signature = invoke.MethodType.methodType(result)
+        handle = invoke.MethodHandles.publicLookup().findVirtual(owner._java_lang_class, method, signature)
+        operator = self._jvm.java.util.function.UnaryOperator._java_lang_class
+        results = self._jvm.java.util.ArrayList(objects)
+        results.replaceAll(invoke.MethodHandleProxies.asInterfaceInstance(operator, handle))
+        return results
+
     @contextmanager
     def _system(self, location: str, failure: str) -> Iterator[tuple[Any, Any]]:
         with _explained(location, failure):
             path = self._path(location)
             yield path.getFileSystem(self._conf), path
+
+
+def _numbers(longs: Any) -> list[int]:
+    return [int(number) for number in str(longs.toString()).strip("[]").split(", ")]
 
 
 @contextmanager

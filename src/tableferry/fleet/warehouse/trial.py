@@ -13,15 +13,14 @@ import logging
 import uuid
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from functools import partial
 
-from tableferry import files
 from tableferry.convert import overlay
-from tableferry.driver import in_process
 from tableferry.errors import StateError
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
-from tableferry.hive.locations import for_spark, reachable
+from tableferry.fleet.warehouse.storage import TableStorage, storage_of
+from tableferry.hive.locations import for_spark
 
 _log = logging.getLogger(__name__)
 
@@ -43,32 +42,52 @@ def written(
     Raises:
         StateError: It can't be written.
     """
-    sweep(warehouse, table)
-    folder = _folder(draft.root) / uuid.uuid4().hex
+    top = _top(table)
+    storage = _storage(warehouse, top)
+    if storage is None:
+        raise StateError(f"nothing can be written beside {table.location}")
+    _sweep(warehouse, storage, top)
+    folder = f"{top}/{uuid.uuid4().hex}"
+    text = overlay.first_commit_elsewhere(draft, table.location, paths)
     try:
-        warehouse.effect(lambda: overlay.write_elsewhere(draft, table.location, folder, paths), of=())
-        yield for_spark(str(folder))
+        warehouse.effect(lambda: storage.write_text(f"{folder}/{overlay.LOG}/{overlay.FIRST}", text), of=())
+        yield for_spark(folder)
     finally:
         # Nobody else knows the folder, so this needs no claim; who has lost it must leave nothing either.
-        _remove(folder)
-        with suppress(OSError):
-            folder.parent.rmdir()
+        _remove(storage, folder)
+        with suppress(StateError):
+            storage.remove_empty(top)
 
 
 def sweep(warehouse: Warehouse, table: HiveTable) -> None:
     """Remove what runs that died have left beside a Hive table's directory."""
-    root = reachable(table.location, same_machine=in_process(warehouse.spark))
-    if root is not None and (folder := _folder(root)).is_dir():
-        warehouse.effect(lambda: _remove(folder), of=())
+    top = _top(table)
+    if (storage := _storage(warehouse, top)) is not None:
+        _sweep(warehouse, storage, top)
 
 
-def _folder(root: Path) -> Path:
-    return root.with_name(_PREFIX + root.name)
+def _sweep(warehouse: Warehouse, storage: TableStorage, top: str) -> None:
+    with suppress(StateError):
+        if names := storage.names(top):
+            for name in names:
+                warehouse.effect(partial(_remove, storage, f"{top}/{name}"), of=())
+            warehouse.effect(partial(storage.remove_empty, top), of=())
 
 
-def _remove(folder: Path) -> None:
+def _storage(warehouse: Warehouse, top: str) -> TableStorage | None:
+    """Return where trials are; None if only Spark reaches it, or there is nothing beside a whole bucket."""
+    above = top.rpartition("/")[0]
+    return None if above.endswith(":/") else storage_of(warehouse.spark, above)
+
+
+def _top(table: HiveTable) -> str:
+    above, _, name = table.location.rstrip("/").rpartition("/")
+    return f"{above}/{_PREFIX}{name}"
+
+
+def _remove(storage: TableStorage, folder: str) -> None:
     try:
-        files.remove(folder)
+        storage.remove(folder)
     except StateError as error:
         # It's in nobody's way.
         _log.warning("%s is left: %s", folder, error)
