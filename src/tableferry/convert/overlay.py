@@ -7,37 +7,30 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tableferry import files, types
-from tableferry.convert import through_spark
+from tableferry.convert import hive_plans, through_spark
 from tableferry.convert.completing import with_statistics
 from tableferry.convert.entry import Entry
-from tableferry.convert.facts import DataFile, Footer, Partitions, Unreadable
-from tableferry.convert.folder import discover
+from tableferry.convert.facts import DataFile
 from tableferry.convert.folder.formats import already_delta
-from tableferry.convert.gather import ResolvedSource, gather, with_files
+from tableferry.convert.hive_plans import FarFiles as FarFiles
+from tableferry.convert.hive_plans import KnownFooters as KnownFooters
 from tableferry.convert.log import commit, contents, mapping
-from tableferry.convert.merging import merge
-from tableferry.convert.parquet.footers import ALL_LEAVES
-from tableferry.convert.parquet.metrics import read_ends
-from tableferry.convert.parquet.reading import decoded
 from tableferry.convert.perform import perform
-from tableferry.convert.plan import Facts, Options, Plan, all_schemas, decide
-from tableferry.convert.readers import all_readable
+from tableferry.convert.plan import Plan
 from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.steps import ConvertNatively, PutFirstCommit, Step, SwitchEntry
 from tableferry.driver import in_process
-from tableferry.errors import Refused, StateError
+from tableferry.errors import Refused
 from tableferry.files import path_of
 from tableferry.hive.locations import reachable
 from tableferry.hive.settings import optional_settings
 from tableferry.tables import TableName
-from tableferry.types import Array, DataType, Map, Struct
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,9 +43,6 @@ LOG = commit.LOG
 
 FIRST = commit.FIRST
 """The name of its first commit."""
-
-KnownFooters: TypeAlias = Mapping[DataFile, Footer]
-"""The footers of files that needn't be read while they have the same path, size and time."""
 
 # A footer in an object store takes some hundredths of a second.
 _MOST_LOOKED_AT = 1000
@@ -74,20 +64,6 @@ class Log(NamedTuple):
     folder: str
     names: tuple[str, ...]
     first: str
-
-
-@dataclass(frozen=True)
-class FarFiles:
-    """A Hive table's files in storage that this process reaches by some means of the caller's.
-
-    Attributes:
-        files: Each one's path below the table's directory, its bytes, and milliseconds since 1970, UTC.
-        read: Gives some bytes of one of these files, by its place among them, their beginning and how many;
-            a StateError if it can't.
-    """
-
-    files: Sequence[tuple[str, int, int]]
-    read: Callable[[int, int, int], bytes]
 
 
 @dataclass(frozen=True)
@@ -143,15 +119,15 @@ def check(
         StateError: A file can't be read just now.
     """
     if not empty and far is None:
-        _plan(spark, table, column_mapping, {})
+        hive_plans.of_table(spark, table, column_mapping, {})
         return
     entry = through_spark.entries.entry(spark, table)
     if far is None:
         _root_of_empty(entry)
     if far is None or empty:
-        _plan_empty(entry, column_mapping)
+        hive_plans.of_empty(entry, column_mapping)
     else:
-        _plan_far(spark, entry, column_mapping, {}, far, most=_MOST_LOOKED_AT)
+        hive_plans.of_far_files(spark, entry, column_mapping, {}, far, most=_MOST_LOOKED_AT)
 
 
 def draft(
@@ -177,10 +153,10 @@ def draft(
         StateError: A file can't be read just now.
     """
     if far is None:
-        return _drafted(_over_table(_plan(spark, table, column_mapping, known), spark))
+        return _drafted(_over_table(hive_plans.of_table(spark, table, column_mapping, known), spark))
     entry = through_spark.entries.entry(spark, table)
-    plan = _plan_far(spark, entry, column_mapping, known, far) if far.files else None
-    return _drafted(plan or _plan_empty(entry, column_mapping))
+    plan = hive_plans.of_far_files(spark, entry, column_mapping, known, far) if far.files else None
+    return _drafted(plan or hive_plans.of_empty(entry, column_mapping))
 
 
 def write(
@@ -203,7 +179,7 @@ def write(
     if empty:
         write_empty(through_spark.entries.entry(spark, table), column_mapping=column_mapping)
         return None
-    plan = _over_table(_plan(spark, table, column_mapping, known), spark)
+    plan = _over_table(hive_plans.of_table(spark, table, column_mapping, known), spark)
     with optional_settings(spark, {_USER_METADATA: MARK}):
         perform(plan, SparkProvider(spark, lambda: spark))
     return _drafted(plan)
@@ -256,7 +232,7 @@ def write_empty(entry: Entry, *, column_mapping: bool = False) -> None:
         Refused: Only Spark reaches its storage, and Spark's own command converts no empty directory.
     """
     root = _root_of_empty(entry)
-    if planned := _drafted(_plan_empty(entry, column_mapping)):
+    if planned := _drafted(hive_plans.of_empty(entry, column_mapping)):
         commit.put(root, planned.says.table_id, contents.lines(planned.says, commit.now()))
 
 
@@ -310,7 +286,7 @@ def _over_table(plan: Plan, spark: SparkSession) -> Plan:
                 return replace(step, table=None)
             case PutFirstCommit():
                 provider = SparkProvider(spark, lambda: spark)
-                says = with_statistics(path_of(step.root), step.contents, provider, None, _unseen)
+                says = with_statistics(path_of(step.root), step.contents, provider, None, hive_plans.unseen)
                 return replace(step, contents=replace(says, user_metadata=MARK))
             case _:
                 return step
@@ -326,10 +302,6 @@ def _drafted(plan: Plan) -> Draft | None:
     return None
 
 
-def _unseen(done: int, total: int) -> None:
-    """Show nobody how far reading is."""
-
-
 def _root_of_empty(entry: Entry) -> Path:
     if entry.folder is None:
         raise Refused(
@@ -337,91 +309,3 @@ def _root_of_empty(entry: Entry) -> Path:
             "CREATE TABLE … USING delta, or write a first row to it"
         )
     return entry.folder
-
-
-def _plan(spark: SparkSession, table: TableName, column_mapping: bool, known: KnownFooters) -> Plan:
-    # Whether a log that is there is the right one, the route decides that asked.
-    options = Options(column_mapping=column_mapping, keep_log=True)
-    found, provider = ResolvedSource(str(table), table=table), SparkProvider(spark, lambda: spark)
-    return decide(_as_catalog(gather(found, options, provider, _unseen, known)), options)
-
-
-def _plan_far(
-    spark: SparkSession,
-    entry: Entry,
-    column_mapping: bool,
-    known: KnownFooters,
-    far: FarFiles,
-    *,
-    most: int | None = None,
-) -> Plan:
-    options = Options(partitioned_by=entry.partition_columns, column_mapping=column_mapping)
-    there = list(starmap(DataFile, far.files))
-    listed = tuple(sorted(there))
-    discover.demand_readable_names(entry.location, listed)
-    discover.demand_no_subfolders(entry.location, listed)
-    chosen = listed[:: max(1, -(-len(listed) // most))] if most else listed
-    looked_at = frozenset(chosen)
-    unread = [number for number, file in enumerate(there) if file in looked_at and file not in known]
-
-    def read(at: int, start: int, count: int) -> bytes:
-        return far.read(unread[at], start, count)
-
-    ends = read_ends([there[number].size for number in unread], read)
-    footers = decoded(([end] for end in ends), ALL_LEAVES)
-    files = [there[number] for number in unread]
-    readable = all_readable(entry.location, files, map(_demand_answer, footers), _unseen)
-    new = dict(zip(files, readable, strict=True))
-    facts = Facts(str(entry.name), entry.location, local=True, delta=False, entry=entry)
-    facts = with_files(facts, options, chosen, {**known, **new})
-    facts = replace(facts, mismatches=through_spark.partitions.partitions_of(spark, entry, listed))
-    return decide(_as_catalog(facts), options)
-
-
-def _demand_answer(footer: Footer | Unreadable) -> Footer | Unreadable:
-    if isinstance(footer, Unreadable) and footer.passing:
-        raise StateError(footer.reason)
-    return footer
-
-
-def _plan_empty(entry: Entry, column_mapping: bool) -> Plan:
-    facts = Facts(
-        str(entry.name),
-        entry.location,
-        local=True,
-        delta=False,
-        table_id=str(uuid.uuid4()),
-        partitions=Partitions(entry.partition_columns, ()),
-        merged=merge(all_schemas((), entry)),
-        entry=entry,
-    )
-    return decide(facts, Options(column_mapping=column_mapping))
-
-
-def _as_catalog(facts: Facts) -> Facts:
-    """Leave out what files have and the Hive table doesn't show, such as columns that were replaced in it."""
-    if facts.merged is not None and facts.entry is not None and not facts.entry.is_delta:
-        columns = _common(facts.merged.columns, facts.entry.columns)
-        return replace(facts, merged=replace(facts.merged, columns=columns))
-    return facts
-
-
-def _common(files: DataType, entry: DataType) -> Any:
-    """Leave the columns and fields of a type that the catalog has too, at any depth."""
-    match files, entry:
-        case Struct(), Struct():
-            known = {field.name.lower(): field.type for field in entry.fields}
-            return Struct(
-                tuple(
-                    replace(field, type=_common(field.type, known[field.name.lower()]))
-                    for field in files.fields
-                    if field.name.lower() in known
-                )
-            )
-        case Array(), Array():
-            return replace(files, element=_common(files.element, entry.element))
-        case Map(), Map():
-            key, value = _common(files.key, entry.key), _common(files.value, entry.value)
-            return replace(files, key=key, value=value)
-        case _:
-            return files

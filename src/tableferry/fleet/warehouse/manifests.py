@@ -13,18 +13,17 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date
 from importlib.util import find_spec
-from io import BytesIO
-from struct import pack
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tableferry.catalog import parallel_map
-from tableferry.convert.parquet.metrics import Metrics, MetricsReader
+from tableferry.convert.parquet.metrics import MetricsReader
 from tableferry.driver import in_process
 from tableferry.errors import TableError, is_sparks
 from tableferry.fleet.warehouse import footers
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
-from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.fleet.warehouse.files import Directory, ListedFile
+from tableferry.fleet.warehouse.manifest_file import Entry, Value, encoded, written
 from tableferry.fleet.warehouse.name_mapping import MAPPING, mapping_of, with_orc_positions
 from tableferry.fleet.warehouse.prepared import Member
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
@@ -33,7 +32,7 @@ from tableferry.hive.partitions import NULL, CatalogPartition, split_spec
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import ManifestFile
+    pass
 
 # Iceberg takes the metrics of so many columns unless a table says otherwise.
 _MOST_COLUMNS = 100
@@ -42,10 +41,6 @@ _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 # How many bits of a whole number aren't its sign.
 _BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
-# Iceberg's sign for what a commit gives.
-_AT_COMMIT = -1
-
-Value: TypeAlias = int | str | None
 
 
 class Appended(NamedTuple):
@@ -65,12 +60,16 @@ class Appended(NamedTuple):
     mapping: str
 
 
-class _Entry(NamedTuple):
-    """A data file of the manifest."""
+class _Addition(NamedTuple):
+    """Files that are ready to be added.
 
-    file: ListedFile
-    partition: tuple[Value, ...]
-    metrics: Metrics
+    Attributes:
+        to: Puts them into an append of Iceberg's.
+        samples: As in `Appended`.
+    """
+
+    to: Callable[[Any], object]
+    samples: list[str] | None
 
 
 def append(
@@ -117,8 +116,7 @@ def append(
     table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
     operations = table.operations()
     before = operations.refresh()
-    text = jvm.org.apache.iceberg.SchemaParser.toJson(table.schema())
-    schema = json.loads(text)
+    schema = json.loads(jvm.org.apache.iceberg.SchemaParser.toJson(table.schema()))
     ids = _leaf_ids(schema)
     # Iceberg takes those of nested fields after all others.
     many = len(ids) > _MOST_COLUMNS and any(len(path) > 1 for path in ids)
@@ -130,25 +128,13 @@ def append(
     if mapping is None:
         made = mapping_of(schema)
         mapping = json.dumps(with_orc_positions(made, source.partition_columns) if orc else made)
-    entries: list[_Entry] | None = []
-    data_files: list[Any] | None = []
-    if orc:
-        data_files = _orc_files(jvm, table, source, files, partitions, mapping)
-    else:
-        entries = _entries(warehouse, source, files, partitions, MetricsReader(ids, _MOST_COLUMNS))
-    if entries is None or data_files is None:
+    addition = (
+        _of_orc(jvm, table, source, files, partitions, mapping)
+        if orc
+        else _of_parquet(jvm, table, warehouse, source, files, partitions, ids)
+    )
+    if addition is None:
         return None
-    manifest = None
-    if entries:
-        path = operations.metadataFileLocation(f"{uuid.uuid4()}-m0.avro")
-        spec = jvm.org.apache.iceberg.PartitionSpecParser.toJson(table.spec())
-        summary, content = _written(path, text, spec, entries)
-        stream = table.io().newOutputFile(path).create()
-        try:
-            stream.write(content)
-        finally:
-            stream.close()
-        manifest = jvm.org.apache.iceberg.ManifestFiles.decode(bytearray(_encoded(jvm, summary)))
 
     def commit() -> tuple[str, str]:
         transaction = table.newTransaction()
@@ -168,43 +154,63 @@ def append(
                     "and run again"
                 )
         since = _snapshot(transaction.table().operations().current())
-        if manifest is not None or data_files:
-            addition = transaction.newAppend()
-            if manifest is not None:
-                addition.appendManifest(manifest)
-            for data_file in data_files:
-                addition.appendFile(data_file)
-            addition.commit()
+        if files:
+            append = transaction.newAppend()
+            addition.to(append)
+            append.commit()
         current = transaction.table().operations().current()
         # An append's own commit would add the files once more to what another worker has made of the table.
         operations.commit(before, current)
         return since, _snapshot(current)
 
     since, snapshot = warehouse.effect(commit, of=())
-    begun = None if since == NO_SNAPSHOT else since
-    if orc:
-        return Appended(None if files else [], begun, snapshot, mapping)
+    return Appended(addition.samples, None if since == NO_SNAPSHOT else since, snapshot, mapping)
+
+
+def _of_parquet(
+    jvm: Any,
+    table: Any,
+    warehouse: Warehouse,
+    source: HiveTable,
+    files: Sequence[ListedFile],
+    partitions: Sequence[CatalogPartition],
+    ids: Mapping[tuple[str, ...], int],
+) -> _Addition | None:
+    """Write a manifest of Parquet files; None if one can't be read, or a partition's value not be written."""
+    entries = _entries(warehouse, source, files, partitions, MetricsReader(ids, _MOST_COLUMNS))
+    if entries is None:
+        return None
     keys = {column.lower() for column in source.partition_columns}
     stored = frozenset(number for path, number in ids.items() if path[0].lower() not in keys)
     lacking = {entry.metrics.lacks & stored: entry.file.path for entry in entries}
     samples = sorted(path for columns, path in lacking.items() if columns)
-    return Appended(samples, begun, snapshot, mapping)
+    if not entries:
+        return _Addition(lambda append: None, samples)
+    path = table.operations().metadataFileLocation(f"{uuid.uuid4()}-m0.avro")
+    schema = jvm.org.apache.iceberg.SchemaParser.toJson(table.schema())
+    spec = jvm.org.apache.iceberg.PartitionSpecParser.toJson(table.spec())
+    summary, content = written(path, schema, spec, entries)
+    stream = table.io().newOutputFile(path).create()
+    try:
+        stream.write(content)
+    finally:
+        stream.close()
+    manifest = jvm.org.apache.iceberg.ManifestFiles.decode(bytearray(encoded(jvm, summary)))
+    return _Addition(lambda append: append.appendManifest(manifest), samples)
 
 
-def _orc_files(
+def _of_orc(
     jvm: Any,
     table: Any,
     source: HiveTable,
     files: Sequence[ListedFile],
     partitions: Sequence[CatalogPartition],
     mapping: str,
-) -> list[Any] | None:
+) -> _Addition | None:
     """Describe ORC files as ``add_files`` does; None if one can't be read, or is in no partition."""
     iceberg, io = jvm.org.apache.iceberg, table.io()
     config, names = iceberg.MetricsConfig.forTable(table), iceberg.mapping.NameMappingParser.fromJson(mapping)
-    specs = {split(partition.location): partition.spec for partition in partitions}
-    if not source.partition_columns:
-        specs = {split(source.location): ""}
+    specs = _specs(source, partitions)
 
     def described(file: ListedFile) -> Any:
         metrics = iceberg.orc.OrcMetrics.fromInputFile(io.newInputFile(file.path, file.size), config, names)
@@ -214,11 +220,24 @@ def _orc_files(
     if any(file.directory not in specs for file in files):
         return None
     try:
-        return parallel_map(described, files)
+        data_files = parallel_map(described, files)
     except Exception as error:
         if not is_sparks(error):
             raise
         return None
+
+    def add(append: Any) -> None:
+        for data_file in data_files:
+            append.appendFile(data_file)
+
+    return _Addition(add, None if files else [])
+
+
+def _specs(source: HiveTable, partitions: Sequence[CatalogPartition]) -> dict[Directory, str]:
+    """Return the partition that each directory holds; without partition columns that is an empty one."""
+    if not source.partition_columns:
+        return {split(source.location): ""}
+    return {split(partition.location): partition.spec for partition in partitions}
 
 
 def _data_file(jvm: Any, spec: Any, source: HiveTable, file: ListedFile, values: str) -> Any:
@@ -265,11 +284,10 @@ def _entries(
     files: Sequence[ListedFile],
     partitions: Sequence[CatalogPartition],
     reader: MetricsReader,
-) -> list[_Entry] | None:
+) -> list[Entry] | None:
     """Read the files' metrics; None if one can't be read, or a partition's value can't be written."""
-    values = {split(partition.location): _values(source, partition) for partition in partitions}
-    if not source.partition_columns:
-        values = {split(source.location): ()}
+    specs = _specs(source, partitions)
+    values = {directory: _values(source, spec) for directory, spec in specs.items()}
     found = [values.get(file.directory) for file in files]
     if None in found:
         return None
@@ -278,14 +296,14 @@ def _entries(
         metrics = reader.read(end)
         if metrics is None or partition is None:
             return None
-        entries.append(_Entry(file, partition, metrics))
+        entries.append(Entry(file, partition, metrics))
     return entries
 
 
-def _values(source: HiveTable, partition: CatalogPartition) -> tuple[Value, ...] | None:
+def _values(source: HiveTable, spec: str) -> tuple[Value, ...] | None:
     """Return a partition's values in the order of its columns; None if one can't be written."""
     types = {column.name.lower(): column.type["name"] for column in source.columns}
-    given = {name.lower(): value for name, value in split_spec(partition.spec)}
+    given = {name.lower(): value for name, value in split_spec(spec)}
     values: list[Value] = []
     for column in source.partition_columns:
         text = given[column.lower()]
@@ -307,89 +325,3 @@ def _value(text: str, kind: str) -> Value:
         except ValueError:
             return None
     return text if kind in ("string", "varchar") else None
-
-
-def _written(path: str, schema: str, spec: str, entries: Sequence[_Entry]) -> tuple[ManifestFile, bytes]:
-    """Return what a list of manifests would say of one of files that were added, and its content."""
-    from pyiceberg import manifest
-    from pyiceberg.partitioning import PartitionSpec
-    from pyiceberg.schema import Schema
-    from pyiceberg.typedef import Record
-
-    from tableferry.fleet.warehouse.memory_output import MemoryOutput
-
-    output = MemoryOutput(path)
-    # The snapshot's id and the sequence number are Iceberg's to give, when it commits.
-    with manifest.write_manifest(
-        2,
-        PartitionSpec.model_validate_json(spec),
-        Schema.model_validate_json(schema),
-        output,
-        _AT_COMMIT,
-        "deflate",
-    ) as writer:
-        for file, values, metrics in entries:
-            data = manifest.DataFile.from_args(
-                content=manifest.DataFileContent.DATA,
-                file_path=file.path,
-                file_format=manifest.FileFormat.PARQUET,
-                partition=Record(*values),
-                record_count=metrics.rows,
-                file_size_in_bytes=file.size,
-                column_sizes=metrics.sizes,
-                value_counts=metrics.values,
-                null_value_counts=metrics.nulls,
-                nan_value_counts={},
-                lower_bounds=metrics.lowest,
-                upper_bounds=metrics.highest,
-                sort_order_id=0,
-            )
-            added = manifest.ManifestEntryStatus.ADDED
-            writer.add_entry(manifest.ManifestEntry.from_args(status=added, data_file=data))
-    return writer.to_manifest_file(), output.content
-
-
-def _encoded(jvm: Any, manifest: ManifestFile) -> bytes:
-    """Write what Iceberg's ``ManifestFiles.decode`` reads: a schema of Avro, and a value of it.
-
-    A ManifestFile has no public constructor, and py4j can't pass the number 5 as a long.
-    """
-    from pyiceberg.avro.encoder import BinaryEncoder
-
-    names = jvm.java.util.HashMap()
-    struct = jvm.org.apache.iceberg.ManifestFile.schema().asStruct()
-    names.put(struct, "org.apache.iceberg.GenericManifestFile")
-    summary = jvm.org.apache.iceberg.ManifestFile.PARTITION_SUMMARY_TYPE
-    names.put(summary, "org.apache.iceberg.GenericPartitionFieldSummary")
-    schema: str = jvm.org.apache.iceberg.avro.AvroSchemaUtil.convert(struct, names).toString()
-    output = BytesIO()
-    encoder = BinaryEncoder(output)
-
-    def optional(write: Callable[[Any], None], value: Any) -> None:
-        encoder.write_int(value is not None)
-        if value is not None:
-            write(value)
-
-    encoder.write_utf8(manifest.manifest_path)
-    encoder.write_int(manifest.manifest_length)
-    encoder.write_int(manifest.partition_spec_id)
-    optional(encoder.write_int, 0)
-    optional(encoder.write_int, _AT_COMMIT)
-    optional(encoder.write_int, _AT_COMMIT)
-    encoder.write_int(_AT_COMMIT)
-    rows = manifest.added_rows_count
-    for count in (manifest.added_files_count, 0, 0, rows, 0, 0):
-        optional(encoder.write_int, count)
-    fields = manifest.partitions or []
-    optional(encoder.write_int, len(fields))
-    for field in fields:
-        encoder.write_boolean(field.contains_null)
-        optional(encoder.write_boolean, field.contains_nan)
-        optional(encoder.write_bytes, field.lower_bound)
-        optional(encoder.write_bytes, field.upper_bound)
-    if fields:
-        encoder.write_int(0)
-    optional(encoder.write_bytes, None)
-    optional(encoder.write_int, None)
-    text = schema.encode()
-    return b"\xc2\x01" + pack(">H", len(text)) + text + output.getvalue()

@@ -1,0 +1,155 @@
+"""Plans of a Hive table's conversion by its entry, of which only the first commit is wanted."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import starmap
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tableferry.convert import through_spark
+from tableferry.convert.entry import Entry
+from tableferry.convert.facts import DataFile, Footer, Partitions, Unreadable
+from tableferry.convert.folder import discover
+from tableferry.convert.gather import ResolvedSource, gather, with_files
+from tableferry.convert.merging import merge
+from tableferry.convert.parquet.footers import ALL_LEAVES
+from tableferry.convert.parquet.metrics import read_ends
+from tableferry.convert.parquet.reading import decoded
+from tableferry.convert.plan import Facts, Options, Plan, all_schemas, decide
+from tableferry.convert.readers import all_readable
+from tableferry.convert.spark_provider import SparkProvider
+from tableferry.errors import StateError
+from tableferry.tables import TableName
+from tableferry.types import Array, DataType, Map, Struct
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KnownFooters: TypeAlias = Mapping[DataFile, Footer]
+"""The footers of files that needn't be read while they have the same path, size and time."""
+
+
+@dataclass(frozen=True)
+class FarFiles:
+    """A Hive table's files in storage that this process reaches by some means of the caller's.
+
+    Attributes:
+        files: Each one's path below the table's directory, its bytes, and milliseconds since 1970, UTC.
+        read: Gives some bytes of one of these files, by its place among them, their beginning and how many;
+            a StateError if it can't.
+    """
+
+    files: Sequence[tuple[str, int, int]]
+    read: Callable[[int, int, int], bytes]
+
+
+def of_table(spark: SparkSession, table: TableName, column_mapping: bool, known: KnownFooters) -> Plan:
+    """Plan the conversion of a table's files, as far as this process reaches them.
+
+    Raises:
+        Refused: Delta can't take the table as it is, or the operating system shows no file.
+        TableError: Something about it can't be read.
+    """
+    # Whether a log that is there is the right one, the route decides that asked.
+    options = Options(column_mapping=column_mapping, keep_log=True)
+    found, provider = ResolvedSource(str(table), table=table), SparkProvider(spark, lambda: spark)
+    return decide(_as_catalog(gather(found, options, provider, unseen, known)), options)
+
+
+def of_far_files(
+    spark: SparkSession,
+    entry: Entry,
+    column_mapping: bool,
+    known: KnownFooters,
+    far: FarFiles,
+    *,
+    most: int | None = None,
+) -> Plan:
+    """Plan the conversion of files that the caller reads; of no more footers than some, if it says so.
+
+    Raises:
+        Refused: Delta can't take the table as it is.
+        TableError: Something about it can't be read.
+        StateError: A file can't be read just now.
+    """
+    options = Options(partitioned_by=entry.partition_columns, column_mapping=column_mapping)
+    there = list(starmap(DataFile, far.files))
+    listed = tuple(sorted(there))
+    discover.demand_readable_names(entry.location, listed)
+    discover.demand_no_subfolders(entry.location, listed)
+    chosen = listed[:: max(1, -(-len(listed) // most))] if most else listed
+    looked_at = frozenset(chosen)
+    unread = [number for number, file in enumerate(there) if file in looked_at and file not in known]
+
+    def read(at: int, start: int, count: int) -> bytes:
+        return far.read(unread[at], start, count)
+
+    ends = read_ends([there[number].size for number in unread], read)
+    footers = decoded(([end] for end in ends), ALL_LEAVES)
+    files = [there[number] for number in unread]
+    readable = all_readable(entry.location, files, map(_demand_answer, footers), unseen)
+    new = dict(zip(files, readable, strict=True))
+    facts = Facts(str(entry.name), entry.location, local=True, delta=False, entry=entry)
+    facts = with_files(facts, options, chosen, {**known, **new})
+    facts = replace(facts, mismatches=through_spark.partitions.partitions_of(spark, entry, listed))
+    return decide(_as_catalog(facts), options)
+
+
+def _demand_answer(footer: Footer | Unreadable) -> Footer | Unreadable:
+    if isinstance(footer, Unreadable) and footer.passing:
+        raise StateError(footer.reason)
+    return footer
+
+
+def of_empty(entry: Entry, column_mapping: bool) -> Plan:
+    """Plan the conversion of a table that has no file.
+
+    Raises:
+        Refused: Delta can't take it as it is.
+    """
+    facts = Facts(
+        str(entry.name),
+        entry.location,
+        local=True,
+        delta=False,
+        table_id=str(uuid.uuid4()),
+        partitions=Partitions(entry.partition_columns, ()),
+        merged=merge(all_schemas((), entry)),
+        entry=entry,
+    )
+    return decide(facts, Options(column_mapping=column_mapping))
+
+
+def _as_catalog(facts: Facts) -> Facts:
+    """Leave out what files have and the Hive table doesn't show, such as columns that were replaced in it."""
+    if facts.merged is not None and facts.entry is not None and not facts.entry.is_delta:
+        columns = _common(facts.merged.columns, facts.entry.columns)
+        return replace(facts, merged=replace(facts.merged, columns=columns))
+    return facts
+
+
+def _common(files: DataType, entry: DataType) -> Any:
+    """Leave the columns and fields of a type that the catalog has too, at any depth."""
+    match files, entry:
+        case Struct(), Struct():
+            known = {field.name.lower(): field.type for field in entry.fields}
+            return Struct(
+                tuple(
+                    replace(field, type=_common(field.type, known[field.name.lower()]))
+                    for field in files.fields
+                    if field.name.lower() in known
+                )
+            )
+        case Array(), Array():
+            return replace(files, element=_common(files.element, entry.element))
+        case Map(), Map():
+            key, value = _common(files.key, entry.key), _common(files.value, entry.value)
+            return replace(files, key=key, value=value)
+        case _:
+            return files
+
+
+def unseen(done: int, total: int) -> None:
+    """Show nobody how far reading is."""
