@@ -128,7 +128,7 @@ def _fetch_metastore() -> int:
         folder = Path(name)
         if failed := _retrieve(_METASTORE_PACKAGES, folder):
             return failed
-        with tarfile.open(folder / "got" / "hive-standalone-metastore.tar.gz") as archive:
+        with tarfile.open(folder / "got" / "hive-standalone-metastore-bin.tar.gz") as archive:
             archive.extractall(folder, filter="data")
         [unpacked] = folder.glob("apache-hive-metastore-*")
         for jar in (folder / "got").glob("*.jar"):
