@@ -223,7 +223,7 @@ $(CONNECT_STAMP): pyproject.toml constraints-connect.txt
 	fi; \
 	echo "Setting up $(CONNECT) with $$($(CONNECT)/bin/python --version); the first time, this takes a minute."; \
 	$(CONNECT)/bin/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints-connect.txt --editable '.[connect,databricks,fleet,test]' \
+	    --constraint constraints-connect.txt --editable '.[connect,databricks,fleet,iceberg,test]' \
 	    || { echo "The packages couldn't be installed: read pip's reason above, and run make again." >&2; exit 1; }
 	@touch $@
 

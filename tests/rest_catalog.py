@@ -1,8 +1,14 @@
-"""An Iceberg REST catalog that is a server: the one of Iceberg's own tests, over a SQLite database."""
+"""An Iceberg REST catalog that is a server: the one of Iceberg's own tests, over a SQLite database.
+
+    python -m tests.rest_catalog FOLDER
+
+runs one, prints its address, and ends with its standard input: for tests whose pyspark has no Java.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,3 +65,9 @@ def _address(jvm: Any, folder: Path) -> str:
     server.setHandler(context)
     server.start()
     return f"http://127.0.0.1:{server.getConnectors()[0].getLocalPort()}"
+
+
+if __name__ == "__main__":
+    with serving(Path(sys.argv[1])) as served:
+        print(served, flush=True)
+        sys.stdin.read()

@@ -17,6 +17,7 @@ HALF_MADE_REMEDY = (
     "directory, and run again"
 )
 
+_DETAILS = re.compile(r'^\s*details = "(.*)"$', re.MULTILINE)
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)")
 
 
@@ -85,6 +86,9 @@ def first_line(error: Exception) -> str:
     lines = str(error).strip().split("\n")
     # py4j says first which call failed, and then why.
     text = lines[1].lstrip(": ") if len(lines) > 1 and lines[1].startswith(": ") else lines[0]
+    # Spark Connect's own errors have many lines, of which this one says why.
+    if details := _DETAILS.search(str(error)):
+        text = details[1]
     # Of a Python worker's traceback only the end says why.
     if traced := _TRACEBACK.search(str(error)):
         text = traced[1]

@@ -26,10 +26,14 @@ SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 def settings(folder: Path, port: int, more: Sequence[str]) -> dict[str, str]:
     """Give the settings of a server on this machine's loopback."""
-    local = localspark.settings(folder, metadata.version("pyspark"), metadata.version("delta-spark"))
+    spark = metadata.version("pyspark")
+    local = localspark.settings(folder, spark, metadata.version("delta-spark"))
     return {
-        **local,
+        **localspark.with_iceberg(local, spark),
         "spark.app.name": "tableferry-connect",
+        # To Iceberg's client the embedded metastore has neither a pool of connections nor tables of locks.
+        "spark.hadoop.datanucleus.connectionPoolingType": "NONE",
+        "spark.hadoop.iceberg.engine.hive.lock-enabled": "false",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         # Spark gives this one as '3221225472b', and databricks-connect reads a number.

@@ -1,8 +1,12 @@
-"""Files are listed alike by the file system and by a Spark job, which lists them through Spark Connect."""
+"""Files and partitions are listed alike here and by Spark, which lists them through Spark Connect.
+
+Here that is by the file system, and by the session's catalog.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -15,6 +19,11 @@ from tableferry.errors import TableError
 from tableferry.fleet.warehouse import files, storage
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.files import list_files
+from tableferry.hive import catalog_partitions, session_catalog
+from tableferry.hive.catalog_partitions import list_partitions
+from tableferry.hive.partitions import NULL, PartitionColumn
+from tableferry.tables import TableName
+from tableferry.types import INTEGER, STRING
 
 FOLDERS = (
     "k=1",
@@ -104,3 +113,45 @@ def test_an_object_store_and_spark_say_the_same(
 def test_what_can_t_be_listed_is_said(warehouse: Warehouse, s3_port: int) -> None:
     with object_stores.moto(s3_port), pytest.raises(TableError, match="s3a://nobodys/t can't be listed"):
         list_files(warehouse, ["s3a://nobodys/t"])
+
+
+@pytest.fixture
+def schema(spark: SparkSession) -> Iterator[str]:
+    spark.sql("CREATE SCHEMA listed")
+    yield "listed"
+    spark.sql("DROP SCHEMA listed CASCADE")
+
+
+def test_the_session_s_catalog_and_sql_give_the_same_partitions(
+    spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = (PartitionColumn("Day", INTEGER), PartitionColumn("city", STRING))
+    name, root = TableName(("spark_catalog", schema, "t")), f"file:{tmp_path}/t"
+    spark.sql(
+        f"CREATE EXTERNAL TABLE {name.sql} (id BIGINT) PARTITIONED BY (Day INT, city STRING) "
+        f"STORED AS PARQUET LOCATION '{root}'"
+    )
+    assert list_partitions(spark, name, root, columns) == []
+    cities = ("a b", "x/y=z", "100%", "%2F", "São", "😀", "a,b", "it''s", "", None)
+    for at, city in enumerate(cities):
+        value = "NULL" if city is None else f"'{city}'"
+        spark.sql(f"INSERT INTO {name.sql} VALUES ({at}, {at % 3 - 1}, {value})")
+    # One of them is in another's directory, and one has a location that looks as if it were escaped.
+    for at, place in enumerate(("t/Day=0/city=a b", "else where/%41+")):
+        spark.sql(
+            f"ALTER TABLE {name.sql} ADD PARTITION (Day = {at + 7}, city = 'q') LOCATION '{tmp_path}/{place}'"
+        )
+    found = session_catalog.partitions(spark, name)
+    assert found is not None
+    # Spark writes an empty string as a null, and both of these came on different days.
+    assert len(found) == len(cities) + 2
+    assert {NULL, "x%2Fy%3Dz", "São"} <= {partition.spec.partition("/city=")[2] for partition in found}
+    assert f"file:{tmp_path}/else where/%41+" in {partition.location for partition in found}
+    with monkeypatch.context() as patched:
+        patched.setattr(session_catalog, "in_process", lambda spark: False)
+        by_sql = list_partitions(spark, name, root, columns)
+    assert sorted(found) == sorted(by_sql)
+    with monkeypatch.context() as patched:
+        patched.setattr(catalog_partitions, "_specs", None)
+        # SQL isn't asked.
+        assert list_partitions(spark, name, root, columns) == found

@@ -192,11 +192,14 @@ def test_a_worker_that_sleeps_before_its_commit_adds_no_file_twice(
     assert len(said(warehouse, target)) == 1
 
 
-def test_orc_files_have_the_metrics_of_add_files(warehouse: Warehouse, tmp_path: Path) -> None:
-    table = TableName(("spark_catalog", SCHEMA, "orc"))
+@pytest.mark.parametrize("form", ["orc", "avro"])
+def test_what_iceberg_reads_has_the_metrics_of_add_files(
+    warehouse: Warehouse, tmp_path: Path, form: str
+) -> None:
+    table = TableName(("spark_catalog", SCHEMA, form))
     warehouse.spark.sql(
         f"CREATE EXTERNAL TABLE {table.sql} (id INT, name STRING, cents DECIMAL(9, 2), tags ARRAY<STRING>) "
-        f"PARTITIONED BY (year INT, place STRING) STORED AS ORC LOCATION '{tmp_path}'"
+        f"PARTITIONED BY (year INT, place STRING) STORED AS {form} LOCATION '{tmp_path}'"
     )
     warehouse.spark.sql(
         f"INSERT INTO {table.sql} PARTITION (year = 2024, place = 'x/ é%') "
@@ -207,7 +210,7 @@ def test_orc_files_have_the_metrics_of_add_files(warehouse: Warehouse, tmp_path:
     )
     theirs, ours = copies(warehouse, table)
     found = said(warehouse, ours)
-    assert {file["file_format"] for file in found} == {"ORC"}
+    assert {file["file_format"] for file in found} == {form.upper()}
     assert found == said(warehouse, theirs)
     read = [warehouse.spark.table(warehouse.iceberg(copy).sql).collect() for copy in (ours, theirs)]
     assert sorted(read[0]) == sorted(read[1])

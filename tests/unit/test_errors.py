@@ -33,9 +33,21 @@ IN_A_BATCH = (
             f"\n  An exception was thrown from the Python worker.\n{FRAMES}KeyError: 'k'\n\n\tat x",
             "KeyError: 'k'",
         ),
+        (
+            "<_MultiThreadedRendezvous of RPC that terminated with:\n\tstatus = StatusCode.UNKNOWN\n"
+            '\tdetails = "a class is gone"\n\tdebug_error_string = "UNKNOWN:a class is gone"\n>',
+            "a class is gone",
+        ),
         (f"{IN_A_BATCH}pyspark.errors.exceptions.connect.AnalysisException: {NOT_FOUND}.\nmore", NOT_FOUND),
     ],
-    ids=["Spark's own", "by py4j", "of a stream", "of a Python worker", "of a batch on a server"],
+    ids=[
+        "Spark's own",
+        "by py4j",
+        "of a stream",
+        "of a Python worker",
+        "of a server",
+        "of a batch on a server",
+    ],
 )
 def test_the_sentence_of_a_spark_error(text: str, sentence: str) -> None:
     assert first_line(Exception(text)) == sentence

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse.data_files import values_of
 from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable
 from tableferry.fleet.warehouse.manifest_file import Value
-from tableferry.fleet.warehouse.manifests import _values
 from tableferry.hive.partitions import NULL
 from tableferry.tables import TableName
 
@@ -39,5 +39,5 @@ def test_values_are_those_of_their_types_or_none(kind: str, text: str, expected:
         columns=(HiveColumn("P", {"name": kind}), HiveColumn("q", {"name": "int"})),
         partition_columns=("P", "q"),
     )
-    found = _values(table, f"p={text}/q={NULL}")
+    found = values_of(table, f"p={text}/q={NULL}")
     assert found == (None if expected is None else (expected, None))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -52,8 +53,13 @@ class ListedFile(NamedTuple):
     @property
     def directory(self) -> Directory:
         """Where it is."""
-        scheme, authority, path = split(self.path)
-        return scheme, authority, path.rpartition("/")[0]
+        return _directory(self.path.rpartition("/")[0])
+
+
+@lru_cache(maxsize=4096)
+def _directory(location: str) -> Directory:
+    """Return a directory as `split` does, for there are many files in each."""
+    return split(location)
 
 
 def digest(files: Iterable[ListedFile], *more: str) -> str:

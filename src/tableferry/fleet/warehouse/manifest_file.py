@@ -11,7 +11,7 @@ from tableferry.convert.parquet.metrics import Metrics
 from tableferry.fleet.warehouse.files import ListedFile
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import ManifestFile
+    from pyiceberg.manifest import DataFile, ManifestFile
 
 # Iceberg's sign for what a commit gives.
 _AT_COMMIT = -1
@@ -32,7 +32,6 @@ def written(path: str, schema: str, spec: str, entries: Sequence[Entry]) -> tupl
     from pyiceberg import manifest
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
-    from pyiceberg.typedef import Record
 
     from tableferry.fleet.warehouse.memory_output import MemoryOutput
 
@@ -46,25 +45,33 @@ def written(path: str, schema: str, spec: str, entries: Sequence[Entry]) -> tupl
         _AT_COMMIT,
         "deflate",
     ) as writer:
-        for file, values, metrics in entries:
-            data = manifest.DataFile.from_args(
-                content=manifest.DataFileContent.DATA,
-                file_path=file.path,
-                file_format=manifest.FileFormat.PARQUET,
-                partition=Record(*values),
-                record_count=metrics.rows,
-                file_size_in_bytes=file.size,
-                column_sizes=metrics.sizes,
-                value_counts=metrics.values,
-                null_value_counts=metrics.nulls,
-                nan_value_counts={},
-                lower_bounds=metrics.lowest,
-                upper_bounds=metrics.highest,
-                sort_order_id=0,
-            )
+        for entry in entries:
             added = manifest.ManifestEntryStatus.ADDED
-            writer.add_entry(manifest.ManifestEntry.from_args(status=added, data_file=data))
+            writer.add_entry(manifest.ManifestEntry.from_args(status=added, data_file=data_file(entry)))
     return writer.to_manifest_file(), output.content
+
+
+def data_file(entry: Entry) -> DataFile:
+    """Return a data file as pyiceberg has it."""
+    from pyiceberg import manifest
+    from pyiceberg.typedef import Record
+
+    file, values, metrics = entry
+    return manifest.DataFile.from_args(
+        content=manifest.DataFileContent.DATA,
+        file_path=file.path,
+        file_format=manifest.FileFormat.PARQUET,
+        partition=Record(*values),
+        record_count=metrics.rows,
+        file_size_in_bytes=file.size,
+        column_sizes=metrics.sizes,
+        value_counts=metrics.values,
+        null_value_counts=metrics.nulls,
+        nan_value_counts={},
+        lower_bounds=metrics.lowest,
+        upper_bounds=metrics.highest,
+        sort_order_id=0,
+    )
 
 
 def encoded(jvm: Any, manifest: ManifestFile) -> bytes:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tableferry import files
+from tableferry import files, java
 from tableferry.catalog import parallel_map
 from tableferry.driver import in_process
 from tableferry.errors import StateError, first_line, is_sparks
@@ -95,14 +95,19 @@ def files_below(spark: SparkSession, locations: Sequence[str]) -> list[FileStatu
     return [
         file
         for location, listed in zip(locations, found, strict=True)
-        for file in listed
-        if not any(map(is_hidden, _inside(file.path, location)))
+        for file in _shown(listed, split(location)[2])
     ]
 
 
-def _inside(file: str, location: str) -> Sequence[str]:
-    """Return a file's names below a location, whatever the file system calls its scheme and authority."""
-    return split(file)[2].removeprefix(split(location)[2]).split("/")
+def _shown(files: Iterable[FileStatus], top: str) -> Iterator[FileStatus]:
+    """Leave out files whose names below a path are hidden, whatever the file system calls its scheme."""
+    hidden: dict[str, bool] = {}
+    for file in files:
+        folder, _, name = file.path.rpartition("/")
+        if folder not in hidden:
+            hidden[folder] = any(map(is_hidden, split(folder)[2].removeprefix(top).split("/")))
+        if not hidden[folder] and not is_hidden(name):
+            yield file
 
 
 def _on_disk(top: str) -> Iterator[FileStatus]:
@@ -231,18 +236,12 @@ class Hadoop:
         with self._system(location, "can't be listed") as (system, path):
             if not system.exists(path):
                 return []
-            functional, status = self._jvm.org.apache.hadoop.util.functional, self._jvm.org.apache.hadoop.fs
-            found = functional.RemoteIterators.toList(system.listFiles(path, True))
-            if not len(found):
-                return []
-            strings, long = self._jvm.java.lang.String, self._jvm.java.lang.Long.TYPE
-            paths = self._of_each(found, status.FileStatus, "getPath", self._path._java_lang_class)
-            paths = self._of_each(paths, self._path, "toString", strings._java_lang_class)
-            sizes = self._of_each(found, status.FileStatus, "getLen", long)
-            times = self._of_each(found, status.FileStatus, "getModificationTime", long)
-            # No path has this character.
-            names = str(strings.join("\0", paths)).split("\0")
-            return list(map(FileStatus, names, _numbers(sizes), _numbers(times)))
+            jvm, status = self._jvm, self._jvm.org.apache.hadoop.fs.FileStatus
+            found = jvm.org.apache.hadoop.util.functional.RemoteIterators.toList(system.listFiles(path, True))
+            paths = java.results(jvm, found, status, "getPath", self._path._java_lang_class)
+            sizes = java.numbers(jvm, found, status, "getLen")
+            times = java.numbers(jvm, found, status, "getModificationTime")
+            return list(map(FileStatus, java.texts(jvm, paths, self._path), sizes, times))
 
     def exists(self, location: str) -> bool:
         """Say whether there is such a file or directory."""
@@ -303,25 +302,11 @@ class Hadoop:
                 return []
             return [(one.getPath().getName(), one.isDirectory()) for one in system.listStatus(path)]
 
-    def _of_each(self, objects: Any, owner: Any, method: str, result: Any) -> Any:
-        """Call a method of each object of a Java list within Java, for a call from here takes 0.1 ms."""
-        invoke = self._jvm.java.lang.invoke
-        signature = invoke.MethodType.methodType(result)
-        handle = invoke.MethodHandles.publicLookup().findVirtual(owner._java_lang_class, method, signature)
-        operator = self._jvm.java.util.function.UnaryOperator._java_lang_class
-        results = self._jvm.java.util.ArrayList(objects)
-        results.replaceAll(invoke.MethodHandleProxies.asInterfaceInstance(operator, handle))
-        return results
-
     @contextmanager
     def _system(self, location: str, failure: str) -> Iterator[tuple[Any, Any]]:
         with _explained(location, failure):
             path = self._path(location)
             yield path.getFileSystem(self._conf), path
-
-
-def _numbers(longs: Any) -> list[int]:
-    return [int(number) for number in str(longs.toString()).strip("[]").split(", ")]
 
 
 @contextmanager

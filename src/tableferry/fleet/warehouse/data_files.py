@@ -1,0 +1,138 @@
+"""What Iceberg is told of a Hive table's Parquet files: their metrics, and the values of their partitions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import date
+from typing import Any, NamedTuple
+
+from tableferry.convert.parquet.metrics import End, MetricsReader
+from tableferry.fleet.warehouse.eligibility import HiveTable
+from tableferry.fleet.warehouse.files import Directory, ListedFile
+from tableferry.fleet.warehouse.manifest_file import Entry, Value
+from tableferry.hive.locations import split
+from tableferry.hive.partitions import NULL, CatalogPartition, split_spec
+
+# Iceberg takes the metrics of so many columns unless a table says otherwise.
+_MOST_COLUMNS = 100
+_EPOCH = date(1970, 1, 1).toordinal()
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+# How many bits of a whole number aren't its sign.
+_BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
+
+
+class Appended(NamedTuple):
+    """What a commit did.
+
+    Attributes:
+        samples: A file for each set of columns that files lack under the table's own names; None if nobody
+            knows.
+        since: The snapshot before the files were added, or None if there was none.
+        snapshot: The one that holds them.
+        mapping: The table's name mapping now.
+    """
+
+    samples: list[str] | None
+    since: str | None
+    snapshot: str
+    mapping: str
+
+
+def specs_of(source: HiveTable, partitions: Sequence[CatalogPartition]) -> dict[Directory, str]:
+    """Return the partition that each directory holds; without partition columns that is an empty one."""
+    if not source.partition_columns:
+        return {split(source.location): ""}
+    return {split(partition.location): partition.spec for partition in partitions}
+
+
+def leaf_ids(kind: Any, number: int = 0, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], int]:
+    """Map the paths of the leaves of an Iceberg type, in its JSON form, to their ids."""
+    match kind:
+        case {"type": "struct", "fields": fields}:
+            inner = [(field["name"], field["type"], field["id"]) for field in fields]
+        case {"type": "list"}:
+            inner = [("element", kind["element"], kind["element-id"])]
+        case {"type": "map"}:
+            inner = [("key", kind["key"], kind["key-id"]), ("value", kind["value"], kind["value-id"])]
+        case _:
+            return {path: number}
+    leaves = [leaf_ids(part, number, (*path, name)) for name, part, number in inner]
+    return {leaf: number for found in leaves for leaf, number in found.items()}
+
+
+def are_measured(ids: Collection[tuple[str, ...]], properties: Iterable[str]) -> bool:
+    """Say whether the metrics of a table's columns are those that `entries_of` gives.
+
+    Args:
+        ids: The paths of the leaves of its columns.
+        properties: The names of its properties.
+    """
+    # Iceberg takes those of nested fields after all others.
+    many = len(ids) > _MOST_COLUMNS and any(len(path) > 1 for path in ids)
+    return not many and not any(key.startswith("write.metadata.metrics") for key in properties)
+
+
+def entries_of(
+    source: HiveTable,
+    files: Sequence[ListedFile],
+    partitions: Sequence[CatalogPartition],
+    ids: Mapping[tuple[str, ...], int],
+    read: Callable[[Sequence[ListedFile]], Iterable[End]],
+) -> list[Entry] | None:
+    """Read the files' metrics; None if one can't be read, or a partition's value can't be written.
+
+    Args:
+        source: The Hive table.
+        files: Some of its files.
+        partitions: Its partitions.
+        ids: The ids of the Iceberg table's leaves, by their paths.
+        read: Reads files' metadata.
+    """
+    values = {directory: values_of(source, spec) for directory, spec in specs_of(source, partitions).items()}
+    found = [values.get(file.directory) for file in files]
+    if None in found:
+        return None
+    reader, made = MetricsReader(ids, _MOST_COLUMNS), []
+    for file, partition, end in zip(files, found, read(files), strict=True):
+        metrics = reader.read(end)
+        if metrics is None or partition is None:
+            return None
+        made.append(Entry(file, partition, metrics))
+    return made
+
+
+def samples_of(source: HiveTable, entries: Iterable[Entry], ids: Mapping[tuple[str, ...], int]) -> list[str]:
+    """Return a file for each set of columns that files lack under the table's own names."""
+    keys = {column.lower() for column in source.partition_columns}
+    stored = frozenset(number for path, number in ids.items() if path[0].lower() not in keys)
+    lacking = {entry.metrics.lacks & stored: entry.file.path for entry in entries}
+    return sorted(path for columns, path in lacking.items() if columns)
+
+
+def values_of(source: HiveTable, spec: str) -> tuple[Value, ...] | None:
+    """Return a partition's values in the order of its columns; None if one can't be written."""
+    types = {column.name.lower(): column.type["name"] for column in source.columns}
+    given = {name.lower(): value for name, value in split_spec(spec)}
+    values: list[Value] = []
+    for column in source.partition_columns:
+        text = given[column.lower()]
+        value = None if text == NULL else _value(text, types[column.lower()])
+        if text != NULL and value is None:
+            return None
+        values.append(value)
+    return tuple(values)
+
+
+def _value(text: str, kind: str) -> Value:
+    """Return a value as a manifest has it, dates as days since 1970; None if it isn't one of that type."""
+    if kind in _BITS and _INTEGER.fullmatch(text):
+        number = int(text)
+        return number if -(1 << _BITS[kind]) <= number < 1 << _BITS[kind] else None
+    if kind == "date" and _DATE.fullmatch(text):
+        try:
+            return date.fromisoformat(text).toordinal() - _EPOCH
+        except ValueError:
+            return None
+    return text if kind in ("string", "varchar") else None

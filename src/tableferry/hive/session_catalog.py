@@ -1,0 +1,63 @@
+"""Partitions as the catalog of a Spark session has them, all at once, where its driver is this process."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from tableferry import java
+from tableferry.driver import in_process
+from tableferry.errors import is_sparks
+from tableferry.hive.partitions import CatalogPartition
+from tableferry.tables import DEFAULT_CATALOG, TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+
+
+def partitions(spark: SparkSession, table: TableName) -> list[CatalogPartition] | None:
+    """Return a table's partitions; None if SQL is to be asked, as the catalog isn't reached or is another."""
+    if len(table.parts) != 3 or table.parts[0] != DEFAULT_CATALOG or not in_process(spark):
+        return None
+    try:
+        return _partitions(spark, *table.parts[1:])
+    except Exception as error:
+        # Clusters that several people share keep Java to themselves, and some runtimes have other classes,
+        # which are packages to py4j.
+        if not is_sparks(error) and not isinstance(error, (AttributeError, TypeError)):
+            raise
+        _log.debug("SQL is asked for the partitions of %s: %s", table, error)
+        return None
+
+
+def _partitions(spark: SparkSession, schema: str, table: str) -> list[CatalogPartition]:
+    jvm: Any = spark._jvm
+    context, lang, sql = spark.sparkContext, jvm.java.lang, jvm.org.apache.spark.sql
+    catalog = spark._jsparkSession.sessionState().catalog()
+    name = sql.catalyst.TableIdentifier(table, jvm.scala.Option.apply(schema))
+    found = jvm.scala.jdk.javaapi.CollectionConverters.asJava(
+        catalog.listPartitions(name, jvm.scala.Option.empty())
+    )
+    partition, path = sql.catalyst.catalog.CatalogTablePartition, jvm.org.apache.hadoop.fs.Path
+    lookup, method_type = lang.invoke.MethodHandles.publicLookup(), lang.invoke.MethodType.methodType
+
+    # Values are written as SHOW PARTITIONS does.
+    columns = catalog.getTableMetadata(name).partitionSchema()
+    values = jvm.scala.collection.immutable.Map._java_lang_class
+    written = lookup.findStatic(
+        sql.execution.datasources.PartitioningUtils._java_lang_class,
+        "getPathFragment",
+        method_type(lang.String._java_lang_class, java.classes(context, values, columns.getClass())),
+    )
+    written = lang.invoke.MethodHandles.insertArguments(written, 1, java.array(context, "Object", [columns]))
+    specs = java.mapped(jvm, java.results(jvm, found, partition, "spec", values), written)
+
+    # The catalog's URIs are percent-encoded, and Hadoop's paths aren't.
+    uri = jvm.java.net.URI._java_lang_class
+    decoded = lookup.findConstructor(
+        path._java_lang_class, method_type(lang.Void.TYPE, java.classes(context, uri))
+    )
+    paths = java.mapped(jvm, java.results(jvm, found, partition, "location", uri), decoded)
+    return list(map(CatalogPartition, java.texts(jvm, specs, lang.String), java.texts(jvm, paths, path)))

@@ -1,0 +1,157 @@
+"""Files come into a table of a REST catalog by pyiceberg alone, and as Iceberg's own add_files adds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from tests import rest_catalog
+from tests.spark.test_fleet_manifests import DDL, DIFFERENT, PARTITIONED, TABLE, said
+from tests.spark.warehouses import NoAccess
+
+from tableferry.errors import TableError
+from tableferry.fleet.warehouse import hive, iceberg, rest_commit
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.data_files import Appended
+from tableferry.fleet.warehouse.files import ListedFile, TableFiles
+from tableferry.fleet.warehouse.prepared import Member, members
+from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
+from tableferry.tables import TableName
+
+CATALOG, SCHEMA = "by_rest", "fleet_rest_commit"
+SOURCE = TableName(("spark_catalog", SCHEMA, "t"))
+OURS, THEIRS = (TableName((CATALOG, SCHEMA, f"t_{whose}")) for whose in ("ours", "theirs"))
+
+
+@pytest.fixture(scope="module")
+def warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
+    with rest_catalog.serving(tmp_path_factory.mktemp("rest")) as address:
+        settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest", ".uri": address}
+        for key, value in {**settings, ".cache-enabled": "false"}.items():
+            spark.conf.set(f"spark.sql.catalog.{CATALOG}{key}", value)
+        for catalog in ("spark_catalog", CATALOG):
+            spark.sql(f"CREATE SCHEMA {catalog}.{SCHEMA}")
+        yield Warehouse(spark, NoAccess())
+        spark.sql(f"DROP SCHEMA {SCHEMA} CASCADE")
+
+
+@pytest.fixture
+def listed(warehouse: Warehouse, tmp_path: Path) -> Iterator[TableFiles]:
+    """A Hive table of four files in two partitions, and two empty Iceberg tables for them."""
+    for number, directory in enumerate(("p=7/On=2024-02-29/word=it's%3A é", "p=8/On=2024-03-01/word=b")):
+        (tmp_path / directory).mkdir(parents=True)
+        for part, rows in enumerate((TABLE.slice(0, 1), TABLE)):
+            pq.write_table(rows, tmp_path / directory / f"{number}-{part}.parquet")
+    spark = warehouse.spark
+    spark.sql(
+        f"CREATE EXTERNAL TABLE {SOURCE.sql} ({DDL}) PARTITIONED BY ({PARTITIONED}) "
+        f"STORED AS parquet LOCATION '{tmp_path}'"
+    )
+    spark.sql(f"MSCK REPAIR TABLE {SOURCE.sql}")
+    found = hive.listed(warehouse, hive.demand(warehouse, SOURCE))
+    for target in (OURS, THEIRS):
+        spark.sql(iceberg.create_statement(found.table, target).replace("_iceberg'", f"_{target.table}'"))
+    yield found
+    for table in (OURS, THEIRS, SOURCE):
+        spark.sql(f"DROP TABLE {table.sql}")
+
+
+def append(
+    warehouse: Warehouse,
+    listed: TableFiles,
+    files: list[ListedFile],
+    after: str = NO_SNAPSHOT,
+    gone: frozenset[Member] = frozenset(),
+) -> Appended | None:
+    return rest_commit.append(
+        warehouse, listed.table, OURS, files, listed.partitions, {"made": "now"}, after=after, gone=gone
+    )
+
+
+def test_all_is_said_that_add_files_says(warehouse: Warehouse, listed: TableFiles) -> None:
+    iceberg._add_files(warehouse, SOURCE, THEIRS)
+    appended = append(warehouse, listed, list(listed.listing.read))
+    assert appended is not None
+    assert appended.since is None
+    assert [{**file, **_without(file)} for file in said(warehouse, OURS)] == [
+        {**file, **_without(file)} for file in said(warehouse, THEIRS)
+    ]
+    ours, theirs = (
+        sorted(row[0] for row in warehouse.spark.table(table.sql).selectExpr("to_json(struct(*))").collect())
+        for table in (OURS, THEIRS)
+    )
+    assert ours == theirs
+    properties = iceberg.properties_of(warehouse, OURS)
+    assert properties["made"] == "now"
+    assert properties["current-snapshot-id"] == appended.snapshot
+
+
+def _without(file: dict[str, object]) -> dict[str, object]:
+    """Leave out the bounds that Iceberg 1.12 gets wrong."""
+    return {
+        what: {key: value for key, value in dict(file[what]).items() if key not in DIFFERENT}  # type: ignore[call-overload]
+        for what in ("lower_bounds", "upper_bounds", "nan_value_counts")
+    }
+
+
+def test_files_that_went_are_taken_out_and_those_that_came_are_added(
+    warehouse: Warehouse, listed: TableFiles
+) -> None:
+    *first, last = listed.listing.read
+    before = append(warehouse, listed, first)
+    assert before is not None
+    gone = frozenset(member for member in members(listed) if member[0] == first[0])
+    after = append(warehouse, listed, [last], before.snapshot, gone)
+    assert after is not None
+    held = [file["file_path"] for file in said(warehouse, OURS)]
+    assert held == sorted(file.path for file in (*first[1:], last))
+    # What was added is the newest snapshot alone, and its predecessor took the other out.
+    options = {"start-snapshot-id": str(after.since), "end-snapshot-id": after.snapshot}
+    added = warehouse.spark.read.options(**options).table(OURS.sql).select("_file").distinct().collect()
+    assert [row[0] for row in added] == [last.path]
+    # One that isn't there isn't taken out, and nothing is done.
+    with pytest.raises(TableError, match="0 files would be taken out of"):
+        append(warehouse, listed, [], after.snapshot, gone)
+    assert [file["file_path"] for file in said(warehouse, OURS)] == held
+
+
+def test_a_worker_that_sleeps_before_its_commit_adds_no_file_twice(
+    warehouse: Warehouse, listed: TableFiles
+) -> None:
+    files, awake = list(listed.listing.read), []
+
+    def other() -> None:
+        awake.append(append(warehouse, listed, files))
+
+    with pytest.raises(TableError, match=f"{OURS.table} was changed meanwhile .*: run again"):
+        append(replace(warehouse, guard=other), listed, files)
+    assert awake[0] is not None
+    assert len(said(warehouse, OURS)) == len(files)
+    # Who knows another snapshot than the table is at does nothing.
+    assert append(warehouse, listed, files) is None
+
+
+def test_what_pyiceberg_does_not_reach_is_left_to_spark(
+    warehouse: Warehouse, listed: TableFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    moved = [file._replace(path=f"{file.path}.moved") for file in listed.listing.read]
+    assert append(warehouse, listed, moved) is None
+    elsewhere = TableName((warehouse.iceberg_catalog, *OURS.parts[1:]))
+    nobody = {"made": "now"}
+    assert rest_commit.append(
+        warehouse, listed.table, elsewhere, moved, listed.partitions, nobody, after=NO_SNAPSHOT, gone=()
+    ) is None  # fmt: skip
+    assert caplog.text == ""
+    spark, key = warehouse.spark, f"spark.sql.catalog.{CATALOG}.uri"
+    address = spark.conf.get(key)
+    try:
+        spark.conf.set(key, "http://127.0.0.1:1")
+        assert append(warehouse, listed, list(listed.listing.read)) is None
+    finally:
+        spark.conf.set(key, str(address))
+    assert "so that Spark adds its files" in caplog.text
+    assert said(warehouse, OURS) == []
