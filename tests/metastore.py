@@ -21,7 +21,7 @@ from xml.sax.saxutils import escape
 
 import psycopg
 import pyspark
-from scripts.fetch_jars import METASTORE
+from scripts.fetch_jars import METASTORE, S3
 from tests import servers
 
 WANTED = os.environ.get("TABLEFERRY_METASTORE") == "server"
@@ -36,11 +36,12 @@ _HIVE = ("hive-exec-*", "hive-serde-*", "hive-common-*", "hive-shims-*", "orc-*"
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[str]:
+def serving(folder: Path, hadoop: Mapping[str, str] | None = None) -> Iterator[str]:
     """Run a metastore on a database of its own, and give its address, for ``hive.metastore.uris``.
 
     Args:
         folder: Takes its settings, its log, and the tables of the schema ``default``.
+        hadoop: Settings by which it reaches the tables' storage, which it looks into as tables are made.
     """
     with servers.postgresql() as url:
         database = urlsplit(url)
@@ -57,6 +58,7 @@ def serving(folder: Path) -> Iterator[str]:
             "metastore.task.threads.always": "org.apache.hadoop.hive.metastore.events.EventCleanerTask",
             # A class that the archive lacks would write its log.
             "metastore.async.log.enabled": "false",
+            **(hadoop or {}),
         }
         with _running(folder, port, settings):
             yield f"thrift://127.0.0.1:{port}"
@@ -87,7 +89,7 @@ def _running(folder: Path, port: int, settings: Mapping[str, str]) -> Iterator[N
     def of_spark(names: Iterable[str]) -> list[str]:
         return [str(jar) for name in names for jar in sorted(spark.glob(f"{name}.jar"))]
 
-    path = [str(folder), *of_spark(_HADOOP), f"{METASTORE}/lib/*", *of_spark(_HIVE)]
+    path = [str(folder), *of_spark(_HADOOP), f"{METASTORE}/lib/*", *of_spark(_HIVE), f"{S3}/*"]
     command = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     command += ["-cp", os.pathsep.join(path), _MAIN, "-p", str(port)]
     log = folder / "metastore.log"

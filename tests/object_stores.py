@@ -144,14 +144,19 @@ def s3(address: str, name: str) -> Bucket:
 
 def spark_settings(port: int) -> dict[str, str]:
     """Give what makes moto at a port the S3 that Spark means, by the jars that `scripts.fetch_jars` got."""
+    settings = {f"spark.hadoop.{key}": value for key, value in hadoop_settings(port).items()}
+    return settings | {"spark.driver.extraClassPath": f"{S3}/*"}
+
+
+def hadoop_settings(port: int) -> dict[str, str]:
+    """Give what makes moto at a port the S3 that a Hadoop means which has those jars."""
     return {
-        "spark.driver.extraClassPath": f"{S3}/*",
-        "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
-        "spark.hadoop.fs.s3a.endpoint": f"http://127.0.0.1:{port}",
-        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
-        "spark.hadoop.fs.s3a.path.style.access": "true",
-        "spark.hadoop.fs.s3a.access.key": "tester",
-        "spark.hadoop.fs.s3a.secret.key": "secret",
+        "fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        "fs.s3a.endpoint": f"http://127.0.0.1:{port}",
+        "fs.s3a.endpoint.region": "us-east-1",
+        "fs.s3a.path.style.access": "true",
+        "fs.s3a.access.key": "tester",
+        "fs.s3a.secret.key": "secret",
     }
 
 

@@ -42,7 +42,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory, s3_port: int) -> Iterator[Sp
     with ExitStack() as stack:
         settings = _SETTINGS | quick.SETTINGS | object_stores.spark_settings(s3_port)
         if metastore.WANTED:
-            address = stack.enter_context(metastore.serving(tmp_path_factory.mktemp("metastore")))
+            folder, hadoop = tmp_path_factory.mktemp("metastore"), object_stores.hadoop_settings(s3_port)
+            address = stack.enter_context(metastore.serving(folder, hadoop))
             settings |= {"spark.hadoop.hive.metastore.uris": address}
         conf = tmp_path_factory.mktemp("conf")
         lines = [f"{key} {value}\n" for key, value in settings.items()]

@@ -16,7 +16,7 @@ from tests import soak
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.settings import FleetSettings, MailSettings
 
-FEW = ("flights_b6", "flights_ha", "planes", "planes_orc", "airports_csv")
+FEW = ("flights_ua", "flights_b6", "planes", "planes_orc", "airports_csv")
 
 
 @pytest.fixture
@@ -59,5 +59,5 @@ def test_the_demo_of_a_fleet_tells_the_truth(spark: SparkSession, unmade: str, t
     assert levels == {"1", "2", "3"}
 
 
-def test_the_demo_has_twelve_tables() -> None:
-    assert len({recipe.table for recipe in demo_fleet.recipes()}) == 12
+def test_the_demo_has_eight_tables() -> None:
+    assert len({recipe.table for recipe in demo_fleet.recipes()}) == 8

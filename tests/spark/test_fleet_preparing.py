@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -22,20 +22,25 @@ from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet
 
 from tableferry import session
+from tableferry.convert import overlay
 from tableferry.convert.log.table import write_checkpoint
 from tableferry.fleet import job_run
-from tableferry.fleet.job import PauseReason, State, TargetFormat
+from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.pausing import resumed
+from tableferry.fleet.perform import perform
 from tableferry.fleet.queue.store import ClaimLost
+from tableferry.fleet.steps import Step, UnblockWrites
 from tableferry.fleet.warehouse import comparing, delta, hive, iceberg
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.comparing import RowsDiffer
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.files import list_files
+from tableferry.fleet.warehouse.files import ListedFile, list_files
 from tableferry.fleet.warehouse.name_mapping import MAPPING
 from tableferry.fleet.warehouse.prepared import Prepared, members
 from tableferry.fleet.warehouse.preparing import compare_ahead, prepare
 from tableferry.fleet.warehouse.shadow import trying
+from tableferry.fleet.warehouse.shadow.late import record
+from tableferry.fleet.warehouse.shadow.late.record import Record, RecordedFiles
 from tableferry.hive.partitions import NULL
 from tableferry.tables import TableName
 
@@ -218,6 +223,60 @@ def test_only_what_changed_since_is_compared(
     assert copying.files == sorted(path.name for path in writers.files)
     assert copying.rows == writers.rows
     assert beside(writers.folder) == []
+
+
+@pytest.mark.parametrize("change", ["none", "one comes", "one goes"])
+def test_files_are_recorded_while_people_write(
+    ours: Fleet, writers: Writers, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "_MANY", len(DAYS))
+    copying = Copying.of(ours, writers.table, DELTA)
+    warehouse, table = copying.warehouse, hive.demand(copying.warehouse, writers.table)
+    hive.listed(warehouse, table)
+    Record.begin(warehouse, table.name)
+    begun = copying.prepared.recorded
+    assert begun is not None
+    added: list[int] = []
+    add = Record.add
+
+    def counted(self: Record, files: Collection[ListedFile]) -> None:
+        added.append(len(files))
+        add(self, files)
+
+    monkeypatch.setattr(Record, "add", counted)
+    match change:
+        case "one comes":
+            writers.add("a")
+        case "one goes":
+            writers.remove(0)
+    listed = hive.listed(warehouse, table)
+    made = Record.create(warehouse, table.name)
+    # Done twice, as by whoever finds a file more right after, it's as if done once.
+    assert Record.create(warehouse, table.name) == made
+    assert made.files() == RecordedFiles(frozenset(listed.listing.files), frozenset())
+    assert (made.folder == begun.folder) == (change != "one goes")
+    assert added == {"none": [], "one comes": [1], "one goes": [len(DAYS) - 1]}[change]
+    properties = hive.demand(ours.warehouse, writers.table).properties
+    assert Record.of(warehouse, properties) == made
+
+
+def test_a_long_log_has_its_checkpoint_when_nobody_waits(
+    ours: Fleet, writers: Writers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overlay, "MANY", 1)
+    checkpoint = writers.folder / "_delta_log" / f"{0:020}.checkpoint.parquet"
+    given_back: list[bool] = []
+
+    def looking(step: Step, *others: Any) -> Job:
+        if isinstance(step, UnblockWrites):
+            given_back.append(checkpoint.exists())
+        return perform(step, *others)
+
+    monkeypatch.setattr(job_run, "perform", looking)
+    ours.to_probation("t", form=DELTA)
+    assert given_back == [False]
+    assert checkpoint.exists()
+    assert sorted(ours.rows("t"), key=repr) == writers.rows
 
 
 def test_a_partition_that_is_dropped_is_taken_out_of_an_iceberg_copy(ours: Fleet, writers: Writers) -> None:

@@ -544,7 +544,7 @@ def test_a_table_is_whole_without_a_checkpoint(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     convert.undo(str(folder))
-    monkeypatch.setattr(plan, "_MANY", 1)
+    monkeypatch.setattr(plan, "MANY", 1)
     for name in [name for name in sys.modules if name.partition(".")[0] == "deltalake"]:
         monkeypatch.setitem(sys.modules, name, None)
     assert convert.run([str(folder)]).ok

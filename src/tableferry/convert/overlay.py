@@ -21,10 +21,10 @@ from tableferry.convert.folder.formats import already_delta
 from tableferry.convert.hive_plans import FarFiles as FarFiles
 from tableferry.convert.hive_plans import KnownFooters as KnownFooters
 from tableferry.convert.log import commit, contents, mapping
-from tableferry.convert.perform import perform
-from tableferry.convert.plan import Plan
+from tableferry.convert.perform import perform, write_first_checkpoint
+from tableferry.convert.plan import MANY, Plan
 from tableferry.convert.spark_provider import SparkProvider
-from tableferry.convert.steps import ConvertNatively, PutFirstCommit, Step, SwitchEntry
+from tableferry.convert.steps import ConvertNatively, PutFirstCommit, Step, SwitchEntry, WriteCheckpoint
 from tableferry.driver import in_process
 from tableferry.errors import Refused
 from tableferry.files import path_of
@@ -236,6 +236,13 @@ def write_empty(entry: Entry, *, column_mapping: bool = False) -> None:
         commit.put(root, planned.says.table_id, contents.lines(planned.says, commit.now()))
 
 
+def write_checkpoint(root: Path) -> None:
+    """Write a checkpoint of a log's first commit, if that names many files; a table is whole without it."""
+    first = files.read_text(commit.log(root) / commit.FIRST) or ""
+    if first.count("\n") > MANY:
+        write_first_checkpoint(root)
+
+
 def has_log(spark: SparkSession, location: str) -> bool:
     """Say whether there is a Delta table at a location.
 
@@ -277,7 +284,10 @@ def is_plain_name(name: str) -> bool:
 
 
 def _over_table(plan: Plan, spark: SparkSession) -> Plan:
-    """Leave the table's entry as it is, mark the commit, and complete its statistics."""
+    """Leave the table's entry as it is, mark the commit, and complete its statistics.
+
+    A checkpoint is for later: somebody may wait until the table is switched.
+    """
 
     def over_table(step: Step) -> Step:
         match step:
@@ -291,7 +301,8 @@ def _over_table(plan: Plan, spark: SparkSession) -> Plan:
             case _:
                 return step
 
-    steps = (over_table(step) for step in plan.steps if not isinstance(step, SwitchEntry))
+    left = (step for step in plan.steps if not isinstance(step, SwitchEntry | WriteCheckpoint))
+    steps = map(over_table, left)
     return replace(plan, steps=tuple(steps))
 
 

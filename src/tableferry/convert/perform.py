@@ -86,10 +86,15 @@ def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Activity) ->
     return None
 
 
-def _write_checkpoint(root: AnyPath) -> None:
+def write_first_checkpoint(root: AnyPath) -> None:
+    """Write a checkpoint of a log's first commit, whatever came to it since, or say why there is none."""
+    _write_checkpoint(root, 0)
+
+
+def _write_checkpoint(root: AnyPath, version: int | None = None) -> None:
     """Write a checkpoint, or say why there is none: a table is whole without it."""
     try:
-        table.write_checkpoint(root)
+        table.write_checkpoint(root, version)
     except (SessionError, TableError) as error:
         _log.warning("%s", error)
 

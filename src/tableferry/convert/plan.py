@@ -42,7 +42,7 @@ from tableferry.types import Field, Struct
 
 _SHOWN = 5
 # Of more files than that, a checkpoint is read faster than the commit.
-_MANY = 1000
+MANY = 1000
 
 _UNPARTITIONED = Partitions((), ())
 _NO_MISMATCHES = PartitionMismatches()
@@ -211,7 +211,7 @@ def decide(facts: Facts, options: Options) -> Plan:
         scans = options.statistics is Statistics.SCAN
         scanned_by = options.reader if scans else None
         write = (PutFirstCommit(facts.location, contents, scanned_by, options.unsafe_commit),)
-        if len(facts.files) > _MANY:
+        if len(facts.files) > MANY:
             write = (*write, WriteCheckpoint(facts.location))
         plan = replace(plan, schema=contents.schema, rows=sum(footer.rows for footer in facts.footers))
         notes = (*notes, *_remarks(facts, facts.merged), *(facts.iceberg.notes if facts.iceberg else ()))

@@ -102,9 +102,11 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.PrepareCopy(source, target):
             with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
                 running.count("rows", preparing.prepare(warehouse, source, target))
+            Record.begin(warehouse, source)
         case steps.CompareAhead(table):
             with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
                 running.count("rows", preparing.compare_ahead(warehouse, table))
+            Record.begin(warehouse, table)
         case steps.RewriteAhead(target, hive, form):
             began = time.monotonic()
             folder = copies.folder_of(layout(warehouse, hive).location, form)
@@ -177,6 +179,8 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             old_name.make_view(warehouse, source, target)
         case steps.DropView(source, target):
             old_name.drop_view(warehouse, source, target)
+        case steps.WriteCheckpoint(table):
+            delta.write_checkpoint(warehouse, table)
         case steps.CheckViews(table):
             job = job.noted(**{BROKEN_VIEWS: list(views.check(warehouse, table)) or None})
         case steps.Shadow(target, hive, form):

@@ -43,6 +43,7 @@ from tableferry.fleet.steps import (
     Verify,
     VerifyRewritten,
     VerifyShadow,
+    WriteCheckpoint,
 )
 from tableferry.fleet.transitions import BACK, FORWARD, Action, Transition
 from tableferry.tables import TableName
@@ -116,7 +117,9 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             return switch(job, names, existing)
         case Action.UNBLOCK:
             _demand(existing, names.target, target_kind(job))
-            return (UnblockWrites(names.target), CheckViews(names.main))
+            logged = job.target_format is TargetFormat.DELTA and not job.is_rewritten
+            checkpoint = (WriteCheckpoint(names.target),) if logged else ()
+            return (UnblockWrites(names.target), CheckViews(names.main), *checkpoint)
         case Action.ARCHIVE:
             _demand(existing, names.target, target_kind(job))
             return _archive(job, names, existing)

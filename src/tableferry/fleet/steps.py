@@ -194,6 +194,12 @@ class DropView(_FromTo):
     text = "drop the view {source} of {target}"
 
 
+class WriteCheckpoint(_OnTable):
+    """Write a checkpoint of a Delta table of many files, which nobody waits for by now."""
+
+    text = "write a checkpoint of {table}, if its log is long"
+
+
 class CheckViews(_OnTable):
     """Demand that the views above a table still read."""
 
@@ -304,6 +310,7 @@ Step = (
     | Rename
     | MakeView
     | DropView
+    | WriteCheckpoint
     | CheckViews
     | Shadow
     | DropCopy

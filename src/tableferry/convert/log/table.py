@@ -122,19 +122,24 @@ def read(root: files.AnyPath) -> Table:
     return table
 
 
-def write_checkpoint(root: files.AnyPath) -> None:
+def write_checkpoint(root: files.AnyPath, version: int | None = None) -> None:
     """Write a checkpoint of the newest version, and remove what has expired of the log before it.
+
+    Args:
+        root: The table's folder.
+        version: Another version, if one is to have the checkpoint; then nothing is removed.
 
     Raises:
         SessionError: deltalake isn't installed.
         TableError: It can't be written; the table is as it was, and its readers read more of its log.
     """
-    delta = _open(root)
+    delta = _open(root, version)
     from deltalake.exceptions import DeltaError
 
     try:
         delta.create_checkpoint()
-        delta.cleanup_metadata()
+        if version is None:
+            delta.cleanup_metadata()
     except (DeltaError, OSError) as error:
         raise TableError(
             f"{root}: no checkpoint can be written ({first_line(error)}): readers go on without it"

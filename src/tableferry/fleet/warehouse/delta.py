@@ -20,8 +20,8 @@ from tableferry.fleet.warehouse import dropping, far_log, footers, hive, trial
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
-from tableferry.fleet.warehouse.existing import is_over, kinds
-from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles, too_deep
+from tableferry.fleet.warehouse.existing import entries, is_over, kinds
+from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles, paths_below, too_deep
 from tableferry.fleet.warehouse.prepared import Drafted
 from tableferry.hive.locations import below, reachable, split
 from tableferry.quoting import literal, quote
@@ -65,6 +65,20 @@ def drafted(warehouse: Warehouse, listed: TableFiles) -> Drafted | None:
     _demand_no_nested(listed)
     draft = _draft(warehouse, listed, _far_files(warehouse, listed))
     return Drafted.of(draft, listed) if draft else None
+
+
+def write_checkpoint(warehouse: Warehouse, target: TableName) -> None:
+    """Write a checkpoint of a copy's first commit if that names many files, where its log is on a disk.
+
+    Elsewhere readers read the commit, until Delta writes a checkpoint of its own.
+
+    Raises:
+        TableError: The schema may not be listed.
+    """
+    entry = entries(warehouse, (target,)).get(target)
+    root = reachable(entry.location, same_machine=in_process(warehouse.spark)) if entry else None
+    if root is not None:
+        warehouse.effect(partial(overlay.write_checkpoint, root), of=())
 
 
 def stands(warehouse: Warehouse, table: HiveTable, draft: overlay.Draft) -> bool:
@@ -115,7 +129,8 @@ def far_files(spark: SparkSession, location: str, listing: Listing) -> overlay.F
         StateError: The cluster keeps its Java to itself.
     """
     listed = listing.files if listing.read else ()
-    inside = [(path, file) for file in listed if (path := below(file.path, location))]
+    paths = paths_below(listed, location)
+    inside = [(path, file) for path, file in zip(paths, listed, strict=True) if path]
     files = [(path, file.size, file.modified // 1000) for path, file in inside]
     return overlay.FarFiles(files, footers.by_hadoop(spark, [file for _, file in inside]))
 

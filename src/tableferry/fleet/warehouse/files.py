@@ -9,7 +9,7 @@ leftovers count.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
@@ -68,6 +68,17 @@ def digest(files: Iterable[ListedFile], *more: str) -> str:
     for line in sorted([*(f"{file.path}\t{file.size}\t{file.modified}" for file in files), *more]):
         hashed.update(line.encode("utf-8", "surrogateescape") + b"\n")
     return hashed.hexdigest()
+
+
+def paths_below(files: Iterable[ListedFile], location: str) -> Iterator[str | None]:
+    """Return the path of each file below a directory, as `below` does; there are many files in each."""
+    folders: dict[str, str | None] = {}
+    for file in files:
+        folder, _, name = file.path.rpartition("/")
+        if folder not in folders:
+            folders[folder] = below(folder, location)
+        inside = folders[folder]
+        yield None if inside is None else f"{inside}/{name}".lstrip("/")
 
 
 class Listing(NamedTuple):

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tableferry.convert.overlay import Draft, KnownFooters
-from tableferry.fleet.warehouse.files import ListedFile, TableFiles
-from tableferry.hive.locations import below
+from tableferry.fleet.warehouse.files import ListedFile, TableFiles, paths_below
 
 # Object stores have whole seconds, so that a file written again in the same second looks the same.
 _SECOND = 1_000_000
@@ -61,17 +60,18 @@ class Drafted:
     def of(cls, draft: Draft, listed: TableFiles) -> Drafted:
         """Take a draft of a table that was listed right before."""
         # It lists the table itself, and knows milliseconds.
-        named, location = set(draft.files), listed.table.location
+        named, location, every = set(draft.files), listed.table.location, list(members(listed))
+        paths = paths_below((file for file, _ in every), location)
         holds = frozenset(
             (file, spec)
-            for file, spec in members(listed)
-            if (below(file.path, location), file.size, file.modified // 1000) in named
+            for (file, spec), path in zip(every, paths, strict=True)
+            if (path, file.size, file.modified // 1000) in named
         )
         return cls(draft, json.dumps([listed.table.reading, draft.reading]), location, holds)
 
     def paths(self, files: Iterable[Member]) -> set[str]:
         """Return some files' paths as the commit says them."""
-        return {below(file.path, self.location) or "" for file, _ in files}
+        return {path or "" for path in paths_below((file for file, _ in files), self.location)}
 
     def footers(self, files: Iterable[Member]) -> KnownFooters:
         """Return the footers of some files."""
@@ -97,6 +97,18 @@ class Compared:
         return self.drafted.footers(self.files) if self.drafted else {}
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """Files that are recorded already as those that belong in the Hive copy's directories.
+
+    Attributes:
+        folder: The record's.
+    """
+
+    folder: str
+    files: frozenset[ListedFile]
+
+
 @dataclass
 class Prepared:
     """What is known by now.
@@ -107,6 +119,7 @@ class Prepared:
         drafted: The Delta copy.
         compared: What of it was compared.
         by_file: Whether the table's files can be compared one by one.
+        recorded: What of its files is recorded.
         pieces: Of a table whose rows are rewritten, the pieces that were compared, each with the version
             of the copy that it was written by.
     """
@@ -116,6 +129,7 @@ class Prepared:
     drafted: Drafted | None = None
     compared: Compared | None = None
     by_file: bool = False
+    recorded: Recorded | None = None
     pieces: dict[str, str] = field(default_factory=dict)
 
     def compared_files(self, reading: str) -> frozenset[Member] | None:

@@ -19,8 +19,10 @@ from typing import NamedTuple
 
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.frames import frame_of
+from tableferry.fleet.warehouse.prepared import Recorded
 from tableferry.fleet.warehouse.shadow.marks import sync_folder
 from tableferry.hive.locations import below, escape_wildcards
 from tableferry.hive.partitions import same_values
@@ -31,6 +33,9 @@ FILES, ROOT, ODD = "tableferry.known_files", "tableferry.first_location", "table
 
 # Records of earlier versions have no column `settled`.
 _SCHEMA = "path STRING, size BIGINT, modified BIGINT, settled BOOLEAN"
+
+# So many files take a second or more to be written.
+_MANY = 1000
 
 
 class RecordedFiles(NamedTuple):
@@ -67,6 +72,22 @@ class Record:
         return cls(warehouse, properties[FILES], properties[ROOT], properties.get(ODD) == "true")
 
     @classmethod
+    def begin(cls, warehouse: Warehouse, name: TableName) -> None:
+        """Record the files of a Hive table that has many, while people write, so that few are left to record.
+
+        Raises:
+            TableError: There is no such table, or a directory can't be listed.
+        """
+        prepared, table = warehouse.prepared, hive.layout(warehouse, name)
+        if prepared is None:
+            return
+        files = hive.last_listed(warehouse, table).listing.files
+        if len(files) >= _MANY:
+            record = cls(warehouse, _new_folder(table), table.location)
+            record.add(files)
+            prepared.recorded = Recorded(record.folder, frozenset(files))
+
+    @classmethod
     def create(cls, warehouse: Warehouse, name: TableName) -> Record:
         """Record all files of a Hive table's directories, as this run last listed them, in place of others.
 
@@ -80,9 +101,17 @@ class Record:
             same_values(partition.spec, below(partition.location, table.location) or "", columns)
             for partition in listed.partitions
         )
-        folder = f"{sync_folder(table.location)}/known-{uuid.uuid4().hex[:8]}"
+        files, prepared = frozenset(listed.listing.files), warehouse.prepared
+        begun = prepared.recorded if prepared else None
+        # A record is only ever added to, so one with a file that went is of no use.
+        if begun is None or not begun.files <= files:
+            begun = Recorded(_new_folder(table), frozenset())
+        folder, left = begun.folder, files - begun.files
         record = cls(warehouse, folder, table.location, odd)
-        record.add(listed.listing.files)
+        if left or not files:
+            record.add(left)
+        if prepared is not None:
+            prepared.recorded = Recorded(folder, files)
         warehouse.run(
             f"ALTER TABLE {name.sql} SET TBLPROPERTIES "
             f"({literal(FILES)} = {literal(folder)}, {literal(ROOT)} = {literal(table.location)}, "
@@ -108,3 +137,7 @@ class Record:
         """Return the directories that a late writer may write to: the root, and those outside of it."""
         outside = {file.path.rpartition("/")[0] for file in known if below(file.path, self.root) is None}
         return [self.root, *sorted(outside)]
+
+
+def _new_folder(table: HiveTable) -> str:
+    return f"{sync_folder(table.location)}/known-{uuid.uuid4().hex[:8]}"
