@@ -62,7 +62,7 @@ demo-convert: $(STAMP) ## Turn a lake of real Parquet files into Delta, without 
 	@$(BIN)/python examples/demo_convert.py
 
 .PHONY: demo-fleet
-demo-fleet: setup ## Migrate a warehouse of twelve Hive tables to Iceberg and Delta, by all five modes
+demo-fleet: setup ## Migrate a warehouse of eight Hive tables to Iceberg and Delta, by all five modes
 	@$(BIN)/python examples/demo_fleet.py
 
 # Each worker has a Java process of its own when it gets a test that needs Spark, and keeps it. Files are given

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import Row
 
 from tableferry import catalog
 from tableferry.errors import TableError, TableferryError
+from tableferry.hive.catalog_tables import shown_tables
 from tableferry.tables import TableFacts, TableName
 
 ORDERS = TableName.parse("bronze.orders")
@@ -92,3 +94,37 @@ def test_an_error_of_spark_s_is_explained_and_others_pass(kind: type[TableferryE
     assert isinstance(raised.value.__cause__, PySparkException)
     with pytest.raises(ValueError, match="mine"), catalog.explained("t can't be read", "restore it", kind):
         raise ValueError("mine")
+
+
+class Renaming:
+    """A session whose tables are renamed by others while it lists them, so often."""
+
+    def __init__(self, often: int, condition: str = "TABLE_OR_VIEW_NOT_FOUND") -> None:
+        self.left, self.condition, self.asked = often, condition, 0
+
+    def sql(self, query: str) -> Renaming:
+        assert query == "SHOW TABLE EXTENDED IN `c`.`s` LIKE 'a|b'"
+        self.asked += 1
+        return self
+
+    def collect(self) -> list[Row]:
+        if self.left:
+            self.left -= 1
+            raise Refusal(self.condition)
+        return [Row(tableName="b")]
+
+
+def test_tables_that_are_renamed_while_they_are_listed_are_listed_again() -> None:
+    session: Any = Renaming(3)
+    assert shown_tables(session, TableName(("c", "s")), ["a", "b"]) == [Row(tableName="b")]
+    assert session.asked == 4
+
+
+@pytest.mark.parametrize(
+    ("often", "condition", "asked"), [(99, "TABLE_OR_VIEW_NOT_FOUND", 10), (1, "DENIED", 1)]
+)
+def test_what_stays_wrong_is_an_error(often: int, condition: str, asked: int) -> None:
+    session: Any = Renaming(often, condition)
+    with pytest.raises(Refusal, match=condition):
+        shown_tables(session, TableName(("c", "s")), ["a", "b"])
+    assert session.asked == asked

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from tableferry.catalog import explained
+from tableferry.catalog import SPARK_ERRORS, condition, explained
 from tableferry.driver import in_process
 from tableferry.hive.locations import reachable
 from tableferry.hive.sql import pattern
 from tableferry.tables import CatalogTable, TableName
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 # The Hive formats that people have, by the end of the input format's name.
 _HIVE_FORMATS = {
@@ -24,6 +24,7 @@ _HIVE_FORMATS = {
     "RCFileInputFormat": "rcfile",
 }
 _PARQUET_SERDE = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
+_TRIES = 10
 _STORAGE = ("Location", "Serde Library", "InputFormat")
 
 
@@ -40,7 +41,7 @@ def list_tables(
     """
     within = TableName(tuple(schema))
     with explained(f"the tables of schema {within} can't be listed", "check its name and your rights"):
-        rows = spark.sql(f"SHOW TABLE EXTENDED IN {within.sql} LIKE {pattern(names)}").collect()
+        rows = shown_tables(spark, within, names)
     same_machine = in_process(spark)
     tables = {}
     for row in rows:
@@ -56,6 +57,22 @@ def list_tables(
                 details.get("Created Time", ""),
             )
     return tables
+
+
+def shown_tables(spark: SparkSession, schema: TableName, names: Iterable[str]) -> list[Row]:
+    """Return what SHOW TABLE EXTENDED says of tables of a schema, whose names may be patterns.
+
+    Spark lists their names, then looks at one after the other, and fails if one went meanwhile, as where
+    others rename tables of the schema: so it's asked again.
+    """
+    query = f"SHOW TABLE EXTENDED IN {schema.sql} LIKE {pattern(names)}"
+    for _ in range(_TRIES - 1):
+        try:
+            return spark.sql(query).collect()
+        except SPARK_ERRORS as error:
+            if condition(error) != "TABLE_OR_VIEW_NOT_FOUND":
+                raise
+    return spark.sql(query).collect()
 
 
 def qualified(spark: SparkSession, name: TableName) -> TableName:

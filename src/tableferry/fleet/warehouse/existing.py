@@ -14,9 +14,8 @@ from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
-from tableferry.hive.catalog_tables import details_of
+from tableferry.hive.catalog_tables import details_of, shown_tables
 from tableferry.hive.locations import split
-from tableferry.hive.sql import pattern
 from tableferry.tables import TableName
 
 # Delta's spark_catalog shows an Iceberg table as Hive's, with this among its properties.
@@ -190,9 +189,8 @@ def _listed_in(
     warehouse: Warehouse, schema: TableName, names: Iterable[TableName]
 ) -> Mapping[TableName, Entry]:
     by_table = {name.table.lower(): name for name in names}
-    query = f"SHOW TABLE EXTENDED IN {schema.sql} LIKE {pattern(by_table)}"
     with explaining(f"the tables of schema {schema} can't be listed", "check its name and your rights"):
-        rows = warehouse.spark.sql(query).collect()
+        rows = shown_tables(warehouse.spark, schema, by_table)
     information = {row["tableName"].lower(): row["information"] for row in rows if not row["isTemporary"]}
     return {by_table[table]: entry_of(lines) for table, lines in information.items() if table in by_table}
 
