@@ -237,9 +237,12 @@ def write_empty(entry: Entry, *, column_mapping: bool = False) -> None:
 
 
 def write_checkpoint(root: Path) -> None:
-    """Write a checkpoint of a log's first commit, if that names many files; a table is whole without it."""
-    first = files.read_text(commit.log(root) / commit.FIRST) or ""
-    if first.count("\n") > MANY:
+    """Write a checkpoint of a log's first commit, if that names many files and there is no checkpoint yet.
+
+    A table is whole without it.
+    """
+    log = log_at(root)
+    if log.first.count("\n") > MANY and not any(".checkpoint." in name for name in log.names):
         write_first_checkpoint(root)
 
 
