@@ -6,6 +6,7 @@ This is all that another route may know of a conversion; `tableferry.convert` it
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -34,6 +35,8 @@ from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
 
 MARK = "tableferry fleet"
 """What the history says beside the first commit of a log that was written here."""
@@ -221,7 +224,7 @@ def stands(spark: SparkSession, draft: Draft, log: Log) -> bool:
     lines = list(contents.lines(draft.says, commit.info_in(log.first).get("timestamp", 0)))
     if log.first != "".join(lines):
         return False
-    checkpoints = [f"{log.folder}/{name}" for name in log.names if ".checkpoint." in name]
+    checkpoints = [f"{log.folder}/{name}" for name in _checkpoints(log)]
     return not checkpoints or through_spark.logs.checkpoints_say(spark, checkpoints, lines)
 
 
@@ -236,14 +239,29 @@ def write_empty(entry: Entry, *, column_mapping: bool = False) -> None:
         commit.put(root, planned.says.table_id, contents.lines(planned.says, commit.now()))
 
 
-def write_checkpoint(root: Path) -> None:
-    """Write a checkpoint of a log's first commit, if that names many files and there is no checkpoint yet.
+def write_checkpoint(spark: SparkSession, root: Path) -> None:
+    """Write a checkpoint of our first commit, if that names many files and there is no checkpoint yet.
 
-    A table is whole without it.
+    It goes again unless it says what the commit does: a table is whole without it.
     """
     log = log_at(root)
-    if log.first.count("\n") > MANY and not any(".checkpoint." in name for name in log.names):
-        write_first_checkpoint(root)
+    lines = log.first.splitlines()
+    ours = commit.info_in(log.first).get("userMetadata") == MARK if log.first else False
+    many = sum(line.startswith('{"add"') for line in lines) > MANY
+    if not (ours and many) or _checkpoints(log):
+        return
+    write_first_checkpoint(root)
+    written = log_at(root)
+    own = [name for name in _checkpoints(written) if name.startswith(FIRST[:20])]
+    paths = [f"{written.folder}/{name}" for name in own]
+    if own and not (written.first == log.first and through_spark.logs.checkpoints_say(spark, paths, lines)):
+        _log.warning("%s is removed, as it doesn't say what the commit does", ", ".join(paths))
+        for path in paths:
+            files.remove(Path(path))
+
+
+def _checkpoints(log: Log) -> list[str]:
+    return [name for name in log.names if ".checkpoint." in name]
 
 
 def has_log(spark: SparkSession, location: str) -> bool:

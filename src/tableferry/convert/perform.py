@@ -28,7 +28,7 @@ from tableferry.convert.steps import (
     WriteCheckpoint,
 )
 from tableferry.driver import following
-from tableferry.errors import Busy, Refused, SessionError, TableError
+from tableferry.errors import Busy, Refused, TableError, TableferryError
 from tableferry.files import AnyPath, path_of
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _write_checkpoint(root: AnyPath, version: int | None = None) -> None:
     """Write a checkpoint, or say why there is none: a table is whole without it."""
     try:
         table.write_checkpoint(root, version)
-    except (SessionError, TableError) as error:
+    except TableferryError as error:
         _log.warning("%s", error)
 
 

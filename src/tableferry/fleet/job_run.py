@@ -45,6 +45,7 @@ class JobRun:
         warehouse: The tables, which change only as long as the claim holds.
         lease: How long each save holds the claim.
         did: What was done, in lines.
+        unblocked: When this run last let writers in, in seconds since 1970.
     """
 
     job: Job
@@ -53,6 +54,7 @@ class JobRun:
     clock: Clock
     lease: timedelta
     did: list[str] = field(default_factory=list)
+    unblocked: float | None = None
 
     def __post_init__(self) -> None:
         names = Names.of(self.job)
@@ -86,6 +88,8 @@ class JobRun:
             raise
         self._give_stray_rights_back(step)
         self.did.append(str(step))
+        if isinstance(step, UnblockWrites):
+            self.unblocked = self.clock().timestamp()
         if isinstance(step, CheckLate) and (sentence := self.job.record.get(NOT_LOOKED)):
             self.did.append(sentence)
 
@@ -177,7 +181,10 @@ def _once(run: JobRun, transition: Transition) -> None:
                 return
             if not _settle_late(run, names):
                 raise
-    run.save(_measured(_arrived(run.job, transition), transition, run.clock().timestamp()))
+    now = run.clock().timestamp()
+    # What is done when writers are in again isn't what they waited for.
+    ended = run.unblocked or now if transition.action is Action.UNBLOCK else now
+    run.save(_measured(_arrived(run.job, transition), transition, ended))
 
 
 def _measured(job: Job, transition: Transition, now: float) -> Job:

@@ -32,11 +32,15 @@ def partitions(spark: SparkSession, table: TableName) -> list[CatalogPartition] 
         return None
 
 
-def _partitions(spark: SparkSession, schema: str, table: str) -> list[CatalogPartition]:
+def _partitions(spark: SparkSession, schema: str, table: str) -> list[CatalogPartition] | None:
     jvm: Any = spark._jvm
     context, lang, sql = spark.sparkContext, jvm.java.lang, jvm.org.apache.spark.sql
     catalog = spark._jsparkSession.sessionState().catalog()
     name = sql.catalyst.TableIdentifier(table, jvm.scala.Option.apply(schema))
+    described = catalog.getTableMetadata(name)
+    if not described.tracksPartitionsInCatalog():
+        # Spark finds them by their directories; SQL says so.
+        return None
     found = jvm.scala.jdk.javaapi.CollectionConverters.asJava(
         catalog.listPartitions(name, jvm.scala.Option.empty())
     )
@@ -44,7 +48,7 @@ def _partitions(spark: SparkSession, schema: str, table: str) -> list[CatalogPar
     lookup, method_type = lang.invoke.MethodHandles.publicLookup(), lang.invoke.MethodType.methodType
 
     # Values are written as SHOW PARTITIONS does.
-    columns = catalog.getTableMetadata(name).partitionSchema()
+    columns = described.partitionSchema()
     values = jvm.scala.collection.immutable.Map._java_lang_class
     written = lookup.findStatic(
         sql.execution.datasources.PartitioningUtils._java_lang_class,

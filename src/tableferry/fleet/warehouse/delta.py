@@ -6,6 +6,7 @@ external entry shows the directory as Delta.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,8 +15,9 @@ from urllib.parse import unquote
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert import overlay
 from tableferry.driver import in_process
-from tableferry.errors import Refused
+from tableferry.errors import Refused, StateError, TableError
 from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import dropping, far_log, footers, hive, trial
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
@@ -29,6 +31,8 @@ from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
 
 # The operations that carrying a definition over adds to a log after its first commit.
 _DEFINING = frozenset({"SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CHANGE COLUMN", "CHANGE COLUMNS"})
@@ -70,15 +74,17 @@ def drafted(warehouse: Warehouse, listed: TableFiles) -> Drafted | None:
 def write_checkpoint(warehouse: Warehouse, target: TableName) -> None:
     """Write a checkpoint of a copy's first commit if that names many files, where its log is on a disk.
 
-    Elsewhere readers read the commit, until Delta writes a checkpoint of its own.
-
-    Raises:
-        TableError: The schema may not be listed.
+    Elsewhere, and where it fails, readers read the commit, until Delta writes a checkpoint of its own.
     """
-    entry = entries(warehouse, (target,)).get(target)
-    root = reachable(entry.location, same_machine=in_process(warehouse.spark)) if entry else None
-    if root is not None:
-        warehouse.effect(partial(overlay.write_checkpoint, root), of=())
+    spark = warehouse.spark
+    try:
+        entry = entries(warehouse, (target,)).get(target)
+        delta = entry is not None and entry.kind is Kind.DELTA
+        root = reachable(entry.location, same_machine=in_process(spark)) if entry and delta else None
+        if root is not None:
+            warehouse.effect(partial(overlay.write_checkpoint, spark, root), of=())
+    except (StateError, TableError) as error:
+        _log.warning("%s has no checkpoint: %s", target, error)
 
 
 def stands(warehouse: Warehouse, table: HiveTable, draft: overlay.Draft) -> bool:

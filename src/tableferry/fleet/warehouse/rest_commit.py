@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 from tableferry.convert.parquet.metrics import End, read_ends
 from tableferry.errors import StateError, TableError, first_line
@@ -27,12 +30,32 @@ from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
-    from pyiceberg.table import Table
+    from pyiceberg.table import Table, Transaction
 
 _log = logging.getLogger(__name__)
 
 # What Java's Iceberg alone understands.
 _JAVA = ("catalog-impl", "io-impl", "cache-enabled", "type")
+_PATIENCE_SECONDS = 5
+
+
+class _Catalog(NamedTuple):
+    """A REST catalog.
+
+    Attributes:
+        settings: Those of the session, without what Java's Iceberg alone understands.
+    """
+
+    name: str
+    settings: Mapping[str, str]
+
+    def said(self, error: Exception) -> str:
+        """Return what an error says, without secrets: an HTTP header that isn't one is quoted in it."""
+        text = first_line(error)
+        for key, value in self.settings.items():
+            if key not in ("uri", "warehouse") and value.strip():
+                text = text.replace(value.strip(), "…")
+        return text
 
 
 def append(
@@ -48,44 +71,79 @@ def append(
 ) -> Appended | None:
     """Add Parquet files to a table, as `manifests.append` does; None where that can't be done.
 
-    It can't where the table's catalog isn't a REST catalog, or it or the files aren't reached from here.
+    It can't where the table's catalog isn't a REST catalog, where it or the files aren't reached from here,
+    or nothing can be written beside the table's metadata.
 
     Raises:
         TableError: The commit failed, as somebody else's came first or files to take out aren't there, or
             nobody knows whether it did.
     """
-    if source.format != "parquet" or (table := _loaded(warehouse, warehouse.iceberg(target))) is None:
+    name = warehouse.iceberg(target)
+    if source.format != "parquet" or (catalog := _catalog(warehouse, name.parts[0])) is None:
+        return None
+    if (table := _loaded(catalog, name)) is None:
         return None
     schema = json.loads(table.schema().model_dump_json())
     ids, known = data_files.leaf_ids(schema), table.properties
-    if not data_files.are_measured(ids, known) or _snapshot(table) != after:
+    # pyiceberg writes no manifests of version 3.
+    written = table.format_version in (1, 2)
+    if not written or not data_files.are_measured(ids, known) or _snapshot(table) != after:
         return None
     mapping = known.get(MAPPING) or json.dumps(mapping_of(schema))
     added = data_files.entries_of(source, files, partitions, ids, lambda files: _ends(table.io, files))
     if added is None:
+        _log.info("not all files of %s are read from here, so that Spark adds them to %s", source.name, name)
         return None
     taken = {file.path for file, _ in gone}
-    since = warehouse.effect(lambda: _commit(table, {MAPPING: mapping, **properties}, added, taken), of=())
+    try:
+        transaction, since = _staged(table, {MAPPING: mapping, **properties}, added, taken)
+    except TableError:
+        raise
+    except Exception as error:
+        # Whatever keeps this process from writing beside the table, Spark may be let.
+        _log.warning("pyiceberg can't add to %s, so that Spark adds its files: %s", name, catalog.said(error))
+        return None
+    warehouse.effect(lambda: _commit(catalog, name, transaction), of=())
     samples = data_files.samples_of(source, added, ids)
     return Appended(samples, None if since == NO_SNAPSHOT else since, _snapshot(table), mapping)
 
 
-def _loaded(warehouse: Warehouse, name: TableName) -> Table | None:
-    """Load a table; None if its catalog isn't a REST catalog, or pyiceberg doesn't reach it."""
-    catalog, *rest = name.parts
-    prefix = f"spark.sql.catalog.{catalog}."
+def _catalog(warehouse: Warehouse, name: str) -> _Catalog | None:
+    """Return a catalog as the session knows it; None if it isn't a REST catalog, or doesn't answer."""
+    prefix = f"spark.sql.catalog.{name}."
     every = warehouse.spark.conf.getAll
     found = {key.removeprefix(prefix): value for key, value in every.items() if key.startswith(prefix)}
     if found.get("type") != "rest" and not found.get("catalog-impl", "").endswith(".RESTCatalog"):
         return None
-    from pyiceberg.catalog import load_catalog
+    if not _answers(found.get("uri", "")):
+        return None
+    return _Catalog(name, {key: value for key, value in found.items() if key not in _JAVA})
 
-    settings: dict[str, Any] = {key: value for key, value in found.items() if key not in _JAVA}
+
+@lru_cache
+def _answers(uri: str) -> bool:
+    """Say whether anybody listens there; asked once in a process, for pyiceberg would wait for minutes."""
+    parts = urlsplit(uri)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
-        return load_catalog(catalog, type="rest", **settings).load_table(tuple(rest))
+        socket.create_connection((parts.hostname or "", port), timeout=_PATIENCE_SECONDS).close()
+    except OSError as error:
+        _log.warning("%s isn't reached from here, so that Spark adds files there: %s", parts.hostname, error)
+        return False
+    return True
+
+
+def _loaded(catalog: _Catalog, name: TableName) -> Table | None:
+    """Load a table; None if pyiceberg doesn't reach it."""
+    try:
+        # It reads its own settings as it's imported.
+        from pyiceberg.catalog import load_catalog
+
+        settings: dict[str, Any] = {**catalog.settings, "type": "rest"}
+        return load_catalog(catalog.name, **settings).load_table(name.parts[1:])
     except Exception as error:
         # Whatever is wrong between here and the catalog, Spark may reach it.
-        _log.warning("pyiceberg doesn't load %s, so that Spark adds its files: %s", name, first_line(error))
+        _log.warning("pyiceberg doesn't load %s, so that Spark adds its files: %s", name, catalog.said(error))
         return None
 
 
@@ -102,52 +160,54 @@ def _ends(io: FileIO, files: Sequence[ListedFile]) -> Iterator[End]:
     return read_ends([file.size for file in files], read_range)
 
 
-def _commit(
+def _staged(
     table: Table,
     properties: Mapping[str, str],
     added: Sequence[manifest_file.Entry],
     taken: Collection[str],
-) -> str:
-    """Commit all of it at once; return the snapshot before the files were added."""
-    from pyiceberg.exceptions import CommitFailedException
-    from pyiceberg.table import TableProperties
+) -> tuple[Transaction, str]:
+    """Write what a commit needs; return it with the snapshot before the files are added.
 
-    name = ".".join(table.name())
+    Raises:
+        TableError: Files to take out aren't there.
+    """
     # By itself pyiceberg tries again, on top of what somebody else has committed meanwhile.
-    once = {**table.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
+    once = {**table.metadata.properties, "commit.retry.num-retries": "0"}
     table.metadata = table.metadata.model_copy(update={"properties": once})
+    transaction = table.transaction()
+    transaction.set_properties(dict(properties))
+    if taken:
+        files = [task.file for task in table.scan().plan_files() if task.file.file_path in taken]
+        if len(files) != len(taken):
+            raise TableError(
+                f"{len(files)} files would be taken out of {'.'.join(table.name())}, and not {len(taken)}: "
+                "drop it, and run again"
+            )
+        with transaction.update_snapshot().overwrite() as overwrite:
+            for file in files:
+                overwrite.delete_data_file(file)
+    since = transaction.table_metadata.current_snapshot_id
+    if added:
+        with transaction.update_snapshot().fast_append() as append:
+            for entry in added:
+                file = manifest_file.data_file(entry)
+                file.spec_id = table.spec().spec_id
+                append.append_data_file(file)
+    return transaction, NO_SNAPSHOT if since is None else str(since)
+
+
+def _commit(catalog: _Catalog, name: TableName, transaction: Transaction) -> None:
+    from pyiceberg.exceptions import CommitFailedException
+
     try:
-        transaction = table.transaction()
-        transaction.set_properties(dict(properties))
-        if taken:
-            files = [task.file for task in table.scan().plan_files() if task.file.file_path in taken]
-            if len(files) != len(taken):
-                raise TableError(
-                    f"{len(files)} files would be taken out of {name}, and not {len(taken)}: drop it, and "
-                    "run again"
-                )
-            with transaction.update_snapshot().overwrite() as overwrite:
-                for file in files:
-                    overwrite.delete_data_file(file)
-        since = transaction.table_metadata.current_snapshot_id
-        if added:
-            with transaction.update_snapshot().fast_append() as append:
-                for entry in added:
-                    file = manifest_file.data_file(entry)
-                    file.spec_id = table.spec().spec_id
-                    append.append_data_file(file)
         transaction.commit_transaction()
-    except TableError:
-        raise
     except CommitFailedException as error:
-        raise TableError(f"{name} was changed meanwhile ({first_line(error)}): run again") from error
+        raise TableError(f"{name} was changed meanwhile ({catalog.said(error)}): run again") from error
     except Exception as error:
-        # Of the way to the catalog, and of the storage.
         raise TableError(
-            f"nobody knows whether files were added to {name} ({first_line(error)}): fix the cause, and run "
-            "again"
+            f"nobody knows whether files were added to {name} ({catalog.said(error)}): fix the cause, and "
+            "run again"
         ) from error
-    return NO_SNAPSHOT if since is None else str(since)
 
 
 def _snapshot(table: Table) -> str:

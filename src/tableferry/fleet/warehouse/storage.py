@@ -105,7 +105,9 @@ def _shown(files: Iterable[FileStatus], top: str) -> Iterator[FileStatus]:
     for file in files:
         folder, _, name = file.path.rpartition("/")
         if folder not in hidden:
-            hidden[folder] = any(map(is_hidden, split(folder)[2].removeprefix(top).split("/")))
+            # Of a location that is a file no folder is inside.
+            inside = "" if top == split(file.path)[2] else split(folder)[2].removeprefix(top)
+            hidden[folder] = any(map(is_hidden, inside.split("/")))
         if not hidden[folder] and not is_hidden(name):
             yield file
 

@@ -82,7 +82,8 @@ class Record:
         if prepared is None:
             return
         files = hive.last_listed(warehouse, table).listing.files
-        if len(files) >= _MANY:
+        begun = prepared.recorded is not None and prepared.recorded.files <= set(files)
+        if len(files) >= _MANY and not begun:
             record = cls(warehouse, _new_folder(table), table.location)
             record.add(files)
             prepared.recorded = Recorded(record.folder, frozenset(files))
