@@ -24,6 +24,7 @@ from tests.spark.fleets import Fleet, errors, fleet
 from tableferry import session
 from tableferry.convert import overlay
 from tableferry.convert.log.table import write_checkpoint
+from tableferry.convert.perform import write_first_checkpoint
 from tableferry.fleet import job_run
 from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.pausing import resumed
@@ -260,8 +261,9 @@ def test_files_are_recorded_while_people_write(
     assert Record.of(warehouse, properties) == made
 
 
+@pytest.mark.parametrize("true", [True, False])
 def test_a_long_log_has_its_checkpoint_when_nobody_waits(
-    ours: Fleet, writers: Writers, monkeypatch: pytest.MonkeyPatch
+    ours: Fleet, writers: Writers, true: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overlay, "MANY", 1)
     checkpoint = writers.folder / "_delta_log" / f"{0:020}.checkpoint.parquet"
@@ -272,10 +274,20 @@ def test_a_long_log_has_its_checkpoint_when_nobody_waits(
             given_back.append(checkpoint.exists())
         return perform(step, *others)
 
+    def write(root: Path) -> None:
+        write_first_checkpoint(root)
+        assert checkpoint.exists()
+        if not true:
+            actions = pq.read_table(checkpoint)
+            pq.write_table(actions.slice(0, len(actions) - 1), checkpoint)
+
     monkeypatch.setattr(job_run, "perform", looking)
+    monkeypatch.setattr(overlay, "write_first_checkpoint", write)
     ours.to_probation("t", form=DELTA)
     assert given_back == [False]
-    assert checkpoint.exists()
+    # One that says something else than the commit is removed.
+    assert checkpoint.exists() is true
+    assert (checkpoint.parent / "_last_checkpoint").exists() is true
     assert sorted(ours.rows("t"), key=repr) == writers.rows
 
 

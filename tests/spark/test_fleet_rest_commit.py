@@ -14,7 +14,7 @@ from tests.spark.test_fleet_manifests import DDL, DIFFERENT, PARTITIONED, TABLE,
 from tests.spark.warehouses import NoAccess
 
 from tableferry.errors import TableError
-from tableferry.fleet.warehouse import hive, iceberg, rest_commit
+from tableferry.fleet.warehouse import hive, iceberg, manifest_file, rest_commit
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.data_files import Appended
 from tableferry.fleet.warehouse.files import ListedFile, TableFiles
@@ -133,6 +133,21 @@ def test_a_worker_that_sleeps_before_its_commit_adds_no_file_twice(
     assert len(said(warehouse, OURS)) == len(files)
     # Who knows another snapshot than the table is at does nothing.
     assert append(warehouse, listed, files) is None
+
+
+def test_what_cannot_be_written_from_here_is_left_to_spark(
+    warehouse: Warehouse,
+    listed: TableFiles,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("no writing here")
+
+    monkeypatch.setattr(manifest_file, "data_file", refuse)
+    assert append(warehouse, listed, list(listed.listing.read)) is None
+    assert "so that Spark adds its files: no writing here" in caplog.text
+    assert said(warehouse, OURS) == []
 
 
 def test_what_pyiceberg_does_not_reach_is_left_to_spark(

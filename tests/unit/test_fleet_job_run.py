@@ -14,21 +14,30 @@ import pytest
 from tests.unit.fleet_jobs import NOW, job
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError
-from tableferry.fleet import perform
-from tableferry.fleet.job import Job, State, TargetFormat
-from tableferry.fleet.job_run import ATTEMPTS, FAILURES, JobRun, reported
+from tableferry.fleet import job_run, perform
+from tableferry.fleet.job import MOVED, Job, State, TargetFormat
+from tableferry.fleet.job_run import ATTEMPTS, BLOCKED, FAILURES, JobRun, advance, reported
 from tableferry.fleet.modes.gate import Gate
 from tableferry.fleet.modes.migrate import begin_or_go_on
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import NOT_LOOKED, RIGHTS
+from tableferry.fleet.plan import Kind
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import ClaimLost, Store
 from tableferry.fleet.reports import JobReport
-from tableferry.fleet.steps import BlockWrites, CheckLate, Shadow, UnblockWrites
-from tableferry.fleet.transitions import FORWARD
-from tableferry.fleet.warehouse import fence
+from tableferry.fleet.steps import (
+    BlockWrites,
+    CheckLate,
+    CheckViews,
+    Shadow,
+    Step,
+    UnblockWrites,
+    WriteCheckpoint,
+)
+from tableferry.fleet.transitions import FORWARD, Action
+from tableferry.fleet.warehouse import existing, fence
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.changes import ShadowResult
 from tableferry.heartbeat import beat, heartbeat
@@ -179,6 +188,30 @@ def test_rights_that_are_taken_while_writers_are_let_in_are_given_back(store: St
     run.perform(UnblockWrites(ORDERS))
     assert access.granted
     assert RIGHTS not in run.job.record
+
+
+def test_writers_do_not_wait_for_what_is_done_when_they_are_in_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.add([NewJob(ORDERS, TargetFormat.DELTA)], NOW)
+    [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
+    [pair] = [pair for pair, transition in FORWARD.items() if transition.action is Action.UNBLOCK]
+    job = replace(job, state=pair[0], desired_state=pair[1])
+    job = job.noted(**{BLOCKED: {"since": NOW.timestamp(), "files": 7, "bytes": 8}})
+    nothing: Any = None
+    clock, done = FixedClock(NOW), []
+
+    def slowly(step: Step, job: Job, *_: object) -> Job:
+        done.append(type(step))
+        clock.turn(minutes=2 if isinstance(step, UnblockWrites) else 5)
+        return job
+
+    monkeypatch.setattr(job_run, "perform", slowly)
+    monkeypatch.setattr(existing, "job_tables", lambda *_: {ORDERS: Kind.DELTA})
+    run = JobRun(store.save(job, NOW, lease=LEASE), store, Warehouse(nothing, nothing), clock, LEASE)
+    advance(run, {pair: FORWARD[pair]})
+    assert done == [UnblockWrites, CheckViews, WriteCheckpoint]
+    assert run.job.record[MOVED]["seconds"] == 120
 
 
 def test_a_job_whose_late_files_cannot_be_known_says_so(

@@ -245,8 +245,8 @@ def write_checkpoint(spark: SparkSession, root: Path) -> None:
     It goes again unless it says what the commit does: a table is whole without it.
     """
     log = log_at(root)
-    lines = log.first.splitlines()
-    ours = commit.info_in(log.first).get("userMetadata") == MARK if log.first else False
+    lines = [line for line in log.first.split("\n") if line]
+    ours = bool(lines) and commit.info_in(log.first).get("userMetadata") == MARK
     many = sum(line.startswith('{"add"') for line in lines) > MANY
     if not (ours and many) or _checkpoints(log):
         return
@@ -256,6 +256,9 @@ def write_checkpoint(spark: SparkSession, root: Path) -> None:
     paths = [f"{written.folder}/{name}" for name in own]
     if own and not (written.first == log.first and through_spark.logs.checkpoints_say(spark, paths, lines)):
         _log.warning("%s is removed, as it doesn't say what the commit does", ", ".join(paths))
+        pointer = commit.log(root) / "_last_checkpoint"
+        if json.loads(files.read_text(pointer) or "{}").get("version") == 0:
+            files.remove(pointer)
         for path in paths:
             files.remove(Path(path))
 

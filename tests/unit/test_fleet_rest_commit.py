@@ -1,0 +1,25 @@
+"""What a client says of a REST catalog that it doesn't reach."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from tableferry.fleet.warehouse.rest_commit import _answers, _Catalog
+
+
+def test_a_header_that_is_none_is_not_quoted_with_its_secret() -> None:
+    settings = {"uri": "https://c.example", "token": "geheim\n", "header.X-Key": "auch", "prefix": ""}
+    said = _Catalog("lake", settings).said(ValueError("b'Bearer geheim' and 'auch', by https://c.example"))
+    assert said == "b'Bearer …' and '…', by https://c.example"
+
+
+def test_nobody_waits_for_a_catalog_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}/catalog"
+        assert _answers(address)
+    assert caplog.text == ""
+    assert not _answers("http://127.0.0.1:1")
+    assert "127.0.0.1 isn't reached from here, so that Spark adds files there" in caplog.text
+    assert not _answers("")
