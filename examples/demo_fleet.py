@@ -202,7 +202,7 @@ class Demo:
         for result in done.jobs:
             if result.outcome in ("paused", "failed"):
                 self.console.print(
-                    f"   {result.job.name} {result.outcome}: {result.error or result.job.pause_reason}"
+                    f"   {result.job.name} {result.outcome}: {result.job.pause_reason or result.error}"
                 )
 
     def letters(self) -> None:

@@ -23,3 +23,5 @@ def test_nobody_waits_for_a_catalog_that_does_not_answer(caplog: pytest.LogCaptu
     assert not _answers("http://127.0.0.1:1")
     assert "127.0.0.1 isn't reached from here, so that Spark adds files there" in caplog.text
     assert not _answers("")
+    # What isn't an address is nobody's end.
+    assert not _answers("http://127.0.0.1:eighty")

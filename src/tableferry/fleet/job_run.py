@@ -183,7 +183,7 @@ def _once(run: JobRun, transition: Transition) -> None:
                 raise
     now = run.clock().timestamp()
     # What is done when writers are in again isn't what they waited for.
-    ended = run.unblocked or now if transition.action is Action.UNBLOCK else now
+    ended = (run.unblocked or now) if transition.action is Action.UNBLOCK else now
     run.save(_measured(_arrived(run.job, transition), transition, ended))
 
 

@@ -123,14 +123,18 @@ def _catalog(warehouse: Warehouse, name: str) -> _Catalog | None:
 @lru_cache
 def _answers(uri: str) -> bool:
     """Say whether anybody listens there; asked once in a process, for pyiceberg would wait for minutes."""
-    parts = urlsplit(uri)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+    host = None
     try:
-        socket.create_connection((parts.hostname or "", port), timeout=_PATIENCE_SECONDS).close()
-    except OSError as error:
-        _log.warning("%s isn't reached from here, so that Spark adds files there: %s", parts.hostname, error)
-        return False
-    return True
+        parts = urlsplit(uri)
+        host, port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+        if host is not None:
+            socket.create_connection((host, port), timeout=_PATIENCE_SECONDS).close()
+            return True
+        error: Exception | str = "it has no address"
+    except (OSError, ValueError) as failure:
+        error = failure
+    _log.warning("%s isn't reached from here, so that Spark adds files there: %s", host or "a catalog", error)
+    return False
 
 
 def _loaded(catalog: _Catalog, name: TableName) -> Table | None:
