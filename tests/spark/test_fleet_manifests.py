@@ -18,6 +18,7 @@ from tests.spark.warehouses import NoAccess
 from tableferry.errors import TableError
 from tableferry.fleet.warehouse import hive, iceberg, manifests
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.data_files import Change
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.files import listing
 from tableferry.hive.partitions import NULL
@@ -110,7 +111,7 @@ def copies(warehouse: Warehouse, source: TableName) -> tuple[TableName, TableNam
         statement = iceberg.create_statement(table, warehouse.iceberg(target))
         warehouse.spark.sql(statement.replace("_iceberg'", f"_iceberg{number}'"))
     iceberg._add_files(warehouse, source, theirs)
-    assert manifests.append(warehouse, table, ours, files, partitions, {}) is not None
+    assert manifests.append(warehouse, ours, Change(table, partitions, files, {})) is not None
     return theirs, ours
 
 
@@ -260,5 +261,5 @@ def test_what_is_left_to_add_files(
     warehouse.spark.sql(iceberg.create_statement(table, warehouse.iceberg(target)))
     files = listing(warehouse, table, partitions).read
     assert len(files) == 1
-    assert None is manifests.append(warehouse, table, target, files, partitions, {})
+    assert None is manifests.append(warehouse, target, Change(table, partitions, files, {}))
     assert said(warehouse, target) == []

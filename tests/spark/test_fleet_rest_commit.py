@@ -16,7 +16,7 @@ from tests.spark.warehouses import NoAccess
 from tableferry.errors import TableError
 from tableferry.fleet.warehouse import hive, iceberg, manifest_file, rest_commit
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.data_files import Appended
+from tableferry.fleet.warehouse.data_files import Appended, Change
 from tableferry.fleet.warehouse.files import ListedFile, TableFiles
 from tableferry.fleet.warehouse.prepared import Member, members
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
@@ -67,9 +67,8 @@ def append(
     after: str = NO_SNAPSHOT,
     gone: frozenset[Member] = frozenset(),
 ) -> Appended | None:
-    return rest_commit.append(
-        warehouse, listed.table, OURS, files, listed.partitions, {"made": "now"}, after=after, gone=gone
-    )
+    change = Change(listed.table, listed.partitions, files, {"made": "now"}, after, gone)
+    return rest_commit.append(warehouse, OURS, change)
 
 
 def test_all_is_said_that_add_files_says(warehouse: Warehouse, listed: TableFiles) -> None:
@@ -156,10 +155,8 @@ def test_what_pyiceberg_does_not_reach_is_left_to_spark(
     moved = [file._replace(path=f"{file.path}.moved") for file in listed.listing.read]
     assert append(warehouse, listed, moved) is None
     elsewhere = TableName((warehouse.iceberg_catalog, *OURS.parts[1:]))
-    nobody = {"made": "now"}
-    assert rest_commit.append(
-        warehouse, listed.table, elsewhere, moved, listed.partitions, nobody, after=NO_SNAPSHOT, gone=()
-    ) is None  # fmt: skip
+    change = Change(listed.table, listed.partitions, moved, {"made": "now"})
+    assert rest_commit.append(warehouse, elsewhere, change) is None
     assert caplog.text == ""
     spark, key = warehouse.spark, f"spark.sql.catalog.{CATALOG}.uri"
     address = spark.conf.get(key)

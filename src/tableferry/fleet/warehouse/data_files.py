@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from tableferry.convert.parquet.metrics import End, MetricsReader
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.files import Directory, ListedFile
 from tableferry.fleet.warehouse.manifest_file import Entry, Value
+from tableferry.fleet.warehouse.prepared import Member
+from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.hive.locations import split
 from tableferry.hive.partitions import NULL, CatalogPartition, split_spec
 
@@ -21,6 +23,30 @@ _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 # How many bits of a whole number aren't its sign.
 _BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
+
+
+ReadEnds: TypeAlias = Callable[[Sequence[ListedFile]], Iterable[End]]
+"""Reads the metadata of Parquet files."""
+
+
+class Change(NamedTuple):
+    """What one commit is to do to an Iceberg table that is made of a Hive table.
+
+    Attributes:
+        source: The Hive table.
+        partitions: Its partitions.
+        added: Files that are added.
+        properties: Those that are set.
+        after: The snapshot that the table is at; nothing is done if it's at another.
+        gone: Files that it holds, and that are taken out first.
+    """
+
+    source: HiveTable
+    partitions: Sequence[CatalogPartition]
+    added: Sequence[ListedFile]
+    properties: Mapping[str, str]
+    after: str = NO_SNAPSHOT
+    gone: Collection[Member] = ()
 
 
 class Appended(NamedTuple):
@@ -40,11 +66,11 @@ class Appended(NamedTuple):
     mapping: str
 
 
-def specs_of(source: HiveTable, partitions: Sequence[CatalogPartition]) -> dict[Directory, str]:
+def specs_of(change: Change) -> dict[Directory, str]:
     """Return the partition that each directory holds; without partition columns that is an empty one."""
-    if not source.partition_columns:
-        return {split(source.location): ""}
-    return {split(partition.location): partition.spec for partition in partitions}
+    if not change.source.partition_columns:
+        return {split(change.source.location): ""}
+    return {split(partition.location): partition.spec for partition in change.partitions}
 
 
 def leaf_ids(kind: Any, number: int = 0, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], int]:
@@ -75,22 +101,22 @@ def are_measured(ids: Collection[tuple[str, ...]], properties: Iterable[str]) ->
 
 
 def entries_of(
-    source: HiveTable,
-    files: Sequence[ListedFile],
-    partitions: Sequence[CatalogPartition],
+    change: Change,
     ids: Mapping[tuple[str, ...], int],
-    read: Callable[[Sequence[ListedFile]], Iterable[End]],
+    read: ReadEnds,
 ) -> list[Entry] | None:
-    """Read the files' metrics; None if one can't be read, or a partition's value can't be written.
+    """Read the metrics of files that are added.
 
     Args:
-        source: The Hive table.
-        files: Some of its files.
-        partitions: Its partitions.
+        change: What adds them.
         ids: The ids of the Iceberg table's leaves, by their paths.
         read: Reads files' metadata.
+
+    Returns:
+        None if one can't be read, or a partition's value can't be written.
     """
-    values = {directory: values_of(source, spec) for directory, spec in specs_of(source, partitions).items()}
+    source, files = change.source, change.added
+    values = {directory: values_of(source, spec) for directory, spec in specs_of(change).items()}
     found = [values.get(file.directory) for file in files]
     if None in found:
         return None

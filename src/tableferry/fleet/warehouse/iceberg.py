@@ -18,6 +18,7 @@ from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import asking, hive, manifests, versions
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.data_files import Change
 from tableferry.fleet.warehouse.definitions import user_properties
 from tableferry.fleet.warehouse.eligibility import MADE_OF, SOURCE, HiveTable, iceberg_type
 from tableferry.fleet.warehouse.existing import kinds
@@ -82,7 +83,8 @@ def _make(warehouse: Warehouse, listed: TableFiles, target: TableName) -> Made:
         warehouse.run(create_statement(table, warehouse.iceberg(target)), of=(target,))
     snapshot, samples, mapping = NO_SNAPSHOT, None, None
     if registered != paths and paths:
-        appended = manifests.append(warehouse, table, target, files, listed.partitions, {MADE_OF: made_of})
+        change = Change(table, listed.partitions, files, {MADE_OF: made_of})
+        appended = manifests.append(warehouse, target, change)
         if appended is not None:
             samples, _, snapshot, mapping = appended
         else:
@@ -130,16 +132,10 @@ def _brought_up_to_date(
         return None
     keep = holds & before.holds & prepared.compared.files
     added = holds - keep
-    appended = manifests.append(
-        warehouse,
-        table,
-        target,
-        sorted({file for file, _ in added}),
-        listed.partitions,
-        {MADE_OF: listed.digest},
-        after=before.snapshot,
-        gone=before.holds - keep,
-    )
+    files = sorted({file for file, _ in added})
+    gone = before.holds - keep
+    change = Change(table, listed.partitions, files, {MADE_OF: listed.digest}, before.snapshot, gone)
+    appended = manifests.append(warehouse, target, change)
     if appended is None:
         return None
     mapping = _map_spellings(warehouse, table, target, appended.samples, appended.mapping)

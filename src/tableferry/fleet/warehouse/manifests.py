@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -21,6 +21,8 @@ from tableferry.fleet.warehouse import footers, rest_commit
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.data_files import (
     Appended,
+    Change,
+    ReadEnds,
     are_measured,
     entries_of,
     leaf_ids,
@@ -31,9 +33,8 @@ from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.manifest_file import encoded, written
 from tableferry.fleet.warehouse.name_mapping import MAPPING, mapping_of, with_orc_positions
-from tableferry.fleet.warehouse.prepared import Member
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
-from tableferry.hive.partitions import CatalogPartition, split_spec
+from tableferry.hive.partitions import split_spec
 from tableferry.tables import TableName
 
 
@@ -49,44 +50,22 @@ class _Addition(NamedTuple):
     samples: list[str] | None
 
 
-def append(
-    warehouse: Warehouse,
-    source: HiveTable,
-    target: TableName,
-    files: Sequence[ListedFile],
-    partitions: Sequence[CatalogPartition],
-    properties: Mapping[str, str],
-    *,
-    after: str = NO_SNAPSHOT,
-    gone: Collection[Member] = (),
-) -> Appended | None:
+def append(warehouse: Warehouse, target: TableName, change: Change) -> Appended | None:
     """Add a Hive table's files to an Iceberg table, where that can be done here.
 
     It can where Spark's driver is this process, and the files are ORC or Avro, or Parquet and pyiceberg is
     installed; see `docs/decisions/0034` for what else. Through Spark Connect it can where `rest_commit` can.
     Nothing is done otherwise: None.
 
-    Args:
-        warehouse: The warehouse.
-        source: The Hive table.
-        target: The Iceberg table.
-        files: Those that are added.
-        partitions: The Hive table's.
-        properties: Those that are set in the same commit.
-        after: The snapshot that the table is at; nothing is done if it's at another.
-        gone: Files that it holds, and that are taken out first.
-
     Raises:
         TableError: Iceberg took out others, and nothing was done.
     """
-    spark = warehouse.spark
+    spark, source = warehouse.spark, change.source
     by_iceberg = source.format in ("orc", "avro")
     if not by_iceberg and not (source.format == "parquet" and find_spec("pyiceberg")):
         return None
     if not in_process(spark):
-        return rest_commit.append(
-            warehouse, source, target, files, partitions, properties, after=after, gone=gone
-        )
+        return rest_commit.append(warehouse, target, change)
     from py4j.java_gateway import JavaPackage
 
     jvm = spark._jvm
@@ -100,7 +79,7 @@ def append(
     before = operations.refresh()
     schema = json.loads(jvm.org.apache.iceberg.SchemaParser.toJson(table.schema()))
     ids = leaf_ids(schema)
-    if not (by_iceberg or are_measured(ids, table.properties())) or _snapshot(before) != after:
+    if not (by_iceberg or are_measured(ids, table.properties())) or _snapshot(before) != change.after:
         return None
     # One that is there already has names that other files have for columns.
     mapping: str | None = table.properties().get(MAPPING)
@@ -110,9 +89,9 @@ def append(
             made = with_orc_positions(made, source.partition_columns)
         mapping = json.dumps(made)
     addition = (
-        _by_iceberg(jvm, table, source, files, partitions, mapping)
+        _by_iceberg(jvm, table, change, mapping)
         if by_iceberg
-        else _of_parquet(jvm, table, warehouse, source, files, partitions, ids)
+        else _of_parquet(jvm, table, change, ids, partial(footers.read, spark))
     )
     if addition is None:
         return None
@@ -120,22 +99,22 @@ def append(
     def commit() -> tuple[str, str]:
         transaction = table.newTransaction()
         update = transaction.updateProperties()
-        for key, value in {MAPPING: mapping, **properties}.items():
+        for key, value in {MAPPING: mapping, **change.properties}.items():
             update.set(key, value)
         update.commit()
-        if gone:
+        if change.gone:
             delete = transaction.newDelete()
-            for file, values in gone:
+            for file, values in change.gone:
                 delete.deleteFile(_data_file(jvm, table.spec(), source, file, values))
             delete.commit()
             deleted = transaction.table().currentSnapshot().summary().get("deleted-data-files")
-            if int(deleted or 0) != (expected := len({file.path for file, _ in gone})):
+            if int(deleted or 0) != (expected := len({file.path for file, _ in change.gone})):
                 raise TableError(
                     f"Iceberg would take {deleted or 0} files out of {target}, and not {expected}: drop it, "
                     "and run again"
                 )
         since = _snapshot(transaction.table().operations().current())
-        if files:
+        if change.added:
             append = transaction.newAppend()
             addition.to(append)
             append.commit()
@@ -151,17 +130,15 @@ def append(
 def _of_parquet(
     jvm: Any,
     table: Any,
-    warehouse: Warehouse,
-    source: HiveTable,
-    files: Sequence[ListedFile],
-    partitions: Sequence[CatalogPartition],
+    change: Change,
     ids: Mapping[tuple[str, ...], int],
+    read: ReadEnds,
 ) -> _Addition | None:
     """Write a manifest of Parquet files; None if one can't be read, or a partition's value not be written."""
-    entries = entries_of(source, files, partitions, ids, partial(footers.read, warehouse.spark))
+    entries = entries_of(change, ids, read)
     if entries is None:
         return None
-    samples = samples_of(source, entries, ids)
+    samples = samples_of(change.source, entries, ids)
     if not entries:
         return _Addition(lambda append: None, samples)
     path = table.operations().metadataFileLocation(f"{uuid.uuid4()}-m0.avro")
@@ -177,18 +154,11 @@ def _of_parquet(
     return _Addition(lambda append: append.appendManifest(manifest), samples)
 
 
-def _by_iceberg(
-    jvm: Any,
-    table: Any,
-    source: HiveTable,
-    files: Sequence[ListedFile],
-    partitions: Sequence[CatalogPartition],
-    mapping: str,
-) -> _Addition | None:
+def _by_iceberg(jvm: Any, table: Any, change: Change, mapping: str) -> _Addition | None:
     """Describe files as ``add_files`` does; None if one can't be read, or is in no partition."""
     iceberg, io = jvm.org.apache.iceberg, table.io()
     config, names = iceberg.MetricsConfig.forTable(table), iceberg.mapping.NameMappingParser.fromJson(mapping)
-    specs = specs_of(source, partitions)
+    source, specs = change.source, specs_of(change)
 
     def metrics_of(file: Any) -> Any:
         if source.format == "orc":
@@ -201,10 +171,10 @@ def _by_iceberg(
         builder = _builder(jvm, table.spec(), source, file, specs[file.directory])
         return builder.withMetrics(metrics).build()
 
-    if any(file.directory not in specs for file in files):
+    if any(file.directory not in specs for file in change.added):
         return None
     try:
-        data_files = parallel_map(described, files)
+        data_files = parallel_map(described, change.added)
     except Exception as error:
         if not is_sparks(error):
             raise
@@ -215,7 +185,7 @@ def _by_iceberg(
             append.appendFile(data_file)
 
     # Those of Avro don't say what they lack.
-    return _Addition(add, None if files and source.format == "orc" else [])
+    return _Addition(add, None if change.added and source.format == "orc" else [])
 
 
 def _data_file(jvm: Any, spec: Any, source: HiveTable, file: ListedFile, values: str) -> Any:

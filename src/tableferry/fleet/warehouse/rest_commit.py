@@ -11,7 +11,7 @@ import json
 import logging
 import socket
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -19,13 +19,10 @@ from tableferry.convert.parquet.metrics import End, read_ends
 from tableferry.errors import StateError, TableError, first_line
 from tableferry.fleet.warehouse import data_files, manifest_file
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.data_files import Appended
-from tableferry.fleet.warehouse.eligibility import HiveTable
+from tableferry.fleet.warehouse.data_files import Appended, Change
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.name_mapping import MAPPING, mapping_of
-from tableferry.fleet.warehouse.prepared import Member
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
-from tableferry.hive.partitions import CatalogPartition
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -58,17 +55,7 @@ class _Catalog(NamedTuple):
         return text
 
 
-def append(
-    warehouse: Warehouse,
-    source: HiveTable,
-    target: TableName,
-    files: Sequence[ListedFile],
-    partitions: Sequence[CatalogPartition],
-    properties: Mapping[str, str],
-    *,
-    after: str,
-    gone: Collection[Member],
-) -> Appended | None:
+def append(warehouse: Warehouse, target: TableName, change: Change) -> Appended | None:
     """Add Parquet files to a table, as `manifests.append` does; None where that can't be done.
 
     It can't where the table's catalog isn't a REST catalog, where it or the files aren't reached from here,
@@ -78,7 +65,7 @@ def append(
         TableError: The commit failed, as somebody else's came first or files to take out aren't there, or
             nobody knows whether it did.
     """
-    name = warehouse.iceberg(target)
+    name, source = warehouse.iceberg(target), change.source
     if source.format != "parquet" or (catalog := _catalog(warehouse, name.parts[0])) is None:
         return None
     if (table := _loaded(catalog, name)) is None:
@@ -87,16 +74,16 @@ def append(
     ids, known = data_files.leaf_ids(schema), table.properties
     # pyiceberg writes no manifests of version 3.
     written = table.format_version in (1, 2)
-    if not written or not data_files.are_measured(ids, known) or _snapshot(table) != after:
+    if not written or not data_files.are_measured(ids, known) or _snapshot(table) != change.after:
         return None
     mapping = known.get(MAPPING) or json.dumps(mapping_of(schema))
-    added = data_files.entries_of(source, files, partitions, ids, lambda files: _ends(table.io, files))
+    added = data_files.entries_of(change, ids, partial(_ends, table.io))
     if added is None:
         _log.info("not all files of %s are read from here, so that Spark adds them to %s", source.name, name)
         return None
-    taken = {file.path for file, _ in gone}
+    taken = {file.path for file, _ in change.gone}
     try:
-        transaction, since = _staged(table, {MAPPING: mapping, **properties}, added, taken)
+        transaction, since = _staged(table, {MAPPING: mapping, **change.properties}, added, taken)
     except TableError:
         raise
     except Exception as error:
