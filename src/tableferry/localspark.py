@@ -271,7 +271,8 @@ def _lock(folder: Path) -> int:
             if _alive(holder) or time.monotonic() > deadline:
                 os.close(lock)
                 raise SessionError(
-                    f"{folder} is in use by process {holder}: stop it, or give another --warehouse"
+                    f"{folder} is in use by process {holder}: wait for its end if it's a run of yours, or "
+                    "give another --warehouse (tables by a Hive metastore that is a server are seen from any)"
                 ) from None
             time.sleep(0.1)
         except OSError as error:

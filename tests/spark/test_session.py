@@ -67,7 +67,10 @@ def test_a_second_process_on_the_same_metastore_is_told_in_one_sentence(
 ) -> None:
     folder = folder_of(spark)
     second = run(SECOND, str(folder), cwd=tmp_path)
-    sentence = f"{folder} is in use by process {os.getpid()}: stop it, or give another --warehouse\n"
+    sentence = (
+        f"{folder} is in use by process {os.getpid()}: wait for its end if it's a run of yours, or give "
+        "another --warehouse (tables by a Hive metastore that is a server are seen from any)\n"
+    )
     assert (second.stdout, second.stderr, second.returncode) == (sentence, "", 0)
 
 

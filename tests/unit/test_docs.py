@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import pairwise
+from itertools import groupby, pairwise, takewhile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -50,6 +50,7 @@ FOREIGN = {
     "cd": set(),
     "cookiecutter": set(),
     "export": set(),
+    "jq": set(),
     "pip": {"install"},
     "python3.12": {"-m"},
     ".venv/bin/pre-commit": {"install"},
@@ -80,7 +81,13 @@ class Block:
         """The commands, each as its words."""
         lines = self.text.replace("\\\n", " ").splitlines()
         parts = [re.split(r" && ", line) for line in lines]
-        commands = [shlex.split(part, comments=True) for line in parts for part in line]
+        words = [shlex.split(part, comments=True) for line in parts for part in line]
+        commands = [
+            list(command)
+            for line in words
+            for is_pipe, command in groupby(line, key=lambda word: word == "|")
+            if not is_pipe
+        ]
         return [command for command in commands if command]
 
 
@@ -98,10 +105,11 @@ def blocks(page: Path) -> list[Block]:
 
 def own(command: list[str]) -> list[str] | None:
     """The words behind ``tableferry``, without a redirection; None of another command."""
+    if command[0] == "xargs" and "tableferry" in command:
+        command = command[command.index("tableferry") :]
     if command[0] not in ("tableferry", ".venv/bin/tableferry"):
         return None
-    arguments = command[1:]
-    return arguments[: arguments.index(">")] if ">" in arguments else arguments
+    return list(takewhile(lambda word: word not in ("<", ">"), command[1:]))
 
 
 def parse(arguments: list[str]) -> None:
@@ -170,6 +178,7 @@ def test_each_command_is_one_that_there_is(page: Path) -> None:
         "tableferry pipelines plan examples/flights --chekc",
         "tableferry convert ./lake --recursiv",
         "tableferry fleet migrates",
+        "xargs -n 500 tableferry fleet resumes < failed.txt",
         "tableferry fleet status --interval soon",
         "tableferry verify bronze.flights",
         "make tset",

@@ -268,6 +268,23 @@ def test_a_queue_is_made_and_filled_once(queue: Path) -> None:
     }
 
 
+def test_tables_that_had_a_job_keep_their_wave_and_that_is_said(queue: Path) -> None:
+    for wave in ("w1", "w2"):
+        call("wave", "add", wave)
+    remedy = "tableferry fleet wave add w1 TABLE… changes it."
+    assert call("add", "sales.orders", "hr.people", "--wave", "w1").stdout.splitlines()[0] == (
+        f"Added 1 table; 1 had a job already, and keeps its wave: {remedy}"
+    )
+    (queue / "waves.csv").write_text("table,wave\nsales.orders,w1\nhr.people,w2\nhr.leave,\n")
+    assert call("add", "--file", "waves.csv").stdout.splitlines()[0] == (
+        "Added 1 table; 2 had a job already, and keep their wave: tableferry fleet wave add WAVE TABLE… "
+        "changes it."
+    )
+    assert [job.wave for job in jobs()] == [None, None, None, "w1", None]
+    (queue / "none.csv").write_text("table,wave\nsales.orders,\n")
+    assert call("add", "--file", "none.csv").stdout == "Added 0 tables; 1 had a job already.\n"
+
+
 def test_tables_come_from_files_too_and_a_dry_run_adds_none(queue: Path) -> None:
     (queue / "more.txt").write_text("hr.people\nhr.payroll\n")
     shown = call("add", "--file", "more.txt", "--tables", "hr.leave, hr.people", "--dry-run")
@@ -462,7 +479,11 @@ def test_which_queue_is_meant_is_said_by_flag_section_and_variable(
         (["migrate"], "SPARK_REMOTE"),
         (["preflight"], "SPARK_REMOTE"),
         (["show", "sales.nothing"], "'sales.nothing' has no job in the queue or the archive"),
-        (["pause", "x.*"], "'x.*' has no job in the queue: tableferry fleet list shows all jobs"),
+        (
+            ["pause", "x.*"],
+            "'x.*' has no job in the queue: tableferry fleet list shows all jobs, and with --archived those "
+            "in the archive, which fleet revert takes with --from-archive",
+        ),
         (["resume"], "no table is named"),
         (["list", "--settings", "none.yml"], "none.yml: can't be read (no such file or directory)"),
         (["list", "--env", "prod"], "fleet.yml: environments: has no 'prod'"),

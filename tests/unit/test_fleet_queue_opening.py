@@ -288,6 +288,21 @@ def test_many_new_jobs_are_counted_for_postgresqls_plans(
     store.close()
 
 
+@pytest.mark.parametrize(
+    ("file", "where"), [("none/fleet.db", " (a relative file is below the current folder)"), ("/no/f.db", "")]
+)
+def test_another_queue_may_be_meant_and_a_relative_file_says_below_what(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, where: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TableferryError) as refusal:
+        open_store(f"sqlite:///{file}").jobs(everything())
+    assert str(refusal.value) == (
+        f"there is no queue at sqlite:///{file}: make it with `tableferry fleet init`, or name the right one "
+        f"with --store{where}"
+    )
+
+
 def test_a_file_that_isnt_there_says_how_to_make_it(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path}/none/fleet.db")
     with pytest.raises(TableferryError, match=r"there is no queue at sqlite.*: make it with"):

@@ -45,6 +45,37 @@ def test_a_reverting_job_resumes_where_it_paused(pair: tuple[State, State]) -> N
     assert _reverting(paused, NOW, from_archive=False) == job
 
 
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (
+            State.UNDEFINED,
+            "hasn't been touched yet, so there is nothing to revert: leave it out (tableferry fleet pause "
+            "keeps it from being migrated)",
+        ),
+        (State.ICEBERG_DROPPED, "is reverted already: leave it out"),
+    ],
+)
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_table_with_nothing_to_revert_is_named_with_what_to_do(
+    state: State, said: str, *, paused: bool
+) -> None:
+    job = Job(
+        1,
+        "spark_catalog",
+        "sales",
+        "orders",
+        created_at=NOW,
+        last_updated_time=NOW,
+        state=state,
+        desired_state=state,
+        migration_paused=paused,
+    )
+    with pytest.raises(Refused) as refusal:
+        _reverting(job, NOW, from_archive=False)
+    assert str(refusal.value) == f"spark_catalog.sales.orders {said}"
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     """A queue with a completed job in its archive, a table on probation, and one that waits."""
@@ -71,7 +102,7 @@ def name(table: str) -> TableName:
 
 def test_nothing_is_changed_when_one_of_the_tables_cant_be_reverted(store: Store) -> None:
     before = [*store.jobs(everything()), *store.archived(everything())]
-    with pytest.raises(Refused, match=r"sales\.waiting is at Undefined"):
+    with pytest.raises(Refused, match=r"sales\.waiting hasn't been touched yet"):
         revert(worker(store), [name("archived"), name("waiting")], from_archive=True)
     assert [*store.jobs(everything()), *store.archived(everything())] == before
 

@@ -306,7 +306,10 @@ def test_a_folder_in_use_names_the_process(bare: pytest.MonkeyPatch, tmp_path: P
     bare.setattr(localspark, "_active", lambda warehouse, say: None)
     with pytest.raises(SessionError) as refusal:
         session.resolve(tmp_path, say=lambda line: None)
-    expected = f"{tmp_path} is in use by process {pid}: stop it, or give another --warehouse"
+    expected = (
+        f"{tmp_path} is in use by process {pid}: wait for its end if it's a run of yours, or give another "
+        "--warehouse (tables by a Hive metastore that is a server are seen from any)"
+    )
     assert str(refusal.value) == expected
 
     # A killed holder leaves nothing that has to be cleared away.

@@ -93,11 +93,23 @@ def _lines(registration: fleet.Registration) -> Iterator[str]:
             yield f"and {len(jobs) - _SHOWN:,} more"
         yield f"{counted(len(jobs), 'table')} would be added, where they have no job yet."
         return
-    known = len(jobs) - registration.added
-    had = f"; {known:,} had a job already" if known else ""
-    yield f"Added {counted(registration.added, 'table')}{had}."
+    yield f"Added {counted(registration.added, 'table')}{_known(registration)}."
     if registration.added:
         yield "Next: tableferry fleet preprocess"
+
+
+def _known(registration: fleet.Registration) -> str:
+    """Say how many had a job already, and what that means where a wave was asked for."""
+    known = len(registration.jobs) - (registration.added or 0)
+    if not known:
+        return ""
+    had = f"; {known:,} had a job already"
+    waves = {job.wave for job in registration.jobs if job.wave is not None}
+    if not waves:
+        return had
+    wave = waves.pop() if len(waves) == 1 else "WAVE"
+    keep = "keeps its wave" if known == 1 else "keep their wave"
+    return f"{had}, and {keep}: tableferry fleet wave add {wave} TABLE… changes it"
 
 
 fleet_app.command("preflight")(fleet_preflight)

@@ -74,7 +74,11 @@ def select_jobs(store: Store, written: Iterable[str], *, archive: bool = False) 
             jobs += [job for job in _meant(store, store.archived, meant) if job.name not in queued]
         if not jobs:
             where = "the queue or the archive" if archive else "the queue"
-            raise TableError(f"'{text}' has no job in {where}: tableferry fleet list shows all jobs")
+            looked = "" if archive else ", which fleet revert takes with --from-archive"
+            raise TableError(
+                f"'{text}' has no job in {where}: tableferry fleet list shows all jobs, and with --archived "
+                f"those in the archive{looked}"
+            )
         selected |= {job.task_id: job for job in jobs}
     return list(selected.values())
 

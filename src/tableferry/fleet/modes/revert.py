@@ -94,6 +94,13 @@ def _reverting(job: Job, now: datetime, *, from_archive: bool) -> Job:
         return replace(job, migration_paused=False, pause_reason=PauseReason.NONE.value)
     if job.state is State.HIVE_DROPPED and not from_archive:
         raise Refused(f"the probation of {job.name} is over: --from-archive reverts it all the same")
+    if job.state is State.UNDEFINED:
+        raise Refused(
+            f"{job.name} hasn't been touched yet, so there is nothing to revert: leave it out (tableferry "
+            "fleet pause keeps it from being migrated)"
+        )
+    if job.state is State.ICEBERG_DROPPED:
+        raise Refused(f"{job.name} is reverted already: leave it out")
     resting = job.state is job.desired_state or job.migration_paused or job.state is State.READY
     if not resting or job.state not in REVERT_TO:
         raise Refused(

@@ -443,7 +443,10 @@ class DeltaStore:
     def _explained(self, error: Exception) -> TableferryError:
         url = f"delta:{self._schema}"
         if "TABLE_OR_VIEW_NOT_FOUND" in str(error) or "SCHEMA_NOT_FOUND" in str(error):
-            return TableferryError(f"there is no queue at {url}: make it with `tableferry fleet init`")
+            return TableferryError(
+                f"there is no queue at {url}: make it with `tableferry fleet init`, or name the right "
+                "one with --store"
+            )
         later = {name for _, columns in self._tables.later_columns() for name in columns}
         if "UNRESOLVED_COLUMN" in str(error) and any(f"`{name}`" in first_line(error) for name in later):
             return TableferryError(f"the queue at {url} {OLDER}")

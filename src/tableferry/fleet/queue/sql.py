@@ -399,7 +399,12 @@ class SqlStore:
                 "password (TABLEFERRY_FLEET_STORE_PASSWORD)"
             )
         if missing:
-            return TableferryError(f"there is no queue at {url}: make it with `tableferry fleet init`")
+            relative = file is not None and not Path(file).is_absolute()
+            where = " (a relative file is below the current folder)" if relative else ""
+            return TableferryError(
+                f"there is no queue at {url}: make it with `tableferry fleet init`, or name the right "
+                f"one with --store{where}"
+            )
         if older:
             return TableferryError(f"the queue at {url} {OLDER}")
         return TableferryError(f"the queue at {url} doesn't take this ({reason})")

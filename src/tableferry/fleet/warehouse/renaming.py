@@ -32,7 +32,11 @@ def rename(warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iter
     existing = entries(warehouse, names)
     match existing.get(name), existing.get(to):
         case None, None:
-            raise TableError(f"there is neither {name} nor {to}: somebody else renamed or dropped it")
+            raise TableError(
+                f"there is neither {name} nor {to}: somebody else renamed or dropped it: look for it under "
+                f"another name (SHOW TABLES) and rename it to {name}, or restore its entry over its "
+                "directory; then resume the job"
+            )
         case None, _:
             return
         case Entry() as entry, None:
