@@ -29,6 +29,7 @@ from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.steps import DropCopy
 from tableferry.fleet.warehouse import existing, renaming, versions
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.eligibility import SOURCE
 
 OLD = [(1, "mon"), (2, "tue"), (3, None)]
 # The guard is the same for both formats; what it guards differs.
@@ -202,8 +203,12 @@ def test_a_copy_that_is_written_to_while_it_is_dropped_is_kept(
 ) -> None:
     ours.add("t", form=form)
     names = Names.of(ours.job("t"))
+    ours.spark.sql(
+        f"CREATE EXTERNAL TABLE {names.main.sql} (id INT) STORED AS PARQUET LOCATION '{tmp_path}/t'"
+    )
     make_anew(ours, form, names.copy.table, tmp_path / "t")
     named = ours.warehouse.named(names.copy, form)
+    ours.spark.sql(f"ALTER TABLE {named.sql} SET TBLPROPERTIES ('{SOURCE}' = '{names.main.key}')")
     current, identity = versions.current, overlay.log_identity
     left = 0
 
@@ -234,16 +239,17 @@ def test_a_copy_that_is_written_to_while_it_is_dropped_is_kept(
             patched(module, name, hook),
             pytest.raises(Refused, match=r"is another than|is at version"),
         ):
-            perform(DropCopy(names.copy, form), job, ours.warehouse, lambda job: job)
+            perform(DropCopy(names.copy, names.main, form), job, ours.warehouse, lambda job: job)
         assert current(ours.warehouse, names.copy, form) not in ("-1", job.shadow_watermark)
     held = [row[0] for row in ours.spark.sql(f"SELECT id FROM {named.sql} ORDER BY id").collect()]
     assert held == ([1] if form is TargetFormat.ICEBERG else [1, 2])
     # What a run that died at its last step leaves.
     if form is TargetFormat.ICEBERG:
         renaming.rename(ours.warehouse, names.copy, names.dropped)
-    job = replace(ours.job("t"), shadow_watermark=None)
-    perform(DropCopy(names.copy, form), job, ours.warehouse, lambda job: job)
-    assert existing.job_tables(ours.warehouse, names) == {}
+    at = current(ours.warehouse, names.dropped if form is TargetFormat.ICEBERG else names.copy, form)
+    job = replace(ours.job("t"), shadow_watermark=at)
+    perform(DropCopy(names.copy, names.main, form), job, ours.warehouse, lambda job: job)
+    assert existing.job_tables(ours.warehouse, names) == {names.main: Kind.HIVE}
     assert not (tmp_path / "t" / "_delta_log").exists()
 
 

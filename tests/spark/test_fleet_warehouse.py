@@ -237,7 +237,7 @@ def test_a_migration_and_its_revert(warehouse: Warehouse, form: TargetFormat, ta
     renaming.rename(warehouse, names.hive, names.main)
     assert rows(warehouse, names.main) == before
     for _ in range(2):
-        dropping.drop_copy(warehouse, names.copy, form)
+        dropping.drop_copy(warehouse, names.main, names.copy, form)
     if managed:
         assert external.set_managed(warehouse, names.main, managed=True)
     assert rows(warehouse, names.main) == before

@@ -108,7 +108,7 @@ def test_an_iceberg_table_holds_each_file_once_whatever_was_left(
     spark.sql(f"INSERT INTO {source} PARTITION (k = 3) VALUES (4, 'late')")
     iceberg.make(warehouse, source, target)
     assert rows(warehouse, target, ICEBERG) == rows(warehouse, source)
-    dropping.drop_copy(warehouse, target, TargetFormat.ICEBERG)
+    dropping.drop_copy(warehouse, source, target, TargetFormat.ICEBERG)
     assert contents(warehouse, source).items() >= files.items()
     assert len(rows(warehouse, source)) == len(expected) + 1
 
@@ -146,7 +146,7 @@ def test_a_delta_log_names_each_file_once_whatever_was_left(
     assert (log / "00000000000000000000.json").read_text() == made
     # An entry whose log is out of sight is what a process leaves that dies while it drops the copy.
     log.rename(tmp_path / "t/_tableferry_dropped_log")
-    dropping.drop_copy(warehouse, target, TargetFormat.DELTA)
+    dropping.drop_copy(warehouse, source, target, TargetFormat.DELTA)
     assert existing.kinds(warehouse, (source, target)) == {source: Kind.HIVE}
     assert not log.exists()
     assert not (tmp_path / "t/_tableferry_dropped_log").exists()

@@ -25,6 +25,9 @@ class NoAccess:
     def downstream_users(self, table: TableName) -> tuple[str, ...]:
         return ()
 
+    def keeps_rights(self, table: TableName) -> bool:
+        return False
+
     def rights_to_write(self, table: TableName) -> Mapping[str, Any]:
         return {}
 

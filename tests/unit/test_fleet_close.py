@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from tableferry import cli
 from tableferry.errors import Busy, Refused
 from tableferry.fleet.closing import closing_steps, marked, unmarked
-from tableferry.fleet.job import CLOSED, CLOSING, Job, PauseReason, State, TargetFormat
+from tableferry.fleet.job import CLOSED, CLOSING, Job, OldName, PauseReason, State, TargetFormat
 from tableferry.fleet.modes.close import mark_to_close, unmark_to_close
 from tableferry.fleet.modes.revert import _reverting
 from tableferry.fleet.naming import Names
@@ -61,6 +61,12 @@ ALL = ["CheckLate", "NoteLeftovers", "DropArchived", "RemoveLeftovers"]
         ),
         # One died behind that.
         ({"record": {CLOSING: NOTE}}, {"main": Kind.ICEBERG}, ["RemoveLeftovers", "AllowCleaning"]),
+        # A view that people made under the name reads nothing of what is removed.
+        (
+            {"target_schema": "lake", "old_name": OldName.TABLE},
+            {"target": Kind.ICEBERG, "archived": Kind.HIVE, "main": Kind.VIEW},
+            [*ALL, "AllowCleaning"],
+        ),
         # Somebody has dropped it by hand.
         ({}, {"main": Kind.ICEBERG}, ["NoteLeftovers", "RemoveLeftovers", "AllowCleaning"]),
     ],

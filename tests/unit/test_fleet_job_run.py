@@ -15,12 +15,12 @@ from tests.unit.fleet_jobs import NOW, job
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError
 from tableferry.fleet import job_run, perform
-from tableferry.fleet.job import MOVED, Job, State, TargetFormat
+from tableferry.fleet.job import MOVED, RIGHTS, Job, State, TargetFormat
 from tableferry.fleet.job_run import ATTEMPTS, BLOCKED, FAILURES, JobRun, advance, reported
 from tableferry.fleet.modes.gate import Gate
 from tableferry.fleet.modes.migrate import begin_or_go_on
 from tableferry.fleet.naming import Names
-from tableferry.fleet.perform import NOT_LOOKED, RIGHTS
+from tableferry.fleet.perform import NOT_LOOKED
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.fleet_jobs import NOW, job
 
-from tableferry.fleet.job import PauseReason, State
+from tableferry.fleet.job import RIGHTS, PauseReason, State
 from tableferry.fleet.next_action import NextAction, next_action
 from tableferry.fleet.pausing import REMEDIES, left_as, reason, remedy, resumed
 from tableferry.fleet.transitions import BACK, FORWARD
@@ -151,3 +151,23 @@ def test_what_a_pause_leaves_behind_is_reported() -> None:
     assert left_as(job(**READY)) == ""
     assert left_as(job(state=S.WRITES_BLOCKED)) == "writes to spark_catalog.sales.orders stay blocked"
     assert "orders_hive isn't kept in step" in left_as(job(**RESTING))
+
+
+@pytest.mark.parametrize(
+    ("state", "desired", "where"),
+    [
+        # A worker died behind the block, before its state was saved.
+        (S.READY, S.WRITES_BLOCKED, "sales"),
+        (S.WRITES_UNBLOCKED, S.WRITES_BLOCKED, "lake"),
+        (S.HIVE_DROPPED, S.WRITES_BLOCKED, "lake"),
+        (S.WRITES_BLOCKED, S.ICEBERG_READY, "sales"),
+        (S.WRITES_BLOCKED, S.SYNC_HIVE, "lake"),
+    ],
+)
+def test_writes_that_stay_blocked_are_reported_whatever_the_state_says(
+    state: State, desired: State, where: str
+) -> None:
+    moving = job(state=state, desired_state=desired, in_process=True, target_schema="lake")
+    blocked = f"writes to spark_catalog.{where}.orders stay blocked"
+    assert left_as(moving.noted(**{RIGHTS: [{"grants": {}}]})) == blocked
+    assert ("stay blocked" in left_as(moving)) is (state is S.WRITES_BLOCKED)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableferry.errors import Refused
-from tableferry.fleet.job import REWRITTEN, Job, OldName, State, TargetFormat
+from tableferry.fleet.job import REWRITTEN, RIGHTS, Job, OldName, State, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind, next_transition, plan, target_kind
 from tableferry.fleet.steps import (
@@ -29,6 +29,7 @@ from tableferry.fleet.steps import (
     RewriteRest,
     Shadow,
     Step,
+    UnblockWrites,
     Verify,
     VerifyRewritten,
     VerifyShadow,
@@ -86,7 +87,7 @@ def done(step: Step, names: dict[TableName, Kind]) -> None:
             names[target] = Kind.ICEBERG if form is TargetFormat.ICEBERG else Kind.DELTA
         case VerifyRewritten(target, source, _):
             assert (names[source], target in names) == (Kind.HIVE, True)
-        case DropCopy(table, _):
+        case DropCopy(table, _, _):
             assert names.pop(table) is not Kind.HIVE
         case MakeView(table, target):
             assert target in names
@@ -242,6 +243,12 @@ def test_the_rows_are_compared_before_each_switch_and_before_the_archive() -> No
             {"main": Kind.ICEBERG, "archived": Kind.HIVE, "hive": Kind.HIVE},
             "orders_hive_archived is there already",
         ),
+        (
+            State.HIVE_DROPPED,
+            State.WRITES_BLOCKED,
+            {"main": Kind.ICEBERG, "archived": Kind.HIVE, "hive": Kind.HIVE},
+            "orders_hive is there already, and .*orders_hive_archived is to get that name",
+        ),
     ],
 )
 def test_names_that_no_transition_leaves_are_refused(
@@ -251,6 +258,17 @@ def test_names_that_no_transition_leaves_are_refused(
     names = Names.of(refused_job)
     with pytest.raises(Refused, match=message):
         plan(refused_job, {getattr(names, which): kind for which, kind in tables.items()})
+
+
+@pytest.mark.parametrize("made", [Kind.HIVE, Kind.VIEW])
+def test_nobody_is_kept_from_writing_when_the_archived_table_cannot_get_its_old_name(made: Kind) -> None:
+    back = job(State.HIVE_DROPPED, State.WRITES_BLOCKED, old_name=OldName.TABLE)
+    names = Names.of(back)
+    assert names.hive == names.main
+    archived = {names.target: Kind.ICEBERG, names.archived: Kind.HIVE}
+    assert BlockWrites(names.target) in plan(back, archived)
+    with pytest.raises(Refused, match=r"sales\.orders is there already, .* fleet resume"):
+        plan(back, {**archived, names.main: made})
 
 
 def test_giving_up_after_the_switch_keeps_what_was_written_to_the_copy() -> None:
@@ -274,11 +292,18 @@ def test_before_the_copy_is_dropped_it_is_looked_for_what_a_suspended_run_wrote(
     reverted = job(State.WRITES_UNBLOCKED, State.ICEBERG_DROPPED)
     names = Names.of(reverted)
     look, managed = CheckSuspended(names.main), MakeManaged(names.main)
-    drop = DropCopy(names.copy, reverted.target_format)
+    drop = DropCopy(names.copy, names.main, reverted.target_format)
     assert plan(reverted, {names.main: Kind.HIVE, names.copy: Kind.ICEBERG}) == (look, drop, managed)
     # What a worker leaves that died between the copy's last rename and its drop.
     assert plan(reverted, {names.main: Kind.HIVE, names.dropped: Kind.ICEBERG}) == (look, drop, managed)
     assert plan(reverted, {names.main: Kind.HIVE}) == (look, managed)
+
+
+def test_a_table_that_is_given_up_in_the_middle_of_its_block_gets_its_writers_back() -> None:
+    given_up = job(State.READY, State.ICEBERG_DROPPED)
+    tables = {given_up.name: Kind.HIVE}
+    assert UnblockWrites(given_up.name) not in plan(given_up, tables)
+    assert plan(given_up.noted(**{RIGHTS: [{"grants": {}}]}), tables)[0] == UnblockWrites(given_up.name)
 
 
 def test_what_is_written_anew_is_compared_before_the_switch_and_removed_with_its_copy() -> None:
@@ -298,7 +323,7 @@ def test_what_is_written_anew_is_compared_before_the_switch_and_removed_with_its
         assert steps[1] == VerifyRewritten(own.copy, own.main, form)
     reverted = job(State.WRITES_UNBLOCKED, State.ICEBERG_DROPPED, rewritten=True)
     assert plan(reverted, both)[1:3] == (
-        DropCopy(names.copy, form),
+        DropCopy(names.copy, names.main, form),
         RemoveRewritten(names.copy, names.main, FOLDER),
     )
     # Of a worker that died before it had removed them.

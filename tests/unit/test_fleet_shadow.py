@@ -23,7 +23,7 @@ from tableferry.fleet.warehouse.shadow.conditions import chunks, spec, where
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.iceberg_metadata import Metadata
 from tableferry.fleet.warehouse.shadow.marks import FOLDER, PENDING, SWEEP, TARGET, WATERMARK, Marks
-from tableferry.fleet.warehouse.shadow.partitions import Partition, canonical, parse, spell
+from tableferry.fleet.warehouse.shadow.partitions import Partition, canonical, parse, parsed, spell
 from tableferry.fleet.warehouse.shadow.sweeping import unused
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.hive.partitions import NULL
@@ -156,6 +156,16 @@ class TestPartitions:
     )
     def test_hives_texts_as_spark_casts_them(self, text: str, kind: str, expected: str | None) -> None:
         assert canonical(text, kind) == expected
+
+    @pytest.mark.parametrize(
+        ("spec", "kind"),
+        [("m=tmp", "int"), ("m=1_0", "bigint"), ("m=1.5", "int"), ("m=x", "decimal(3)"), ("m=", "int")],
+    )
+    def test_what_no_column_of_that_type_has_is_refused_with_its_partition(
+        self, spec: str, kind: str
+    ) -> None:
+        with pytest.raises(Refused, match=rf"c\.s\.t has a partition {spec}, and its columns' types are"):
+            parsed(TableName(("c", "s", "t")), spec, [kind])
 
     @given(
         st.lists(st.none() | st.text(st.characters(min_codepoint=1, codec="utf-8"), min_size=1), min_size=1)

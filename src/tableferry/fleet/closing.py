@@ -39,7 +39,9 @@ def closing_steps(job: Job, existing: Existing) -> tuple[Step, ...]:
             f"{names.target} {actual}, and {target_kind(job).words} is needed there, for it is to have all "
             f"rows when {names.archived} is dropped: put the names right, and resume the job"
         )
-    if names.hive in existing:
+    # A view, or a table of another format, that people made under the free name isn't Hive's: should one lie
+    # in these directories all the same, it's found with the other neighbours.
+    if existing.get(names.hive) is Kind.HIVE:
         raise Refused(
             f"{names.hive} is there again, and would read files that are to be removed: drop it, or give it "
             f"the name {names.archived} back, and resume the job"

@@ -49,6 +49,12 @@ CLOSED = "closed"
 REWRITTEN = "rewritten"
 """The note in a job's record that its rows are rewritten: how many bytes, and in how many seconds."""
 
+RIGHTS = "rights"
+"""The note in a job's record of the rights to write that were taken, and are given back when writes go on."""
+
+WITHHELD = "withheld_rights"
+"""The note in a job's record of the rights to write to the Hive table that only a revert gives back."""
+
 
 LONGEST_NAME = 255
 """How long a part of a table's name may be: published with 30, and Unity Catalog's have up to 255."""

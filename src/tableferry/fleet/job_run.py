@@ -13,9 +13,9 @@ from functools import partial
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line, is_sparks
 from tableferry.fleet.clock import Clock
-from tableferry.fleet.job import ACCEPT, FOUND, MOVED, Job, PauseReason, State
+from tableferry.fleet.job import ACCEPT, FOUND, MOVED, RIGHTS, WITHHELD, Job, PauseReason, State
 from tableferry.fleet.naming import Names
-from tableferry.fleet.perform import FENCE, NOT_LOOKED, RIGHTS, Stopped, WrittenSince, perform
+from tableferry.fleet.perform import FENCE, NOT_LOOKED, Stopped, WrittenSince, perform
 from tableferry.fleet.plan import Kind, Transitions, arrived, dry_run_steps, is_switched, plan
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.queue.statements import lost
@@ -26,6 +26,8 @@ from tableferry.fleet.transitions import FORWARD, Action, Transition
 from tableferry.fleet.warehouse import existing, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.prepared import Prepared
+from tableferry.fleet.warehouse.taken_rights import TakenRights
+from tableferry.tables import TableName
 
 # How often a job begins again, or fails, before a person has to look.
 ATTEMPTS = 3
@@ -105,11 +107,13 @@ class JobRun:
         if not isinstance(step, BlockWrites) or self.store.holds(self.job, self.clock()):
             return
         current = self.store.jobs(numbered([self.job.task_id]))
-        noted = [rights for job in current for rights in job.record.get(RIGHTS, ())]
-        for rights in self.job.record.get(RIGHTS, ()):
-            if rights not in noted:
+        noted = [note for job in current for key in (RIGHTS, WITHHELD) for note in job.record.get(key, ())]
+        access, names = self.warehouse.access, Names.of(self.job)
+        for note in self.job.record.get(RIGHTS, ()):
+            taken = TakenRights.of(note)
+            if note not in noted and taken.mean_something_on(step.table, access, names):
                 # Not through `Warehouse.effect`, which would refuse it: the claim is lost.
-                self.warehouse.access.give_back(step.table, rights)
+                access.give_back(step.table, taken.rights)
         raise lost(self.job)
 
     def release(self, job: Job) -> None:
@@ -213,16 +217,23 @@ def _arrived(job: Job, transition: Transition) -> Job:
 
 
 def _begin_again(run: JobRun, names: Names, why: str) -> bool:
-    """Block once more and copy what was written; False if that was tried often enough, or can't be."""
+    """Block once more and copy what was written; False if that was tried often enough, or can't be.
+
+    The copy may be made anew then, so it can't be once somebody has written to it.
+    """
     times = run.job.record.get(BEGAN_AGAIN, 0) + 1
     if times > ATTEMPTS:
         return False
     tables = existing.job_tables(run.warehouse, names)
-    if is_switched(names, tables):
-        # The names are swapped. They can be swapped back while nobody wrote to the copy.
-        if versions.current(run.warehouse, names.target, run.job.target_format) != run.job.shadow_watermark:
-            return False
+    switched = is_switched(names, tables)
+    if _is_written_to(run, names.target if switched else names.copy):
+        return False
+    if switched:
         run.perform(Rename(names.target, names.copy))
+        # Who committed right before that; a later commit finds no table of that name.
+        if _is_written_to(run, names.copy):
+            run.perform(Rename(names.copy, names.target))
+            return False
         if tables.get(names.main) is Kind.VIEW:
             run.perform(DropView(names.main, names.target))
         if names.hive != names.main:
@@ -231,6 +242,11 @@ def _begin_again(run: JobRun, names: Names, why: str) -> bool:
     restarted = replace(run.job, state=State.READY, desired_state=State.WRITES_BLOCKED)
     run.save(restarted.noted(**{BEGAN_AGAIN: times}))
     return True
+
+
+def _is_written_to(run: JobRun, copy: TableName) -> bool:
+    """Say whether somebody has written to a copy since the Hive table's definition was carried over."""
+    return versions.current(run.warehouse, copy, run.job.target_format) != run.job.shadow_watermark
 
 
 def _settle_late(run: JobRun, names: Names) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tableferry.errors import Refused
-from tableferry.fleet.job import ACCEPT, FOUND, Job, PauseReason, State
+from tableferry.fleet.job import ACCEPT, FOUND, RIGHTS, Job, PauseReason, State
 from tableferry.fleet.naming import Names
 
 REMEDIES: Mapping[PauseReason, str] = {
@@ -109,11 +109,16 @@ def left_as(job: Job) -> str:
     names = Names.of(job)
     match job.state:
         case State.WRITES_BLOCKED | State.ICEBERG_READY | State.SYNC_HIVE:
-            written = names.target if job.state is State.SYNC_HIVE else names.main
-            return f"writes to {written} stay blocked"
+            # On the way back the new table's writers are kept out from its block on.
+            back = State.SYNC_HIVE in job.pair
+            return f"writes to {names.target if back else names.main} stay blocked"
         case State.ICEBERG_PRIMARY | State.HIVE_PRIMARY:
             written = names.target if job.state is State.ICEBERG_PRIMARY else names.main
             return f"writes to {written} stay blocked, and it has its new place"
+        case _ if job.record.get(RIGHTS):
+            # Something went wrong behind a block, before its state was saved.
+            written = names.main if job.state is State.READY else names.target
+            return f"writes to {written} stay blocked"
         case State.WRITES_UNBLOCKED if job.in_process:
             return f"{names.hive} isn't kept in step with {names.target}"
         case _:

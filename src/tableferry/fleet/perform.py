@@ -15,7 +15,16 @@ from tableferry.amounts import first_of
 from tableferry.driver import following
 from tableferry.errors import Refused
 from tableferry.fleet import steps
-from tableferry.fleet.job import ACCEPT, CLOSING, REWRITTEN, Job, PauseReason, TargetFormat
+from tableferry.fleet.job import (
+    ACCEPT,
+    CLOSING,
+    REWRITTEN,
+    RIGHTS,
+    WITHHELD,
+    Job,
+    PauseReason,
+    TargetFormat,
+)
 from tableferry.fleet.naming import Names
 from tableferry.fleet.warehouse import (
     comparing,
@@ -35,12 +44,13 @@ from tableferry.fleet.warehouse import (
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive import layout
 from tableferry.fleet.warehouse.preflight import first_finding
-from tableferry.fleet.warehouse.rewriting import copies, writing
+from tableferry.fleet.warehouse.rewriting import copies, places, writing
 from tableferry.fleet.warehouse.shadow.late import suspended
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.late.settling import WrittenLate, check
 from tableferry.fleet.warehouse.shadow.shadowing import PartitionsRemoved, shadow
 from tableferry.fleet.warehouse.shadow.trying import try_shadow
+from tableferry.fleet.warehouse.taken_rights import TakenRights
 from tableferry.tables import TableName
 
 _log = logging.getLogger(__name__)
@@ -49,7 +59,6 @@ Save = Callable[[Job], Job]
 """Writes a job back and holds its claim; returns it with its new revision."""
 
 # What a job notes for later steps, in its record.
-RIGHTS = "rights"
 FENCE = "fence"
 WAS_MANAGED = "was_managed"
 BROKEN_VIEWS = "broken_views"
@@ -109,7 +118,9 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             Record.begin(warehouse, table)
         case steps.RewriteAhead(target, hive, form):
             began = time.monotonic()
-            folder = copies.folder_of(layout(warehouse, hive).location, form)
+            folder = places.folder_of(layout(warehouse, hive).location, form)
+            if folder != job.record[REWRITTEN].get("folder"):
+                copies.demand_empty(warehouse, folder)
             job = save(job.noted(**{REWRITTEN: {**job.record[REWRITTEN], "folder": folder}}))
             with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
                 running.count("rows", writing.write_ahead(warehouse, hive, target, form))
@@ -123,19 +134,21 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.BlockWrites(table):
             # Each run notes what it finds to take; what an earlier one noted it may have taken by half.
             if rights := warehouse.access.rights_to_write(table):
-                job = save(job.noted(**{RIGHTS: [*job.record.get(RIGHTS, ()), dict(rights)]}))
+                note = TakenRights(rights, table).note()
+                job = save(job.noted(**{RIGHTS: [*job.record.get(RIGHTS, ()), note]}))
             if noted := job.record.get(RIGHTS, ()):
-                warehouse.effect(lambda: _take(warehouse, table, noted), of=())
+                warehouse.effect(partial(_take, warehouse, table, noted, Names.of(job)), of=())
             job = job.noted(**{FENCE: dict(fence.mark(warehouse, table))})
         case steps.UnblockWrites(table):
-            taken = list(reversed(job.record.get(RIGHTS, ())))
-            for rights in taken:
+            taken = [TakenRights.of(note) for key in (WITHHELD, RIGHTS) for note in job.record.get(key, ())]
+            mine, others = _divided(warehouse, table, taken, Names.of(job))
+            for rights in reversed(mine):
                 warehouse.effect(partial(warehouse.access.give_back, table, rights), of=())
             if taken:
                 # A worker that slept may take them once more. If that is before they are forgotten, they are
                 # given back below; if after, that worker finds them forgotten and gives them back.
-                job = save(job.noted(**{RIGHTS: None}))
-            for rights in taken:
+                job = save(job.noted(**{RIGHTS: None, WITHHELD: _withheld(job, table, others)}))
+            for rights in reversed(mine):
                 warehouse.effect(partial(warehouse.access.give_back, table, rights), of=())
             job = job.noted(**{FENCE: None})
         case steps.CheckFence(table):
@@ -179,6 +192,8 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             old_name.make_view(warehouse, source, target)
         case steps.DropView(source, target):
             old_name.drop_view(warehouse, source, target)
+        case steps.AllowLogCleaning(table):
+            copies.allow_log_cleaning(warehouse, table)
         case steps.WriteCheckpoint(table):
             delta.write_checkpoint(warehouse, table)
         case steps.CheckViews(table):
@@ -201,15 +216,17 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.CheckSuspended(hive):
             suspended.demand_none(warehouse, hive)
         case steps.RemoveRewritten(target, hive, folder):
-            if not copies.remove_files(warehouse, target, hive, folder):
+            if not copies.remove_files(warehouse, target, hive, folder, job.target_format):
                 job = _left(job, [folder])
-        case steps.DropCopy(table, form):
+        case steps.DropCopy(target, hive, form):
             with _stopping(PauseReason.WRITTEN_WHILE_BLOCKED, dropping.WrittenBehind):
-                dropping.drop_copy(warehouse, table, form, job.shadow_watermark, accept=accept)
+                dropping.drop_copy(warehouse, hive, target, form, job.shadow_watermark, accept=accept)
             job = job.noted(**{ACCEPT: None})
         case steps.NoteLeftovers(target, hive, form):
             found = leftovers.find(warehouse, target, hive, form)
             leftovers.demand_unneeded(warehouse, target, hive, form, found)
+            if job.is_rewritten:
+                leftovers.demand_apart(warehouse, target, found)
             # From here on nobody reverts the job: what follows can't be taken back.
             job = save(job.noted(**{CLOSING: found.note(), ACCEPT: None}))
         case steps.DropArchived(target, hive, _):
@@ -241,9 +258,43 @@ def _left(job: Job, left: Sequence[str]) -> Job:
     return job.noted(**{LEFT: list(dict.fromkeys(every))[-_NOTED:]})
 
 
-def _take(warehouse: Warehouse, table: TableName, noted: Iterable[Mapping[str, Any]]) -> None:
-    for rights in noted:
+def _take(warehouse: Warehouse, table: TableName, noted: Iterable[Mapping[str, Any]], names: Names) -> None:
+    for rights in _divided(warehouse, table, map(TakenRights.of, noted), names)[0]:
         warehouse.access.take(table, rights)
+
+
+def _divided(
+    warehouse: Warehouse, table: TableName, taken: Iterable[TakenRights], names: Names
+) -> tuple[list[Mapping[str, Any]], list[TakenRights]]:
+    """Divide rights into those that mean something on a table, and those of a table in another catalog."""
+    mine, others = list[Mapping[str, Any]](), list[TakenRights]()
+    for rights in taken:
+        if rights.mean_something_on(table, warehouse.access, names):
+            mine.append(rights.rights)
+        else:
+            others.append(rights)
+    return mine, others
+
+
+def _withheld(job: Job, table: TableName, others: Sequence[TakenRights]) -> list[dict[str, Any]] | None:
+    """Return what is noted of rights that aren't given back, as they mean nothing on the unblocked table.
+
+    Nor are they given back on the table that had them, though it's there. After the switch that is the Hive
+    table, which is kept in step: whoever wrote to it would write past the new table. So they are noted until
+    a revert lets its writers in again. After a revert it's the copy, which is dropped next: what anybody
+    wrote to it would be lost, and nobody needs the note any more.
+    """
+    if not others:
+        return None
+    names = Names.of(job)
+    sentence = "%s: rights to write that were taken from %s aren't given back on %s, whose catalog keeps none"
+    if table == names.main:
+        _log.info(sentence, job.name, names.target, table)
+        return None
+    _log.warning(
+        f"{sentence}: let its writers in there; a revert gives them back", job.name, names.main, table
+    )
+    return [rights.note() for rights in others]
 
 
 def _looked(job: Job, hive: TableName, looked: bool) -> Job:

@@ -12,9 +12,10 @@ from enum import StrEnum
 from typing import assert_never
 
 from tableferry.errors import Refused
-from tableferry.fleet.job import REWRITTEN, Job, State, TargetFormat
+from tableferry.fleet.job import REWRITTEN, RIGHTS, Job, State, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.steps import (
+    AllowLogCleaning,
     BlockWrites,
     CheckFence,
     CheckLate,
@@ -117,9 +118,10 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             return switch(job, names, existing)
         case Action.UNBLOCK:
             _demand(existing, names.target, target_kind(job))
-            logged = job.target_format is TargetFormat.DELTA and not job.is_rewritten
-            checkpoint = (WriteCheckpoint(names.target),) if logged else ()
-            return (UnblockWrites(names.target), CheckViews(names.main), *checkpoint)
+            log: tuple[Step, ...] = ()
+            if job.target_format is TargetFormat.DELTA:
+                log = (AllowLogCleaning(names.target) if job.is_rewritten else WriteCheckpoint(names.target),)
+            return (UnblockWrites(names.target), CheckViews(names.main), *log)
         case Action.ARCHIVE:
             _demand(existing, names.target, target_kind(job))
             return _archive(job, names, existing)
@@ -127,6 +129,9 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             _demand(existing, names.target, target_kind(job))
             archived = _is_hive(existing, names.archived)
             hive = names.archived if archived else names.hive
+            if archived and names.hive in existing:
+                # Before anybody is kept from writing, for the rename would be refused behind the block.
+                raise Refused(_taken(names.archived, names.hive, job))
             back = (Rename(names.archived, names.hive),) if archived else ()
             # Before anybody is kept from writing, for what it finds may need a person.
             return (CheckLate(names.target, hive, job.target_format), BlockWrites(names.target), *back)
@@ -144,10 +149,13 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             _demand(existing, names.main, Kind.HIVE)
             # A run that died may have left it by its last name.
             left = names.copy in existing or names.dropped in existing
-            drop = (DropCopy(names.copy, job.target_format),) if left else ()
+            drop = (DropCopy(names.copy, names.main, job.target_format),) if left else ()
             folder = job.record.get(REWRITTEN, {}).get("folder")
+            # A worker died while it blocked writes, and the job was given up before it went on.
+            unblock = (UnblockWrites(names.main),) if job.record.get(RIGHTS) else ()
             # While the copy is there to compare with: no shadow run comes any more that would find them.
             return (
+                *unblock,
                 CheckSuspended(names.main),
                 *drop,
                 *((RemoveRewritten(names.copy, names.main, folder),) if folder else ()),
@@ -190,7 +198,7 @@ def _name(step: Step, names: dict[TableName, Kind]) -> None:
             names[target] = Kind.ICEBERG if form is TargetFormat.ICEBERG else Kind.DELTA
         case MakeView(table, _):
             names[table] = Kind.VIEW
-        case DropCopy(table, _) | DropView(table, _):
+        case DropCopy(table, _, _) | DropView(table, _):
             names.pop(table, None)
 
 
@@ -258,6 +266,11 @@ def _switch_elsewhere(job: Job, names: Names, existing: Existing) -> tuple[Step,
         _demand(existing, names.main, Kind.HIVE)
         return (*away, *view, last_look)
     _demand(existing, names.copy, target_kind(job))
+    if moved and names.target not in existing and existing.get(names.main) in (None, Kind.VIEW):
+        # A worker died while it swapped the names back, to begin again. As in place they are swapped once
+        # more, and not back: the last look finds the write again, and only who begins again from there asks
+        # whether anybody wrote to the new table, whose copy is made anew otherwise.
+        return (into, *view, last_look)
     _demand(existing, names.main, Kind.HIVE)
     if names.target in existing:
         raise Refused(_taken(names.copy, names.target, job))

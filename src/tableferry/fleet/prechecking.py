@@ -8,11 +8,12 @@ from dataclasses import replace
 from statistics import fmean, linear_regression
 
 from tableferry.activity import activity
-from tableferry.fleet.job import MOVED, REWRITTEN, Job, TargetFormat
+from tableferry.errors import StateError, TableError
+from tableferry.fleet.job import MOVED, REWRITTEN, Job, PauseReason, TargetFormat
 from tableferry.fleet.naming import Moving
 from tableferry.fleet.queue.selections import moved
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import Preflight
+from tableferry.fleet.reports import Finding, Preflight
 from tableferry.fleet.warehouse import preflight
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
@@ -32,7 +33,6 @@ def precheck(store: Store, warehouse: Warehouse, tables: Sequence[Moving]) -> li
         tables: Which, and what each is to become.
 
     Raises:
-        TableError: Something about one can't be read.
         Refused: This compute can't write what one is to become.
     """
     warehouse.check_formats(table.target_format for table in tables)
@@ -41,7 +41,12 @@ def precheck(store: Store, warehouse: Warehouse, tables: Sequence[Moving]) -> li
     reports = []
     with activity(_log, "look at the tables") as running:
         for number, table in enumerate(tables, 1):
-            seen = preflight.preflight(warehouse, table, neighbourhood)
+            try:
+                seen = preflight.preflight(warehouse, table, neighbourhood)
+            except (TableError, StateError) as error:
+                # The others are looked at all the same.
+                problem = Finding(PauseReason.STEP_FAILED, str(error))
+                seen = Preflight(table.name, table.target_format, (problem,))
             if seen.files is not None and seen.bytes is not None:
                 seen = replace(
                     seen,

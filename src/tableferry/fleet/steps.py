@@ -230,13 +230,16 @@ class RemoveRewritten(_Described):
     text = "remove {folder}, which was written for {target}"
 
 
-@dataclass(frozen=True)
-class DropCopy(_Described):
-    """Drop the target; files that the Hive table reads stay."""
+class DropCopy(_OnCopy):
+    """Drop the target, if it was made of the Hive table; files that this reads stay."""
 
-    table: TableName
-    format: TargetFormat
-    text = "drop {table}, and keep the files that Hive reads"
+    text = "drop {target}, and keep the files that Hive reads"
+
+
+class AllowLogCleaning(_OnTable):
+    """Let a Delta table forget old commits, which say what a copy holds as long as it's rewritten."""
+
+    text = "let {table} forget old commits, as any other table does"
 
 
 class NoteLeftovers(_OnCopy):
@@ -314,6 +317,7 @@ Step = (
     | CheckViews
     | Shadow
     | DropCopy
+    | AllowLogCleaning
     | NoteLeftovers
     | DropArchived
     | RemoveLeftovers

@@ -35,7 +35,8 @@ def list_partitions(
     Raises:
         TableError: The catalog doesn't give its partitions.
     """
-    with explained(f"the catalog doesn't give the partitions of {table}", "check your rights"):
+    remedy = "check your rights, and whether each partition's value is of its column's type"
+    with explained(f"the catalog doesn't give the partitions of {table}", remedy):
         if (known := session_catalog.partitions(spark, table)) is not None:
             return known
         specs = _specs(spark, table)

@@ -39,6 +39,10 @@ class MetastoreAccess:
         owners = self.owners(table) if users else ()
         return tuple(user for user in users if user not in owners)
 
+    def keeps_rights(self, table: TableName) -> bool:
+        """Return False: whoever reaches the files can write."""
+        return False
+
     def rights_to_write(self, table: TableName) -> Mapping[str, Any]:
         """Return nothing: whoever reaches the files can write."""
         return {}

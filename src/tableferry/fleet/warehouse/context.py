@@ -68,6 +68,9 @@ class Access(Protocol):
     def downstream_users(self, table: TableName) -> tuple[str, ...]:
         """Return who reads a table, without its owners."""
 
+    def keeps_rights(self, table: TableName) -> bool:
+        """Say whether the table's catalog keeps rights to write, which can be taken and given back."""
+
     def rights_to_write(self, table: TableName) -> Mapping[str, Any]:
         """Return, as JSON, the rights to write that `take` would take; empty where nothing can take any."""
 

@@ -1,11 +1,14 @@
 """Drops the copy of a Hive table after a revert; the files that Hive reads stay.
 
+A table of the copy's name that was made by somebody else stays as well.
 What is dropped is looked at twice: before, and when it has a name by which no writer finds it any more. If
 somebody wrote to it in between, it gets its name back.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
@@ -16,14 +19,19 @@ from tableferry.driver import in_process
 from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.naming import dropped_name
-from tableferry.fleet.warehouse import far_log, renaming, versions
+from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse import asking, far_log, hive, renaming, versions
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
-from tableferry.fleet.warehouse.existing import kinds
+from tableferry.fleet.warehouse.eligibility import SOURCE
+from tableferry.fleet.warehouse.existing import Entry, entries
 from tableferry.fleet.warehouse.identity import change_unchanged
+from tableferry.fleet.warehouse.rewriting.places import is_copys
 from tableferry.hive.catalog_tables import list_tables
-from tableferry.hive.locations import reachable
+from tableferry.hive.locations import reachable, split
 from tableferry.tables import TableName
+
+_log = logging.getLogger(__name__)
 
 # A name that nobody lists, for a log that is being removed.
 _ASIDE = "_tableferry_dropped_log"
@@ -35,6 +43,7 @@ class WrittenBehind(NeedsPerson):
 
 def drop_copy(
     warehouse: Warehouse,
+    source: TableName,
     name: TableName,
     form: TargetFormat,
     watermark: str | None = None,
@@ -44,10 +53,12 @@ def drop_copy(
     """Drop an Iceberg or Delta copy that has no version which Hive hasn't got; one that isn't there is fine.
 
     No file is removed but a Delta log, if this process reaches it. Iceberg's own directory stays, for after a
-    probation partitions of the Hive table can lie in it.
+    probation partitions of the Hive table can lie in it. A table of the copy's name that wasn't made of the
+    Hive table stays as it is.
 
     Args:
         warehouse: The warehouse.
+        source: The Hive table that it was made of.
         name: The copy.
         form: Its format.
         watermark: The version that Hive is in step with; None if nobody knows.
@@ -59,16 +70,61 @@ def drop_copy(
     """
     expected = frozenset(version for version in (watermark, accept) if version) if watermark else None
     with explaining(f"{name} can't be dropped", "check your rights, and run again"):
+        existing = entries(warehouse, (name, dropped_name(name)))
+        copies = {
+            copy
+            for copy, entry in existing.items()
+            if _is_made_of(warehouse, source, copy, entry, form, is_noted=watermark is not None)
+        }
+        for other in existing.keys() - copies:
+            words = existing[other].kind.words
+            _log.warning("%s is %s that wasn't made of %s, and stays as it is", other, words, source)
         if form is TargetFormat.ICEBERG:
-            _drop_iceberg(warehouse, name, expected)
-        elif name in kinds(warehouse, (name,)):
+            _drop_iceberg(warehouse, name, copies, expected)
+        elif name in copies:
             directory = location(warehouse, name)
             # Before the version is looked at: a commit that comes in between makes it another log.
-            log = _log(_reachable(warehouse, directory))
+            log = _log_of(_reachable(warehouse, directory))
             seen = _demand_version(warehouse, name, form, expected)
             if log is None and seen:
                 expected = expected or frozenset((seen,))
             _drop_delta(warehouse, name, directory, log, expected)
+
+
+def _is_made_of(
+    warehouse: Warehouse,
+    source: TableName,
+    name: TableName,
+    entry: Entry,
+    form: TargetFormat,
+    *,
+    is_noted: bool,
+) -> bool:
+    """Say whether a table was made of a Hive table, by this fleet.
+
+    Args:
+        warehouse: The warehouse.
+        source: The Hive table.
+        name: The table.
+        entry: What the catalog says of it.
+        form: Which format it would have.
+        is_noted: Whether the job knows a version of its copy, so that it has made one.
+    """
+    if entry.kind is not (Kind.ICEBERG if form is TargetFormat.ICEBERG else Kind.DELTA):
+        return False
+    if form is TargetFormat.ICEBERG:
+        return asking.properties(warehouse.spark, warehouse.iceberg(name)).get(SOURCE) == source.key
+    in_place = split(entry.location) == split(hive.layout(warehouse, source).location)
+    try:
+        if not in_place:
+            return asking.properties(warehouse.spark, name).get(SOURCE) == source.key
+        if is_noted:
+            return True
+        history = warehouse.spark.sql(f"DESCRIBE HISTORY {name.sql}").where("version = 0")
+        return [row[0] for row in history.select("userMetadata").collect()] == [overlay.MARK]
+    except SPARK_ERRORS:
+        # Half dropped: its log is gone already.
+        return in_place or is_copys(entry.location)
 
 
 def location(warehouse: Warehouse, name: TableName) -> str:
@@ -78,18 +134,19 @@ def location(warehouse: Warehouse, name: TableName) -> str:
 
 def drop_delta(warehouse: Warehouse, name: TableName | None, directory: str) -> None:
     """Drop the entry of a Delta table, if it has one, and remove its log if this process reaches it."""
-    _drop_delta(warehouse, name, directory, _log(_reachable(warehouse, directory)), None)
+    _drop_delta(warehouse, name, directory, _log_of(_reachable(warehouse, directory)), None)
 
 
-def _drop_iceberg(warehouse: Warehouse, name: TableName, expected: frozenset[str] | None) -> None:
+def _drop_iceberg(
+    warehouse: Warehouse, name: TableName, copies: Collection[TableName], expected: frozenset[str] | None
+) -> None:
     aside, form = dropped_name(name), TargetFormat.ICEBERG
-    existing = kinds(warehouse, (name, aside))
-    if name in existing:
+    if name in copies:
         seen = _demand_version(warehouse, name, form, expected)
         expected = expected or frozenset((seen,))
         # A writer that has it open finds it by this name no more, and fails.
         renaming.rename(warehouse, name, aside)
-    elif aside not in existing:
+    elif aside not in copies:
         return
     try:
         _demand_version(warehouse, aside, form, expected)
@@ -192,7 +249,7 @@ def _reachable(warehouse: Warehouse, directory: str) -> Path | None:
     return reachable(directory, same_machine=in_process(warehouse.spark))
 
 
-def _log(root: Path | None) -> overlay.LogIdentity | None:
+def _log_of(root: Path | None) -> overlay.LogIdentity | None:
     """Return what tells a log from any other; None if this process sees none."""
     if root is None or not overlay.log_folder(root).exists():
         return None

@@ -214,5 +214,8 @@ def _format(description: Mapping[str, Any]) -> Format:
         return next((form for form in _FORMATS if form == provider), "other")
     classes = (description.get(key, "").rpartition(".")[2] for key in ("serde_library", "input_format"))
     serde, input_format = classes
+    # Its files only name others, wherever these are: no listing would show that somebody wrote to one.
+    if input_format.startswith("Symlink"):
+        return "other"
     # Rows of another SerDe can come through any input format.
     return _SERDES.get(serde) or _INPUTS.get(input_format, "other")

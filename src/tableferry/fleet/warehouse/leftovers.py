@@ -12,7 +12,6 @@ one that was reverted and migrated again reads files of the first migration ther
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -29,6 +28,7 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import SOURCE, HiveTable
 from tableferry.fleet.warehouse.existing import entries
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
+from tableferry.fleet.warehouse.rewriting.places import hive_location_of
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.marks import FOLDER, sync_folder
@@ -38,13 +38,6 @@ from tableferry.hive.locations import below
 from tableferry.tables import TableName
 
 _log = logging.getLogger(__name__)
-
-# What directories of new tables end in that aren't the Hive table's own: Iceberg's, and those of Delta tables
-# whose rows were rewritten.
-_NOT_HIVES = {
-    TargetFormat.ICEBERG: re.compile(r"_iceberg$"),
-    TargetFormat.DELTA: re.compile(r"_delta/[0-9a-f]{8}$"),
-}
 
 GC = "gc.enabled"
 """The property by which an Iceberg table removes no file as long as it is false."""
@@ -60,6 +53,7 @@ class Leftovers:
         outside: Partitions' directories that lie in none of these.
         location: The archived table's directory, by which its entry is known; empty if it was gone already.
         created: When its entry was made, by which it is known too.
+        record: The folder of the record of its files at the switch; empty if nobody knows it.
     """
 
     root: str
@@ -67,12 +61,14 @@ class Leftovers:
     outside: tuple[str, ...] = ()
     location: str = ""
     created: str = ""
+    record: str = ""
 
     @classmethod
     def of(cls, note: Mapping[str, Any]) -> Self:
         """Read a job's note."""
         lists = {name: tuple(note.get(name, ())) for name in ("folders", "outside")}
-        return cls(**{**{name: note[name] for name in ("root", "location", "created")}, **lists})
+        texts = {name: note.get(name, "") for name in ("root", "location", "created", "record")}
+        return cls(folders=lists["folders"], outside=lists["outside"], **texts)
 
     def note(self) -> dict[str, Any]:
         """Return it as a job notes it."""
@@ -91,7 +87,7 @@ def find(warehouse: Warehouse, target: TableName, archived: TableName, form: Tar
     if target not in existing:
         raise TableError(f"there is no table {target}: check its name, its schema and your rights")
     location, entry = existing[target].location.rstrip("/"), existing.get(archived)
-    derived = _NOT_HIVES[form].sub("", location)
+    derived = hive_location_of(location, form)
     if entry is None or entry.kind is not Kind.HIVE:
         return Leftovers(derived, (sync_folder(derived),))
     table = described(warehouse, archived)
@@ -107,7 +103,12 @@ def find(warehouse: Warehouse, target: TableName, archived: TableName, form: Tar
     locations = [table.location, *(part.location for part in hive.partitions(warehouse, table))]
     outside = {place for place in locations if all(below(place, directory) is None for directory in inside)}
     return Leftovers(
-        root, tuple(dict.fromkeys(folders)), tuple(sorted(outside)), entry.location, entry.created
+        root,
+        tuple(dict.fromkeys(folders)),
+        tuple(sorted(outside)),
+        entry.location,
+        entry.created,
+        record.folder if record else "",
     )
 
 
@@ -129,6 +130,21 @@ def demand_unneeded(
                 "them, and resume the job"
             )
     demand_alone(warehouse, target, archived, found)
+
+
+def demand_apart(warehouse: Warehouse, target: TableName, found: Leftovers) -> None:
+    """Make sure that a table whose rows were rewritten doesn't lie among the files that are to be removed.
+
+    Raises:
+        Refused: It does, or it isn't known where these are.
+    """
+    own = entries(warehouse, (target,))[target].location
+    if below(own, found.root) is not None or below(found.root, own) is not None:
+        raise Refused(
+            f"{target} lies in {own}, and the files that are to be removed in {found.root}: if nobody needs "
+            "these, drop the Hive table and remove its files yourself, and take the mark back (tableferry "
+            "fleet close --undo)"
+        )
 
 
 def demand_alone(warehouse: Warehouse, target: TableName, archived: TableName, found: Leftovers) -> None:

@@ -80,6 +80,10 @@ class AccessByCatalog:
         """Return who reads a table, without its owners."""
         return self._of(table).downstream_users(table)
 
+    def keeps_rights(self, table: TableName) -> bool:
+        """Say whether a table's catalog keeps rights to write."""
+        return self._of(table).keeps_rights(table)
+
     def rights_to_write(self, table: TableName) -> Mapping[str, Any]:
         """Return, as JSON, the rights to write that can be taken."""
         return self._of(table).rights_to_write(table)

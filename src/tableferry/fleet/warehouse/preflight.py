@@ -14,7 +14,7 @@ from tableferry.amounts import first_of
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert import overlay
 from tableferry.errors import Refused, TableError, first_line
-from tableferry.fleet.job import Job, PauseReason, TargetFormat
+from tableferry.fleet.job import REWRITTEN, Job, PauseReason, TargetFormat
 from tableferry.fleet.naming import Moving, Names
 from tableferry.fleet.reports import Finding, Preflight
 from tableferry.fleet.warehouse import delta, existing, footers, hive, metastore
@@ -22,6 +22,7 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable, Type, ineligibility, needs_rewriting
 from tableferry.fleet.warehouse.files import Listing, listing, too_deep
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
+from tableferry.fleet.warehouse.rewriting import copies, places
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE, HiveCopy
 from tableferry.fleet.warehouse.shadow.late import suspended
 from tableferry.hive.locations import below, split
@@ -47,6 +48,7 @@ class PreflightFacts:
         column_mapping: Whether a Delta table may use column mapping for names that it doesn't take otherwise.
         missing_place: Why the new table's schema can't be used; empty if it can.
         rewritten: Whether its rows are rewritten, as its files can't become the new table's.
+        begun: Whether that has been begun.
     """
 
     table: HiveTable
@@ -58,6 +60,7 @@ class PreflightFacts:
     column_mapping: bool = False
     missing_place: str = ""
     rewritten: bool = False
+    begun: bool = False
 
 
 def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -> Preflight:
@@ -84,6 +87,7 @@ def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -
         warehouse.column_mapping,
         _missing_place(warehouse, Names.of(job), form),
         rewritten,
+        isinstance(job, Job) and "folder" in job.record.get(REWRITTEN, {}),
     )
     problems = list(findings(facts, form)) or list(_later_refusals(facts, warehouse, form))
     return Preflight(
@@ -248,6 +252,9 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
     try:
         rows = HiveCopy.of(warehouse, table).rows(warehouse.spark.table(table.name.sql))
         rows.schema.json()
+    except Refused as error:
+        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, str(error))
+        return
     except SPARK_ERRORS as error:
         rows = None
         yield Finding(
@@ -256,6 +263,11 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
             f"({first_line(error)}): rename what has an odd name, or leave the table in Hive",
         )
     if facts.rewritten:
+        try:
+            if not facts.begun:
+                copies.demand_empty(warehouse, places.folder_of(table.location, form))
+        except Refused as error:
+            yield Finding(PauseReason.UNSUPPORTED_LAYOUT, str(error))
         nulls = [f"{quote(key)} IS NULL" for key in table.partition_columns]
         try:
             for where in ("true", *nulls):

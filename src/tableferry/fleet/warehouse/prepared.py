@@ -103,10 +103,12 @@ class Recorded:
 
     Attributes:
         folder: The record's.
+        stray: Those of them that the table doesn't read.
     """
 
     folder: str
     files: frozenset[ListedFile]
+    stray: frozenset[ListedFile] = frozenset()
 
 
 @dataclass

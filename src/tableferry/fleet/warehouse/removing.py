@@ -4,32 +4,42 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from tableferry.amounts import first_of
-from tableferry.catalog import parallel_map
-from tableferry.errors import Refused, StateError
+from tableferry.catalog import SPARK_ERRORS, condition, parallel_map
+from tableferry.errors import Refused, StateError, TableError, first_line
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.every_version import named_anywhere
 from tableferry.fleet.warehouse.existing import entries
-from tableferry.fleet.warehouse.files import list_files
+from tableferry.fleet.warehouse.files import Directory, list_files
 from tableferry.fleet.warehouse.iceberg import properties_of
 from tableferry.fleet.warehouse.identity import change_unchanged
-from tableferry.fleet.warehouse.leftovers import GC, Leftovers, demand_alone, demand_keeps_files, described
+from tableferry.fleet.warehouse.leftovers import (
+    GC,
+    Leftovers,
+    demand_alone,
+    demand_apart,
+    demand_keeps_files,
+    described,
+)
 from tableferry.fleet.warehouse.shadow.late.classify import run_of
+from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.storage import TableStorage, storage_of
 from tableferry.hive.locations import below, split
 from tableferry.tables import TableName
 
 _log = logging.getLogger(__name__)
 
-# What shadow runs and records call their folders; the first is the beginning of a table's id.
-_OURS = re.compile(r"[0-9a-f]{8}|known-[0-9a-f]{8}")
+# What records call their folders, and shadow runs theirs: the beginning of a table's id, which may look like
+# a date, so what is in them counts too.
+_RECORD, _SHADOW = re.compile(r"known-[0-9a-f]{8}"), re.compile(r"[0-9a-f]{8}")
+_WRITTEN_BY_SHADOW = re.compile(r"v-?\d+-[0-9a-f]{8}")
 # What the names of shadow's files have in them.
 _SHADOWS = "tableferry-"
 # So many files are removed between two looks at the claim.
@@ -84,10 +94,12 @@ def remove(
 ) -> Removed:
     """Remove the files that are Hive's alone; done already is fine.
 
-    These are what shadow wrote, and all files of the Hive table if the new table's rows were rewritten.
+    These are what shadow wrote, and all files of the Hive table if the new table's rows were rewritten; those
+    that belonged to no partition stay.
 
     Raises:
         ClaimLost: Another worker has the job.
+        Refused: The new table lies among them.
         TableError: The new table's files can't be listed, or a directory can't.
     """
     location = entries(warehouse, (target,))[target].location
@@ -95,8 +107,11 @@ def remove(
     fragments += [f"/{split(found.root)[2].rpartition('/')[2]}/"] if rewritten else []
     named = named_anywhere(warehouse, target, form, location, (_SHADOWS, *fragments))
     gone, left = 0, list[str]()
-    if rewritten or form is TargetFormat.ICEBERG:
-        gone, left = _remove_files(warehouse, found, named, every=rewritten)
+    if rewritten:
+        demand_apart(warehouse, target, found)
+        gone, left = _remove_read_files(warehouse, found, named)
+    elif form is TargetFormat.ICEBERG:
+        gone, left = _remove_files(warehouse, found, named)
     removed, kept = [], []
     for folder in found.folders:
         storage = storage_of(warehouse.spark, folder)
@@ -108,7 +123,7 @@ def remove(
             whole = f"{folder}/{child}"
             if any(_overlap(whole, file) for file in named):
                 kept.append(whole)
-            elif _OURS.fullmatch(child) is None or not warehouse.effect(
+            elif not _is_ours(storage, folder, child) or not warehouse.effect(
                 partial(_remove, storage, whole), of=()
             ):
                 left.append(whole)
@@ -141,19 +156,25 @@ def allow_cleaning(warehouse: Warehouse, target: TableName, archived: TableName,
 
 
 def _remove_files(
-    warehouse: Warehouse, found: Leftovers, named: Iterable[str], *, every: bool
+    warehouse: Warehouse,
+    found: Leftovers,
+    named: Iterable[str],
+    *,
+    spared: Collection[Directory] | None = None,
 ) -> tuple[int, list[str]]:
-    """Remove what shadow runs appended to Hive's partitions, or every file of these.
+    """Remove what shadow runs appended to Hive's partitions, or every file but those in some directories.
 
     Returns:
         How many files, and which stay.
     """
+    every = spared is not None
     known = {split(path)[2] for path in named}
     roots = {root: storage_of(warehouse.spark, root) for root in (found.root, *found.outside)}
     listed = [
         file.path
         for file in list_files(warehouse, list(roots))
-        if (every or run_of(file.path) is not None) and split(file.path)[2] not in known
+        if (run_of(file.path) is not None if spared is None else file.directory not in spared)
+        and split(file.path)[2] not in known
     ]
     left = list[str]()
     for start in range(0, len(listed), _AT_ONCE):
@@ -161,6 +182,24 @@ def _remove_files(
         left += warehouse.effect(partial(_remove_each, roots, some), of=())
     rest = [f"{first_of(left, 'more files')}{'' if every else ' (written by shadow)'}"] if left else []
     return len(listed) - len(left), rest
+
+
+def _remove_read_files(warehouse: Warehouse, found: Leftovers, named: Iterable[str]) -> tuple[int, list[str]]:
+    """Remove the files that the Hive table read, as far as the record of the switch says which these are.
+
+    Returns:
+        How many files, and which stay.
+    """
+    try:
+        stray = Record(warehouse, found.record, found.root).stray() if found.record else None
+    except SPARK_ERRORS as error:
+        if condition(error) == "PATH_NOT_FOUND":
+            # An earlier run has removed the record, after the files.
+            return 0, []
+        raise TableError(f"{found.record} can't be read ({first_line(error)}): run again") from error
+    if stray is None:
+        return 0, [f"{found.root} (nobody knows which of its files the Hive table read)"]
+    return _remove_files(warehouse, found, named, spared={file.directory for file in stray})
 
 
 def _remove_each(roots: Mapping[str, TableStorage | None], files: Sequence[str]) -> list[str]:
@@ -180,6 +219,14 @@ def _names(storage: TableStorage, folder: str) -> tuple[str, ...] | None:
     except StateError as error:
         _log.warning("%s is left: %s", folder, error)
         return None
+
+
+def _is_ours(storage: TableStorage, folder: str, child: str) -> bool:
+    """Say whether a folder is a record's, or has what shadow runs wrote and nothing else."""
+    if _RECORD.fullmatch(child):
+        return True
+    names = _names(storage, f"{folder}/{child}") if _SHADOW.fullmatch(child) else None
+    return names is not None and all(map(_WRITTEN_BY_SHADOW.fullmatch, names))
 
 
 def _is_empty(storage: TableStorage, folder: str) -> bool:

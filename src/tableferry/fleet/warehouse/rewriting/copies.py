@@ -1,15 +1,10 @@
 """The copy of a table that is rewritten: how it's made, what its commits say, and how a chunk is written.
 
-    the Hive table: <directory>/day=1/part-0.csv      stays as it is
-    Iceberg:        <directory>_iceberg/metadata, …/data
-    Delta:          <directory>_delta/<id>/_delta_log, …
-
-Each copy of Delta's has a directory of its own, as a table can't be made among another one's files.
+The Hive table and its files stay as they are; `places` says where the copy lies.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +12,7 @@ from hashlib import sha256
 
 from pyspark.sql import functions as F
 
+from tableferry.amounts import first_of
 from tableferry.convert import overlay
 from tableferry.errors import Refused, StateError
 from tableferry.fleet.job import TargetFormat
@@ -29,6 +25,7 @@ from tableferry.fleet.warehouse.frames import with_null_partitions
 from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
 from tableferry.fleet.warehouse.rewriting.pieces import Held, Note, holds
+from tableferry.fleet.warehouse.rewriting.places import is_of_copies, new_location
 from tableferry.fleet.warehouse.shadow.conditions import sql_types
 from tableferry.fleet.warehouse.storage import storage_of
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
@@ -51,7 +48,7 @@ _NO_ROWS = {
         | {"OPTIMIZE", "UPGRADE PROTOCOL", "ADD FEATURE", "VACUUM START", "VACUUM END"}
     ),
 }
-_FOLDERS = {TargetFormat.ICEBERG: "_iceberg", TargetFormat.DELTA: "_delta"}
+_RETENTION, _FOR_EVER = "delta.logRetentionDuration", "interval 36500 days"
 _MAPPING = "'delta.columnMapping.mode' = 'name'"
 
 
@@ -162,7 +159,10 @@ def write(
     )
     writer = rows.writeTo(warehouse.named(copy.name, copy.form).sql)
     if copy.form is TargetFormat.ICEBERG:
-        writer = writer.option(f"snapshot-property.{NOTE}", note)
+        writer = writer.option(f"snapshot-property.{NOTE}", note).option("isolation-level", "serializable")
+        # Who is suspended inside of this, and wakes when another worker has replaced these rows, fails.
+        if copy.version != NO_SNAPSHOT:
+            writer = writer.option("validate-from-snapshot-id", copy.version)
     else:
         writer = writer.option("userMetadata", note)
         writer = writer.option("txnAppId", _APPLICATION).option("txnVersion", str(number))
@@ -170,8 +170,27 @@ def write(
     return read(warehouse, copy.name, copy.form)
 
 
-def remove_files(warehouse: Warehouse, target: TableName, hive_table: TableName, folder: str) -> bool:
-    """Remove the directory of dropped copies; False where this process can't, or somebody reads there.
+def demand_empty(warehouse: Warehouse, folder: str) -> None:
+    """Make sure that nothing is in the directory of copies before the first is made.
+
+    Raises:
+        Refused: Something is.
+        StateError: It can't be listed just now.
+    """
+    storage = storage_of(warehouse.spark, folder)
+    if storage is not None and (names := storage.names(folder)):
+        raise Refused(
+            f"{folder}, where the rows are to be written, isn't empty: it has {first_of(names)}; move away "
+            "what is there, or remove what nobody needs, and resume the job"
+        )
+
+
+def remove_files(
+    warehouse: Warehouse, target: TableName, hive_table: TableName, folder: str, form: TargetFormat
+) -> bool:
+    """Remove the files of dropped copies; False where this process can't, or somebody reads there.
+
+    What else somebody has put into their directory stays.
 
     Raises:
         ClaimLost: Another worker has the job.
@@ -180,21 +199,35 @@ def remove_files(warehouse: Warehouse, target: TableName, hive_table: TableName,
     table = hive.layout(warehouse, hive_table)
     read = [table.location, *(partition.location for partition in hive.partitions(warehouse, table))]
     neighbourhood = warehouse.neighbourhood or Neighbourhood()
-    others = neighbourhood.around(warehouse.spark, target, folder, (hive_table,))
-    if others or any(below(split(location)[2], split(folder)[2]) is not None for location in read):
+    # The new table may be in another catalog than Hive's.
+    catalogs = {name.parts[0]: name for name in (target, hive_table)}.values()
+    around = partial(neighbourhood.around, warehouse.spark, location=folder, apart=(hive_table,))
+    if any(map(around, catalogs)) or any(
+        below(split(location)[2], split(folder)[2]) is not None for location in read
+    ):
         return False
     try:
         if (storage := storage_of(warehouse.spark, folder)) is None:
             return False
-        warehouse.effect(partial(storage.remove, folder), of=())
+        for name in storage.names(folder):
+            if is_of_copies(name, form):
+                warehouse.effect(partial(storage.remove, f"{folder}/{name}"), of=())
+        warehouse.effect(partial(storage.remove_empty, folder), of=())
     except StateError:
         return False
     return True
 
 
-def folder_of(hive_location: str, form: TargetFormat) -> str:
-    """Return the directory in which the copies of a Hive table lie."""
-    return hive_location.rstrip("/") + _FOLDERS[form]
+def allow_log_cleaning(warehouse: Warehouse, name: TableName) -> None:
+    """Let a Delta table that was rewritten forget old commits, as any other does; done already is fine.
+
+    Raises:
+        TableError: It may not be changed.
+    """
+    if asking.properties(warehouse.spark, name).get(_RETENTION) == _FOR_EVER:
+        warehouse.run(
+            f"ALTER TABLE {name.sql} UNSET TBLPROPERTIES IF EXISTS ({literal(_RETENTION)})", of=(name,)
+        )
 
 
 def _reading(table: HiveTable) -> str:
@@ -218,14 +251,15 @@ def _create_statement(warehouse: Warehouse, table: HiveTable, name: TableName, f
     types = sql_types(warehouse.spark.table(table.name.sql).schema)
     columns = ", ".join(f"{quote(column)} {kind}" for column, kind in types.items())
     partitions = ", ".join(map(quote, table.partition_columns))
+    # What the copy holds is known by its commits as long as none of them is cleaned up.
+    made_of[_RETENTION] = _FOR_EVER
     properties = [f"{literal(key)} = {literal(value)}" for key, value in made_of.items()]
     if warehouse.column_mapping and not all(map(overlay.is_plain_name, types)):
         properties.append(_MAPPING)
-    location = f"{folder_of(table.location, form)}/{uuid.uuid4().hex[:8]}"
     return (
         f"CREATE TABLE {name.sql} ({columns}) USING delta "
         + (f"PARTITIONED BY ({partitions}) " if partitions else "")
-        + f"LOCATION {literal(location)} TBLPROPERTIES ({', '.join(properties)})"
+        + f"LOCATION {literal(new_location(table.location))} TBLPROPERTIES ({', '.join(properties)})"
     )
 
 

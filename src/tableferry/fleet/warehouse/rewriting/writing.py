@@ -23,7 +23,7 @@ from tableferry.fleet.warehouse.rewriting import copies
 from tableferry.fleet.warehouse.rewriting.copies import Copy
 from tableferry.fleet.warehouse.rewriting.pieces import WHOLE, Piece, chunks, pieces_of, stale
 from tableferry.fleet.warehouse.shadow.conditions import sql_types, where
-from tableferry.fleet.warehouse.shadow.partitions import Partition, parse
+from tableferry.fleet.warehouse.shadow.partitions import Partition, parsed
 from tableferry.tables import TableName
 
 _log = logging.getLogger(__name__)
@@ -201,4 +201,4 @@ class _Work:
     def _partition(self, name: str) -> Partition:
         keys, kinds = self.listed.table.partition_columns, self.kinds[0]
         types = {column.lower(): kind for column, kind in kinds.items()}
-        return parse(name, [types[key.lower()] for key in keys]) if keys else ()
+        return parsed(self.listed.table.name, name, [types[key.lower()] for key in keys]) if keys else ()

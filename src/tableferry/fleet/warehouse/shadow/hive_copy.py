@@ -21,7 +21,7 @@ from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.shadow.changes import Columns
 from tableferry.fleet.warehouse.shadow.conditions import casts, spec, sql_types
 from tableferry.fleet.warehouse.shadow.marks import PREFIX
-from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parse, spell
+from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parsed, spell
 from tableferry.fleet.warehouse.storage import Hadoop, storage_of
 from tableferry.hive.locations import below
 from tableferry.hive.settings import optional_settings
@@ -93,6 +93,7 @@ class HiveCopy:
         """Take a table that was described already; before its migration it may own its files.
 
         Raises:
+            Refused: A partition's value isn't of its column's type.
             TableError: It may not be read.
         """
         spark, keys = warehouse.spark, table.partition_columns
@@ -102,7 +103,8 @@ class HiveCopy:
                 [row[0] for row in spark.sql(f"SHOW PARTITIONS {table.name.sql}").collect()] if keys else []
             )
         kinds = [columns[key] for key in keys]
-        partitions = frozenset(parse(line, kinds) for line in lines) if keys else frozenset((WHOLE,))
+        found = frozenset(parsed(table.name, line, kinds) for line in lines)
+        partitions = found if keys else frozenset((WHOLE,))
         form = table.format if table.format in _FORMATS else ""
         return cls(warehouse, table.name, columns, keys, table.location, table.properties, form, partitions)
 

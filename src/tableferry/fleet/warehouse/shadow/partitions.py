@@ -6,7 +6,9 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 
+from tableferry.errors import Refused
 from tableferry.hive.partitions import NULL, unescape
+from tableferry.tables import TableName
 
 Partition = tuple[str | None, ...]
 """A partition's values as Spark casts them to text, in the Hive table's order; empty for a table without."""
@@ -15,14 +17,22 @@ WHOLE: Partition = ()
 
 # As Spark's and Hive's own writers escape a value for a directory's name.
 _TO_ESCAPE = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _INTEGERS = {"tinyint", "smallint", "int", "integer", "bigint"}
 
 
 def canonical(text: str, kind: str) -> str | None:
-    """Return a partition value of the metastore as Spark casts it to text; None is null."""
+    """Return a partition value of the metastore as Spark casts it to text; None is null.
+
+    Raises:
+        ValueError: It isn't of that type.
+        ArithmeticError: Likewise.
+    """
     if text == NULL:
         return None
     if kind in _INTEGERS:
+        if not _INTEGER.fullmatch(text):
+            raise ValueError(f"{text} is no whole number")
         return str(int(text))
     if kind.startswith("decimal"):
         scale = int(kind.rstrip(")").rpartition(",")[2]) if "," in kind else 0
@@ -34,8 +44,28 @@ def canonical(text: str, kind: str) -> str | None:
     return text
 
 
+def parsed(table: TableName, spec: str, kinds: Sequence[str]) -> Partition:
+    """Read a line of SHOW PARTITIONS.
+
+    Raises:
+        Refused: A value isn't of its column's type; a metastore takes any text.
+    """
+    try:
+        return parse(spec, kinds)
+    except (ValueError, ArithmeticError) as error:
+        raise Refused(
+            f"{table} has a partition {spec}, and its columns' types are {', '.join(kinds)}: drop it, which "
+            "leaves its files, or move its rows to another one"
+        ) from error
+
+
 def parse(spec: str, kinds: Sequence[str]) -> Partition:
-    """Read a line of SHOW PARTITIONS."""
+    """Read a line of SHOW PARTITIONS.
+
+    Raises:
+        ValueError: A value isn't of its column's type.
+        ArithmeticError: Likewise.
+    """
     values = (unescape(level.partition("=")[2]) for level in spec.split("/"))
     return tuple(canonical(value, kind) for value, kind in zip(values, kinds, strict=True))
 

@@ -8,6 +8,9 @@ it: they are known by their names.
 A file whose rows the new table has, while the Hive copy's partition wasn't written anew yet, is recorded as
 settled: nobody is asked about it again, its rows aren't taken over again, and the next shadow run writes its
 partition.
+
+Files that belong to no partition are marked as stray: the new table may have their rows from nowhere, so they
+stay when the others are removed.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import NamedTuple
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
-from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.fleet.warehouse.files import ListedFile, Listing
 from tableferry.fleet.warehouse.frames import frame_of
 from tableferry.fleet.warehouse.prepared import Recorded
 from tableferry.fleet.warehouse.shadow.marks import sync_folder
@@ -31,8 +34,8 @@ from tableferry.tables import TableName
 
 FILES, ROOT, ODD = "tableferry.known_files", "tableferry.first_location", "tableferry.odd_directories"
 
-# Records of earlier versions have no column `settled`.
-_SCHEMA = "path STRING, size BIGINT, modified BIGINT, settled BOOLEAN"
+# Records of earlier versions lack the last columns.
+_SCHEMA = "path STRING, size BIGINT, modified BIGINT, settled BOOLEAN, stray BOOLEAN"
 
 # So many files take a second or more to be written.
 _MANY = 1000
@@ -81,12 +84,11 @@ class Record:
         prepared, table = warehouse.prepared, hive.layout(warehouse, name)
         if prepared is None:
             return
-        files = hive.last_listed(warehouse, table).listing.files
-        begun = prepared.recorded is not None and prepared.recorded.files <= set(files)
-        if len(files) >= _MANY and not begun:
+        listing = hive.last_listed(warehouse, table).listing
+        if len(listing.files) >= _MANY and not _is_begun(prepared.recorded, listing):
             record = cls(warehouse, _new_folder(table), table.location)
-            record.add(files)
-            prepared.recorded = Recorded(record.folder, frozenset(files))
+            record.add(listing.files, stray=listing.stray)
+            prepared.recorded = Recorded(record.folder, frozenset(listing.files), frozenset(listing.stray))
 
     @classmethod
     def create(cls, warehouse: Warehouse, name: TableName) -> Record:
@@ -102,17 +104,17 @@ class Record:
             same_values(partition.spec, below(partition.location, table.location) or "", columns)
             for partition in listed.partitions
         )
-        files, prepared = frozenset(listed.listing.files), warehouse.prepared
+        files, stray = frozenset(listed.listing.files), frozenset(listed.listing.stray)
+        prepared = warehouse.prepared
         begun = prepared.recorded if prepared else None
-        # A record is only ever added to, so one with a file that went is of no use.
-        if begun is None or not begun.files <= files:
+        if begun is None or not _is_begun(begun, listed.listing):
             begun = Recorded(_new_folder(table), frozenset())
         folder, left = begun.folder, files - begun.files
         record = cls(warehouse, folder, table.location, odd)
         if left or not files:
-            record.add(left)
+            record.add(left, stray=stray)
         if prepared is not None:
-            prepared.recorded = Recorded(folder, files)
+            prepared.recorded = Recorded(folder, files, stray)
         warehouse.run(
             f"ALTER TABLE {name.sql} SET TBLPROPERTIES "
             f"({literal(FILES)} = {literal(folder)}, {literal(ROOT)} = {literal(table.location)}, "
@@ -129,15 +131,36 @@ class Record:
             frozenset(ListedFile(*row[:3]) for row in rows if row["settled"]),
         )
 
-    def add(self, files: Iterable[ListedFile], *, settled: bool = False) -> None:
-        """Record more files."""
-        frame = frame_of(self.warehouse.spark, [(*file, settled) for file in files], _SCHEMA).coalesce(1)
+    def stray(self) -> frozenset[ListedFile] | None:
+        """Return the recorded files that belonged to no partition; None if nobody noted which they are."""
+        frame = self.warehouse.spark.read.schema(_SCHEMA).parquet(escape_wildcards(self.folder))
+        rows = frame.where("stray OR stray IS NULL").collect()
+        if any(row["stray"] is None for row in rows):
+            return None
+        return frozenset(ListedFile(*row[:3]) for row in rows)
+
+    def add(
+        self, files: Iterable[ListedFile], *, settled: bool = False, stray: Iterable[ListedFile] = ()
+    ) -> None:
+        """Record more files, some of which may be stray."""
+        strays = set(stray)
+        rows = [(*file, settled, file in strays) for file in files]
+        frame = frame_of(self.warehouse.spark, rows, _SCHEMA).coalesce(1)
         self.warehouse.effect(lambda: frame.write.mode("append").parquet(self.folder), of=())
 
     def directories(self, known: Iterable[ListedFile]) -> list[str]:
         """Return the directories that a late writer may write to: the root, and those outside of it."""
         outside = {file.path.rpartition("/")[0] for file in known if below(file.path, self.root) is None}
         return [self.root, *sorted(outside)]
+
+
+def _is_begun(begun: Recorded | None, listing: Listing) -> bool:
+    """Say whether a record can be added to: one is of no use if a file went, or became stray since."""
+    return (
+        begun is not None
+        and begun.files <= set(listing.files)
+        and begun.stray == begun.files.intersection(listing.stray)
+    )
 
 
 def _new_folder(table: HiveTable) -> str:

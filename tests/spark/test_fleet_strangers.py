@@ -1,0 +1,207 @@
+"""What somebody else has put where a migration works stays: tables, files and partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests import soak
+from tests.spark.fleets import Fleet, errors, fleet, hive_table
+
+from tableferry import session
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.errors import Refused
+from tableferry.fleet.job import PauseReason, State, TargetFormat
+from tableferry.fleet.prechecking import precheck
+from tableferry.fleet.warehouse import asking, hive, leftovers
+from tableferry.fleet.warehouse.leftovers import Leftovers
+from tableferry.fleet.warehouse.prepared import Prepared
+from tableferry.fleet.warehouse.rewriting import copies, writing
+from tableferry.tables import TableName
+
+ICEBERG, DELTA = TargetFormat
+FORMATS = [ICEBERG, pytest.param(DELTA, marks=soak.slow)]
+RETENTION = "delta.logRetentionDuration"
+
+
+@pytest.fixture
+def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
+    with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
+        ours = fleet(spark, schema, tmp_path)
+        yield ours
+        ours.store.close()
+
+
+def text_table(ours: Fleet, folder: Path) -> TableName:
+    """Make a table of text, whose rows have to be rewritten."""
+    name = ours.name("t")
+    hive_table(ours.spark, name.sql, folder / "t", [(1, "a"), (2, "b")], "TEXTFILE")
+    return name
+
+
+def copy_name(ours: Fleet, form: TargetFormat) -> TableName:
+    return ours.name(f"t_{form.value}")
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("made", ["STORED AS PARQUET", pytest.param("USING {}", marks=soak.slow)])
+def test_a_table_of_the_copy_s_name_stays_when_its_job_is_reverted(
+    ours: Fleet, tmp_path: Path, form: TargetFormat, made: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
+    ours.add("t", form=form)
+    assert errors(ours.preprocess()) == []
+    name = copy_name(ours, form)
+    named = ours.warehouse.named(name, form) if made.startswith("USING") else name
+    ours.spark.sql(f"CREATE TABLE {named.sql} {made.format(form.value)} AS SELECT 7 AS id")
+    assert errors(ours.revert("t")) == []
+    assert ours.rows(name) == [(7,)]
+    assert f"that wasn't made of {ours.name('t')}, and stays as it is" in caplog.text
+
+
+@soak.slow
+def test_a_delta_table_that_somebody_made_in_the_same_directory_stays(ours: Fleet, tmp_path: Path) -> None:
+    hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
+    ours.add("t", form=DELTA)
+    assert errors(ours.preprocess()) == []
+    ours.spark.sql(f"CONVERT TO DELTA parquet.`{tmp_path}/t` PARTITIONED BY (day STRING)")
+    name = copy_name(ours, DELTA)
+    ours.spark.sql(f"CREATE TABLE {name.sql} USING delta LOCATION '{tmp_path}/t'")
+    ours.spark.sql(f"DELETE FROM {name.sql}")
+    assert errors(ours.revert("t")) == []
+    assert ours.rows(name) == []
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_files_that_lie_where_rows_are_to_be_written_stop_that(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
+    text_table(ours, tmp_path)
+    feed = tmp_path / f"t_{form.value}" / "feed.csv"
+    ours.add("t", form=form, rewrite=True)
+    assert errors(ours.preprocess()) == []
+    feed.parent.mkdir()
+    feed.write_text("7")
+    [seen] = precheck(ours.store, ours.warehouse, [ours.job("t")])
+    assert [finding.reason for finding in seen.findings] == [PauseReason.UNSUPPORTED_LAYOUT]
+    assert f"t_{form.value}, where the rows are to be written, isn't empty: it has feed.csv" in str(seen)
+    ours.notify()
+    ours.clock.turn(days=14)
+    [refused] = errors(ours.migrate())
+    assert "isn't empty: it has feed.csv" in refused
+    assert errors(ours.revert("t")) == []
+    assert feed.read_text() == "7"
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_revert_removes_what_was_rewritten_and_no_more(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
+    text_table(ours, tmp_path)
+    ours.to_probation("t", form=form, rewrite=True)
+    folder = tmp_path / f"t_{form.value}"
+    (folder / "feed.csv").write_text("7")
+    assert errors(ours.revert("t")) == []
+    assert [path.name for path in folder.iterdir()] == ["feed.csv"]
+    assert [row[0] for row in ours.rows("t")] == [1, 2]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_files_of_a_dropped_partition_stay_when_a_rewritten_table_is_closed(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
+    name = text_table(ours, tmp_path)
+    ours.spark.sql(f"ALTER TABLE {name.sql} DROP PARTITION (day = 'b')")
+    dropped = [path.name for path in (tmp_path / "t/day=b").glob("part-*")]
+    assert dropped
+    ours.to_probation("t", form=form, rewrite=True)
+    ours.to_archive("t")
+    ours.mark("t", days=0)
+    assert errors(ours.close()) == []
+    assert [path.name for path in (tmp_path / "t").rglob("part-*")] == dropped
+    assert not (tmp_path / "t_sync").exists()
+    assert [row[0] for row in ours.rows("t")] == [1]
+
+
+@soak.slow
+def test_a_closed_table_whose_files_nobody_knows_keeps_them(ours: Fleet, tmp_path: Path) -> None:
+    text_table(ours, tmp_path)
+    ours.to_probation("t", rewrite=True)
+    ours.to_archive("t")
+    ours.spark.sql(f"DROP TABLE {ours.name('t_hive_archived').sql}")
+    files = sorted((tmp_path / "t").rglob("part-*"))
+    ours.mark("t", days=0)
+    assert errors(ours.close()) == []
+    assert sorted((tmp_path / "t").rglob("part-*")) == files
+    assert "nobody knows which of its files" in str(ours.job("t").record["left_directories"])
+
+
+def test_a_new_table_that_lies_among_hive_s_files_is_not_closed(ours: Fleet, tmp_path: Path) -> None:
+    name = copy_name(ours, ICEBERG)
+    ours.spark.sql(
+        f"CREATE TABLE {ours.warehouse.iceberg(name).sql} (id INT) USING iceberg LOCATION '{tmp_path}/odd'"
+    )
+    for root in (f"file:{tmp_path}/odd", f"file:{tmp_path}", f"file:{tmp_path}/odd/data"):
+        with pytest.raises(Refused, match=r"lies in .*odd, and the files that are to be removed in"):
+            leftovers.demand_apart(ours.warehouse, name, Leftovers(root))
+    leftovers.demand_apart(ours.warehouse, name, Leftovers(f"file:{tmp_path}/od"))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_who_was_suspended_inside_a_commit_replaces_nothing_that_came_since(
+    ours: Fleet, tmp_path: Path, first: bool
+) -> None:
+    source, name = text_table(ours, tmp_path), copy_name(ours, ICEBERG)
+
+    def ahead() -> None:
+        warehouse = replace(ours.warehouse, prepared=Prepared())
+        writing.write_ahead(warehouse, source, name, ICEBERG)
+
+    table = hive.demand(ours.warehouse, source)
+    if not first:
+        ahead()
+    before = copies.opened(ours.warehouse, table, name, ICEBERG)
+    ours.spark.sql(f"INSERT INTO {source.sql} PARTITION (day = 'a') VALUES (3, NULL)")
+    ahead()
+    # What it has read of the Hive table by then is older, which an empty selection stands for.
+    with pytest.raises(SPARK_ERRORS):
+        copies.write(ours.warehouse, table, before, {"day=a": "old"}, ("false", "day = 'a'"))
+    assert [row[0] for row in ours.rows(name)] == [1, 2, 3]
+
+
+@soak.slow
+def test_a_copy_of_delta_s_keeps_its_commits_until_it_has_its_last_name(ours: Fleet, tmp_path: Path) -> None:
+    source, name = text_table(ours, tmp_path), copy_name(ours, DELTA)
+    writing.write_ahead(replace(ours.warehouse, prepared=Prepared()), source, name, DELTA)
+    assert asking.properties(ours.spark, name)[RETENTION] == "interval 36500 days"
+    ours.spark.sql(f"DROP TABLE {name.sql}")
+    for path in sorted((tmp_path / "t_delta").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    ours.to_probation("t", form=DELTA, rewrite=True)
+    assert RETENTION not in asking.properties(ours.spark, source)
+
+
+@pytest.mark.parametrize("stored", ["PARQUET", pytest.param("TEXTFILE", marks=soak.slow)])
+def test_a_partition_that_is_not_of_its_column_s_type_stops_its_table_alone(
+    ours: Fleet, tmp_path: Path, stored: str
+) -> None:
+    for table in ("odd", "t"):
+        ours.spark.sql(
+            f"CREATE EXTERNAL TABLE {ours.name(table).sql} (id INT) PARTITIONED BY (month INT) "
+            f"STORED AS {stored} LOCATION '{tmp_path}/{table}'"
+        )
+        ours.spark.sql(f"INSERT INTO {ours.name(table).sql} PARTITION (month = 1) VALUES (1)")
+    unchecked = {"spark.sql.legacy.skipTypeValidationOnAlterPartition": "true"}
+    with session.settings(ours.spark, unchecked, "the test"):
+        ours.spark.sql(f"ALTER TABLE {ours.name('odd').sql} ADD PARTITION (month = 'tmp')")
+    ours.add("odd", "t", rewrite=stored == "TEXTFILE")
+    odd, sound = precheck(ours.store, ours.warehouse, [ours.job("odd"), ours.job("t")])
+    assert sound.findings == ()
+    [finding] = odd.findings
+    [refused] = errors(ours.preprocess())
+    assert finding.text in refused
+    assert "whether each partition's value is of its column's type" in refused
+    assert ours.job("t").state is State.READY

@@ -1,0 +1,283 @@
+"""A worker begins a switch again, as somebody wrote behind the block, and dies: the next one goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.unit.fleet_jobs import NOW
+
+from tableferry.errors import Refused
+from tableferry.fleet import job_run
+from tableferry.fleet.job import Job, OldName, State, TargetFormat
+from tableferry.fleet.job_run import JobRun, run_job
+from tableferry.fleet.naming import Names
+from tableferry.fleet.perform import WrittenSince
+from tableferry.fleet.plan import Kind
+from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.records import NewJob
+from tableferry.fleet.queue.selections import everything
+from tableferry.fleet.queue.store import Store
+from tableferry.fleet.reports import JobReport
+from tableferry.fleet.steps import (
+    BlockWrites,
+    CheckFence,
+    CopyDefinition,
+    DropView,
+    MakeTarget,
+    MakeView,
+    PrepareCopy,
+    Rename,
+    Step,
+    Verify,
+)
+from tableferry.fleet.transitions import FORWARD
+from tableferry.fleet.warehouse import existing, old_name, versions
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.tables import TableName
+from tableferry.testing import FixedClock
+
+LEASE = timedelta(hours=1)
+ORDERS = TableName(("spark_catalog", "sales", "orders"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = open_store(f"sqlite:///{tmp_path / 'fleet.db'}")
+    store.create()
+    yield store
+    store.close()
+
+
+class Dead(BaseException):
+    """The process dies."""
+
+
+@dataclass
+class Tables:
+    """The tables of one job, in which rows are words, and a worker that dies where it is told to.
+
+    Attributes:
+        kinds: What each name is.
+        hive: The Hive table's rows.
+        copy: The new table's.
+        fenced: The Hive table's rows at the block.
+        foreign: Whether the old name is a view of somebody else's.
+        late: A row that comes to the Hive table right before the first last look.
+        dies_after: How many steps are done once the switch is to begin again; None for all.
+    """
+
+    names: Names
+    kinds: dict[TableName, Kind]
+    hive: set[str] = field(default_factory=lambda: {"first"})
+    copy: set[str] = field(default_factory=set)
+    fenced: set[str] = field(default_factory=set)
+    foreign: bool = False
+    late: str | None = "late"
+    dies_after: int | None = None
+    steps: list[Step] = field(default_factory=list)
+    _left: int | None = None
+
+    def current(self, warehouse: Warehouse, name: TableName, form: TargetFormat) -> str:
+        assert self.kinds[name] in (Kind.ICEBERG, Kind.DELTA)
+        return ",".join(sorted(self.copy))
+
+    def perform(self, step: Step, job: Job, *_: object) -> Job:
+        if self._left == 0:
+            self._left = self.dies_after = None
+            raise Dead
+        self.steps.append(step)
+        job = self._do(step, job)
+        if self._left is not None:
+            self._left -= 1
+        return job
+
+    def _do(self, step: Step, job: Job) -> Job:
+        match step:
+            case BlockWrites(table):
+                assert self.kinds[table] is Kind.HIVE
+                self.fenced = set(self.hive)
+            case PrepareCopy(source, target) | MakeTarget(source, target, _):
+                assert self.kinds[source] is Kind.HIVE
+                # It's made anew, as it isn't anybody's yet.
+                self.copy = set(self.hive)
+                self.kinds[target] = Kind.DELTA if job.target_format is TargetFormat.DELTA else Kind.ICEBERG
+            case CopyDefinition():
+                return replace(job, shadow_watermark=",".join(sorted(self.copy)))
+            case Verify(source, target):
+                assert self.kinds[source] is Kind.HIVE
+                assert target in self.kinds
+                assert self.copy == self.hive
+            case Rename(table, to):
+                assert to not in self.kinds, f"{to} would be overwritten"
+                self.kinds[to] = self.kinds.pop(table)
+            case MakeView(table, target):
+                assert target in self.kinds
+                self._demand_ours(table)
+                self.kinds[table] = Kind.VIEW
+            case DropView(table, _):
+                self._demand_ours(table)
+                self.kinds.pop(table, None)
+            case CheckFence(table):
+                assert self.kinds[table] is Kind.HIVE
+                if self.late and self.names.target in self.kinds and self.names.copy not in self.kinds:
+                    self.hive.add(self.late)
+                    self.late, self._left = None, self.dies_after
+                if self.hive != self.fenced:
+                    raise WrittenSince(f"{table} was written to")
+        return job
+
+    def _demand_ours(self, name: TableName) -> None:
+        if self.foreign and name in self.kinds:
+            raise Refused(f"{name} is a view of somebody else's")
+
+
+def start(store: Store, form: TargetFormat, old: OldName | None) -> Tables:
+    """Put a job that is ready into the queue."""
+    schema = "lake" if old else None
+    store.add([NewJob(ORDERS, form, target_schema=schema, old_name=old)], NOW)
+    [job] = store.claim(everything(), "first", now=NOW, lease=LEASE, limit=1)
+    ready = replace(job, state=State.READY, desired_state=State.WRITES_BLOCKED, in_process=True)
+    store.save(ready, NOW, release=True)
+    return Tables(Names.of(job), {ORDERS: Kind.HIVE})
+
+
+def work(store: Store, tables: Tables, clock: FixedClock, monkeypatch: pytest.MonkeyPatch) -> JobReport:
+    """Let a worker claim the job, and run it as far as it goes."""
+    monkeypatch.setattr(job_run, "perform", tables.perform)
+    monkeypatch.setattr(existing, "job_tables", lambda *_: dict(tables.kinds))
+    monkeypatch.setattr(versions, "current", tables.current)
+    nothing: Any = None
+    spark: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda *_: None))
+    [job] = store.claim(everything(), f"at {clock()}", now=clock(), lease=LEASE, limit=1)
+    return run_job(JobRun(job, store, Warehouse(spark, nothing), clock, LEASE), FORWARD)
+
+
+def at_the_end(tables: Tables, form: TargetFormat) -> dict[TableName, Kind]:
+    names = tables.names
+    view = {names.main: Kind.VIEW} if names.elsewhere and names.hive != names.main else {}
+    new = Kind.DELTA if form is TargetFormat.DELTA else Kind.ICEBERG
+    return {**view, names.target: new, names.hive: Kind.HIVE}
+
+
+@pytest.mark.parametrize("old", [None, *OldName])
+@pytest.mark.parametrize("form", TargetFormat)
+@pytest.mark.parametrize("dies_after", [None, 0, 1, 2, 3])
+def test_a_worker_that_dies_while_it_begins_again_costs_no_row(
+    store: Store,
+    form: TargetFormat,
+    old: OldName | None,
+    dies_after: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tables, clock = start(store, form, old), FixedClock(NOW)
+    tables.dies_after = dies_after
+    try:
+        report = work(store, tables, clock, monkeypatch)
+        assert dies_after is None
+    except Dead:
+        clock.turn(minutes=61)
+        report = work(store, tables, clock, monkeypatch)
+    assert (report.outcome, report.error) == ("done", "")
+    assert report.job.pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
+    assert tables.kinds == at_the_end(tables, form)
+    assert tables.copy == tables.hive == {"first", "late"}
+
+
+@pytest.mark.parametrize(
+    # In place the names are swapped back after two steps: then nobody finds an Iceberg table by the name that
+    # it had, and a Delta table that was written to isn't made anew.
+    ("old", "dies_after"),
+    [(None, 1), (OldName.VIEW, 1), (OldName.VIEW, 2)],
+)
+@pytest.mark.parametrize("form", TargetFormat)
+def test_what_was_written_to_the_new_table_before_its_worker_died_is_kept(
+    store: Store,
+    form: TargetFormat,
+    old: OldName | None,
+    dies_after: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who had opened the new table before its name was taken may commit to it all the same."""
+    tables, clock = start(store, form, old), FixedClock(NOW)
+    tables.dies_after = dies_after
+    with pytest.raises(Dead):
+        work(store, tables, clock, monkeypatch)
+    tables.copy.add("new")
+    clock.turn(minutes=61)
+    report = work(store, tables, clock, monkeypatch)
+    assert "new" in tables.copy
+    assert (report.outcome, report.error) == ("done", "")
+    assert tables.kinds == at_the_end(tables, form)
+
+
+@pytest.mark.parametrize("old", [None, *OldName])
+def test_what_is_committed_right_before_the_names_are_swapped_back_is_kept(
+    store: Store, old: OldName | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables, clock = start(store, TargetFormat.ICEBERG, old), FixedClock(NOW)
+    do, names = tables._do, tables.names
+
+    def rename_late(step: Step, job: Job) -> Job:
+        if step == Rename(names.target, names.copy):
+            tables.copy.add("new")
+        return do(step, job)
+
+    monkeypatch.setattr(tables, "_do", rename_late)
+    report = work(store, tables, clock, monkeypatch)
+    assert (report.outcome, report.error) == ("done", "")
+    assert tables.kinds == at_the_end(tables, TargetFormat.ICEBERG)
+    assert "new" in tables.copy
+
+
+@pytest.mark.parametrize("dies_after", [1, 2])
+def test_a_view_of_somebody_elses_is_never_dropped(
+    store: Store, dies_after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables, clock = start(store, TargetFormat.ICEBERG, OldName.VIEW), FixedClock(NOW)
+    tables.dies_after = dies_after
+    with pytest.raises(Dead):
+        work(store, tables, clock, monkeypatch)
+    tables.kinds[ORDERS], tables.foreign = Kind.VIEW, True
+    clock.turn(minutes=61)
+    report = work(store, tables, clock, monkeypatch)
+    assert (report.outcome, report.error) == ("paused", f"{ORDERS} is a view of somebody else's")
+    assert tables.kinds[ORDERS] is Kind.VIEW
+    # Somebody drops it, and resumes the job.
+    del tables.kinds[ORDERS]
+    tables.foreign = False
+    [paused] = store.jobs(everything())
+    store.edit(replace(paused, migration_paused=False, pause_reason="None"), clock())
+    clock.turn(minutes=61)
+    assert work(store, tables, clock, monkeypatch).outcome == "done"
+    assert tables.kinds == at_the_end(tables, TargetFormat.ICEBERG)
+    assert tables.copy == tables.hive == {"first", "late"}
+
+
+@pytest.mark.parametrize(
+    ("text", "ours"),
+    [
+        ("SELECT * FROM `spark_catalog`.`lake`.`orders`", True),
+        ("SELECT * FROM `ice`.`lake`.`orders`", True),
+        ("SELECT id FROM `ice`.`lake`.`orders`", False),
+        ("SELECT * FROM `ice`.`other`.`orders`", False),
+    ],
+)
+def test_a_view_is_known_by_its_text_also_when_its_table_has_lost_its_name(
+    text: str, ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[tuple[TableName, ...]] = []
+    monkeypatch.setattr(old_name, "kinds", lambda *_: {ORDERS: Kind.VIEW})
+    monkeypatch.setattr(old_name, "describe", lambda *_: {"view_text": text})
+    monkeypatch.setattr(old_name, "change_unchanged", lambda _, names, *work, **how: dropped.append(names))
+    nothing: Any = None
+    target = TableName(("spark_catalog", "lake", "orders"))
+    with nullcontext() if ours else pytest.raises(Refused, match="is a view, and the view of"):
+        old_name.drop_view(Warehouse(nothing, nothing), ORDERS, target)
+    assert dropped == ([(ORDERS,)] if ours else [])

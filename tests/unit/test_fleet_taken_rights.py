@@ -1,0 +1,214 @@
+"""Rights to write are given back where they mean something, and where who gets them may write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.unit.fleet_jobs import NOW
+from tests.workspace import FakeWorkspace
+
+from tableferry import workspace
+from tableferry.errors import TableError
+from tableferry.fleet.job import RIGHTS, WITHHELD, OldName
+from tableferry.fleet.job_run import JobRun
+from tableferry.fleet.naming import Names
+from tableferry.fleet.pausing import left_as
+from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.records import NewJob
+from tableferry.fleet.queue.selections import everything
+from tableferry.fleet.queue.store import ClaimLost, Store
+from tableferry.fleet.steps import BlockWrites, UnblockWrites
+from tableferry.fleet.warehouse import fence
+from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
+from tableferry.fleet.warehouse.context import Access, Warehouse
+from tableferry.fleet.warehouse.opening import AccessByCatalog
+from tableferry.fleet.warehouse.taken_rights import TABLE
+from tableferry.fleet.warehouse.unity import UnityAccess
+from tableferry.tables import TableName
+from tableferry.testing import FixedClock
+
+LEASE = timedelta(hours=1)
+WRITERS = {"etl": {"MODIFY", "SELECT"}}
+READERS = {"etl": {"SELECT"}}
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    monkeypatch.setattr(fence, "mark", lambda warehouse, table: {})
+    store = open_store(f"sqlite:///{tmp_path / 'fleet.db'}")
+    store.create()
+    yield store
+    store.close()
+
+
+class Slow(UnityAccess):
+    """Unity Catalog as a worker sees it that may sleep before it takes rights."""
+
+    sleep: Callable[[], None] = staticmethod(lambda: None)
+
+    def take(self, table: TableName, rights: Mapping[str, Any]) -> None:
+        hook, Slow.sleep = Slow.sleep, staticmethod(lambda: None)
+        hook()
+        super().take(table, rights)
+
+
+def no_rows(query: str) -> Sequence[Sequence[Any]]:
+    return []
+
+
+def access(*unity: str) -> AccessByCatalog:
+    """The access of a session in which these catalogs are Unity Catalog's."""
+
+    def open_one(catalog: str) -> Access:
+        nothing: Any = None
+        return Slow(workspace.client(), no_rows) if catalog in unity else MetastoreAccess(nothing)
+
+    return AccessByCatalog(open_one)
+
+
+def moving(store: Store, source: str, target_catalog: str, *unity: str) -> JobRun:
+    """Let a worker have the job of a table that moves to another catalog."""
+    name = TableName((source, "shop", "orders"))
+    new = NewJob(name, target_catalog=target_catalog, target_schema="lake", old_name=OldName.VIEW)
+    store.add([new], NOW)
+    return claimed(store, FixedClock(NOW), *unity)
+
+
+def claimed(store: Store, clock: FixedClock, *unity: str) -> JobRun:
+    spark: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda *_: None))
+    [job] = store.claim(everything(), f"at {clock()}", now=clock(), lease=LEASE, limit=1)
+    return JobRun(job, store, Warehouse(spark, access(*unity)), clock, LEASE)
+
+
+def noted_as_before(run: JobRun) -> None:
+    """Let the job's notes be those of an earlier version, which didn't say from which table."""
+    old = [
+        {key: value for key, value in note.items() if key != TABLE} for note in run.job.record.get(RIGHTS, ())
+    ]
+    run.job = run.job.noted(**{RIGHTS: old or None})
+
+
+@pytest.mark.parametrize("old_notes", [False, True])
+def test_a_table_goes_back_to_a_metastore_without_the_rights_of_the_new_one(
+    store: Store, logged_in: FakeWorkspace, old_notes: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = moving(store, "hive_metastore", "uc", "uc")
+    names = Names.of(run.job)
+    logged_in.put_table(str(names.target), **WRITERS)
+    run.perform(BlockWrites(names.target))
+    assert logged_in.granted(str(names.target)) == READERS
+    # As it is by then: the copy that is dropped next.
+    logged_in.rename_table(str(names.target), str(names.copy))
+    if old_notes:
+        noted_as_before(run)
+    with caplog.at_level("INFO"):
+        run.perform(UnblockWrites(names.main))
+    assert not {RIGHTS, WITHHELD} & run.job.record.keys()
+    # Who could write to it now would lose what is written.
+    assert logged_in.granted(str(names.copy)) == READERS
+    assert any(f"aren't given back on {names.main}" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("old_notes", [False, True])
+def test_what_was_taken_from_a_hive_table_is_given_back_when_it_is_reverted_from_a_catalog_without_rights(
+    store: Store, logged_in: FakeWorkspace, old_notes: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = moving(store, "uc", "glue", "uc")
+    names = Names.of(run.job)
+    logged_in.put_table(str(names.main), **WRITERS)
+    run.perform(BlockWrites(names.main))
+    logged_in.rename_table(str(names.main), str(names.hive))
+    if old_notes:
+        noted_as_before(run)
+    # A worker may die before it has saved the state.
+    for _ in range(2):
+        run.perform(UnblockWrites(names.target))
+        assert RIGHTS not in run.job.record
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert any(f"aren't given back on {names.target}" in message for message in warnings)
+    # Whoever wrote to it now would write past the new table.
+    assert logged_in.granted(str(names.hive)) == READERS
+    assert "stay blocked" not in left_as(run.job)
+
+    run.perform(BlockWrites(names.target))
+    logged_in.rename_table(str(names.hive), str(names.main))
+    run.perform(UnblockWrites(names.main))
+    assert logged_in.granted(str(names.main)) == WRITERS
+    assert not {RIGHTS, WITHHELD} & run.job.record.keys()
+
+
+@pytest.mark.parametrize("old_notes", [False, True])
+def test_within_unity_catalog_they_are_given_back_on_the_new_table(
+    store: Store, logged_in: FakeWorkspace, old_notes: bool
+) -> None:
+    run = moving(store, "old", "uc", "old", "uc")
+    names = Names.of(run.job)
+    logged_in.put_table(str(names.main), **WRITERS)
+    run.perform(BlockWrites(names.main))
+    logged_in.rename_table(str(names.main), str(names.hive))
+    logged_in.put_table(str(names.target), **READERS)
+    if old_notes:
+        noted_as_before(run)
+    run.perform(UnblockWrites(names.target))
+    assert logged_in.granted(str(names.target)) == WRITERS
+    assert logged_in.granted(str(names.hive)) == READERS
+    assert not {RIGHTS, WITHHELD} & run.job.record.keys()
+
+
+@pytest.mark.parametrize("old_notes", [False, True])
+def test_a_session_that_sees_no_unity_catalog_at_all_is_refused_still(
+    store: Store, logged_in: FakeWorkspace, old_notes: bool
+) -> None:
+    run = moving(store, "hive_metastore", "uc", "uc")
+    names = Names.of(run.job)
+    logged_in.put_table(str(names.target), **WRITERS)
+    run.perform(BlockWrites(names.target))
+    if old_notes:
+        noted_as_before(run)
+    run.warehouse = replace(run.warehouse, access=access())
+    for step in (UnblockWrites(names.main), UnblockWrites(names.target), BlockWrites(names.target)):
+        with pytest.raises(TableError, match="run this in the workspace where they were taken"):
+            run.perform(step)
+    assert RIGHTS in run.job.record
+
+
+def test_what_is_taken_once_more_is_taken_where_it_means_something(
+    store: Store, logged_in: FakeWorkspace
+) -> None:
+    run = moving(store, "hive_metastore", "uc", "uc")
+    names = Names.of(run.job)
+    logged_in.put_table(str(names.target), **WRITERS)
+    run.perform(BlockWrites(names.target))
+    run.perform(BlockWrites(names.main))
+    assert len(run.job.record[RIGHTS]) == 1
+    logged_in.put_table(str(names.target), **WRITERS)
+    run.perform(BlockWrites(names.target))
+    assert logged_in.granted(str(names.target)) == READERS
+
+
+@pytest.mark.parametrize("reverted", [False, True])
+def test_a_worker_that_slept_leaves_taken_what_only_a_revert_gives_back(
+    store: Store, logged_in: FakeWorkspace, reverted: bool
+) -> None:
+    slow = moving(store, "uc", "glue", "uc")
+    names = Names.of(slow.job)
+    logged_in.put_table(str(names.main), **WRITERS)
+
+    def go_on() -> None:
+        quick = claimed(store, FixedClock(NOW + 2 * LEASE), "uc")
+        quick.perform(BlockWrites(names.main))
+        quick.perform(UnblockWrites(names.target))
+        if reverted:
+            quick.perform(UnblockWrites(names.main))
+        quick.release(quick.job)
+
+    Slow.sleep = staticmethod(go_on)
+    with pytest.raises(ClaimLost):
+        slow.perform(BlockWrites(names.main))
+    assert logged_in.granted(str(names.main)) == (WRITERS if reverted else READERS)
