@@ -23,6 +23,7 @@ from tableferry.driver import in_process
 from tableferry.errors import SessionError
 from tableferry.extras import install
 from tableferry.quoting import quote
+from tableferry.redaction import CORE_CAN_BE_SET
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -164,7 +165,8 @@ def beside(spark: SparkSession) -> SparkSession | None:
     if not in_process(spark):
         return None
     other = spark.newSession()
-    for key, value in spark.conf.getAll.items():
+    # Without the first, those of Spark's core can't be set.
+    for key, value in sorted(spark.conf.getAll.items(), key=lambda setting: setting[0] != CORE_CAN_BE_SET):
         if other.conf.get(key, None) != value:
             other.conf.set(key, value)
     return other

@@ -27,7 +27,7 @@ from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
-from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.context import Warehouse, show_properties
 from tableferry.tables import TableName
 from tableferry.testing import FixedClock
 
@@ -144,6 +144,7 @@ def fleet(spark: SparkSession, schema: str, folder: Path) -> Fleet:
     """Return an empty fleet on a schema."""
     store = open_store(f"sqlite:///{folder / 'fleet.db'}")
     store.create()
+    show_properties(spark)
     return Fleet(spark, schema, store, Warehouse(spark, MetastoreAccess(spark)))
 
 

@@ -28,6 +28,7 @@ from tableferry.convert.log import commit
 from tableferry.convert.through_spark import partitions, switching
 from tableferry.convert.through_spark.entries import entry
 from tableferry.convert.through_spark.partitions import partitions_of
+from tableferry.redaction import HIDDEN
 from tableferry.tables import TableName
 
 FIRST = "00000000000000000000.json"
@@ -201,6 +202,24 @@ def test_a_catalog_wider_than_the_files(spark: SparkSession, schema: str, tmp_pa
     assert [row[0] for row in spark.sql(f"SELECT id FROM {schema}.t WHERE id < 0").collect()] == [-2]
     read = deltalake.DeltaTable(tmp_path / "t").to_pyarrow_table()
     assert sorted(read["id"].drop_null().to_pylist()) == [-2, 1, 5_000_000_000]
+
+
+def test_a_property_that_spark_takes_for_a_secret_stays_as_it_is(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    home = "https://example.com/?url=1"
+    write(tmp_path / "t" / "a.parquet", {"id": [1]})
+    external(spark, f"{schema}.t", "id bigint", tmp_path / "t")
+    spark.sql(f"ALTER TABLE {schema}.t SET TBLPROPERTIES ('home' = '{home}', 'token' = 'x')")
+
+    done = converted(f"{schema}.t", spark)
+
+    assert (done.outcome, done.error) == ("converted", "")
+    configuration = spark.sql(f"DESCRIBE DETAIL {schema}.t").collect()[0]["properties"]
+    assert (configuration["home"], configuration["token"]) == (home, "x")
+    # The session hides them again.
+    shown = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {schema}.t").collect()}
+    assert shown["home"] == HIDDEN
 
 
 def test_file_columns_of_mixed_case_under_a_table_of_hive(

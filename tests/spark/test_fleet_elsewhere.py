@@ -150,8 +150,8 @@ def test_a_session_that_is_set_up_as_the_docs_say_reads_by_the_old_names(
     block = page.partition('```properties title="spark-defaults.conf"\n')[2].partition("```")[0]
     reader = spark.newSession()
     for key, value in (line.split(" ") for line in block.splitlines()):
-        # Extensions are the process's, which has them.
-        if key != "spark.sql.extensions":
+        # Extensions and jars are the process's, which has them.
+        if key not in ("spark.sql.extensions", "spark.jars.packages"):
             reader.conf.set(key, value)
     ours.write("orders", "INSERT INTO {t} VALUES (4, NULL, 'a')")
     ours.write("moved", "INSERT INTO {t} VALUES (8, NULL, 'a')")

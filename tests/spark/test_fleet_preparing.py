@@ -226,7 +226,7 @@ def test_only_what_changed_since_is_compared(
     assert beside(writers.folder) == []
 
 
-@pytest.mark.parametrize("change", ["none", "one comes", "one goes"])
+@pytest.mark.parametrize("change", ["none", "one comes", "one goes", "one is stray"])
 def test_files_are_recorded_while_people_write(
     ours: Fleet, writers: Writers, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,9 +240,9 @@ def test_files_are_recorded_while_people_write(
     added: list[int] = []
     add = Record.add
 
-    def counted(self: Record, files: Collection[ListedFile]) -> None:
+    def counted(self: Record, files: Collection[ListedFile], **how: Any) -> None:
         added.append(len(files))
-        add(self, files)
+        add(self, files, **how)
 
     monkeypatch.setattr(Record, "add", counted)
     match change:
@@ -250,13 +250,20 @@ def test_files_are_recorded_while_people_write(
             writers.add("a")
         case "one goes":
             writers.remove(0)
+        case "one is stray":
+            # Its files stay, and no partition has them.
+            ours.spark.sql(f"ALTER TABLE {writers.table.sql} DROP PARTITION (day = 'a')")
     listed = hive.listed(warehouse, table)
     made = Record.create(warehouse, table.name)
     # Done twice, as by whoever finds a file more right after, it's as if done once.
     assert Record.create(warehouse, table.name) == made
     assert made.files() == RecordedFiles(frozenset(listed.listing.files), frozenset())
-    assert (made.folder == begun.folder) == (change != "one goes")
-    assert added == {"none": [], "one comes": [1], "one goes": [len(DAYS) - 1]}[change]
+    assert made.stray() == frozenset(listed.listing.stray)
+    assert len(listed.listing.stray) == (change == "one is stray")
+    assert (made.folder == begun.folder) == (change in ("none", "one comes"))
+    every = len(DAYS)
+    anew = {"none": [], "one comes": [1], "one goes": [every - 1], "one is stray": [every]}
+    assert added == anew[change]
     properties = hive.demand(ours.warehouse, writers.table).properties
     assert Record.of(warehouse, properties) == made
 

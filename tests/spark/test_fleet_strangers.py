@@ -10,16 +10,18 @@ import pytest
 from pyspark.sql import SparkSession
 from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
+from tests.spark.tables import tables_in
 
 from tableferry import session
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import Refused
 from tableferry.fleet.job import PauseReason, State, TargetFormat
 from tableferry.fleet.prechecking import precheck
-from tableferry.fleet.warehouse import asking, hive, leftovers
+from tableferry.fleet.warehouse import asking, hive, leftovers, removing
 from tableferry.fleet.warehouse.leftovers import Leftovers
 from tableferry.fleet.warehouse.prepared import Prepared
 from tableferry.fleet.warehouse.rewriting import copies, writing
+from tableferry.fleet.warehouse.storage import TableStorage
 from tableferry.tables import TableName
 
 ICEBERG, DELTA = TargetFormat
@@ -205,3 +207,58 @@ def test_a_partition_that_is_not_of_its_column_s_type_stops_its_table_alone(
     assert finding.text in refused
     assert "whether each partition's value is of its column's type" in refused
     assert ours.job("t").state is State.READY
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_table_whose_name_spark_hides_goes_there_and_back(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
+    """Spark shows no property that has a word such as url, token or secret in it."""
+    table = "secret_page_urls"
+    ours.spark.sql(
+        f"CREATE EXTERNAL TABLE {ours.name(table).sql} (id INT, token STRING) STORED AS PARQUET "
+        f"LOCATION '{tmp_path}/{table}' TBLPROPERTIES ('home' = 'https://example.com/?url=1')"
+    )
+    ours.spark.sql(f"INSERT INTO {ours.name(table).sql} VALUES (1, 'a'), (2, 'b')")
+    ours.to_probation(table, form=form)
+    new = ours.warehouse.named(ours.name(table), form)
+    assert asking.properties(ours.spark, new)["home"] == "https://example.com/?url=1"
+    # Without partitions the Hive table is rewritten as a whole, in another directory.
+    ours.write(table, "DELETE FROM {t} WHERE id = 1")
+    assert errors(ours.shadow()) == []
+    assert errors(ours.revert(table)) == []
+    assert tables_in(ours.spark, ours.schema) == [table]
+    assert ours.rows(table) == [(2, "b")]
+    assert not (tmp_path / table / "_delta_log").exists()
+
+
+class Dead(BaseException):
+    """A worker died."""
+
+
+def test_who_dies_while_the_record_is_removed_costs_no_file_of_a_dropped_partition(
+    ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = text_table(ours, tmp_path)
+    ours.spark.sql(f"ALTER TABLE {name.sql} DROP PARTITION (day = 'b')")
+    dropped = [path.name for path in (tmp_path / "t/day=b").glob("part-*")]
+    ours.to_probation("t", rewrite=True)
+    ours.to_archive("t")
+    ours.mark("t", days=0)
+
+    def half(storage: TableStorage, location: str) -> bool:
+        if "/known-" in location:
+            for part in Path(location.removeprefix("file:")).glob("part-*"):
+                part.unlink()
+            raise Dead
+        storage.remove(location)
+        return True
+
+    with monkeypatch.context() as patch:
+        patch.setattr(removing, "_remove", half)
+        with pytest.raises(Dead):
+            ours.close()
+    ours.clock.turn(days=1)
+    assert errors(ours.close()) == []
+    assert [path.name for path in (tmp_path / "t").rglob("part-*")] == dropped
+    assert not (tmp_path / "t_sync").exists()

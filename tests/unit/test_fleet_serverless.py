@@ -25,6 +25,7 @@ from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.redaction import SHOWN
 from tableferry.tables import TableName
 from tableferry.testing import FixedClock
 
@@ -114,4 +115,4 @@ def test_the_session_knows_whether_it_is_serverless(
     warehouse = OpenFleet(FleetSettings(), NOTHING, lambda: spark).warehouse()
     assert warehouse.serverless is serverless
     # Serverless compute takes no such setting.
-    assert asked == ({} if serverless else {"spark.sql.catalog.ice.cache-enabled": "false"})
+    assert asked == SHOWN | ({} if serverless else {"spark.sql.catalog.ice.cache-enabled": "false"})

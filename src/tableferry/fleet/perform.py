@@ -65,6 +65,7 @@ BROKEN_VIEWS = "broken_views"
 REMOVED = "removed_partitions"
 LEFT = "left_directories"
 KEPT = "kept"
+READ = "read_files_removed"
 NOT_LOOKED = "late_files_not_looked_for"
 
 # So many directories that were left are noted; their folder is the same.
@@ -235,6 +236,12 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             found = leftovers.Leftovers.of(job.record[CLOSING])
             # Days may lie between the note and this, if the job was paused.
             leftovers.demand_alone(warehouse, target, Names.of(job).archived, found)
+            if rewritten and READ not in job.record[CLOSING]:
+                read = removing.remove_read_files(warehouse, target, form, found)
+                running.count("files", read.files)
+                job = _left(job, read.left) if read.left else job
+                # Whoever comes next may find half of the record.
+                job = save(job.noted(**{CLOSING: {**job.record[CLOSING], READ: True}}))
             removed = removing.remove(warehouse, target, form, found, rewritten=rewritten)
             running.count("files", removed.files)
             job = job.noted(**{CLOSING: {**job.record[CLOSING], KEPT: list(removed.kept)}})

@@ -118,10 +118,15 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             return switch(job, names, existing)
         case Action.UNBLOCK:
             _demand(existing, names.target, target_kind(job))
-            log: tuple[Step, ...] = ()
-            if job.target_format is TargetFormat.DELTA:
-                log = (AllowLogCleaning(names.target) if job.is_rewritten else WriteCheckpoint(names.target),)
-            return (UnblockWrites(names.target), CheckViews(names.main), *log)
+            unblock: tuple[Step, ...] = (UnblockWrites(names.target), CheckViews(names.main))
+            match job.target_format, job.is_rewritten:
+                case TargetFormat.DELTA, True:
+                    # A change of its properties makes writes fail that are under way.
+                    return (AllowLogCleaning(names.target), *unblock)
+                case TargetFormat.DELTA, False:
+                    return (*unblock, WriteCheckpoint(names.target))
+                case _:
+                    return unblock
         case Action.ARCHIVE:
             _demand(existing, names.target, target_kind(job))
             return _archive(job, names, existing)

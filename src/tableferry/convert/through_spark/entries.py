@@ -21,6 +21,8 @@ from tableferry.errors import Refused, TableError, first_line
 from tableferry.hive.catalog_tables import list_tables, provider_name, qualified
 from tableferry.hive.locations import reachable
 from tableferry.hive.partitions import PartitionColumn
+from tableferry.hive.settings import optional_settings
+from tableferry.redaction import SHOWN
 from tableferry.tables import TableName
 from tableferry.types import Atomic, Decimal, Struct, from_json
 
@@ -112,7 +114,9 @@ def delta_tables_in(spark: SparkSession, schema: Sequence[str], folder: Path) ->
 
 def _entry(spark: SparkSession, name: TableName) -> Entry:
     try:
-        described = json.loads(spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql} AS JSON").collect()[0][0])
+        with optional_settings(spark, SHOWN):
+            rows = spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql} AS JSON").collect()
+        described = json.loads(rows[0][0])
     except SPARK_ERRORS as error:
         if catalog.condition(error) != _NOT_FOR_CONNECTORS:
             raise

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import TableError, first_line
+from tableferry.redaction import HIDDEN, SHOWN
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# What the names of our own properties begin with.
+_PREFIX = "tableferry."
 
 
 @contextmanager
@@ -31,5 +35,25 @@ def describe(spark: SparkSession, name: TableName, partition: str = "") -> dict[
 
 
 def properties(spark: SparkSession, name: TableName) -> dict[str, str]:
-    """Return a table's properties."""
-    return {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {name.sql}").collect()}
+    """Return a table's properties.
+
+    Raises:
+        TableError: Spark hides one of ours.
+    """
+    rows = spark.sql(f"SHOW TBLPROPERTIES {name.sql}").collect()
+    return demand_shown(name, {row["key"]: row["value"] for row in rows})
+
+
+def demand_shown(name: TableName, properties: dict[str, str]) -> dict[str, str]:
+    """Return a table's properties, if Spark hides none of ours.
+
+    Raises:
+        TableError: It does.
+    """
+    hidden = [key for key, value in properties.items() if value == HIDDEN and key.startswith(_PREFIX)]
+    if hidden:
+        raise TableError(
+            f"Spark hides {', '.join(sorted(hidden))} of {name}, as it looks like a secret: set these in its "
+            f"configuration: {', '.join(f'{key}={value}' for key, value in SHOWN.items())}"
+        )
+    return properties

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from tableferry.errors import Refused, first_line, is_sparks
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.settings import FleetSettings, LateFiles, RemovedPartitions
+from tableferry.redaction import SHOWN
 from tableferry.tables import DEFAULT_CATALOG, TableName
 
 if TYPE_CHECKING:
@@ -41,6 +42,20 @@ def see_commits(spark: SparkSession, iceberg_catalog: str) -> None:
             "%s can't be set (%s), so that commits of others to Iceberg tables may be seen late: set it to "
             "false for the cluster", key, first_line(error),
         )  # fmt: skip
+
+
+def show_properties(spark: SparkSession) -> None:
+    """Let a session show tables' properties as they are, with what Spark takes for secrets.
+
+    Where that is refused, `asking.demand_shown` finds those that matter.
+    """
+    for key, value in SHOWN.items():
+        try:
+            spark.conf.set(key, value)
+        except Exception as error:
+            if not is_sparks(error):
+                raise
+            _log.debug("%s can't be set: %s", key, first_line(error))
 
 
 def _unguarded() -> None:
@@ -123,7 +138,8 @@ class Warehouse:
     def of(
         cls, spark: SparkSession, access: Access, settings: FleetSettings, *, serverless: bool = False
     ) -> Warehouse:
-        """Return the warehouse that a fleet's settings describe, and let the session see others' commits."""
+        """Return the warehouse that a fleet's settings describe, and let the session see what it needs to."""
+        show_properties(spark)
         if not serverless:
             see_commits(spark, settings.iceberg_catalog)
         return cls(

@@ -12,6 +12,7 @@ from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.quoting import literal, quote
+from tableferry.redaction import HIDDEN
 from tableferry.tables import TableName
 
 # Properties that the metastore, Spark and Hive's tools keep for themselves.
@@ -54,11 +55,16 @@ _ICEBERG_PREFIXES = (
 
 
 def user_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties that somebody set, and that mean nothing to the target's format."""
+    """Return the properties that somebody set, and that mean nothing to the target's format.
+
+    Those are left out whose values Spark hides.
+    """
     return {
         key: value
         for key, value in properties.items()
-        if key.lower() not in _SYSTEM and not key.lower().startswith(_SYSTEM_PREFIXES + _ICEBERG_PREFIXES)
+        if value != HIDDEN
+        and key.lower() not in _SYSTEM
+        and not key.lower().startswith(_SYSTEM_PREFIXES + _ICEBERG_PREFIXES)
     }
 
 

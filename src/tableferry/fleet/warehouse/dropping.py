@@ -27,6 +27,7 @@ from tableferry.fleet.warehouse.eligibility import SOURCE
 from tableferry.fleet.warehouse.existing import Entry, entries
 from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.fleet.warehouse.rewriting.places import is_copys
+from tableferry.fleet.warehouse.shadow.late.record import ROOT
 from tableferry.hive.catalog_tables import list_tables
 from tableferry.hive.locations import reachable, split
 from tableferry.tables import TableName
@@ -114,7 +115,9 @@ def _is_made_of(
         return False
     if form is TargetFormat.ICEBERG:
         return asking.properties(warehouse.spark, warehouse.iceberg(name)).get(SOURCE) == source.key
-    in_place = split(entry.location) == split(hive.layout(warehouse, source).location)
+    # What probation wrote for Hive may lie elsewhere by now.
+    first = asking.properties(warehouse.spark, source).get(ROOT, "")
+    in_place = split(entry.location) in map(split, (hive.layout(warehouse, source).location, first))
     try:
         if not in_place:
             return asking.properties(warehouse.spark, name).get(SOURCE) == source.key
@@ -123,6 +126,8 @@ def _is_made_of(
         history = warehouse.spark.sql(f"DESCRIBE HISTORY {name.sql}").where("version = 0")
         return [row[0] for row in history.select("userMetadata").collect()] == [overlay.MARK]
     except SPARK_ERRORS:
+        if overlay.has_log(warehouse.spark, entry.location):
+            raise
         # Half dropped: its log is gone already.
         return in_place or is_copys(entry.location)
 

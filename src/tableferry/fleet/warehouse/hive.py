@@ -13,7 +13,7 @@ from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse.asking import describe
+from tableferry.fleet.warehouse.asking import demand_shown, describe
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import Format, HiveColumn, HiveTable, ineligibility
 from tableferry.fleet.warehouse.existing import entries
@@ -181,8 +181,12 @@ def _with_chars(warehouse: Warehouse, table: HiveTable) -> HiveTable:
 
 
 def table_of(name: TableName, description: Mapping[str, Any]) -> HiveTable:
-    """Return a Hive table by what DESCRIBE … AS JSON says of it."""
-    properties = description.get("table_properties", {})
+    """Return a Hive table by what DESCRIBE … AS JSON says of it.
+
+    Raises:
+        TableError: Spark hides a property of ours.
+    """
+    properties = demand_shown(name, description.get("table_properties", {}))
     return HiveTable(
         name=name,
         kind=Kind.HIVE,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from tableferry.amounts import first_of
-from tableferry.catalog import SPARK_ERRORS, condition, parallel_map
-from tableferry.errors import Refused, StateError, TableError, first_line
+from tableferry.catalog import parallel_map
+from tableferry.errors import Refused, StateError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse.asking import explaining
@@ -89,28 +89,51 @@ def drop(warehouse: Warehouse, target: TableName, archived: TableName, found: Le
         )
 
 
-def remove(
-    warehouse: Warehouse, target: TableName, form: TargetFormat, found: Leftovers, *, rewritten: bool = False
+def remove_read_files(
+    warehouse: Warehouse, target: TableName, form: TargetFormat, found: Leftovers
 ) -> Removed:
-    """Remove the files that are Hive's alone; done already is fine.
+    """Remove the files that a Hive table read whose rows were rewritten; those of no partition stay.
 
-    These are what shadow wrote, and all files of the Hive table if the new table's rows were rewritten; those
-    that belonged to no partition stay.
+    The record of the switch says which these are, so they go before that does.
 
     Raises:
         ClaimLost: Another worker has the job.
         Refused: The new table lies among them.
+        TableError: The new table's files can't be listed, a directory can't, or the record can't be read.
+    """
+    demand_apart(warehouse, target, found)
+    stray = None
+    if found.record:
+        with explaining(f"{found.record} can't be read", "check your rights, and run again"):
+            stray = Record(warehouse, found.record, found.root).stray()
+    if stray is None:
+        return Removed(left=(f"{found.root} (nobody knows which of its files the Hive table read)",))
+    named = _named(warehouse, target, form, (found.root,))
+    gone, left = _remove_files(warehouse, found, named, spared={file.directory for file in stray})
+    return Removed(files=gone, left=tuple(left))
+
+
+def _named(
+    warehouse: Warehouse, target: TableName, form: TargetFormat, folders: Iterable[str]
+) -> frozenset[str]:
+    """Return the files that some version of the new table names: shadow's, and those in some folders."""
+    location = entries(warehouse, (target,))[target].location
+    fragments = [f"/{split(folder)[2].rpartition('/')[2]}/" for folder in folders]
+    return frozenset(named_anywhere(warehouse, target, form, location, (_SHADOWS, *fragments)))
+
+
+def remove(
+    warehouse: Warehouse, target: TableName, form: TargetFormat, found: Leftovers, *, rewritten: bool = False
+) -> Removed:
+    """Remove what shadow wrote for Hive alone; done already is fine.
+
+    Raises:
+        ClaimLost: Another worker has the job.
         TableError: The new table's files can't be listed, or a directory can't.
     """
-    location = entries(warehouse, (target,))[target].location
-    fragments = [f"/{split(folder)[2].rpartition('/')[2]}/" for folder in found.folders]
-    fragments += [f"/{split(found.root)[2].rpartition('/')[2]}/"] if rewritten else []
-    named = named_anywhere(warehouse, target, form, location, (_SHADOWS, *fragments))
+    named = _named(warehouse, target, form, found.folders)
     gone, left = 0, list[str]()
-    if rewritten:
-        demand_apart(warehouse, target, found)
-        gone, left = _remove_read_files(warehouse, found, named)
-    elif form is TargetFormat.ICEBERG:
+    if form is TargetFormat.ICEBERG and not rewritten:
         gone, left = _remove_files(warehouse, found, named)
     removed, kept = [], []
     for folder in found.folders:
@@ -182,24 +205,6 @@ def _remove_files(
         left += warehouse.effect(partial(_remove_each, roots, some), of=())
     rest = [f"{first_of(left, 'more files')}{'' if every else ' (written by shadow)'}"] if left else []
     return len(listed) - len(left), rest
-
-
-def _remove_read_files(warehouse: Warehouse, found: Leftovers, named: Iterable[str]) -> tuple[int, list[str]]:
-    """Remove the files that the Hive table read, as far as the record of the switch says which these are.
-
-    Returns:
-        How many files, and which stay.
-    """
-    try:
-        stray = Record(warehouse, found.record, found.root).stray() if found.record else None
-    except SPARK_ERRORS as error:
-        if condition(error) == "PATH_NOT_FOUND":
-            # An earlier run has removed the record, after the files.
-            return 0, []
-        raise TableError(f"{found.record} can't be read ({first_line(error)}): run again") from error
-    if stray is None:
-        return 0, [f"{found.root} (nobody knows which of its files the Hive table read)"]
-    return _remove_files(warehouse, found, named, spared={file.directory for file in stray})
 
 
 def _remove_each(roots: Mapping[str, TableStorage | None], files: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ The Hive table and its files stay as they are; `places` says where the copy lies
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +19,7 @@ from tableferry.errors import Refused, StateError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import asking, hive, iceberg, versions
+from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import READING, SOURCE, HiveTable
 from tableferry.fleet.warehouse.existing import kinds
@@ -25,13 +27,15 @@ from tableferry.fleet.warehouse.frames import with_null_partitions
 from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
 from tableferry.fleet.warehouse.rewriting.pieces import Held, Note, holds
-from tableferry.fleet.warehouse.rewriting.places import is_of_copies, new_location
+from tableferry.fleet.warehouse.rewriting.places import is_written, new_location
 from tableferry.fleet.warehouse.shadow.conditions import sql_types
 from tableferry.fleet.warehouse.storage import storage_of
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.hive.locations import below, split
 from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
+
+_log = logging.getLogger(__name__)
 
 NOTE = "tableferry.chunk"
 """The property of an Iceberg snapshot that has its note; a commit of Delta's has it as its user metadata."""
@@ -188,9 +192,9 @@ def demand_empty(warehouse: Warehouse, folder: str) -> None:
 def remove_files(
     warehouse: Warehouse, target: TableName, hive_table: TableName, folder: str, form: TargetFormat
 ) -> bool:
-    """Remove the files of dropped copies; False where this process can't, or somebody reads there.
+    """Remove the files of dropped copies; False where this process can't.
 
-    What else somebody has put into their directory stays.
+    What else somebody has put into their directory stays, and so does all where a table reads there.
 
     Raises:
         ClaimLost: Another worker has the job.
@@ -202,17 +206,21 @@ def remove_files(
     # The new table may be in another catalog than Hive's.
     catalogs = {name.parts[0]: name for name in (target, hive_table)}.values()
     around = partial(neighbourhood.around, warehouse.spark, location=folder, apart=(hive_table,))
-    if any(map(around, catalogs)) or any(
-        below(split(location)[2], split(folder)[2]) is not None for location in read
-    ):
-        return False
+    others = [str(name) for found in map(around, catalogs) for name, _ in found]
+    if any(below(split(location)[2], split(folder)[2]) is not None for location in read):
+        others.append(str(hive_table))
+    if others:
+        _log.warning("%s stays as it is, as %s lies there", folder, first_of(others))
+        return True
     try:
         if (storage := storage_of(warehouse.spark, folder)) is None:
             return False
         for name in storage.names(folder):
-            if is_of_copies(name, form):
+            if is_written(name, form):
                 warehouse.effect(partial(storage.remove, f"{folder}/{name}"), of=())
         warehouse.effect(partial(storage.remove_empty, folder), of=())
+        if left := storage.names(folder):
+            _log.warning("%s stays, with what no copy wrote: %s", folder, first_of(left))
     except StateError:
         return False
     return True
@@ -224,10 +232,10 @@ def allow_log_cleaning(warehouse: Warehouse, name: TableName) -> None:
     Raises:
         TableError: It may not be changed.
     """
-    if asking.properties(warehouse.spark, name).get(_RETENTION) == _FOR_EVER:
-        warehouse.run(
-            f"ALTER TABLE {name.sql} UNSET TBLPROPERTIES IF EXISTS ({literal(_RETENTION)})", of=(name,)
-        )
+    with explaining(f"{name} can't be changed", "check your rights, and run again"):
+        if asking.properties(warehouse.spark, name).get(_RETENTION) == _FOR_EVER:
+            statement = f"ALTER TABLE {name.sql} UNSET TBLPROPERTIES IF EXISTS ({literal(_RETENTION)})"
+            warehouse.run(statement, of=(name,))
 
 
 def _reading(table: HiveTable) -> str:

@@ -15,8 +15,15 @@ import uuid
 from tableferry.fleet.job import TargetFormat
 
 _SUFFIXES = {TargetFormat.ICEBERG: "_iceberg", TargetFormat.DELTA: "_delta"}
-_COPY = re.compile(r"rewritten-[0-9a-f]{8}")
-_ICEBERGS = ("data", "metadata")
+# What the directories of new tables end in that aren't the Hive table's own.
+_NOT_HIVES = {
+    TargetFormat.ICEBERG: re.compile(r"_iceberg$"),
+    TargetFormat.DELTA: re.compile(r"_delta/(?:rewritten-)?[0-9a-f]{8}$"),
+}
+_WRITTEN = {
+    TargetFormat.ICEBERG: re.compile(r"data|metadata"),
+    TargetFormat.DELTA: re.compile(r"rewritten-[0-9a-f]{8}"),
+}
 
 
 def folder_of(hive_location: str, form: TargetFormat) -> str:
@@ -29,14 +36,14 @@ def new_location(hive_location: str) -> str:
     return f"{folder_of(hive_location, TargetFormat.DELTA)}/rewritten-{uuid.uuid4().hex[:8]}"
 
 
+def is_written(name: str, form: TargetFormat) -> bool:
+    """Say whether a name in the directory of copies is of what these write there."""
+    return bool(_WRITTEN[form].fullmatch(name))
+
+
 def is_copys(location: str) -> bool:
     """Say whether a directory has the name of a copy of Delta's."""
-    return bool(_COPY.fullmatch(location.rstrip("/").rpartition("/")[2]))
-
-
-def is_of_copies(name: str, form: TargetFormat) -> bool:
-    """Say whether a name in the directory of copies is one of theirs."""
-    return name in _ICEBERGS if form is TargetFormat.ICEBERG else is_copys(name)
+    return bool(_NOT_HIVES[TargetFormat.DELTA].search(location.rstrip("/")))
 
 
 def hive_location_of(location: str, form: TargetFormat) -> str:
@@ -44,8 +51,4 @@ def hive_location_of(location: str, form: TargetFormat) -> str:
 
     That is the same for a Delta table that was made in place.
     """
-    location = location.rstrip("/")
-    above = location.rpartition("/")[0] if form is TargetFormat.DELTA and is_copys(location) else location
-    if form is TargetFormat.DELTA and above == location:
-        return location
-    return above.removesuffix(_SUFFIXES[form])
+    return _NOT_HIVES[form].sub("", location.rstrip("/"))
