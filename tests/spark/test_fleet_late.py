@@ -580,3 +580,36 @@ def test_a_shadower_that_sleeps_behind_the_guard_is_made_good(ours: Fleet, form:
         if not reached:
             assert at >= 2
             break
+
+
+@pytest.mark.parametrize("looked", soak.amount([True], [True, False]))
+def test_a_person_is_asked_about_a_file_whose_columns_have_other_names_by_now(
+    ours: Fleet, tmp_path: Path, looked: bool
+) -> None:
+    late_files_taken(ours)
+    ours.to_probation("t")
+    ours.write("t", "ALTER TABLE {t} RENAME COLUMN at TO seen")
+    if looked:
+        assert errors(ours.shadow()) == []
+    late = leave(tmp_path / "t" / "day=mon", 5)
+    [paused] = errors(ours.shadow())
+    assert str(late) in paused
+    assert "late_files: take" not in paused
+    assert ids(ours) == [1, 2, 3]
+
+
+@soak.slow
+def test_a_late_row_of_a_null_partition_has_no_value_there(ours: Fleet, tmp_path: Path) -> None:
+    late_files_taken(ours)
+    name = ours.name("lines").sql
+    ours.spark.sql(
+        f"CREATE EXTERNAL TABLE {name} (id INT) PARTITIONED BY (day STRING) STORED AS TEXTFILE "
+        f"LOCATION '{tmp_path}/lines'"
+    )
+    ours.spark.sql(f"INSERT INTO {name} PARTITION (day = 'a') VALUES (1)")
+    ours.to_probation("lines", rewrite=True)
+    late = tmp_path / "lines" / "day=__HIVE_DEFAULT_PARTITION__" / "000000_0"
+    late.parent.mkdir()
+    late.write_text("2\n")
+    assert errors(ours.shadow()) == []
+    assert ours.rows("lines") == [(1, "a"), (2, None)]

@@ -22,7 +22,7 @@ from tableferry.hive.catalog_tables import list_tables, provider_name, qualified
 from tableferry.hive.locations import reachable
 from tableferry.hive.partitions import PartitionColumn
 from tableferry.hive.settings import optional_settings
-from tableferry.redaction import SHOWN
+from tableferry.redaction import HIDDEN, SHOWN
 from tableferry.tables import TableName
 from tableferry.types import Atomic, Decimal, Struct, from_json
 
@@ -112,11 +112,16 @@ def delta_tables_in(spark: SparkSession, schema: Sequence[str], folder: Path) ->
     ]
 
 
+def _described(spark: SparkSession, name: TableName) -> dict[str, Any]:
+    return dict(json.loads(spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql} AS JSON").collect()[0][0]))
+
+
 def _entry(spark: SparkSession, name: TableName) -> Entry:
     try:
-        with optional_settings(spark, SHOWN):
-            rows = spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql} AS JSON").collect()
-        described = json.loads(rows[0][0])
+        described = _described(spark, name)
+        if HIDDEN in described.get("table_properties", {}).values():
+            with optional_settings(spark, SHOWN):
+                described = _described(spark, name)
     except SPARK_ERRORS as error:
         if catalog.condition(error) != _NOT_FOR_CONNECTORS:
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 _NO_VIEWS = ("MISSING_CATALOG_ABILITY", "UNSUPPORTED_FEATURE.CATALOG_OPERATION")
 # Iceberg's own sentence, which has no condition.
 _NO_VIEWS_TEXT = "view is not supported by catalog"
+# Before Spark 4 it was false unless a session said otherwise, and so Spark reads these views.
+_ANSI = "spark.sql.ansi.enabled"
+_OLD = re.compile(r"Spark [0-3]\.")
 # What a view keeps of the session that made it, but that doesn't change which rows it gives.
 _NO_MEANING = (
     "spark.sql.artifact.",
@@ -67,8 +71,15 @@ def _view(name: TableName, description: dict[str, Any]) -> View:
         description.get("table_properties", {}),
         description.get("owner", ""),
         description.get("view_schema_mode", ""),
-        description.get("view_creation_spark_configuration", {}),
+        _settings(description),
     )
+
+
+def _settings(description: dict[str, Any]) -> dict[str, str]:
+    """Return the settings that a view is read with: one of Spark 3, or of Hive, isn't strict by itself."""
+    settings = dict(description.get("view_creation_spark_configuration", {}))
+    old = _OLD.match(description.get("created_by", ""))
+    return {_ANSI: "false", **settings} if old else settings
 
 
 def check(warehouse: Warehouse, move: ViewMove, *, analyse: bool = True) -> None:
@@ -217,7 +228,7 @@ def _as_recorded(spark: SparkSession, view: View) -> Iterator[None]:
 def _unset(spark: SparkSession, view: View) -> Iterator[None]:
     """Take back settings of this session that the old view wasn't made with, for the length of a ``with``."""
     # Without any, the catalog doesn't say them.
-    given = spark.conf.getAll if view.settings else {}
+    given = spark.conf.getAll if view.settings.keys() - {_ANSI} else {}
     unset = {
         key: value
         for key, value in given.items()

@@ -21,6 +21,7 @@ from tableferry.fleet.warehouse import delta, existing, footers, hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable, Type, ineligibility, needs_rewriting
 from tableferry.fleet.warehouse.files import Listing, listing, too_deep
+from tableferry.fleet.warehouse.frames import frame_of
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
 from tableferry.fleet.warehouse.rewriting import copies, places
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE, HiveCopy
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
+# Iceberg reads texts of these as they are.
+_STRICT = ("date", "decimal")
 _NO_FILES = Listing((), (), ())
 
 
@@ -250,8 +253,11 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
     except suspended.RowsTwice as error:
         yield Finding(PauseReason.UNSUPPORTED_LAYOUT, str(error))
     try:
-        rows = HiveCopy.of(warehouse, table).rows(warehouse.spark.table(table.name.sql))
+        copy = HiveCopy.of(warehouse, table)
+        rows = copy.rows(warehouse.spark.table(table.name.sql))
         rows.schema.json()
+        if refusal := _unlike_sparks(copy, form, rewritten=facts.rewritten):
+            yield Finding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
     except Refused as error:
         yield Finding(PauseReason.UNSUPPORTED_LAYOUT, str(error))
         return
@@ -289,6 +295,36 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
                 f"the rows of {table.name} can't be read ({first_line(error)}): write the files anew that "
                 "Spark can't read, or leave the table in Hive",
             )
+
+
+def _unlike_sparks(copy: HiveCopy, form: TargetFormat, *, rewritten: bool) -> str:
+    """Refuse values of partitions by which these can't be followed; empty if they can.
+
+    What the catalog has is a text, and rows have what Spark makes of it.
+    """
+    keys, kinds = copy.partition_columns, {name.lower(): kind for name, kind in copy.columns.items()}
+    texts = [
+        (kind, value, copy.odd.get(partition, partition)[number])
+        for number, kind in enumerate(kinds[key.lower()] for key in keys)
+        for partition in copy.partitions
+        if (value := partition[number]) is not None and kind not in ("string", *_INTEGERS)
+    ]
+    wrong = [
+        own
+        for kind, value, own in texts
+        if form is TargetFormat.ICEBERG and not rewritten and own != value and kind.startswith(_STRICT)
+    ]
+    for kind in sorted({kind for kind, _, _ in texts}):
+        pairs = {(value, own) for of, value, own in texts if of == kind}
+        frame = frame_of(copy.spark, sorted(pairs), "value STRING, own STRING")
+        cast = f"CAST(try_cast(own AS {kind}) AS STRING)"
+        wrong += [row[0] for row in frame.where(f"NOT value <=> {cast}").select("own").collect()]
+    return (
+        f"{copy.name} has partitions of values that Spark spells otherwise, by which their rows can't be "
+        f"followed: {first_of(sorted(filter(None, wrong)))}; give them Spark's, or leave the table in Hive"
+        if wrong
+        else ""
+    )
 
 
 def _read_one(rows: DataFrame) -> None:

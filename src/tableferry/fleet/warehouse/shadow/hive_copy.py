@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.shadow.changes import Columns
 from tableferry.fleet.warehouse.shadow.conditions import casts, spec, sql_types
 from tableferry.fleet.warehouse.shadow.marks import PREFIX
-from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parsed, spell
+from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parsed, raw, spell
 from tableferry.fleet.warehouse.storage import Hadoop, storage_of
 from tableferry.hive.locations import below
 from tableferry.hive.settings import optional_settings
@@ -40,6 +41,7 @@ _FOR_HIVE = {
     "spark.sql.parquet.writeLegacyFormat": "true",
 }
 _DYNAMIC = {"hive.exec.dynamic.partition": "true", "hive.exec.dynamic.partition.mode": "nonstrict"}
+_NO_CAST = "spark.sql.legacy.skipTypeValidationOnAlterPartition"
 # The property by which Hive 3's external tables own their files too.
 PURGE = "external.table.purge"
 # Without a _SUCCESS file, so that an empty directory is seen to be empty.
@@ -58,6 +60,7 @@ class HiveCopy:
     Attributes:
         columns: Its columns' types as Spark names them, partition columns last.
         format: Its files' format, if Spark's own writer writes it; empty where only Hive's writer does.
+        odd: The values of those partitions that the catalog spells otherwise than Spark, such as ``01``.
     """
 
     warehouse: Warehouse
@@ -68,6 +71,7 @@ class HiveCopy:
     properties: Mapping[str, str]
     format: str
     partitions: frozenset[Partition]
+    odd: Mapping[Partition, Partition] = field(default_factory=dict)
 
     @classmethod
     def read(cls, warehouse: Warehouse, name: TableName) -> HiveCopy:
@@ -103,10 +107,19 @@ class HiveCopy:
                 [row[0] for row in spark.sql(f"SHOW PARTITIONS {table.name.sql}").collect()] if keys else []
             )
         kinds = [columns[key] for key in keys]
-        found = frozenset(parsed(table.name, line, kinds) for line in lines)
-        partitions = found if keys else frozenset((WHOLE,))
+        spelled = {parsed(table.name, line, kinds): raw(line) for line in lines}
+        if len(spelled) < len(lines):
+            twice = Counter(parsed(table.name, line, kinds) for line in lines).most_common(1)[0][0]
+            raise Refused(
+                f"{table.name} has more than one partition of the value {spell(twice, keys)}, spelled in "
+                "other ways: move the files of one to the other, and drop it"
+            )
+        partitions = frozenset(spelled) if keys else frozenset((WHOLE,))
+        odd = {partition: own for partition, own in spelled.items() if own != partition}
         form = table.format if table.format in _FORMATS else ""
-        return cls(warehouse, table.name, columns, keys, table.location, table.properties, form, partitions)
+        return cls(
+            warehouse, table.name, columns, keys, table.location, table.properties, form, partitions, odd
+        )
 
     @property
     def spark(self) -> SparkSession:
@@ -126,7 +139,8 @@ class HiveCopy:
         existing = [partition for partition in partitions if partition in self.partitions]
         if not self.partition_columns:
             return dict.fromkeys(existing, self.location)
-        return dict(zip(existing, parallel_map(self._location, existing), strict=True))
+        with self._as_spelled(existing):
+            return dict(zip(existing, parallel_map(self._location, existing), strict=True))
 
     def spelled(self, partition: Partition) -> str:
         """Write a partition as the path of its directory."""
@@ -218,11 +232,12 @@ class HiveCopy:
 
     def set_location(self, partition: Partition, location: str) -> None:
         """Change the directory that a partition, or the whole table, reads; a new partition is added."""
-        named = spec(partition, self.partition_columns) if self.partition_columns else ""
-        if partition in self.partitions:
-            self._alter(f"{named} SET LOCATION {literal(location)}")
-        else:
-            self._alter(f"ADD IF NOT EXISTS {named} LOCATION {literal(location)}")
+        named = self._named(partition) if self.partition_columns else ""
+        with self._as_spelled((partition,)):
+            if partition in self.partitions:
+                self._alter(f"{named} SET LOCATION {literal(location)}")
+            else:
+                self._alter(f"ADD IF NOT EXISTS {named} LOCATION {literal(location)}")
 
     def empty(self, partition: Partition, location: str) -> None:
         """Let a partition read an empty directory.
@@ -243,7 +258,8 @@ class HiveCopy:
                 "partition is dropped; who writes to it after a revert has to remove its old files first",
                 self.name, self.spelled(partition),
             )  # fmt: skip
-            self._alter(f"DROP IF EXISTS {spec(partition, self.partition_columns)}")
+            with self._as_spelled((partition,)):
+                self._alter(f"DROP IF EXISTS {self._named(partition)}")
             return
         self.set_location(partition, location)
 
@@ -284,8 +300,18 @@ class HiveCopy:
         self.warehouse.run(f"ALTER TABLE {self.name.sql} {clause}")
 
     def _location(self, partition: Partition) -> str:
-        named = spec(partition, self.partition_columns)
-        return str(describe(self.spark, self.name, named)["location"])
+        return str(describe(self.spark, self.name, self._named(partition))["location"])
+
+    @contextmanager
+    def _as_spelled(self, partitions: Iterable[Partition]) -> Iterator[None]:
+        """Let Spark take partitions' values as they are written, inside a ``with``; else it casts them."""
+        settings = {_NO_CAST: "true"} if any(partition in self.odd for partition in partitions) else {}
+        with session.settings(self.spark, settings, f"odd partitions of {self.name}"):
+            yield
+
+    def _named(self, partition: Partition) -> str:
+        """Name a partition as the catalog spells it."""
+        return spec(self.odd.get(partition, partition), self.partition_columns)
 
 
 def _listed(columns: Mapping[str, str]) -> str:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 PREFIX = "tableferry.shadow_"
 WATERMARK, TARGET = PREFIX + "watermark", PREFIX + "target"
 PENDING, FOLDER, RUNS = PREFIX + "pending", PREFIX + "folder", PREFIX + "runs"
+
+REPLACED = PREFIX + "replaced"
+"""The property that says that columns were renamed, dropped or retyped since the switch."""
 SWEEP = "sweep"
 """What is pending when all is copied and old files are still to be removed."""
 

@@ -18,6 +18,7 @@ WHOLE: Partition = ()
 # As Spark's and Hive's own writers escape a value for a directory's name.
 _TO_ESCAPE = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_DATE = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)", re.ASCII)
 _INTEGERS = {"tinyint", "smallint", "int", "integer", "bigint"}
 
 
@@ -39,6 +40,8 @@ def canonical(text: str, kind: str) -> str | None:
         return str(Decimal(text).quantize(Decimal(1).scaleb(-scale)))
     if kind == "boolean":
         return text.lower()
+    if kind == "date" and (parts := _DATE.fullmatch(text)):
+        return f"{parts[1]}-{parts[2]:0>2}-{parts[3]:0>2}"
     if kind.startswith("timestamp"):
         return re.sub(r"(\.\d*?)0+$", r"\1", text).rstrip(".") if "." in text else text
     return text
@@ -59,6 +62,12 @@ def parsed(table: TableName, spec: str, kinds: Sequence[str]) -> Partition:
         ) from error
 
 
+def raw(spec: str) -> Partition:
+    """Read a line of SHOW PARTITIONS as the catalog spells its values."""
+    values = (unescape(level.partition("=")[2]) for level in spec.split("/"))
+    return tuple(None if value == NULL else value for value in values)
+
+
 def parse(spec: str, kinds: Sequence[str]) -> Partition:
     """Read a line of SHOW PARTITIONS.
 
@@ -66,8 +75,10 @@ def parse(spec: str, kinds: Sequence[str]) -> Partition:
         ValueError: A value isn't of its column's type.
         ArithmeticError: Likewise.
     """
-    values = (unescape(level.partition("=")[2]) for level in spec.split("/"))
-    return tuple(canonical(value, kind) for value, kind in zip(values, kinds, strict=True))
+    return tuple(
+        None if value is None else canonical(value, kind)
+        for value, kind in zip(raw(spec), kinds, strict=True)
+    )
 
 
 def spell(partition: Partition, columns: Sequence[str]) -> str:

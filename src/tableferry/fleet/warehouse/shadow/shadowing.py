@@ -36,7 +36,7 @@ from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.late.classify import basename
 from tableferry.fleet.warehouse.shadow.late.settling import Settled, settle
 from tableferry.fleet.warehouse.shadow.marks import SWEEP, TARGET, Marks, runs_noted
-from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition
+from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, nulls_first
 from tableferry.fleet.warehouse.shadow.sweeping import unused
 from tableferry.fleet.warehouse.shadow.target import Target, read_target
 from tableferry.hive.locations import below
@@ -198,7 +198,11 @@ class _Run:
             locations = copy.locations([*changes.added, *changes.moved])
         exact = self.target.exact(changes, copy.partition_columns)
         own = None if copy.names_files else self.marks.folder
-        return decide(changes, locations, shared, exact, own, interrupted=bool(self.marks.half_copied))
+        plan = decide(changes, locations, shared, exact, own, interrupted=bool(self.marks.half_copied))
+        # Spark would insert into another partition, of the same value as it spells that.
+        odd = copy.odd.keys() & set(plan.append)
+        append = tuple(partition for partition in plan.append if partition not in odd)
+        return replace(plan, append=append, rewrite=(*plan.rewrite, *sorted(odd, key=nulls_first)))
 
     def _differing(self) -> tuple[Partition, ...]:
         """Return the partitions whose rows aren't the target's."""
@@ -275,6 +279,7 @@ class _Run:
             appended += self._counted(frame)
             copy.insert(frame, files)
         if self.columns.replaced:
+            copy.note(replaced="true")
             copy.set_columns(self.columns)
         copy.refresh()
         return appended, tuple(old.values())

@@ -15,11 +15,12 @@ from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
 from tableferry.fleet.warehouse.files import ListedFile, list_files
+from tableferry.fleet.warehouse.shadow.changes import plan_columns
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.late.classify import Evidence, Findings, classify, has_delta_name
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.late.taking import LateFile, take
-from tableferry.fleet.warehouse.shadow.marks import Marks
+from tableferry.fleet.warehouse.shadow.marks import REPLACED, Marks
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parse
 from tableferry.fleet.warehouse.shadow.target import Target, read_target
 from tableferry.hive.locations import below, escape_wildcards, split
@@ -155,6 +156,11 @@ def settle(
     can_take = all(partition is not None for _, partition in late)
     if target.shared is not None and any(has_delta_name(file) for file in findings.late):
         can_take = False
+    if late and can_take:
+        keys, kinds = copy.partition_columns, target.type_substitutes
+        columns = plan_columns(copy.columns, target.columns(), keys, kinds, str(copy.name))
+        # Columns are matched by their names, and the file has those of its time.
+        can_take = not columns.replaced and REPLACED not in copy.properties
     if late and (not can_take or copy.warehouse.late_files is LateFiles.PAUSE):
         raise WrittenLate(_message(name, record, findings.late, can_take=can_take), digest)
     if late and not dry_run:

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.fleet.warehouse.frames import with_null_partitions
 from tableferry.fleet.warehouse.shadow.conditions import casts, spec
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.partitions import Partition
@@ -41,7 +42,8 @@ def take(copy: HiveCopy, name: TableName, target: Target, late: Sequence[LateFil
         for file, partition in late:
             directory, _, file_name = file.path.rpartition("/")
             scratch = _scratch_table(copy, directory, partition)
-            rows = _rows_of_file(copy.warehouse.spark.table(scratch.sql), file_name)
+            table = with_null_partitions(copy.warehouse.spark.table(scratch.sql), copy.partition_columns)
+            rows = _rows_of_file(table, file_name)
             rows = rows.selectExpr(*casts(rows.columns, target.columns()))
             target.append_once(copy.warehouse, rows, _key(file))
         copy.warehouse.run(f"DROP TABLE {scratch.sql}")

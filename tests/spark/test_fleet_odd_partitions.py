@@ -1,0 +1,101 @@
+"""Partitions that the catalog spells otherwise than Spark, as directories that MSCK REPAIR takes up do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from tests import soak
+from tests.spark.fleets import Fleet, errors, fleet
+from tests.spark.tables import tables_in
+
+from tableferry import session
+from tableferry.fleet.job import PauseReason, TargetFormat
+from tableferry.fleet.prechecking import precheck
+
+ICEBERG, DELTA = TargetFormat
+
+
+@pytest.fixture
+def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
+    with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
+        ours = fleet(spark, schema, tmp_path)
+        yield ours
+        ours.store.close()
+
+
+def table(ours: Fleet, folder: Path, kind: str, *values: str) -> None:
+    """Make a table with a row in each of some directories."""
+    for number, value in enumerate(values, 1):
+        directory = folder / "t" / f"p={value}"
+        directory.mkdir(parents=True)
+        pq.write_table(pa.table({"id": pa.array([number], pa.int32())}), directory / "a.parquet")
+    name = ours.name("t").sql
+    ours.spark.sql(
+        f"CREATE EXTERNAL TABLE {name} (id INT) PARTITIONED BY (p {kind}) STORED AS PARQUET "
+        f"LOCATION '{folder}/t'"
+    )
+    ours.spark.sql(f"MSCK REPAIR TABLE {name}")
+    assert {row[0] for row in ours.spark.sql(f"SHOW PARTITIONS {name}").collect()} == {
+        f"p={value}" for value in values
+    }
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "values", "first"),
+    [
+        (ICEBERG, "INT", ("01", "2"), "1"),
+        (DELTA, "INT", ("01", "2"), "1"),
+        pytest.param(ICEBERG, "BOOLEAN", ("TRUE", "false"), "true", marks=soak.slow),
+        pytest.param(DELTA, "BOOLEAN", ("TRUE", "false"), "true", marks=soak.slow),
+        pytest.param(DELTA, "DECIMAL(5,2)", ("1.5", "2.00"), "1.5", marks=soak.slow),
+        pytest.param(DELTA, "DATE", ("2024-1-5", "2024-01-06"), "DATE'2024-01-05'", marks=soak.slow),
+    ],
+)
+def test_there_and_back(
+    ours: Fleet, tmp_path: Path, form: TargetFormat, kind: str, values: tuple[str, str], first: str
+) -> None:
+    table(ours, tmp_path, kind, *values)
+    ours.to_probation("t", form=form)
+    for statement in (
+        f"INSERT INTO {{t}} VALUES (3, {first})",
+        "UPDATE {t} SET id = 9 WHERE id = 1",
+        f"INSERT INTO {{t}} VALUES (4, {first})",
+        "DELETE FROM {t} WHERE id = 2",
+    ):
+        ours.write("t", statement)
+        assert errors(ours.shadow()) == []
+        assert ours.rows("t_hive") == ours.rows("t")
+    after = ours.rows("t")
+    assert [row[0] for row in after] == [3, 4, 9]
+    assert errors(ours.revert("t")) == []
+    assert ours.rows("t") == after
+    assert tables_in(ours.spark, ours.schema) == ["t"]
+    # No partition has come beside one that means the same.
+    assert ours.spark.sql(f"SHOW PARTITIONS {ours.name('t').sql}").count() == 2
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "values", "said"),
+    [
+        (DELTA, "INT", ("1", "01"), "more than one partition of the value p=1, spelled in other ways"),
+        (ICEBERG, "DATE", ("2024-1-5",), "values that Spark spells otherwise"),
+        pytest.param(ICEBERG, "DECIMAL(5,2)", ("1.5",), "that Spark spells otherwise", marks=soak.slow),
+        pytest.param(DELTA, "DOUBLE", ("1",), "that Spark spells otherwise", marks=soak.slow),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_before_anybody_is_told(
+    ours: Fleet, tmp_path: Path, form: TargetFormat, kind: str, values: tuple[str, ...], said: str
+) -> None:
+    table(ours, tmp_path, kind, *values)
+    ours.add("t", form=form)
+    [seen] = precheck(ours.store, ours.warehouse, [ours.job("t")])
+    first, *_ = seen.findings
+    assert first.reason is PauseReason.UNSUPPORTED_LAYOUT
+    assert said in first.text
+    [refused] = errors(ours.preprocess())
+    assert refused.startswith(f"UNSUPPORTED_LAYOUT: {first.text}")
