@@ -232,7 +232,7 @@ class HiveCopy:
 
     def set_location(self, partition: Partition, location: str) -> None:
         """Change the directory that a partition, or the whole table, reads; a new partition is added."""
-        named = self._named(partition) if self.partition_columns else ""
+        named = spec(self._spelled(partition), self.partition_columns) if self.partition_columns else ""
         with self._as_spelled((partition,)):
             if partition in self.partitions:
                 self._alter(f"{named} SET LOCATION {literal(location)}")
@@ -259,7 +259,8 @@ class HiveCopy:
                 self.name, self.spelled(partition),
             )  # fmt: skip
             with self._as_spelled((partition,)):
-                self._alter(f"DROP IF EXISTS {self._named(partition)}")
+                spelled = self._spelled(partition)
+                self._alter(f"DROP IF EXISTS {spec(spelled, self.partition_columns)}")
             return
         self.set_location(partition, location)
 
@@ -300,7 +301,8 @@ class HiveCopy:
         self.warehouse.run(f"ALTER TABLE {self.name.sql} {clause}")
 
     def _location(self, partition: Partition) -> str:
-        return str(describe(self.spark, self.name, self._named(partition))["location"])
+        named = spec(self._spelled(partition), self.partition_columns)
+        return str(describe(self.spark, self.name, named)["location"])
 
     @contextmanager
     def _as_spelled(self, partitions: Iterable[Partition]) -> Iterator[None]:
@@ -309,9 +311,9 @@ class HiveCopy:
         with session.settings(self.spark, settings, f"odd partitions of {self.name}"):
             yield
 
-    def _named(self, partition: Partition) -> str:
-        """Name a partition as the catalog spells it."""
-        return spec(self.odd.get(partition, partition), self.partition_columns)
+    def _spelled(self, partition: Partition) -> Partition:
+        """Return the values of a partition as the catalog spells them."""
+        return self.odd.get(partition, partition)
 
 
 def _listed(columns: Mapping[str, str]) -> str:
