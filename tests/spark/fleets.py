@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -146,6 +147,15 @@ def fleet(spark: SparkSession, schema: str, folder: Path) -> Fleet:
     store.create()
     show_properties(spark)
     return Fleet(spark, schema, store, Warehouse(spark, MetastoreAccess(spark)))
+
+
+@contextmanager
+def dynamic_fleet(spark: SparkSession, schema: str, folder: Path) -> Iterator[Fleet]:
+    """Provide an empty fleet in a session that writes partitions by their rows' values."""
+    with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
+        ours = fleet(spark, schema, folder)
+        yield ours
+        ours.store.close()
 
 
 def hive_table(

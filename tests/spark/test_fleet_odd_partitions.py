@@ -10,10 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests import soak
-from tests.spark.fleets import Fleet, errors, fleet
+from tests.spark.fleets import Fleet, dynamic_fleet, errors
 from tests.spark.tables import tables_in
 
-from tableferry import session
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.prechecking import precheck
 
@@ -22,10 +21,8 @@ ICEBERG, DELTA = TargetFormat
 
 @pytest.fixture
 def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
-    with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
-        ours = fleet(spark, schema, tmp_path)
+    with dynamic_fleet(spark, schema, tmp_path) as ours:
         yield ours
-        ours.store.close()
 
 
 def table(ours: Fleet, folder: Path, kind: str, *values: str) -> None:

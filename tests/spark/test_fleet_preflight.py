@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests import soak
-from tests.spark.fleets import Fleet, errors, fleet, hive_table
+from tests.spark.fleets import Fleet, dynamic_fleet, errors, hive_table
 from tests.spark.tables import tables_in
 from typer.testing import CliRunner, Result
 
-from tableferry import cli, session
+from tableferry import cli
 from tableferry.fleet.job import PauseReason, State, TargetFormat
 from tableferry.fleet.pausing import resumed
 from tableferry.fleet.perform import FENCE
@@ -31,10 +31,8 @@ CHANGES = (PauseReason.SHARED_DIRECTORY, PauseReason.REMOVES_FILES)
 
 @pytest.fixture
 def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
-    with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
-        ours = fleet(spark, schema, tmp_path)
+    with dynamic_fleet(spark, schema, tmp_path) as ours:
         yield ours
-        ours.store.close()
 
 
 def seen(ours: Fleet, table: str, form: TargetFormat = ICEBERG) -> Preflight:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests import soak
-from tests.spark.fleets import Fleet, errors, fleet, hive_table
+from tests.spark.fleets import Fleet, dynamic_fleet, errors, hive_table
 from tests.spark.tables import tables_in
 
 from tableferry import session
@@ -31,10 +31,8 @@ RETENTION = "delta.logRetentionDuration"
 
 @pytest.fixture
 def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
-    with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
-        ours = fleet(spark, schema, tmp_path)
+    with dynamic_fleet(spark, schema, tmp_path) as ours:
         yield ours
-        ours.store.close()
 
 
 def text_table(ours: Fleet, folder: Path) -> TableName:

@@ -32,15 +32,10 @@ def see_commits(spark: SparkSession, iceberg_catalog: str) -> None:
     The catalog asks for this setting when the session names it for the first time.
     """
     key = f"spark.sql.catalog.{iceberg_catalog}.cache-enabled"
-    try:
-        spark.conf.set(key, "false")
-    except Exception as error:
-        # Their classes depend on the kind of session.
-        if not is_sparks(error):
-            raise
+    if refusal := _refused(spark, key, "false"):
         _log.warning(
             "%s can't be set (%s), so that commits of others to Iceberg tables may be seen late: set it to "
-            "false for the cluster", key, first_line(error),
+            "false for the cluster", key, refusal,
         )  # fmt: skip
 
 
@@ -50,12 +45,20 @@ def show_properties(spark: SparkSession) -> None:
     Where that is refused, `asking.demand_shown` finds those that matter.
     """
     for key, value in SHOWN.items():
-        try:
-            spark.conf.set(key, value)
-        except Exception as error:
-            if not is_sparks(error):
-                raise
-            _log.debug("%s can't be set: %s", key, first_line(error))
+        if refusal := _refused(spark, key, value):
+            _log.debug("%s can't be set: %s", key, refusal)
+
+
+def _refused(spark: SparkSession, key: str, value: str) -> str:
+    """Set a setting of a session; return why Spark refuses that, empty if it doesn't."""
+    try:
+        spark.conf.set(key, value)
+    except Exception as error:
+        # Their classes depend on the kind of session.
+        if not is_sparks(error):
+            raise
+        return first_line(error) or "refused"
+    return ""
 
 
 def _unguarded() -> None:

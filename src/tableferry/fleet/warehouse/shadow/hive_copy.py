@@ -107,9 +107,10 @@ class HiveCopy:
                 [row[0] for row in spark.sql(f"SHOW PARTITIONS {table.name.sql}").collect()] if keys else []
             )
         kinds = [columns[key] for key in keys]
-        spelled = {parsed(table.name, line, kinds): raw(line) for line in lines}
-        if len(spelled) < len(lines):
-            twice = Counter(parsed(table.name, line, kinds) for line in lines).most_common(1)[0][0]
+        found = [parsed(table.name, line, kinds) for line in lines]
+        spelled = dict(zip(found, map(raw, lines), strict=True))
+        if len(spelled) < len(found):
+            [(twice, _)] = Counter(found).most_common(1)
             raise Refused(
                 f"{table.name} has more than one partition of the value {spell(twice, keys)}, spelled in "
                 "other ways: move the files of one to the other, and drop it"

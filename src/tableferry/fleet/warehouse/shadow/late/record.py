@@ -9,8 +9,8 @@ A file whose rows the new table has, while the Hive copy's partition wasn't writ
 settled: nobody is asked about it again, its rows aren't taken over again, and the next shadow run writes its
 partition.
 
-Files that belong to no partition are marked as stray: the new table may have their rows from nowhere, so they
-stay when the others are removed.
+Files that belong to no partition are marked as stray: no table has their rows, so they stay when the others
+are removed.
 """
 
 from __future__ import annotations
