@@ -41,7 +41,7 @@ class Pair:
         format: The target's.
         columns: The columns that aren't the partitions'.
         keys: The partition columns; empty for a table without.
-        stored: How Hive stores its files.
+        stored: How Hive stores its files, or the clause that says so.
         options: The target's properties.
         rows: What the target should have, partition columns last.
         baseline: The watermark right after the switch.
@@ -82,10 +82,8 @@ class Pair:
     def make(self, *rows: Values) -> Pair:
         """Make the Hive table with these rows, and the target over its files."""
         by = f"PARTITIONED BY ({self.keys})" if self.keys else ""
-        self.sql(
-            f"CREATE EXTERNAL TABLE {self.hive} ({self.columns}) {by} STORED AS {self.stored} "
-            f"LOCATION '{self.directory}'"
-        )
+        stored = self.stored if " " in self.stored else f"STORED AS {self.stored}"
+        self.sql(f"CREATE TABLE {self.hive} ({self.columns}) {stored} {by} LOCATION '{self.directory}'")
         with session.settings(self.spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "a test"):
             self._insert("INTO", self.hive, rows)
         self.rows.update(rows)

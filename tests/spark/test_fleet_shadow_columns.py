@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from tests import soak
 from tests.spark.fleet_shadowing import DELTA, ICEBERG, Pair
 
 from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse import metastore
+from tableferry.fleet.warehouse.shadow import limits
 from tableferry.fleet.warehouse.shadow.changes import Action
 from tableferry.tables import TableName
 
 ROWS = ((1, "a", 1, "mon"), (2, "b", 2, "mon"), (3, "c", None, "tue"))
 COLUMNS = "id INT, name STRING, n2 INT"
+NARROW = "id INT, n SMALLINT, title VARCHAR(5), deep STRUCT<a:TINYINT,b:VARCHAR(3)>"
 MON, TUE = "day=mon", "day=tue"
 # Amid the partitions, and when the columns are replaced; in a soak after each change.
 CHANGES = range(8) if soak.SOAKING else (3, 4)
@@ -24,6 +27,12 @@ OPTIONS = {
     ICEBERG: {},
     DELTA: {"delta.columnMapping.mode": "name", "delta.enableTypeWidening": "true"},
 }
+
+
+def declared(pair: Pair) -> list[str]:
+    """The copy's columns and their types, with the lengths of texts."""
+    fields = [field for field in pair.spark.table(pair.hive).schema if field.name != "day"]
+    return [f"{field.name} {limits.declared(field)}" for field in fields]
 
 
 def made(
@@ -133,3 +142,79 @@ def test_a_column_that_hive_partitions_by_stays(spark: SparkSession, schema: str
     pair.sql(f"INSERT INTO {pair.target} VALUES (9, 'i', 9, 'mon')")
     with pytest.raises(Refused, match=r"partitioned by day \(string\), which is no longer there"):
         pair.run()
+
+
+@pytest.mark.parametrize(
+    "stored",
+    ["PARQUET", pytest.param("ORC", marks=soak.slow)],
+)
+def test_a_value_that_hives_type_can_not_hold(
+    spark: SparkSession, schema: str, tmp_path: Path, stored: str
+) -> None:
+    """Iceberg has neither the narrow integers nor the lengths that Hive has."""
+    pair = Pair(spark, schema, tmp_path, ICEBERG, NARROW, "day STRING", stored)
+    pair.make((1, -1, "a", None, "mon"), (2, 2, "b", None, "tue"))
+
+    def insert(row: str, *values: Any) -> dict[str, tuple[Action, int | None]]:
+        pair.sql(f"INSERT INTO {pair.target} VALUES {row}")
+        pair.rows[values] += 1
+        return pair.done()
+
+    appended = {MON: (Action.APPENDED, 1)}
+    fits = "(3, 32767, 'abcde', struct(-128, 'abc'), 'mon')"
+    assert insert(fits, 3, 32767, "abcde", Row(a=-128, b="abc"), "mon") == appended
+    narrow = ["id int", "n smallint", "title varchar(5)", "deep struct<a:tinyint,b:varchar(3)>"]
+    assert declared(pair) == narrow
+    assert insert("(4, 32768, 'a', null, 'mon')", 4, 32768, "a", None, "mon") == appended
+    assert declared(pair) == ["id int", "n int", *narrow[2:]]
+    assert insert("(5, 1, 'a     ', null, 'mon')", 5, 1, "a     ", None, "mon") == appended
+    assert declared(pair) == ["id int", "n int", "title string", narrow[3]]
+    row = (6, 2, "b", Row(a=1, b="abcd"), "mon")
+    assert insert("(6, 2, 'b', struct(1, 'abcd'), 'mon')", *row) == appended
+    assert declared(pair) == ["id int", "n int", "title string", "deep struct<a:int,b:string>"]
+    # An earlier partition has them too, so that after a revert its rows can be written.
+    pair.sql(f"INSERT INTO {pair.hive} VALUES (7, 40000, 'abcdef', struct(1000, 'abcd'), 'tue')")
+    pair.rows[(7, 40000, "abcdef", Row(a=1000, b="abcd"), "tue")] += 1
+    assert pair.read() == pair.rows
+
+
+def test_a_partition_whose_value_hives_type_can_not_hold(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    pair = Pair(spark, schema, tmp_path, ICEBERG, "id INT", "n SMALLINT").make((1, 1))
+    pair.insert((2, 40000))
+    with pytest.raises(
+        Refused, match=r"whose n is 40000, as that column is smallint: .*\(`n` INT\); and resume"
+    ):
+        pair.run()
+
+
+def test_values_at_any_depth(spark: SparkSession, schema: str) -> None:
+    spark.sql(
+        f"CREATE TABLE {schema}.t (a ARRAY<STRUCT<n: TINYINT, s: STRING, `string`: VARCHAR(2)>>, "
+        "m MAP<VARCHAR(3), ARRAY<ARRAY<SMALLINT>>>, plain ARRAY<STRING>) STORED AS PARQUET"
+    )
+    a, m, plain = spark.table(f"{schema}.t").schema
+    assert limits.unfit(plain) == ""
+    rows = """
+        (1, array(named_struct('n', 127, 's', 'long', 'string', 'ab')), map('abc', array(array(32767)))),
+        (2, array(null, named_struct('n', 128, 's', '', 'string', '')), map('abc', array(null))),
+        (3, array(named_struct('n', 1, 's', '', 'string', 'abc')), map('abcd', null)),
+        (4, null, map('a', array(null, array(null, -32769))))
+    """
+    conditions = ", ".join(f"coalesce({limits.unfit(field)}, false)" for field in (a, m))
+    found = spark.sql(f"SELECT id, {conditions} FROM VALUES {rows} AS t(id, a, m) ORDER BY id").collect()
+    assert [tuple(row)[1:] for row in found] == [(False, False), (True, False), (True, True), (False, True)]
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_a_run_that_ends_while_it_widens_columns(
+    spark: SparkSession, schema: str, tmp_path: Path, at: int
+) -> None:
+    pair = Pair(spark, schema, tmp_path, ICEBERG, "id INT, n TINYINT, title VARCHAR(2)", "day STRING")
+    pair.make((1, 1, "a", "mon"), (2, 2, "b", "tue"))
+    pair.insert((3, 300, "abc", "mon"), (4, 300, "abc", "wed"))
+    pair.delete("id = 2", lambda row: row[0] == 2)
+    assert pair.crash(at)
+    pair.shadow()
+    assert declared(pair) == ["id int", "n int", "title string"]

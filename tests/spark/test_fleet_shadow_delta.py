@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 from tests import soak
 from tests.spark.fleet_shadowing import DELTA, Pair
 
+from tableferry import session
 from tableferry.fleet.warehouse.shadow.changes import Action
 
 ROWS = ((1, "a", "mon", 1), (2, "b", "mon", 1), (3, "c", "tue", 2))
@@ -67,3 +69,24 @@ def test_names_that_only_the_log_knows(spark: SparkSession, schema: str, tmp_pat
     # A version of its own, without a new row.
     pair.rename_column("name", "title")
     assert "name of the Hive copy were renamed" in pair.shadow().compared
+
+
+@pytest.mark.parametrize("stored", ["USING parquet", "STORED AS PARQUET"])
+def test_a_table_of_buckets_stays_one(spark: SparkSession, schema: str, tmp_path: Path, stored: str) -> None:
+    """Who reads a bucket by its file's name finds all of its rows after a revert."""
+    stored += " CLUSTERED BY (id) INTO 2 BUCKETS"
+    pair = Pair(spark, schema, tmp_path, DELTA, keys="day STRING", stored=stored)
+    pair.make((1, "a", "mon"), (2, "b", "mon"), (3, "c", "tue"))
+    pair.insert((4, "d", "mon"), (5, "e", "wed"))
+    assert pair.done() == {"day=mon": (Action.REWRITTEN, 3), "day=wed": (Action.ADDED, 1)}
+    pair.insert((6, "f", "mon"))
+    assert pair.done() == {"day=mon": (Action.APPENDED, 1)}
+    pair.delete("id = 3", lambda row: row[0] == 3)
+    pair.shadow()
+    by_bucket = {"spark.sql.sources.bucketing.autoBucketedScan.enabled": "false"}
+    with session.settings(spark, by_bucket, "a test"):
+        counts = pair.sql(f"SELECT id, count(*) FROM {pair.hive} GROUP BY id")
+    assert sorted(map(tuple, counts)) == [(1, 1), (2, 1), (4, 1), (5, 1), (6, 1)]
+    pair.sql(f"INSERT INTO {pair.hive} VALUES (7, 'g', 'mon')")
+    pair.rows[(7, "g", "mon")] += 1
+    assert pair.read() == pair.rows

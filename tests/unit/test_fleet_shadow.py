@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import ByteType, StringType, StructField, StructType
 
 from tableferry.errors import Refused
 from tableferry.fleet.warehouse.context import Access, Warehouse
@@ -110,10 +111,14 @@ class TestColumns:
     def test_what_spark_alone_cannot_do_to_a_hive_table(self) -> None:
         name = TableName(("hive_metastore", "s", "t"))
         nowhere = Warehouse(cast("SparkSession", None), cast("Access", None))
-        copy = HiveCopy(nowhere, name, {}, (), "/w/t", {}, "parquet", frozenset())
+        copy = HiveCopy(nowhere, name, {}, StructType(), (), "/w/t", {}, "parquet", frozenset())
         copy.demand_columns(Columns({"id": "int"}, {"id": "int"}))
         with pytest.raises(Refused, match=r"old of hive_metastore.s.t .* REPLACE COLUMNS \(`id` int\)"):
             copy.demand_columns(Columns({"id": "int"}, {"id": "int"}, ("old",)))
+        wider = Columns({"id": "int", "n": "smallint"}, {}).widening(["n"], {"id": "int", "N": "int"})
+        assert wider
+        with pytest.raises(Refused, match=r"n of .* can't hold values .* COLUMNS \(`id` int, `n` int\)"):
+            copy.demand_columns(wider)
 
     def test_types_that_hive_lacks(self) -> None:
         column_plan = plan_columns({"id": "int"}, {"id": "int", "at": "array<timestamp_ntz>"}, [], {}, "t")
@@ -176,9 +181,21 @@ class TestPartitions:
         assert path.count("/") == len(values) - 1
         assert parse(path, ["string"] * len(values)) == tuple(values)
 
-    def test_an_empty_text_is_refused(self) -> None:
-        with pytest.raises(Refused, match="whose n is an empty text"):
-            demand_partition_values([("a", None), ("a", "")], ["day", "n"], "t")
+    def test_what_hive_can_not_have_is_refused(self) -> None:
+        code = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}
+        day = StructField("day", StringType())
+        keys = [day, StructField("n", ByteType()), StructField("code", StringType(), True, code)]
+        demand_partition_values([("long enough", "-128", "abc"), (None, None, None)], keys, "t")
+        for value, message in (
+            (("a", None, ""), "whose code is an empty text"),
+            (
+                ("a", "128", None),
+                r"whose n is 128, as that column is tinyint: .* PARTITION COLUMN \(`n` INT\)",
+            ),
+            (("a", "1", "1234"), r"whose code is 1234, as that column is varchar\(3\): .*\(`code` STRING\)"),
+        ):
+            with pytest.raises(Refused, match=message):
+                demand_partition_values([value], keys, "t")
 
     def test_conditions(self) -> None:
         assert where([()], [], {}) == "true"

@@ -58,7 +58,7 @@ def set_columns(spark: SparkSession, name: TableName, columns: Mapping[str, str 
     one side lacks: so all columns behind the last common one are removed before the others are added.
 
     The columns, without the partition columns, are given in their order with their types; None leaves a
-    column's type and comment as they are.
+    column's type as it is. Comments stay.
 
     Raises:
         Refused: The metastore doesn't let the first column become another.
@@ -74,11 +74,14 @@ def set_columns(spark: SparkSession, name: TableName, columns: Mapping[str, str 
         nonlocal common
         before = list(entry.getSd().getCols())
         existing.update({column.getName(): column for column in before if column.getName() not in existing})
+        comments = {name: column.getComment() for name, column in existing.items()}
         if any(kind is None and column.lower() not in existing for column, kind in columns.items()):
             # Types that Hive lacks: then Spark keeps the columns where Hive doesn't see them.
             return
         after = [
-            existing[column.lower()] if kind is None else field(column.lower(), kind.replace("`", ""), None)
+            existing[column.lower()]
+            if kind is None
+            else field(column.lower(), kind.replace("`", ""), comments.get(column.lower()))
             for column, kind in columns.items()
         ]
         same = (old.getType() == new.getType() for old, new in zip(before, after, strict=False))
@@ -118,11 +121,12 @@ def _set_spark_columns(spark: SparkSession, name: TableName, columns: Mapping[st
     def field(column: str, kind: str | None) -> dict[str, Any]:
         if kind is None:
             return {**existing[column.lower()], "name": column}
+        comment = existing.get(column.lower(), {}).get("metadata", {}).get("comment")
         return {
             "name": column,
             "type": json.loads(types.fromDDL(kind).json()),
             "nullable": True,
-            "metadata": {},
+            "metadata": {} if comment is None else {"comment": comment},
         }
 
     schema = {"type": "struct", "fields": [field(*item) for item in columns.items()]}

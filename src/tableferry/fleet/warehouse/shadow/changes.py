@@ -6,10 +6,16 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from tableferry.errors import Refused
+from tableferry.fleet.warehouse.shadow.limits import declared, fits
 from tableferry.fleet.warehouse.shadow.partitions import Partition, nulls_first
 from tableferry.hive.locations import below
+from tableferry.quoting import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructField
 
 
 class Action(StrEnum):
@@ -66,14 +72,23 @@ class Columns:
         added: Those among them that it lacks.
         replaced: Those that it has, and that were dropped, renamed or retyped in the target: then all rows
             are rewritten.
+        widened: Those that are to get their wider types of the target, as Hive's can't hold values that
+            there are by now; the rows before stay as they are.
     """
 
     every: Mapping[str, str]
     added: Mapping[str, str]
     replaced: tuple[str, ...] = ()
+    widened: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.added or self.replaced)
+        return bool(self.added or self.replaced or self.widened)
+
+    def widening(self, names: Iterable[str], target: Mapping[str, str]) -> Columns:
+        """Return the same, with columns that get the types that they have in the target."""
+        types = {column.lower(): kind for column, kind in target.items()}
+        wider = {name: _for_hive(types[name.lower()]) for name in names}
+        return replace(self, every={**self.every, **wider}, widened=wider)
 
 
 @dataclass(frozen=True)
@@ -178,18 +193,29 @@ def decide(
     return Plan(tuple(append), share, tuple(in_place), tuple(rewrite))
 
 
-def demand_partition_values(partitions: Iterable[Partition], columns: Sequence[str], name: str) -> None:
-    """Make sure that Hive can have the partitions.
+def demand_partition_values(
+    partitions: Iterable[Partition], columns: Sequence[StructField], name: str
+) -> None:
+    """Make sure that Hive, whose partition columns are given, can have the partitions.
 
     Raises:
-        Refused: A value is an empty text, which Hive takes for null.
+        Refused: A value is an empty text, which Hive takes for null, or doesn't fit its column.
     """
     for partition in partitions:
-        if "" in partition:
-            raise Refused(
-                f"{name} can't have a partition whose {columns[partition.index('')]} is an empty text: write "
-                "null or a word into those rows of the table in its place, and resume the job"
-            )
+        for column, value in zip(columns, partition, strict=True):
+            what = f"{name} can't have a partition whose {column.name} is"
+            if value == "":
+                raise Refused(
+                    f"{what} an empty text: write null or a word into those rows of the table in its place, "
+                    "and resume the job"
+                )
+            if value is not None and not fits(value, column):
+                kind = "STRING" if column.dataType.typeName() == "string" else "INT"
+                raise Refused(
+                    f"{what} {value}, as that column is {declared(column)}: write another value into those "
+                    "rows of the table in its place, or run in Hive ALTER TABLE … PARTITION COLUMN "
+                    f"({quote(column.name)} {kind}); and resume the job"
+                )
 
 
 def plan_columns(

@@ -32,6 +32,7 @@ from tableferry.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructField, StructType
 
 _log = logging.getLogger(__name__)
 
@@ -58,20 +59,25 @@ class HiveCopy:
     """A Hive table as the catalog has it.
 
     Attributes:
-        columns: Its columns' types as Spark names them, partition columns last.
-        format: Its files' format, if Spark's own writer writes it; empty where only Hive's writer does.
+        columns: The types of the columns that it is to have, as Spark names them, partition columns last.
+        schema: The columns that it has, with what Spark knows of them beside their types.
+        format: Its files' format, if Spark's own writer writes it without knowing the table; empty where only
+            Hive's writer does, and for buckets.
         odd: The values of those partitions that the catalog spells otherwise than Spark, such as ``01``.
+        bucketed: Whether each of its files holds the rows of one bucket.
     """
 
     warehouse: Warehouse
     name: TableName
     columns: Mapping[str, str]
+    schema: StructType
     partition_columns: tuple[str, ...]
     location: str
     properties: Mapping[str, str]
     format: str
     partitions: frozenset[Partition]
     odd: Mapping[Partition, Partition] = field(default_factory=dict)
+    bucketed: bool = False
 
     @classmethod
     def read(cls, warehouse: Warehouse, name: TableName) -> HiveCopy:
@@ -102,10 +108,11 @@ class HiveCopy:
         """
         spark, keys = warehouse.spark, table.partition_columns
         with explaining(f"{table.name} can't be read", "check your rights"):
-            columns = sql_types(spark.table(table.name.sql).schema)
+            schema = spark.table(table.name.sql).schema
             lines = (
                 [row[0] for row in spark.sql(f"SHOW PARTITIONS {table.name.sql}").collect()] if keys else []
             )
+        columns = sql_types(schema)
         kinds = [columns[key] for key in keys]
         found = [parsed(table.name, line, kinds) for line in lines]
         spelled = dict(zip(found, map(raw, lines), strict=True))
@@ -117,15 +124,23 @@ class HiveCopy:
             )
         partitions = frozenset(spelled) if keys else frozenset((WHOLE,))
         odd = {partition: own for partition, own in spelled.items() if own != partition}
-        form = table.format if table.format in _FORMATS else ""
+        bucketed = table.buckets > 0
+        form = table.format if table.format in _FORMATS and not bucketed else ""
+        at, properties = table.location, table.properties
         return cls(
-            warehouse, table.name, columns, keys, table.location, table.properties, form, partitions, odd
+            warehouse, table.name, columns, schema, keys, at, properties, form, partitions, odd, bucketed
         )
 
     @property
     def spark(self) -> SparkSession:
         """The session."""
         return self.warehouse.spark
+
+    @property
+    def keys(self) -> list[StructField]:
+        """Its partition columns."""
+        fields = {field.name: field for field in self.schema}
+        return [fields[key] for key in self.partition_columns]
 
     @property
     def names_files(self) -> bool:
@@ -160,13 +175,18 @@ class HiveCopy:
         """Make sure that the table's columns can be changed to these.
 
         Raises:
-            Refused: Columns are to be replaced, which Spark alone can't do to a Hive table.
+            Refused: Columns are to be replaced or widened, which Spark alone can't do to a Hive table.
         """
-        if columns.replaced and not metastore.reached(self.spark, self.name):
+        if columns.replaced:
+            why = f"{', '.join(columns.replaced)} of {self.name} were renamed, dropped or retyped"
+        elif columns.widened:
+            why = f"{', '.join(columns.widened)} of {self.name} can't hold values that there are by now"
+        else:
+            return
+        if not metastore.reached(self.spark, self.name):
             raise Refused(
-                f"{', '.join(columns.replaced)} of {self.name} were renamed, dropped or retyped in the table "
-                "in its place, and Spark can't change a Hive table's columns from here: run in Hive "
-                f"ALTER TABLE … REPLACE COLUMNS ({_listed(columns.every)}), and resume the job"
+                f"{why} in the table in its place, and Spark can't change a Hive table's columns from here: "
+                f"run in Hive ALTER TABLE … REPLACE COLUMNS ({_listed(columns.every)}), and resume the job"
             )
 
     def set_columns(self, columns: Columns) -> None:
@@ -177,36 +197,37 @@ class HiveCopy:
             self._alter(f"ADD COLUMNS ({_listed(columns.added)})")
 
     def _set_columns(self, name: TableName, columns: Columns) -> None:
-        changed = {*columns.added, *columns.replaced}
+        changed = {*columns.added, *columns.replaced, *columns.widened}
         types = {column: kind if column in changed else None for column, kind in columns.every.items()}
         metastore.set_columns(self.spark, name, types)
 
     def insert(self, frame: DataFrame, basename: str) -> None:
         """Add rows to partitions that exist, at their locations, or to the table."""
-        rows = self.rows(frame)
+        self._insert(self.rows(frame), self.name, basename)
+
+    def _insert(self, rows: DataFrame, table: TableName, basename: str) -> None:
         with (
             optional_settings(self.spark, _FOR_HIVE | {_BASENAME: basename}),
             session.settings(self.spark, _DYNAMIC, str(self.name)),
         ):
-            self.warehouse.effect(lambda: rows.write.insertInto(self.name.sql))
+            self.warehouse.effect(lambda: rows.write.insertInto(table.sql))
 
     def write(self, frame: DataFrame, folder: str, columns: Columns, basename: str) -> None:
         """Write rows into a folder, each partition in its directory."""
         rows = self.rows(frame)
         if not self.format:
-            self._write_as_hive(rows, folder, columns, basename)
+            self._write_as_table(rows, folder, columns, basename)
             return
         writer = rows.write.mode("append").format(self.format).options(**_NO_SUCCESS_FILE)
         with optional_settings(self.spark, _FOR_HIVE | {_BASENAME: basename}):
             self.warehouse.effect(lambda: writer.partitionBy(*self.partition_columns).save(folder))
 
-    def _write_as_hive(self, rows: DataFrame, folder: str, columns: Columns, basename: str) -> None:
-        """Write rows with Hive's writer, to a scratch table of the same format."""
+    def _write_as_table(self, rows: DataFrame, folder: str, columns: Columns, basename: str) -> None:
+        """Write rows as they are written to this table, with its format and buckets: to a scratch table."""
         with self.scratch_table(folder) as scratch:
             if columns.replaced:
                 self.warehouse.effect(lambda: self._set_columns(scratch, columns))
-            with session.settings(self.spark, _DYNAMIC | {_BASENAME: basename}, str(self.name)):
-                self.warehouse.effect(lambda: rows.write.insertInto(scratch.sql))
+            self._insert(rows, scratch, basename)
 
     @contextmanager
     def scratch_table(self, folder: str) -> Iterator[TableName]:

@@ -9,11 +9,14 @@ inserting into them, so that no row of an interrupted run is lost or there twice
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from pyspark.sql.functions import expr
 
 from tableferry.amounts import first_of
 from tableferry.catalog import SPARK_ERRORS
@@ -35,6 +38,7 @@ from tableferry.fleet.warehouse.shadow.conditions import chunks, texts, where
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.late.classify import basename
 from tableferry.fleet.warehouse.shadow.late.settling import Settled, settle
+from tableferry.fleet.warehouse.shadow.limits import declared, unfit
 from tableferry.fleet.warehouse.shadow.marks import SWEEP, TARGET, Marks, runs_noted
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, nulls_first
 from tableferry.fleet.warehouse.shadow.sweeping import unused
@@ -46,6 +50,8 @@ from tableferry.verify import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_log = logging.getLogger(__name__)
 
 
 def shadow(
@@ -120,14 +126,17 @@ class _Run:
         )
 
     def run(self, *, dry_run: bool) -> ShadowResult:
-        copy, target = self.copy, self.target
         changes, plan = self._planned()
+        return self._wide_enough(changes, plan)._follow(changes, plan, dry_run=dry_run)
+
+    def _follow(self, changes: Changes, plan: Plan, *, dry_run: bool) -> ShadowResult:
+        copy, target = self.copy, self.target
         live = self._live(plan.rewrite)
         removed = self._removed(plan, live)
         pauses = copy.warehouse.removed_partitions is RemovedPartitions.PAUSE
         if removed and pauses and self.accept != removed:
             raise PartitionsRemoved(removed, removed)
-        demand_partition_values((*plan.append, *plan.share, *live), copy.partition_columns, str(copy.name))
+        demand_partition_values((*plan.append, *plan.share, *live), copy.keys, str(copy.name))
         left: tuple[str, ...] = ()
         appended: Mapping[Partition, int] = {}
         if not dry_run and (plan or self.columns or not self._is_noted()):
@@ -145,6 +154,39 @@ class _Run:
         done, added = self._done(plan, live, appended), tuple(self.columns.added)
         looked = self.settled.record is not None
         return ShadowResult(target.version, done, added, removed, changes.compare_all, left, looked)
+
+    def _wide_enough(self, changes: Changes, plan: Plan) -> _Run:
+        """Return the same run, which widens those columns whose types can't hold a value that it copies."""
+        copy, columns = self.copy, self.columns
+        now = {field.name.lower(): field for field in self.target.rows().schema}
+        narrow = {
+            field.name: condition
+            for field in copy.schema
+            if field.name in columns.every and field.name not in columns.replaced
+            if declared(field) != declared(now[field.name.lower()]) and (condition := unfit(field))
+        }
+        if not narrow:
+            return self
+        conditions = [expr(f"coalesce(bool_or({condition}), false)") for condition in narrow.values()]
+        found = [frame.agg(*conditions).collect()[0] for frame in self._copied(changes, plan)]
+        if outgrown := [name for name, *rows in zip(narrow, *found, strict=True) if any(rows)]:
+            columns = columns.widening(outgrown, self.target.columns())
+            copy.demand_columns(columns)
+            every = {**copy.columns, **columns.widened}
+            return replace(self, copy=replace(copy, columns=every), columns=columns)
+        return self
+
+    def _copied(self, changes: Changes, plan: Plan) -> Iterator[DataFrame]:
+        """Yield the rows that a plan brings into the copy."""
+        for chunk in chunks((*plan.rewrite, *plan.share, *plan.in_place)):
+            yield self._only(self.target.rows(), chunk)
+        for chunk in chunks(plan.append):
+            yield self._appended(changes, chunk)
+
+    def _appended(self, changes: Changes, partitions: Sequence[Partition]) -> DataFrame:
+        """Return the rows that some partitions got while they lost none."""
+        added = self.target.added_rows(changes, self.marks.watermark or "", partitions)
+        return self._only(added, partitions)
 
     def _removed(self, plan: Plan, live: Mapping[Partition, int]) -> str:
         """Describe which partitions have no row any more since a version that replaced all rows at once.
@@ -196,7 +238,8 @@ class _Run:
             locations = dict.fromkeys(copy.partitions.intersection(changes.added), copy.location)
         else:
             locations = copy.locations([*changes.added, *changes.moved])
-        exact = self.target.exact(changes, copy.partition_columns)
+        # The files that the target writes aren't buckets.
+        exact = frozenset() if copy.bucketed else self.target.exact(changes, copy.partition_columns)
         own = None if copy.names_files else self.marks.folder
         plan = decide(changes, locations, shared, exact, own, interrupted=bool(self.marks.half_copied))
         # Spark would insert into another partition, of the same value as it spells that.
@@ -262,6 +305,8 @@ class _Run:
         # rewrites all rows again.
         if self.columns and not self.columns.replaced:
             copy.set_columns(self.columns)
+            for column, kind in self.columns.widened.items():
+                _log.warning("%s: %s is %s now, as it couldn't hold all values", copy.name, column, kind)
         old = copy.locations(plan.rewrite)
         folder, files = f"{self.marks.folder}/v{self.target.version}-{self.name}", basename(self.name)
         present = [partition for partition in plan.rewrite if partition in live or partition == WHOLE]
@@ -275,7 +320,7 @@ class _Run:
             copy.set_location(partition, directory)
         appended: Counter[Partition] = Counter()
         for chunk in chunks(plan.append):
-            frame = self._only(self.target.added_rows(changes, self.marks.watermark or "", chunk), chunk)
+            frame = self._appended(changes, chunk)
             appended += self._counted(frame)
             copy.insert(frame, files)
         if self.columns.replaced:

@@ -1,0 +1,65 @@
+"""Finds values that fit the new table's columns and not Hive's narrower ones: pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tableferry.quoting import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructField
+
+# Spark reads VARCHAR(5) as a string, and keeps what was declared beside it.
+_DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
+# A text's type at any depth of a declared type; a field's name has a colon after it.
+_TEXT = re.compile(r"(?<![^<:,])(?:string|(?:var)?char\((\d+)\))(?=[,>]|$)")
+_INTEGERS = {"byte": (-(2**7), 2**7 - 1), "short": (-(2**15), 2**15 - 1)}
+
+
+def declared(field: StructField) -> str:
+    """Return a column's type as it was declared, such as ``varchar(5)``."""
+    return str(field.metadata.get(_DECLARED, field.dataType.simpleString()))
+
+
+def unfit(field: StructField) -> str:
+    """Write the condition that a value doesn't fit a Hive column, though a wider column of its name has it.
+
+    It's null for null, and empty if the column's type is as wide as any.
+    """
+    lengths = (match[1] for match in _TEXT.finditer(declared(field)))
+    return " OR ".join(_unfit(quote(field.name), field.dataType, lengths, 0))
+
+
+def fits(value: str, field: StructField) -> bool:
+    """Say whether the text of a partition's value fits its column."""
+    if limits := _INTEGERS.get(field.dataType.typeName()):
+        return limits[0] <= int(value) <= limits[1]
+    length = _TEXT.fullmatch(declared(field))
+    return length is None or length[1] is None or len(value) <= int(length[1])
+
+
+def _unfit(value: str, kind: DataType, lengths: Iterator[str | None], depth: int) -> Iterator[str]:
+    """Yield the conditions of all narrow types in a type, given the lengths of its texts in their order."""
+    match kind.typeName():
+        case "byte" | "short" as name:
+            least, most = _INTEGERS[name]
+            yield f"{value} NOT BETWEEN {least} AND {most}"
+        case "string" | "varchar" | "char":
+            if length := next(lengths, None):
+                yield f"length({value}) > {length}"
+        case "struct":
+            for field in kind:  # type: ignore[attr-defined]
+                yield from _unfit(f"{value}.{quote(field.name)}", field.dataType, lengths, depth)
+        case "array":
+            yield from _any(value, kind.elementType, lengths, depth)  # type: ignore[attr-defined]
+        case "map":
+            yield from _any(f"map_keys({value})", kind.keyType, lengths, depth)  # type: ignore[attr-defined]
+            yield from _any(f"map_values({value})", kind.valueType, lengths, depth)  # type: ignore[attr-defined]
+
+
+def _any(values: str, kind: DataType, lengths: Iterator[str | None], depth: int) -> Iterator[str]:
+    each = f"e{depth}"
+    if conditions := " OR ".join(_unfit(each, kind, lengths, depth + 1)):
+        yield f"exists({values}, {each} -> {conditions})"
