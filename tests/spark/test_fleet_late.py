@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -30,7 +31,9 @@ from tableferry.fleet.steps import CheckSuspended, Rename, Step
 from tableferry.fleet.warehouse import renaming
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.delta_changes import DeltaTarget
+from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.late import record, settling
+from tableferry.fleet.warehouse.shadow.marks import SWEEP
 from tableferry.fleet.warehouse.shadow.target import read_target
 from tableferry.tables import TableName
 
@@ -613,3 +616,41 @@ def test_a_late_row_of_a_null_partition_has_no_value_there(ours: Fleet, tmp_path
     late.write_text("2\n")
     assert errors(ours.shadow()) == []
     assert ours.rows("lines") == [(1, "a"), (2, None)]
+
+
+@pytest.mark.parametrize("form", soak.amount([TargetFormat.DELTA], FORMATS))
+def test_what_a_job_adds_where_shadow_wrote_a_partition_is_late(
+    ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: TargetFormat
+) -> None:
+    """It writes to the Hive table by its name, and so to wherever the catalog says."""
+
+    def insert_into_hive(number: int) -> None:
+        ours.spark.sql(f"INSERT INTO {ours.schema}.t_hive VALUES ({number}, NULL, 'mon')")
+
+    ours.to_probation("t", form=form)
+    ours.write("t", "UPDATE {t} SET at = NULL WHERE day = 'mon'")
+    assert errors(ours.shadow()) == []
+    insert_into_hive(4)
+    late_files_taken(ours)
+    for _ in range(2):
+        assert errors(ours.shadow()) == []
+        assert ids(ours) == ids(ours, "t_hive") == [1, 2, 3, 4]
+    # After the look, before the partition's directory is removed.
+    real = HiveCopy.note
+
+    def note(copy: HiveCopy, **notes: str) -> None:
+        if notes.get("pending") not in ("", SWEEP):
+            insert_into_hive(5)
+        real(copy, **notes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HiveCopy, "note", note)
+        ours.write("t", "UPDATE {t} SET at = TIMESTAMP '2026-01-05 10:00:00' WHERE day = 'mon'")
+        assert errors(ours.shadow()) == []
+    [asked] = errors(ours.shadow())
+    [left] = re.findall(r"/t_sync/\S+", asked)
+    assert "/day=mon/part-" in left
+    # It's there still, for whoever is asked.
+    assert ids(ours, "t_hive") == [1, 2, 3, 4]
+    [file] = (tmp_path / "t_sync").glob(f"*/*/day=mon/{Path(left).name}")
+    assert ours.spark.read.parquet(str(file)).select("id").collect() == [(5,)]

@@ -101,6 +101,15 @@ def test_files_of_shadow_runs_are_ours_if_the_run_ended() -> None:
     both = (inserted, anew)
     assert classified(*both, runs=("aaaaaaaa", "bbbbbbbb")) == Findings()
     assert classified(*both, runs=("aaaaaaaa",)) == Findings(unfinished=(anew,))
+    # In this one the run named its files.
+    own, other = (
+        file(f"{FOLDER}/n7-bbbbbbbb/k=1/{name}") for name in (f"{basename('bbbbbbbb')}-0", DELTA_FILE)
+    )
+    assert classified(own, runs=("bbbbbbbb",)) == Findings()
+    assert classified(own, runs=()) == Findings(unfinished=(own,))
+    assert classified(own, other, runs=("bbbbbbbb",)) == Findings(late=(other,))
+    assert classified(other, runs=("bbbbbbbb",)) == Findings(replaced=(other,))
+    assert classified(own, other, known=(other,), runs=("bbbbbbbb",)) == Findings()
     # A run inserts into a directory that an earlier one made.
     later = file(f"{FOLDER}/v7-bbbbbbbb/k=1/{basename('cccccccc')}-00000-6b1e9b0e.c000")
     assert classified(later, runs=("bbbbbbbb",)) == Findings(unfinished=(later,))

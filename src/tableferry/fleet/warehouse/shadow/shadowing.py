@@ -36,7 +36,7 @@ from tableferry.fleet.warehouse.shadow.changes import (
 )
 from tableferry.fleet.warehouse.shadow.conditions import chunks, texts, where
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
-from tableferry.fleet.warehouse.shadow.late.classify import basename
+from tableferry.fleet.warehouse.shadow.late.classify import basename, directory_name
 from tableferry.fleet.warehouse.shadow.late.settling import Settled, settle
 from tableferry.fleet.warehouse.shadow.limits import declared, unfit
 from tableferry.fleet.warehouse.shadow.marks import SWEEP, TARGET, Marks, runs_noted
@@ -308,7 +308,8 @@ class _Run:
             for column, kind in self.columns.widened.items():
                 _log.warning("%s: %s is %s now, as it couldn't hold all values", copy.name, column, kind)
         old = copy.locations(plan.rewrite)
-        folder, files = f"{self.marks.folder}/v{self.target.version}-{self.name}", basename(self.name)
+        own = directory_name(self.target.version, self.name, names_files=copy.names_files)
+        folder, files = f"{self.marks.folder}/{own}", basename(self.name)
         present = [partition for partition in plan.rewrite if partition in live or partition == WHOLE]
         for chunk in chunks(present):
             copy.write(self._only(self.target.rows(), chunk), folder, self.columns, files)
@@ -338,7 +339,12 @@ class _Run:
             used = [now.location, *now.locations(now.partitions).values()]
             if (directories := copy.directories(folder)) is not None:
                 unread = list(unused(directories, folder, used))
-        left = tuple(directory for directory in unread if not copy.remove(directory, folder))
+        others = self.settled.written_by_others(copy, folder, unread)
+        left = tuple(
+            directory
+            for directory in unread
+            if directory not in others and not copy.remove(directory, folder)
+        )
         if replaced or self.marks.pending:
             self._note(self.target.version, "")
         return left

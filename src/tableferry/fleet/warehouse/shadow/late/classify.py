@@ -12,8 +12,9 @@ from tableferry.hive.locations import below, split
 # The names of files that Delta's writers make before their commit names them, and of its deletion vectors.
 _DELTA_FILE = re.compile(r"part-\d{5}-[0-9a-f-]{36}[.-]c\d{3}(\.\w+)?\.parquet")
 _DELETION_VECTOR = re.compile(r"deletion_vector_[0-9a-f-]{36}\.bin")
-# The name of a file, and of a directory, that a shadow run wrote; Spark puts a table's bucket in front.
+# The name of a file that a shadow run wrote; Spark puts a table's bucket in front.
 _SHADOW_FILE = re.compile(r"(?:\d{5}_0_)?tableferry-([0-9a-f]{8})-.*")
+# The name of a directory that a shadow run wrote, whose files it couldn't name.
 _SHADOW_DIRECTORY = re.compile(r"v-?\d+-([0-9a-f]{8})/")
 
 # A write is taken to be over by then, from its first file to its commit; in microseconds.
@@ -25,10 +26,21 @@ def basename(run: str) -> str:
     return f"tableferry-{run}"
 
 
+def directory_name(version: str, run: str, *, names_files: bool) -> str:
+    """Return the name of a shadow run's directory, which says whether the run's own files have its name."""
+    return f"{'n' if names_files else 'v'}{version}-{run}"
+
+
 def run_of(path: str) -> str | None:
     """Return the shadow run that wrote a file, by the file's name; None if none did."""
     match = _SHADOW_FILE.fullmatch(_name(path))
     return match[1] if match else None
+
+
+def run_that_wrote(path: str, folder: str) -> str | None:
+    """Return the shadow run that wrote a file, by its name or by its directory in the folder of such runs."""
+    in_directory = _SHADOW_DIRECTORY.match(below(path, folder) or "")
+    return run_of(path) or (in_directory[1] if in_directory else None)
 
 
 @dataclass(frozen=True)
@@ -40,7 +52,8 @@ class Findings:
         undecided: Files that may belong to a write to the new table that is still going on.
         unfinished: Files of shadow runs that didn't end, or were suspended while another run took over.
         logged: Files that the new table's log names, and that aren't recorded yet.
-        replaced: Files that have the name of a recorded one, and another size or time.
+        replaced: Files that have the name of a recorded one, and another size or time; and those in a shadow
+            run's directory where no file of shadow runs is.
         removed: Recorded files that the new table reads, and that are gone.
         settled: Files that came late or were replaced, and whose rows the new table has by now.
     """
@@ -100,24 +113,34 @@ def classify(listed: Collection[ListedFile], evidence: Evidence) -> Findings:
         for location in recorded.keys() & current.keys()
         if current[location][1:] not in {file[1:] for file in recorded[location]}
     ]
-    unfinished, others = [], {}
+    unfinished, others, written = [], {}, set[str]()
     for location, file in current.items():
         name = _name(file.path)
         # Some file systems mark a directory with an empty file.
         if location in recorded or file.size == 0 or _DELETION_VECTOR.fullmatch(name):
             continue
-        run = _SHADOW_FILE.fullmatch(name) or _SHADOW_DIRECTORY.match(below(file.path, evidence.folder) or "")
+        run = run_that_wrote(file.path, evidence.folder)
         if run is None:
             others[location] = file
-        elif run[1] not in evidence.runs:
+            continue
+        written.add(_parent(location[2]))
+        if run not in evidence.runs:
             unfinished.append(file)
     log = set(map(split, evidence.logged())) if evidence.shared and others else set()
     unlogged = others.keys() - log
     in_use = set(map(split, evidence.read())) if unlogged or removed else set()
     late = {location: file for location, file in others.items() if location in unlogged - in_use}
-    undecided = [file for file in late.values() if evidence.shared and _may_be_written(file, evidence.now)]
+    # The new table writes into the directories that it was made of, and not into those of shadow runs.
+    rewritten = {location: file for location, file in late.items() if below(file.path, evidence.folder)}
+    overwritten = [file for location, file in rewritten.items() if _parent(location[2]) not in written]
+    replaced += overwritten
+    undecided = [
+        file
+        for location, file in late.items()
+        if evidence.shared and location not in rewritten and _may_be_written(file, evidence.now)
+    ]
     return Findings(
-        tuple(sorted(set(late.values()) - set(undecided))),
+        tuple(sorted(set(late.values()).difference(undecided, overwritten))),
         tuple(sorted(undecided)),
         tuple(sorted(unfinished)),
         tuple(sorted(file for location, file in others.items() if location not in late)),
@@ -133,6 +156,10 @@ def has_delta_name(file: ListedFile) -> bool:
 
 def _may_be_written(file: ListedFile, now: int) -> bool:
     return has_delta_name(file) and now - file.modified < _LONGEST_WRITE
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def _name(path: str) -> str:

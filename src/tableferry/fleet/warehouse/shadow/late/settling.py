@@ -17,7 +17,13 @@ from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
 from tableferry.fleet.warehouse.files import ListedFile, list_files
 from tableferry.fleet.warehouse.shadow.changes import plan_columns
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
-from tableferry.fleet.warehouse.shadow.late.classify import Evidence, Findings, classify, has_delta_name
+from tableferry.fleet.warehouse.shadow.late.classify import (
+    Evidence,
+    Findings,
+    classify,
+    has_delta_name,
+    run_that_wrote,
+)
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.late.taking import LateFile, take
 from tableferry.fleet.warehouse.shadow.marks import REPLACED, Marks
@@ -60,6 +66,21 @@ class Settled:
         """Record the files that were taken: from now on they belong there."""
         if self.record is not None and self.taken:
             self.record.add(self.taken)
+
+    def written_by_others(self, copy: HiveCopy, folder: str, directories: Sequence[str]) -> frozenset[str]:
+        """Return those of some directories of shadow runs into which others wrote since they were looked at.
+
+        They are kept: the next look finds these files.
+        """
+        listed = list_files(copy.warehouse, directories) if directories else []
+        strange = {file for file in listed if file.size and run_that_wrote(file.path, folder) is None}
+        if strange and self.record is not None:
+            strange.difference_update(*self.record.files(), self.taken, self.asked)
+        return frozenset(
+            directory
+            for directory in directories
+            if any(below(file.path, directory) is not None for file in strange)
+        )
 
     def note(self) -> None:
         """Record the files as settled, where the partitions aren't written now."""
@@ -154,7 +175,8 @@ def settle(
             f"commit of {name} names them: a write may be going on; run again later"
         )
     can_take = all(partition is not None for _, partition in late)
-    if target.shared is not None and any(has_delta_name(file) for file in findings.late):
+    shared = [file for file in findings.late if below(file.path, marks.folder) is None]
+    if target.shared is not None and any(map(has_delta_name, shared)):
         can_take = False
     if late and can_take:
         keys, kinds = copy.partition_columns, target.type_substitutes
