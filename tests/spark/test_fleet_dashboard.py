@@ -69,6 +69,9 @@ def fill(store: Store) -> NotificationRecord:
     rests = {"state": State.WRITES_UNBLOCKED, "desired_state": State.WRITES_UNBLOCKED, "in_process": True}
     change(store, ["behind"], ago(4), **rests, probation_gap_days=10, comm_level2_date=ago(4))
     store.claim(named([named_table("claimed")]), "w", now=ago(1), lease=timedelta(hours=1), limit=1)
+    ready = {"state": State.READY, "desired_state": State.WRITES_BLOCKED, "to_be_processed": True}
+    noted = {"letters": {"level": 1, "left": {"<1@x>": None}}}
+    change(store, ["untold"], ago(2), **ready, record=noted)
     (untold,) = store.jobs(named([named_table("untold")]))
     letter = NotificationRecord("<1@x>", 1, (untold.task_id,), ("ann@example.com",), ago(2))
     store.record_notifications([letter])

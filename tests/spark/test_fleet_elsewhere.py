@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,11 @@ from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from tests.spark.tables import tables_in
 
 from tableferry import session
-from tableferry.fleet.job import OldName, State, TargetFormat
+from tableferry.fleet import job_run
+from tableferry.fleet.job import Job, OldName, PauseReason, State, TargetFormat
+from tableferry.fleet.pausing import resumed
+from tableferry.fleet.perform import perform
+from tableferry.fleet.steps import CheckFence, Step
 from tableferry.tables import TableName
 
 CATALOG = "elsewhere"
@@ -165,6 +170,96 @@ def test_a_place_that_isnt_there_is_refused_before_anybody_is_told(ours: Fleet) 
     [refused] = errors(ours.preprocess())
     assert f"CREATE SCHEMA {TableName(('spark_catalog', 'nowhere')).sql}" in refused
     assert ours.job("orders").pause_reason.startswith("NO_TARGET_SCHEMA: ")
+
+
+class Crash(BaseException):
+    """The worker dies."""
+
+
+def started(ours: Fleet, form: TargetFormat, old_name: OldName) -> None:
+    """Let a job wait for its migration."""
+    ours.add("orders", form=form, **place(ours, "spark_catalog", old_name))
+    assert errors(ours.preprocess()) == []
+    ours.notify()
+    ours.clock.turn(days=14)
+
+
+def given_up(ours: Fleet) -> list[str]:
+    """Pause a job whose worker died, as a person does, and revert it."""
+    ours.clock.turn(days=1)
+    ours.store.edit(ours.job("orders").paused(PauseReason.PAUSED_BY_USER), ours.clock())
+    return errors(ours.revert("orders"))
+
+
+@pytest.mark.parametrize("form", [DELTA, pytest.param(ICEBERG, marks=soak.slow)])
+def test_of_two_tables_with_one_target_neither_takes_the_other_s_rows(
+    ours: Fleet, spark: SparkSession, tmp_path: Path, form: TargetFormat
+) -> None:
+    started(ours, form, OldName.VIEW)
+    us = fleet(spark, f"{ours.schema}_us", tmp_path)
+    spark.sql(f"CREATE SCHEMA {us.schema}")
+    hive_table(spark, us.name("orders").sql, tmp_path / "us", [(7, "a"), (8, "b"), (9, None)])
+    where = place(ours, "spark_catalog", OldName.VIEW)
+    us.add("orders", form=form, **where)
+    [refused] = errors(us.preprocess())
+    assert us.job("orders").pause_reason.startswith("NAME_TAKEN: ")
+    assert f"{ours.name('orders')} becomes" in refused
+    # An earlier version let it go on.
+    blocked = replace(us.job("orders"), state=State.WRITES_BLOCKED, desired_state=State.ICEBERG_READY)
+    us.store.edit(replace(blocked, in_process=True), us.clock())
+    assert errors(ours.migrate()) == []
+    before = ours.rows(ours.live("orders")), us.rows("orders")
+    assert errors(us.revert("orders")) == []
+    lake = TableName((where["target_catalog"], where["target_schema"]))
+    assert tables_in(spark, lake.sql) == ["orders"]
+    assert (ours.rows(TableName((*lake.parts, "orders"))), us.rows("orders")) == before
+    assert ours.rows("orders") == before[0]
+
+
+@pytest.mark.parametrize("form", [ICEBERG, pytest.param(DELTA, marks=soak.slow)])
+def test_a_switch_that_never_was_is_reverted_with_all_that_was_written_to_hive(
+    ours: Fleet, form: TargetFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(ours, form, OldName.VIEW)
+
+    def dying(step: Step, *given: Any) -> Job:
+        if isinstance(step, CheckFence):
+            raise Crash
+        return perform(step, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job_run, "perform", dying)
+        with pytest.raises(Crash):
+            ours.migrate()
+    assert ours.job("orders").state is State.ICEBERG_READY
+    ours.spark.sql(f"INSERT INTO {ours.schema}.orders VALUES (4, NULL, 'a')")
+    assert given_up(ours) == []
+    assert [row[0] for row in ours.rows("orders")] == [1, 2, 3, 4]
+    assert tables_in(ours.spark, ours.schema) == ["orders"]
+
+
+def test_a_view_that_somebody_altered_stops_a_revert_before_the_new_table_loses_its_name(
+    ours: Fleet,
+) -> None:
+    ours.to_probation("orders", form=DELTA, **place(ours, "spark_catalog", OldName.VIEW))
+    live, view = ours.live("orders"), ours.name("orders").sql
+    ours.spark.sql(f"CREATE OR REPLACE VIEW {view} AS SELECT id FROM {live.sql}")
+    [refused] = errors(ours.revert("orders"))
+    assert "is a view, and the view of" in refused
+    assert ours.job("orders").state is State.WRITES_UNBLOCKED
+    assert ours.live("orders") == live
+    ours.spark.sql(f"DROP VIEW {view}")
+    ours.store.edit(resumed(ours.job("orders")), ours.clock())
+    assert errors(ours.revert()) == []
+    assert tables_in(ours.spark, ours.schema) == ["orders"]
+
+
+def test_a_trial_where_the_new_table_s_own_files_go_is_found(ours: Fleet, tmp_path: Path) -> None:
+    hive_table(ours.spark, ours.name("trial").sql, tmp_path / "orders_iceberg", [(7, "a")])
+    ours.add("orders", form=ICEBERG, **place(ours, "spark_catalog", OldName.VIEW))
+    [refused] = errors(ours.preprocess())
+    assert ours.job("orders").pause_reason.startswith("SHARED_DIRECTORY: ")
+    assert "trial at " in refused
 
 
 def test_a_table_that_has_the_new_name_already_is_left_alone(ours: Fleet) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -654,3 +655,34 @@ def test_what_a_job_adds_where_shadow_wrote_a_partition_is_late(
     assert ids(ours, "t_hive") == [1, 2, 3, 4]
     [file] = (tmp_path / "t_sync").glob(f"*/*/day=mon/{Path(left).name}")
     assert ours.spark.read.parquet(str(file)).select("id").collect() == [(5,)]
+
+
+@pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
+def test_whoever_removes_the_folder_of_shadow_runs_loses_nothing(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
+    """The record of late files is in it too."""
+    ours.to_probation("t", form=form)
+    ours.write("t", "UPDATE {t} SET at = NULL WHERE day = 'mon'")
+    assert errors(ours.shadow()) == []
+    shutil.rmtree(tmp_path / "t_sync")
+    assert errors(ours.revert("t")) == []
+    assert ids(ours) == [1, 2, 3]
+
+
+def test_a_copy_that_missed_a_change_is_made_good_by_resuming(ours: Fleet) -> None:
+    """As when a backup of a Delta log was restored, and grew to the version that Hive had."""
+    ours.to_probation("t")
+    ours.write("t", "UPDATE {t} SET at = NULL WHERE day = 'mon'")
+    assert errors(ours.shadow()) == []
+    insert(ours, 4, "tue")
+    job = ours.job("t")
+    target = read_target(ours.warehouse, ours.name("t"), job.target_format)
+    noted = f"'tableferry.shadow_watermark' = '{target.version}'"
+    ours.spark.sql(f"ALTER TABLE {ours.schema}.t_hive SET TBLPROPERTIES ({noted})")
+    [differ] = errors(ours.revert("t"))
+    assert "3 rows against 4" in differ
+    resume(ours)
+    assert errors(ours.revert("t")) == []
+    assert ids(ours) == [1, 2, 3, 4]
+    assert "compare_all" not in ours.job("t").record

@@ -567,15 +567,16 @@ def test_rows_of_files_are_those_that_the_table_has(ours: Fleet, tmp_path: Path)
     source, folder = ours.name("odd"), tmp_path / "odd"
     ours.spark.sql(
         f"CREATE EXTERNAL TABLE {source.sql} (Id BIGINT, name VARCHAR(5), code CHAR(4), at TIMESTAMP, "
-        f"inner STRUCT<a: INT, b: ARRAY<STRING>>, later INT) "
-        f"PARTITIONED BY (n INT, day DATE, word STRING, moment TIMESTAMP, amount DECIMAL(5, 2), yes BOOLEAN) "
-        f"STORED AS PARQUET LOCATION '{folder}'"
+        # As the frames inside call theirs.
+        f"inner STRUCT<a: INT, b: ARRAY<STRING>>, later INT, directory INT, k0 STRING, c1 INT) "
+        f"PARTITIONED BY (n INT, day DATE, word STRING, moment TIMESTAMP, amount DECIMAL(5, 2), yes BOOLEAN, "
+        f"scheme STRING) STORED AS PARQUET LOCATION '{folder}'"
     )
     inner = pa.struct([("A", pa.int32()), ("b", pa.list_(pa.string()))])
     seven = pa.array([7], pa.int32())
     instant = pa.array([1_700_000_000_000_000], pa.timestamp("us", "UTC"))
     shapes: list[dict[str, Any]] = [
-        {"ID": [1, 2], "NAME": ["a", None], "code": ["x", None], "extra": [1, 2]},
+        {"ID": [1, 2], "NAME": ["a", None], "code": ["x", None], "extra": [1, 2], "k0": ["b", None]},
         {"id": [3], "inner": pa.array([{"A": 1, "b": ["x", None]}], inner), "later": seven},
         {
             "id": pa.array([None], pa.int64()),
@@ -585,15 +586,18 @@ def test_rows_of_files_are_those_that_the_table_has(ours: Fleet, tmp_path: Path)
     places = [
         (
             "n = 7, day = DATE'2026-01-02', word = 'a b+c%20é', moment = '2026-01-02 03:04:05.6', "
-            "amount = 1.50, yes = true",
+            "amount = 1.50, yes = true, scheme = 's'",
             folder / "n=007" / "x y+z%20é",
         ),
         (
-            ", ".join(f"{name} = '{NULL}'" for name in ("n", "day", "word", "moment", "amount", "yes")),
+            ", ".join(
+                f"{name} = '{NULL}'" for name in ("n", "day", "word", "moment", "amount", "yes", "scheme")
+            ),
             folder / f"n={NULL}",
         ),
         (
-            "n = -1, day = DATE'1969-12-31', word = ''' \"', moment = '1969-12-31', amount = -7, yes = false",
+            "n = -1, day = DATE'1969-12-31', word = ''' \"', moment = '1969-12-31', amount = -7, "
+            "yes = false, scheme = 't'",
             tmp_path / "elsewhere [1]",
         ),
     ]

@@ -90,3 +90,32 @@ def test_a_table_of_buckets_stays_one(spark: SparkSession, schema: str, tmp_path
     pair.sql(f"INSERT INTO {pair.hive} VALUES (7, 'g', 'mon')")
     pair.rows[(7, "g", "mon")] += 1
     assert pair.read() == pair.rows
+
+
+def test_a_table_that_was_made_anew_has_other_versions(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    pair = Pair(spark, schema, tmp_path, DELTA, keys="day STRING").make((1, "a", "mon"), (2, "b", "tue"))
+    pair.insert((3, "c", "mon"))
+    pair.shadow()
+    pair.sql(f"DROP TABLE {pair.target}")
+    pair.sql(f"CREATE TABLE {pair.target} (id INT, name STRING, day STRING) USING delta PARTITIONED BY (day)")
+    pair.rows.clear()
+    for number in range(3):
+        pair.insert((number, "new", "wed"))
+    assert pair.shadow().compared == "there is no watermark"
+
+
+def test_rows_of_a_table_with_a_column_that_spark_pads(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    pair = Pair(spark, schema, tmp_path, DELTA, keys="day STRING").make((1, "a", "mon"))
+    pair.sql(f"ALTER TABLE {pair.target} ADD COLUMNS (code CHAR(4))")
+    pair.columns += ", code CHAR(4)"
+    pair.rows.clear()
+    pair.rows[(1, "a", None, "mon")] = 1
+    pair.insert((2, "b", "xy  ", "mon"))
+    pair.delete("id = 1", lambda row: row[0] == 1)
+    assert pair.done() == {"day=mon": (Action.REWRITTEN, 1)}
+    pair.insert((3, "c", "xy  ", "mon"))
+    assert pair.done() == {"day=mon": (Action.APPENDED, 1)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -123,3 +124,20 @@ def test_a_column_that_comes_with_a_value(spark: SparkSession, schema: str, tmp_
     assert "with a value for the rows before it" in pair.shadow().compared
     pair.insert((5, "e", 9, "tue", 2))
     assert pair.done() == {"day=tue/n=2": (Action.APPENDED, 1)}
+
+
+def test_the_last_commit_of_a_writer_whose_clock_is_slow(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS)
+    pair.insert((4, "d", "mon", 1))
+    [row] = pair.sql(f"SELECT max_by(file, timestamp) FROM {pair.target}.metadata_log_entries")
+    file = Path(row[0].removeprefix("file:"))
+    metadata = json.loads(file.read_text())
+    metadata["last-updated-ms"] -= 30_000
+    metadata["snapshots"][-1]["timestamp-ms"] -= 30_000
+    metadata["snapshot-log"][-1]["timestamp-ms"] -= 30_000
+    file.with_name(f".{file.name}.crc").unlink()
+    file.write_text(json.dumps(metadata))
+    pair.sql(f"REFRESH TABLE {pair.target}")
+    assert pair.done() == {"day=mon/n=1": (Action.APPENDED, 1)}

@@ -104,7 +104,7 @@ def test_every_wrong_line_of_a_file_is_reported(tmp_path: Path) -> None:
         read_file(file, TEMPLATE, "hive")
     assert [(problem.path, problem.message.split(":")[0]) for problem in caught.value.problems] == [
         ("line 2", "'orders' has no schema"),
-        ("line 3", "initial_gap_days must be a number of days, and is '-1'"),
+        ("line 3", "initial_gap_days must be a number of days, at most 36500, and is '-1'"),
         ("line 4", "target_format must be iceberg or delta, and is 'orc'"),
         ("line 5", "has more values than columns"),
     ]
@@ -115,6 +115,12 @@ def test_every_wrong_line_of_a_file_is_reported(tmp_path: Path) -> None:
     [
         (b"name\na.b\n", "line 1: unknown column 'name': there are table, owners"),
         (b"owners\na\n", "line 1: there is no column 'table'"),
+        (b"table,table\na.b,a.c\n", "line 1: column 'table' is there twice: keep one"),
+        (b'table,owners\na.b,x\na.c,"y\na.d,z\n', "line 3: isn't CSV from here on .*: close each quote"),
+        (b'table,owners\na.b,"x"y\n', "line 2: isn't CSV from here on"),
+        (b'"table\na.b\n', "line 1: isn't CSV from here on"),
+        (b"table,initial_gap_days\na.b,36501\n", "line 2: initial_gap_days must be .*at most 36500"),
+        (b"table,initial_gap_days\na.b," + b"9" * 5000, "line 2: initial_gap_days must be .*at most 36500"),
         (b"\xff\xfe", "isn't UTF-8 text"),
         (None, "can't be read"),
     ],

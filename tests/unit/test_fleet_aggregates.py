@@ -67,6 +67,7 @@ times = st.builds(
 ) | st.datetimes(datetime(2025, 6, 1), datetime(2026, 11, 24), timezones=st.just(UTC))
 # From these two a job goes on only when it is asked to.
 states = st.sampled_from([*State, *[State.WRITES_UNBLOCKED, State.HIVE_DROPPED] * 3])
+noted = st.lists(st.sampled_from(["<0@x>", "<1@x>", "<2@x>"]), max_size=3, unique=True)
 reasons = st.sampled_from(["None", "REVERTED", "ROWS_DIFFER: 3: of 9", "ROWS_DIFFER", "IS_VIEW: ü"])
 
 
@@ -83,6 +84,7 @@ def some_jobs(draw: st.DrawFn, first: int) -> list[Job]:
             created_at=draw(times),
             last_updated_time=draw(times),
             tbl_owners=tuple(draw(st.lists(st.sampled_from(OWNERS), max_size=3, unique=True))),
+            to_be_processed=draw(st.booleans()),
             in_process=draw(st.booleans()),
             state=state,
             desired_state=draw(st.just(state) | states),
@@ -90,6 +92,9 @@ def some_jobs(draw: st.DrawFn, first: int) -> list[Job]:
             probation_gap_days=draw(st.integers(0, 2)),
             comm_level1_date=draw(st.none() | times),
             comm_level2_date=draw(st.none() | times),
+            comm_level3_date=draw(st.none() | times),
+            begun_at=draw(st.none() | times),
+            record={"letters": {"level": 1, "left": dict.fromkeys(draw(noted))}},
             shadow_watermark=draw(st.sampled_from([None, "1"])),
             shadow_status=draw(st.sampled_from([None, None, "Shadowing"])),
             target_format=draw(st.sampled_from(TargetFormat)),
@@ -210,6 +215,11 @@ def plainly(fleet: Fleet) -> Aggregates:
         ),
         _stuck_by(
             Trouble.NOT_MOVING,
+            "its migration has started, and no run goes on with it",
+            ((_started(fleet, job), job) for job in fleet.jobs if _waits_for_its_block(fleet, job)),
+        ),
+        _stuck_by(
+            Trouble.NOT_MOVING,
             "asked for, and no run took it up",
             (
                 (_changed(fleet, job), job)
@@ -306,16 +316,40 @@ def _unsent(fleet: Fleet) -> tuple[StuckJob, ...]:
     stuck: dict[int, StuckJob] = {}
     for letter in sorted(fleet.letters, key=lambda letter: letter.recorded_at):
         if letter.sent_at is None and letter.recorded_at < NOW - DAY:
-            for number in letter.task_ids:
-                since, level = letter.recorded_at, letter.level
-                stuck.setdefault(number, StuckJob(number, since, Trouble.NOTIFICATION_NOT_SENT, words, level))
+            since, level = letter.recorded_at, letter.level
+            for job in fleet.jobs:
+                if job.task_id in letter.task_ids and letter.message_id in job.record["letters"]["left"]:
+                    late = StuckJob(job.task_id, since, Trouble.NOTIFICATION_NOT_SENT, words, level)
+                    if _is_to_be_told(job):
+                        stuck.setdefault(job.task_id, late)
     return tuple(stuck.values())
 
 
+def _is_to_be_told(job: Job) -> bool:
+    if job.migration_paused:
+        return False
+    match job.pair:
+        case State.READY, State.WRITES_BLOCKED:
+            in_turn = job.wave in (None, *(wave.name for wave in WAVES if wave.status is WaveStatus.RUNNING))
+            return job.to_be_processed and job.comm_level1_date is None and in_turn
+        case State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED:
+            return job.in_process and job.comm_level2_date is None
+        case State.HIVE_DROPPED, State.HIVE_DROPPED:
+            return not job.in_process and job.comm_level3_date is None
+    return False
+
+
 def _changed(fleet: Fleet, job: Job) -> datetime:
-    if not job.in_process:
-        return job.last_updated_time
     return max((event.at for event in fleet.events if event.task_id == job.task_id), default=job.created_at)
+
+
+def _started(fleet: Fleet, job: Job) -> datetime:
+    return max(_changed(fleet, job), job.begun_at or _changed(fleet, job))
+
+
+def _waits_for_its_block(fleet: Fleet, job: Job) -> bool:
+    late = _started(fleet, job) < NOW - 3 * LEASE
+    return job.state is State.READY and job.in_process and not job.migration_paused and _free(job) and late
 
 
 def _free(job: Job) -> bool:
@@ -335,11 +369,11 @@ def _rests(fleet: Fleet, job: Job) -> bool:
 
 
 def _behind(job: Job) -> bool:
-    broken = job.shadow_status is not None and _free(job) and job.last_updated_time < NOW - DAY
     on_probation = job.in_process and job.pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
-    never = on_probation and job.probation_gap_days > 0 and job.shadow_watermark is None
+    broken = job.shadow_status is not None and _free(job) and job.last_updated_time < NOW - DAY
     late = job.comm_level2_date is not None and job.comm_level2_date < NOW - 2 * DAY
-    return not job.migration_paused and (broken or (never and late))
+    never = job.shadow_watermark is None and late
+    return not job.migration_paused and on_probation and job.probation_gap_days > 0 and (broken or never)
 
 
 def _day(time: datetime | None) -> date | None:

@@ -35,6 +35,7 @@ from tableferry.fleet.steps import (
     PrepareCopy,
     Rename,
     Step,
+    UnblockWrites,
     Verify,
 )
 from tableferry.fleet.transitions import FORWARD
@@ -157,6 +158,30 @@ def work(store: Store, tables: Tables, clock: FixedClock, monkeypatch: pytest.Mo
     spark: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda *_: None))
     [job] = store.claim(everything(), f"at {clock()}", now=clock(), lease=LEASE, limit=1)
     return run_job(JobRun(job, store, Warehouse(spark, nothing), clock, LEASE), FORWARD)
+
+
+@pytest.mark.parametrize(
+    ("old", "taken"),
+    [(None, "hive"), (OldName.VIEW, "hive"), (OldName.VIEW, "target"), (OldName.TABLE, "target")],
+)
+def test_writers_are_let_in_when_somebody_took_a_name_behind_the_block(
+    store: Store, old: OldName | None, taken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables, blocked = start(store, TargetFormat.ICEBERG, old), list[bool]()
+    name = getattr(tables.names, taken)
+    tables.kinds[name] = Kind.HIVE if taken == "hive" else Kind.OTHER
+    do = tables._do
+
+    def blocking(step: Step, job: Job) -> Job:
+        if isinstance(step, BlockWrites | UnblockWrites):
+            blocked.append(isinstance(step, BlockWrites))
+        return do(step, job)
+
+    monkeypatch.setattr(tables, "_do", blocking)
+    report = work(store, tables, FixedClock(NOW), monkeypatch)
+    assert (report.outcome, report.job.state, blocked) == ("paused", State.READY, [True, False])
+    assert f"{name} is there already" in report.error
+    assert tables.kinds[ORDERS] is Kind.HIVE
 
 
 def at_the_end(tables: Tables, form: TargetFormat) -> dict[TableName, Kind]:

@@ -188,6 +188,14 @@ def test_limits_of_a_wave_are_changed_one_by_one_and_taken_away(queue: Path) -> 
     assert wave["stop_percent"] == 25
 
 
+@pytest.mark.parametrize("size", ["0.4", "0.0001kB", "٢GB", "10000000000TB"])
+def test_a_size_that_is_none_is_refused_and_takes_no_limit_away(queue: Path, size: str) -> None:
+    call("wave", "add", "w1", "--bytes-an-hour", "5000")
+    refusal = call("wave", "add", "w1", "--bytes-an-hour", size, status=1).stderr
+    assert f"--bytes-an-hour {size}: write it as 500GB" in refusal
+    assert data("wave", "status")[0]["wave"]["bytes_an_hour"] == 5000
+
+
 def test_tables_are_added_with_their_wave(queue: Path) -> None:
     message = "there is no wave 'w1': make it with tableferry fleet wave add w1"
     assert message in call("add", "hr.people", "--wave", "w1", status=1).stderr
@@ -216,7 +224,7 @@ def test_tables_that_have_begun_stay_in_their_wave(queue: Path) -> None:
     change("orders", state=State.WRITES_BLOCKED, desired_state=State.ICEBERG_READY, in_process=True)
     shown = call("wave", "add", "w1", "sales.*", status=1).stdout
     assert "1 table put into it." in shown
-    left = "Left where they are, as they have begun or a worker has them: spark_catalog.sales.orders\n"
+    left = "Left where they are, as they have started or a worker has them: spark_catalog.sales.orders\n"
     assert left in shown
     # Those that are there already are no error.
     call("wave", "add", "w1", "sales.lines")
@@ -228,6 +236,9 @@ def test_a_wave_whose_tables_have_begun_has_no_preflight(queue: Path) -> None:
     said = call("preflight", "--wave", "w1", status=1).stderr
     assert "no table of the wave w1 waits for its migration" in said
     assert "there is no wave 'w2'" in call("preflight", "--wave", "w2", status=1).stderr
+    for which in (["--wave", "w2"], []):
+        ignored = call("preflight", "--target-format", "delta", *which, status=1).stderr
+        assert "--target-format goes with tables that are named" in ignored
     both = call("preflight", "sales.lines", "--wave", "w1", status=1).stderr
     assert "--wave takes all tables of a wave" in both
 
@@ -426,6 +437,23 @@ def test_a_reverted_job_that_is_resumed_starts_over(queue: Path) -> None:
     assert (orders.state, orders.comm_level1_date) == (State.UNDEFINED, None)
 
 
+def test_a_job_that_cannot_be_rewritten_leaves_the_others(queue: Path) -> None:
+    text, begun = PauseReason.IS_CSV_TEXT.value, State.WRITES_BLOCKED
+    change("orders", migration_paused=True, pause_reason=text, state=begun, in_process=True)
+    change("clicks", migration_paused=True, pause_reason=text)
+    shown = call("resume", "sales.orders", "logs.clicks", "--rewrite", status=1)
+    assert shown.stdout.startswith("spark_catalog.logs.clicks goes on")
+    assert "spark_catalog.sales.orders stays as it is: " in shown.stderr
+    assert [job.tbl_name for job in jobs() if job.migration_paused] == ["orders"]
+
+
+def test_a_job_that_goes_on_says_that_it_waits_for_its_wave(queue: Path) -> None:
+    call("wave", "add", "w1", "sales.orders")
+    ready = {"state": State.READY, "desired_state": State.WRITES_BLOCKED, "to_be_processed": True}
+    change("orders", migration_paused=True, pause_reason="PAUSED_BY_USER", **ready)
+    assert "goes on: waits for the wave w1" in call("resume", "sales.orders").stdout
+
+
 def test_a_job_that_a_worker_has_stays_as_it_is(queue: Path) -> None:
     store = open_store(STORE)
     store.claim(everything(), "w1", now=store.now(), lease=timedelta(hours=1), limit=1)
@@ -488,12 +516,21 @@ def test_which_queue_is_meant_is_said_by_flag_section_and_variable(
         (["list", "--settings", "none.yml"], "none.yml: can't be read (no such file or directory)"),
         (["list", "--env", "prod"], "fleet.yml: environments: has no 'prod'"),
         (["list", "--store", "orders"], "'orders' isn't the address of a queue"),
+        (["init", "--store", "sqlite://"], "sqlite:// names no file"),
+        (["init", "--store", "sqlite:///fleet.yml/a/f.db"], "there is no folder for fleet.yml/a/f.db"),
+        (["communicate", "--dry-run", "--letters", "fleet.yml"], "fleet.yml can't be made (File exists)"),
     ],
 )
 def test_what_cannot_be_done_is_reported_with_the_remedy(
     queue: Path, arguments: list[str], message: str
 ) -> None:
     assert message in call(*arguments, status=1).stderr
+
+
+@pytest.mark.parametrize("catalog", ["", " ", "a.b", "x*", "a/b"])
+@pytest.mark.parametrize("command", ["add", "preflight"])
+def test_a_catalog_that_is_none_is_a_wrong_command_line(queue: Path, command: str, catalog: str) -> None:
+    assert "is no catalog's name" in call(command, "s.t", "--catalog", catalog, status=2).stderr
 
 
 @pytest.mark.parametrize("worker", ["0/4", "5/4", "1", "a/b"])

@@ -101,6 +101,22 @@ def test_archives_that_nobody_makes_are_no_forecast() -> None:
     assert "none was archived" in result.words
 
 
+def test_a_pace_that_is_too_small_is_told_from_none() -> None:
+    few = moved(1, 1, days=1)
+    result = seen([waiting(4000)], few)
+    assert (result.migrated, result.completed) == (None, None)
+    assert result.words == (
+        "No forecast: at the pace of the last 28 days, the migration of 4,000 tables takes more than ten "
+        "years."
+    )
+    result = seen([on_probation(4000, switched=20)], few)
+    assert result.completed is None
+    assert result.words == (
+        "No forecast of the end: at the pace of the last 28 days, archiving those whose probation is over "
+        "takes more than ten years."
+    )
+
+
 def test_a_pace_that_could_be_none_has_no_latest_day() -> None:
     once = [CountByMove(TODAY - timedelta(days=20), State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED, 1)]
     result = seen([waiting(2)], once)

@@ -15,8 +15,8 @@ from tests.unit.fleet_jobs import NOW, job
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError
 from tableferry.fleet import job_run, perform
-from tableferry.fleet.job import MOVED, RIGHTS, Job, State, TargetFormat
-from tableferry.fleet.job_run import ATTEMPTS, BLOCKED, FAILURES, JobRun, advance, reported
+from tableferry.fleet.job import FAILURES, MOVED, RIGHTS, Job, State, TargetFormat
+from tableferry.fleet.job_run import ATTEMPTS, BLOCKED, JobRun, advance, reported
 from tableferry.fleet.modes.gate import Gate
 from tableferry.fleet.modes.migrate import begin_or_go_on
 from tableferry.fleet.naming import Names
@@ -32,12 +32,13 @@ from tableferry.fleet.steps import (
     CheckLate,
     CheckViews,
     Shadow,
+    ShadowWritten,
     Step,
     UnblockWrites,
     WriteCheckpoint,
 )
 from tableferry.fleet.transitions import FORWARD, Action
-from tableferry.fleet.warehouse import existing, fence
+from tableferry.fleet.warehouse import existing, fence, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.changes import ShadowResult
 from tableferry.heartbeat import beat, heartbeat
@@ -85,6 +86,36 @@ def test_a_folder_that_cannot_be_written_is_trouble_of_one_job_alone(store: Stor
 
     report = reported(JobRun(job, store, Warehouse(nothing, nothing), lambda: NOW, LEASE), go_wrong)
     assert (report.outcome, report.error) == ("failed", "/lake/orders_sync can't be written")
+
+
+def test_failures_before_a_success_are_forgotten(store: Store) -> None:
+    store.add([NewJob(ORDERS)], NOW)
+    nothing: Any = None
+
+    def fail(run: JobRun) -> JobReport:
+        run.save(replace(run.job, shadow_status="Shadowing"))
+        raise TableError("the storage didn't answer")
+
+    def succeed(run: JobRun) -> JobReport:
+        run.end(run.job)
+        return JobReport(run.job, "done")
+
+    def outcome(work: Callable[[JobRun], JobReport]) -> str:
+        [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
+        report = reported(JobRun(job, store, Warehouse(nothing, nothing), lambda: NOW, LEASE), work)
+        # Nobody copies anything any more, whatever became of it.
+        assert report.job.shadow_status is None
+        return report.outcome
+
+    for _ in range(ATTEMPTS):
+        assert [outcome(fail), outcome(fail), outcome(succeed)] == ["failed", "failed", "done"]
+        assert store.jobs(everything())[0].record == {}
+    assert [outcome(fail), outcome(fail), outcome(fail)] == ["failed", "failed", "paused"]
+
+
+def test_a_run_that_reaches_another_state_leaves_no_shadow_run_behind() -> None:
+    stopped = job(state=State.WRITES_UNBLOCKED, desired_state=State.HIVE_DROPPED, shadow_status="Shadowing")
+    assert job_run._arrived(stopped, FORWARD[stopped.pair]).shadow_status is None
 
 
 class NoMetastore:
@@ -306,6 +337,42 @@ def test_a_job_that_another_worker_took_before_its_migration_began_is_lost(store
     assert list(store.jobs(everything())) == [theirs]
 
 
+def test_a_table_that_took_the_new_one_s_place_is_not_copied_to_hive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A Hive copy may be the last one that has the rows."""
+    monkeypatch.setattr(perform, "shadow", lambda *given, **how: pytest.fail("it is copied"))
+    monkeypatch.setattr(perform, "following", lambda *given: nullcontext())
+    monkeypatch.setattr(existing, "job_tables", lambda *_: {ORDERS: Kind.OTHER})
+    monkeypatch.setattr(existing, "qualified", lambda _, name: name)
+    nothing: Any = None
+    step = Shadow(ORDERS, Names.of(job()).hive, TargetFormat.ICEBERG)
+    remedy = r"isn't the table that was made of .*'tableferry\.source' = 'sales\.orders'"
+    with pytest.raises(Refused, match=remedy):
+        perform.perform(step, job(), Warehouse(nothing, nothing), nothing)
+
+
+def test_a_copy_that_nobody_wrote_to_is_not_copied_to_hive(monkeypatch: pytest.MonkeyPatch) -> None:
+    shadowed: list[object] = []
+    versions_now = iter(["7", "8"])
+
+    def shadow(*given: object, **how: object) -> ShadowResult:
+        shadowed.append(given)
+        return ShadowResult("8", (), (), "", "", ())
+
+    monkeypatch.setattr(perform, "shadow", shadow)
+    monkeypatch.setattr(perform, "following", lambda *given: nullcontext())
+    monkeypatch.setattr(existing, "job_tables", lambda *_: {})
+    monkeypatch.setattr(versions, "current", lambda *_: next(versions_now))
+    nothing: Any = None
+    names, ready = Names.of(job()), job(state=State.ICEBERG_READY, shadow_watermark="7")
+    step = ShadowWritten(names.copy, names.main, TargetFormat.ICEBERG)
+    assert perform.perform(step, ready, Warehouse(nothing, nothing), nothing) == ready
+    assert shadowed == []
+    assert perform.perform(step, ready, Warehouse(nothing, nothing), nothing).shadow_watermark == "8"
+    assert len(shadowed) == 1
+
+
 def test_directories_that_a_shadow_run_cant_remove_are_told_and_noted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -314,6 +381,7 @@ def test_directories_that_a_shadow_run_cant_remove_are_told_and_noted(
         perform, "shadow", lambda *given, **how: ShadowResult("3", (), (), "", "", next(runs))
     )
     monkeypatch.setattr(perform, "following", lambda *given: nullcontext())
+    monkeypatch.setattr(existing, "job_tables", lambda *_: {ORDERS: Kind.DELTA})
     nothing: Any = None
     step = Shadow(ORDERS, ORDERS, TargetFormat.DELTA)
     noted = job()

@@ -87,6 +87,14 @@ def test_a_write_to_a_delta_table_may_be_going_on() -> None:
     young, old = file(DELTA_FILE, modified=NOW - 23 * HOUR), file(DELTA_FILE, modified=NOW - 25 * HOUR)
     assert classified(young) == Findings(undecided=(young,))
     assert classified(old) == Findings(late=(old,))
+    # Of Trino, Delta Kernel, and Databricks's own committer.
+    unique = "6b1e9b0e-3b9c-4a53-9d5e-0a1b2c3d4e5f"
+    for name in (
+        f"20261127_101500_00012_abcde-{unique}",
+        f"{unique}-000.parquet",
+        f"part-00000-tid-123-{unique}-4-1-c000.snappy.parquet",
+    ):
+        assert classified(file(name, modified=NOW)) == Findings(undecided=(file(name, modified=NOW),))
     # Iceberg writes elsewhere.
     assert classified(young, shared=False) == Findings(late=(young,))
     hives = file("000000_0", modified=NOW)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from tests.unit.fleet_jobs import NOW, job
 
-from tableferry.fleet.job import RIGHTS, PauseReason, State
+from tableferry.fleet.job import REWRITABLE, RIGHTS, Job, PauseReason, State
 from tableferry.fleet.next_action import NextAction, next_action
 from tableferry.fleet.pausing import REMEDIES, left_as, reason, remedy, resumed
 from tableferry.fleet.transitions import BACK, FORWARD
@@ -65,7 +66,7 @@ def test_the_mode_that_goes_on_is_named_with_its_time(
         ({**READY, "to_be_processed": False, "in_process": True}, False),
         ({**RESTING, "comm_level2_date": NOW}, True),
         (RESTING, False),
-        ({**RESTING, "desired_state": S.HIVE_DROPPED}, False),
+        ({**RESTING, "desired_state": S.HIVE_DROPPED}, True),
         ({**COMPLETED, "in_process": True}, False),
         ({**RESTING, "desired_state": S.WRITES_BLOCKED}, False),
     ],
@@ -112,10 +113,18 @@ def test_a_paused_job_says_what_a_person_does() -> None:
     assert reason(paused) is PauseReason.IS_CSV_TEXT
     assert next_action(paused).what == (
         "let its rows be rewritten (--rewrite), or leave it in Hive; then: tableferry fleet resume "
-        "spark_catalog.sales.orders"
+        "spark_catalog.sales.orders --rewrite"
     )
+    spaced = Job(
+        1, "spark_catalog", "sales", "my table", created_at=NOW, last_updated_time=NOW, migration_paused=True
+    )
+    assert next_action(spaced).what.endswith("tableferry fleet resume 'spark_catalog.sales.`my table`'")
     assert remedy(job(migration_paused=True, pause_reason="on holiday")) == "see what the reason says"
     assert reason(job()) is None
+
+
+def test_what_a_permission_to_rewrite_puts_right_says_so() -> None:
+    assert {code for code, text in REMEDIES.items() if "--rewrite" in text} == REWRITABLE
 
 
 def test_every_reason_has_a_remedy() -> None:
@@ -133,6 +142,12 @@ def test_the_reference_lists_every_reason_with_its_remedy() -> None:
 def test_a_job_goes_on_where_it_was() -> None:
     job_run = job(state=S.ICEBERG_READY, desired_state=S.ICEBERG_PRIMARY, in_process=True, record={"a": 1})
     assert resumed(job_run.paused(PauseReason.ROWS_DIFFER, "2 rows")) == job_run
+
+
+def test_the_attempts_of_a_job_that_somebody_resumes_are_counted_anew() -> None:
+    failing = job(state=S.ICEBERG_READY, record={"failures": 2, "last_error": "x", "a": 1})
+    failing = replace(failing, shadow_status="Shadowing")
+    assert resumed(failing.paused(PauseReason.STEP_FAILED)) == job(state=S.ICEBERG_READY, record={"a": 1})
 
 
 def test_a_reverted_job_starts_over() -> None:

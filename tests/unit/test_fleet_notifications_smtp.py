@@ -152,6 +152,31 @@ def test_a_refusal_stays_unless_it_passes_or_speaks_of_us(
     assert mail_server.delivered == [("<1-1@corp.example>", ANN)]
 
 
+@pytest.mark.parametrize("refused", [ANN, BOB, EVE])
+@pytest.mark.parametrize("answer", ["421 4.7.0 too many recipients", "450 busy", "550 5.1.1 unknown"])
+def test_whoever_did_not_get_a_notification_waits_wherever_the_server_breaks_off(
+    mail_server: MailServer, answer: str, refused: str
+) -> None:
+    to = [ANN, BOB, EVE]
+    mail_server.rcpt = lambda address: answer if address == refused else ""
+    with closing(SmtpOutbox(settings(mail_server))) as post:
+        delivery = post.send(letter(*to), to)
+        mail_server.rcpt = lambda address: ""
+        assert post.send(letter(ANN, number=2), [ANN]) == Delivery()
+    got = {address for message_id, address in mail_server.delivered if message_id == "<1-1@corp.example>"}
+    assert got == set(to) - delivery.refused.keys() - delivery.waiting.keys()
+    assert delivery.refused == ({refused: answer} if answer.startswith("550") else {})
+    assert got == (set() if answer.startswith("421") else set(to) - {refused})
+
+
+def test_a_recipient_refused_before_the_server_breaks_off_stays_refused(mail_server: MailServer) -> None:
+    answers = {ANN: "550 5.1.1 unknown", BOB: "421 4.7.0 too many recipients"}
+    mail_server.rcpt = lambda address: answers.get(address, "")
+    with closing(SmtpOutbox(settings(mail_server))) as post:
+        delivery = post.send(letter(ANN, BOB, EVE), [ANN, BOB, EVE])
+    assert delivery == Delivery({ANN: answers[ANN]}, dict.fromkeys((BOB, EVE), answers[BOB]))
+
+
 @pytest.mark.parametrize(
     ("answer", "for_good"),
     [("550 5.1.1 unknown", True), ("554 looks like spam", False), ("451 later", False), ("421 bye", False)],

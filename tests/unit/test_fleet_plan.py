@@ -17,6 +17,7 @@ from tableferry.fleet.steps import (
     BlockWrites,
     CheckLate,
     CheckSuspended,
+    CheckView,
     CopyAccess,
     DropCopy,
     DropView,
@@ -28,6 +29,7 @@ from tableferry.fleet.steps import (
     RewriteAhead,
     RewriteRest,
     Shadow,
+    ShadowWritten,
     Step,
     UnblockWrites,
     Verify,
@@ -94,7 +96,12 @@ def done(step: Step, names: dict[TableName, Kind]) -> None:
             assert names.setdefault(table, Kind.VIEW) is Kind.VIEW
         case DropView(table, _):
             assert names.pop(table) is Kind.VIEW
-        case Shadow(target, hive, _) | VerifyShadow(target, hive) | CopyAccess(target, hive):
+        case (
+            Shadow(target, hive, _)
+            | ShadowWritten(target, hive, _)
+            | VerifyShadow(target, hive)
+            | CopyAccess(target, hive)
+        ):
             assert names[hive] is Kind.HIVE
             assert names[target] in (Kind.ICEBERG, Kind.DELTA)
 
@@ -286,6 +293,72 @@ def test_giving_up_after_the_switch_keeps_what_was_written_to_the_copy() -> None
         Shadow(names.copy, names.hive, reverting.target_format),
         Rename(names.hive, names.main),
     )
+
+
+@pytest.mark.parametrize("state", [State.WRITES_BLOCKED, State.ICEBERG_READY])
+@pytest.mark.parametrize("old_name", OldName)
+@pytest.mark.parametrize("form", TargetFormat)
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_table_of_the_new_name_that_is_another_s_keeps_it_when_a_job_is_reverted(
+    form: TargetFormat, old_name: OldName, state: State, copied: bool
+) -> None:
+    reverting = job(state, State.HIVE_PRIMARY, form, old_name=old_name)
+    names = Names.of(reverting)
+    tables = {names.main: Kind.HIVE, names.target: Kind.OTHER}
+    if copied:
+        tables[names.copy] = target_kind(reverting)
+    steps = plan(reverting, tables)
+    # Where a copy is, somebody may have written to it.
+    own = (ShadowWritten(names.copy, names.main, form),) if copied and state is State.ICEBERG_READY else ()
+    assert steps == own
+
+
+@pytest.mark.parametrize("old_name", [None, *OldName])
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (State.ICEBERG_READY, State.ICEBERG_PRIMARY),
+        (State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED),
+        (State.WRITES_UNBLOCKED, State.HIVE_DROPPED),
+        (State.WRITES_UNBLOCKED, State.WRITES_BLOCKED),
+        (State.WRITES_BLOCKED, State.SYNC_HIVE),
+    ],
+)
+def test_another_s_table_is_never_taken_for_the_new_one(
+    pair: tuple[State, State], old_name: OldName | None
+) -> None:
+    moving = job(*pair, old_name=old_name)
+    names = Names.of(moving)
+    # In place, a switch that was interrupted looks for the copy first.
+    refusal = r"a table that this migration hasn't made|orders_iceberg doesn't exist"
+    with pytest.raises(Refused, match=refusal):
+        plan(moving, at_rest(names, Kind.OTHER, names.hive))
+
+
+def test_what_went_on_being_written_to_hive_is_not_taken_for_late_when_the_switch_never_was() -> None:
+    for old_name in (None, OldName.VIEW):
+        reverting = job(State.ICEBERG_READY, State.HIVE_PRIMARY, old_name=old_name)
+        names = Names.of(reverting)
+        untouched = plan(reverting, {names.main: Kind.HIVE, names.copy: Kind.ICEBERG})
+        assert not any(isinstance(step, Shadow) for step in untouched)
+        # A worker died between the two renames.
+        halfway = plan(reverting, {names.hive: Kind.HIVE, names.copy: Kind.ICEBERG})
+        assert halfway == (
+            ShadowWritten(names.copy, names.hive, reverting.target_format),
+            Rename(names.hive, names.main),
+        )
+
+
+def test_the_view_of_the_old_name_is_looked_at_before_anything_is_taken_from_anybody() -> None:
+    for pair in ((State.WRITES_UNBLOCKED, State.WRITES_BLOCKED), (State.SYNC_HIVE, State.HIVE_PRIMARY)):
+        reverting = job(*pair, old_name=OldName.VIEW)
+        names = Names.of(reverting)
+        both = {names.target: Kind.ICEBERG, names.hive: Kind.HIVE}
+        steps = plan(reverting, {**both, names.main: Kind.VIEW})
+        look = steps.index(CheckView(names.main, names.target))
+        assert not any(isinstance(step, BlockWrites | Rename) for step in steps[:look])
+        with pytest.raises(Refused, match=r"sales\.orders is a Hive table, and a view is needed"):
+            plan(reverting, {**both, names.main: Kind.HIVE})
 
 
 def test_before_the_copy_is_dropped_it_is_looked_for_what_a_suspended_run_wrote() -> None:

@@ -9,18 +9,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.errors import AnalysisException
+from tests.unit import fleets
 from tests.unit.fleet_jobs import job
 
-from tableferry.errors import TableError
+from tableferry.errors import Refused, StateError, TableError
+from tableferry.fleet import prechecking
 from tableferry.fleet.job import MOVED, REWRITTEN, Job, PauseReason, State, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind, plan
 from tableferry.fleet.prechecking import blocked_seconds, rewrite_seconds
+from tableferry.fleet.queue import schema
+from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.reports import Finding, Preflight
 from tableferry.fleet.status.causes import REMEDIES, causes
 from tableferry.fleet.status.preflight import (
@@ -32,7 +38,7 @@ from tableferry.fleet.status.preflight import (
     preflight_page,
 )
 from tableferry.fleet.steps import BlockWrites, CompareAhead, RepeatPreflight, TryShadow
-from tableferry.fleet.warehouse import eligibility, hive, metastore, neighbours
+from tableferry.fleet.warehouse import eligibility, existing, hive, metastore, neighbours
 from tableferry.fleet.warehouse import preflight as preflight_module
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable
@@ -57,6 +63,9 @@ TABLE = HiveTable(
 INSIDE = CatalogPartition("day=1", f"{ROOT}/day=1")
 OUTSIDE = CatalogPartition("day=2", "file:/elsewhere/2")
 NULL = CatalogPartition("day=__HIVE_DEFAULT_PARTITION__", f"{ROOT}/day=__HIVE_DEFAULT_PARTITION__")
+HIDDEN = [CatalogPartition("day=3", f"{ROOT}/{path}") for path in ("_h/day=3", ".z", "a/_metadata_b")]
+ZERO = CatalogPartition("day=-0.0", f"{ROOT}/day=-0.0")
+BY_DOUBLE = replace(TABLE, columns=(TABLE.columns[0], HiveColumn("day", {"name": "double"})))
 FILE = ListedFile(f"{ROOT}/day=1/a", 10, 0)
 FACTS = PreflightFacts(TABLE, (INSIDE,), Listing((FILE,), (), ()))
 ICEBERG, DELTA = TargetFormat.ICEBERG, TargetFormat.DELTA
@@ -105,6 +114,35 @@ def test_a_table_that_can_be_migrated() -> None:
         ),
         (replace(FACTS, table=replace(TABLE, format="avro")), None, None),
         (replace(FACTS, partitions=(INSIDE, NULL)), None, None),
+        *(
+            (
+                replace(FACTS, partitions=(INSIDE, hidden), rewritten=rewritten),
+                PauseReason.UNSUPPORTED_LAYOUT,
+                PauseReason.UNSUPPORTED_LAYOUT,
+            )
+            for hidden in HIDDEN
+            for rewritten in (False, True)
+        ),
+        (
+            # By a column _day, and in a hidden directory itself, of which no listing begins above.
+            replace(
+                FACTS,
+                table=replace(TABLE, location="file:/w/_orders"),
+                partitions=(CatalogPartition("day=1", "file:/w/_orders/_day=1"),),
+            ),
+            None,
+            None,
+        ),
+        *(
+            (
+                replace(FACTS, table=BY_DOUBLE, partitions=(ZERO,), rewritten=rewritten),
+                PauseReason.UNSUPPORTED_LAYOUT,
+                None,
+            )
+            for rewritten in (False, True)
+        ),
+        (replace(FACTS, table=BY_DOUBLE), None, None),
+        (replace(FACTS, partitions=(ZERO,)), None, None),
     ],
 )
 def test_what_a_later_step_would_refuse_is_found(
@@ -112,6 +150,20 @@ def test_what_a_later_step_would_refuse_is_found(
 ) -> None:
     assert reasons(facts) == ([iceberg] if iceberg else [])
     assert reasons(facts, DELTA) == ([delta] if delta else [])
+
+
+@pytest.mark.parametrize("form", TargetFormat)
+def test_each_name_of_a_migration_has_to_fit_a_metastore(form: TargetFormat) -> None:
+    suffix = f"_{form.value}_tableferry_dropped"
+
+    def named(length: int) -> PreflightFacts:
+        moved = job(f"spark_catalog.sales.{'t' * length}", target_format=form)
+        return replace(FACTS, names=Names.of(moved).all)
+
+    assert reasons(named(256 - len(suffix)), form) == []
+    (found,) = findings(named(257 - len(suffix)), form)
+    assert found.reason is PauseReason.UNSUPPORTED_SCHEMA
+    assert f"t{suffix}, " in found.text
 
 
 def test_files_of_no_partition_are_reported() -> None:
@@ -163,6 +215,8 @@ def test_the_switch_looks_first_at_what_people_did_meanwhile(monkeypatch: pytest
     monkeypatch.setattr(neighbours, "list_tables", list_tables)
     monkeypatch.setattr(hive, "demand", lambda warehouse, name: table)
     monkeypatch.setattr(metastore, "reached", lambda spark, name: True)
+    found_kinds = {NAME: Kind.HIVE, own: Kind.DELTA}
+    monkeypatch.setattr(existing, "job_tables", lambda *_: found_kinds)
     session: Any = Session(["sales"])
     warehouse = Warehouse(session, session)
     assert first_finding(warehouse, ready) is None
@@ -173,6 +227,42 @@ def test_the_switch_looks_first_at_what_people_did_meanwhile(monkeypatch: pytest
     assert (found := first_finding(warehouse, ready)) is not None
     assert found.reason is PauseReason.SHARED_DIRECTORY
     assert f"{OTHER} at {ROOT};" in found.text
+    # Before anybody is kept from writing, for the switch would be refused behind the block.
+    for name, kind in (
+        (Names.of(ready).hive, Kind.HIVE),
+        (Names.of(ready).archived, Kind.HIVE),
+        (own, Kind.OTHER),
+    ):
+        found_kinds = {NAME: Kind.HIVE, name: kind}
+        assert (found := first_finding(warehouse, ready)) is not None
+        assert found == Finding(PauseReason.NAME_TAKEN, f"{name}: rename or drop it, and resume")
+
+
+@pytest.mark.parametrize(("form", "rewritten"), [(ICEBERG, False), (DELTA, False), (DELTA, True)])
+def test_nothing_may_lie_where_the_new_table_s_own_files_go(
+    form: TargetFormat, rewritten: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = job(state=State.READY, desired_state=State.WRITES_BLOCKED, target_format=form)
+    if rewritten:
+        ready = ready.noted(**{REWRITTEN: {}})
+    trial = CatalogTable(OTHER, "iceberg", "external", f"{ROOT}_{form.value}", None)
+    own = Names.of(ready).copy
+    tables = {"orders": CatalogTable(NAME, "hive", "external", ROOT, None)}
+    tables[own.table] = replace(trial, name=own)
+    monkeypatch.setattr(neighbours, "list_tables", lambda *_: tables)
+    monkeypatch.setattr(hive, "demand", lambda warehouse, name: TABLE)
+    monkeypatch.setattr(metastore, "reached", lambda spark, name: True)
+    monkeypatch.setattr(existing, "job_tables", lambda *_: {NAME: Kind.HIVE})
+    session: Any = Session(["sales"])
+    assert first_finding(Warehouse(session, session), ready) is None
+    tables["copies"] = trial
+    found = first_finding(Warehouse(session, session), ready)
+    if form is DELTA and not rewritten:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.reason is PauseReason.SHARED_DIRECTORY
+        assert f"{OTHER} at {ROOT}_{form.value};" in found.text
 
 
 class Session:
@@ -291,9 +381,63 @@ def test_what_stops_most_tables_comes_first_with_one_remedy() -> None:
 
 
 def test_all_that_a_preflight_finds_has_a_remedy() -> None:
-    text = "".join(map(inspect.getsource, (eligibility, preflight_module)))
+    text = "".join(map(inspect.getsource, (eligibility, preflight_module, prechecking)))
     named = {PauseReason[name] for name in re.findall(r"PauseReason\.([A-Z_]+)", text)}
     assert named == set(REMEDIES)
+
+
+@pytest.mark.parametrize("reason", PauseReason)
+def test_whatever_reason_is_found_has_a_remedy(reason: PauseReason) -> None:
+    (cause,) = causes([stopped(1, reason)])
+    assert cause.what
+    assert cause.remedy
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (TableError("it can't be read"), "it can't be read"),
+        (StateError("its log can't be read"), "its log can't be read"),
+        (Refused("it's a view"), "it's a view"),
+        (AnalysisException("no such SerDe"), "Spark failed (no such SerDe)"),
+    ],
+)
+def test_a_table_that_cannot_be_looked_at_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, text: str
+) -> None:
+    def look(warehouse: Warehouse, table: NewJob, neighbourhood: Neighbourhood) -> Preflight:
+        if table.name == OTHER:
+            raise error
+        return replace(FINE, table=table.name)
+
+    monkeypatch.setattr(preflight_module, "preflight", look)
+    monkeypatch.setattr(Warehouse, "check_formats", lambda *_: None)
+    store = fleets.opened(tmp_path)
+    reports = prechecking.precheck(store, Warehouse(None, None), [NewJob(OTHER), NewJob(NAME)])  # type: ignore[arg-type]
+    assert reports[0].findings == (Finding(PauseReason.STEP_FAILED, text),)
+    assert reports[1].table == NAME
+    assert "It can&#39;t be looked at: 1 table" in preflight_page(reports)
+    assert list(preflight_lines(reports))[-2:] == [
+        "STEP_FAILED stops 1 table: fix what the table's line says",
+        "1 of 2 tables can't be migrated as it is.",
+    ]
+
+
+def test_a_forecast_goes_by_the_tables_that_were_moved_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = fleets.opened(tmp_path)
+    fleet = fleets.Fleet(store)
+    monkeypatch.setattr(prechecking, "_LATEST", 2)
+    times = {"later": 3, "oldest": 9, "latest": 1, "archived": 2}
+    fleet.add(*times, at=fleets.days_ago(30))
+    for table, days in times.items():
+        fleet.ready(table, fleets.days_ago(20), fleets.days_ago(15))
+        fleet.change(table, fleets.days_ago(days), begun_at=fleets.days_ago(days))
+        fleet.migrated(table, fleets.days_ago(days))
+    fleet.finished("archived", fleets.days_ago(1))
+    assert store.archive(schema.jobs.c.tbl_name == "archived", fleets.NOW) == 1
+    assert [job.tbl_name for job in prechecking._moved_last(store)] == ["archived", "latest"]
 
 
 def test_tables_are_counted_by_format() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tableferry.fleet.modes.revert import _reverting, revert
 from tableferry.fleet.modes.worker import Worker
 from tableferry.fleet.queue.selections import everything, finished, named, numbered
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import ModeReport
+from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.selecting import select_jobs
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.transitions import BACK
@@ -41,7 +42,7 @@ def test_a_reverting_job_resumes_where_it_paused(pair: tuple[State, State]) -> N
         state=state,
         desired_state=desired,
     )
-    paused = job.paused(PauseReason.STEP_FAILED, "3 times")
+    paused = job.noted(failures=2, last_error="x").paused(PauseReason.STEP_FAILED, "3 times")
     assert _reverting(paused, NOW, from_archive=False) == job
 
 
@@ -134,6 +135,42 @@ def test_a_table_that_a_worker_takes_meanwhile_is_reported_and_the_others_are_re
     assert states["probation"] == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
     assert states["other"] == (State.WRITES_UNBLOCKED, State.WRITES_BLOCKED)
     assert states["archived"] == (State.HIVE_DROPPED, State.WRITES_BLOCKED)
+
+
+def test_a_dry_run_plans_what_is_named_and_what_is_being_reverted(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = fleets.Fleet(store)
+    fleet.change("other", LATER, desired_state=State.WRITES_BLOCKED)
+    before = [*store.jobs(everything()), *store.archived(everything())]
+
+    def planned(job: Job, *_: object, **how: object) -> JobReport:
+        return JobReport(job, "planned", (str(job.desired_state),))
+
+    def named_in(report: ModeReport) -> list[tuple[str, tuple[str, ...]]]:
+        return [(job.job.tbl_name, job.did) for job in report.jobs]
+
+    monkeypatch.setattr(mode, "dry_run_report", planned)
+    dry = replace(worker(store), dry_run=True)
+    under_way = ("other", ("WritesBlocked",))
+    assert named_in(revert(dry)) == [under_way]
+    assert named_in(revert(dry, [name("probation")])) == [("probation", ("WritesBlocked",)), under_way]
+    # Once, if it's named as well.
+    assert named_in(revert(dry, [name("other")])) == [under_way]
+    assert [*store.jobs(everything()), *store.archived(everything())] == before
+
+
+def test_a_table_whose_probation_is_over_and_that_waits_for_its_wave_is_reverted(store: Store) -> None:
+    fleet = fleets.Fleet(store)
+    fleet.change("other", LATER, desired_state=State.HIVE_DROPPED)
+    reverting = _reverting(fleet.job("other"), LATER, from_archive=False)
+    assert reverting.pair == (State.WRITES_UNBLOCKED, State.WRITES_BLOCKED)
+
+
+def test_a_revert_has_its_author(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mode, "run_worker", lambda *how: ModeReport())
+    revert(worker(store), [name("probation")], by="ann")
+    assert store.events()[-1].worker == "ann"
 
 
 def test_a_pattern_means_archived_jobs_beside_those_of_the_queue(store: Store) -> None:

@@ -138,6 +138,7 @@ def test_a_note_is_read_as_it_was_written() -> None:
 
 
 TIMES = HiveColumn("at", {"name": "timestamp_ltz"})
+WRONG = HiveColumn("_corrupt_record", {"name": "string"})
 
 
 @pytest.mark.parametrize(
@@ -146,6 +147,9 @@ TIMES = HiveColumn("at", {"name": "timestamp_ltz"})
         (TABLE, True, True),
         (replace(TABLE, format="csv"), True, True),
         (replace(TABLE, format="json"), True, True),
+        (replace(TABLE, format="json", options={"multiLine": "false"}), True, True),
+        (replace(TABLE, format="csv", options={"multiLine": "true"}), True, True),
+        (replace(TABLE, format="json", columns=(WRONG,), serde="a.JsonSerDe"), True, True),
         (replace(TABLE, format="sequencefile"), True, True),
         (replace(TABLE, format="avro"), False, True),
         (replace(TABLE, format="orc"), False, True),
@@ -170,6 +174,13 @@ def test_what_can_stay_isnt_rewritten(table: HiveTable, iceberg: bool, delta: bo
         (replace(TABLE, properties={"skip.footer.line.count": "2"}), PauseReason.NOT_REWRITABLE),
         (replace(TABLE, serde="org.apache.hadoop.hive.serde2.RegexSerDe"), PauseReason.NOT_REWRITABLE),
         (replace(TABLE, columns=(HiveColumn("v", {"name": "void"}),)), PauseReason.UNSUPPORTED_SCHEMA),
+        (replace(TABLE, format="json", options={"multiline": "TRUE"}), PauseReason.NOT_REWRITABLE),
+        (replace(TABLE, format="json", columns=(WRONG,)), PauseReason.NOT_REWRITABLE),
+        (replace(TABLE, format="csv", columns=(WRONG,)), PauseReason.NOT_REWRITABLE),
+        (
+            replace(TABLE, format="json", options={"columnNameOfCorruptRecord": "ID"}),
+            PauseReason.NOT_REWRITABLE,
+        ),
     ],
 )
 def test_what_spark_doesnt_read_as_hive_does_isnt_rewritten(table: HiveTable, reason: PauseReason) -> None:

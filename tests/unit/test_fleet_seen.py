@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableferry.errors import TableError
+from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse import asking, existing
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import Entry, Seen, entries, entry_of, kinds
 from tableferry.fleet.warehouse.identity import change_unchanged
@@ -101,6 +103,9 @@ def test_an_iceberg_table_s_entry_is_the_same_after_a_commit() -> None:
     assert entry_of(iceberg_text(UUID.replace("8", "9"))) != entry
     # A catalog that doesn't say it.
     assert entry_of(iceberg_text().replace("uuid=", "my_uuid=")).uuid == ""
+    assert entry.source == ""
+    assert entry_of(iceberg_text().replace("x=y", "tableferry.source=s.t")).source == "s.t"
+    assert entry_of(iceberg_text().replace("[", "[tableferry.source=s.t,")).source == "s.t"
 
 
 def test_all_are_looked_at_together_and_again_after_a_change() -> None:
@@ -133,6 +138,52 @@ def test_a_change_that_fails_is_looked_at_too() -> None:
     with pytest.raises(TableError, match="in the middle"):
         ours.effect(fail)
     assert entries(ours, NAMES) == {}
+
+
+LAKE = TableName(("spark_catalog", "lake", "t"))
+ELSEWHERE = Names(MAIN, LAKE, HIVE, MAIN, TableName(("spark_catalog", "lake", "t_iceberg")))
+DELTA_TEXT = "Table: t\nType: EXTERNAL\nProvider: delta\nTable Properties: []\nLocation: file:{at}"
+
+
+@pytest.mark.parametrize(
+    ("text", "properties", "expected"),
+    [
+        (iceberg_text().replace("x=y", "tableferry.source=s.t"), {}, Kind.ICEBERG),
+        (iceberg_text(), {"tableferry.source": "s.t"}, Kind.ICEBERG),
+        (iceberg_text().replace("x=y", "tableferry.source=eu.t"), {"tableferry.source": "eu.t"}, Kind.OTHER),
+        (iceberg_text(), {}, Kind.OTHER),
+        (DELTA_TEXT.format(at="/lake/t"), {}, Kind.DELTA),
+        (DELTA_TEXT.format(at="/lake/t_delta/rewritten-0a1b2c3d"), {}, Kind.DELTA),
+        # What probation wrote for Hive made its table read another directory.
+        (DELTA_TEXT.format(at="/first/t"), {"tableferry.first_location": "file:/first/t"}, Kind.DELTA),
+        (DELTA_TEXT.format(at="/eu/t"), {}, Kind.OTHER),
+        (DELTA_TEXT.format(at="/eu/t"), {"tableferry.source": "s.t"}, Kind.DELTA),
+        (hive_text(), {}, Kind.HIVE),
+    ],
+)
+def test_a_table_of_the_new_one_s_name_that_was_not_made_of_the_hive_table_is_another_s(
+    text: str, properties: dict[str, str], expected: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = {MAIN: entry_of(hive_text()), LAKE: entry_of(text)}
+    monkeypatch.setattr(existing, "entries", lambda *_: tables)
+    monkeypatch.setattr(asking, "properties", lambda *_: properties)
+    nothing: Any = None
+    found = existing.job_tables(Warehouse(nothing, nothing), ELSEWHERE)
+    assert found == {MAIN: Kind.HIVE, LAKE: expected}
+
+
+@pytest.mark.parametrize(("main", "hive"), [("/lake/t", "/lake/new"), ("/lake/new", "/lake/t")])
+def test_a_hive_table_that_somebody_made_while_the_names_were_swapped_is_another_s(
+    main: str, hive: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = {MAIN: main, HIVE: hive}
+    tables = {name: entry_of(hive_text().replace("/lake/t", at)) for name, at in places.items()}
+    tables[COPY] = entry_of(iceberg_text().replace("x=y", "tableferry.source=s.t"))
+    monkeypatch.setattr(existing, "entries", lambda *_: tables)
+    nothing: Any = None
+    found = existing.job_tables(Warehouse(nothing, nothing), Names(MAIN, MAIN, HIVE, HIVE, COPY))
+    assert found[MAIN] is (Kind.HIVE if main == "/lake/t" else Kind.OTHER)
+    assert found[HIVE] is Kind.HIVE
 
 
 def test_another_name_is_looked_up_by_itself() -> None:

@@ -153,6 +153,11 @@ def test_a_password_on_the_command_line_is_refused_and_not_repeated(here: Path) 
         ("environments: {dev: 3}", "fleet.yml: environments.dev: must be a mapping of settings"),
         ("lease_minutes: 1\nlease_minutes: 2", "fleet.yml: lease_minutes: is there twice: keep one"),
         ("mail: {port: 1, port: 2}", "fleet.yml: mail.port: is there twice: keep one"),
+        ("mail: &mail {again: *mail}", "fleet.yml: mail.again: unknown: there are host"),
+        ("initial_gap_days: 36501", "fleet.yml: initial_gap_days: should be less than or equal to 36500"),
+        ("probation_gap_days: 36501", "fleet.yml: probation_gap_days: should be less than or equal to 36500"),
+        ("lease_minutes: 99999999999999", "fleet.yml: lease_minutes: should be less than or equal to"),
+        ("stuck_hours: 99999999999999", "fleet.yml: stuck_hours: should be less than or equal to"),
         ("a: " + "[" * 200 + "]" * 200, "fleet.yml: is nested deeper than 100 levels"),
     ],
 )
@@ -174,6 +179,11 @@ def test_an_environment_that_nobody_wrote_is_reported(here: Path) -> None:
     assert problems(WRITTEN, env="test") == [
         "fleet.yml: environments: has no 'test': name one that it has (dev, prod), or write it"
     ]
+
+
+def test_an_environment_may_have_a_number_for_its_name(here: Path) -> None:
+    (here / "fleet.yml").write_text("environments: {1: {lease_minutes: 7}}")
+    assert load(env="1", environ={}).lease_minutes == 7
 
 
 def test_where_new_tables_are_made_is_said_in_every_way(here: Path) -> None:

@@ -120,6 +120,25 @@ class TestColumns:
         with pytest.raises(Refused, match=r"n of .* can't hold values .* COLUMNS \(`id` int, `n` int\)"):
             copy.demand_columns(wider)
 
+    @pytest.mark.parametrize("kind", ["variant", "array<time(6)>", "struct<a:interval day to second>"])
+    def test_types_that_no_hive_table_has(self, kind: str) -> None:
+        with pytest.raises(Refused, match="t can't have the column new, as Hive has no type"):
+            plan_columns({"id": "int"}, {"id": "int", "new": kind}, [], {}, "t")
+        plan_columns(
+            {"id": "int"}, {"id": "int", "new": "struct<time:string,variant:timestamp>"}, [], {}, "t"
+        )
+
+    def test_columns_that_come_from_an_avro_schema(self) -> None:
+        name = TableName(("spark_catalog", "s", "t"))
+        nowhere = Warehouse(cast("SparkSession", None), cast("Access", None))
+        schema = {"avro.schema.url": "s3://b/t.avsc"}
+        copy = HiveCopy(nowhere, name, {}, StructType(), (), "/w/t", schema, "", frozenset())
+        copy.demand_columns(Columns({"id": "int"}, {}))
+        with pytest.raises(
+            Refused, match=r"by its property avro\.schema\.url, .* that it has `id` int, `n` int"
+        ):
+            copy.demand_columns(Columns({"id": "int", "n": "int"}, {"n": "int"}))
+
     def test_types_that_hive_lacks(self) -> None:
         column_plan = plan_columns({"id": "int"}, {"id": "int", "at": "array<timestamp_ntz>"}, [], {}, "t")
         assert column_plan.added == {"at": "array<timestamp>"}

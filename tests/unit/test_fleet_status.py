@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -15,13 +16,13 @@ from tableferry import report
 from tableferry.cli import app
 from tableferry.fleet.job import PauseReason, State, TargetFormat, Trouble
 from tableferry.fleet.queue.records import NotificationRecord
-from tableferry.fleet.queue.selections import finished, named
+from tableferry.fleet.queue.selections import everything, finished, named
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.status.figures import Figures, Phase
 from tableferry.fleet.status.reading import read_status, read_waves
 from tableferry.fleet.status.text import as_text
 from tableferry.fleet.status.watch import watch
-from tableferry.fleet.wave import WaveStatus
+from tableferry.fleet.wave import Wave, WaveStatus
 from tableferry.tables import TableName
 
 
@@ -258,6 +259,9 @@ def test_a_notification_that_wasnt_sent_for_a_day_is_stuck(store: Store) -> None
     fleet = Fleet(store)
     fleet.add("a", "b", "c", at=days_ago(5))
     numbers = tuple(fleet.job(table).task_id for table in ("a", "b", "c"))
+    for table, key in (("a", "<1@x>"), ("b", "<1@x>"), ("c", "<2@x>")):
+        fleet.ready(table, days_ago(5))
+        fleet.change(table, days_ago(2), record={"letters": {"level": 1, "left": {key: None}}})
     store.record_notifications(
         [
             NotificationRecord("<1@x>", 1, numbers[:2], ("ann@example.com",), days_ago(2)),
@@ -271,6 +275,85 @@ def test_a_notification_that_wasnt_sent_for_a_day_is_stuck(store: Store) -> None
     assert {stuck_job.command for stuck_job in stuck} == {"tableferry fleet communicate"}
     store.notifications_sent(["<1@x>"], NOW)
     assert read_status(store, NOW).stuck == ()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"migration_paused": True, "pause_reason": "PAUSED_BY_USER"},
+        {"record": {"letters": {"level": 1, "left": {"<2@x>": None}}}},
+        {"record": {}},
+        {"comm_level1_date": days_ago(1)},
+        {"state": State.HIVE_DROPPED, "desired_state": State.HIVE_DROPPED, "comm_level3_date": days_ago(1)},
+        {"wave": "later"},
+    ],
+    ids=["paused", "composed anew", "reverted and resumed", "told", "completed", "in a wave that waits"],
+)
+def test_a_notification_that_no_run_would_send_makes_nothing_stuck(
+    store: Store, values: dict[str, object]
+) -> None:
+    fleet = Fleet(store)
+    store.save_wave(Wave("later"))
+    fleet.add("a", at=days_ago(5))
+    fleet.ready("a", days_ago(5))
+    noted = {"letters": {"level": 1, "left": {"<1@x>": None}}}
+    fleet.change("a", days_ago(3), record=noted)
+    letter = NotificationRecord("<1@x>", 1, (fleet.job("a").task_id,), ("ann@example.com",), days_ago(2))
+    store.record_notifications([letter])
+    assert len(read_status(store, NOW).stuck) == 1
+    fleet.change("a", days_ago(1), **values)
+    assert read_status(store, NOW).stuck == ()
+
+
+def test_what_a_dead_shadow_left_on_a_job_that_shadow_no_more_takes_makes_nothing_stuck(store: Store) -> None:
+    fleet = Fleet(store)
+    fleet.add("t", at=days_ago(40))
+    fleet.ready("t", days_ago(39), notified=days_ago(39))
+    fleet.migrated("t", days_ago(20))
+    fleet.change("t", days_ago(2), shadow_status="Shadowing")
+    assert [stuck.trouble for stuck in read_status(store, NOW).stuck] == [Trouble.SHADOW_BEHIND]
+    fleet.finished("t", days_ago(2))
+    assert read_status(store, NOW).stuck == ()
+
+
+def test_a_migration_that_failed_before_its_block_is_stuck(store: Store) -> None:
+    fleet = Fleet(store)
+    fleet.add("t", at=days_ago(30))
+    fleet.ready("t", days_ago(29), notified=days_ago(29))
+    fleet.change("t", NOW - 2 * LEASE, in_process=True, to_be_processed=False, begun_at=NOW - 2 * LEASE)
+    assert read_status(store, NOW, rest=3 * LEASE).stuck == ()
+    (stuck,) = read_status(store, NOW, rest=1.5 * LEASE).stuck
+    assert (stuck.words, stuck.since, stuck.command) == (
+        "its migration has started, and no run goes on with it",
+        NOW - 2 * LEASE,
+        "tableferry fleet migrate",
+    )
+
+
+def test_a_lapsed_claim_in_a_wave_that_waits_says_how_the_wave_is_started(store: Store) -> None:
+    fleet = Fleet(store)
+    store.save_wave(Wave("first one", WaveStatus.PAUSED))
+    fleet.add("t", at=days_ago(30))
+    fleet.ready("t", days_ago(29), notified=days_ago(29))
+    fleet.change("t", days_ago(20), wave="first one")
+    store.claim(everything(), "gone", now=NOW - 3 * LEASE, lease=LEASE, limit=1)
+    (stuck,) = read_status(store, NOW).stuck
+    assert (stuck.trouble, stuck.command) == (
+        Trouble.CLAIM_LAPSED,
+        "tableferry fleet wave start 'first one'",
+    )
+
+
+def test_a_claim_makes_no_request_younger(store: Store) -> None:
+    fleet = Fleet(store)
+    fleet.add("t", at=days_ago(40))
+    fleet.ready("t", days_ago(39), notified=days_ago(39))
+    fleet.migrated("t", days_ago(20))
+    fleet.finished("t", days_ago(10))
+    fleet.change("t", days_ago(3), desired_state=State.WRITES_BLOCKED)
+    fleet.change("t", days_ago(0.1))
+    (stuck,) = read_status(store, NOW).stuck
+    assert (stuck.words, stuck.since) == ("asked for, and no run took it up", days_ago(3))
 
 
 @pytest.mark.parametrize(
@@ -302,6 +385,18 @@ def test_a_revert_that_nobody_takes_up_is_stuck_after_a_day(store: Store) -> Non
     assert read_status(store, NOW).stuck == ()
     (stuck,) = read_status(store, NOW + timedelta(days=1)).stuck
     assert (stuck.words, stuck.command) == ("asked for, and no run took it up", "tableferry fleet revert")
+
+
+def test_what_waits_for_its_wave_to_be_archived_is_not_stuck(store: Store) -> None:
+    fleet = Fleet(store)
+    wave = store.save_wave(Wave("w", WaveStatus.RUNNING))
+    fleet.add("t", at=days_ago(30))
+    fleet.ready("t", days_ago(29), notified=days_ago(29))
+    fleet.migrated("t", days_ago(20))
+    fleet.change("t", days_ago(5), desired_state=State.HIVE_DROPPED, wave="w")
+    assert [stuck.words for stuck in read_status(store, NOW).stuck] == ["asked for, and no run took it up"]
+    store.save_wave(replace(wave, status=WaveStatus.PAUSED))
+    assert read_status(store, NOW).stuck == ()
 
 
 def test_what_is_due(store: Store) -> None:
@@ -403,6 +498,28 @@ def test_the_text_begins_with_what_is_stuck(figures: Figures) -> None:
     ends = lines[lines.index("Next:") + 1 :]
     assert "  tableferry fleet migrate" in ends
     assert "  tableferry fleet resume spark_catalog.sales.paused" in ends
+
+
+def test_what_comes_next_is_what_has_an_effect(store: Store) -> None:
+    fleet = Fleet(store)
+    store.save_wave(Wave("later"))
+    fleet.add("view", "told", "waits", at=days_ago(5))
+    fleet.paused("view", days_ago(4), PauseReason.IS_VIEW, "it's a view")
+    fleet.ready("told", days_ago(4), notified=days_ago(3))
+    fleet.ready("waits", days_ago(4))
+    fleet.change("waits", days_ago(4), wave="later")
+    assert "Next:" not in printed(read_status(store, NOW))
+    fleet.add("text", "new", "untold", at=days_ago(5))
+    fleet.paused("text", days_ago(3), PauseReason.IS_CSV_TEXT, "it's text")
+    fleet.ready("untold", days_ago(4))
+    figures = read_status(store, NOW)
+    assert figures.due.letters == 1
+    lines = printed(figures).splitlines()
+    assert lines[lines.index("Next:") + 1 :] == [
+        "  tableferry fleet resume spark_catalog.sales.text --rewrite",
+        "  tableferry fleet preprocess",
+        "  tableferry fleet communicate",
+    ]
 
 
 def test_watching_reads_anew_until_ctrl_c(store: Store) -> None:

@@ -57,6 +57,31 @@ def test_only_iceberg_refuses_partitions_by_time() -> None:
     assert "column at" in reason[1]
 
 
+@pytest.mark.parametrize(
+    ("name", "form", "refused"),
+    [
+        ("_metadata", TargetFormat.ICEBERG, True),
+        ("_Metadata", TargetFormat.DELTA, True),
+        ("_FILE", TargetFormat.ICEBERG, True),
+        ("_partition", TargetFormat.ICEBERG, True),
+        ("_last_updated_sequence_number", TargetFormat.ICEBERG, True),
+        ("_pos", TargetFormat.DELTA, False),
+        ("_change_type", TargetFormat.ICEBERG, False),
+        ("metadata", TargetFormat.ICEBERG, False),
+    ],
+)
+def test_names_that_readers_give_to_columns_of_their_own_are_refused(
+    name: str, form: TargetFormat, refused: bool
+) -> None:
+    for by in ((), (name,)):
+        reason = ineligibility(table(HiveColumn(name, STRING), by=by), form)
+        assert (reason is not None) is refused
+        if reason is not None:
+            assert reason[0] is PauseReason.UNSUPPORTED_SCHEMA
+            assert reason[1].startswith(f"column {name} of {NAME} has a name ")
+    assert ineligibility(table(HiveColumn("s", struct((name, STRING)))), form) is None
+
+
 def test_types_are_written_as_iceberg_has_them() -> None:
     nested = struct(
         ("a b", kind("decimal", precision=10, scale=2)),

@@ -41,6 +41,7 @@ def test_a_view_that_doesn_t_say_where_it_was_made_is_of_its_own_schema() -> Non
 def test_properties_that_somebody_set_are_carried() -> None:
     theirs = {"EXTERNAL": "TRUE", "numFiles": "3", "spark.sql.sources.schema": "{}", "gc.enabled": "true"}
     theirs |= {"transient_lastDdlTime": "1", "external.table.purge": "true", "tableferry.source": "x"}
+    theirs |= {"engine.hive.enabled": "true"}
     assert user_properties({**theirs, "team": "a", "Retention": "30"}) == {"team": "a", "Retention": "30"}
 
 

@@ -39,6 +39,7 @@ from tableferry.fleet.wave import (
     too_many_failed,
     why_none_begins,
 )
+from tableferry.fleet.waving import pause_wave, start_wave
 from tableferry.tables import TableName
 from tableferry.testing import FixedClock
 
@@ -74,7 +75,9 @@ def test_hours_keep_to_the_clock_on_the_wall_when_it_changes() -> None:
     assert not read.contain(summer - timedelta(minutes=1))
 
 
-@pytest.mark.parametrize("hours", ["22-6", "22:00", "24:00-06:00", "22:61-06:00", "06:00-06:00", "a"])
+@pytest.mark.parametrize(
+    "hours", ["22-6", "22:00", "24:00-06:00", "22:61-06:00", "06:00-06:00", "٢٢:00-06:00", "a"]
+)
 def test_what_are_no_hours_is_refused(hours: str) -> None:
     with pytest.raises(TableferryError, match=f"'{hours}' isn't a part of the day: write it as 22:00-06:00"):
         checked(replace(RUNNING, hours=hours))
@@ -84,6 +87,11 @@ def test_what_are_no_hours_is_refused(hours: str) -> None:
 def test_what_is_no_time_zone_is_refused(zone: str) -> None:
     with pytest.raises(TableferryError, match=f"there is no time zone '{zone}': write one as Europe/Berlin"):
         checked(replace(RUNNING, hours="22:00-06:00", time_zone=zone))
+
+
+def test_a_time_zone_that_the_queue_cannot_hold_is_refused() -> None:
+    with pytest.raises(TableferryError, match="ComodRivadavia' has more than 30 characters: write another"):
+        checked(replace(RUNNING, hours="22:00-06:00", time_zone="America/Argentina/ComodRivadavia"))
 
 
 @pytest.mark.parametrize("name", ["", "a b", "w;drop", "ü" * 101, "a/b"])
@@ -111,11 +119,11 @@ def test_each_minute_is_in_the_hours_or_in_the_others(begin: Any, end: Any, mome
         (RUNNING, Load(), 0, ""),
         (Wave("w1"), Load(), 0, "the wave w1 is planned"),
         (replace(RUNNING, status=WaveStatus.PAUSED), Load(), 0, "the wave w1 is paused"),
-        (replace(RUNNING, hours="12:01-11:59"), Load(), 0, "begins tables from 12:01-11:59 (UTC) alone"),
+        (replace(RUNNING, hours="12:01-11:59"), Load(), 0, "starts tables from 12:01-11:59 (UTC) alone"),
         (replace(RUNNING, hours="12:00-12:01"), Load(), 0, ""),
         (replace(RUNNING, bytes_an_hour=100), Load(bytes=99), 1, ""),
-        (replace(RUNNING, bytes_an_hour=100), Load(bytes=99), 2, "100 B an hour, and 99 B began within"),
-        (replace(RUNNING, bytes_an_hour=100), Load(bytes=100), 0, "100 B an hour, and 100 B began within"),
+        (replace(RUNNING, bytes_an_hour=100), Load(bytes=99), 2, "100 B an hour, and 99 B started in it"),
+        (replace(RUNNING, bytes_an_hour=100), Load(bytes=100), 0, "100 B an hour, and 100 B started in it"),
         # One that is larger than the limit begins where none did.
         (replace(RUNNING, bytes_an_hour=100), Load(bytes=0), 10**12, ""),
     ],
@@ -168,6 +176,12 @@ class Waves:
             )  # fmt: skip
             self.store.save(ready, NOW, release=True)
 
+    def end_probations(self) -> None:
+        over: dict[str, Any] = {"state": State.WRITES_UNBLOCKED, "desired_state": State.HIVE_DROPPED}
+        for job in self.store.claim(everything(), "x", now=NOW, lease=LEASE, limit=100):
+            archiving = replace(job, **over, in_process=True, to_be_processed=False)
+            self.store.save(archiving, NOW, release=True)
+
     def wave(self, name: str = "w1", status: WaveStatus = WaveStatus.RUNNING, **limits: Any) -> Wave:
         return self.store.save_wave(Wave(name, status, started_at=NOW, **limits))
 
@@ -184,7 +198,7 @@ class Waves:
     ) -> ModeReport:
         """Migrate as the mode does, but for what is done to the tables."""
         worker = worker or self.worker()
-        gate = Gate(worker.store, worker.clock)
+        gate = Gate(worker.store, worker.clock, worker.dry_run)
 
         def do(run: JobRun) -> JobReport:
             self.works[run.job.claimed_by or ""] = work
@@ -273,6 +287,26 @@ def test_a_wave_that_is_paused_while_its_tables_are_claimed_begins_no_more(waves
     assert waves.jobs()["b"].to_be_processed
 
 
+@pytest.mark.parametrize("status", WaveStatus)
+def test_nothing_is_archived_in_a_wave_that_isn_t_running(waves: Waves, status: WaveStatus) -> None:
+    waves.add("a")
+    waves.end_probations()
+    waves.wave(status=status)
+    waves.run()
+    assert waves.moved == (["a"] if status is WaveStatus.RUNNING else [])
+
+
+def test_a_wave_that_is_paused_while_its_tables_are_claimed_archives_no_more(waves: Waves) -> None:
+    waves.add("a", "b")
+    waves.end_probations()
+    # Its limits are those of tables that start.
+    waves.wave(hours="00:00-01:00")
+    report = waves.run(lambda run: waves.change(status=WaveStatus.PAUSED))
+    assert waves.moved == ["a"]
+    outcomes = [(job.outcome, job.error) for job in report.jobs]
+    assert outcomes == [("done", ""), ("waiting", "the wave w1 is paused")]
+
+
 def test_tables_begin_in_the_hours_of_their_wave_alone(waves: Waves) -> None:
     waves.add("a", "b")
     waves.wave(hours="13:00-14:00")
@@ -302,6 +336,19 @@ def test_so_many_bytes_begin_within_an_hour(waves: Waves) -> None:
     waves.clock.turn(minutes=61)
     waves.run()
     assert waves.moved == ["a", "b", "c", "huge", "d"]
+
+
+def test_each_hourly_run_starts_what_an_hour_may_however_late_in_it_the_last_one_did(waves: Waves) -> None:
+    waves.add(*(f"t{number:02}" for number in range(12)), size=50)
+    waves.wave(bytes_an_hour=100)
+    waves.clock.turn(minutes=5)
+    moved = []
+    for _ in range(4):
+        waves.run(lambda run: waves.clock.turn(minutes=1))
+        moved.append(len(waves.moved))
+        # The next run starts a little earlier in its hour.
+        waves.clock.turn(minutes=57)
+    assert moved == [2, 4, 6, 8]
 
 
 def test_a_wave_is_paused_when_too_many_of_its_tables_fail(
@@ -350,6 +397,33 @@ def test_a_wave_that_somebody_changes_while_it_is_to_be_paused_is_looked_at_anew
     assert [wave.status for wave in waves.store.waves()] == [WaveStatus.PAUSED]
 
 
+@pytest.mark.parametrize("limits", [{}, {"tables_at_once": 2}])
+def test_a_wave_is_paused_before_more_than_its_share_have_failed_and_those_under_way(
+    waves: Waves, limits: dict[str, Any]
+) -> None:
+    waves.add(*(f"t{number}" for number in range(10)))
+    waves.wave(stop_percent=10, **limits)
+    report = waves.run(lambda run: setattr(run, "job", run.job.paused(PauseReason.ROWS_DIFFER)))
+    # More than 10 % of 10 are 2.
+    assert waves.moved == ["t0", "t1"]
+    [wave] = waves.store.waves()
+    assert (wave.status, wave.reason) == (WaveStatus.PAUSED, "2 of 10 tables failed, more than 10 %")
+    assert {job.error for job in report.jobs if job.outcome == "waiting"} <= {"the wave w1 is paused"}
+
+
+def test_a_dry_run_pauses_no_wave_and_plans_what_a_run_would_do(waves: Waves) -> None:
+    waves.add("a", "b")
+    waves.wave(stop_percent=0)
+    a = named([TableName(("spark_catalog", "sales", "a"))])
+    [job] = waves.store.claim(a, "x", now=NOW, lease=LEASE, limit=1)
+    waves.store.save(replace(job.paused(PauseReason.STEP_FAILED), in_process=True), NOW, release=True)
+    before = waves.store.waves()
+    assert mode.migrate(waves.worker(dry_run=True)).jobs == ()
+    assert waves.store.waves() == before
+    assert mode.migrate(waves.worker()).jobs == ()
+    assert [wave.status for wave in waves.store.waves()] == [WaveStatus.PAUSED]
+
+
 def test_a_table_that_fails_is_tried_once_a_run_though_its_wave_bounds_its_beginning(waves: Waves) -> None:
     waves.add("a", "b", "c")
     waves.wave(tables_at_once=1)
@@ -368,7 +442,7 @@ def test_room_that_another_worker_leaves_is_taken_while_a_run_has_tables_under_w
     other = named([TableName(("spark_catalog", "sales", "other"))])
     [theirs] = waves.store.claim(other, "other", now=NOW, lease=LEASE, limit=1)
     gate = Gate(waves.store, waves.clock)
-    claims = Claims(waves.store, "w", waves.clock, LEASE, (0, 1), 100, gate.portions)
+    claims = Claims(waves.store, "w", waves.clock, LEASE, (0, 1), 100, gate.portions, threads=2)
     assert [job.tbl_name for job in claims.more()] == ["free"]
     assert claims.more() == []
     done: dict[str, Any] = {"state": State.WRITES_UNBLOCKED, "desired_state": State.WRITES_UNBLOCKED}
@@ -377,12 +451,30 @@ def test_room_that_another_worker_leaves_is_taken_while_a_run_has_tables_under_w
     assert claims.more() == []
 
 
+def test_a_worker_leaves_the_room_of_a_wave_that_it_has_no_thread_for_to_others(waves: Waves) -> None:
+    waves.add(*(f"t{number}" for number in range(20)))
+    waves.wave(tables_at_once=8)
+    gate = Gate(waves.store, waves.clock)
+    first, second = (
+        Claims(waves.store, name, waves.clock, LEASE, (0, 1), 100, gate.portions, threads=4)
+        for name in ("first", "second")
+    )
+    mine = first.more()
+    assert len(mine) == 4
+    assert first.more() == []
+    assert len(second.more()) == 4
+    # As soon as a thread is free.
+    waves.store.save(replace(mine[0], state=State.WRITES_UNBLOCKED), NOW, release=True)
+    first.ended(mine[0].task_id)
+    assert len(first.more()) == 1
+
+
 def test_a_wave_is_paused_when_its_last_tables_fail(waves: Waves) -> None:
-    waves.add("a", "b")
+    waves.add("a")
     waves.wave()
     waves.run(lambda run: setattr(run, "job", run.job.paused(PauseReason.STEP_FAILED)))
     [wave] = waves.store.waves()
-    assert (wave.status, wave.reason) == (WaveStatus.PAUSED, "2 of 2 tables failed, more than 10 %")
+    assert (wave.status, wave.reason) == (WaveStatus.PAUSED, "1 of 1 table failed, more than 10 %")
 
 
 def test_the_limits_of_one_wave_are_not_another_s(waves: Waves) -> None:
@@ -428,3 +520,17 @@ def test_workers_together_move_no_more_tables_of_a_wave_at_once_than_it_says(wav
     assert sorted(waves.moved) == [f"t{number:02}" for number in range(24)]
     assert most <= 2
     assert {job.state for job in waves.jobs().values()} == {State.WRITES_UNBLOCKED}
+
+
+def test_a_wave_that_is_paused_without_a_reason_keeps_the_one_it_has(waves: Waves) -> None:
+    waves.wave()
+    assert pause_wave(waves.store, "w1", "3 of 20 tables failed").reason == "3 of 20 tables failed"
+    assert pause_wave(waves.store, "w1").reason == "3 of 20 tables failed"
+    assert pause_wave(waves.store, "w1", "the month's end").reason == "the month's end"
+    start_wave(waves.store, "w1", NOW)
+    assert pause_wave(waves.store, "w1").reason == ""
+
+
+def test_as_much_of_a_wave_s_reason_is_kept_as_the_queue_holds(waves: Waves) -> None:
+    waves.wave()
+    assert pause_wave(waves.store, "w1", "x" * 1000).reason == "x" * 512

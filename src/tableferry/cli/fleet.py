@@ -19,6 +19,7 @@ from tableferry.cli.fleet_preflight import fleet_preflight
 from tableferry.cli.fleet_status import fleet_status
 from tableferry.cli.fleet_views import fleet_views
 from tableferry.cli.fleet_waves import wave_app
+from tableferry.fleet.job import LONGEST_GAP
 from tableferry.fleet.naming import Names
 from tableferry.tables import DEFAULT_CATALOG
 
@@ -46,11 +47,21 @@ def fleet_add(
     target: Target = None,
     initial_gap: Annotated[
         int | None,
-        typer.Option("--initial-gap-days", min=0, help="Days from the first letter to the migration."),
+        typer.Option(
+            "--initial-gap-days",
+            min=0,
+            max=LONGEST_GAP,
+            help="Days from the first letter to the migration.",
+        ),
     ] = None,
     probation: Annotated[
         int | None,
-        typer.Option("--probation-gap-days", min=0, help="Days from the second letter to the archive."),
+        typer.Option(
+            "--probation-gap-days",
+            min=0,
+            max=LONGEST_GAP,
+            help="Days from the second letter to the archive.",
+        ),
     ] = None,
     owners: Annotated[
         list[str] | None,

@@ -16,7 +16,8 @@ from tableferry.cli.command import Answer
 from tableferry.cli.fleet_modes import ModeOptions, run_mode
 from tableferry.cli.fleet_options import WhichFleet, WhichTables
 from tableferry.errors import TableferryError
-from tableferry.fleet.job import CLOSED
+from tableferry.fleet.commands import command
+from tableferry.fleet.job import CLOSED, LONGEST_GAP
 
 if TYPE_CHECKING:
     from tableferry.fleet.modes.close import Leftover, Marking
@@ -31,6 +32,7 @@ def fleet_close(
         typer.Option(
             "--after-days",
             min=0,
+            max=LONGEST_GAP,
             metavar="N",
             help=f"In how many days these may be closed; until then --undo takes it back. Default {_DAYS}.",
         ),
@@ -113,7 +115,7 @@ def _said(marking: Marking, done: str) -> str:
     at = marking.job.close_at
     if not done or at is None:
         return "stays as it is, and won't be closed"
-    undo = f"tableferry fleet close --undo {marking.job.name}"
+    undo = command("close --undo", marking.job.name)
     return f"{done} to be closed, from {_minute(at)} on; until it is: {undo}"
 
 

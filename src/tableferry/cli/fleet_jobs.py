@@ -14,7 +14,7 @@ from tableferry import fleet, report
 from tableferry.amounts import counted
 from tableferry.cli.command import Answer, Common, Output
 from tableferry.cli.fleet_options import OpenFleet, Patterns, WhichQueue, WhichTables
-from tableferry.errors import Busy, TableferryError
+from tableferry.errors import Busy, Refused, TableferryError
 from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.naming import Names
 from tableferry.fleet.next_action import next_action
@@ -127,7 +127,7 @@ def fleet_pause(
 ) -> Answer:
     """Let jobs wait until they are resumed."""
 
-    def pause(job: Job) -> tuple[Job, str]:
+    def pause(job: Job, waves: Mapping[str, Wave]) -> tuple[Job, str]:
         if job.migration_paused:
             return job, f"is paused already: {job.pause_reason}"
         left = left_as(job)
@@ -159,11 +159,11 @@ def fleet_resume(
 ) -> Answer:
     """Let paused jobs go on; one that was reverted begins from the start."""
 
-    def resume(job: Job) -> tuple[Job, str]:
+    def resume(job: Job, waves: Mapping[str, Wave]) -> tuple[Job, str]:
         if not job.migration_paused:
             return job, "isn't paused"
         job = resumed(job, accept=accept, rewrite=rewrite)
-        return job, f"goes on: {_next(job, {})}"
+        return job, f"goes on: {_next(job, waves)}"
 
     return _edit_jobs(which, which_tables.patterns, resume, common.output)
 
@@ -224,16 +224,18 @@ def _columns(job: Job) -> dict[str, str]:
     return columns
 
 
-def _edit_jobs(
-    which: WhichQueue, patterns: list[str], edit: Callable[[Job], tuple[Job, str]], output: Output
-) -> Answer:
-    """Edit jobs one by one, and print at once what became of each; one that a worker has stays as it is."""
+_Edit = Callable[[Job, Mapping[str, Wave]], tuple[Job, str]]
+
+
+def _edit_jobs(which: WhichQueue, patterns: list[str], edit: _Edit, output: Output) -> Answer:
+    """Edit jobs one by one, and print at once what became of each; one that can't be so stays as it is."""
     if not patterns:
         raise TableferryError("no table is named: give names, or patterns such as 'sales.*'")
     results: list[dict[str, Any]] = []
     with which.opened() as opened:
+        waves = fleet.waves_by_name(opened.store)
         for job in fleet.select_jobs(opened.store, patterns):
-            ok, text = _edit_job(opened, job, edit)
+            ok, text = _edit_job(opened, job, lambda job: edit(job, waves))
             results.append({"table": job.name, "ok": ok, "said": text})
             if output is Output.TEXT:
                 typer.echo(f"{job.name} {text}", err=not ok)
@@ -241,12 +243,14 @@ def _edit_jobs(
 
 
 def _edit_job(opened: OpenFleet, job: Job, edit: Callable[[Job], tuple[Job, str]]) -> tuple[bool, str]:
-    edited, text = edit(job)
-    if edited != job:
-        try:
+    try:
+        edited, text = edit(job)
+        if edited != job:
             opened.store.edit(edited, opened.store.now(), by=getpass.getuser())
-        except Busy as error:
-            return False, f"stays as it is ({error}): try again when its run is over"
+    except Refused as error:
+        return False, f"stays as it is: {error}"
+    except Busy as error:
+        return False, f"stays as it is ({error}): try again when its run is over"
     return True, text
 
 

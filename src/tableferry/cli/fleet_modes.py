@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import socket
 from collections.abc import Callable
@@ -35,7 +36,10 @@ class ModeOptions:
     """How a mode runs."""
 
     batch_size: Annotated[
-        int, typer.Option("--batch-size", min=1, metavar="N", help="At most so many jobs in this run.")
+        int,
+        typer.Option(
+            "--batch-size", min=1, max=1_000_000, metavar="N", help="At most so many jobs in this run."
+        ),
     ] = 5000
     worker: Annotated[
         str, typer.Option("--worker", metavar="I/N", help="The I-th of N workers that share the queue.")
@@ -137,7 +141,8 @@ def fleet_revert(
 
     def revert(worker: Worker) -> ModeReport:
         jobs = fleet.select_jobs(worker.store, which_tables.patterns, archive=from_archive)
-        return fleet.revert(worker, [job.name for job in jobs], from_archive=from_archive)
+        names = [job.name for job in jobs]
+        return fleet.revert(worker, names, from_archive=from_archive, by=getpass.getuser())
 
     return run_mode("revert", options, which, revert)
 

@@ -64,11 +64,13 @@ class NewTables(WhichTables):
         self, catalog: str, owners: Sequence[str] = (), users: Sequence[str] = (), wave: str = ""
     ) -> fleet.Named:
         """Return them as the library takes them."""
+        if not catalog.strip() or set(catalog) & set("*?./`"):
+            raise typer.BadParameter(f"'{catalog}' is no catalog's name: write one", param_hint="--catalog")
         return fleet.Named(
             self.patterns,
             self.files or (),
             self.query,
-            catalog.lower(),
+            catalog.strip().lower(),
             tuple(owners),
             tuple(users),
             wave or None,

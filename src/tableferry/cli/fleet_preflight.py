@@ -13,7 +13,7 @@ from tableferry.cli.command import Answer, Common, Output
 from tableferry.cli.fleet_options import Catalog, NewTables, OpenFleet, Target, WhichFleet
 from tableferry.cli.options import Html, write_file
 from tableferry.errors import TableError
-from tableferry.fleet.job import Job
+from tableferry.fleet.job import Job, TargetFormat
 from tableferry.fleet.reports import Preflight
 from tableferry.tables import DEFAULT_CATALOG
 
@@ -39,7 +39,7 @@ def fleet_preflight(
     migrated as it is.
     """
     with which.opened(target_format=target) as opened:
-        preflights = _preflights(opened, which_tables.named(catalog), wave)
+        preflights = _preflights(opened, which_tables.named(catalog), wave, target)
     in_json = common.output is Output.JSON
     if html is not None:
         write_file(html, fleet.preflight_page(preflights), to_stderr=in_json)
@@ -56,7 +56,9 @@ def fleet_preflight(
     return Answer({"ok": ok, "causes": causes, "tables": preflights}, shown, ok=ok)
 
 
-def _preflights(opened: OpenFleet, named: fleet.Named, wave: str) -> list[Preflight]:
+def _preflights(
+    opened: OpenFleet, named: fleet.Named, wave: str, target: TargetFormat | None
+) -> list[Preflight]:
     store = opened.store
     jobs: Sequence[fleet.NewJob | Job]
     if named.tables or named.files or named.query:
@@ -66,6 +68,10 @@ def _preflights(opened: OpenFleet, named: fleet.Named, wave: str) -> list[Prefli
             store, named, opened.settings, store.now(), spark=opened.spark, dry_run=True
         ).jobs
     else:
+        if target is not None:
+            raise TableError(
+                "--target-format goes with tables that are named: the jobs of the queue have theirs"
+            )
         chosen = fleet.selections.not_started()
         if wave:
             chosen &= fleet.selections.in_wave(fleet.find_wave(store, wave).name)

@@ -12,6 +12,7 @@ from tableferry.amounts import counted, first_of
 from tableferry.cli.command import Answer, App
 from tableferry.cli.fleet_options import WhichQueue, WhichTables
 from tableferry.errors import TableferryError
+from tableferry.fleet.commands import command
 from tableferry.fleet.status import labels
 from tableferry.fleet.wave import Wave, WaveStatus
 
@@ -21,7 +22,8 @@ wave_app = App(
 
 Name = Annotated[str, typer.Argument(metavar="WAVE", help="The wave's name.", show_default=False)]
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?", re.ASCII)
+_LARGEST = 2**63 - 1
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
@@ -37,12 +39,12 @@ def wave_add(
     ] = None,
     bytes_an_hour: Annotated[
         str | None,
-        typer.Option("--bytes-an-hour", metavar="SIZE", help="Begin at most so much, as 500GB; 0: no limit."),
+        typer.Option("--bytes-an-hour", metavar="SIZE", help="Start at most so much, as 500GB; 0: no limit."),
     ] = None,
     hours: Annotated[
         str | None,
         typer.Option(
-            "--hours", metavar="FROM-TO", help="Begin tables then alone, as 22:00-06:00; '': always."
+            "--hours", metavar="FROM-TO", help="Start tables then alone, as 22:00-06:00; '': always."
         ),
     ] = None,
     time_zone: Annotated[
@@ -57,7 +59,7 @@ def wave_add(
     *,
     which: WhichQueue,
 ) -> Answer:
-    """Make a wave, change its limits, and put tables into it that are in the queue and haven't begun."""
+    """Make a wave, change its limits, and put tables into it that are in the queue and haven't started."""
     bounds = {
         "tables_at_once": tables_at_once,
         "bytes_an_hour": None if bytes_an_hour is None else _size(bytes_an_hour),
@@ -78,15 +80,15 @@ def wave_add(
         lines.append(f"{counted(moved, 'table')} put into it.")
     if left:
         names = first_of([job.name for job in left])
-        lines.append(f"Left where they are, as they have begun or a worker has them: {names}")
+        lines.append(f"Left where they are, as they have started or a worker has them: {names}")
     if wave.status is not WaveStatus.RUNNING:
-        lines.append(f"Next: tableferry fleet wave start {name}")
+        lines.append(f"Next: {command('wave start', name)}")
     return Answer({"wave": wave, "moved": moved, "left": [job.name for job in left]}, lines, ok=not left)
 
 
 @wave_app.command("start")
 def wave_start(name: Name, which: WhichQueue) -> Answer:
-    """Let a wave's tables be announced and begun."""
+    """Let a wave's tables be announced and started."""
     with which.opened() as opened:
         wave = fleet.start_wave(opened.store, name, opened.store.now())
     return Answer(wave, [f"{_described(wave)}.", "Next: tableferry fleet communicate"])
@@ -99,10 +101,10 @@ def wave_pause(
     *,
     which: WhichQueue,
 ) -> Answer:
-    """Let no more of a wave's tables begin, and no probation end; what has begun is moved to its end."""
+    """Let no more of a wave's tables start, and no probation end; what has started is moved to its end."""
     with which.opened() as opened:
         wave = fleet.pause_wave(opened.store, name, reason)
-    return Answer(wave, [f"{_described(wave)}.", f"To go on: tableferry fleet wave start {name}"])
+    return Answer(wave, [f"{_described(wave)}.", f"To go on: {command('wave start', name)}"])
 
 
 @wave_app.command("status")
@@ -132,6 +134,8 @@ def _described(wave: Wave) -> str:
 
 def _size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
-    if match is None:
+    size = round(float(match[1]) * _UNITS[match[2]]) if match else 0
+    # None is no limit, and less than a byte isn't none.
+    if match is None or (not size and float(match[1])) or size > _LARGEST:
         raise TableferryError(f"--bytes-an-hour {text}: write it as 500GB, 1.5TB or a number of bytes")
-    return round(float(match[1]) * _UNITS[match[2]])
+    return size

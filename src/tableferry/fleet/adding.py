@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tableferry.errors import Problem, SpecError, TableError
-from tableferry.fleet.job import Job, OldName, TargetFormat
+from tableferry.fleet.job import LONGEST_GAP, Job, OldName, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.records import NewJob
 from tableferry.tables import TableName
@@ -169,19 +169,30 @@ def _lines(text: str) -> Iterator[tuple[int, Mapping[str, str | None]]]:
 
 
 def _csv(text: str, path: Path, problems: list[Problem]) -> Iterator[tuple[int, Mapping[str, str | None]]]:
-    reader = csv.DictReader(io.StringIO(text))
-    names = [name.strip() for name in reader.fieldnames or ()]
-    reader.fieldnames = names
-    wrong = [name for name in names if name not in COLUMNS]
-    if wrong or "table" not in names:
-        what = f"unknown column '{wrong[0]}'" if wrong else "there is no column 'table'"
-        problems.append(Problem(str(path), "line 1", f"{what}: there are {', '.join(COLUMNS)}"))
-        return
-    for row in reader:
-        if None in row:
-            problems.append(Problem(str(path), f"line {reader.line_num}", "has more values than columns"))
-        elif any(row.values()):
-            yield reader.line_num, row
+    reader = csv.DictReader(io.StringIO(text), strict=True)
+    begins = 1
+    try:
+        names = [name.strip() for name in reader.fieldnames or ()]
+        reader.fieldnames = names
+        wrong = [name for name in names if name not in COLUMNS]
+        twice = [name for name in COLUMNS if names.count(name) > 1]
+        if wrong or twice or "table" not in names:
+            what = f"unknown column '{wrong[0]}'" if wrong else "there is no column 'table'"
+            message = f"{what}: there are {', '.join(COLUMNS)}"
+            if twice:
+                message = f"column '{twice[0]}' is there twice: keep one"
+            problems.append(Problem(str(path), "line 1", message))
+            return
+        begins = reader.line_num + 1
+        for row in reader:
+            begins = reader.line_num + 1
+            if None in row:
+                problems.append(Problem(str(path), f"line {reader.line_num}", "has more values than columns"))
+            elif any(row.values()):
+                yield reader.line_num, row
+    except csv.Error as error:
+        message = f"isn't CSV from here on ({error}): close each quote, and write one inside a value twice"
+        problems.append(Problem(str(path), f"line {begins}", message))
 
 
 def _filled(template: NewJob, row: Mapping[str, str | None]) -> NewJob:
@@ -190,8 +201,8 @@ def _filled(template: NewJob, row: Mapping[str, str | None]) -> NewJob:
 
     def days(column: str, default: int) -> int:
         written = (row.get(column) or "").strip()
-        if written and not written.isdecimal():
-            raise ValueError(f"{column} must be a number of days, and is '{written}'")
+        if written and not (written.isdecimal() and len(written) < 10 and int(written) <= LONGEST_GAP):
+            raise ValueError(f"{column} must be a number of days, at most {LONGEST_GAP}, and is '{written}'")
         return int(written) if written else default
 
     target = (row.get("target_format") or "").strip().lower() or template.target_format.value

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from tableferry.errors import Refused
+from tableferry.fleet.commands import command, resume_command
 from tableferry.fleet.job import CLOSED, CLOSING, Job, State, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Existing, Kind, target_kind
@@ -71,11 +72,9 @@ def why_not_closed(job: Job) -> str:
     if closed := job.record.get(CLOSED):
         return f"was closed on {closed['at'][:10]}"
     if job.state is not State.HIVE_DROPPED or job.desired_state is not State.HIVE_DROPPED:
-        return (
-            f"is at {job.state}, and not archived yet: tableferry fleet show {job.name} says what comes next"
-        )
+        return f"is at {job.state}, and not archived yet: {command('show', job.name)} says what comes next"
     if job.migration_paused:
-        return f"is paused ({job.pause_reason}): see to that, and tableferry fleet resume {job.name}"
+        return f"is paused ({job.pause_reason}): see to that, and {resume_command(job)}"
     if job.in_process:
         return "is archived, but not completed yet: run tableferry fleet preprocess"
     if job.comm_level3_date is None:
@@ -117,6 +116,6 @@ def why_final(job: Job, *, hive_is_there: bool = False) -> str:
     if CLOSING in job.record and not hive_is_there:
         return (
             f"is being closed, and {names.archived} may be gone already: tableferry fleet close goes on, and "
-            f"as long as that table is there, tableferry fleet close --undo {job.name} takes it back"
+            f"as long as that table is there, {command('close --undo', job.name)} takes it back"
         )
     return ""

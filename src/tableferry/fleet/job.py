@@ -56,11 +56,22 @@ WITHHELD = "withheld_rights"
 """The note in a job's record of the rights to write to the Hive table that only a revert gives back."""
 
 
+FAILURES = "failures"
+"""The note in a job's record of how many runs in a row have failed at it."""
+
+LAST_ERROR = "last_error"
+"""The note in a job's record of what the last of these runs said."""
+
+
 LONGEST_NAME = 255
 """How long a part of a table's name may be: published with 30, and Unity Catalog's have up to 255."""
 
 LONGEST_REASON = 512
 """How much of a reason to pause the column takes."""
+
+
+LONGEST_GAP = 36_500
+"""How many days a gap may have: a century, after which a day that is far away isn't a day any more."""
 
 
 class TargetFormat(StrEnum):
@@ -110,6 +121,17 @@ class PauseReason(StrEnum):
     STEP_REFUSED = "STEP_REFUSED"
     STEP_FAILED = "STEP_FAILED"
     PAUSED_BY_USER = "PAUSED_BY_USER"
+
+
+REWRITABLE = frozenset(
+    (
+        PauseReason.IS_CSV_TEXT,
+        PauseReason.UNSUPPORTED_FORMAT,
+        PauseReason.IS_BUCKETED,
+        PauseReason.HAS_TIMESTAMP_COLUMN,
+    )
+)
+"""Why a job pauses that goes on when its rows may be rewritten."""
 
 
 class Trouble(StrEnum):
@@ -236,6 +258,10 @@ class Job:
         """Return the job as it waits for a person; the details are cut to what the column takes."""
         text = f"{reason.value}: {details}" if details else reason.value
         return replace(self, migration_paused=True, pause_reason=text[:LONGEST_REASON])
+
+    def without_failures(self) -> Self:
+        """Return the job as one whose failed runs are counted anew."""
+        return self.noted(**{FAILURES: None, LAST_ERROR: None})
 
     def noted(self, **notes: Any) -> Self:
         """Return the job with these notes in its record; None takes one out."""

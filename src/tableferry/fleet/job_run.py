@@ -13,7 +13,18 @@ from functools import partial
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line, is_sparks
 from tableferry.fleet.clock import Clock
-from tableferry.fleet.job import ACCEPT, FOUND, MOVED, RIGHTS, WITHHELD, Job, PauseReason, State
+from tableferry.fleet.job import (
+    ACCEPT,
+    FAILURES,
+    FOUND,
+    LAST_ERROR,
+    MOVED,
+    RIGHTS,
+    WITHHELD,
+    Job,
+    PauseReason,
+    State,
+)
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import FENCE, NOT_LOOKED, Stopped, WrittenSince, perform
 from tableferry.fleet.plan import Kind, Transitions, arrived, dry_run_steps, is_switched, plan
@@ -33,8 +44,6 @@ from tableferry.tables import TableName
 ATTEMPTS = 3
 
 BEGAN_AGAIN = "began_again"
-FAILURES = "failures"
-LAST_ERROR = "last_error"
 BLOCKED = "blocked"
 
 
@@ -120,6 +129,10 @@ class JobRun:
         """Write the job back and give the claim up."""
         self.job = self.store.save(job, self.clock(), release=True)
 
+    def end(self, job: Job) -> None:
+        """Write the job back whose run did what it was to do: what failed before counts no more."""
+        self.release(job.without_failures())
+
 
 def run_job(run: JobRun, transitions: Transitions) -> JobReport:
     """Run a job as far as these transitions take it; its own errors are reported and never raised."""
@@ -130,7 +143,7 @@ def advance(run: JobRun, transitions: Transitions) -> JobReport:
     """Run a job as far as these transitions take it, for `reported`, which takes its errors."""
     while (transition := transitions.get(run.job.pair)) is not None:
         _once(run, transition)
-    run.release(run.job)
+    run.end(run.job)
     return JobReport(run.job, "done", tuple(run.did))
 
 
@@ -207,13 +220,13 @@ def _measured(job: Job, transition: Transition, now: float) -> Job:
 
 def _arrived(job: Job, transition: Transition) -> Job:
     """Return the job in the state that it wanted, wanting the next."""
-    job = arrived(job, transition)
+    job = replace(arrived(job, transition), shadow_status=None)
     if job.pair == (State.ICEBERG_DROPPED, State.ICEBERG_DROPPED):
         job = replace(job.paused(PauseReason.REVERTED), in_process=False, shadow_watermark=None)
     if job.state is State.HIVE_DROPPED:
         # What was said to be as it should be holds for what was found then.
         job = job.noted(**{ACCEPT: None})
-    return job.noted(**{FAILURES: None, LAST_ERROR: None})
+    return job.without_failures()
 
 
 def _begin_again(run: JobRun, names: Names, why: str) -> bool:
@@ -273,7 +286,8 @@ def _pause(run: JobRun, reason: PauseReason, why: str) -> JobReport:
             raise
         cause = str(error) if isinstance(error, TableferryError) else first_line(error)
         why = f"{why}; and the writers of {run.job.name} couldn't be let in ({cause})"
-    run.release(run.job.paused(reason, why).noted(**{BEGAN_AGAIN: None}))
+    paused = replace(run.job.paused(reason, why), shadow_status=None)
+    run.release(paused.noted(**{BEGAN_AGAIN: None}))
     return JobReport(run.job, "paused", tuple(run.did), why)
 
 
@@ -292,5 +306,6 @@ def _fail(run: JobRun, why: str) -> JobReport:
     times = run.job.record.get(FAILURES, 0) + 1
     if times >= ATTEMPTS:
         return _pause(run, PauseReason.STEP_FAILED, f"{why}, {times} times")
-    run.release(run.job.noted(**{FAILURES: times, LAST_ERROR: why[:500]}))
+    failed = replace(run.job, shadow_status=None)
+    run.release(failed.noted(**{FAILURES: times, LAST_ERROR: why[:500]}))
     return JobReport(run.job, "failed", tuple(run.did), why)

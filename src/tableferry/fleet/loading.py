@@ -103,7 +103,8 @@ def _of_file(chosen: Path | None, env: str | None, problems: list[Problem]) -> I
     if not isinstance(sections, dict):
         problems.append(Problem(str(path), _ENVIRONMENTS, "must be a mapping of names to settings"))
         return
-    sections = {name: {} if section is None else section for name, section in sections.items()}
+    # YAML takes a name such as 1 or on for no text.
+    sections = {str(name): {} if section is None else section for name, section in sections.items()}
     layers = {"": written, **{f"{_ENVIRONMENTS}.{name}": section for name, section in sections.items()}}
     for key, layer in layers.items():
         _judge(layer, path, key, problems)
@@ -142,10 +143,13 @@ def _yaml(path: Path, problems: list[Problem]) -> Values | None:
 def _repeated(text: str) -> Iterator[str]:
     """Name the keys that are written twice in one mapping, where YAML would take the last."""
     nodes = [("", yaml.compose(text, SafeLoader))]
+    seen_nodes = set()
     while nodes:
         parent, node = nodes.pop()
-        if not isinstance(node, yaml.MappingNode):
+        # An alias means a node that was looked at, perhaps the very mapping that it is in.
+        if not isinstance(node, yaml.MappingNode) or node in seen_nodes:
             continue
+        seen_nodes.add(node)
         seen = set()
         for key, value in node.value:
             path = f"{parent}.{key.value}".lstrip(".")

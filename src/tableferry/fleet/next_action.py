@@ -8,6 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Literal
 
+from tableferry.fleet.commands import command, resume_command
 from tableferry.fleet.job import CLOSED, Job, State
 from tableferry.fleet.pausing import remedy
 from tableferry.fleet.transitions import BACK, FORWARD
@@ -45,16 +46,16 @@ def next_action(job: Job, waves: Mapping[str, Wave] = MappingProxyType({})) -> N
     if wave is None or wave.status is WaveStatus.RUNNING or job.migration_paused:
         return action
     begins = job.pair == (State.READY, State.WRITES_BLOCKED) and not job.in_process
-    ends_probation = action.mode == "preprocess" and job.state is State.WRITES_UNBLOCKED
+    ends_probation = action.mode in ("preprocess", "migrate") and job.state is State.WRITES_UNBLOCKED
     if begins or ends_probation:
-        start = f"tableferry fleet wave start {wave.name}"
+        start = command("wave start", wave.name)
         return NextAction(None, f"waits for the wave {wave.name}: {start}", wave=wave.name)
     return action
 
 
 def _next_action(job: Job) -> NextAction:
     if job.migration_paused:
-        return NextAction(None, f"{remedy(job)}; then: tableferry fleet resume {job.name}")
+        return NextAction(None, f"{remedy(job)}; then: {resume_command(job)}")
     if (back := BACK.get(job.pair)) is not None:
         return NextAction("revert", back.action.value)
     match job.pair:
@@ -79,7 +80,7 @@ def _next_action(job: Job) -> NextAction:
             archive = "tableferry fleet archive moves it out of the queue"
             if CLOSED in job.record:
                 return NextAction(None, f"completed and closed; {archive}")
-            close = f"tableferry fleet close {job.name} removes what is left of Hive's table"
+            close = f"{command('close', job.name)} removes what is left of Hive's table"
             return NextAction(None, f"completed; {archive}, and {close}")
     if (transition := FORWARD.get(job.pair)) is not None:
         return NextAction("migrate", transition.action.value)

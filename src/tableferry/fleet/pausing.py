@@ -61,7 +61,7 @@ def remedy_of(code: str) -> str:
 
 
 def resumed(job: Job, *, accept: bool = False, rewrite: bool = False) -> Job:
-    """Return a paused job as it goes on; one that was reverted begins from the start.
+    """Return a paused job as it goes on, its attempts counted anew; a reverted one begins from the start.
 
     With `accept`, what was found is as it should be: late files, removed partitions, or rows of a copy that
     is to be dropped. With `rewrite`, its rows may be rewritten, and it is looked at once more; only a job
@@ -72,8 +72,8 @@ def resumed(job: Job, *, accept: bool = False, rewrite: bool = False) -> Job:
     """
     if rewrite:
         job = _to_be_rewritten(job)
-    job = replace(job, migration_paused=False, pause_reason=PauseReason.NONE.value)
-    job = job.noted(**{ACCEPT: job.record.get(FOUND) if accept else None, FOUND: None})
+    job = replace(job, migration_paused=False, pause_reason=PauseReason.NONE.value, shadow_status=None)
+    job = job.without_failures().noted(**{ACCEPT: job.record.get(FOUND) if accept else None, FOUND: None})
     if job.state is not State.ICEBERG_DROPPED:
         return job
     return replace(
@@ -86,7 +86,6 @@ def resumed(job: Job, *, accept: bool = False, rewrite: bool = False) -> Job:
         comm_level2_date=None,
         comm_level3_date=None,
         shadow_watermark=None,
-        shadow_status=None,
         record={},
     )
 

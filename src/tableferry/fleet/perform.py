@@ -31,6 +31,7 @@ from tableferry.fleet.warehouse import (
     definitions,
     delta,
     dropping,
+    existing,
     external,
     fence,
     iceberg,
@@ -39,6 +40,7 @@ from tableferry.fleet.warehouse import (
     preparing,
     removing,
     renaming,
+    versions,
     views,
 )
 from tableferry.fleet.warehouse.context import Warehouse
@@ -67,6 +69,7 @@ LEFT = "left_directories"
 KEPT = "kept"
 READ = "read_files_removed"
 NOT_LOOKED = "late_files_not_looked_for"
+COMPARE_ALL = "compare_all"
 
 # So many directories that were left are noted; their folder is the same.
 _NOTED = 100
@@ -184,13 +187,20 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             with _stopping(PauseReason.ROWS_DIFFER):
                 running.count("rows", comparing.demand_same_as_copy(warehouse, source, target))
         case steps.VerifyShadow(target, hive):
-            with _stopping(PauseReason.ROWS_DIFFER):
-                version = job.shadow_watermark
-                running.count("rows", comparing.demand_same(warehouse, hive, target, right_version=version))
+            version = job.shadow_watermark
+            try:
+                with _stopping(PauseReason.ROWS_DIFFER):
+                    rows = comparing.demand_same(warehouse, hive, target, right_version=version)
+            except Stopped:
+                save(job.noted(**{COMPARE_ALL: True}))
+                raise
+            running.count("rows", rows)
         case steps.Rename(table, to):
             renaming.rename(warehouse, table, to, beside=Names.of(job).all)
         case steps.MakeView(source, target):
             old_name.make_view(warehouse, source, target)
+        case steps.CheckView(source, target):
+            old_name.demand_view(warehouse, source, target)
         case steps.DropView(source, target):
             old_name.drop_view(warehouse, source, target)
         case steps.AllowLogCleaning(table):
@@ -200,11 +210,20 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.CheckViews(table):
             job = job.noted(**{BROKEN_VIEWS: list(views.check(warehouse, table)) or None})
         case steps.Shadow(target, hive, form):
+            existing.demand_ours(warehouse, Names.of(job), target)
             with (
                 _stopping(PauseReason.WRITTEN_LATE, WrittenLate),
                 _stopping(PauseReason.PARTITIONS_REMOVED, PartitionsRemoved),
             ):
-                shadowed = shadow(warehouse, target, hive, form, job.shadow_watermark, accept=accept)
+                shadowed = shadow(
+                    warehouse,
+                    target,
+                    hive,
+                    form,
+                    job.shadow_watermark,
+                    accept=accept,
+                    compare_all=bool(job.record.get(COMPARE_ALL)),
+                )
             running.count("partitions", len(shadowed.done))
             running.count("rows", sum(part.rows or 0 for part in shadowed.done))
             if shadowed.removed:
@@ -213,7 +232,10 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             if shadowed.left:
                 job = _left(job, shadowed.left)
             job = _looked(job, hive, shadowed.looked)
-            job = replace(job, shadow_watermark=shadowed.watermark).noted(**{ACCEPT: None})
+            job = replace(job, shadow_watermark=shadowed.watermark).noted(**{ACCEPT: None, COMPARE_ALL: None})
+        case steps.ShadowWritten(target, hive, form):
+            if versions.current(warehouse, target, form) != job.shadow_watermark:
+                return _perform(steps.Shadow(target, hive, form), job, warehouse, save, running)
         case steps.CheckSuspended(hive):
             suspended.demand_none(warehouse, hive)
         case steps.RemoveRewritten(target, hive, folder):

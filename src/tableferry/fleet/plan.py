@@ -20,6 +20,7 @@ from tableferry.fleet.steps import (
     CheckFence,
     CheckLate,
     CheckSuspended,
+    CheckView,
     CheckViews,
     CompareAhead,
     CopyAccess,
@@ -38,6 +39,7 @@ from tableferry.fleet.steps import (
     RewriteAhead,
     RewriteRest,
     Shadow,
+    ShadowWritten,
     Step,
     TryShadow,
     UnblockWrites,
@@ -57,6 +59,8 @@ class Kind(StrEnum):
     ICEBERG = "iceberg"
     DELTA = "delta"
     VIEW = "view"
+    # In the place of the new table, and not made of the job's Hive table.
+    OTHER = "other"
 
     @property
     def words(self) -> str:
@@ -69,6 +73,7 @@ _WORDS = {
     Kind.ICEBERG: "an Iceberg table",
     Kind.DELTA: "a Delta table",
     Kind.VIEW: "a view",
+    Kind.OTHER: "a table that this migration hasn't made",
 }
 
 
@@ -139,11 +144,16 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
                 raise Refused(_taken(names.archived, names.hive, job))
             back = (Rename(names.archived, names.hive),) if archived else ()
             # Before anybody is kept from writing, for what it finds may need a person.
-            return (CheckLate(names.target, hive, job.target_format), BlockWrites(names.target), *back)
+            late, view = CheckLate(names.target, hive, job.target_format), _view(names, existing)
+            return (late, *view, BlockWrites(names.target), *back)
         case Action.SYNC:
             _demand(existing, names.target, target_kind(job))
             hive = _hive_copy(names, existing)
             return (*_in_step(job, names.target, hive), CopyAccess(names.target, hive))
+        case Action.SWITCH_BACK if job.state is State.WRITES_BLOCKED:
+            # No name was swapped yet: whatever has another one isn't this job's.
+            _demand(existing, names.main, Kind.HIVE)
+            return ()
         case Action.SWITCH_BACK:
             switch_back = _switch_back_from_elsewhere if names.elsewhere else _switch_back
             return switch_back(job, names, existing)
@@ -209,7 +219,10 @@ def _name(step: Step, names: dict[TableName, Kind]) -> None:
 
 def is_switched(names: Names, existing: Existing) -> bool:
     """Say whether the new table has its last name, or the Hive table none that its writers know."""
-    return (names.target if names.elsewhere else names.hive) in existing
+    if not names.elsewhere:
+        return existing.get(names.main) is not Kind.HIVE
+    new = (Kind.ICEBERG, Kind.DELTA)
+    return existing.get(names.target) in new and existing.get(names.copy) not in new
 
 
 def target_kind(job: Job) -> Kind:
@@ -287,12 +300,12 @@ def _switch_elsewhere(job: Job, names: Names, existing: Existing) -> tuple[Step,
 def _switch_back(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
     """Rename twice, the other way round; between the two nobody finds the copy, so what it holds is final."""
     into = Rename(names.hive, names.main)
-    last_look = Shadow(names.copy, names.hive, job.target_format)
     if _is_hive(existing, names.main) and names.hive not in existing:
         return ()
     _demand(existing, names.hive, Kind.HIVE)
     if names.main not in existing:
-        return (last_look, into)
+        _demand(existing, names.copy, target_kind(job))
+        return (_rest(job, names, names.hive), into)
     _demand(existing, names.main, target_kind(job))
     if names.copy in existing:
         raise Refused(_taken(names.main, names.copy, job))
@@ -300,7 +313,7 @@ def _switch_back(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]
         *_in_step(job, names.main, names.hive),
         CopyAccess(names.main, names.hive),
         Rename(names.main, names.copy),
-        last_look,
+        Shadow(names.copy, names.hive, job.target_format),
         into,
     )
 
@@ -308,19 +321,21 @@ def _switch_back(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]
 def _switch_back_from_elsewhere(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
     """Take the new table's name from it, so that what it holds is final, and give the Hive table its own."""
     hive = _hive_copy(names, existing)
-    steps: list[Step] = []
-    if names.target in existing:
+    # Before a name is taken from anybody, for what it finds needs a person.
+    steps: list[Step] = [] if hive == names.main else list(_view(names, existing))
+    # While the Hive table has its first name, somebody else's table may have the new one.
+    theirs = existing.get(names.target) is Kind.OTHER and hive == names.main
+    if names.target in existing and not theirs:
         _demand(existing, names.target, target_kind(job))
         if names.copy in existing:
             raise Refused(_taken(names.target, names.copy, job))
         steps += (*_in_step(job, names.target, hive), CopyAccess(names.target, hive))
         steps.append(Rename(names.target, names.copy))
-    # A copy that never was switched has nothing that the Hive table lacks.
-    if job.state is not State.WRITES_BLOCKED and (steps or names.copy in existing):
         steps.append(Shadow(names.copy, hive, job.target_format))
+    elif existing.get(names.copy) is target_kind(job):
+        steps.append(_rest(job, names, hive))
     if hive != names.main:
         if names.main in existing:
-            _demand(existing, names.main, Kind.VIEW)
             steps.append(DropView(names.main, names.target))
         steps.append(Rename(hive, names.main))
     return tuple(steps)
@@ -342,6 +357,22 @@ def _archive(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
 def _in_step(job: Job, target: TableName, hive: TableName) -> tuple[Step, ...]:
     """Copy what changed to the Hive table, and demand that it's all there."""
     return (Shadow(target, hive, job.target_format), VerifyShadow(target, hive))
+
+
+def _rest(job: Job, names: Names, hive: TableName) -> Step:
+    """Copy to the Hive table what was written to the new one, which has its first name (again)."""
+    if job.state is State.ICEBERG_READY:
+        # Perhaps it was never switched, and lacks what people went on writing to the Hive table.
+        return ShadowWritten(names.copy, hive, job.target_format)
+    return Shadow(names.copy, hive, job.target_format)
+
+
+def _view(names: Names, existing: Existing) -> tuple[Step, ...]:
+    """Look at what has the old name of a table that moved elsewhere, for a revert drops that."""
+    if names.main in (names.target, names.hive) or names.main not in existing:
+        return ()
+    _demand(existing, names.main, Kind.VIEW)
+    return (CheckView(names.main, names.target),)
 
 
 def _hive_copy(names: Names, existing: Existing) -> TableName:

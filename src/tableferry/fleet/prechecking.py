@@ -7,11 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean, linear_regression
 
+from sqlalchemy import func, select
+
 from tableferry.activity import activity
-from tableferry.errors import StateError, TableError
+from tableferry.errors import Refused, StateError, TableError, first_line, is_sparks
 from tableferry.fleet.job import MOVED, REWRITTEN, Job, PauseReason, TargetFormat
 from tableferry.fleet.naming import Moving
-from tableferry.fleet.queue.selections import moved
+from tableferry.fleet.queue.schema import jobs, jobs_archive
+from tableferry.fleet.queue.selections import moved, numbered
+from tableferry.fleet.queue.statements import elsewhere
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import Finding, Preflight
 from tableferry.fleet.warehouse import preflight
@@ -20,7 +24,7 @@ from tableferry.fleet.warehouse.neighbours import Neighbourhood
 
 _log = logging.getLogger(__name__)
 
-# So many are enough for a forecast.
+# So many are enough for a forecast, and it's made for each table.
 _LATEST = 200
 
 
@@ -37,15 +41,18 @@ def precheck(store: Store, warehouse: Warehouse, tables: Sequence[Moving]) -> li
     """
     warehouse.check_formats(table.target_format for table in tables)
     neighbourhood = Neighbourhood()
-    done = [*store.jobs(moved(), limit=_LATEST), *store.archived(moved())]
+    done = _moved_last(store)
     reports = []
     with activity(_log, "look at the tables") as running:
         for number, table in enumerate(tables, 1):
             try:
                 seen = preflight.preflight(warehouse, table, neighbourhood)
-            except (TableError, StateError) as error:
-                # The others are looked at all the same.
-                problem = Finding(PauseReason.STEP_FAILED, str(error))
+            except Exception as error:
+                # One table's trouble isn't the others'; what nobody can fix ends the run.
+                if not isinstance(error, (TableError, StateError, Refused)) and not is_sparks(error):
+                    raise
+                text = f"Spark failed ({first_line(error)})" if is_sparks(error) else str(error)
+                problem = Finding(PauseReason.STEP_FAILED, text)
                 seen = Preflight(table.name, table.target_format, (problem,))
             if seen.files is not None and seen.bytes is not None:
                 seen = replace(
@@ -56,6 +63,17 @@ def precheck(store: Store, warehouse: Warehouse, tables: Sequence[Moving]) -> li
             reports.append(seen)
             running.count("tables", number, len(tables))
     return reports
+
+
+def _moved_last(store: Store) -> list[Job]:
+    """Return the jobs whose migration began last of those that were moved, archived ones among them."""
+    found: dict[int, Job] = {}
+    for table, source in ((jobs, store.jobs), (jobs_archive, store.archived)):
+        began = func.coalesce(table.c.begun_at, table.c.created_at)
+        latest = select(table.c.task_id).where(elsewhere(moved(), table))
+        rows = store.rows(latest.order_by(began.desc(), table.c.task_id.desc()).limit(_LATEST))
+        found |= {job.task_id: job for job in source(numbered(int(task_id) for (task_id,) in rows))}
+    return sorted(found.values(), key=lambda job: job.begun_at or job.created_at)[-_LATEST:]
 
 
 def blocked_seconds(files: int, size: int, form: TargetFormat, moved: Iterable[Job]) -> float | None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from sqlalchemy import and_
+
 from tableferry.errors import TableError
 from tableferry.fleet.adding import Pattern, parse
 from tableferry.fleet.job import Job, State
+from tableferry.fleet.queue import schema
 from tableferry.fleet.queue.selections import Selection, everything, named
 from tableferry.fleet.queue.store import Store
 from tableferry.tables import TableName
@@ -68,10 +71,10 @@ def select_jobs(store: Store, written: Iterable[str], *, archive: bool = False) 
     selected: dict[int, Job] = {}
     for text in written:
         meant = parse(text, _ANY)
-        jobs = _meant(store, store.jobs, meant)
+        jobs = _meant(store.jobs, meant)
         if archive and (not jobs or isinstance(meant, Pattern)):
             queued = {job.name for job in jobs}
-            jobs += [job for job in _meant(store, store.archived, meant) if job.name not in queued]
+            jobs += [job for job in _meant(store.archived, meant) if job.name not in queued]
         if not jobs:
             where = "the queue or the archive" if archive else "the queue"
             looked = "" if archive else ", which fleet revert takes with --from-archive"
@@ -100,7 +103,7 @@ def select_archived(store: Store, written: Iterable[str]) -> tuple[list[Job], li
     for text in written or ("*.*",):
         meant, count = parse(text, _ANY), len(queued) + len(archived)
         for source, jobs in ((store.jobs, queued), (store.archived, archived)):
-            for job in _meant(store, source, meant):
+            for job in _meant(source, meant):
                 if not isinstance(meant, Pattern) or job.state is State.HIVE_DROPPED:
                     jobs[job.task_id] = job
         if written and count == len(queued) + len(archived):
@@ -110,19 +113,14 @@ def select_archived(store: Store, written: Iterable[str]) -> tuple[list[Job], li
     return list(queued.values()), [job for number, job in archived.items() if number not in queued]
 
 
-def _meant(
-    store: Store, source: Callable[[Selection], Sequence[Job]], name: TableName | Pattern
-) -> list[Job]:
+def _meant(source: Callable[[Selection], Sequence[Job]], name: TableName | Pattern) -> list[Job]:
     if isinstance(name, Pattern):
         return [job for job in source(everything()) if name.matches(job.name)]
     catalog, *rest = name.parts
     if catalog != _ANY:
         return list(source(named([name])))
-    if source == store.jobs:
-        # Far fewer rows than the jobs, which may be a hundred thousand.
-        catalogs = [str(group["catalog_name"]) for group in store.counts(everything(), ["catalog_name"])]
-        return list(source(named(TableName((catalog, *rest)) for catalog in catalogs)))
-    return [job for job in source(everything()) if job.name.parts[1:] == tuple(rest)]
+    c = schema.jobs.c
+    return list(source(and_(c.db_name == rest[0], c.tbl_name == rest[1])))
 
 
 def _pattern(name: TableName | Pattern) -> Pattern:

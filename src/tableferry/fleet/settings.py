@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
-from tableferry.fleet.job import OldName, TargetFormat
+from tableferry.fleet.job import LONGEST_GAP, OldName, TargetFormat
 
 STUCK_HOURS = 3
 """How long a table may stay where it should go on before it counts as stuck, if nobody says."""
@@ -131,11 +131,11 @@ class FleetSettings(_Settings):
     target: TargetSettings = TargetSettings()
     rewrite: bool = False
     rewrite_chunk_mb: int = Field(default=16_384, ge=1)
-    initial_gap_days: int = Field(default=14, ge=0)
-    probation_gap_days: int = Field(default=14, ge=0)
+    initial_gap_days: int = Field(default=14, ge=0, le=LONGEST_GAP)
+    probation_gap_days: int = Field(default=14, ge=0, le=LONGEST_GAP)
     tables_at_once: int = Field(default=4, ge=1)
-    lease_minutes: int = Field(default=15, ge=1)
-    stuck_hours: int = Field(default=STUCK_HOURS, ge=1)
+    lease_minutes: int = Field(default=15, ge=1, le=LONGEST_GAP * 24 * 60)
+    stuck_hours: int = Field(default=STUCK_HOURS, ge=1, le=LONGEST_GAP * 24)
     late_files: LateFiles = LateFiles.PAUSE
     removed_partitions: RemovedPartitions = RemovedPartitions.ALARM
     column_mapping: bool = False

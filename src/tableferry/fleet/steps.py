@@ -188,6 +188,12 @@ class MakeView(_FromTo):
     text = "let {source} be a view of {target}"
 
 
+class CheckView(_FromTo):
+    """Demand that a table's old name is the view of the new one still, so that it can be dropped."""
+
+    text = "make sure that {source} is a view of {target}"
+
+
 class DropView(_FromTo):
     """Free a table's old name of the view of the new one."""
 
@@ -210,6 +216,12 @@ class Shadow(_OnCopy):
     """Bring the Hive copy in step with the target."""
 
     text = "copy what changed in {target} to {hive}"
+
+
+class ShadowWritten(_OnCopy):
+    """Bring the Hive copy in step with the target, if anybody wrote to that since it was made."""
+
+    text = "copy what was written to {target}, if anything was, to {hive}"
 
 
 @dataclass(frozen=True)
@@ -312,10 +324,12 @@ Step = (
     | VerifyShadow
     | Rename
     | MakeView
+    | CheckView
     | DropView
     | WriteCheckpoint
     | CheckViews
     | Shadow
+    | ShadowWritten
     | DropCopy
     | AllowLogCleaning
     | NoteLeftovers

@@ -19,8 +19,11 @@ from tableferry.errors import TableferryError
 LONGEST_WAVE = 100
 """How many characters a wave's name may have."""
 
+# As the queue's column has it; few zones have longer names, and these have others.
+_LONGEST_ZONE = 30
+
 _NAME = re.compile(r"[\w.-]+")
-_HOURS = re.compile(r"(\d\d):(\d\d)-(\d\d):(\d\d)")
+_HOURS = re.compile(r"(\d\d):(\d\d)-(\d\d):(\d\d)", re.ASCII)
 
 
 class WaveStatus(StrEnum):
@@ -79,8 +82,8 @@ class Wave:
         status: Whether its tables are announced and begun.
         reason: Why it is paused.
         tables_at_once: How many of its tables are moved at once, by all workers; None for no limit.
-        bytes_an_hour: How many bytes of tables begin within an hour; a larger table begins where none did.
-            None for no limit.
+        bytes_an_hour: How many bytes of tables start in an hour of the clock; a larger table starts where
+            none did. None for no limit.
         hours: When its tables begin, as ``22:00-06:00``; empty for at any time.
         time_zone: Of the hours.
         stop_percent: It is paused when more than so many of a hundred of its tables have failed.
@@ -109,7 +112,7 @@ class Load:
         failed: Those that have begun and are paused, though not by a person, since the wave was started;
             reverted ones too.
         taken: Those that workers have taken to move, begun or about to begin.
-        bytes: Of the tables that began within the last hour.
+        bytes: Of the tables that started in this hour of the clock.
     """
 
     tables: int = 0
@@ -129,6 +132,11 @@ def checked(wave: Wave) -> Wave:
             f"'{wave.name}' can't be a wave's name: use letters, digits, and . _ -, {LONGEST_WAVE} at most"
         )
     Hours.parse(wave.hours or "00:00-12:00", wave.time_zone)
+    if len(wave.time_zone) > _LONGEST_ZONE:
+        raise TableferryError(
+            f"the time zone '{wave.time_zone}' has more than {_LONGEST_ZONE} characters: write another name "
+            "of it, or a zone that keeps the same time"
+        )
     return wave
 
 
@@ -139,16 +147,20 @@ def too_many_failed(wave: Wave, load: Load) -> str:
     return f"{load.failed:,} of {counted(load.tables, 'table')} failed, more than {wave.stop_percent} %"
 
 
+def why_not_running(wave: Wave) -> str:
+    """Say that a wave isn't running; nothing if it is."""
+    return "" if wave.status is WaveStatus.RUNNING else f"the wave {wave.name} is {wave.status}"
+
+
 def why_none_begins(wave: Wave, load: Load, now: datetime, *, bytes_more: int = 0) -> str:
     """Say why no table of a wave begins now, or none of so many bytes; nothing if one may."""
-    if wave.status is not WaveStatus.RUNNING:
-        return f"the wave {wave.name} is {wave.status}"
+    if why := why_not_running(wave):
+        return why
     if wave.hours and not Hours.parse(wave.hours, wave.time_zone).contain(now):
-        return f"the wave {wave.name} begins tables from {wave.hours} ({wave.time_zone}) alone"
+        return f"the wave {wave.name} starts tables from {wave.hours} ({wave.time_zone}) alone"
     limit = wave.bytes_an_hour
     if limit is not None and load.bytes and (load.bytes >= limit or load.bytes + bytes_more > limit):
-        begun = f"{size(load.bytes)} began within the last hour"
-        return f"the wave {wave.name} begins {size(limit)} an hour, and {begun}"
+        return f"the wave {wave.name} starts {size(limit)} an hour, and {size(load.bytes)} started in it"
     return ""
 
 

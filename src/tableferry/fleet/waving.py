@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from tableferry.errors import TableferryError
-from tableferry.fleet.job import Job
+from tableferry.fleet.commands import command
+from tableferry.fleet.job import LONGEST_REASON, Job
 from tableferry.fleet.queue import selections
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.wave import Wave, WaveStatus, checked
@@ -28,9 +29,7 @@ def find_wave(store: Store, name: str) -> Wave:
     waves = waves_by_name(store)
     if name not in waves:
         known = f" (there are: {', '.join(waves)})" if waves else ""
-        raise TableferryError(
-            f"there is no wave '{name}'{known}: make it with tableferry fleet wave add {name}"
-        )
+        raise TableferryError(f"there is no wave '{name}'{known}: make it with {command('wave add', name)}")
     return waves[name]
 
 
@@ -52,7 +51,7 @@ def set_wave(store: Store, name: str, limits: Mapping[str, Any]) -> Wave:
 
 
 def start_wave(store: Store, name: str, now: datetime) -> Wave:
-    """Let a wave's tables be announced and begun; what failed before doesn't count against it any more.
+    """Let a wave's tables be announced and started; what failed before doesn't count against it any more.
 
     Raises:
         TableferryError: There is no such wave.
@@ -65,13 +64,17 @@ def start_wave(store: Store, name: str, now: datetime) -> Wave:
 
 
 def pause_wave(store: Store, name: str, reason: str = "") -> Wave:
-    """Let no more of a wave's tables begin, and no probation end; what has begun is moved to its end.
+    """Let no more of a wave's tables start, and no probation end; what has started is moved to its end.
+
+    Without a reason, one that is paused keeps the reason that it has.
 
     Raises:
         TableferryError: There is no such wave.
         Busy: Somebody else changes it in this very moment.
     """
-    return store.save_wave(replace(find_wave(store, name), status=WaveStatus.PAUSED, reason=reason))
+    wave = find_wave(store, name)
+    reason = reason[:LONGEST_REASON] or wave.reason
+    return store.save_wave(replace(wave, status=WaveStatus.PAUSED, reason=reason))
 
 
 def assign(store: Store, name: str, jobs: Sequence[Job], now: datetime) -> tuple[int, list[Job]]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from email.message import EmailMessage
 from pathlib import Path
 
+from tableferry.errors import TableferryError
 from tableferry.fleet.mail.messages import POLICY
 from tableferry.fleet.mail.smtp import Delivery
 
@@ -17,7 +18,12 @@ class FolderOutbox:
     def __init__(self, folder: Path) -> None:
         """Make the folder, and take the notifications of an earlier dry run out of it."""
         self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise TableferryError(
+                f"{folder} can't be made ({error.strerror}): name another folder for the letters"
+            ) from error
         for old in folder.glob("level[123]-*.eml"):
             old.unlink()
 

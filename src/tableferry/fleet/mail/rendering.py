@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 import textwrap
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
@@ -51,7 +52,7 @@ class Line:
 
     Attributes:
         name: The table, as people call it.
-        job: The table, as the commands call it.
+        job: The table, as a shell takes it behind a command.
         format: ``Iceberg`` or ``Delta``.
         begins: The first day on which it may be migrated.
         probation_days: Days between the migration and the archive.
@@ -184,7 +185,7 @@ def line(job: Job, now: datetime) -> Line:
     names = Names.of(job)
     return Line(
         name=_called(job.name),
-        job=str(job.name),
+        job=shlex.quote(str(job.name)),
         format=job.target_format.value.capitalize(),
         begins=_day(job.migration_begins or now + timedelta(days=job.initial_gap_days)),
         probation_days=job.probation_gap_days,

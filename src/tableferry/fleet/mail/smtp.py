@@ -76,7 +76,9 @@ class SmtpOutbox:
         try:
             refused = server.send_message(message, sender(self._mail).addr_spec, list(recipients))
         except smtplib.SMTPRecipientsRefused as error:
-            refused = error.recipients
+            # Nobody got it: where some weren't named to the server, it had ended with its last answer.
+            last = list(error.recipients.values())[-1]
+            refused = {**dict.fromkeys(recipients, last), **error.recipients}
         except smtplib.SMTPSenderRefused as error:
             if error.smtp_code < 500:
                 return Delivery(waiting=dict.fromkeys(recipients, _reply(error.smtp_code, error.smtp_error)))

@@ -48,6 +48,8 @@ class Claims:
     Attributes:
         takes: What may be claimed.
         most: How many jobs the run takes at most.
+        threads: How many tables the run moves at once: it holds no more of a wave that bounds these, so that
+            other workers have the rest.
     """
 
     store: Store
@@ -57,6 +59,7 @@ class Claims:
     share: tuple[int, int]
     most: int
     takes: Takes
+    threads: int
     # By the portion's wave, in the order in which they were taken.
     _taken: dict[str, list[int]] = field(default_factory=dict)
     _done: set[int] = field(default_factory=set)
@@ -69,7 +72,7 @@ class Claims:
         for portion in self.takes():
             left = min(self.most - len(self._done), _AT_ONCE - len(claimed))
             if portion.room is not None:
-                left = min(left, portion.room)
+                left = min(left, portion.room, self.threads - len(self._held))
             if left > 0 and portion.wave not in self._ended:
                 claimed += self._claim(portion, left)
         return claimed

@@ -136,7 +136,7 @@ def _close(run: JobRun) -> JobReport:
         run.perform(step)
     kept, left = run.job.record[CLOSING].get(KEPT, ()), run.job.record.get(LEFT, ())
     closed = {"at": run.clock().isoformat(timespec="seconds"), KEPT: list(kept)}
-    run.release(replace(run.job, close_at=None).noted(**{CLOSED: closed, CLOSING: None}))
+    run.end(replace(run.job, close_at=None).noted(**{CLOSED: closed, CLOSING: None}))
     if kept:
         run.did.append(f"{first_of(kept)} stay: {run.job.name} reads files there")
     if left:

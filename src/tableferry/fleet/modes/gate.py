@@ -1,4 +1,4 @@
-"""Lets jobs of waves begin: when their wave is running, and within its limits."""
+"""Lets jobs of waves start: when their wave is running, and within its limits."""
 
 from __future__ import annotations
 
@@ -13,17 +13,30 @@ from tableferry.fleet.modes.claims import Portion
 from tableferry.fleet.queue.loads import loads
 from tableferry.fleet.queue.selections import in_other_waves, in_wave, to_begin, to_go_on
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.wave import Load, Wave, WaveStatus, room, too_many_failed, why_none_begins
+from tableferry.fleet.wave import (
+    Load,
+    Wave,
+    WaveStatus,
+    room,
+    too_many_failed,
+    why_none_begins,
+    why_not_running,
+)
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Gate:
-    """What a migration asks before tables begin."""
+    """What a migration asks before tables start.
+
+    Attributes:
+        dry_run: Whether a wave in which too many tables have failed is only taken to be paused.
+    """
 
     store: Store
     clock: Clock
+    dry_run: bool = False
 
     def portions(self) -> Iterator[Portion]:
         """Return what may be claimed now, and pause waves in which too many tables have failed."""
@@ -47,6 +60,8 @@ class Gate:
         if not why:
             return wave
         paused = replace(wave, status=WaveStatus.PAUSED, reason=why)
+        if self.dry_run:
+            return paused
         try:
             paused = self.store.save_wave(paused)
         except Busy:
@@ -59,7 +74,10 @@ class Gate:
         return paused
 
     def holds_back(self, job: Job) -> str:
-        """Say why a claimed job mustn't begin any more; nothing if it may."""
+        """Say why a claimed job mustn't start, or be archived, any more; nothing if it may.
+
+        Since it was claimed, somebody may have paused its wave, or other tables of it may have failed.
+        """
         if job.wave is None:
             return ""
         now = self.clock()
@@ -67,4 +85,7 @@ class Gate:
         if wave is None:
             return f"the wave {job.wave} isn't there: make it with tableferry fleet wave add {job.wave}"
         load = loads(self.store, now).get(job.wave, Load())
+        wave = self._paused_if_failing(wave, load)
+        if job.in_process:
+            return why_not_running(wave)
         return why_none_begins(wave, load, now, bytes_more=job.table_bytes or 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from tableferry.fleet.job import State
 from tableferry.fleet.job_run import JobRun, advance, dry_run_report, reported
 from tableferry.fleet.modes.gate import Gate
 from tableferry.fleet.modes.worker import Worker, run_worker
@@ -22,7 +23,7 @@ def migrate(worker: Worker) -> ModeReport:
     # What an earlier mode listed of the catalog is of then.
     warehouse = replace(worker.warehouse, neighbourhood=Neighbourhood(), views=Views())
     worker = replace(worker, warehouse=warehouse)
-    gate = Gate(worker.store, worker.clock)
+    gate = Gate(worker.store, worker.clock, worker.dry_run)
     return run_worker(
         worker,
         "migrate",
@@ -36,10 +37,11 @@ def begin_or_go_on(run: JobRun, gate: Gate) -> JobReport:
     """Start a job's migration, or go on with it; its own errors are reported and never raised."""
 
     def work(run: JobRun) -> JobReport:
-        if run.job.to_be_processed:
-            if why := gate.holds_back(run.job):
-                run.release(run.job)
-                return JobReport(run.job, "waiting", error=why)
+        starts, archives = run.job.to_be_processed, run.job.desired_state is State.HIVE_DROPPED
+        if (starts or archives) and (why := gate.holds_back(run.job)):
+            run.release(run.job)
+            return JobReport(run.job, "waiting", error=why)
+        if starts:
             run.save(replace(run.job, in_process=True, to_be_processed=False, begun_at=run.clock()))
         return advance(run, FORWARD)
 

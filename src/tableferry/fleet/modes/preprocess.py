@@ -12,7 +12,9 @@ from tableferry.fleet.job_run import JobRun, reported
 from tableferry.fleet.modes.claims import Portion
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.naming import Names
+from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import to_preprocess
+from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import JobReport, ModeReport, Outcome
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import existing, hive
@@ -28,11 +30,11 @@ def preprocess(worker: Worker) -> ModeReport:
     neighbourhood = Neighbourhood()
 
     def looked(job: Job, warehouse: Warehouse) -> Job:
-        return _looked(job, warehouse, worker.settings, neighbourhood)
+        return _looked(job, warehouse, worker.settings, neighbourhood, worker.store)
 
     def look(run: JobRun) -> JobReport:
         with activity(_log, "look at the table", table=run.job.name, worker=run.job.claimed_by or ""):
-            run.release(looked(run.job, run.warehouse))
+            run.end(looked(run.job, run.warehouse))
             outcome: Outcome = "paused" if run.job.migration_paused else "done"
             return JobReport(run.job, outcome, (_summary(run.job),))
 
@@ -48,7 +50,9 @@ def preprocess(worker: Worker) -> ModeReport:
     )
 
 
-def _looked(job: Job, warehouse: Warehouse, settings: FleetSettings, neighbourhood: Neighbourhood) -> Job:
+def _looked(
+    job: Job, warehouse: Warehouse, settings: FleetSettings, neighbourhood: Neighbourhood, store: Store
+) -> Job:
     """Return the job with what there is to know of its table, or as it goes on."""
     match job.state:
         case State.WRITES_UNBLOCKED:
@@ -73,11 +77,33 @@ def _looked(job: Job, warehouse: Warehouse, settings: FleetSettings, neighbourho
     names = Names.of(job)
     others = existing.job_tables(warehouse, names).keys() - {names.main}
     if others:
-        names_taken = ", ".join(sorted(map(str, others)))
-        return job.paused(PauseReason.NAME_TAKEN, f"{names_taken}: rename or drop it, and resume")
+        taken = existing.name_taken(others)
+        return job.paused(taken.reason, taken.text)
+    if (rival := _rival(store, job)) is not None:
+        return job.paused(
+            PauseReason.NAME_TAKEN,
+            f"{rival.name} becomes {names.target} too, and only one can: leave this one in Hive, or revert "
+            "that one and resume this one",
+        )
     if settings.require_owner and not job.tbl_owners:
         return job.paused(PauseReason.MISSING_OWNER)
     return replace(job, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
+
+
+def _rival(store: Store, job: Job) -> Job | None:
+    """Return another job whose new table is to have this one's name; None if there is none.
+
+    Of two that nobody has looked at, the one that was added first is looked at first.
+    """
+    names = Names.of(job)
+    if not names.elsewhere:
+        return None
+    for other in store.jobs(jobs.c.tbl_name == job.tbl_name):
+        waits = other.state is State.UNDEFINED and (other.migration_paused or other.task_id > job.task_id)
+        ended = other.state is State.ICEBERG_DROPPED
+        if other.task_id != job.task_id and Names.of(other).target == names.target and not (waits or ended):
+            return other
+    return None
 
 
 def _summary(job: Job) -> str:

@@ -20,13 +20,16 @@ from tableferry.fleet.transitions import BACK, REVERT_TO
 from tableferry.tables import TableName
 
 
-def revert(worker: Worker, tables: Iterable[TableName] = (), *, from_archive: bool = False) -> ModeReport:
+def revert(
+    worker: Worker, tables: Iterable[TableName] = (), *, from_archive: bool = False, by: str = ""
+) -> ModeReport:
     """Start to revert these tables, and go on with all that are being reverted.
 
     Args:
         worker: Who does it.
         tables: Which to start with; each with catalog and schema.
         from_archive: Whether jobs that are completed, or archived, may be reverted too.
+        by: Who asks for it, whom the events of these jobs name.
 
     Raises:
         TableError: A table has no job.
@@ -40,25 +43,32 @@ def revert(worker: Worker, tables: Iterable[TableName] = (), *, from_archive: bo
     reverting = [_reverting(job, now, from_archive=from_archive) for job in (*queued, *archived)]
     worker.warehouse.check_formats(job.target_format for job in reverting)
     if worker.dry_run:
-        return ModeReport(tuple(dry_run_report(job, worker.warehouse, BACK) for job in reverting))
+        planned = [dry_run_report(job, worker.warehouse, BACK) for job in reverting]
+        named_too = {job.task_id for job in reverting}
+        others = [report for report in _go_on(worker).jobs if report.job.task_id not in named_too]
+        return ModeReport((*planned, *others))
     if archived:
         back = worker.store.unarchive([job.task_id for job in archived], now)
         reverting = [_reverting(job, now, from_archive=True) for job in (*queued, *back)]
-    taken = [report for job in reverting if (report := _start(worker, job)) is not None]
-    done = run_worker(
+    taken = [report for job in reverting if (report := _start(worker, job, by)) is not None]
+    return ModeReport((*taken, *_go_on(worker).jobs))
+
+
+def _go_on(worker: Worker) -> ModeReport:
+    """Go on with all that are being reverted."""
+    return run_worker(
         worker,
         "revert",
         lambda: [Portion(to_revert())],
         partial(run_job, transitions=BACK),
         partial(dry_run_report, warehouse=worker.warehouse, transitions=BACK),
     )
-    return ModeReport((*taken, *done.jobs))
 
 
-def _start(worker: Worker, job: Job) -> JobReport | None:
+def _start(worker: Worker, job: Job, by: str) -> JobReport | None:
     """Start to revert a table; return a report if somebody else was faster, for the others go on."""
     try:
-        worker.store.edit(job, worker.clock())
+        worker.store.edit(job, worker.clock(), by=by)
     except ClaimLost as error:
         return JobReport(job, "failed", (), str(error))
     return None
@@ -90,6 +100,7 @@ def _reverting(job: Job, now: datetime, *, from_archive: bool) -> Job:
         )
     if why := why_final(job):
         raise Refused(f"{job.name} {why}; it can't be reverted")
+    job = job.without_failures()
     if job.pair in BACK:
         return replace(job, migration_paused=False, pause_reason=PauseReason.NONE.value)
     if job.state is State.HIVE_DROPPED and not from_archive:
@@ -101,7 +112,8 @@ def _reverting(job: Job, now: datetime, *, from_archive: bool) -> Job:
         )
     if job.state is State.ICEBERG_DROPPED:
         raise Refused(f"{job.name} is reverted already: leave it out")
-    resting = job.state is job.desired_state or job.migration_paused or job.state is State.READY
+    # Its archive may wait for its wave; a worker that is at it has the job.
+    resting = job.state in (job.desired_state, State.READY, State.WRITES_UNBLOCKED) or job.migration_paused
     if not resting or job.state not in REVERT_TO:
         raise Refused(
             f"{job.name} is at {job.state} on its way to {job.desired_state}, and not on probation: wait "

@@ -59,14 +59,14 @@ def _keep_in_step(run: JobRun, step: Shadow) -> None:
     if done.shadow_watermark != job.shadow_watermark:
         run.did.append(str(step))
     # The watermark and the status in one go.
-    run.release(replace(done, shadow_status=None))
+    run.end(replace(done, shadow_status=None))
 
 
 def _look_for_late_files(run: JobRun, step: CheckLate) -> None:
     # With the archived table the record of its files is gone, and nothing to compare them with is left.
     if step.hive in existing.job_tables(run.warehouse, Names.of(run.job)):
         run.job = perform(step, run.job, run.warehouse, run.save)
-    run.release(run.job)
+    run.end(run.job)
 
 
 def _step(job: Job) -> Shadow | CheckLate:

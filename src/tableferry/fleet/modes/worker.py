@@ -100,7 +100,14 @@ def _work(
         _count(running, reports)
 
     claims = Claims(
-        worker.store, worker.name, worker.clock, worker.settings.lease, worker.share, worker.batch_size, takes
+        worker.store,
+        worker.name,
+        worker.clock,
+        worker.settings.lease,
+        worker.share,
+        worker.batch_size,
+        takes,
+        threads=max(1, len(warehouses)),
     )
     with heartbeat(claims.renew, worker.settings.lease):
         if warehouses:

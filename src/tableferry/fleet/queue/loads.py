@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Integer, Select, case, cast, func, select
@@ -14,7 +14,6 @@ from tableferry.fleet.queue.store import Store
 from tableferry.fleet.wave import Load
 
 _c = jobs.c
-_HOUR = timedelta(hours=1)
 
 
 def loads(store: Store, now: datetime) -> Mapping[str, Load]:
@@ -27,7 +26,9 @@ def loads(store: Store, now: datetime) -> Mapping[str, Load]:
         if name is not None
     }
     since_start = _c.last_updated_time >= waves.c.started_at
-    began = case((_c.begun_at > now - _HOUR, func.coalesce(_c.table_bytes, 0)), else_=0)
+    # By the clock: of the last 60 minutes, an hourly run would find its limit used up by the one before.
+    this_hour = now.replace(minute=0, second=0, microsecond=0)
+    began = case((_c.begun_at >= this_hour, func.coalesce(_c.table_bytes, 0)), else_=0)
     query: Select[Any] = (
         select(
             _c.wave.label("wave"),

@@ -90,6 +90,7 @@ def _engine(url: URL) -> Engine:
     settings: dict[str, Any] = {"pool_pre_ping": True}
     match url.get_backend_name():
         case "sqlite":
+            _demand_file(url)
             _demand_random_writes(url)
             settings = {"connect_args": {"timeout": _SQLITE_SECONDS, "check_same_thread": False}}
         case "mysql":
@@ -111,6 +112,15 @@ def _engine(url: URL) -> Engine:
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _demand_file(url: URL) -> None:
+    """Refuse a SQLite database in memory: it's gone when the command that makes it ends."""
+    if url.database in (None, "", ":memory:"):
+        raise TableferryError(
+            f"{url.render_as_string()} names no file, and a queue in memory is gone after each command: "
+            "write sqlite:///file"
+        )
 
 
 def _demand_random_writes(url: URL) -> None:

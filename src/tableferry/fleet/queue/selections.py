@@ -143,8 +143,14 @@ def to_begin(now: datetime) -> Selection:
 
 
 def to_go_on() -> Selection:
-    """Jobs whose migration has started, whatever their wave is at."""
-    return _RUNNING & _c.in_process.is_(True) & or_(*(_pair(*pair) for pair in FORWARD))
+    """Jobs whose migration has started, whatever their wave is at; but nothing is archived out of turn."""
+    forward = or_(*(_pair(*pair) for pair in FORWARD))
+    return _RUNNING & _c.in_process.is_(True) & forward & ~waiting_for_archive()
+
+
+def waiting_for_archive() -> Selection:
+    """Jobs that are to be archived when their wave runs again."""
+    return and_(_c.desired_state == State.HIVE_DROPPED.value, not_(_IN_TURN))
 
 
 def in_wave(name: str) -> Selection:

@@ -82,7 +82,13 @@ class SqlStore:
         """Make the tables, or bring them up to this version; any number may do so at once."""
         url = self._engine.url
         if self._engine.dialect.name == "sqlite" and url.database:
-            Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+            try:
+                Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise TableferryError(
+                    f"there is no folder for {url.database}, and none can be made ({error.strerror}): name "
+                    "another file with --store"
+                ) from error
         self._do(self._engine, upgrade)
 
     def now(self) -> datetime:

@@ -16,8 +16,8 @@ from sqlalchemy import ColumnElement, and_, case, func, null, or_, select
 from tableferry.fleet.job import State, Trouble
 from tableferry.fleet.queue.dialects import Utc
 from tableferry.fleet.queue.schema import events, jobs, notifications
-from tableferry.fleet.queue.selections import Selection, to_shadow
-from tableferry.fleet.queue.statements import free
+from tableferry.fleet.queue.selections import Selection, numbered, to_notify, to_shadow, waiting_for_archive
+from tableferry.fleet.queue.statements import chunks, free
 from tableferry.fleet.queue.store import Store
 
 DAY = timedelta(days=1)
@@ -61,7 +61,10 @@ def rules(ago: Ago, rest: timedelta, changed: ColumnElement[datetime]) -> tuple[
     `rest` is how long a job may stay where it should go on; `changed` is when it last changed: `last_change`.
     """
     unclaimed = and_(_RUNNING, free(ago(timedelta(0))))
-    copying_broke_off = and_(unclaimed, _c.shadow_status.is_not(None), _c.last_updated_time < ago(DAY))
+    started = case((_c.begun_at > changed, _c.begun_at), else_=changed)
+    copying_broke_off = and_(
+        unclaimed, to_shadow(), _c.shadow_status.is_not(None), _c.last_updated_time < ago(DAY)
+    )
     never_copied = and_(to_shadow(), _c.shadow_watermark.is_(None), _c.comm_level2_date < ago(2 * DAY))
     return (
         Rule(
@@ -84,12 +87,20 @@ def rules(ago: Ago, rest: timedelta, changed: ColumnElement[datetime]) -> tuple[
         ),
         Rule(
             Trouble.NOT_MOVING,
+            "its migration has started, and no run goes on with it",
+            # The rights of its writers may be taken already.
+            and_(unclaimed, _c.state == State.READY.value, _c.in_process.is_(True), started < ago(rest)),
+            started,
+        ),
+        Rule(
+            Trouble.NOT_MOVING,
             "asked for, and no run took it up",
             # Before its run, a day is no rest.
             and_(
                 unclaimed,
                 _c.state.in_(_AT_REST),
                 _c.state != _c.desired_state,
+                ~waiting_for_archive(),
                 changed < ago(max(rest, DAY)),
             ),
             changed,
@@ -102,19 +113,20 @@ UNSENT_WORDS = "its letter of level {level} was recorded and not sent"
 
 
 def unsent(ago: Ago) -> Selection:
-    """Notifications that were recorded a day ago and not sent."""
+    """Notifications that were recorded a day ago and not sent.
+
+    They are wanted as long as a job is to be notified and has them noted: an earlier migration's aren't.
+    """
     return and_(notifications.c.sent_at.is_(None), notifications.c.recorded_at < ago(DAY))
 
 
 def last_change() -> ColumnElement[datetime]:
     """When a job last changed state, paused or was resumed.
 
-    A claim changes the row too, and isn't a change: those who keep a Hive copy in step claim it every day.
+    A claim changes the row too, and isn't a change: whoever is to go on with it claims it at each run.
     """
     last = select(func.max(events.c.at)).where(events.c.task_id == _c.task_id).scalar_subquery()
-    return case(
-        (_c.in_process.is_(True), func.coalesce(last, _c.created_at, type_=Utc())), else_=_c.last_updated_time
-    )
+    return func.coalesce(last, _c.created_at, type_=Utc())
 
 
 @dataclass(frozen=True)
@@ -163,12 +175,25 @@ def stuck_jobs(store: Store, now: datetime, rest: timedelta) -> tuple[tuple[Stuc
 def _unsent(store: Store, now: datetime) -> tuple[StuckJob, ...]:
     """Jobs of notifications that weren't sent: these are few."""
     c = notifications.c
-    query = select(c.task_ids, c.recorded_at, c.level).where(unsent(lambda passed: now - passed))
+    late = unsent(lambda passed: now - passed)
+    query = select(c.message_id, c.task_ids, c.recorded_at, c.level).where(late).order_by(c.recorded_at)
+    recorded = [
+        (int(task_id), message_id, recorded_at, int(level))
+        for message_id, task_ids, recorded_at, level in store.rows(query)
+        for task_id in (json.loads(task_ids) if isinstance(task_ids, str) else task_ids)
+    ]
+    numbers = {task_id for task_id, *_ in recorded}
+    wanted = {
+        (job.task_id, message_id)
+        for some in chunks(sorted(numbers))
+        for job in store.jobs(numbered(some) & to_notify())
+        for message_id in job.record.get("letters", {}).get("left", {})
+    }
     stuck: dict[int, StuckJob] = {}
-    for task_ids, recorded_at, level in store.rows(query.order_by(c.recorded_at)):
-        for task_id in json.loads(task_ids) if isinstance(task_ids, str) else task_ids:
-            job = StuckJob(int(task_id), recorded_at, Trouble.NOTIFICATION_NOT_SENT, UNSENT_WORDS, int(level))
-            stuck.setdefault(job.task_id, job)
+    for task_id, message_id, recorded_at, level in recorded:
+        if (task_id, message_id) in wanted:
+            job = StuckJob(task_id, recorded_at, Trouble.NOTIFICATION_NOT_SENT, UNSENT_WORDS, level)
+            stuck.setdefault(task_id, job)
     return tuple(stuck.values())
 
 

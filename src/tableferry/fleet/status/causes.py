@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tableferry.fleet.job import PauseReason
+from tableferry.fleet.pausing import remedy_of
 from tableferry.fleet.reports import Finding, Preflight
 from tableferry.tables import TableName
 
@@ -18,7 +19,10 @@ class Remedy(NamedTuple):
 
 
 _NOTHING = "there is nothing to migrate: leave it out"
-_REWRITE = "let its rows be rewritten (--rewrite), or leave it in Hive"
+_REWRITE = (
+    "add it with rewrite: true, or resume its paused job with --rewrite, so that its rows are rewritten; or "
+    "leave it in Hive"
+)
 _IN_HIVE = "write the table anew as Parquet in Hive, or leave it there"
 
 REMEDIES: Mapping[PauseReason, Remedy] = {
@@ -57,6 +61,7 @@ REMEDIES: Mapping[PauseReason, Remedy] = {
         "It's managed, and nothing here makes it external",
         "run the fleet on a cluster whose driver runs this very process, or make it external in Hive",
     ),
+    PauseReason.STEP_FAILED: Remedy("It can't be looked at", "fix what the table's line says"),
 }
 """What a preflight can find."""
 
@@ -76,5 +81,9 @@ def causes(preflights: Sequence[Preflight]) -> list[Cause]:
     for preflight in preflights:
         for finding in preflight.findings:
             stopped.setdefault(finding.reason, []).append((preflight.table, finding))
-    found = [Cause(reason, *REMEDIES[reason], tables) for reason, tables in stopped.items()]
+    found = [Cause(reason, *_remedy(reason), tables) for reason, tables in stopped.items()]
     return sorted(found, key=lambda cause: -len(cause.stopped))
+
+
+def _remedy(reason: PauseReason) -> Remedy:
+    return REMEDIES.get(reason) or Remedy("It can't be migrated as it is", remedy_of(reason.value))

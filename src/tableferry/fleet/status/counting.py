@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
+from tableferry.fleet.commands import command, resume_command
 from tableferry.fleet.job import Job, State, TargetFormat, Trouble
 from tableferry.fleet.next_action import next_action
 from tableferry.fleet.pausing import remedy_of
@@ -208,6 +208,7 @@ def _formats(
 
 def _stuck(aggregates: Aggregates) -> list[Stuck]:
     """The jobs that are listed, each by the first rule that applies to it."""
+    waves = {wave.name: wave for wave in aggregates.waves}
     listed: dict[int, Stuck] = {}
     for stuck_job in (stuck_job for by_rule in aggregates.stuck for stuck_job in by_rule):
         job = aggregates.listed.get(stuck_job.task_id)
@@ -220,7 +221,7 @@ def _stuck(aggregates: Aggregates) -> list[Stuck]:
                 job.state,
                 stuck_job.since,
                 job.tbl_owners,
-                f"tableferry fleet {_mode_after(stuck_job.trouble, job)}",
+                _command_after(stuck_job.trouble, job, waves),
             )
     return sorted(listed.values(), key=lambda stuck: (stuck.since, stuck.task_id))
 
@@ -252,35 +253,44 @@ def _stuck_causes(stuck: Iterable[Sequence[StuckJob]], commands: Mapping[int, st
     return tuple(sorted(counts, key=lambda count: (-count.jobs, count.words)))
 
 
-def _mode_after(trouble: Trouble, job: Job) -> str:
-    """The mode that puts a trouble right."""
+def _command_after(trouble: Trouble, job: Job, waves: Mapping[str, Wave]) -> str:
+    """The command that puts a trouble right."""
     match trouble:
         case Trouble.CLAIM_LAPSED:
-            return _mode_of(job)
+            return _command_that_takes(job, waves)
         case Trouble.NOTIFICATION_NOT_SENT:
-            return "communicate"
+            return command("communicate")
         case Trouble.SHADOW_BEHIND:
-            return "shadow"
+            return command("shadow")
         case Trouble.NOT_MOVING:
-            return "revert" if job.pair in BACK else "migrate"
+            return command("revert" if job.pair in BACK else "migrate")
 
 
-def _mode_of(job: Job) -> str:
-    """The mode that takes a job next, and with it a claim that has lapsed."""
+def _command_that_takes(job: Job, waves: Mapping[str, Wave]) -> str:
+    """The command that takes a job next, and with it a claim that has lapsed, or that lets it be taken."""
+    if job.migration_paused:
+        return resume_command(job)
     on_probation = job.pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
-    if on_probation and (job.shadow_status or (job.probation_ends and job.probation_gap_days > 0)):
-        return "shadow"
-    mode = next_action(replace(job, migration_paused=False)).mode
+    if on_probation and job.probation_gap_days > 0 and (job.shadow_status or job.probation_ends):
+        return command("shadow")
+    action = next_action(job, waves)
+    if action.wave:
+        return command("wave start", action.wave)
     # Late files of a completed job are still looked for.
-    return mode or ("shadow" if job.state is State.HIVE_DROPPED else "communicate")
+    return command(action.mode or ("shadow" if job.state is State.HIVE_DROPPED else "communicate"))
 
 
 def _paused(aggregates: Aggregates) -> Iterator[Paused]:
     for paused in aggregates.paused[:LISTED]:
         if (job := aggregates.listed.get(paused.task_id)) is not None:
-            command = f"tableferry fleet resume {shlex.quote(str(job.name))}"
             yield Paused(
-                job.task_id, job.name, job.pause_reason, job.state, paused.since, job.tbl_owners, command
+                job.task_id,
+                job.name,
+                job.pause_reason,
+                job.state,
+                paused.since,
+                job.tbl_owners,
+                resume_command(job),
             )
 
 
@@ -298,7 +308,11 @@ def _due(waiting: Sequence[CountByWait], waves: Iterable[Wave], today: date) -> 
         for group in in_turn
         if group.state is State.WRITES_UNBLOCKED and not group.is_reverting
     ]
-    return Due(*_by_day(migrations, today), *_by_day(archives, today))
+    on_probation = (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
+    first = [group for group in in_turn if group.state is State.READY]
+    second = [group for group in waiting if (group.state, group.desired_state) == on_probation]
+    letters = sum(group.jobs for group in (*first, *second) if group.notified is None)
+    return Due(*_by_day(migrations, today), *_by_day(archives, today), letters)
 
 
 def _by_day(due: Iterable[tuple[date | None, int]], today: date) -> tuple[int, int, int]:

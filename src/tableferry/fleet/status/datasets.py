@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, func, literal, literal_column, select
 from tableferry.fleet.job import State
 from tableferry.fleet.queue.dialects import code_of, day_of
 from tableferry.fleet.queue.schema import jobs
+from tableferry.fleet.queue.selections import to_notify
 from tableferry.fleet.queue.sparksql import SparkDialect
 from tableferry.fleet.queue.stuck_jobs import UNSENT_WORDS, last_change, rules, unsent
 from tableferry.fleet.settings import STUCK_HOURS
@@ -122,12 +123,15 @@ def _stuck() -> str:
     troubles = "\n".join(f"      WHEN {applies}\n        THEN {words}" for applies, words in cases)
     return f"""
 unsent AS (
-  SELECT task_id, min_by(level, recorded_at) AS level
+  SELECT jobs.task_id, min_by(recorded.level, recorded.recorded_at) AS level
   FROM (
-    SELECT explode(from_json(task_ids, 'array<bigint>')) AS task_id, level, recorded_at
+    SELECT explode(from_json(task_ids, 'array<bigint>')) AS task_id, message_id, level, recorded_at
     FROM letters WHERE {_SPARK.readable(unsent(_ago))}
-  )
-  GROUP BY task_id
+  ) AS recorded
+  JOIN jobs ON jobs.task_id = recorded.task_id
+    AND contains(jobs.record, split_part(recorded.message_id, '@', 1))
+  WHERE {_SPARK.readable(to_notify())}
+  GROUP BY jobs.task_id
 ),
 examined AS (
   SELECT jobs.*, CASE

@@ -253,6 +253,7 @@ class Due:
     """What the calendar asks for: announced jobs by their day, and those on probation by the day of its end.
 
     Days are UTC's, and a week is today and the six days after it. What waits for a wave isn't due.
+    `letters` counts the jobs whose first or second notification may be sent now.
     """
 
     migrations_overdue: int
@@ -261,6 +262,7 @@ class Due:
     archives_overdue: int
     archives_today: int
     archives_week: int
+    letters: int
 
 
 @dataclass(frozen=True)

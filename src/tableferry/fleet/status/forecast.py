@@ -30,6 +30,8 @@ WINDOWS = (7, 28)
 HORIZON = 3650
 """Days ahead; what is farther away is no forecast."""
 
+_TOO_LONG = "more than ten years"
+
 
 def paces(moved: Sequence[CountByMove], began: date | None, now: datetime) -> tuple[Pace, ...]:
     """Return what moved in each of the windows that end now, since the fleet began with its first job."""
@@ -155,6 +157,11 @@ def _words(
     if not to_finish:
         return "Nothing is left to do but what is paused or on its way back."
     if to_migrate and migrated is None:
+        if pace[-1].migrated:
+            return (
+                f"No forecast: at the pace of the last {window} days, the migration of {tables(to_migrate)} "
+                f"takes {_TOO_LONG}."
+            )
         return (
             f"No forecast: no table was migrated in the last {window} days, and {tables(to_migrate)} to go."
         )
@@ -164,6 +171,11 @@ def _words(
     if completed is not None:
         whose = "all" if migrated is not None else tables(to_finish)
         sentences.append(f"With probation, {whose} should be completed {_when(completed)}.")
+    elif pace[-1].finished:
+        sentences.append(
+            f"No forecast of the end: at the pace of the last {window} days, archiving those whose probation "
+            f"is over takes {_TOO_LONG}."
+        )
     else:
         sentences.append(
             f"No forecast of the end: probations are over, and none was archived in the last {window} days."

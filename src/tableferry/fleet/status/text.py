@@ -9,8 +9,17 @@ from rich.text import Text
 
 from tableferry import report
 from tableferry.amounts import size
+from tableferry.fleet.pausing import remedy_of
 from tableferry.fleet.status import labels
-from tableferry.fleet.status.figures import Figures, OwnerCount, Phase, SchemaCount, WaveCount
+from tableferry.fleet.status.figures import (
+    PHASES,
+    Figures,
+    OwnerCount,
+    Paused,
+    Phase,
+    SchemaCount,
+    WaveCount,
+)
 
 _LISTED = 8
 _BAR = 60
@@ -182,18 +191,24 @@ def _counts(name: str, counts: OwnerCount | SchemaCount | WaveCount) -> tuple[ob
 def _next(figures: Figures) -> Iterator[RenderableType]:
     """Say what to run."""
     commands = list(dict.fromkeys(stuck.command for stuck in figures.stuck))
-    if figures.paused_jobs:
-        commands.append(figures.paused_jobs[0].command)
+    commands += [paused.command for paused in figures.paused_jobs if _may_go_on(paused)][:1]
     if figures.due.migrations_overdue + figures.due.migrations_today:
         commands.append("tableferry fleet migrate")
     if figures.due.archives_overdue + figures.due.archives_today:
         commands.append("tableferry fleet preprocess")
-    if figures.in_phase(Phase.NEW):
+    if any(count.jobs > count.paused for count in figures.states if PHASES[count.state] is Phase.NEW):
         commands.append("tableferry fleet preprocess")
+    if figures.due.letters:
+        commands.append("tableferry fleet communicate")
     if commands:
         yield Text()
         yield Text("Next:", style="bold")
         yield from (Text(f"  {command}") for command in dict.fromkeys(commands))
+
+
+def _may_go_on(paused: Paused) -> bool:
+    """Say whether there is a remedy for a paused job: a view stays paused."""
+    return not remedy_of(paused.reason.partition(":")[0]).startswith("nothing to do")
 
 
 def _table(

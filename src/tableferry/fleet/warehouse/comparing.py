@@ -248,10 +248,15 @@ def rows_of_files(warehouse: Warehouse, listed: TableFiles, files: Collection[Me
     # As Hadoop has it, a path isn't percent-encoded; decoding makes a space of a plus sign.
     path = F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B")))
     parts = {part: F.regexp_extract(path, _PATH, at) for at, part in enumerate(_DIRECTORY, 1)}
-    frame = frame.select("*", *(part.alias(name) for name, part in parts.items()))
+    names = [field.name for field in columns.values()]
+    # The table's own columns may have any of the names here.
+    frame = frame.select(
+        *(F.col(quote(name)).alias(f"c{at}") for at, name in enumerate(names)),
+        *(part.alias(name) for name, part in parts.items()),
+    )
     joined = frame.join(F.broadcast(values), list(_DIRECTORY))
     return joined.select(
-        *(F.col(quote(name)) for name in (field.name for field in columns.values())),
+        *(F.col(f"c{at}").alias(name) for at, name in enumerate(names)),
         *(F.col(f"k{at}").try_cast(key.dataType).alias(key.name) for at, key in enumerate(keys)),
     )
 

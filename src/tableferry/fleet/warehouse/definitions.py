@@ -49,6 +49,8 @@ _ICEBERG_PREFIXES = (
     "read.",
     "commit.",
     "history.",
+    # By Hive's storage handler, without whose classes nobody lists the schema any more.
+    "engine.",
     "schema.name-mapping",
     "table_type",
 )

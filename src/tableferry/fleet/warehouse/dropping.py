@@ -19,14 +19,11 @@ from tableferry.driver import in_process
 from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.naming import dropped_name
-from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import asking, far_log, hive, renaming, versions
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
-from tableferry.fleet.warehouse.eligibility import SOURCE
-from tableferry.fleet.warehouse.existing import Entry, entries
+from tableferry.fleet.warehouse.existing import Entry, entries, is_made_of
 from tableferry.fleet.warehouse.identity import change_unchanged
-from tableferry.fleet.warehouse.rewriting.places import is_copys
 from tableferry.fleet.warehouse.shadow.late.record import ROOT
 from tableferry.hive.catalog_tables import list_tables
 from tableferry.hive.locations import reachable, split
@@ -111,25 +108,23 @@ def _is_made_of(
         form: Which format it would have.
         is_noted: Whether the job knows a version of its copy, so that it has made one.
     """
-    if entry.kind is not (Kind.ICEBERG if form is TargetFormat.ICEBERG else Kind.DELTA):
+    directories: list[str] = []
+    if form is TargetFormat.DELTA:
+        # What probation wrote for Hive may lie elsewhere by now.
+        first = asking.properties(warehouse.spark, source).get(ROOT, "")
+        directories = [hive.layout(warehouse, source).location, first]
+    if not is_made_of(warehouse, source, name, entry, form, directories):
         return False
-    if form is TargetFormat.ICEBERG:
-        return asking.properties(warehouse.spark, warehouse.iceberg(name)).get(SOURCE) == source.key
-    # What probation wrote for Hive may lie elsewhere by now.
-    first = asking.properties(warehouse.spark, source).get(ROOT, "")
-    in_place = split(entry.location) in map(split, (hive.layout(warehouse, source).location, first))
+    if is_noted or split(entry.location) not in map(split, directories):
+        return True
     try:
-        if not in_place:
-            return asking.properties(warehouse.spark, name).get(SOURCE) == source.key
-        if is_noted:
-            return True
         history = warehouse.spark.sql(f"DESCRIBE HISTORY {name.sql}").where("version = 0")
         return [row[0] for row in history.select("userMetadata").collect()] == [overlay.MARK]
     except SPARK_ERRORS:
         if overlay.has_log(warehouse.spark, entry.location):
             raise
         # Half dropped: its log is gone already.
-        return in_place or is_copys(entry.location)
+        return True
 
 
 def location(warehouse: Warehouse, name: TableName) -> str:

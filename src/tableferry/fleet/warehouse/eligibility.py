@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tableferry.fleet.job import PauseReason, TargetFormat
+from tableferry.fleet.job import REWRITABLE, PauseReason, TargetFormat
 from tableferry.fleet.plan import Kind
 from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
@@ -44,8 +44,25 @@ _SAME_IN_ICEBERG = frozenset(
 # Iceberg has neither the narrow integers nor a length; wider types hold the same values.
 _WIDER_IN_ICEBERG = {"tinyint": "int", "smallint": "int", "varchar": "string"}
 # Types of which add_files can read a partition's value from its directory's name.
-_ICEBERG_PARTITIONS = (_SAME_IN_ICEBERG | _WIDER_IN_ICEBERG.keys()) - {"timestamp_ltz", "timestamp_ntz"}
+# A binary one has no text by which shadow runs could name it.
+_ICEBERG_PARTITIONS = (_SAME_IN_ICEBERG | _WIDER_IN_ICEBERG.keys()) - {
+    "timestamp_ltz",
+    "timestamp_ntz",
+    "binary",
+}
 _NEVER_STORED = ("void", "interval")
+# Of each row of files Spark has a column of this name.
+_OF_SPARK = frozenset({"_metadata"})
+# As `MetadataColumns` in Iceberg's sources has them: its tables can be made with these, but not read.
+_OF_ICEBERG = _OF_SPARK | {
+    "_file",
+    "_pos",
+    "_deleted",
+    "_spec_id",
+    "_partition",
+    "_row_id",
+    "_last_updated_sequence_number",
+}
 
 
 @dataclass(frozen=True)
@@ -113,9 +130,9 @@ def ineligibility(
             return PauseReason.IS_ALREADY_DELTA, f"{table.name} is a Delta table already"
         case Kind.VIEW:
             return PauseReason.IS_VIEW, f"{table.name} is a view: add the tables that it reads"
-        case Kind.HIVE:
+        case Kind.HIVE | Kind.OTHER:
             found = _unsupported(table, target)
-            if found is None or found[0] not in _REWRITABLE:
+            if found is None or found[0] not in REWRITABLE:
                 return found
             if not_rewritable := _not_rewritable(table):
                 return not_rewritable
@@ -125,7 +142,7 @@ def ineligibility(
 def needs_rewriting(table: HiveTable, target: TargetFormat) -> bool:
     """Say whether a table's files can't become the new table's, though its rows can."""
     found = _unsupported(table, target)
-    return found is not None and found[0] in _REWRITABLE and _not_rewritable(table) is None
+    return found is not None and found[0] in REWRITABLE and _not_rewritable(table) is None
 
 
 def _unsupported(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] | None:
@@ -164,26 +181,29 @@ def _commented(comment: str | None) -> str:
     return f" COMMENT {literal(comment)}" if comment else ""
 
 
-_REWRITABLE = (
-    PauseReason.IS_CSV_TEXT,
-    PauseReason.UNSUPPORTED_FORMAT,
-    PauseReason.IS_BUCKETED,
-    PauseReason.HAS_TIMESTAMP_COLUMN,
-)
 # By these Hive leaves out lines of each file, which Spark takes for rows.
 _SKIPPED_LINES = ("skip.header.line.count", "skip.footer.line.count")
+# Where Spark's readers put a text that they can't make columns of, unless an option says otherwise.
+_CORRUPT = "_corrupt_record"
 # It only reads.
 _REGEX = "org.apache.hadoop.hive.serde2.RegexSerDe"
 
 
 def _not_rewritable(table: HiveTable) -> tuple[PauseReason, str] | None:
     """Return why the rows of a table whose files can't stay can't be rewritten either."""
+    options = {key.lower(): value for key, value in table.options.items()}
+    corrupt = options.get("columnnameofcorruptrecord", _CORRUPT).lower()
+    names = {column.name.lower() for column in table.columns}
     if table.format == "other":
         why = "is stored in a format that isn't known here"
     elif skipped := [name for name in _SKIPPED_LINES if table.properties.get(name, "0") != "0"]:
         why = f"has {' and '.join(skipped)} set, by which Hive leaves out lines that Spark takes for rows"
     elif table.serde == _REGEX:
         why = f"is read by {_REGEX}, which can't write the rows that the Hive table is to follow with"
+    elif table.format == "json" and options.get("multiline", "").lower() == "true":
+        why = "has multiLine set, by which Spark reads one record of each file, though it writes several"
+    elif table.format in ("csv", "json") and not table.serde and corrupt in names:
+        why = f"has the column {corrupt} of texts that are no rows, which can't be written back as they were"
     else:
         return None
     return PauseReason.NOT_REWRITABLE, (
@@ -219,7 +239,13 @@ def _unsupported_column(
     table: HiveTable, target: TargetFormat, *, rewrite: bool = False
 ) -> tuple[PauseReason, str] | None:
     partitions = {name.lower() for name in table.partition_columns}
+    reserved = _OF_ICEBERG if target is TargetFormat.ICEBERG else _OF_SPARK
     for column in table.columns:
+        if column.name.lower() in reserved:
+            return PauseReason.UNSUPPORTED_SCHEMA, (
+                f"column {column.name} of {table.name} has a name that Spark gives to a column of its own "
+                "where it reads such files: write the table anew with another name, or leave it in Hive"
+            )
         for path, name in _leaves(column.name, column.type):
             if name.startswith(_NEVER_STORED):
                 return _unsupported_type(table, path, name, "no table format stores it")
@@ -236,6 +262,8 @@ def _unsupported_column(
         is_partition = column.name.lower() in partitions
         if target is TargetFormat.ICEBERG and is_partition and kind not in _ICEBERG_PARTITIONS:
             return _unsupported_type(table, column.name, kind, "Iceberg can't take partitions of it over")
+        if is_partition and kind == "char":
+            return _unsupported_type(table, column.name, kind, "Delta's rows have other values than its log")
     return None
 
 

@@ -8,19 +8,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tableferry.errors import TableError
+from tableferry.catalog import SPARK_ERRORS
+from tableferry.convert import overlay
+from tableferry.errors import Refused, TableError, first_line
+from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind
+from tableferry.fleet.reports import Finding
+from tableferry.fleet.warehouse import asking
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import HiveTable
+from tableferry.fleet.warehouse.eligibility import SOURCE, HiveTable
+from tableferry.fleet.warehouse.rewriting.places import hive_location_of
 from tableferry.hive.catalog_tables import details_of, shown_tables
 from tableferry.hive.locations import split
+from tableferry.quoting import literal
 from tableferry.tables import TableName
 
 # Delta's spark_catalog shows an Iceberg table as Hive's, with this among its properties.
 _ICEBERG = re.compile(r"[\[ ]table_type=iceberg[,\]]", re.IGNORECASE)
 _UUID = re.compile(r"[\[ ]uuid=([0-9a-f-]{36})[,\]]")
+_MADE_OF = re.compile(rf"[\[ ,]{re.escape(SOURCE)}=([^,\]]*)[,\]]")
+_NEW = (Kind.ICEBERG, Kind.DELTA)
 # A rename changes it, and whoever counts a table's rows.
 _CHANGED_AT = re.compile(r"(?<=[\[ ])transient_lastDdlTime=\d+(, )?")
 
@@ -37,6 +46,7 @@ class Entry(NamedTuple):
         properties: A Hive table's, as the catalog spells them all.
         options: A Hive table's options of reading and writing, likewise.
         uuid: An Iceberg table's, if the catalog says it.
+        source: The Hive table that an Iceberg table was made of, if the catalog says it.
     """
 
     kind: Kind
@@ -47,6 +57,7 @@ class Entry(NamedTuple):
     properties: str
     options: str
     uuid: str
+    source: str = ""
 
 
 @dataclass
@@ -93,10 +104,107 @@ class Seen:
 def job_tables(warehouse: Warehouse, names: Names) -> Mapping[TableName, Kind]:
     """Return which of a job's tables exist, and of what kind each is.
 
+    An Iceberg or Delta table that has the new table's name and wasn't made of this job's Hive table is of
+    `Kind.OTHER`: somebody else's, or another job's.
+
     Raises:
-        TableError: There is no such schema, or it may not be listed.
+        TableError: There is no such schema, or it may not be listed, or a table can't be described.
     """
-    return kinds(warehouse, names.all)
+    found = entries(warehouse, names.all)
+    known = {name: entry.kind for name, entry in found.items()}
+    hives = [name for name in (names.main, names.hive, names.archived) if known.get(name) is Kind.HIVE]
+    for name in {names.target, names.copy} & found.keys():
+        if known[name] in _NEW and not _is_ours(warehouse, names.main, name, found, hives):
+            known[name] = Kind.OTHER
+    if known.get(names.copy) in _NEW and {names.main, names.hive} <= set(hives):
+        # Somebody made one of them while the names were being swapped.
+        copy = found[names.copy]
+        directory = split(hive_location_of(copy.location, TargetFormat(copy.kind.value)))
+        if split(found[names.main].location) != directory == split(found[names.hive].location):
+            known[names.main] = Kind.OTHER
+    return known
+
+
+def _is_ours(
+    warehouse: Warehouse,
+    source: TableName,
+    name: TableName,
+    found: Mapping[TableName, Entry],
+    hives: Iterable[TableName],
+) -> bool:
+    """Say whether a table was made of a job's Hive table, which has some of these names."""
+    entry, directories = found[name], [found[hive].location for hive in hives]
+    form = TargetFormat(entry.kind.value)
+    if form is TargetFormat.DELTA and not directories:
+        # Where its files lie nobody knows any more, and by that a Delta table is known.
+        return True
+    if form is TargetFormat.DELTA and not _is_beside(entry, directories):
+        # `record` needs this module.
+        from tableferry.fleet.warehouse.shadow.late.record import ROOT
+
+        # What probation wrote for Hive may lie elsewhere by now.
+        directories += [asking.properties(warehouse.spark, hive).get(ROOT, "") for hive in hives]
+    return is_made_of(warehouse, source, name, entry, form, directories)
+
+
+def name_taken(names: Iterable[TableName]) -> Finding:
+    """Say that other tables have names that a migration gives."""
+    return Finding(
+        PauseReason.NAME_TAKEN, f"{', '.join(sorted(map(str, names)))}: rename or drop it, and resume"
+    )
+
+
+def demand_ours(warehouse: Warehouse, names: Names, name: TableName) -> None:
+    """Make sure that a job's new table wasn't replaced by another one, which may lack its rows.
+
+    Raises:
+        Refused: It was.
+        TableError: As `job_tables`.
+    """
+    if job_tables(warehouse, names).get(name) is Kind.OTHER:
+        raise Refused(
+            f"{name} isn't the table that was made of {names.main}: rename or drop it, or, if it took that "
+            f"one's place and has its rows, ALTER TABLE {qualified(warehouse, name).sql} SET TBLPROPERTIES "
+            f"({literal(SOURCE)} = {literal(names.main.key)}); then resume the job"
+        )
+
+
+def is_made_of(
+    warehouse: Warehouse,
+    source: TableName,
+    name: TableName,
+    entry: Entry,
+    form: TargetFormat,
+    directories: Iterable[str],
+) -> bool:
+    """Say whether a table is the Iceberg or Delta one that was made of a Hive table.
+
+    Args:
+        warehouse: The warehouse.
+        source: The Hive table, by its name before its migration.
+        name: The table.
+        entry: What the catalog says of it.
+        form: Which format it would have.
+        directories: Those that the Hive table has, or had at the switch.
+
+    Raises:
+        TableError: It can't be described.
+    """
+    if entry.kind is not (Kind.ICEBERG if form is TargetFormat.ICEBERG else Kind.DELTA):
+        return False
+    if entry.source == source.key or (form is TargetFormat.DELTA and _is_beside(entry, directories)):
+        return True
+    try:
+        return asking.properties(warehouse.spark, warehouse.named(name, form)).get(SOURCE) == source.key
+    except SPARK_ERRORS as error:
+        if form is TargetFormat.DELTA and not overlay.has_log(warehouse.spark, entry.location):
+            return False
+        raise TableError(f"{name} can't be described ({first_line(error)}): check your rights") from error
+
+
+def _is_beside(entry: Entry, directories: Iterable[str]) -> bool:
+    """Say whether a Delta table lies in one of these directories, or where the rows of one are rewritten."""
+    return split(hive_location_of(entry.location, TargetFormat.DELTA)) in map(split, directories)
 
 
 def kind(warehouse: Warehouse, name: TableName) -> Kind:
@@ -199,7 +307,9 @@ def entry_of(information: str) -> Entry:
     """Return a table's entry, from what SHOW TABLE EXTENDED says of it."""
     kind, details = kind_of(information), details_of(information)
     properties = details.get("Table Properties", "")
-    uuid = _UUID.search(properties) if kind is Kind.ICEBERG else None
+    uuid, source = (
+        pattern.search(properties) if kind is Kind.ICEBERG else None for pattern in (_UUID, _MADE_OF)
+    )
     hive, (_, schema, columns) = kind is Kind.HIVE, information.rpartition("\nSchema: ")
     return Entry(
         kind,
@@ -210,6 +320,7 @@ def entry_of(information: str) -> Entry:
         _CHANGED_AT.sub("", properties) if hive else "",
         details.get("Storage Properties", "") if hive else "",
         uuid[1] if uuid else "",
+        source[1] if source else "",
     )
 
 

@@ -23,10 +23,10 @@ from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.naming import first_name
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import hive, iceberg
-from tableferry.fleet.warehouse.asking import describe, explaining, properties
+from tableferry.fleet.warehouse.asking import describe, explaining
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import SOURCE, HiveTable
-from tableferry.fleet.warehouse.existing import entries
+from tableferry.fleet.warehouse.eligibility import HiveTable
+from tableferry.fleet.warehouse.existing import entries, is_made_of
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
 from tableferry.fleet.warehouse.rewriting.places import hive_location_of
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE
@@ -194,17 +194,8 @@ def _demand_successor(
     Raises:
         Refused: It isn't: somebody made another one of its name.
     """
-    if form is TargetFormat.ICEBERG:
-        source = iceberg.properties_of(warehouse, target).get(SOURCE)
-    else:
-        source = properties(warehouse.spark, target).get(SOURCE)
-    in_place = form is TargetFormat.DELTA and source is None
-    made_here = (
-        below(entries(warehouse, (target,))[target].location, found.root) == ""
-        if in_place
-        else source == first_name(archived).key
-    )
-    if not made_here:
+    entry = entries(warehouse, (target,))[target]
+    if not is_made_of(warehouse, first_name(archived), target, entry, form, (found.root,)):
         raise Refused(
             f"{target} isn't the table that was made over the files in {found.root}, so it may not have "
             "their rows: if nobody needs them, drop the Hive table and its files yourself, and take the mark "

@@ -33,6 +33,16 @@ def make_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:
         warehouse.run(statement, of=(name,))
 
 
+def demand_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:
+    """Make sure that a table's old name is the view of the new one, or nothing.
+
+    Raises:
+        Refused: Something else has the name.
+    """
+    if name in kinds(warehouse, (name,)):
+        _demand_ours(warehouse, name, target)
+
+
 def drop_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:
     """Drop the view of a table, which may have lost its name by now; if there is none, that is fine.
 

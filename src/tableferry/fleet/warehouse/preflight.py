@@ -6,7 +6,7 @@ Each check is one that a later step of the migration makes, applied to the table
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from tableferry.convert import overlay
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import REWRITTEN, Job, PauseReason, TargetFormat
 from tableferry.fleet.naming import Moving, Names
+from tableferry.fleet.plan import target_kind
 from tableferry.fleet.reports import Finding, Preflight
 from tableferry.fleet.warehouse import delta, existing, footers, hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
@@ -26,8 +27,8 @@ from tableferry.fleet.warehouse.neighbours import Neighbourhood
 from tableferry.fleet.warehouse.rewriting import copies, places
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE, HiveCopy
 from tableferry.fleet.warehouse.shadow.late import suspended
-from tableferry.hive.locations import below, split
-from tableferry.hive.partitions import NULL, CatalogPartition
+from tableferry.hive.locations import below, is_hidden, split
+from tableferry.hive.partitions import NULL, CatalogPartition, split_spec
 from tableferry.quoting import quote
 from tableferry.tables import TableName
 
@@ -38,6 +39,8 @@ _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 # Iceberg reads texts of these as they are.
 _STRICT = ("date", "decimal")
 _NO_FILES = Listing((), (), ())
+# So many characters the tables of Hive's metastore have for a name (TBL_NAME).
+_LONGEST_NAME = 256
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class PreflightFacts:
         missing_place: Why the new table's schema can't be used; empty if it can.
         rewritten: Whether its rows are rewritten, as its files can't become the new table's.
         begun: Whether that has been begun.
+        names: What it and the new table are called during the migration.
     """
 
     table: HiveTable
@@ -64,6 +68,7 @@ class PreflightFacts:
     missing_place: str = ""
     rewritten: bool = False
     begun: bool = False
+    names: tuple[TableName, ...] = ()
 
 
 def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -> Preflight:
@@ -84,13 +89,14 @@ def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -
         table,
         partitions,
         listing(warehouse, table, partitions),
-        neighbourhood.around(warehouse.spark, name, table.location),
+        _around(warehouse, neighbourhood, table, job, rewritten=rewritten),
         neighbourhood.unlisted(warehouse.spark, name),
         metastore.reached(warehouse.spark, name),
         warehouse.column_mapping,
         _missing_place(warehouse, Names.of(job), form),
         rewritten,
         isinstance(job, Job) and "folder" in job.record.get(REWRITTEN, {}),
+        Names.of(job).all,
     )
     problems = list(findings(facts, form)) or list(_later_refusals(facts, warehouse, form))
     return Preflight(
@@ -120,10 +126,15 @@ def first_finding(warehouse: Warehouse, job: Job) -> Finding | None:
     table = hive.demand(warehouse, names.main)
     if reason := ineligibility(table, job.target_format, rewrite=job.is_rewritten):
         return Finding(*reason)
+    kinds = existing.job_tables(warehouse, names)
+    # Only a copy may be there already, which is brought up to date, or dropped.
+    own = {name for name in (names.copy, names.dropped) if kinds.get(name) is target_kind(job)}
+    if taken := kinds.keys() - {names.main} - own:
+        return existing.name_taken(taken)
     neighbourhood = warehouse.neighbourhood or Neighbourhood()
     facts = PreflightFacts(
         table,
-        neighbours=neighbourhood.around(warehouse.spark, table.name, table.location, names.all),
+        neighbours=_around(warehouse, neighbourhood, table, job, rewritten=job.is_rewritten, apart=names.all),
         movable=metastore.reached(warehouse.spark, table.name),
         column_mapping=warehouse.column_mapping,
         missing_place=_missing_place(warehouse, names, job.target_format) if names.elsewhere else "",
@@ -132,11 +143,39 @@ def first_finding(warehouse: Warehouse, job: Job) -> Finding | None:
     return next(findings(facts, job.target_format), None)
 
 
+def _around(
+    warehouse: Warehouse,
+    neighbourhood: Neighbourhood,
+    table: HiveTable,
+    job: Moving,
+    *,
+    rewritten: bool,
+    apart: Collection[TableName] = (),
+) -> tuple[tuple[TableName, str], ...]:
+    """Return the tables whose directories overlap with the table's, or with the new one's beside it.
+
+    Tables that are `apart` don't count, nor, in the new one's, those that have a name of this migration.
+    """
+    around = neighbourhood.around(warehouse.spark, table.name, table.location, apart)
+    if job.target_format is TargetFormat.DELTA and not rewritten:
+        return around
+    beside = places.folder_of(table.location, job.target_format)
+    more = neighbourhood.around(warehouse.spark, table.name, beside, Names.of(job).all)
+    return tuple(dict.fromkeys((*around, *more)))
+
+
 def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
     """Yield what would stop the migration."""
     table = facts.table
     if facts.missing_place:
         yield Finding(PauseReason.NO_TARGET_SCHEMA, facts.missing_place)
+    longest = max((name.table for name in facts.names), key=len, default="")
+    if len(longest) > _LONGEST_NAME:
+        yield Finding(
+            PauseReason.UNSUPPORTED_SCHEMA,
+            f"the name of {table.name} is too long: for a moment a table would be called {longest}, "
+            f"{len(longest)} characters of the {_LONGEST_NAME} that a metastore takes; rename it before",
+        )
     if table.managed and not facts.movable:
         yield Finding(
             PauseReason.MANAGED_TABLE,
@@ -154,9 +193,21 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
         yield Finding(
             PauseReason.SHARED_DIRECTORY,
             f"other tables are in the directory of {table.name}, {table.location}, in one below it or above "
-            "it, or in the one beside it that ends in _sync, where the Hive copy's rows will go: "
+            "it, or in one beside it that ends in _sync, where the Hive copy's rows will go, or in "
+            f"_{form.value}, for what the new table itself writes: "
             f"{first_of(others)}; what is written to one would be seen in another, or lost to it: drop "
             "the entries that nobody needs, or give each table a directory of its own",
+        )
+    hidden = [
+        str(partition)
+        for partition in facts.partitions
+        if any(map(is_hidden, (below(partition.location, table.location) or "").split("/")))
+    ]
+    if hidden:
+        yield Finding(
+            PauseReason.UNSUPPORTED_LAYOUT,
+            f"{table.name} has partitions in or below directories whose names begin with _ or ., which a "
+            f"listing of the table leaves out: {first_of(hidden)}; move them out of these",
         )
     outside = [
         partition for partition in facts.partitions if below(partition.location, table.location) is None
@@ -183,6 +234,18 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
             "column_mapping: true, which needs readers that know it, or choose Iceberg",
         )
     kinds = {column.name.lower(): column.type["name"] for column in table.columns}
+    zeros = [
+        partition.spec
+        for partition in facts.partitions
+        for key, value in split_spec(partition.spec)
+        if value == "-0.0" and kinds[key.lower()] in ("float", "double")
+    ]
+    if zeros and form is TargetFormat.ICEBERG:
+        yield Finding(
+            PauseReason.UNSUPPORTED_LAYOUT,
+            f"{table.name} has the partition {zeros[0]}, which Iceberg leaves out where a query asks for 0: "
+            "move its rows to the one of 0.0, choose Delta, or leave the table in Hive",
+        )
     if table.format == "avro" and any(kinds[key.lower()] in _INTEGERS for key in table.partition_columns):
         nulls = [partition.spec for partition in facts.partitions if NULL in partition.spec]
         if nulls:

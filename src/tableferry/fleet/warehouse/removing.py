@@ -17,7 +17,7 @@ from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.every_version import named_anywhere
 from tableferry.fleet.warehouse.existing import entries
-from tableferry.fleet.warehouse.files import Directory, list_files
+from tableferry.fleet.warehouse.files import ListedFile, list_files
 from tableferry.fleet.warehouse.iceberg import properties_of
 from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.fleet.warehouse.leftovers import (
@@ -28,7 +28,7 @@ from tableferry.fleet.warehouse.leftovers import (
     demand_keeps_files,
     described,
 )
-from tableferry.fleet.warehouse.shadow.late.classify import run_of
+from tableferry.fleet.warehouse.shadow.late.classify import DIRECTORY, run_of
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.storage import TableStorage, storage_of
 from tableferry.hive.locations import below, split
@@ -39,7 +39,6 @@ _log = logging.getLogger(__name__)
 # What records call their folders, and shadow runs theirs: the beginning of a table's id, which may look like
 # a date, so what is in them counts too.
 _RECORD, _SHADOW = re.compile(r"known-[0-9a-f]{8}"), re.compile(r"[0-9a-f]{8}")
-_WRITTEN_BY_SHADOW = re.compile(r"v-?\d+-[0-9a-f]{8}")
 # What the names of shadow's files have in them.
 _SHADOWS = "tableferry-"
 # So many files are removed between two looks at the claim.
@@ -92,9 +91,10 @@ def drop(warehouse: Warehouse, target: TableName, archived: TableName, found: Le
 def remove_read_files(
     warehouse: Warehouse, target: TableName, form: TargetFormat, found: Leftovers
 ) -> Removed:
-    """Remove the files that a Hive table read whose rows were rewritten; those of no partition stay.
+    """Remove the files that a Hive table read whose rows were rewritten; no other one goes.
 
-    The record of the switch says which these are, so they go before that does.
+    The record of the switch says which these are, so they go before that does: those that were there at the
+    switch and belonged to a partition, and those that came late and whose rows were taken over.
 
     Raises:
         ClaimLost: Another worker has the job.
@@ -102,14 +102,16 @@ def remove_read_files(
         TableError: The new table's files can't be listed, a directory can't, or the record can't be read.
     """
     demand_apart(warehouse, target, found)
-    stray = None
+    read: frozenset[ListedFile] | None = None
     if found.record:
+        record = Record(warehouse, found.record, found.root)
         with explaining(f"{found.record} can't be read", "check your rights, and run again"):
-            stray = Record(warehouse, found.record, found.root).stray()
-    if stray is None:
+            stray = record.stray()
+            read = None if stray is None else frozenset[ListedFile]().union(*record.files()) - stray
+    if read is None:
         return Removed(left=(f"{found.root} (nobody knows which of its files the Hive table read)",))
     named = _named(warehouse, target, form, (found.root,))
-    gone, left = _remove_files(warehouse, found, named, spared={file.directory for file in stray})
+    gone, left = _remove_files(warehouse, found, named, read=read)
     return Removed(files=gone, left=tuple(left))
 
 
@@ -183,27 +185,27 @@ def _remove_files(
     found: Leftovers,
     named: Iterable[str],
     *,
-    spared: Collection[Directory] | None = None,
+    read: Collection[ListedFile] = (),
 ) -> tuple[int, list[str]]:
-    """Remove what shadow runs appended to Hive's partitions, or every file but those in some directories.
+    """Remove what shadow runs appended to Hive's partitions, and files that the Hive table read.
 
     Returns:
         How many files, and which stay.
     """
-    every = spared is not None
     known = {split(path)[2] for path in named}
+    of_hive = {file._replace(path=split(file.path)[2]) for file in read}
     roots = {root: storage_of(warehouse.spark, root) for root in (found.root, *found.outside)}
     listed = [
         file.path
         for file in list_files(warehouse, list(roots))
-        if (run_of(file.path) is not None if spared is None else file.directory not in spared)
+        if (run_of(file.path) is not None or file._replace(path=split(file.path)[2]) in of_hive)
         and split(file.path)[2] not in known
     ]
     left = list[str]()
     for start in range(0, len(listed), _AT_ONCE):
         some = listed[start : start + _AT_ONCE]
         left += warehouse.effect(partial(_remove_each, roots, some), of=())
-    rest = [f"{first_of(left, 'more files')}{'' if every else ' (written by shadow)'}"] if left else []
+    rest = [f"{first_of(left, 'more files')}{'' if read else ' (written by shadow)'}"] if left else []
     return len(listed) - len(left), rest
 
 
@@ -231,7 +233,7 @@ def _is_ours(storage: TableStorage, folder: str, child: str) -> bool:
     if _RECORD.fullmatch(child):
         return True
     names = _names(storage, f"{folder}/{child}") if _SHADOW.fullmatch(child) else None
-    return names is not None and all(map(_WRITTEN_BY_SHADOW.fullmatch, names))
+    return names is not None and all(map(DIRECTORY.fullmatch, names))
 
 
 def _is_empty(storage: TableStorage, folder: str) -> bool:

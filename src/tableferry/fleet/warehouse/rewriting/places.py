@@ -41,11 +41,6 @@ def is_written(name: str, form: TargetFormat) -> bool:
     return bool(_WRITTEN[form].fullmatch(name))
 
 
-def is_copys(location: str) -> bool:
-    """Say whether a directory has the name of a copy of Delta's."""
-    return bool(_NOT_HIVES[TargetFormat.DELTA].search(location.rstrip("/")))
-
-
 def hive_location_of(location: str, form: TargetFormat) -> str:
     """Return the directory of the Hive table, by that of a table that was made of it.
 

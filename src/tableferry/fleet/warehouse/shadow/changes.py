@@ -230,7 +230,8 @@ def plan_columns(
     Of Hive's types, `type_substitutes` says what they become in a format that lacks them.
 
     Raises:
-        Refused: A partition column was dropped, renamed or retyped in the target.
+        Refused: A partition column was dropped, renamed or retyped in the target, or a column has a type that
+            Hive lacks.
     """
 
     def in_target(kind: str) -> str:
@@ -249,6 +250,12 @@ def plan_columns(
             f"{f'is {kind} by now' if kind else 'is no longer there'} in the table in its place: undo that, "
             "or finish the migration without keeping the copy in step"
         )
+    for column, kind in target.items():
+        if lacking := _NOT_IN_HIVE.search(kind.lower()):
+            raise Refused(
+                f"{name} can't have the column {column}, as Hive has no type {lacking[0]}: drop it in the "
+                "table in its place, or finish the migration without keeping the copy in step"
+            )
     replaced = tuple(column for column in hive if column.lower() not in keys and not unchanged(column))
     changed = {column.lower() for column in replaced}
     added = {column: _for_hive(kind) for column, kind in target.items() if column.lower() not in own}
@@ -268,6 +275,9 @@ def plan_columns(
 
 # A type without parameters, at any depth; a field's name has a colon after it.
 _TYPE = re.compile(r"\b[a-z_]+(?=[,>]|$)")
+_NOT_IN_HIVE = re.compile(
+    r"\b(?:variant|geometry|geography|time|void)(?=[,>(]|$)|\binterval (?=year|month|day)"
+)
 
 
 def _for_hive(kind: str) -> str:

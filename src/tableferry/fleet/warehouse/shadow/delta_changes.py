@@ -110,12 +110,16 @@ class DeltaTarget:
                 raise
             return Changes(compare_all=f"the log no longer has every commit since version {first}")
 
-    def added_rows(self, changes: Changes, watermark: str, partitions: Sequence[Partition]) -> DataFrame:
-        """Return the rows of the files that were added to some partitions."""
-        names = ", ".join(
-            literal(name) for partition in partitions for name in changes.added[partition].files
-        )
-        return self.rows().where(f"_metadata.file_name IN ({names})")
+    def added_rows(
+        self, changes: Changes, watermark: str, partitions: Sequence[Partition], columns: Sequence[str]
+    ) -> DataFrame:
+        """Return the rows of the files that were added to some partitions, of these columns."""
+        files = {name for partition in partitions for name in changes.added[partition].files}
+        names = ", ".join(literal(name) for name in sorted(files | set(map(unquote, files))))
+        # Where a column is CHAR, which Spark pads as it reads, there is no _metadata. Partitions come first,
+        # as no condition on them is moved to the scan past this one.
+        rows = self.rows().where(where(partitions, columns, self.columns()))
+        return rows.where(f"substring_index(input_file_name(), '/', -1) IN ({names})")
 
     def files_logged_since(self, watermark: str | None) -> Iterable[str]:
         """Return the paths of files that commits since the watermark added or removed, if all are there."""

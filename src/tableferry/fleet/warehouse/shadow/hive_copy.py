@@ -50,6 +50,7 @@ _NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 # What the names of a job's files begin with, for all of Spark's writers.
 _BASENAME = "mapreduce.output.basename"
 _COMMITTER = ".SQLHadoopMapReduceCommitProtocol"
+_AVRO_SCHEMAS = ("avro.schema.literal", "avro.schema.url")
 # Formats that Spark's own writer writes without another package.
 _FORMATS = ("parquet", "orc")
 
@@ -175,8 +176,14 @@ class HiveCopy:
         """Make sure that the table's columns can be changed to these.
 
         Raises:
-            Refused: Columns are to be replaced or widened, which Spark alone can't do to a Hive table.
+            Refused: Columns are to be replaced or widened, which Spark alone can't do to a Hive table; or its
+                columns come from an Avro schema.
         """
+        if columns and (schema := next((key for key in _AVRO_SCHEMAS if key in self.properties), "")):
+            raise Refused(
+                f"{self.name} has its columns by its property {schema}, and the table in its place has "
+                f"others: change that schema, so that it has {_listed(columns.every)}, and resume the job"
+            )
         if columns.replaced:
             why = f"{', '.join(columns.replaced)} of {self.name} were renamed, dropped or retyped"
         elif columns.widened:

@@ -49,8 +49,8 @@ class IcebergTarget:
         """
         with explaining(f"the Iceberg table {name} can't be read", "check its name and your rights"):
             spark.sql(f"REFRESH TABLE {name.sql}")
-            newest = f"SELECT file FROM {name.sql}.metadata_log_entries ORDER BY timestamp DESC, file DESC"
-            file = spark.sql(f"{newest} LIMIT 1").collect()[0][0]
+            # The newest is the last. Their times may be in another order, by the clocks of several writers.
+            file = spark.sql(f"SELECT file FROM {name.sql}.metadata_log_entries").collect()[-1][0]
             frame = spark.read.format("binaryFile").load(escape_wildcards(file)).select("content")
             content = bytes(frame.collect()[0][0])
         plain = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
@@ -101,7 +101,9 @@ class IcebergTarget:
             return Changes(compare_all=f"snapshot {marks.pending}, half copied, was rolled back")
         return self._between(marks.watermark, snapshots, partition_columns)
 
-    def added_rows(self, changes: Changes, watermark: str, partitions: Sequence[Partition]) -> DataFrame:
+    def added_rows(
+        self, changes: Changes, watermark: str, partitions: Sequence[Partition], columns: Sequence[str]
+    ) -> DataFrame:
         """Return the rows that appends brought since the watermark, also those of other partitions."""
         reader = self.spark.read.format("iceberg").option("start-snapshot-id", watermark)
         return reader.option("end-snapshot-id", self.version).load(self.name.sql)
@@ -169,7 +171,8 @@ class IcebergTarget:
         added: set[Partition] = set()
         if appends:
             # The literal is for tables without partition columns, as something has to be selected.
-            values = self.added_rows(Changes(), watermark, ()).selectExpr(*texts(columns), "1 AS one")
+            rows = self.added_rows(Changes(), watermark, (), columns)
+            values = rows.selectExpr(*texts(columns), "1 AS one")
             added = {tuple(row[:-1]) for row in values.distinct().collect()}
         touched: set[Partition] = set()
         if others:

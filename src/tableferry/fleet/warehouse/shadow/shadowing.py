@@ -37,7 +37,7 @@ from tableferry.fleet.warehouse.shadow.changes import (
 from tableferry.fleet.warehouse.shadow.conditions import chunks, texts, where
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.late.classify import basename, directory_name
-from tableferry.fleet.warehouse.shadow.late.settling import Settled, settle
+from tableferry.fleet.warehouse.shadow.late.settling import Settled, read_marks, settle
 from tableferry.fleet.warehouse.shadow.limits import declared, unfit
 from tableferry.fleet.warehouse.shadow.marks import SWEEP, TARGET, Marks, runs_noted
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, nulls_first
@@ -62,6 +62,7 @@ def shadow(
     watermark: str | None,
     *,
     accept: str = "",
+    compare_all: bool = False,
     dry_run: bool = False,
 ) -> ShadowResult:
     """Copy what changed in a table since the watermark into its Hive copy.
@@ -74,6 +75,7 @@ def shadow(
         watermark: The version that the copy is in step with, where its own properties don't say: the snapshot
             id or version that the target was made with. None compares all rows.
         accept: What somebody has accepted: `NeedsPerson.found` of the refusal.
+        compare_all: Whether to compare all rows, whatever the target's history says.
         dry_run: Whether to change nothing; rows that would be written aren't counted.
 
     Raises:
@@ -84,13 +86,19 @@ def shadow(
     """
     copy = HiveCopy.read(warehouse, hive)
     source = read_target(warehouse, target, format)
-    marks = Marks.read(copy.properties, copy.location, source.id, watermark)
+    marks = read_marks(copy, source, format, watermark)
     settled = settle(copy, source, target, format, marks, accept=accept, dry_run=dry_run)
+    # Partitions may have read what was removed with the record.
+    if compare_all or settled.lost:
+        marks = replace(marks, watermark=None)
     if settled.taken and not dry_run:
         source = read_target(warehouse, target, format)
         # Files that were committed since the first look won't be newer than the next watermark.
         settled.record_new_files(source, marks)
-    return _Run.of(copy, source, marks, settled, accept).run(dry_run=dry_run)
+    result = _Run.of(copy, source, marks, settled, accept).run(dry_run=dry_run)
+    if settled.lost and not dry_run:
+        settled.lost.forget(hive)
+    return result
 
 
 class PartitionsRemoved(NeedsPerson):
@@ -185,8 +193,8 @@ class _Run:
 
     def _appended(self, changes: Changes, partitions: Sequence[Partition]) -> DataFrame:
         """Return the rows that some partitions got while they lost none."""
-        added = self.target.added_rows(changes, self.marks.watermark or "", partitions)
-        return self._only(added, partitions)
+        watermark, columns = self.marks.watermark or "", self.copy.partition_columns
+        return self._only(self.target.added_rows(changes, watermark, partitions, columns), partitions)
 
     def _removed(self, plan: Plan, live: Mapping[Partition, int]) -> str:
         """Describe which partitions have no row any more since a version that replaced all rows at once.

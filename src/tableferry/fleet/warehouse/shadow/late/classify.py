@@ -9,13 +9,16 @@ from dataclasses import dataclass, replace
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.hive.locations import below, split
 
-# The names of files that Delta's writers make before their commit names them, and of its deletion vectors.
-_DELTA_FILE = re.compile(r"part-\d{5}-[0-9a-f-]{36}[.-]c\d{3}(\.\w+)?\.parquet")
+# What the names of files have in them that Delta's writers make before their commit names them, whichever
+# engine's they are; and the name of a deletion vector.
+_UNIQUE = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
 _DELETION_VECTOR = re.compile(r"deletion_vector_[0-9a-f-]{36}\.bin")
 # The name of a file that a shadow run wrote; Spark puts a table's bucket in front.
 _SHADOW_FILE = re.compile(r"(?:\d{5}_0_)?tableferry-([0-9a-f]{8})-.*")
-# The name of a directory that a shadow run wrote, whose files it couldn't name.
+# The beginning of a path in a shadow run's directory, if it couldn't name its files.
 _SHADOW_DIRECTORY = re.compile(r"v-?\d+-([0-9a-f]{8})/")
+DIRECTORY = re.compile(r"[nv]-?\d+-[0-9a-f]{8}")
+"""The name of a directory that a shadow run wrote."""
 
 # A write is taken to be over by then, from its first file to its commit; in microseconds.
 _LONGEST_WRITE = 24 * 3600 * 1_000_000
@@ -150,8 +153,8 @@ def classify(listed: Collection[ListedFile], evidence: Evidence) -> Findings:
 
 
 def has_delta_name(file: ListedFile) -> bool:
-    """Say whether a file is named as by Delta's writers; a write that failed leaves such files."""
-    return _DELTA_FILE.fullmatch(_name(file.path)) is not None
+    """Say whether a file may be one of Delta's writers, by its name; a failed write leaves such files."""
+    return _UNIQUE.search(_name(file.path)) is not None
 
 
 def _may_be_written(file: ListedFile, now: int) -> bool:

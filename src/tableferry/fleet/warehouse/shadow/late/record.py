@@ -23,7 +23,7 @@ from typing import NamedTuple
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
-from tableferry.fleet.warehouse.files import ListedFile, Listing
+from tableferry.fleet.warehouse.files import ListedFile, Listing, list_files
 from tableferry.fleet.warehouse.frames import frame_of
 from tableferry.fleet.warehouse.prepared import Recorded
 from tableferry.fleet.warehouse.shadow.marks import sync_folder
@@ -122,6 +122,19 @@ class Record:
             of=(name,),
         )
         return record
+
+    def is_there(self) -> bool:
+        """Say whether it has files; somebody may have removed the folder that it's in.
+
+        Raises:
+            TableError: It can't be listed.
+        """
+        return bool(list_files(self.warehouse, [self.folder]))
+
+    def forget(self, name: TableName) -> None:
+        """Take it out of the properties of its Hive copy."""
+        properties = ", ".join(map(literal, (FILES, ROOT, ODD)))
+        self.warehouse.run(f"ALTER TABLE {name.sql} UNSET TBLPROPERTIES IF EXISTS ({properties})")
 
     def files(self) -> RecordedFiles:
         """Return the files that are recorded."""

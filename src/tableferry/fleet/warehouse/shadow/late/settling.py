@@ -26,7 +26,7 @@ from tableferry.fleet.warehouse.shadow.late.classify import (
 )
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.late.taking import LateFile, take
-from tableferry.fleet.warehouse.shadow.marks import REPLACED, Marks
+from tableferry.fleet.warehouse.shadow.marks import REPLACED, TARGET, Marks
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parse
 from tableferry.fleet.warehouse.shadow.target import Target, read_target
 from tableferry.hive.locations import below, escape_wildcards, split
@@ -50,12 +50,14 @@ class Settled:
         asked: Those of this look about which somebody was asked, or whose rows were taken over.
         record: The record to which these are added after the partitions are written; None if there is none,
             and nothing could be looked for.
+        lost: A record whose files somebody removed, and perhaps those of rewritten partitions with them.
     """
 
     partitions: frozenset[Partition] = frozenset()
     taken: tuple[ListedFile, ...] = ()
     asked: tuple[ListedFile, ...] = ()
     record: Record | None = None
+    lost: Record | None = None
 
     def record_new_files(self, target: Target, marks: Marks) -> None:
         """Record the files that the new table has written into the same directories since, by its log."""
@@ -111,10 +113,21 @@ def check(
     """
     copy = HiveCopy.read(warehouse, hive)
     target = read_target(warehouse, name, form)
-    marks = Marks.read(copy.properties, copy.location, target.id, watermark)
+    marks = read_marks(copy, target, form, watermark)
     settled = settle(copy, target, name, form, marks, decide=decide, accept=accept)
     settled.note()
     return settled.record is not None
+
+
+def read_marks(copy: HiveCopy, target: Target, form: TargetFormat, watermark: str | None) -> Marks:
+    """Read what an earlier run left in the Hive copy's properties, given the version that it was made with.
+
+    A Delta version is a small number, which says nothing of another table than the one that it's of: there
+    is another one if somebody has made the target anew.
+    """
+    is_another = copy.properties.get(TARGET, target.id) != target.id
+    given = None if is_another and form is TargetFormat.DELTA else watermark
+    return Marks.read(copy.properties, copy.location, target.id, given)
 
 
 def settle(
@@ -140,6 +153,8 @@ def settle(
     record = Record.of(copy.warehouse, copy.properties)
     if record is None:
         return Settled()
+    if not record.is_there():
+        return Settled(lost=record)
     findings = _look(record, target, marks)
     adopted: tuple[ListedFile, ...] = ()
     if target.shared is None:
