@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tableferry.errors import TableError
+from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
+from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.files import ListedFile, Listing
-from tableferry.fleet.warehouse.shadow.late import suspended
+from tableferry.fleet.warehouse.shadow.late import settling, suspended
 from tableferry.fleet.warehouse.shadow.late.classify import Evidence, Findings, basename, classify, run_of
 from tableferry.fleet.warehouse.shadow.late.record import Record, RecordedFiles
 from tableferry.fleet.warehouse.shadow.marks import FOLDER as FOLDER_KEY
-from tableferry.fleet.warehouse.shadow.marks import RUNS, TARGET
+from tableferry.fleet.warehouse.shadow.marks import RUNS, TARGET, Marks
 from tableferry.tables import TableName
 
 ROOT, FOLDER = "file:/w/t", "file:/w/t_sync/0123abcd"
@@ -197,3 +201,41 @@ def test_files_of_runs_that_did_not_end_are_rows_twice_where_no_run_comes(
     if suspended_files:
         with pytest.raises(suspended.RowsTwice, match=r"89abcdef-0 are of .* remove these files"):
             suspended.demand_none(nothing, NAME)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_table_that_is_always_being_written_to_is_waited_for_no_longer_than_needed(
+    monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    """Only the files of the first look are waited for, as others come all the time."""
+    first, *others = (file(f"{number}-{DELTA_FILE}", modified=NOW) for number in range(9))
+    looks = iter(Findings(undecided=(first, other)) for other in others)
+
+    def look(*_: Any) -> Findings:
+        found = next(looks)
+        return (
+            Findings(undecided=found.undecided[1:])
+            if committed and found.undecided[1] != others[0]
+            else found
+        )
+
+    record = SimpleNamespace(is_there=lambda: True, root=ROOT)
+    monkeypatch.setattr(Record, "of", lambda *_: record)
+    monkeypatch.setattr(settling, "_look", look)
+    monkeypatch.setattr(settling, "read_target", lambda *_: None)
+    slept: list[float] = []
+    monkeypatch.setattr(settling, "sleep", slept.append)
+    copy: Any = SimpleNamespace(warehouse=SimpleNamespace(late_files=LateFiles.PAUSE), properties={})
+    target: Any = SimpleNamespace(shared=ROOT)
+
+    def settle() -> settling.Settled:
+        name = TableName(("c", "s", "t"))
+        marks = Marks(None, "", FOLDER)
+        return settling.settle(copy, target, name, TargetFormat.DELTA, marks, decide=True)
+
+    if committed:
+        assert settle().taken == ()
+        assert len(slept) == 1
+    else:
+        with pytest.raises(TableError, match=rf"0-{DELTA_FILE} below .* a write may be going on"):
+            settle()

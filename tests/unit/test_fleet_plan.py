@@ -289,6 +289,7 @@ def test_giving_up_after_the_switch_keeps_what_was_written_to_the_copy() -> None
     # What people changed of the rights, and what was written while the first name was being swapped.
     assert steps[2:] == (
         CopyAccess(names.main, names.hive),
+        CheckLate(names.main, names.hive, reverting.target_format),
         Rename(names.main, names.copy),
         Shadow(names.copy, names.hive, reverting.target_format),
         Rename(names.hive, names.main),

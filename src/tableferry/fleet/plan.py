@@ -312,6 +312,8 @@ def _switch_back(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]
     return (
         *_in_step(job, names.main, names.hive),
         CopyAccess(names.main, names.hive),
+        # Here a person can still be asked; behind the rename nobody finds the table meanwhile.
+        CheckLate(names.main, names.hive, job.target_format),
         Rename(names.main, names.copy),
         Shadow(names.copy, names.hive, job.target_format),
         into,
@@ -330,6 +332,7 @@ def _switch_back_from_elsewhere(job: Job, names: Names, existing: Existing) -> t
         if names.copy in existing:
             raise Refused(_taken(names.target, names.copy, job))
         steps += (*_in_step(job, names.target, hive), CopyAccess(names.target, hive))
+        steps.append(CheckLate(names.target, hive, job.target_format))
         steps.append(Rename(names.target, names.copy))
         steps.append(Shadow(names.copy, hive, job.target_format))
     elif existing.get(names.copy) is target_kind(job):

@@ -103,6 +103,20 @@ def holds(notes: Iterable[tuple[str, Note]]) -> dict[str, Held]:
     return held
 
 
+def others(wanted: Mapping[str, Piece], held: Mapping[str, Held]) -> list[str]:
+    """Return the pieces that a copy holds of other files than these.
+
+    Of one that was written when its files were too young to be known by their times, only its rows tell.
+    """
+    return sorted(
+        piece
+        for piece in wanted.keys() | held.keys()
+        if piece not in wanted
+        or piece not in held
+        or held[piece].digest not in (UNSETTLED, wanted[piece].digest)
+    )
+
+
 def stale(wanted: Mapping[str, Piece], held: Mapping[str, Held]) -> list[str]:
     """Return the pieces that a copy doesn't hold as they are, those too that have no rows any more."""
     return sorted(

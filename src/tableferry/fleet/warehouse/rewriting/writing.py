@@ -21,7 +21,7 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.files import TableFiles, too_deep
 from tableferry.fleet.warehouse.rewriting import copies
 from tableferry.fleet.warehouse.rewriting.copies import Copy
-from tableferry.fleet.warehouse.rewriting.pieces import WHOLE, Piece, chunks, pieces_of, stale
+from tableferry.fleet.warehouse.rewriting.pieces import WHOLE, Piece, chunks, others, pieces_of, stale
 from tableferry.fleet.warehouse.shadow.conditions import sql_types, where
 from tableferry.fleet.warehouse.shadow.partitions import Partition, parsed
 from tableferry.tables import TableName
@@ -103,10 +103,7 @@ def demand_same(warehouse: Warehouse, source: TableName, target: TableName, form
         TableError: It isn't made of the files that the table has now, or something can't be read.
     """
     work = _Work.on(warehouse, hive.last_listed(warehouse, hive.demand(warehouse, source)), target, form)
-    held = {name: piece.digest for name, piece in work.copy.held.items()}
-    wanted = {name: piece.digest for name, piece in work.wanted.items()}
-    if held != wanted:
-        other = sorted(name for name in held.keys() | wanted.keys() if held.get(name) != wanted.get(name))
+    if other := others(work.wanted, work.copy.held):
         raise TableError(
             f"{target} isn't made of the files that {source} has now"
             + (f" in {first_of(other)}" if other != [WHOLE] else "")

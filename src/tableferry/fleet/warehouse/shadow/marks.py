@@ -51,13 +51,14 @@ class Marks:
 
         Where there is no watermark, it's the one `given`: the version that the copy was made of.
         """
+        # Files of an earlier migration's folder may be in use by now: this one has its own.
+        folder = f"{sync_folder(location)}/{target[:8]}"
         if properties.get(TARGET) != target:
-            # Files of an earlier migration's folder may be in use by now: this one has its own.
-            return cls(given, "", f"{sync_folder(location)}/{target[:8]}")
+            return cls(given, "", folder)
         return cls(
             properties.get(WATERMARK) or given,
             properties.get(PENDING, ""),
-            properties[FOLDER],
+            properties.get(FOLDER, folder),
             tuple(
                 run
                 for key in sorted(properties)

@@ -162,12 +162,20 @@ def settle(
         adopted = findings.logged
     elif findings.logged and not dry_run:
         record.add(findings.logged)
-    for _ in range(_RETRIES if decide and findings.undecided else 0):
-        # Their commit may have come since the table was looked at, or come now.
+    # Their commit may have come since the table was looked at, or come now. Of a table that is always being
+    # written to, what came meanwhile isn't waited for: the next look finds it.
+    waiting = {file.path for file in findings.undecided} if decide else set[str]()
+    for _ in range(_RETRIES):
+        if not waiting:
+            break
         sleep(_PAUSE)
         findings = _look(record, read_target(copy.warehouse, name, form), marks)
-        if not findings.undecided:
-            break
+        waiting &= {file.path for file in findings.undecided}
+    if waiting:
+        raise TableError(
+            f"{first_of(sorted(waiting), 'more files')} below {record.root} came within a day, and no "
+            f"commit of {name} names them: a write may be going on; run again later"
+        )
     rewrite = _in_use(copy, record, marks, findings.unfinished)
     rewrite |= _partitions(_located(copy, record, (*adopted, *findings.settled)))
     late = _located(copy, record, findings.late)
@@ -183,11 +191,6 @@ def settle(
             f"job of Hive's: make sure that {name} has its rows and theirs, and then tableferry fleet resume "
             f"{name} --accept",
             digest,
-        )
-    if decide and findings.undecided:
-        raise TableError(
-            f"{_paths(findings.undecided)} below {record.root} came within a day, and no "
-            f"commit of {name} names them: a write may be going on; run again later"
         )
     can_take = all(partition is not None for _, partition in late)
     shared = [file for file in findings.late if below(file.path, marks.folder) is None]
