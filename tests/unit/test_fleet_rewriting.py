@@ -121,10 +121,10 @@ def test_after_all_chunks_a_copy_holds_what_is_listed_whatever_came_before(
 def test_of_a_piece_whose_files_were_young_only_the_rows_tell_whether_the_copy_is_of_them() -> None:
     """Whoever goes on for a worker that died finds the same files, which are old by then."""
     wanted = {"a": Piece("1", 10), "b": Piece("2", 10), "c": Piece(UNSETTLED, 10)}
-    held = {"a": Held(UNSETTLED, 1), "b": Held("2", 1), "c": Held(UNSETTLED, 1)}
+    held = {"a": Held(UNSETTLED, "1"), "b": Held("2", "1"), "c": Held(UNSETTLED, "1")}
     assert others(wanted, held) == []
-    assert others(wanted, {**held, "b": Held("3", 2)}) == ["b"]
-    assert others(wanted, {**held, "c": Held("3", 2)}) == ["c"]
+    assert others(wanted, {**held, "b": Held("3", "2")}) == ["b"]
+    assert others(wanted, {**held, "c": Held("3", "2")}) == ["c"]
     assert others({"a": wanted["a"]}, {"b": held["b"]}) == ["a", "b"]
 
 
