@@ -272,7 +272,6 @@ def test_what_somebody_else_needs_stays_and_says_who_that_is(ours: Fleet, tmp_pa
         (f"DROP TABLE {schema}.other", ""),
         (f"{external} '{tmp_path}/t_iceberg/data'", f"{schema}.other at"),
         (f"DROP TABLE {schema}.other", ""),
-        (f"ALTER TABLE {table} UNSET TBLPROPERTIES ('tableferry.source')", "isn't the table that was made"),
     ]
     for statement, expects in hindrances:
         spark.sql(statement).collect()
@@ -288,6 +287,13 @@ def test_what_somebody_else_needs_stays_and_says_who_that_is(ours: Fleet, tmp_pa
         assert leftover.left is not None
         assert "purge" in statement or expects in leftover.left.hinders
         ours.store.edit(resumed(ours.job("t")), ours.clock())
+    spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('tableferry.source')")
+    [paused] = errors(ours.close())
+    assert f"{ours.name('t')} is a table that this migration hasn't made" in paused
+    [leftover] = look_at_leftovers(ours.warehouse, [ours.job("t")])
+    assert leftover.left is not None
+    assert "isn't the table that was made" in leftover.left.hinders
+    ours.store.edit(resumed(ours.job("t")), ours.clock())
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('tableferry.source' = '{ours.name('t').key}')")
     assert errors(ours.close()) == []
     assert tables_in(spark, schema) == ["t"]
