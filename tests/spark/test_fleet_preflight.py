@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,8 +36,8 @@ def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
         yield ours
 
 
-def seen(ours: Fleet, table: str, form: TargetFormat = ICEBERG) -> Preflight:
-    [preflight] = precheck(ours.store, ours.warehouse, [NewJob(ours.name(table), form)])
+def seen(ours: Fleet, table: str, form: TargetFormat = ICEBERG, **options: Any) -> Preflight:
+    [preflight] = precheck(ours.store, ours.warehouse, [NewJob(ours.name(table), form, **options)])
     return preflight
 
 
@@ -213,6 +214,38 @@ def test_partitions_that_share_a_directory(ours: Fleet, tmp_path: Path) -> None:
         preflight = seen(ours, "t", form)
         assert reasons(preflight) == {PauseReason.UNSUPPORTED_LAYOUT}
         assert "share a directory" in preflight.findings[0].text
+
+
+def test_partitions_that_are_read_otherwise_than_the_table(ours: Fleet, tmp_path: Path) -> None:
+    name = ours.name("t").sql
+    ours.spark.sql(
+        f"CREATE TABLE {name} (id INT, name STRING) PARTITIONED BY (day STRING) ROW FORMAT DELIMITED "
+        f"FIELDS TERMINATED BY ',' STORED AS TEXTFILE LOCATION '{tmp_path}/t'"
+    )
+    for day in ("a", "b"):
+        ours.spark.sql(f"INSERT INTO {name} PARTITION (day = '{day}') VALUES (1, 'x')")
+    assert reasons(seen(ours, "t", rewrite=True)) == set()
+    ours.spark.sql(f"ALTER TABLE {name} PARTITION (day = 'b') SET SERDEPROPERTIES ('field.delim' = '|')")
+    preflight = seen(ours, "t", rewrite=True)
+    assert reasons(preflight) == {PauseReason.UNSUPPORTED_LAYOUT}
+    assert "other properties of its SerDe, than the table says by now: ['b']" in preflight.findings[0].text
+
+
+@pytest.mark.parametrize("inner", ["INT", "TINYINT"])
+def test_an_avro_table_that_spark_can_not_alter(ours: Fleet, tmp_path: Path, inner: str) -> None:
+    name = ours.name("t").sql
+    ours.spark.sql(
+        f"CREATE TABLE {name} (id TINYINT, `Deep` STRUCT<`A`: {inner}, b: ARRAY<VARCHAR(3)>>) STORED AS AVRO "
+        f"LOCATION '{tmp_path}/t'"
+    )
+    ours.spark.sql(f"INSERT INTO {name} VALUES (1, NULL)")
+    findings = seen(ours, "t").findings
+    assert {finding.reason for finding in findings} <= {PauseReason.UNSUPPORTED_SCHEMA}
+    assert [finding.text.partition(" in the metastore")[0] for finding in findings] == (
+        []
+        if inner == "INT"
+        else [f"column deep of {ours.name('t')} is struct<A:tinyint,b:array<varchar(3)>>"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -34,20 +35,63 @@ def alter(
     Raises:
         TableError: There is no such table, or it may not be changed.
     """
-    jvm, java = spark._jvm, spark._jsparkSession
-    assert jvm is not None
     database, table = name.parts[-2:]
     with explaining(f"the metastore's entry of {name} can't be changed", "check your rights"):
-        hadoop = java.sessionState().newHadoopConf()
-        conf = jvm.org.apache.hadoop.hive.conf.HiveConf(hadoop, hadoop.getClass())
-        client = jvm.org.apache.hadoop.hive.metastore.HiveMetaStoreClient(conf)
-        try:
+        with _client(spark) as client:
             entry = client.getTable(database, table)
             change(entry)
             client.alter_table(database, table, entry, cascade)
-        finally:
-            client.close()
         spark.sql(f"REFRESH TABLE {name.sql}").collect()
+
+
+@contextmanager
+def _client(spark: SparkSession) -> Iterator[Any]:
+    """Provide a client of the session's metastore, inside a ``with``."""
+    jvm, java = spark._jvm, spark._jsparkSession
+    assert jvm is not None
+    hadoop = java.sessionState().newHadoopConf()
+    conf = jvm.org.apache.hadoop.hive.conf.HiveConf(hadoop, hadoop.getClass())
+    client = jvm.org.apache.hadoop.hive.metastore.HiveMetaStoreClient(conf)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def partitions_read_otherwise(spark: SparkSession, name: TableName) -> list[str]:
+    """Return the partitions whose files are of another format, or read otherwise, than the table says.
+
+    A partition keeps what the table said when it was made. Each is written as its values, in a list.
+
+    Raises:
+        TableError: There is no such table, or it may not be read.
+    """
+    database, table = name.parts[-2:]
+    problem = f"the metastore's partitions of {name} can't be read"
+    with explaining(problem, "check your rights"), _client(spark) as client:
+        of_table = _reading(client.getTable(database, table))
+        partitions = client.listPartitions(database, table, -1)
+        return [str(list(each.getValues())) for each in partitions if _reading(each) != of_table]
+
+
+def column_types(spark: SparkSession, name: TableName) -> dict[str, str]:
+    """Return the types of a table's columns as the metastore has them; of Avro, Spark may say others.
+
+    Raises:
+        TableError: There is no such table, or it may not be read.
+    """
+    with explaining(f"the metastore's entry of {name} can't be read", "check your rights"):
+        with _client(spark) as client:
+            columns = client.getTable(*name.parts[-2:]).getSd().getCols()
+        return {column.getName(): column.getType() for column in columns}
+
+
+def _reading(entry: Any) -> tuple[str, str, dict[str, str]]:
+    """Return by what a table's or a partition's files are read."""
+    storage = entry.getSd()
+    serde = storage.getSerdeInfo()
+    parameters = {key: value for key, value in dict(serde.getParameters()).items() if key != "path"}
+    return storage.getInputFormat(), serde.getSerializationLib(), parameters
 
 
 def set_columns(spark: SparkSession, name: TableName, columns: Mapping[str, str | None]) -> None:

@@ -27,6 +27,7 @@ from tableferry.fleet.warehouse.neighbours import Neighbourhood
 from tableferry.fleet.warehouse.rewriting import copies, places
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE, HiveCopy
 from tableferry.fleet.warehouse.shadow.late import suspended
+from tableferry.fleet.warehouse.shadow.limits import declared
 from tableferry.hive.locations import below, is_hidden, split
 from tableferry.hive.partitions import NULL, CatalogPartition, split_spec
 from tableferry.quoting import quote
@@ -315,12 +316,22 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
         suspended.demand_none(warehouse, table.name)
     except suspended.RowsTwice as error:
         yield Finding(PauseReason.UNSUPPORTED_LAYOUT, str(error))
+    looks = facts.rewritten and facts.partitions and facts.movable
+    # Where shadow appends to such a partition, Spark lets it be read as the table says, old rows too.
+    if looks and (others := metastore.partitions_read_otherwise(warehouse.spark, table.name)):
+        yield Finding(
+            PauseReason.UNSUPPORTED_LAYOUT,
+            f"{table.name} has partitions that are read by another format, or other properties of its SerDe, "
+            f"than the table says by now: {first_of(others)}; write the table anew, or leave it in Hive",
+        )
     try:
         copy = HiveCopy.of(warehouse, table)
         rows = copy.rows(warehouse.spark.table(table.name.sql))
         rows.schema.json()
         if refusal := _unlike_sparks(copy, form, rewritten=facts.rewritten):
             yield Finding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
+        if table.format == "avro" and facts.movable:
+            yield from _unalterable(copy)
     except Refused as error:
         yield Finding(PauseReason.UNSUPPORTED_LAYOUT, str(error))
         return
@@ -357,6 +368,20 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
                 PauseReason.UNSUPPORTED_LAYOUT,
                 f"the rows of {table.name} can't be read ({first_line(error)}): write the files anew that "
                 "Spark can't read, or leave the table in Hive",
+            )
+
+
+def _unalterable(copy: HiveCopy) -> Iterator[Finding]:
+    """Yield why Spark can't alter an Avro table: it sends Avro's columns, and the metastore compares."""
+    types = metastore.column_types(copy.spark, copy.name)
+    for field in copy.schema:
+        kind = types.get(field.name.lower(), "")
+        if "<" in kind and kind.lower() != declared(field).lower():
+            yield Finding(
+                PauseReason.UNSUPPORTED_SCHEMA,
+                f"column {field.name} of {copy.name} is {kind} in the metastore, and Avro has "
+                f"{declared(field)}, so that Spark can't alter the table: give it that type in Hive "
+                "(ALTER TABLE … CHANGE COLUMN), or leave the table there",
             )
 
 
