@@ -268,8 +268,8 @@ class HiveCopy:
             else:
                 self._alter(f"ADD IF NOT EXISTS {named} LOCATION {literal(location)}")
 
-    def empty(self, partition: Partition, location: str) -> None:
-        """Let a partition read an empty directory.
+    def empty(self, partition: Partition, location: str, basename: str) -> None:
+        """Let a partition read an empty directory, or one with a file of no rows.
 
         If it were dropped, the first write to it after a revert would make it anew where its old files are,
         which the table in its place keeps for its earlier versions.
@@ -280,7 +280,8 @@ class HiveCopy:
             kept = [quote(name) for name in self.columns if name not in self.partition_columns]
             nothing = self.spark.table(self.name.sql).where("false").selectExpr(*kept)
             writer = nothing.write.mode("append").format(self.format).options(**_NO_SUCCESS_FILE)
-            self.warehouse.effect(lambda: writer.save(location), of=())
+            with optional_settings(self.spark, {_BASENAME: basename}):
+                self.warehouse.effect(lambda: writer.save(location), of=())
         else:
             _log.warning(
                 "%s has no row in %s any more, and from here no empty directory can be made for it: the "

@@ -324,7 +324,7 @@ class _Run:
         for partition in present:
             copy.set_location(partition, f"{folder}/{copy.spelled(partition)}".rstrip("/"))
         for partition in self._dropped(plan, live):
-            copy.empty(partition, f"{folder}/{copy.spelled(partition)}")
+            copy.empty(partition, f"{folder}/{copy.spelled(partition)}", files)
         for partition, directory in plan.share.items():
             copy.set_location(partition, directory)
         appended: Counter[Partition] = Counter()
