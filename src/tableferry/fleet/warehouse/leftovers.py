@@ -2,7 +2,7 @@
 
     <directory>/k=1/part-0.parquet              the new table reads it: it stays, whatever happens
     <directory>/k=1/tableferry-<run>-0.parquet  rows that shadow appended for Hive (Iceberg only)
-    <directory>_sync/<id>/v…                    partitions that shadow rewrote for Hive
+    <directory>_sync/<id>/n…                    partitions that shadow rewrote for Hive
     <directory>_sync/known-<id>                 the record by which late files are found
 
 What was written for Hive is told by its name, and removed only where no version of the new table names it:
