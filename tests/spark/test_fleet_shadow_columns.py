@@ -207,7 +207,7 @@ def test_values_at_any_depth(spark: SparkSession, schema: str) -> None:
     assert [tuple(row)[1:] for row in found] == [(False, False), (True, False), (True, True), (False, True)]
 
 
-@pytest.mark.parametrize("at", range(4))
+@pytest.mark.parametrize("at", soak.amount([1], range(4)))
 def test_a_run_that_ends_while_it_widens_columns(
     spark: SparkSession, schema: str, tmp_path: Path, at: int
 ) -> None:
