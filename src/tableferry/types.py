@@ -9,7 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, TypeVar, assert_never, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, assert_never, cast
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructField
+
+
+DECLARED_AS = "__CHAR_VARCHAR_TYPE_STRING"
+"""Where a string column's metadata has its ``char`` or ``varchar``, in Spark and in Delta's log."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,11 @@ _ATOMIC = (
     *(TIMESTAMP, TIMESTAMP_NTZ, VARIANT),
 )
 _BY_NAME = {atomic.name: atomic for atomic in _ATOMIC}
+
+
+def declared(field: StructField) -> str:
+    """Return the type of Spark's column as it was declared, such as ``varchar(5)``."""
+    return str(field.metadata.get(DECLARED_AS, field.dataType.simpleString()))
 
 
 def to_json(schema: Struct) -> str:

@@ -16,6 +16,7 @@ from tableferry.fleet.warehouse import metastore
 from tableferry.fleet.warehouse.shadow import limits
 from tableferry.fleet.warehouse.shadow.changes import Action
 from tableferry.tables import TableName
+from tableferry.types import declared as declared_type
 
 ROWS = ((1, "a", 1, "mon"), (2, "b", 2, "mon"), (3, "c", None, "tue"))
 COLUMNS = "id INT, name STRING, n2 INT"
@@ -32,7 +33,7 @@ OPTIONS = {
 def declared(pair: Pair) -> list[str]:
     """The copy's columns and their types, with the lengths of texts."""
     fields = [field for field in pair.spark.table(pair.hive).schema if field.name != "day"]
-    return [f"{field.name} {limits.declared(field)}" for field in fields]
+    return [f"{field.name} {declared_type(field)}" for field in fields]
 
 
 def made(

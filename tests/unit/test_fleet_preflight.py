@@ -38,13 +38,14 @@ from tableferry.fleet.status.preflight import (
     preflight_page,
 )
 from tableferry.fleet.steps import BlockWrites, CompareAhead, RepeatPreflight, TryShadow
-from tableferry.fleet.warehouse import eligibility, existing, hive, metastore, neighbours
+from tableferry.fleet.warehouse import eligibility, existing, hive, metastore, neighbours, preflight_findings
 from tableferry.fleet.warehouse import preflight as preflight_module
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable
 from tableferry.fleet.warehouse.files import ListedFile, Listing
 from tableferry.fleet.warehouse.neighbours import DirectoryIndex, Neighbourhood
-from tableferry.fleet.warehouse.preflight import PreflightFacts, findings, first_finding, remarks
+from tableferry.fleet.warehouse.preflight import first_finding
+from tableferry.fleet.warehouse.preflight_findings import PreflightFacts, findings, remarks
 from tableferry.hive.locations import below
 from tableferry.hive.partitions import CatalogPartition
 from tableferry.tables import CatalogTable, TableName
@@ -381,7 +382,7 @@ def test_what_stops_most_tables_comes_first_with_one_remedy() -> None:
 
 
 def test_all_that_a_preflight_finds_has_a_remedy() -> None:
-    text = "".join(map(inspect.getsource, (eligibility, preflight_module, prechecking)))
+    text = "".join(map(inspect.getsource, (eligibility, preflight_module, preflight_findings, prechecking)))
     named = {PauseReason[name] for name in re.findall(r"PauseReason\.([A-Z_]+)", text)}
     assert named == set(REMEDIES)
 

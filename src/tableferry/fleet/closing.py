@@ -12,9 +12,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from tableferry.errors import Refused
-from tableferry.fleet.commands import command, resume_command
+from tableferry.fleet.commands import command
 from tableferry.fleet.job import CLOSED, CLOSING, Job, State, TargetFormat
 from tableferry.fleet.naming import Names
+from tableferry.fleet.pausing import resume_command
 from tableferry.fleet.plan import Existing, Kind, target_kind
 from tableferry.fleet.steps import (
     AllowCleaning,

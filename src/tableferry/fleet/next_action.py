@@ -8,9 +8,9 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Literal
 
-from tableferry.fleet.commands import command, resume_command
+from tableferry.fleet.commands import command
 from tableferry.fleet.job import CLOSED, Job, State
-from tableferry.fleet.pausing import remedy
+from tableferry.fleet.pausing import remedy, resume_command
 from tableferry.fleet.transitions import BACK, FORWARD
 from tableferry.fleet.wave import Wave, WaveStatus
 

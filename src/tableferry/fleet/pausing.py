@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tableferry.errors import Refused
-from tableferry.fleet.job import ACCEPT, FOUND, RIGHTS, Job, PauseReason, State
+from tableferry.fleet.commands import command
+from tableferry.fleet.job import ACCEPT, FOUND, REWRITABLE, RIGHTS, Job, PauseReason, State
 from tableferry.fleet.naming import Names
 
 REMEDIES: Mapping[PauseReason, str] = {
@@ -60,6 +61,11 @@ def remedy_of(code: str) -> str:
     return known or "see what the reason says"
 
 
+def resume_command(job: Job) -> str:
+    """Write the command by which a paused job goes on."""
+    return command("resume", job.name, *(["--rewrite"] if reason(job) in REWRITABLE else []))
+
+
 def resumed(job: Job, *, accept: bool = False, rewrite: bool = False) -> Job:
     """Return a paused job as it goes on, its attempts counted anew; a reverted one begins from the start.
 
@@ -94,7 +100,7 @@ def _to_be_rewritten(job: Job) -> Job:
     if job.state not in (State.UNDEFINED, State.READY, State.ICEBERG_DROPPED):
         raise Refused(
             f"{job.name} is at {job.state}, and its rows can be rewritten only as long as its migration "
-            f"hasn't begun: tableferry fleet revert {job.name}, and resume it with --rewrite then"
+            f"hasn't begun: {command('revert', job.name)}, and resume it with --rewrite then"
         )
     job = replace(job, rewrite=True)
     if job.state is not State.READY:

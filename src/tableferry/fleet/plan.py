@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from tableferry.errors import Refused
+from tableferry.fleet.commands import command
 from tableferry.fleet.job import REWRITTEN, RIGHTS, Job, State, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.steps import (
@@ -389,7 +390,7 @@ def _hive_copy(names: Names, existing: Existing) -> TableName:
 def _taken(name: TableName, new_name: TableName, job: Job) -> str:
     return (
         f"{new_name} is there already, and {name} is to get that name: rename or drop the one that isn't of "
-        f"this migration, and tableferry fleet resume {job.name}"
+        f"this migration, and {command('resume', job.name)}"
     )
 
 

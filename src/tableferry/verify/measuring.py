@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField
 
 from tableferry.errors import TableError
+from tableferry.types import DECLARED_AS, declared
 from tableferry.verify.values import aligned, common_type, hashable, orderable, spelling, text
 from tableferry.verify.verdict import (
     ROWS_SHOWN,
@@ -26,7 +27,6 @@ from tableferry.verify.verdict import (
 # Wide enough for the sum of 64-bit hashes of any number of rows.
 _SUM = "decimal(38,0)"
 _LONGEST_TEXT = 1000
-_DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def pair(
             shared[name] = Shared(field.name, (source_place, place), kinds, common)
         if common is None or _normal(source_field) != _normal(field):
             compared_as = common.simpleString() if common else None
-            types.append(ColumnDifference(field.name, _declared(source_field), _declared(field), compared_as))
+            types.append(ColumnDifference(field.name, declared(source_field), declared(field), compared_as))
     differences = SchemaDifferences(
         tuple(field.name for name, (_, field) in sources.items() if name not in {*targets, *excluded}),
         tuple(field.name for name, (_, field) in targets.items() if name not in {*sources, *excluded}),
@@ -163,13 +163,8 @@ def _fields(side: Side) -> dict[str, tuple[int, StructField]]:
     return fields
 
 
-def _declared(field: StructField) -> str:
-    # Spark reads char and varchar as string and keeps the declared type beside it.
-    return str(field.metadata.get(_DECLARED, field.dataType.simpleString()))
-
-
 def _normal(field: StructField) -> tuple[str, str]:
-    return spelling(field.dataType), str(field.metadata.get(_DECLARED, ""))
+    return spelling(field.dataType), str(field.metadata.get(DECLARED_AS, ""))
 
 
 def _key(name: str, shared: Mapping[str, Shared], source: Side, target: Side) -> Shared:

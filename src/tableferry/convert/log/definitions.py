@@ -15,12 +15,10 @@ from tableferry.convert.entry import Entry, SerDe, lasting_properties, log_colum
 from tableferry.hive.partitions import PartitionColumn
 from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
-from tableferry.types import Array, Atomic, DataType, Decimal, Field, Map, Struct
+from tableferry.types import DECLARED_AS, Array, Atomic, DataType, Decimal, Field, Map, Struct
 
 KEY = "tableferryCatalogEntry"
 """Where the first commit's ``commitInfo`` has it."""
-
-_RAW_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 
 
 def plain(entry: Entry) -> dict[str, Any]:
@@ -146,7 +144,7 @@ def _column(column: Field) -> str:
     metadata = column.metadata
     default = f" DEFAULT {metadata['CURRENT_DEFAULT']}" if "CURRENT_DEFAULT" in metadata else ""
     comment = f" COMMENT {literal(metadata['comment'])}" if "comment" in metadata else ""
-    return f"{quote(column.name)} {metadata.get(_RAW_TYPE) or _type(column.type)}{default}{comment}"
+    return f"{quote(column.name)} {metadata.get(DECLARED_AS) or _type(column.type)}{default}{comment}"
 
 
 def _type(data_type: DataType) -> str:

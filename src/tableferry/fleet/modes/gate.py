@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from tableferry.errors import Busy
 from tableferry.fleet.clock import Clock
+from tableferry.fleet.commands import command
 from tableferry.fleet.job import Job
 from tableferry.fleet.modes.claims import Portion
 from tableferry.fleet.queue.loads import loads
@@ -68,9 +69,12 @@ class Gate:
             # Who was faster has paused it too, or has started it anew: the next look tells.
             return paused
         _log.warning(
-            "the wave %s is paused: %s. Look at them: tableferry fleet list --paused --wave %s; then go on "
-            "with tableferry fleet wave start %s", wave.name, why, wave.name, wave.name,
-        )  # fmt: skip
+            "the wave %s is paused: %s. Look at them: %s; then go on with %s",
+            wave.name,
+            why,
+            command("list --paused --wave", wave.name),
+            command("wave start", wave.name),
+        )
         return paused
 
     def holds_back(self, job: Job) -> str:
@@ -83,7 +87,7 @@ class Gate:
         now = self.clock()
         wave = next((wave for wave in self.store.waves() if wave.name == job.wave), None)
         if wave is None:
-            return f"the wave {job.wave} isn't there: make it with tableferry fleet wave add {job.wave}"
+            return f"the wave {job.wave} isn't there: make it with {command('wave add', job.wave)}"
         load = loads(self.store, now).get(job.wave, Load())
         wave = self._paused_if_failing(wave, load)
         if job.in_process:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from tableferry.activity import activity
+from tableferry.fleet.commands import command
 from tableferry.fleet.job import REWRITTEN, Job, PauseReason, State
 from tableferry.fleet.job_run import JobRun, reported
 from tableferry.fleet.modes.claims import Portion
@@ -71,7 +72,7 @@ def _looked(
     seen = preflight(warehouse, job, neighbourhood)
     job = replace(job, table_files=seen.files, table_bytes=seen.bytes)
     for finding in seen.findings:
-        more = f" (and {len(seen.findings) - 1} more: tableferry fleet preflight {job.name})"
+        more = f" (and {len(seen.findings) - 1} more: {command('preflight', job.name)})"
         return job.paused(finding.reason, finding.text + (more if len(seen.findings) > 1 else ""))
     job = job.noted(**{REWRITTEN: {"files": seen.files, "bytes": seen.bytes} if seen.rewritten else None})
     names = Names.of(job)

@@ -9,10 +9,10 @@ from dataclasses import fields
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from tableferry.fleet.commands import command, resume_command
+from tableferry.fleet.commands import command
 from tableferry.fleet.job import Job, State, TargetFormat, Trouble
 from tableferry.fleet.next_action import next_action
-from tableferry.fleet.pausing import remedy_of
+from tableferry.fleet.pausing import remedy_of, resume_command
 from tableferry.fleet.status.figures import (
     PHASES,
     STATE_WORDS,

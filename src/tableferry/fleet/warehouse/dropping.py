@@ -24,7 +24,7 @@ from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
 from tableferry.fleet.warehouse.existing import Entry, entries, is_made_of
 from tableferry.fleet.warehouse.identity import change_unchanged
-from tableferry.fleet.warehouse.shadow.late.record import ROOT
+from tableferry.fleet.warehouse.shadow.marks import ROOT
 from tableferry.hive.catalog_tables import list_tables
 from tableferry.hive.locations import reachable, split
 from tableferry.tables import TableName

@@ -20,6 +20,7 @@ from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import SOURCE, HiveTable
 from tableferry.fleet.warehouse.rewriting.places import hive_location_of
+from tableferry.fleet.warehouse.shadow.marks import ROOT
 from tableferry.hive.catalog_tables import details_of, shown_tables
 from tableferry.hive.locations import split
 from tableferry.quoting import literal
@@ -139,9 +140,6 @@ def _is_ours(
         # Where its files lie nobody knows any more, and by that a Delta table is known.
         return True
     if form is TargetFormat.DELTA and not _is_beside(entry, directories):
-        # `record` needs this module.
-        from tableferry.fleet.warehouse.shadow.late.record import ROOT
-
         # What probation wrote for Hive may lie elsewhere by now.
         directories += [asking.properties(warehouse.spark, hive).get(ROOT, "") for hive in hives]
     return is_made_of(warehouse, source, name, entry, form, directories)

@@ -21,7 +21,7 @@ from tableferry.fleet.warehouse.files import TableFiles, listing
 from tableferry.hive.catalog_partitions import list_partitions
 from tableferry.hive.partitions import CatalogPartition, PartitionColumn
 from tableferry.tables import TableName
-from tableferry.types import BYTE, INTEGER, LONG, SHORT, STRING
+from tableferry.types import BYTE, DECLARED_AS, INTEGER, LONG, SHORT, STRING
 
 _FORMATS: Sequence[Format] = ("parquet", "orc", "avro", "text", "csv", "json")
 # The ends of Hive's classes; a text file's SerDe tells more than its input format.
@@ -44,7 +44,6 @@ _NO_OPTIONS = ("path", "serialization.format")
 _NO_COMMENT = "from deserializer"
 
 # A column's metadata in which Spark keeps the declared type, and a char in it.
-_DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
 _CHAR = re.compile(r"\bchar\(")
 
 _INTEGERS = {"tinyint": BYTE, "smallint": SHORT, "int": INTEGER, "bigint": LONG}
@@ -171,7 +170,7 @@ def _with_chars(warehouse: Warehouse, table: HiveTable) -> HiveTable:
     chars = {
         field.name.lower()
         for field in warehouse.spark.table(table.name.sql).schema
-        if _CHAR.search(field.metadata.get(_DECLARED, ""))
+        if _CHAR.search(field.metadata.get(DECLARED_AS, ""))
     }
     columns = (
         replace(column, type={"name": "char"}) if column.name.lower() in chars else column

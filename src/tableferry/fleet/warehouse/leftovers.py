@@ -19,6 +19,7 @@ from typing import Any, Self
 from tableferry.amounts import first_of
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import Refused, StateError, TableError, first_line
+from tableferry.fleet.commands import command
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.naming import first_name
 from tableferry.fleet.plan import Kind
@@ -199,7 +200,7 @@ def _demand_successor(
         raise Refused(
             f"{target} isn't the table that was made over the files in {found.root}, so it may not have "
             "their rows: if nobody needs them, drop the Hive table and its files yourself, and take the mark "
-            f"back (tableferry fleet close --undo {first_name(archived)})"
+            f"back ({command('close --undo', first_name(archived))})"
         )
 
 

@@ -9,10 +9,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from tableferry.errors import Refused
-from tableferry.fleet.warehouse.shadow.limits import declared, fits
+from tableferry.fleet.warehouse.shadow.limits import fits
 from tableferry.fleet.warehouse.shadow.partitions import Partition, nulls_first
 from tableferry.hive.locations import below
 from tableferry.quoting import quote
+from tableferry.types import declared
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField

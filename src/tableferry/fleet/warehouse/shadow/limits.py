@@ -7,20 +7,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tableferry.quoting import quote
+from tableferry.types import declared
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField
 
-# Spark reads VARCHAR(5) as a string, and keeps what was declared beside it.
-_DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
 # A text's type at any depth of a declared type; a field's name has a colon after it.
 _TEXT = re.compile(r"(?<![^<:,])(?:string|(?:var)?char\((\d+)\))(?=[,>]|$)")
 _INTEGERS = {"byte": (-(2**7), 2**7 - 1), "short": (-(2**15), 2**15 - 1)}
-
-
-def declared(field: StructField) -> str:
-    """Return a column's type as it was declared, such as ``varchar(5)``."""
-    return str(field.metadata.get(_DECLARED, field.dataType.simpleString()))
 
 
 def unfit(field: StructField) -> str:

@@ -11,6 +11,8 @@ PENDING, FOLDER, RUNS = PREFIX + "pending", PREFIX + "folder", PREFIX + "runs"
 
 REPLACED = PREFIX + "replaced"
 """The property that says that columns were renamed, dropped or retyped since the switch."""
+ROOT = "tableferry.first_location"
+"""The property with the table's directory at the switch; by now it may read others."""
 SWEEP = "sweep"
 """What is pending when all is copied and old files are still to be removed."""
 

@@ -38,7 +38,7 @@ from tableferry.fleet.warehouse.shadow.conditions import chunks, texts, where
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.late.classify import basename, directory_name
 from tableferry.fleet.warehouse.shadow.late.settling import Settled, read_marks, settle
-from tableferry.fleet.warehouse.shadow.limits import declared, unfit
+from tableferry.fleet.warehouse.shadow.limits import unfit
 from tableferry.fleet.warehouse.shadow.marks import SWEEP, TARGET, Marks, runs_noted
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, nulls_first
 from tableferry.fleet.warehouse.shadow.sweeping import unused
@@ -46,6 +46,7 @@ from tableferry.fleet.warehouse.shadow.target import Target, read_target
 from tableferry.hive.locations import below
 from tableferry.quoting import quote
 from tableferry.tables import TableName
+from tableferry.types import declared
 from tableferry.verify import verify
 
 if TYPE_CHECKING:

@@ -26,13 +26,13 @@ from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.files import ListedFile, Listing, list_files
 from tableferry.fleet.warehouse.frames import frame_of
 from tableferry.fleet.warehouse.prepared import Recorded
-from tableferry.fleet.warehouse.shadow.marks import sync_folder
+from tableferry.fleet.warehouse.shadow.marks import ROOT, sync_folder
 from tableferry.hive.locations import below, escape_wildcards
 from tableferry.hive.partitions import same_values
 from tableferry.quoting import literal
 from tableferry.tables import TableName
 
-FILES, ROOT, ODD = "tableferry.known_files", "tableferry.first_location", "tableferry.odd_directories"
+FILES, ODD = "tableferry.known_files", "tableferry.odd_directories"
 
 # Records of earlier versions lack the last columns.
 _SCHEMA = "path STRING, size BIGINT, modified BIGINT, settled BOOLEAN, stray BOOLEAN"

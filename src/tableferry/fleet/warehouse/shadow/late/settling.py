@@ -188,8 +188,8 @@ def settle(
     if changed := (*findings.replaced, *findings.removed):
         raise WrittenLate(
             f"{_paths(changed)} below {record.root} were replaced or removed after the switch, perhaps by a "
-            f"job of Hive's: make sure that {name} has its rows and theirs, and then tableferry fleet resume "
-            f"{name} --accept",
+            f"job of Hive's: make sure that {name} has its rows and theirs, and then resume "
+            "the job with --accept",
             digest,
         )
     can_take = all(partition is not None for _, partition in late)
@@ -307,7 +307,7 @@ def _in_use(
 
 
 def _message(name: TableName, record: Record, late: Sequence[ListedFile], *, can_take: bool) -> str:
-    remedies = [f"write their rows into {name}, and tableferry fleet resume {name} --accept"]
+    remedies = [f"write their rows into {name}, and resume the job with --accept"]
     unsure = ", or they are of a write to it that failed" if any(map(has_delta_name, late)) else ""
     if can_take:
         remedies.append("set late_files: take, and resume")

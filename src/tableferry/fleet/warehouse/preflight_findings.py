@@ -1,0 +1,192 @@
+"""What would stop a table's migration, or surprise people, by what is known of it: nothing is asked here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tableferry.amounts import first_of
+from tableferry.convert import overlay
+from tableferry.fleet.job import PauseReason, TargetFormat
+from tableferry.fleet.reports import Finding
+from tableferry.fleet.warehouse.eligibility import HiveTable, Type
+from tableferry.fleet.warehouse.files import Listing, too_deep
+from tableferry.fleet.warehouse.shadow.hive_copy import PURGE
+from tableferry.hive.locations import below, is_hidden, split
+from tableferry.hive.partitions import NULL, CatalogPartition, split_spec
+from tableferry.tables import TableName
+
+INTEGERS = ("tinyint", "smallint", "int", "bigint")
+"""Hive's types of whole numbers."""
+_NO_FILES = Listing((), (), ())
+# So many characters the tables of Hive's metastore have for a name (TBL_NAME).
+_LONGEST_NAME = 256
+
+
+@dataclass(frozen=True)
+class PreflightFacts:
+    """What a preflight knows of a Hive table.
+
+    Attributes:
+        neighbours: Other tables whose directories are the same, or one in the other, with these.
+        unlisted: Schemas whose tables can't be listed, so that none of theirs is a neighbour.
+        movable: Whether a managed table can be made external from here.
+        column_mapping: Whether a Delta table may use column mapping for names that it doesn't take otherwise.
+        missing_place: Why the new table's schema can't be used; empty if it can.
+        rewritten: Whether its rows are rewritten, as its files can't become the new table's.
+        begun: Whether that has been begun.
+        names: What it and the new table are called during the migration.
+    """
+
+    table: HiveTable
+    partitions: tuple[CatalogPartition, ...] = ()
+    files: Listing = _NO_FILES
+    neighbours: tuple[tuple[TableName, str], ...] = ()
+    unlisted: tuple[TableName, ...] = ()
+    movable: bool = True
+    column_mapping: bool = False
+    missing_place: str = ""
+    rewritten: bool = False
+    begun: bool = False
+    names: tuple[TableName, ...] = ()
+
+
+def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
+    """Yield what would stop the migration."""
+    table = facts.table
+    if facts.missing_place:
+        yield Finding(PauseReason.NO_TARGET_SCHEMA, facts.missing_place)
+    longest = max((name.table for name in facts.names), key=len, default="")
+    if len(longest) > _LONGEST_NAME:
+        yield Finding(
+            PauseReason.UNSUPPORTED_SCHEMA,
+            f"the name of {table.name} is too long: for a moment a table would be called {longest}, "
+            f"{len(longest)} characters of the {_LONGEST_NAME} that a metastore takes; rename it before",
+        )
+    if table.managed and not facts.movable:
+        yield Finding(
+            PauseReason.MANAGED_TABLE,
+            f"{table.name} is managed, and nothing here makes it external: run the fleet on a cluster whose "
+            "driver runs this very process, or in Hive ALTER TABLE … SET TBLPROPERTIES ('EXTERNAL'='TRUE')",
+        )
+    if table.properties.get(PURGE, "").lower() == "true":
+        yield Finding(
+            PauseReason.REMOVES_FILES,
+            f"{table.name} removes its files when it or a partition is dropped, which the new table reads: "
+            f"ALTER TABLE {table.name.sql} SET TBLPROPERTIES ('{PURGE}' = 'false')",
+        )
+    if facts.neighbours:
+        others = [f"{name} at {location}" for name, location in facts.neighbours]
+        yield Finding(
+            PauseReason.SHARED_DIRECTORY,
+            f"other tables are in the directory of {table.name}, {table.location}, in one below it or above "
+            "it, or in one beside it that ends in _sync, where the Hive copy's rows will go, or in "
+            f"_{form.value}, for what the new table itself writes: "
+            f"{first_of(others)}; what is written to one would be seen in another, or lost to it: drop "
+            "the entries that nobody needs, or give each table a directory of its own",
+        )
+    hidden = [
+        str(partition)
+        for partition in facts.partitions
+        if any(map(is_hidden, (below(partition.location, table.location) or "").split("/")))
+    ]
+    if hidden:
+        yield Finding(
+            PauseReason.UNSUPPORTED_LAYOUT,
+            f"{table.name} has partitions in or below directories whose names begin with _ or ., which a "
+            f"listing of the table leaves out: {first_of(hidden)}; move them out of these",
+        )
+    outside = [
+        partition for partition in facts.partitions if below(partition.location, table.location) is None
+    ]
+    if outside and form is TargetFormat.DELTA and not facts.rewritten:
+        yield Finding(
+            PauseReason.UNSUPPORTED_LAYOUT,
+            f"{table.name} has partitions outside its directory, which no Delta log names: "
+            f"{first_of([str(partition) for partition in outside])}; move them below it, or choose Iceberg",
+        )
+    if not facts.rewritten and (shared := _shared_directories(facts)):
+        yield Finding(
+            PauseReason.UNSUPPORTED_LAYOUT,
+            f"partitions of {table.name} share a directory, {first_of(shared)}, whose files the new "
+            "table could hold for one of them alone: drop the others, or write their rows anew",
+        )
+    if refusal := too_deep(table.name, facts.files):
+        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
+    unsuitable = [".".join(path) for path in _names(table) if not overlay.is_plain_name(path[-1])]
+    if unsuitable and form is TargetFormat.DELTA and not facts.column_mapping:
+        yield Finding(
+            PauseReason.UNSUPPORTED_SCHEMA,
+            f"{table.name} has names that Delta takes by column mapping alone: {first_of(unsuitable)}; set "
+            "column_mapping: true, which needs readers that know it, or choose Iceberg",
+        )
+    kinds = {column.name.lower(): column.type["name"] for column in table.columns}
+    zeros = [
+        partition.spec
+        for partition in facts.partitions
+        for key, value in split_spec(partition.spec)
+        if value == "-0.0" and kinds[key.lower()] in ("float", "double")
+    ]
+    if zeros and form is TargetFormat.ICEBERG:
+        yield Finding(
+            PauseReason.UNSUPPORTED_LAYOUT,
+            f"{table.name} has the partition {zeros[0]}, which Iceberg leaves out where a query asks for 0: "
+            "move its rows to the one of 0.0, choose Delta, or leave the table in Hive",
+        )
+    if table.format == "avro" and any(kinds[key.lower()] in INTEGERS for key in table.partition_columns):
+        nulls = [partition.spec for partition in facts.partitions if NULL in partition.spec]
+        if nulls:
+            yield Finding(
+                PauseReason.UNSUPPORTED_LAYOUT,
+                f"{table.name} is stored as Avro and has a null partition of an integer column ({nulls[0]}), "
+                "which Spark itself can't read: give these rows a number, or drop the partition",
+            )
+
+
+def remarks(facts: PreflightFacts) -> tuple[str, ...]:
+    """Return what people should know of a table that can be migrated."""
+    sentences = []
+    if facts.rewritten:
+        sentences.append(
+            "its rows are rewritten as Parquet, beside the Hive table, whose files stay until tableferry "
+            "fleet close: that takes their space once more"
+            + ("" if facts.table.partition_columns else "; without partitions, all of them at once")
+        )
+    if facts.table.partition_columns:
+        sentences.append(
+            "a job that replaces partitions with INSERT OVERWRITE has to set "
+            "spark.sql.sources.partitionOverwriteMode=dynamic after the switch, or it removes all others"
+        )
+    if facts.files.stray:
+        strays = first_of([file.path for file in facts.files.stray])
+        sentences.append(f"files that belong to no partition are left where they are: {strays}")
+    if facts.unlisted:
+        sentences.append(
+            f"the tables of {first_of(facts.unlisted)} can't be listed, so whether one of them shares the "
+            "table's directory isn't known: ask for the right to see them, and look again"
+        )
+    return tuple(sentences)
+
+
+def _shared_directories(facts: PreflightFacts) -> list[str]:
+    """Return the directories with files that several partitions have."""
+    held = Counter(split(partition.location) for partition in facts.partitions)
+    several = [partition.location for partition in facts.partitions if held[split(partition.location)] > 1]
+    filled = {file.directory for file in facts.files.read} if several else set()
+    return list(dict.fromkeys(location for location in several if split(location) in filled))
+
+
+def _names(table: HiveTable) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of all columns and fields."""
+
+    def inside(path: tuple[str, ...], kind: Type) -> Iterator[tuple[str, ...]]:
+        yield path
+        for field in kind.get("fields", ()):
+            yield from inside((*path, field["name"]), field["type"])
+        for part in ("element_type", "key_type", "value_type"):
+            if part in kind:
+                yield from inside(path, kind[part])
+
+    for column in table.columns:
+        yield from inside((column.name,), column.type)
