@@ -184,6 +184,7 @@ def test_a_copy_whose_files_are_gone_stops_a_full_refresh_before_its_rows_are_dr
     assert project.rows("orders", "id") == [(1,)]
 
 
+@soak.slow
 def test_a_target_whose_tables_are_missing_does_not_stop_another_one(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1))

@@ -231,6 +231,7 @@ def test_a_target_is_created_as_it_is_described(spark: SparkSession, schema: str
     assert detail["properties"]["delta.enableChangeDataFeed"] == "true"
 
 
+@soak.slow
 def test_it_runs_within_foreach_batch(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     target = users(schema, scd_type=2)
     source = f"{schema}.feed"

@@ -205,6 +205,7 @@ def test_a_table_is_taken_over_with_the_old_streams_checkpoint(project: Project,
     assert (platform.managed, platform.appends[flow][0]) == ({name}, {"target": name})
 
 
+@soak.slow
 def test_a_copy_that_differs_is_reported(project: Project) -> None:
     project.create("orders", "id INT")
     project.create("orders_legacy", "id INT", (1,))

@@ -109,6 +109,7 @@ def properties(ours: Fleet) -> dict[str, str]:
 
 # The next test closes an Iceberg table, too.
 @pytest.mark.parametrize("form", soak.amount([TargetFormat.DELTA], FORMATS))
+@soak.slow
 def test_what_hive_alone_needed_goes_and_every_version_stays(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:

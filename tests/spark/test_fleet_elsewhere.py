@@ -137,6 +137,7 @@ def test_a_view_has_the_columns_that_come_later_and_refuses_writers(ours: Fleet)
         ours.spark.sql(f"INSERT INTO {ours.schema}.orders VALUES (5, NULL, 'a', 1)")
 
 
+@soak.slow
 def test_what_is_written_to_the_table_that_keeps_its_name_comes_late(ours: Fleet) -> None:
     ours.to_probation("orders", form=ICEBERG, **place(ours, "spark_catalog", OldName.TABLE))
     ours.spark.sql(f"INSERT INTO {ours.schema}.orders VALUES (4, NULL, 'a')")
@@ -238,6 +239,7 @@ def test_a_switch_that_never_was_is_reverted_with_all_that_was_written_to_hive(
     assert tables_in(ours.spark, ours.schema) == ["orders"]
 
 
+@soak.slow
 def test_a_view_that_somebody_altered_stops_a_revert_before_the_new_table_loses_its_name(
     ours: Fleet,
 ) -> None:

@@ -258,6 +258,7 @@ def test_several_tables_at_once_keep_their_rows_forward_and_back(
 
 # A deletion is what counts here, and both formats' copies are brought in step by the same code.
 @pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
+@soak.slow
 def test_rows_that_were_deleted_stay_so_when_their_partition_is_written_to_again(
     ours: Fleet, form: TargetFormat
 ) -> None:

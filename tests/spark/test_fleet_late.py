@@ -587,6 +587,7 @@ def test_a_shadower_that_sleeps_behind_the_guard_is_made_good(ours: Fleet, form:
 
 
 @pytest.mark.parametrize("looked", soak.amount([True], [True, False]))
+@soak.slow
 def test_a_person_is_asked_about_a_file_whose_columns_have_other_names_by_now(
     ours: Fleet, tmp_path: Path, looked: bool
 ) -> None:
@@ -620,6 +621,7 @@ def test_a_late_row_of_a_null_partition_has_no_value_there(ours: Fleet, tmp_path
 
 
 @pytest.mark.parametrize("form", soak.amount([TargetFormat.DELTA], FORMATS))
+@soak.slow
 def test_what_a_job_adds_where_shadow_wrote_a_partition_is_late(
     ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: TargetFormat
 ) -> None:
@@ -658,6 +660,7 @@ def test_what_a_job_adds_where_shadow_wrote_a_partition_is_late(
 
 
 @pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
+@soak.slow
 def test_whoever_removes_the_folder_of_shadow_runs_loses_nothing(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
@@ -670,6 +673,7 @@ def test_whoever_removes_the_folder_of_shadow_runs_loses_nothing(
     assert ids(ours) == [1, 2, 3]
 
 
+@soak.slow
 def test_a_copy_that_missed_a_change_is_made_good_by_resuming(ours: Fleet) -> None:
     """As when a backup of a Delta log was restored, and grew to the version that Hive had."""
     ours.to_probation("t")

@@ -90,7 +90,8 @@ def test_a_table_is_migrated_kept_in_step_and_closed(ours: Fleet, lake: Bucket, 
     assert {name: lake.get(name) for name in before} == before
 
 
-@pytest.mark.parametrize("form", [pytest.param(ICEBERG, marks=soak.slow), DELTA])
+@pytest.mark.parametrize("form", [ICEBERG, DELTA])
+@soak.slow
 def test_a_reverted_table_is_hive_s_again_and_can_be_migrated_again(
     ours: Fleet, lake: Bucket, form: TargetFormat
 ) -> None:
@@ -154,6 +155,7 @@ def two_minutes_later(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("two_minutes_later")
+@soak.slow
 def test_a_delta_copy_is_compared_before_writes_are_blocked(
     ours: Fleet, lake: Bucket, weather: Weather
 ) -> None:
@@ -179,6 +181,7 @@ def test_a_delta_copy_is_compared_before_writes_are_blocked(
 
 
 @pytest.mark.usefixtures("two_minutes_later")
+@soak.slow
 def test_what_somebody_does_to_a_delta_copy_is_found(ours: Fleet, lake: Bucket) -> None:
     copying = Copying.of(ours, ours.name("t"), DELTA)
     copying.ahead()
@@ -189,6 +192,7 @@ def test_what_somebody_does_to_a_delta_copy_is_found(ours: Fleet, lake: Bucket) 
         copying.compare()
 
 
+@soak.slow
 def test_a_log_that_another_process_wrote_meanwhile_stays(ours: Fleet, lake: Bucket) -> None:
     source = ours.name("t")
     listed = hive.listed(ours.warehouse, hive.demand(ours.warehouse, source))
@@ -225,6 +229,7 @@ def test_an_empty_table_becomes_delta(ours: Fleet, lake: Bucket) -> None:
     assert ours.rows("empty_hive") == ours.rows("empty") == [(1, None, "mon")]
 
 
+@soak.slow
 def test_a_delta_log_that_was_written_to_is_left_as_it_was(ours: Fleet, lake: Bucket) -> None:
     copy = a_copy(ours)
     ours.spark.sql(f"INSERT INTO {copy.sql} VALUES (4, NULL, 'mon')")
@@ -256,6 +261,7 @@ def test_whoever_dies_at_a_delta_log_is_gone_on_for(ours: Fleet, lake: Bucket, w
 
 # The first look is at the claim, and then each change: the version is taken, the rest goes, then the claim.
 @pytest.mark.parametrize("lives", soak.amount((1, 2), range(5)))
+@soak.slow
 def test_whoever_dies_as_a_copy_is_made_anew_is_gone_on_for(ours: Fleet, lake: Bucket, lives: int) -> None:
     source, copy, left = ours.name("t"), ours.name("copy"), lives
     delta.make(ours.warehouse, source, copy)
@@ -273,6 +279,7 @@ def test_whoever_dies_as_a_copy_is_made_anew_is_gone_on_for(ours: Fleet, lake: B
     assert ids(ours, "copy") == ids(ours) == [1, 2, 3, 4]
 
 
+@soak.slow
 def test_a_worker_that_slept_removes_nothing_of_a_log_that_was_made_since(ours: Fleet, lake: Bucket) -> None:
     source, copy, calls = ours.name("t"), a_copy(ours), 0
 
@@ -318,6 +325,7 @@ def a_copy(ours: Fleet) -> TableName:
     return copy
 
 
+@soak.slow
 def test_whose_claim_is_lost_removes_nothing(ours: Fleet) -> None:
     copy = a_copy(ours)
 

@@ -46,7 +46,7 @@ def table(ours: Fleet, folder: Path, kind: str, *values: str) -> None:
     ("form", "kind", "values", "first"),
     [
         (ICEBERG, "INT", ("01", "2"), "1"),
-        (DELTA, "INT", ("01", "2"), "1"),
+        pytest.param(DELTA, "INT", ("01", "2"), "1", marks=soak.slow),
         pytest.param(ICEBERG, "BOOLEAN", ("TRUE", "false"), "true", marks=soak.slow),
         pytest.param(DELTA, "BOOLEAN", ("TRUE", "false"), "true", marks=soak.slow),
         pytest.param(DELTA, "DECIMAL(5,2)", ("1.5", "2.00"), "1.5", marks=soak.slow),

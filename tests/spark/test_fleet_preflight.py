@@ -64,6 +64,7 @@ def test_a_table_that_can_be_moved_says_how_large_it_is(
     assert not list((tmp_path / "t").rglob("_delta_log"))
 
 
+@soak.slow
 def test_two_tables_over_one_directory(ours: Fleet, tmp_path: Path) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
     for name, location in (("same", tmp_path / "t"), ("below", tmp_path / "t" / "day=a")):

@@ -268,6 +268,7 @@ def test_files_are_recorded_while_people_write(
     assert Record.of(warehouse, properties) == made
 
 
+@soak.slow
 @pytest.mark.parametrize("true", [True, False])
 def test_a_long_log_has_its_checkpoint_when_nobody_waits(
     ours: Fleet, writers: Writers, true: bool, monkeypatch: pytest.MonkeyPatch
@@ -464,6 +465,70 @@ def test_nobody_is_locked_out_of_a_table_whose_rows_would_differ_in_delta(
     assert beside(tmp_path / "t") == []
 
 
+class TestWhereSparkReadsNoSingleFile:
+    """Hive's own readers take whole partitions, so these are compared."""
+
+    @pytest.fixture
+    def copying(self, ours: Fleet, tmp_path: Path) -> Copying:
+        copying = Copying.of(ours, ours.name("t"), ICEBERG)
+        ours.spark.sql(
+            f"CREATE EXTERNAL TABLE {copying.source.sql} (id BIGINT) PARTITIONED BY (month INT, day STRING) "
+            f"STORED AS AVRO LOCATION '{tmp_path / 't'}'"
+        )
+        for day in "abc":
+            self.insert(copying, day, 3)
+        for path in (tmp_path / "t").rglob("part-*"):
+            os.utime(path, (1_700_000_000, 1_700_000_000))
+        return copying
+
+    def insert(self, copying: Copying, day: str, rows: int) -> None:
+        copying.warehouse.spark.sql(
+            f"INSERT INTO {copying.source.sql} PARTITION (month = 1, day = '{day}') "
+            f"SELECT /*+ COALESCE(1) */ id FROM range({rows})"
+        )
+
+    def test_partitions_are_compared_to_which_somebody_wrote(self, copying: Copying, tmp_path: Path) -> None:
+        assert copying.ahead() == 9
+        copying.make()
+        assert copying.compare() == 0
+        self.insert(copying, "b", 2)
+        [gone] = (tmp_path / "t").glob("month=1/day=c/part-*")
+        gone.unlink()
+        copying.make()
+        assert copying.compare() == 3 + 2
+        assert copying.rows == sorted(
+            [(n, 1, "a") for n in range(3)] + [(n, 1, "b") for n in (0, 1, 2, 0, 1)]
+        )
+
+    @pytest.mark.parametrize(
+        ("writes", "ahead", "blocked"), [pytest.param(1, 6 + 4, 0, marks=soak.slow), (9, 6, 3 + 4)]
+    )
+    def test_partitions_to_which_somebody_writes_are_left_for_later(
+        self, copying: Copying, writes: int, ahead: int, blocked: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        compare, left = comparing.demand_same, iter(range(writes))
+
+        def writing(*given: Any) -> int:
+            if next(left, None) is not None:
+                self.insert(copying, "b", 1)
+            return compare(*given)
+
+        monkeypatch.setattr(comparing, "demand_same", writing)
+        assert copying.ahead() == ahead
+        left = iter(())
+        copying.make()
+        assert copying.compare() == blocked
+        assert copying.prepared.busy == frozenset()
+
+    def test_a_null_partition_makes_all_be_compared(self, copying: Copying) -> None:
+        assert copying.ahead() == 9
+        copying.warehouse.spark.sql(
+            f"INSERT INTO {copying.source.sql} PARTITION (month = 1, day) SELECT 7 AS id, NULL AS day"
+        )
+        copying.make()
+        assert copying.compare() == 9 + 1
+
+
 @BOTH
 def test_a_table_that_leaves_files_out_is_compared_as_a_whole(
     ours: Fleet, tmp_path: Path, form: TargetFormat
@@ -658,10 +723,10 @@ def calling(before: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-@BOTH
+@pytest.mark.parametrize(("form", "by_file"), [(ICEBERG, True), (ICEBERG, False), (DELTA, True)])
 @soak.slow
 def test_every_row_is_there_whatever_is_written_meanwhile(
-    spark: SparkSession, schema: str, tmp_path: Path, form: TargetFormat
+    spark: SparkSession, schema: str, tmp_path: Path, form: TargetFormat, by_file: bool
 ) -> None:
     numbers = count()
 
@@ -724,5 +789,8 @@ def test_every_row_is_there_whatever_is_written_meanwhile(
         finally:
             ours.store.close()
 
-    with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
+    settings = {"hive.exec.dynamic.partition.mode": "nonstrict"}
+    # By Hive's readers single files can't be read.
+    settings["spark.sql.hive.convertMetastoreParquet"] = str(by_file).lower()
+    with session.settings(spark, settings, "the test"):
         scenario()

@@ -271,8 +271,14 @@ def dying_workers(model: TableModel, patch: pytest.MonkeyPatch) -> Iterator[None
 
 
 @pytest.mark.parametrize("old_name", soak.amount([None], [None, *OldName]))
-@pytest.mark.parametrize("stored", ["PARQUET", "TEXTFILE"])
-@pytest.mark.parametrize("form", list(TargetFormat))
+@pytest.mark.parametrize(
+    ("form", "stored"),
+    [
+        (TargetFormat.ICEBERG, "PARQUET"),
+        (TargetFormat.DELTA, "PARQUET"),
+        *(pytest.param(form, "TEXTFILE", marks=soak.slow) for form in TargetFormat),
+    ],
+)
 def test_no_row_is_lost_whoever_dies(
     spark: SparkSession,
     tmp_path: Path,

@@ -23,16 +23,10 @@ from tests.fleet_queue import (  # noqa: F401
     test_a_claim_holds_until_it_lapses_or_the_job_changes_and_as_long_as_it_is_renewed,
     test_a_claimed_job_is_nobody_elses,
     test_a_table_has_one_job_however_often_it_is_added,
-    test_a_wave_is_kept_as_it_is_and_changed_by_who_read_it,
     test_everything_of_a_job_comes_back_as_it_was_saved,
-    test_gaps_end_at_their_very_instant,
     test_jobs_come_by_their_number_and_no_more_than_asked_for,
-    test_jobs_that_havent_begun_are_put_into_a_wave,
-    test_names_are_taken_as_they_are,
     test_notifications_are_recorded_once_and_then_sent,
-    test_selections_find_what_python_would,
     test_the_time_is_the_store_s,
-    test_what_waves_are_at_is_counted_as_python_would,
 )
 from tests.fleet_worker import LEASE
 from tests.mail_server import MailServer
@@ -50,6 +44,15 @@ from tableferry.fleet.queue.store import ClaimLost
 from tableferry.fleet.settings import FleetSettings, MailSettings
 from tableferry.tables import TableName
 
+if soak.EVERYTHING_ONCE:
+    from tests.fleet_queue import (  # noqa: F401
+        test_a_wave_is_kept_as_it_is_and_changed_by_who_read_it,
+        test_gaps_end_at_their_very_instant,
+        test_jobs_that_havent_begun_are_put_into_a_wave,
+        test_names_are_taken_as_they_are,
+        test_selections_find_what_python_would,
+        test_what_waves_are_at_is_counted_as_python_would,
+    )
 if soak.SOAKING:
     from tests.fleet_queue import *  # noqa: F403
 
@@ -99,6 +102,7 @@ class Crash(Exception):
     """A worker that dies between two statements."""
 
 
+@soak.slow
 def test_a_crash_between_archive_and_queue_leaves_the_job_in_the_queue(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,7 +64,7 @@ STORED = {
 }
 WAYS = [
     ("text", ICEBERG),
-    ("json", DELTA),
+    pytest.param("json", DELTA, marks=soak.slow),
     pytest.param("whole", DELTA, marks=soak.slow),
     pytest.param("bucketed", ICEBERG, marks=soak.slow),
 ]
@@ -254,7 +254,7 @@ def test_only_what_changed_is_written_and_compared_when_writes_are_blocked(
     assert with_nulls(ours.rows("facts")) == ours.rows(name)
 
 
-@pytest.mark.parametrize("form", TargetFormat)
+@pytest.mark.parametrize("form", [TargetFormat.ICEBERG, pytest.param(TargetFormat.DELTA, marks=soak.slow)])
 def test_a_chunk_of_a_suspended_worker_changes_nothing_after_the_block(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
@@ -327,6 +327,7 @@ def test_what_hive_reads_otherwise_than_spark_is_refused(ours: Fleet, tmp_path: 
     assert "skip.header.line.count" in refused
 
 
+@soak.slow
 def test_a_job_that_waits_as_its_files_cant_stay_goes_on_with_rewrite(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, TEXT)
     ours.add("facts")

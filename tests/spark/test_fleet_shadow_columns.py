@@ -209,6 +209,7 @@ def test_values_at_any_depth(spark: SparkSession, schema: str) -> None:
 
 
 @pytest.mark.parametrize("at", soak.amount([1], range(4)))
+@soak.slow
 def test_a_run_that_ends_while_it_widens_columns(
     spark: SparkSession, schema: str, tmp_path: Path, at: int
 ) -> None:

@@ -106,6 +106,7 @@ def test_a_table_that_was_made_anew_has_other_versions(
     assert pair.shadow().compared == "there is no watermark"
 
 
+@soak.slow
 def test_rows_of_a_table_with_a_column_that_spark_pads(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:

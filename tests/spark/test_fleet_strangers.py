@@ -76,6 +76,7 @@ def test_a_delta_table_that_somebody_made_in_the_same_directory_stays(ours: Flee
 
 
 @pytest.mark.parametrize("form", FORMATS)
+@soak.slow
 def test_files_that_lie_where_rows_are_to_be_written_stop_that(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
@@ -97,6 +98,7 @@ def test_files_that_lie_where_rows_are_to_be_written_stop_that(
 
 
 @pytest.mark.parametrize("form", FORMATS)
+@soak.slow
 def test_a_revert_removes_what_was_rewritten_and_no_more(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
@@ -110,6 +112,7 @@ def test_a_revert_removes_what_was_rewritten_and_no_more(
 
 
 @pytest.mark.parametrize("form", FORMATS)
+@soak.slow
 def test_files_of_a_dropped_partition_stay_when_a_rewritten_table_is_closed(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
@@ -214,6 +217,7 @@ def test_a_partition_that_is_not_of_its_column_s_type_stops_its_table_alone(
 
 
 @pytest.mark.parametrize("form", FORMATS)
+@soak.slow
 def test_a_table_whose_name_spark_hides_goes_there_and_back(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
@@ -240,6 +244,7 @@ class Dead(BaseException):
     """A worker died."""
 
 
+@soak.slow
 def test_who_dies_while_the_record_is_removed_costs_no_file_of_a_dropped_partition(
     ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -407,6 +407,7 @@ def test_a_renamed_view_another_pipeline_and_an_added_source_lose_and_repeat_not
     assert project.rows("orders", "id") == sorted([(1,), (2,), (3,), (4,), (10,), (11,)], key=repr)
 
 
+@soak.slow
 def test_a_standard_spec_s_view_can_be_renamed_after_its_flow_has_started(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1))
@@ -464,6 +465,7 @@ def test_same_short_names_one_target_at_a_time_and_one_process_at_a_time(
     assert project.rows("account") == [(1, "account", 1), (3, "c", 3)]
 
 
+@soak.slow
 def test_where_nothing_can_be_locked_the_first_migration_start_still_wins(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1))
@@ -570,6 +572,7 @@ def test_a_sequence_of_several_fields_is_compared_by_its_fields(
     ]
 
 
+@soak.slow
 def test_scd1_is_verified_by_the_rows_that_no_interval_has_closed(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create(

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 # How many scenarios run at once, and how often: an append's run costs half of what a run with MERGEs does.
 AT_ONCE: dict[Kind, int] = {
-    "append": soak.amount(4, 12),
+    "append": soak.amount(3, 12),
     "scd1": 12,
-    "scd2": soak.amount(3, 12),
+    "scd2": soak.amount(2, 12),
 }
 EXAMPLES: dict[Kind, int] = {
     "append": soak.amount(2, 7),

@@ -182,6 +182,14 @@ def test_what_can_stay_isnt_rewritten(table: HiveTable, iceberg: bool, delta: bo
     ("table", "reason"),
     [
         (replace(TABLE, transactional=True), PauseReason.IS_TRANSACTIONAL),
+        (
+            replace(TABLE, format="parquet", properties={"parquet.column.index.access": "TRUE"}),
+            PauseReason.UNSUPPORTED_LAYOUT,
+        ),
+        (
+            replace(TABLE, format="orc", options={"orc.force.positional.evolution": "true"}),
+            PauseReason.UNSUPPORTED_LAYOUT,
+        ),
         (replace(TABLE, format="other"), PauseReason.NOT_REWRITABLE),
         (replace(TABLE, properties={"skip.header.line.count": "1"}), PauseReason.NOT_REWRITABLE),
         (replace(TABLE, properties={"skip.footer.line.count": "2"}), PauseReason.NOT_REWRITABLE),
@@ -202,6 +210,8 @@ def test_what_spark_doesnt_read_as_hive_does_isnt_rewritten(table: HiveTable, re
             found = ineligibility(table, form, rewrite=rewrite)
             assert found is not None
             assert found[0] is reason or (not rewrite and found[0] is PauseReason.IS_CSV_TEXT)
+    by_name = {"parquet.column.index.access": "false"}
+    assert ineligibility(replace(TABLE, format="parquet", properties=by_name), DELTA) is None
     assert (
         ineligibility(replace(TABLE, properties={"skip.header.line.count": "0"}), DELTA, rewrite=True) is None
     )

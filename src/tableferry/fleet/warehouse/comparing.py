@@ -17,11 +17,14 @@ from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import asking, delta, existing, hive, trial, versions
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.existing import is_over
 from tableferry.fleet.warehouse.files import TableFiles, listing
 from tableferry.fleet.warehouse.frames import frame_of, with_null_partitions
 from tableferry.fleet.warehouse.name_mapping import MAPPING
-from tableferry.fleet.warehouse.prepared import Compared, Drafted, Member, members, settled
+from tableferry.fleet.warehouse.prepared import Compared, Drafted, Made, Member, members, settled, specs_of
+from tableferry.fleet.warehouse.shadow import conditions
+from tableferry.fleet.warehouse.shadow.partitions import parsed
 from tableferry.hive.locations import escape_wildcards, split
 from tableferry.hive.partitions import NULL, split_spec
 from tableferry.hive.settings import optional_settings
@@ -40,6 +43,9 @@ _OWN_READERS = {
     "parquet": "spark.sql.hive.convertMetastoreParquet",
     "orc": "spark.sql.hive.convertMetastoreOrc",
 }
+_COMPARED_BY_VALUE = {"string", "tinyint", "smallint", "int", "bigint", "date"}
+# With more of them in one condition, planning takes longer than reading.
+_MOST_PARTITIONS = 200
 _DIRECTORY = ("scheme", "authority", "directory")
 _PATH = r"^([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)/[^/]+$"
 
@@ -49,9 +55,15 @@ class RowsDiffer(Refused):
 
 
 def demand_same(
-    warehouse: Warehouse, left: TableName, right: TableName, right_version: str | None = None
+    warehouse: Warehouse,
+    left: TableName,
+    right: TableName,
+    right_version: str | None = None,
+    where: str = "true",
 ) -> int:
     """Make sure that two tables have the same columns and rows, in any order; return how many rows.
+
+    Rows for which a condition doesn't hold are left out.
 
     A Hive timestamp and an Iceberg ``timestamptz`` are both instants, and compare as such; an integer that
     is wider on one side compares by its value. The right table is read at a snapshot id, or a version of
@@ -63,7 +75,8 @@ def demand_same(
     """
     label = str(right) if right_version is None else f"{right}@{right_version}"
     return demand_same_frames(
-        (str(left), lambda: rows(warehouse, left)), (label, lambda: rows(warehouse, right, right_version))
+        (str(left), lambda: rows(warehouse, left, where=where)),
+        (label, lambda: rows(warehouse, right, right_version, where)),
     )
 
 
@@ -113,22 +126,50 @@ def demand_same_as_copy(
             mapping,
         ]
     )
-    known = prepared.compared_files(reading)
-    left, since = made.holds - (known or frozenset()), made.since
-    if not left <= made.added:
-        since = None
-    files = made.holds if since is None else made.added
-    if known is not None and not left:
-        count = 0
-    elif prepared.by_file and files:
-        count = demand_same_frames(
-            (f"the files of {source}", lambda: rows_of_files(warehouse, listed, files)),
-            (str(target), lambda: rows_since(warehouse, target, snapshot, since)),
-        )
+    known, compared = prepared.compared_files(reading), made.holds
+    if prepared.by_file:
+        left, since = made.holds - (known or frozenset()), made.since
+        if not left <= made.added:
+            since = None
+        files = made.holds if since is None else made.added
+        if known is not None and not left:
+            count = 0
+        elif files:
+            count = demand_same_frames(
+                (f"the files of {source}", lambda: rows_of_files(warehouse, listed, files)),
+                (str(target), lambda: rows_since(warehouse, target, snapshot, since)),
+            )
+        else:
+            count = demand_same(warehouse, source, target, snapshot)
     else:
-        count = demand_same(warehouse, source, target, snapshot)
-    prepared.compared = Compared(reading, settled(made.holds, listed.at))
+        count, compared = _demand_same_partitions(warehouse, listed.table, target, made, known)
+    prepared.compared = Compared(reading, settled(compared, listed.at))
     return count
+
+
+def _demand_same_partitions(
+    warehouse: Warehouse, table: HiveTable, target: TableName, made: Made, known: frozenset[Member] | None
+) -> tuple[int, frozenset[Member]]:
+    """Compare the partitions that aren't as they were when they were compared, but for busy ones.
+
+    All are compared where these can't be told from the others.
+
+    Returns:
+        How many rows were compared, and the files whose rows are the same by now.
+    """
+    busy = warehouse.prepared.busy if warehouse.prepared else frozenset[str]()
+    changed = specs_of(made.holds ^ (known or frozenset())) - busy
+    quiet = frozenset(member for member in made.holds if member[1] not in busy)
+    if known is None:
+        where = _in_partitions(table, busy)
+        where = where and f"NOT coalesce({where}, false)"
+    elif not changed:
+        return 0, quiet
+    else:
+        where = _in_partitions(table, changed)
+    if where is None:
+        return demand_same(warehouse, table.name, target, made.snapshot), made.holds
+    return demand_same(warehouse, table.name, target, made.snapshot, where), quiet
 
 
 def demand_same_as_drafted(warehouse: Warehouse, listed: TableFiles, drafted: Drafted) -> int:
@@ -268,6 +309,19 @@ def rows_since(warehouse: Warehouse, target: TableName, snapshot: str, since: st
     between = {"start-snapshot-id": since, "end-snapshot-id": snapshot}
     options = {"versionAsOf": snapshot} if since is None else between
     return warehouse.spark.read.options(**options).table(warehouse.iceberg(target).sql)
+
+
+def _in_partitions(table: HiveTable, specs: Collection[str]) -> str | None:
+    """Write the condition that a row is in one of some partitions; None if that can't be said so."""
+    columns = {column.name.lower(): column.type["name"] for column in table.columns}
+    kinds = [columns[name.lower()] for name in table.partition_columns]
+    # Hive's readers show another value for null, and Spark other texts of other types.
+    if not 0 < len(specs) <= _MOST_PARTITIONS or not kinds or not {*kinds} <= _COMPARED_BY_VALUE:
+        return None
+    if any(NULL in spec for spec in specs):
+        return None
+    partitions = [parsed(table.name, spec, kinds) for spec in sorted(specs)]
+    return conditions.where(partitions, table.partition_columns, columns)
 
 
 def _values(spec: str) -> list[str | None]:

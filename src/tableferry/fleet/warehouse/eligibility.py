@@ -181,6 +181,8 @@ def _commented(comment: str | None) -> str:
     return f" COMMENT {literal(comment)}" if comment else ""
 
 
+# By these Hive finds columns by their place in a file, as all others do by their names.
+_BY_PLACE = ("parquet.column.index.access", "orc.force.positional.evolution")
 # By these Hive leaves out lines of each file, which Spark takes for rows.
 _SKIPPED_LINES = ("skip.header.line.count", "skip.footer.line.count")
 # Where Spark's readers put a text that they can't make columns of, unless an option says otherwise.
@@ -217,6 +219,13 @@ def _unsupported_storage(table: HiveTable, target: TargetFormat) -> tuple[PauseR
         return PauseReason.IS_TRANSACTIONAL, (
             f"{table.name} is transactional, and its files hold rows that were replaced since: write it anew "
             "as Parquet in Hive, or leave it there"
+        )
+    read_by = {key.lower(): value.lower() for key, value in {**table.properties, **table.options}.items()}
+    if by_place := [name for name in _BY_PLACE if read_by.get(name) == "true"]:
+        return PauseReason.UNSUPPORTED_LAYOUT, (
+            f"{table.name} has {by_place[0]} set, by which Hive finds its columns by their place in the "
+            "files, and Spark by their names: if Spark shows its rows as Hive does, take that away (ALTER "
+            f"TABLE {table.name.sql} UNSET TBLPROPERTIES ('{by_place[0]}')); if not, write the table anew"
         )
     if table.format in ("text", "csv"):
         return PauseReason.IS_CSV_TEXT, f"{table.name} is stored as text: {rewrite_or_stay}"

@@ -120,7 +120,9 @@ class Prepared:
         made: The Iceberg copy.
         drafted: The Delta copy.
         compared: What of it was compared.
-        by_file: Whether the table's files can be compared one by one.
+        by_file: Whether the table's files can be compared one by one; else whole partitions are.
+        busy: Partitions to which somebody wrote while they were compared, so that this was in vain: they
+            are left out once.
         recorded: What of its files is recorded.
         pieces: Of a table whose rows are rewritten, the pieces that were compared, each with the version
             of the copy that it was written by.
@@ -131,6 +133,7 @@ class Prepared:
     drafted: Drafted | None = None
     compared: Compared | None = None
     by_file: bool = False
+    busy: frozenset[str] = frozenset()
     recorded: Recorded | None = None
     pieces: dict[str, str] = field(default_factory=dict)
 
@@ -143,6 +146,11 @@ def members(listed: TableFiles) -> frozenset[Member]:
     """Return the files that a table's rows are in, each with its partition."""
     specs = listed.specs()
     return frozenset((file, spec) for file in listed.listing.read for spec in specs.get(file.directory, ()))
+
+
+def specs_of(files: Iterable[Member]) -> frozenset[str]:
+    """Return the partitions that files are in."""
+    return frozenset(spec for _, spec in files)
 
 
 def settled(files: frozenset[Member], at: int) -> frozenset[Member]:

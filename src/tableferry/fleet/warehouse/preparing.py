@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from tableferry.errors import Refused, StateError, TableError, first_line
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse import comparing, delta, hive, iceberg, trial
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.files import TableFiles
-from tableferry.fleet.warehouse.prepared import Member, members
+from tableferry.fleet.warehouse.prepared import Member, members, specs_of
 from tableferry.tables import TableName
 
 _log = logging.getLogger(__name__)
@@ -94,15 +95,21 @@ def _until_little(
             # So is what came since.
             return rows
         before, listed = listed, _listed(warehouse, source, form)
+        left_out, prepared.busy = prepared.busy, frozenset()
         if listed.digest == before.digest:
             if failure is not None:
                 raise failure
-            return rows
+            if not left_out:
+                return rows
+        changed = specs_of(members(before) ^ members(listed))
         if failure is not None:
             _log.info("%s was written to while it was copied (%s)", source, first_line(failure))
-        elif not prepared.by_file:
-            # Whose rows were read nobody knows.
-            prepared.compared = None
+            prepared.busy = changed
+        elif not prepared.by_file and prepared.compared is not None:
+            # Of which files rows were read nobody knows, where these aren't the same as before.
+            quiet = frozenset(file for file in prepared.compared.files if file[1] not in changed)
+            prepared.compared = replace(prepared.compared, files=quiet)
+    prepared.busy = frozenset()
     return rows
 
 
