@@ -18,7 +18,7 @@ from tests.spark.fleets import Fleet, dynamic_fleet, errors, hive_table
 from tests.spark.tables import tables_in
 from typer.testing import CliRunner, Result
 
-from tableferry import cli
+from tableferry import cli, session
 from tableferry.fleet.job import PauseReason, State, TargetFormat
 from tableferry.fleet.pausing import resumed
 from tableferry.fleet.perform import FENCE
@@ -271,6 +271,20 @@ def test_files_that_cant_be_iceberg_s(
     preflight = seen(ours, "t")
     assert reasons(preflight) == {PauseReason.UNSUPPORTED_LAYOUT}
     assert re.search(said, preflight.findings[0].text)
+
+
+@soak.slow
+@pytest.mark.parametrize("form", TargetFormat)
+def test_lists_of_older_writers(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
+    with session.settings(ours.spark, {"spark.sql.parquet.writeLegacyFormat": "true"}, "the test"):
+        ours.spark.sql("SELECT array(1) AS l").write.parquet(f"{tmp_path}/t")
+    ours.spark.sql(
+        f"CREATE EXTERNAL TABLE {ours.name('t').sql} (l ARRAY<INT>) STORED AS PARQUET LOCATION '{tmp_path}/t'"
+    )
+    findings = seen(ours, "t", form).findings
+    assert [" has lists of the older form in l, " in finding.text for finding in findings] == (
+        [True] if form is ICEBERG else []
+    )
 
 
 def test_values_that_python_hasnt(ours: Fleet, tmp_path: Path) -> None:

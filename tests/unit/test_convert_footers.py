@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import pickle
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal as Number
 from pathlib import Path
@@ -364,3 +365,18 @@ def test_a_shredded_variant_that_cannot_be_read_names_its_column() -> None:
     outer = Element("s", "optional", children=(variant,))
     with pytest.raises(Illegal, match=r"has column `s\.v\.typed_value` of type INT64"):
         interpret(Element("schema", "required", children=(outer,)))
+
+
+def test_arrays_of_the_older_form_are_told_from_others() -> None:
+    number = Element("array", "repeated", physical="INT32")
+    modern = Element("list", "repeated", children=(Element("element", "optional", physical="INT32"),))
+    pair = Element("bag", "repeated", children=(replace(number, repetition="optional"), modern.children[0]))
+    fields = (
+        Element("old", "optional", Annotation("LIST"), children=(number,)),
+        Element("new", "optional", Annotation("LIST"), children=(modern,)),
+        Element("pairs", "optional", Annotation("LIST"), children=(pair,)),
+        replace(number, name="bare"),
+    )
+    struct = Element("deep", "optional", children=fields[:2])
+    found = interpret(Element("schema", "required", children=(*fields, struct)))
+    assert found.two_level == (("old",), ("pairs",), ("bare",), ("deep", "old"))

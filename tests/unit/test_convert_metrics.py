@@ -129,6 +129,31 @@ def only_hindrance(end: End, columns: list[str]) -> str:
 
 
 @pytest.mark.parametrize(
+    ("values", "kind", "spark", "expected"),
+    [
+        ([-141_428, None], pa.date32(), {"version": "2.4.8"}, "has values in c before October 1582"),
+        ([0, -141_427], pa.date32(), {"version": "2.4.8"}, ""),
+        ([-141_428], pa.date32(), {"version": "3.5.1", "legacyDateTime": ""}, "has values in c before"),
+        ([-141_428], pa.date32(), {"version": "4.1.0"}, ""),
+        ([-141_428], pa.date32(), {}, ""),
+        ([-12_219_292_800_000_001], pa.timestamp("us", "UTC"), {"version": "2.3"}, "has values in c before"),
+        ([-12_219_292_800_000_000], pa.timestamp("us", "UTC"), {"version": "2.3"}, ""),
+        ([-141_428], pa.int32(), {"version": "2.4.8"}, ""),
+    ],
+)
+def test_dates_of_another_calendar_are_said(
+    tmp_path: Path, values: list[int | None], kind: pa.DataType, spark: dict[str, str], expected: str
+) -> None:
+    keys = {f"org.apache.spark.{key}": value for key, value in spark.items()}
+    table = pa.table({"a": [""] * len(values), "c": pa.array(values, kind)}).replace_schema_metadata(keys)
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path, row_group_size=1)
+    assert only_hindrance(read_end(str(path), path.stat().st_size), ["c"]).startswith(expected)
+    assert (only_hindrance(read_end(str(path), path.stat().st_size), ["c"]) == "") is (expected == "")
+    assert only_hindrance(read_end(str(path), path.stat().st_size), ["a"]) == ""
+
+
+@pytest.mark.parametrize(
     ("kind", "nested", "expected"),
     [
         (pa.timestamp("ms", "UTC"), False, "has instants in milliseconds in c, which Iceberg reads as"),

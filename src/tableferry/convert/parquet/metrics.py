@@ -23,7 +23,7 @@ from tableferry.convert.parquet.footers import SchemaCache, answered, checked, e
 from tableferry.convert.parquet.reading import Tails, by_threads
 from tableferry.convert.parquet.schema import Interpreted, Stored
 from tableferry.convert.parquet.thrift import Reader
-from tableferry.convert.parquet.writers import Trust, trust
+from tableferry.convert.parquet.writers import Trust, hybrid, trust
 from tableferry.errors import StateError
 
 _KEPT = 16
@@ -73,17 +73,40 @@ def _hindrance(end: End, known: Collection[str], cache: SchemaCache) -> str:
     if isinstance(end, Unreadable):
         return "" if end.passing else end.reason
     # What Delta doesn't take is none of Iceberg's concern.
-    shape = answered(lambda: opened(Reader(end), cache).shape)
-    if isinstance(shape, Unreadable):
+    found = answered(lambda: opened(Reader(end), cache))
+    if isinstance(found, Unreadable):
         return ""
-    for leaf in (*shape.interpreted.stored, *shape.interpreted.repeated):
+    schema = found.shape.interpreted
+    if lists := [path for path in schema.two_level if path[0].lower() in known]:
+        return (
+            f"has lists of the older form in {'.'.join(lists[0])}, which Iceberg can't read where one is "
+            "empty or in another: write it anew, or choose Delta"
+        )
+    for leaf in (*schema.stored, *schema.repeated):
         meaning = leaf.element.annotation if leaf.path[0].lower() in known else None
         if meaning is not None and (meaning.kind, meaning.unit) == ("TIMESTAMP", "MILLIS"):
             return (
                 f"has instants in milliseconds in {'.'.join(leaf.path)}, which Iceberg reads as "
                 "microseconds: write it anew, or choose Delta"
             )
+    if hybrid(found.keys):
+        for leaf, raw in zip(schema.stored, found.groups.raws, strict=False):
+            first = (
+                _GREGORIAN_SINCE.get(str(leaf.element.annotation)) if leaf.path[0].lower() in known else None
+            )
+            lowest = [
+                int.from_bytes(low, "little", signed=True) for low in (*raw.lowest, *raw.old_lowest) if low
+            ]
+            if first is not None and lowest and min(lowest) < first:
+                return (
+                    f"has values in {'.'.join(leaf.path)} before October 1582 in the calendar of Spark 2, "
+                    "which Iceberg reads as other ones: write it anew, or choose Delta"
+                )
     return ""
+
+
+# 15 October 1582, as a file stores it.
+_GREGORIAN_SINCE = {"DATE": -141_427, "TIMESTAMP(MICROS,true)": -12_219_292_800_000_000}
 
 
 @dataclass(frozen=True)

@@ -64,12 +64,14 @@ class Interpreted:
 
     Attributes:
         repeated: Leaves in arrays and maps, with ``element``, ``key`` and ``value`` in their paths.
+        two_level: Arrays of the older form, whose elements can't be null as the repeated field is one.
     """
 
     columns: Struct
     stored: tuple[Stored, ...]
     undecimal: frozenset[ColumnPath]
     repeated: tuple[Stored, ...] = ()
+    two_level: tuple[ColumnPath, ...] = ()
 
 
 def interpret(root: Element) -> Interpreted:
@@ -82,7 +84,7 @@ def interpret(root: Element) -> Interpreted:
     columns = reader.struct(root, (), True)
     stored = tuple(Stored(path, *leaf) for path, leaf in reader.leaves.items())
     repeated = tuple(Stored(path, *leaf) for path, leaf in reader.repeated.items())
-    return Interpreted(columns, stored, frozenset(reader.undecimal), repeated)
+    return Interpreted(columns, stored, frozenset(reader.undecimal), repeated, tuple(reader.two_level))
 
 
 def with_spark_schema(file: Interpreted, row_metadata: str) -> tuple[FileSchema, tuple[int, ...]]:
@@ -119,6 +121,7 @@ class _SchemaReader:
         self.leaves: dict[ColumnPath, tuple[int, Element]] = {}
         self.repeated: dict[ColumnPath, tuple[int, Element]] = {}
         self.undecimal: set[ColumnPath] = set()
+        self.two_level: list[ColumnPath] = []
 
     def struct(self, group: Element, path: ColumnPath, plain: bool) -> Struct:
         """Read a group's fields; ``plain`` says that it's in no array and no map."""
@@ -134,6 +137,7 @@ class _SchemaReader:
                     "write it again with different names"
                 )
             if child.repetition == "repeated":
+                self.two_level.append(child_path)
                 repeated = Array(self.type(child, (*child_path, "element"), False), False)
                 fields.append(Field(child.name, repeated, nullable=False))
             else:
@@ -175,6 +179,7 @@ class _SchemaReader:
             or not repeated.children
         )
         if itself:
+            self.two_level.append(path)
             return Array(self.type(repeated, (*path, "element"), False), False)
         element = repeated.children[0]
         return Array(self.type(element, (*path, "element"), False), element.repetition == "optional")

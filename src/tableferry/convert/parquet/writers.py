@@ -85,7 +85,21 @@ def trust(created_by: str, metadata: Mapping[bytes, bytes]) -> Trust:
 _SINCE = {"parquet-rs": (53, 0), "delta-rs": (1, 0), "DuckDB": (2, 0), "Polars (python)": (2, 1)}
 
 
+def hybrid(metadata: Mapping[bytes, bytes]) -> bool:
+    """Say whether Spark wrote a file's dates by the hybrid calendar (Julian until 1582), as Spark 2 did."""
+    spark = _spark(metadata)
+    return spark is not None and (spark < 3 or _LEGACY in metadata)
+
+
+_LEGACY = b"org.apache.spark.legacyDateTime"
+
+
 def _proleptic(metadata: Mapping[bytes, bytes]) -> bool:
     """Say whether a writer of Java's used the proleptic calendar, not the old hybrid one (Spark 2, Hive)."""
-    spark = metadata.get(b"org.apache.spark.version", b"").partition(b".")[0]
-    return spark.isdigit() and int(spark) >= 3 and b"org.apache.spark.legacyDateTime" not in metadata
+    return _spark(metadata) is not None and not hybrid(metadata)
+
+
+def _spark(metadata: Mapping[bytes, bytes]) -> int | None:
+    """Return the major version of the Spark that wrote a file; None if none did."""
+    major = metadata.get(b"org.apache.spark.version", b"").partition(b".")[0]
+    return int(major) if major.isdigit() else None
