@@ -279,6 +279,18 @@ def test_a_chunk_of_a_suspended_worker_changes_nothing_after_the_block(
     assert ours.rows(name) == wanted
 
 
+@pytest.mark.parametrize("how", ["text", pytest.param("json", marks=soak.slow)])
+def test_partitions_that_spark_cant_ask_a_metastore_for_are_written_too(
+    ours: Fleet, tmp_path: Path, how: str
+) -> None:
+    table(ours, tmp_path, STORED[how])
+    for number, day in enumerate(("'it\\'s \"so\"'", "'c:\\\\'"), 4):
+        insert(ours, ours.name("facts").sql, STORED[how], number, day)
+    ahead(ours, ICEBERG)
+    assert len(ours.rows("facts")) == 5
+    assert with_nulls(ours.rows("facts")) == ours.rows(copy_name(ours, ICEBERG))
+
+
 @soak.slow
 def test_rows_that_were_written_wrongly_are_found_and_written_once_more(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, TEXT)

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tests.workspace import FakeWorkspace
 
 from tableferry import workspace
-from tableferry.errors import SessionError, TableError
+from tableferry.errors import Refused, SessionError, TableError
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Access
 from tableferry.fleet.warehouse.opening import AccessByCatalog, open_catalog
@@ -97,6 +97,10 @@ def test_each_catalog_is_opened_once(logged_in: FakeWorkspace) -> None:
     for pair in ((ORDERS, plain[1]), (plain[1], ORDERS)):
         access.carry(*pair)
     assert logged_in.granted(str(ORDERS)) == {"etl": {"MODIFY"}}
+    # Whoever reaches the files of a metastore's table sees all of it.
+    logged_in.tables[str(ORDERS)]["row_filter"] = {"function_name": "main.shop.f", "input_column_names": []}
+    with pytest.raises(Refused, match=r"has a row filter, and spark_catalog\.shop\.orders would show"):
+        access.carry(ORDERS, plain[1])
     with pytest.raises(TableError, match="run this in the workspace where they were taken"):
         access.give_back(plain[0], rights)
 

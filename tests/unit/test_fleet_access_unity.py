@@ -375,6 +375,24 @@ def test_what_is_hidden_on_the_source_is_not_shown_by_the_copy(logged_in: FakeWo
     assert logged_in.granted(str(COPY)) == {"bi": {"SELECT"}}
 
 
+def test_a_view_gets_what_readers_have_and_keeps_what_people_granted_on_it(logged_in: FakeWorkspace) -> None:
+    logged_in.put_table(NAME, "boss@corp.com", bi={"SELECT"}, etl={"MODIFY", "SELECT"}, loader={"MODIFY"})
+    logged_in.put_table(str(COPY), ME, team={"SELECT"}, bi={"APPLY_TAG"})
+    logged_in.tables[str(COPY)]["table_type"] = "VIEW"
+    # A view shows what the table's filter lets through, and can have none itself.
+    logged_in.tables[NAME]["row_filter"] = {
+        "function_name": "main.shop.mine",
+        "input_column_names": ["region"],
+    }
+    access().carry(TABLE, COPY)
+    assert logged_in.granted(str(COPY)) == {
+        "bi": {"SELECT", "APPLY_TAG"},
+        "etl": {"SELECT"},
+        "team": {"SELECT"},
+    }
+    assert logged_in.tables[str(COPY)]["owner"] == "boss@corp.com"
+
+
 class Tagged:
     """A workspace's SQL that knows tags, each by its table, column and name, and takes no others' statements.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 from tableferry import cli
 from tableferry.errors import Busy, Refused
+from tableferry.fleet import perform
 from tableferry.fleet.closing import closing_steps, marked, unmarked
 from tableferry.fleet.job import CLOSED, CLOSING, Job, OldName, PauseReason, State, TargetFormat
 from tableferry.fleet.modes.close import mark_to_close, unmark_to_close
@@ -24,9 +27,15 @@ from tableferry.fleet.plan import Kind
 from tableferry.fleet.queue.selections import everything, finished, numbered, to_close
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.selecting import select_archived
-from tableferry.fleet.warehouse import leftovers
+from tableferry.fleet.steps import NoteLeftovers
+from tableferry.fleet.warehouse import leftovers, removing
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.eligibility import HiveTable
+from tableferry.fleet.warehouse.existing import Entry
+from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.leftovers import Left, Leftovers
+from tableferry.fleet.warehouse.shadow.late.record import FILES, Record, RecordedFiles
+from tableferry.fleet.warehouse.shadow.marks import ROOT
 
 NOW = fleets.NOW
 DAY = timedelta(days=1)
@@ -194,6 +203,108 @@ def test_a_job_that_a_worker_has_stays_as_it_is_and_the_others_are_marked(queue:
     assert "changed or claimed by somebody else" in undone.error
     with pytest.raises(Busy, match="in the hands of worker closer"):
         _reverting(queue.job("lines"), NOW, from_archive=True)
+
+
+ENTRY = Entry(Kind.HIVE, False, "file:/w/orders", "Thu Nov 26 01:44:09 UTC 2026", "", "", "", "")
+ARCHIVED = Names.of(job()).archived
+RECORD = "file:/w/orders_sync/known-0f0f0f0f"
+BEGUN = replace(Leftovers("file:/w/orders", ("file:/w/orders_sync",)), location=ENTRY.location, record=RECORD)
+# Another machine spells the time in its own zone.
+SAME = ENTRY._replace(created="Thu Nov 26 02:44:09 CET 2026")
+ELSEWHERE = ENTRY._replace(location="file:/w/orders_sync/8cb939a0/n1-0f0f0f0f")
+THERE = [
+    (SAME, {}, True),
+    # A shadow run has written it elsewhere since.
+    (ELSEWHERE, {FILES: RECORD, ROOT: "file:/w/orders"}, True),
+    (ENTRY._replace(location="file:/w/backup"), {}, False),
+    (ENTRY._replace(kind=Kind.VIEW), {}, False),
+    (None, {}, False),
+]
+
+
+def archived_is(there: Entry | None, properties: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = {ARCHIVED: there} if there else {}
+    monkeypatch.setattr(leftovers, "entries", lambda *_: entries)
+    table = HiveTable(ARCHIVED, Kind.HIVE, properties=properties)
+    monkeypatch.setattr(leftovers, "described", lambda *_: table)
+
+
+@pytest.mark.parametrize(("there", "properties", "same"), THERE)
+def test_a_table_that_somebody_made_in_the_place_of_the_archived_one_is_not_dropped(
+    there: Entry | None, properties: dict[str, str], same: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[Job] = []
+    found = replace(BEGUN, outside=("file:/w/other",))
+    archived_is(there, properties, monkeypatch)
+    monkeypatch.setattr(perform, "following", lambda *_: nullcontext())
+    monkeypatch.setattr(leftovers, "find", lambda *_: found)
+    monkeypatch.setattr(leftovers, "demand_unneeded", lambda *_: None)
+    nothing: Any = None
+    begun = job(**COMPLETED, record={CLOSING: BEGUN.note()})
+    step = NoteLeftovers(Names.of(begun).target, ARCHIVED, TargetFormat.ICEBERG)
+
+    def note(job: Job) -> Job:
+        saved.append(job)
+        return job
+
+    if same:
+        perform.perform(step, begun, Warehouse(nothing, nothing), note)
+        assert [job.record[CLOSING] for job in saved] == [found.note()]
+    else:
+        with pytest.raises(Refused, match=r"orders_hive_archived is another table than .*: rename it"):
+            perform.perform(step, begun, Warehouse(nothing, nothing), note)
+        assert saved == []
+
+
+@pytest.mark.parametrize(("there", "properties", "same"), THERE)
+def test_only_the_archived_table_itself_lets_a_mark_be_taken_back(
+    queue: fleets.Fleet,
+    there: Entry | None,
+    properties: dict[str, str],
+    same: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mark(queue.store, "sales.orders")
+    queue.change("orders", NOW, record={CLOSING: BEGUN.note()})
+    archived_is(there, properties, monkeypatch)
+    nothing: Any = None
+    [undoing] = unmark_to_close(queue.store, [queue.job("orders")], NOW, "ann", lambda: nothing)
+    assert (undoing.error == "", queue.job("orders").close_at is None) == (same, same)
+    assert same or "may be gone already" in undoing.error
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_without_its_record_no_file_of_a_rewritten_table_goes_and_the_closing_goes_on(
+    is_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody may have removed the folder that it's in; then nobody knows any more which files Hive read."""
+    read = ListedFile("file:/w/orders/day=a/000000_0", 1, 2)
+    others = [read._replace(path="file:/w/orders/day=a/notes.txt"), read._replace(modified=3)]
+
+    def files(_: Record) -> RecordedFiles:
+        assert is_there, "PATH_NOT_FOUND"
+        return RecordedFiles(frozenset([read]), frozenset())
+
+    gone: list[str] = []
+
+    def remove(_: object, some: list[str]) -> list[str]:
+        gone.extend(some)
+        return []
+
+    monkeypatch.setattr(Record, "is_there", lambda _: is_there)
+    monkeypatch.setattr(Record, "files", files)
+    monkeypatch.setattr(Record, "stray", lambda record: frozenset(files(record).settled))
+    monkeypatch.setattr(removing, "demand_apart", lambda *_: None)
+    monkeypatch.setattr(removing, "_named", lambda *_: frozenset())
+    monkeypatch.setattr(removing, "list_files", lambda *_: [read, *others] if is_there else others)
+    monkeypatch.setattr(removing, "storage_of", lambda *_: None)
+    monkeypatch.setattr(removing, "_remove_each", remove)
+    nothing: Any = None
+    target = Names.of(job()).target
+    removed = removing.remove_read_files(Warehouse(nothing, nothing), target, TargetFormat.ICEBERG, BEGUN)
+    assert gone == [read.path] * is_there
+    assert removed.files == len(gone)
+    assert ["nobody knows which of its files" in left for left in removed.left] == [True] * (not is_there)
 
 
 def call(*arguments: str, status: int = 0) -> Result:

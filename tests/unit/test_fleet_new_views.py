@@ -1,12 +1,19 @@
-"""The settings that a view is read with, by what the catalog says of it."""
+"""What a view is read with, and what its new text gives, by what the catalog says."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql.types import IntegerType, StringType, StructType
 
-from tableferry.fleet.warehouse.new_views import _view
+from tableferry.errors import Refused, TableError
+from tableferry.fleet.view_moves.planning import ViewMove
+from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.new_views import _view, check, read
 from tableferry.tables import TableName
 
 ANSI = "spark.sql.ansi.enabled"
@@ -30,3 +37,75 @@ def test_a_view_of_spark_3_is_not_strict_unless_it_says_so(
 ) -> None:
     catalog = {"view_catalog_and_namespace": "spark_catalog.s"}
     assert _view(TableName(("spark_catalog", "s", "v")), {**catalog, **description}).settings == expected
+
+
+def of(columns: str) -> StructType:
+    """Columns that are written as in ``a b``; those in quotes are strings."""
+    struct = StructType()
+    for column in columns.split():
+        struct.add(column.strip("'"), StringType() if "'" in column else IntegerType())
+    return struct
+
+
+class Session:
+    """A session in which a view's text gives columns, and the view has others."""
+
+    def __init__(self, given: str, had: str) -> None:
+        self.given, self.had = of(given), of(had)
+        self.catalog = SimpleNamespace(
+            currentCatalog=lambda: "spark_catalog",
+            currentDatabase=lambda: "default",
+            setCurrentCatalog=lambda _: None,
+            setCurrentDatabase=lambda _: None,
+        )
+
+    def sql(self, statement: str) -> Any:
+        plan = "== Parsed Logical Plan ==\n'UnresolvedRelation [lake, t], [], false"
+        return SimpleNamespace(collect=lambda: [[plan]], schema=self.given)
+
+    def table(self, name: str) -> Any:
+        return SimpleNamespace(schema=self.had)
+
+
+@pytest.mark.parametrize(
+    ("given", "had", "refusal"),
+    [
+        ("A b", "a b", ""),
+        # Its columns have names of their own.
+        ("a b", "b a", ""),
+        ("b a", "a b", r"in another order \(b, a\): name them in the old view"),
+        ("b a", "x y", "in another order"),
+        ("a 'b'", "a b", r"would change \(b string in"),
+    ],
+)
+def test_a_view_keeps_the_order_of_its_columns(given: str, had: str, refusal: str) -> None:
+    description = {
+        "view_catalog_and_namespace": "spark_catalog.s",
+        "view_text": "SELECT * FROM t",
+        "view_query_output_columns": ["a", "b"],
+    }
+    old, new = TableName(("spark_catalog", "s", "v")), TableName(("spark_catalog", "lake", "v"))
+    session: Any = Session(given, had)
+    move = ViewMove(_view(old, description), new, "SELECT * FROM lake.t")
+    warehouse = Warehouse(session, MetastoreAccess(session))
+    if refusal:
+        with pytest.raises(Refused, match=refusal):
+            check(warehouse, move)
+    else:
+        check(warehouse, move)
+
+
+@pytest.mark.parametrize("why", ["SCHEMA_NOT_FOUND", "INSUFFICIENT_PERMISSIONS"])
+def test_a_schema_that_was_dropped_has_no_views(why: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Refusing:
+        def sql(self, statement: str) -> Any:
+            raise AnalysisException(errorClass=why, messageParameters={}, message=f"[{why}] no")
+
+    session: Any = Refusing()
+    warehouse, schema = Warehouse(session, MetastoreAccess(session)), TableName(("spark_catalog", "gone"))
+    if why == "SCHEMA_NOT_FOUND":
+        assert read(warehouse, schema, lambda _: True) == []
+        assert "spark_catalog.gone isn't there" in caplog.text
+    else:
+        with pytest.raises(TableError, match=r"views of schema spark_catalog\.gone can't be looked at"):
+            read(warehouse, schema, lambda _: True)

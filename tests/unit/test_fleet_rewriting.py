@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tableferry.errors import Refused
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse import hive, neighbours, versions
+from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable, ineligibility, needs_rewriting
 from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles
+from tableferry.fleet.warehouse.rewriting import copies, writing
+from tableferry.fleet.warehouse.rewriting.copies import Copy
 from tableferry.fleet.warehouse.rewriting.pieces import (
     UNSETTLED,
     WHOLE,
@@ -148,6 +155,101 @@ def test_a_note_is_read_as_it_was_written() -> None:
     for text in ("", "null", "[]", "{}", '{"number": 1}', '{"number": [], "pieces": {}}'):
         with pytest.raises(ValueError, match=r"no note|Expecting"):
             Note.of(text)
+
+
+COPY = TableName(("spark_catalog", "sales", "orders_copy"))
+
+
+@pytest.mark.parametrize(
+    ("table", "there", "held", "conditions"),
+    [
+        (TABLE, {"day=a": [1]}, ["day=b"], [("`day` IN ('a')", "`day` IN ('a', 'b')")]),
+        (TABLE, {}, ["day=b"], [("false", "`day` IN ('b')")]),
+        # Spark can't ask a metastore for a value with both quotes.
+        (
+            TABLE,
+            {"day=a %22b%22 it's": [1]},
+            [],
+            [("coalesce(`day` IN ('a \"b\" it\\'s'), false)", "`day` IN ('a \"b\" it\\'s')")],
+        ),
+        (replace(TABLE, partition_columns=()), {}, [WHOLE], [("false", "true")]),
+        (replace(TABLE, partition_columns=()), {"": [1]}, [WHOLE], [("true", "true")]),
+    ],
+)
+def test_of_a_partition_that_was_gone_no_row_is_written_though_it_may_be_there_again(
+    table: HiveTable,
+    there: dict[str, list[int]],
+    held: list[str],
+    conditions: list[tuple[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The commit says that it has none: where it's gone once more, nobody would look for them."""
+    written: list[tuple[dict[str, str | None], tuple[str, str]]] = []
+
+    def write(
+        _: Warehouse, table: HiveTable, copy: Copy, pieces: dict[str, str | None], where: tuple[str, str]
+    ) -> Copy:
+        written.append((pieces, where))
+        return copy
+
+    monkeypatch.setattr(copies, "write", write)
+    nothing: Any = None
+    kinds = {"id": "int", "day": "string"}
+    wanted = pieces_of(listed(there, table))
+    copy = Copy(COPY, ICEBERG, {name: Held("old", "1") for name in held}, 1, "1")
+    work = writing._Work(Warehouse(nothing, nothing), listed(there, table), copy, wanted, (kinds, kinds))
+    work.write(stale(wanted, copy.held))
+    assert [where for _, where in written] == conditions
+    gone = {name for pieces, _ in written for name, known in pieces.items() if known is None}
+    assert gone == set(held) - set(wanted)
+
+
+@pytest.mark.parametrize("form", TargetFormat)
+def test_a_copy_whose_first_commits_were_cleaned_up_is_made_anew_by_a_person(
+    form: TargetFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What these said is gone: rows of a partition that Hive has no more would stay, and nobody saw them."""
+    note = Note(3, {"day=a": "0f"}).text()
+    every: Any = {
+        "iceberg": [("8", None, "append", note), ("9", "8", "overwrite", note)],
+        "delta": [("1", "WRITE", note), ("0", "CREATE TABLE", None)],
+    }[form.value]
+    rows = list[tuple[str | None, ...]]()
+    frame: Any = SimpleNamespace(collect=lambda: rows)
+    frame.select = lambda *_: frame
+    spark: Any = SimpleNamespace(sql=lambda _: frame)
+    nothing: Any = None
+    monkeypatch.setattr(versions, "current", lambda *_: "9")
+    rows[:] = every
+    assert copies.read(Warehouse(spark, nothing), COPY, form).held.keys() == {"day=a"}
+    rows[:] = every[1:] if form is ICEBERG else every[:1]
+    with pytest.raises(Refused, match=r"orders_copy .* cleaned up: drop it"):
+        copies.read(Warehouse(spark, nothing), COPY, form)
+
+
+@pytest.mark.parametrize("catalog", ["spark_catalog", "lake"])
+def test_files_of_a_table_that_wasnt_dropped_stay_in_whatever_catalog_it_is(
+    catalog: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A revert doesn't drop what has the copy's name, and doesn't say any more what it was made of."""
+    there = TableName((catalog, "sales", "orders_iceberg"))
+    folder = f"{ROOT}_iceberg"
+    tables = {catalog: [(there, folder)]}
+    removed: list[str] = []
+    storage: Any = SimpleNamespace(
+        names=lambda _: ("data", "metadata"), remove=removed.append, remove_empty=removed.append
+    )
+    monkeypatch.setattr(neighbours, "_tables", lambda _, catalog, unlisted: tables.get(catalog, ()))
+    monkeypatch.setattr(hive, "layout", lambda *_: TABLE)
+    monkeypatch.setattr(hive, "partitions", lambda *_: ())
+    monkeypatch.setattr(copies, "storage_of", lambda *_: storage)
+    nothing: Any = None
+    warehouse = Warehouse(nothing, nothing)
+    assert copies.remove_files(warehouse, there, TABLE.name, folder, ICEBERG)
+    assert removed == []
+    tables.clear()
+    assert copies.remove_files(warehouse, there, TABLE.name, folder, ICEBERG)
+    assert removed == [f"{folder}/data", f"{folder}/metadata", folder]
 
 
 TIMES = HiveColumn("at", {"name": "timestamp_ltz"})

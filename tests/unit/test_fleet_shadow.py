@@ -176,6 +176,8 @@ class TestPartitions:
             ("2024-01-01 00:00:10", "timestamp", "2024-01-01 00:00:10"),
             ("007", "string", "007"),
             (NULL, "int", None),
+            # As Spark rounds, and Python unless told.
+            ("1.005", "decimal(5,2)", "1.01"),
         ],
     )
     def test_hives_texts_as_spark_casts_them(self, text: str, kind: str, expected: str | None) -> None:

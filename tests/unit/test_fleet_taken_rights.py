@@ -23,8 +23,8 @@ from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import ClaimLost, Store
-from tableferry.fleet.steps import BlockWrites, UnblockWrites
-from tableferry.fleet.warehouse import fence
+from tableferry.fleet.steps import BlockWrites, MakeView, UnblockWrites
+from tableferry.fleet.warehouse import fence, old_name
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Access, Warehouse
 from tableferry.fleet.warehouse.opening import AccessByCatalog
@@ -159,6 +159,26 @@ def test_within_unity_catalog_they_are_given_back_on_the_new_table(
     assert logged_in.granted(str(names.target)) == WRITERS
     assert logged_in.granted(str(names.hive)) == READERS
     assert not {RIGHTS, WITHHELD} & run.job.record.keys()
+
+
+@pytest.mark.parametrize("target_catalog", ["uc", "glue"])
+def test_who_may_read_a_table_may_read_the_view_that_takes_its_name(
+    store: Store, logged_in: FakeWorkspace, target_catalog: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = moving(store, "uc", target_catalog, "uc")
+    names = Names.of(run.job)
+    logged_in.put_table(str(names.main), "boss@corp.com", **WRITERS)
+    run.perform(BlockWrites(names.main))
+    logged_in.rename_table(str(names.main), str(names.hive))
+
+    def make_view(_: Warehouse, name: TableName, target: TableName) -> None:
+        logged_in.put_table(str(name), "someone@example.com")
+        logged_in.tables[str(name)]["table_type"] = "VIEW"
+
+    monkeypatch.setattr(old_name, "make_view", make_view)
+    run.perform(MakeView(names.main, names.target))
+    assert logged_in.granted(str(names.main)) == READERS
+    assert logged_in.tables[str(names.main)]["owner"] == "boss@corp.com"
 
 
 @pytest.mark.parametrize("old_notes", [False, True])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
+from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.definitions import user_properties
 from tableferry.fleet.warehouse.existing import kind_of
-from tableferry.fleet.warehouse.views import mentioned
+from tableferry.fleet.warehouse.views import Views, above, mentioned
 from tableferry.tables import TableName
 
 VIEW = TableName(("spark_catalog", "db", "v"))
@@ -23,7 +27,13 @@ VIEW = TableName(("spark_catalog", "db", "v"))
             {"db.t", "other.u", "other.c"},
         ),
         ("SELECT 'db.t' AS text FROM x.y -- db.t", {"x.y"}),
-        ("THIS ((ISN'T SQL FROM db.t", {"other.t"}),
+        ("THIS ((ISN'T SQL FROM db.t,(`X`.y),u", {"other.t", "db.t", "x.y", "other.u"}),
+        # Ways to name a table that only Spark knows.
+        ("TABLE t -- ISN'T a SELECT", {"other.t"}),
+        ("WITH c AS (TABLE db.t) SELECT * FROM c -- ISN'T", {"db.t"}),
+        ("SELECT * FROM identifier('db.t') -- ISN'T", {"db.t"}),
+        # Deeper than the parser goes, and ISN'T a mistake.
+        ("SELECT " + "replace(" * 500 + "a" + ", 'x', 'y')" * 500 + " FROM db.t -- ISN'T", {"db.t"}),
     ],
 )
 def test_what_a_view_mentions(text: str, keys: set[str]) -> None:
@@ -31,6 +41,16 @@ def test_what_a_view_mentions(text: str, keys: set[str]) -> None:
     assert mentioned(view, VIEW) >= keys
     if "ISN'T" not in text:
         assert mentioned(view, VIEW) == keys
+
+
+def test_a_metastore_s_tables_are_known_by_both_names_of_its_catalog() -> None:
+    schema = TableName(("spark_catalog", "db"))
+    view = {"view_text": "SELECT * FROM hive_metastore.db.t"}
+    nothing: Any = None
+    views = Views(lambda: 0.0, {schema: (0.0, {VIEW: mentioned(view, VIEW)})})
+    warehouse = Warehouse(nothing, MetastoreAccess(nothing), views=views)
+    assert above(warehouse, TableName(("spark_catalog", "db", "t"))) == (VIEW,)
+    assert above(warehouse, VIEW) == ()
 
 
 def test_a_view_that_doesn_t_say_where_it_was_made_is_of_its_own_schema() -> None:

@@ -24,6 +24,7 @@ from tableferry.fleet.view_moves.planning import (
 )
 from tableferry.fleet.view_moves.references import parse
 from tableferry.fleet.view_moves.view import View, ViewColumn, statement
+from tableferry.redaction import HIDDEN
 from tableferry.tables import TableName
 
 LAKE = TableName(("spark_catalog", "lake"))
@@ -134,7 +135,13 @@ def test_the_statement_has_all_that_belongs_to_a_view() -> None:
         ("spark_catalog", "sales"),
         (ViewColumn("a b", "it's a\\b"), ViewColumn("c")),
         "all of it",
-        {"team": "x", "tableferry.source": "older", "transient_lastDdlTime": "1", "view.sqlConfig.x": "y"},
+        {
+            "team": "x",
+            "tableferry.source": "older",
+            "transient_lastDdlTime": "1",
+            "view.sqlConfig.x": "y",
+            "docs_url": HIDDEN,
+        },
         schema_mode="BINDING",
     )
     new = TableName(("main", "lake", "v"))

@@ -69,6 +69,8 @@ TEXTS_BEFORE_AND_AFTER = [
     "WITH orders AS (SELECT 1 i), x AS (WITH y AS (SELECT * FROM orders) SELECT * FROM y) SELECT * FROM x",
     "WITH Orders AS (SELECT 1 i), x AS (SELECT * FROM ORDERS) SELECT * FROM x",
     "WITH RECURSIVE orders AS (SELECT 1 i UNION ALL SELECT i + 1 FROM orders) SELECT * FROM orders",
+    # RECURSIVE lets a definition know itself, and still not those behind it.
+    "WITH RECURSIVE a AS (SELECT * FROM <orders|O>), orders AS (SELECT 1 i) SELECT * FROM a, orders",
     # Columns with their table's name: the last word alone stays right.
     "SELECT orders.id, orders.* FROM <orders|O>",
     "SELECT <sales.orders|O>.id FROM <orders|O>",
@@ -83,10 +85,19 @@ TEXTS_BEFORE_AND_AFTER = [
     "SELECT 1 FROM <orders|O> WHERE EXISTS (SELECT 1 FROM <crm.t|T> WHERE i = <sales.orders|O>.i)",
     "SELECT 1 FROM <orders|O> WHERE EXISTS (SELECT 1 FROM <crm.t|T> AS sales WHERE i = sales.orders.i)",
     "SELECT * FROM <orders|O> JOIN (SELECT sales.orders.i FROM <crm.t|T>) ON <sales.orders|O>.i = 1",
+    # Parentheses around a join are no query.
+    "SELECT * FROM (<orders|O> JOIN <customers|C> ON <sales.orders|O>.i = <sales.customers|C>.i)",
+    "SELECT * FROM ((<orders|O> JOIN <crm.t|T> t ON <sales.orders|O>.i = t.i))",
+    "SELECT * FROM ((SELECT <sales.orders|O>.i FROM <orders|O>) x JOIN <customers|C> "
+    "ON <sales.customers|C>.i = x.i)",
+    "SELECT * FROM <orders|O> JOIN ((SELECT sales.orders.i FROM <crm.t|T>)) ON <sales.orders|O>.i = 1",
+    "SELECT * FROM (<orders|O> JOIN <crm.t|T> t "
+    "ON t.i = (SELECT max(i) FROM <customers|C> WHERE j = <sales.orders|O>.i))",
     "WITH c AS (SELECT sales.orders.id FROM <crm.t|T>) SELECT * FROM <orders|O>, c",
     # Hints: the last word alone stays right here too.
     "SELECT /*+ BROADCAST(<sales.orders|O>, c), MERGE(orders) */ * FROM <orders|O>, <customers|C> c",
     "SELECT /*+ BROADCAST(sales.orders) */ * FROM <orders|O> AS o",
+    "SELECT /*+ BROADCAST(ice.sales.orders.files) */ * FROM <orders|O>",
     # An older version of what didn't move.
     "SELECT * FROM <crm.orders|X> VERSION AS OF 3",
 ]
@@ -116,6 +127,7 @@ def test_names_are_replaced_and_nothing_else(text: str) -> None:
         ("SELECT * FROM f(TABLE(orders))", "names a table by TABLE"),
         ("SELECT * FROM orders VERSION AS OF 3", "older version of spark_catalog.sales.orders"),
         ("SELECT * FROM sales/* of */.orders", "sales.orders where it can't be replaced"),
+        ("SELECT * FROM orders WHERE " + " OR ".join(["i = 1"] * 2000), "nested too deeply"),
     ],
 )
 def test_what_cant_be_followed_is_refused(text: str, why: str) -> None:

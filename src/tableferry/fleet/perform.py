@@ -15,6 +15,7 @@ from tableferry.amounts import first_of
 from tableferry.driver import following
 from tableferry.errors import Refused
 from tableferry.fleet import steps
+from tableferry.fleet.commands import command
 from tableferry.fleet.job import (
     ACCEPT,
     CLOSING,
@@ -199,6 +200,9 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             renaming.rename(warehouse, table, to, beside=Names.of(job).all)
         case steps.MakeView(source, target):
             old_name.make_view(warehouse, source, target)
+            # By this name the Hive table was read, and the rights went along with it when it was renamed.
+            hive = Names.of(job).hive
+            warehouse.effect(lambda: warehouse.access.carry(hive, source), of=())
         case steps.CheckView(source, target):
             old_name.demand_view(warehouse, source, target)
         case steps.DropView(source, target):
@@ -246,6 +250,12 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
                 dropping.drop_copy(warehouse, hive, target, form, job.shadow_watermark, accept=accept)
             job = job.noted(**{ACCEPT: None})
         case steps.NoteLeftovers(target, hive, form):
+            noted = job.record.get(CLOSING)
+            if noted and not leftovers.is_noted(warehouse, hive, leftovers.Leftovers.of(noted)):
+                raise Refused(
+                    f"{hive} is another table than the one that this closing began with, which is gone: "
+                    f"rename it, and {command('resume', job.name)}"
+                )
             found = leftovers.find(warehouse, target, hive, form)
             leftovers.demand_unneeded(warehouse, target, hive, form, found)
             if job.is_rewritten:

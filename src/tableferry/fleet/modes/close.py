@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 
 from tableferry.amounts import first_of
-from tableferry.errors import Busy, Refused, TableferryError
+from tableferry.errors import Busy, Refused, TableError, TableferryError
 from tableferry.fleet.closing import closing_steps, marked, unmarked
 from tableferry.fleet.job import CLOSED, CLOSING, Job
 from tableferry.fleet.job_run import JobRun, reported
@@ -20,7 +20,6 @@ from tableferry.fleet.modes.claims import Portion
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import KEPT, LEFT
-from tableferry.fleet.plan import Kind
 from tableferry.fleet.queue.selections import to_close
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import JobReport, ModeReport
@@ -87,9 +86,9 @@ def unmark_to_close(
     def edit(job: Job) -> Job:
         if CLOSED in job.record or CLOSING not in job.record:
             return unmarked(job)
-        names = Names.of(job)
-        kind = existing.job_tables(warehouse(), names).get(names.archived)
-        return unmarked(job, hive_is_there=kind is Kind.HIVE)
+        noted = leftovers.Leftovers.of(job.record[CLOSING])
+        there = leftovers.is_noted(warehouse(), Names.of(job).archived, noted)
+        return unmarked(job, hive_is_there=there)
 
     return [_edited(store, job, edit, now, by) for job in jobs]
 
@@ -161,5 +160,5 @@ def _edited(store: Store, job: Job, edit: Callable[[Job], Job], now: datetime, b
     try:
         edited = edit(job)
         return Marking(store.edit(edited, now, by=by) if edited != job else job)
-    except (Refused, Busy) as error:
+    except (Refused, Busy, TableError) as error:
         return Marking(job, str(error))

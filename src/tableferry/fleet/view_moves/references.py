@@ -25,6 +25,8 @@ _NAMING = frozenset({"IDENTIFIER", "STREAM"})
 # Spark reads files by a name of this kind: parquet.`/folder`.
 _FORMATS = frozenset({"avro", "binaryfile", "csv", "delta", "iceberg", "json", "orc", "parquet", "text"})
 _DOT = re.compile(r"\s*\.\s*")
+_WORD = re.compile(r"`(?:[^`]|``)+`|\w+")
+_DOTTED = re.compile(rf"(?:{_WORD.pattern})(?:\.(?:{_WORD.pattern}))+")
 
 
 class NotRewritable(Refused):
@@ -169,12 +171,8 @@ def _is_defined(table: exp.Table) -> bool:
     while (parent := node.parent) is not None:
         if isinstance(parent, exp.With):
             # A definition knows the earlier ones, and itself only where it's recursive.
-            before = [definition for definition in parent.expressions if definition is not node]
-            if not parent.args.get("recursive"):
-                before = before[: parent.expressions.index(node)]
-            elif isinstance(node, exp.CTE):
-                before = [node, *before]
-            if any(definition.alias.lower() == name for definition in before):
+            known = parent.expressions.index(node) + bool(parent.args.get("recursive"))
+            if any(definition.alias.lower() == name for definition in parent.expressions[:known]):
                 return True
             # So that those of the query around it aren't taken for known here.
             parent, node = parent.parent or parent, parent
@@ -249,13 +247,17 @@ def _scopes(
 def _around(column: exp.Column, scopes: dict[int, _Scope]) -> Iterator[_Scope]:
     """Give what the SELECTs around a column read, from within."""
     node: exp.Expr = column
-    apart = False
+    apart = in_query = False
     while (parent := node.parent) is not None:
         if isinstance(parent, exp.CTE):
             return
-        if isinstance(parent, (exp.From, exp.Join)) and node is parent.this:
+        if isinstance(parent, exp.Subquery):
+            # Else it's a join in parentheses, and the column is in its condition.
+            query = isinstance(node, (exp.Select, exp.SetOperation))
+            in_query = node is parent.this and (query or (in_query and isinstance(node, exp.Subquery)))
+        elif isinstance(parent, (exp.From, exp.Join)) and node is parent.this:
             # A query in a FROM doesn't see its neighbours, unless it's lateral.
-            apart = isinstance(node, exp.Subquery)
+            apart = isinstance(node, exp.Subquery) and in_query
         elif isinstance(parent, exp.Select):
             if not apart:
                 yield scopes[id(parent)]
@@ -270,8 +272,8 @@ def _hint_qualifiers(text: str, references: Sequence[Reference]) -> Iterator[Qua
             continue
         start = hint.start + len("/*+")
         body = text[start : hint.end + 1].removesuffix("*/")
-        for match in re.finditer(r"(?:`(?:[^`]|``)+`|\w+)(?:\.(?:`(?:[^`]|``)+`|\w+))+", body):
-            words = [word.lower() for word in TableName.parse(match[0]).parts]
+        for match in _DOTTED.finditer(body):
+            words = [unquote(word).lower() for word in _WORD.findall(match[0])]
             for reference in references:
                 name = [part.lower() for part in reference.name.parts]
                 if not reference.node.alias and name[-len(words) :] == words:

@@ -47,8 +47,10 @@ def rewritten(view: ViewText, new_name: Callable[[TableName], TableName]) -> str
     _, tree = parsed(text)
     try:
         same = _shape(tree, {}) == _shape(view.tree, renamed)
-    except RecursionError:
-        same = False
+    except RecursionError as error:
+        raise NotRewritable(
+            "its text is nested too deeply to be checked: make the new view by hand"
+        ) from error
     if not same:
         raise NotRewritable("its text means something else with other names: make the new view by hand")
     return text

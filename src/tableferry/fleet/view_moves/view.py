@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tableferry.quoting import literal, quote
+from tableferry.redaction import HIDDEN
 from tableferry.tables import TableName
 
 SOURCE = "tableferry.source"
@@ -40,6 +41,7 @@ class View:
         owner: As the catalog spells it.
         schema_mode: What becomes of it when a column of a table changes its type, as Spark says it.
         settings: Spark's settings that it was made with, and is read with.
+        output: The columns of its query, as the query named them when it was made; empty if nobody knows.
     """
 
     name: TableName
@@ -51,6 +53,7 @@ class View:
     owner: str = ""
     schema_mode: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
+    output: tuple[str, ...] = ()
 
     @property
     def evolving(self) -> bool:
@@ -78,7 +81,7 @@ def _own(properties: Mapping[str, str]) -> dict[str, str]:
     return {
         key: value
         for key, value in properties.items()
-        if key.lower() not in _SYSTEM and not key.lower().startswith(_SYSTEM_PREFIXES)
+        if value != HIDDEN and key.lower() not in _SYSTEM and not key.lower().startswith(_SYSTEM_PREFIXES)
     }
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection
+import re
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -24,7 +25,7 @@ from tableferry.fleet.warehouse.frames import frame_of, with_null_partitions
 from tableferry.fleet.warehouse.name_mapping import MAPPING
 from tableferry.fleet.warehouse.prepared import Compared, Drafted, Made, Member, members, settled, specs_of
 from tableferry.fleet.warehouse.shadow import conditions
-from tableferry.fleet.warehouse.shadow.partitions import parsed
+from tableferry.fleet.warehouse.shadow.partitions import Partition, parsed
 from tableferry.hive.locations import escape_wildcards, split
 from tableferry.hive.partitions import NULL, split_spec
 from tableferry.hive.settings import optional_settings
@@ -44,6 +45,8 @@ _OWN_READERS = {
     "orc": "spark.sql.hive.convertMetastoreOrc",
 }
 _COMPARED_BY_VALUE = {"string", "tinyint", "smallint", "int", "bigint", "date"}
+# What Spark can't ask a metastore for: it has no escapes there, and refuses both quotes in one value.
+_UNQUOTABLE = re.compile(r"""\\|".*'|'.*\"""", re.DOTALL)
 # With more of them in one condition, planning takes longer than reading.
 _MOST_PARTITIONS = 200
 _DIRECTORY = ("scheme", "authority", "directory")
@@ -160,11 +163,12 @@ def _demand_same_partitions(
     busy = warehouse.prepared.busy if warehouse.prepared else frozenset[str]()
     changed = specs_of(made.holds ^ (known or frozenset())) - busy
     quiet = frozenset(member for member in made.holds if member[1] not in busy)
-    if known is None:
+    if known is not None and not changed:
+        return 0, quiet
+    if known is None or made.since is None:
+        # Nothing of this copy was compared, as it was made anew.
         where = _in_partitions(table, busy)
         where = where and f"NOT coalesce({where}, false)"
-    elif not changed:
-        return 0, quiet
     else:
         where = _in_partitions(table, changed)
     if where is None:
@@ -318,10 +322,15 @@ def _in_partitions(table: HiveTable, specs: Collection[str]) -> str | None:
     # Hive's readers show another value for null, and Spark other texts of other types.
     if not 0 < len(specs) <= _MOST_PARTITIONS or not kinds or not {*kinds} <= _COMPARED_BY_VALUE:
         return None
-    if any(NULL in spec for spec in specs):
-        return None
     partitions = [parsed(table.name, spec, kinds) for spec in sorted(specs)]
+    if metastore_refuses(partitions) or any(None in partition for partition in partitions):
+        return None
     return conditions.where(partitions, table.partition_columns, columns)
+
+
+def metastore_refuses(partitions: Iterable[Partition]) -> bool:
+    """Say whether Spark may fail to ask a metastore for one of some partitions."""
+    return any(value and _UNQUOTABLE.search(value) for partition in partitions for value in partition)
 
 
 def _values(spec: str) -> list[str | None]:

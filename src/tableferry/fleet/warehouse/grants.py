@@ -99,6 +99,18 @@ def to_match(source: Grants, target: Grants) -> list[Change]:
     return [change for change in changes if change]
 
 
+def to_show(source: Grants, view: Grants) -> list[Change]:
+    """Return what lets those read a view who may read what it was made of, or shows.
+
+    What people granted on the view besides stays, and nobody writes by it.
+    """
+    missing = {
+        principal: privileges - {MODIFY} - view.get(principal, frozenset())
+        for principal, privileges in sorted(source.items())
+    }
+    return [Change(principal, privileges) for principal, privileges in missing.items() if privileges]
+
+
 @dataclass(frozen=True)
 class _Noted:
     """A principal's noted privileges as `rights` returns them, and those that it has now."""

@@ -113,6 +113,24 @@ def find(warehouse: Warehouse, target: TableName, archived: TableName, form: Tar
     )
 
 
+def is_noted(warehouse: Warehouse, archived: TableName, noted: Leftovers) -> bool:
+    """Say whether the archived Hive table is there, and the one that a job has noted.
+
+    When its entry was made doesn't tell, as each machine spells that in its own time zone.
+
+    Raises:
+        TableError: It can't be described, or its schema may not be listed.
+    """
+    entry = entries(warehouse, (archived,)).get(archived)
+    if entry is None or entry.kind is not Kind.HIVE:
+        return False
+    if entry.location == noted.location:
+        return True
+    # A shadow run may have written it elsewhere since.
+    record = Record.of(warehouse, described(warehouse, archived).properties)
+    return record is not None and record.folder == noted.record
+
+
 def demand_unneeded(
     warehouse: Warehouse, target: TableName, archived: TableName, form: TargetFormat, found: Leftovers
 ) -> None:

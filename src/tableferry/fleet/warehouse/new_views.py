@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,9 @@ from tableferry.tables import TableName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger(__name__)
+
+_NO_SCHEMA = "SCHEMA_NOT_FOUND"
 _NO_VIEWS = ("MISSING_CATALOG_ABILITY", "UNSUPPORTED_FEATURE.CATALOG_OPERATION")
 # Iceberg's own sentence, which has no condition.
 _NO_VIEWS_TEXT = "view is not supported by catalog"
@@ -47,13 +51,20 @@ class TakesNoViews(Refused):
 
 
 def read(warehouse: Warehouse, schema: TableName, wanted: Callable[[TableName], bool]) -> list[View]:
-    """Return the persistent views of a schema that are wanted, by their names.
+    """Return the persistent views of a schema that are wanted, by their names; none if it was dropped.
 
     Raises:
         TableError: They may not be looked at.
     """
     with explaining(f"the views of schema {schema} can't be looked at", "check your rights"):
-        shown = warehouse.spark.sql(f"SHOW VIEWS IN {schema.sql}").where("NOT isTemporary").collect()
+        try:
+            shown = warehouse.spark.sql(f"SHOW VIEWS IN {schema.sql}").where("NOT isTemporary").collect()
+        except SPARK_ERRORS as error:
+            if not condition(error).startswith(_NO_SCHEMA):
+                raise
+            # Tables that are completed need it no more; the others' views come along all the same.
+            _log.warning("schema %s isn't there, so none of its views comes along", schema)
+            return []
         names = sorted(filter(wanted, (TableName((*schema.parts, row["viewName"])) for row in shown)))
         descriptions = parallel_map(lambda name: describe(warehouse.spark, name), names)
     return [_view(name, description) for name, description in zip(names, descriptions, strict=True)]
@@ -72,6 +83,7 @@ def _view(name: TableName, description: dict[str, Any]) -> View:
         description.get("owner", ""),
         description.get("view_schema_mode", ""),
         _settings(description),
+        tuple(description.get("view_query_output_columns", ())),
     )
 
 
@@ -101,7 +113,18 @@ def check(warehouse: Warehouse, move: ViewMove, *, analyse: bool = True) -> None
             with explaining("its new text can't be read", "put right what it names"):
                 columns = _columns(warehouse.spark.sql(move.text).schema)
     if analyse:
+        _demand_order(move, columns)
         _demand_columns(warehouse, move, columns)
+
+
+def _demand_order(move: ViewMove, columns: Columns) -> None:
+    """Make sure that a * gives columns in the order that it once gave: a view is made of them by position."""
+    now, before = [name.lower() for name, _ in columns], [name.lower() for name in move.view.output]
+    if now != before and sorted(now) == sorted(before):
+        raise Refused(
+            f"its text gives its columns in another order ({', '.join(now)}): name them in the old view, or "
+            "make the new one by hand"
+        )
 
 
 def _demand_columns(warehouse: Warehouse, move: ViewMove, columns: Columns) -> None:
@@ -114,8 +137,8 @@ def _demand_columns(warehouse: Warehouse, move: ViewMove, columns: Columns) -> N
         return
     changed = [f"{name} {kind}" for name, kind in columns if (name, kind) not in old]
     raise Refused(
-        f"its columns would change ({', '.join(changed) or 'fewer of them'} in the new place): cast them in "
-        "the old view, or make the new one by hand"
+        f"its columns would change ({', '.join(changed) or 'fewer of them'} in the new place): cast them, or "
+        "name those that were there instead of *, in the old view, or make the new one by hand"
     )
 
 

@@ -97,10 +97,16 @@ class AccessByCatalog:
         self._of(table).give_back(table, rights)
 
     def carry(self, source: TableName, target: TableName) -> None:
-        """Give a table the owner, grants and tags of another, if both catalogs keep these in the same way."""
+        """Give a table the owner, grants and tags of another, if both catalogs keep these in the same way.
+
+        Raises:
+            Refused: The source hides rows or columns, and the target's catalog hides none.
+        """
         old, new = self._of(source), self._of(target)
         if type(old) is type(new):
             old.carry(source, target)
+        elif isinstance(old, UnityAccess):
+            old.demand_open(source, target)
 
     def _of(self, table: TableName) -> Access:
         catalog = table.parts[0] if len(table.parts) == 3 else DEFAULT_CATALOG

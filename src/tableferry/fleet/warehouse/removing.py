@@ -106,7 +106,8 @@ def remove_read_files(
     if found.record:
         record = Record(warehouse, found.record, found.root)
         with explaining(f"{found.record} can't be read", "check your rights, and run again"):
-            stray = record.stray()
+            # Somebody may have removed it, and it never comes back.
+            stray = record.stray() if record.is_there() else None
             read = None if stray is None else frozenset[ListedFile]().union(*record.files()) - stray
     if read is None:
         return Removed(left=(f"{found.root} (nobody knows which of its files the Hive table read)",))

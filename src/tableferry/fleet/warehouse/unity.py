@@ -95,25 +95,35 @@ class UnityAccess:
     def carry(self, source: TableName, target: TableName) -> None:
         """Give a table the tags and grants of another, and its owner last, for then only the owner may grant.
 
-        Tags that can't be read are reported, and keep nothing else from it.
+        A view keeps what was granted on it besides, and shows no more than what it reads. Tags that can't be
+        read are reported, and keep nothing else from it.
 
         Raises:
             Refused: The source has a row filter or a column mask that the target hasn't, or tags that can't
                 be set on it.
         """
         old, new = self._info(source), self._info(target)
-        if missing := _protections(old) - _protections(new):
-            raise Refused(
-                f"{source} has {' and '.join(sorted(missing))}, and {target} would show what they hide: set "
-                "the same there, or drop them, and resume the job"
-            )
+        is_view = _is_view(new)
+        if not is_view:
+            _demand_none(source, target, _protections(old) - _protections(new), "set the same there, or drop")
         # Policies hide rows and columns by tags, so these are there before anybody may read.
-        self._carry_tags(source, target, is_view=_is_view(new))
+        self._carry_tags(source, target, is_view=is_view)
         granted = self._granted(source)
-        self._change_until_done(target, lambda before: grants.to_match(granted, before))
+        changes = grants.to_show if is_view else grants.to_match
+        self._change_until_done(target, lambda before: changes(granted, before))
         if old.owner and old.owner != new.owner:
             with self._asking(f"{target} can't be given to {old.owner}, who owns {source}"):
                 self._client.tables.update(_path(target), owner=old.owner)
+
+    def demand_open(self, source: TableName, target: TableName) -> None:
+        """Make sure that nothing of a table is hidden, of which one is made in a catalog that hides nothing.
+
+        Raises:
+            Refused: It has a row filter or a column mask.
+        """
+        _demand_none(
+            source, target, _protections(self._info(source)), "there is nothing like that there: drop"
+        )
 
     def _carry_tags(self, source: TableName, target: TableName, *, is_view: bool) -> None:
         try:
@@ -283,6 +293,14 @@ def _protections(info: TableInfo) -> set[str]:
     """Return what hides rows or columns of a table from its readers, in words."""
     hiding = {"a row filter"} if info.row_filter else set()
     return hiding | {f"a mask on column {column.name}" for column in info.columns or () if column.mask}
+
+
+def _demand_none(source: TableName, target: TableName, hiding: set[str], remedy: str) -> None:
+    if hiding:
+        raise Refused(
+            f"{source} has {' and '.join(sorted(hiding))}, and {target} would show what they hide: {remedy} "
+            "them, and resume the job"
+        )
 
 
 def _is_view(info: TableInfo) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,7 @@ from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse.asking import describe, explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kind
+from tableferry.fleet.warehouse.users_file import key
 from tableferry.tables import DEFAULT_CATALOG, TableName
 
 if TYPE_CHECKING:
@@ -29,6 +32,9 @@ Mentions = Mapping[TableName, set[str]]
 
 # To look at all views of a schema for each of its tables would take hours where it has thousands of both.
 _SECONDS = 600.0
+# By these Spark reads tables in ways that the parser doesn't follow.
+_UNFOLLOWED = re.compile(r"\b(IDENTIFIER|STREAM|TABLE)\b", re.IGNORECASE)
+_BETWEEN_WORDS = re.compile(r"[\s(),;'\"]+")
 _OWNER = f"spark.sql.catalog.{DEFAULT_CATALOG}"
 _ICEBERG_OWNS = {_OWNER: "org.apache.iceberg.spark.SparkSessionCatalog", f"{_OWNER}.type": "hive"}
 
@@ -65,10 +71,10 @@ def above(warehouse: Warehouse, name: TableName) -> tuple[TableName, ...]:
         TableError: The schema's views may not be listed.
     """
     mentions = (warehouse.views or Views()).mentions(warehouse.spark, TableName(name.parts[:-1]))
-    reached: set[str] = {name.key}
-    while more := {view.key for view, tables in mentions.items() if tables & reached} - reached:
+    reached: set[str] = {key(name)}
+    while more := {key(view) for view, tables in mentions.items() if tables & reached} - reached:
         reached |= more
-    return tuple(view for view in mentions if view.key in reached - {name.key})
+    return tuple(view for view in mentions if key(view) in reached - {key(name)})
 
 
 def _mentions(spark: SparkSession, schema: TableName) -> Mentions:
@@ -112,8 +118,8 @@ def _session(warehouse: Warehouse, name: TableName) -> SparkSession | None:
         return None
     # A catalog is made at its first use, so this one's can still be another.
     other = spark.newSession()
-    for key, value in _ICEBERG_OWNS.items():
-        other.conf.set(key, value)
+    for setting, value in _ICEBERG_OWNS.items():
+        other.conf.set(setting, value)
     return other
 
 
@@ -123,19 +129,19 @@ def mentioned(description: Mapping[str, Any], view: TableName) -> set[str]:
     A name without a schema is of the view's own.
     """
     schema = namespace(description, view)
-    query = str(description.get("view_text", ""))
-    try:
-        trees = [tree for tree in sqlglot.parse(query, dialect="spark") if tree is not None]
-    except SqlglotError:
-        # Any word may be a name then: better a view too many than one too few.
-        words = {word.strip("`(),;").lower() for word in query.split()}
-        return {TableName((*schema, word.rpartition(".")[2])).key for word in words if word}
-    return {
-        TableName((*schema[: 2 - len(parts) + 1], *parts)).key
-        for tree in trees
-        for table in tree.find_all(exp.Table)
-        if (parts := tuple(part.name for part in table.parts))
-    }
+    names = _names(str(description.get("view_text", "")))
+    return {key(TableName((*schema[: max(3 - len(name), 0)], *name))) for name in names if all(name)}
+
+
+def _names(query: str) -> set[tuple[str, ...]]:
+    with suppress(SqlglotError, RecursionError):
+        if not _UNFOLLOWED.search(query):
+            trees = [tree for tree in sqlglot.parse(query, dialect="spark") if tree is not None]
+            tables = (table for tree in trees for table in tree.find_all(exp.Table))
+            return {tuple(part.name for part in table.parts) for table in tables}
+    # Any word may be a name then, or a column's last word: better a view too many than one too few.
+    words = {tuple(word.replace("`", "").split(".")) for word in _BETWEEN_WORDS.split(query)}
+    return words | {word[-1:] for word in words}
 
 
 def namespace(description: Mapping[str, Any], view: TableName) -> Sequence[str]:

@@ -102,7 +102,7 @@ def read(warehouse: Warehouse, name: TableName, form: TargetFormat) -> Copy:
     """Read what a copy holds, by its commits.
 
     Raises:
-        Refused: Somebody else wrote to it.
+        Refused: Somebody else wrote to it, or has cleaned up its first versions.
     """
     spark, number, notes = warehouse.spark, 0, []
     if form is TargetFormat.ICEBERG:
@@ -113,6 +113,8 @@ def read(warehouse: Warehouse, name: TableName, form: TargetFormat) -> Copy:
         rows = history.select("version", "operation", "userMetadata").collect()
         commits = [(str(row[0]), row[1], row[2]) for row in reversed(rows)]
         version = commits[-1][0]
+        if commits[0][0] != "0":
+            raise _cleaned_up(name)
     for commit, operation, text in commits:
         if text is None and operation in _NO_ROWS[form]:
             continue
@@ -203,8 +205,8 @@ def remove_files(
     table = hive.layout(warehouse, hive_table)
     read = [table.location, *(partition.location for partition in hive.partitions(warehouse, table))]
     neighbourhood = warehouse.neighbourhood or Neighbourhood()
-    # The new table may be in another catalog than Hive's.
-    catalogs = {name.parts[0]: name for name in (target, hive_table)}.values()
+    # The new table may be in another catalog than Hive's. What has its name still wasn't dropped: it counts.
+    catalogs = [TableName((name, "", "")) for name in dict.fromkeys((target.parts[0], hive_table.parts[0]))]
     around = partial(neighbourhood.around, warehouse.spark, location=folder, apart=(hive_table,))
     others = [str(name) for found in map(around, catalogs) for name, _ in found]
     if any(below(split(location)[2], split(folder)[2]) is not None for location in read):
@@ -272,7 +274,11 @@ def _create_statement(warehouse: Warehouse, table: HiveTable, name: TableName, f
 
 
 def _ancestry(warehouse: Warehouse, name: TableName, version: str) -> Sequence[tuple[str, str, str | None]]:
-    """Return the snapshots that led to a version, the oldest first, each with its operation and note."""
+    """Return the snapshots that led to a version, the oldest first, each with its operation and note.
+
+    Raises:
+        Refused: One of them has expired.
+    """
     query = (
         f"SELECT snapshot_id, parent_id, operation, summary[{literal(NOTE)}] "
         f"FROM {warehouse.iceberg(name).sql}.snapshots"
@@ -280,7 +286,16 @@ def _ancestry(warehouse: Warehouse, name: TableName, version: str) -> Sequence[t
     snapshots = {str(row[0]): row for row in warehouse.spark.sql(query).collect()}
     ancestry = []
     while version != NO_SNAPSHOT:
+        if version not in snapshots:
+            raise _cleaned_up(name)
         _, parent, operation, note = snapshots[version]
         ancestry.append((version, operation, note))
         version = str(parent) if parent is not None else NO_SNAPSHOT
     return ancestry[::-1]
+
+
+def _cleaned_up(name: TableName) -> Refused:
+    return Refused(
+        f"{name} is being made, and its first versions, which say what it holds, were cleaned up: drop it, "
+        "and resume the job, which makes it anew"
+    )

@@ -149,8 +149,12 @@ class _Work:
         table, problem = self.listed.table, f"rows of {self.listed.table.name} can't be written"
         for chunk in self._chunks(names):
             pieces = {name: self.wanted[name].digest if name in self.wanted else None for name in chunk}
+            # A piece that is gone may be there again by now, and gone once more at the next listing. Nobody
+            # would look for its rows then, so none are written.
+            there = [name for name in chunk if name in self.wanted]
+            conditions = self._conditions(there)[0] if there else "false", self._conditions(chunk)[1]
             with explaining(f"{problem} into {self.copy.name}", "fix the cause, and run again"):
-                self.copy = copies.write(self.warehouse, table, self.copy, pieces, self._conditions(chunk))
+                self.copy = copies.write(self.warehouse, table, self.copy, pieces, conditions)
 
     def seal(self) -> None:
         """Make a commit of no rows, so that no chunk that a suspended worker has begun comes after it."""
@@ -193,7 +197,11 @@ class _Work:
         """Write the conditions that a row of the Hive table, and of the copy, is in one of some pieces."""
         keys, (source, copy) = self.listed.table.partition_columns, self.kinds
         partitions = [self._partition(name) for name in names]
-        return where(partitions, keys, source), where(partitions, keys, copy)
+        of_source = where(partitions, keys, source)
+        if comparing.metastore_refuses(partitions):
+            # What Spark doesn't hand on to the metastore it looks for itself.
+            of_source = f"coalesce({of_source}, false)"
+        return of_source, where(partitions, keys, copy)
 
     def _partition(self, name: str) -> Partition:
         keys, kinds = self.listed.table.partition_columns, self.kinds[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal
 
 from tableferry.errors import Refused
 from tableferry.hive.partitions import NULL, unescape
@@ -37,7 +37,7 @@ def canonical(text: str, kind: str) -> str | None:
         return str(int(text))
     if kind.startswith("decimal"):
         scale = int(kind.rstrip(")").rpartition(",")[2]) if "," in kind else 0
-        return str(Decimal(text).quantize(Decimal(1).scaleb(-scale)))
+        return str(Decimal(text).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP))
     if kind == "boolean":
         return text.lower()
     if kind == "date" and (parts := _DATE.fullmatch(text)):
