@@ -192,7 +192,8 @@ def given_up(ours: Fleet) -> list[str]:
     return errors(ours.revert("orders"))
 
 
-@pytest.mark.parametrize("form", [DELTA, pytest.param(ICEBERG, marks=soak.slow)])
+@pytest.mark.parametrize("form", [DELTA, ICEBERG])
+@soak.slow
 def test_of_two_tables_with_one_target_neither_takes_the_other_s_rows(
     ours: Fleet, spark: SparkSession, tmp_path: Path, form: TargetFormat
 ) -> None:

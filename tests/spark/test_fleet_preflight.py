@@ -217,6 +217,7 @@ def test_partitions_that_share_a_directory(ours: Fleet, tmp_path: Path) -> None:
         assert "share a directory" in preflight.findings[0].text
 
 
+@soak.slow
 def test_partitions_that_are_read_otherwise_than_the_table(ours: Fleet, tmp_path: Path) -> None:
     name = ours.name("t").sql
     ours.spark.sql(

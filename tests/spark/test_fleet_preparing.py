@@ -520,6 +520,7 @@ class TestWhereSparkReadsNoSingleFile:
         assert copying.compare() == blocked
         assert copying.prepared.busy == frozenset()
 
+    @soak.slow
     def test_a_null_partition_makes_all_be_compared(self, copying: Copying) -> None:
         assert copying.ahead() == 9
         copying.warehouse.spark.sql(

@@ -71,7 +71,8 @@ def test_names_that_only_the_log_knows(spark: SparkSession, schema: str, tmp_pat
     assert "name of the Hive copy were renamed" in pair.shadow().compared
 
 
-@pytest.mark.parametrize("stored", ["USING parquet", pytest.param("STORED AS PARQUET", marks=soak.slow)])
+@pytest.mark.parametrize("stored", ["USING parquet", "STORED AS PARQUET"])
+@soak.slow
 def test_a_table_of_buckets_stays_one(spark: SparkSession, schema: str, tmp_path: Path, stored: str) -> None:
     """Who reads a bucket by its file's name finds all of its rows after a revert."""
     stored += " CLUSTERED BY (id) INTO 2 BUCKETS"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from datetime import datetime
 from pathlib import Path
@@ -50,18 +49,53 @@ def test_texts_are_between_their_bounds(
         assert (1 in found.lowest, 1 in found.highest) == (True, True)
 
 
+@given(st.text(min_size=1, max_size=40))
+def test_bytes_that_are_texts_have_texts_for_bounds(
+    tmp_path_factory: pytest.TempPathFactory, value: str
+) -> None:
+    path = tmp_path_factory.mktemp("metrics") / "a.parquet"
+    found = metrics_of(path, pa.table({"c": pa.array([value.encode()], pa.binary())}))
+    # A table may take them for texts, and Iceberg can't read half a character.
+    assert found.lowest[1].decode() <= value
+    assert 1 not in found.highest or value <= found.highest[1].decode()
+
+
 @given(st.lists(st.none() | st.floats(), min_size=1, max_size=9), st.integers(1, 9))
-def test_numbers_are_between_their_bounds_but_for_nan(
+def test_numbers_have_no_bounds_where_one_is_nan(
     tmp_path_factory: pytest.TempPathFactory, values: list[float | None], group: int
 ) -> None:
     path = tmp_path_factory.mktemp("metrics") / "a.parquet"
     found = metrics_of(path, pa.table({"c": pa.array(values, pa.float64())}), row_group_size=group)
-    there = [value for value in values if value is not None and not math.isnan(value)]
+    there = [value for value in values if value is not None]
     assert found.nulls == {1: sum(value is None for value in values)}
     for bounds, sign in ((found.lowest, 1), (found.highest, -1)):
         if 1 in bounds:
             (bound,) = struct.unpack("<d", bounds[1])
             assert all(sign * bound <= sign * value for value in there)
+
+
+def test_both_zeros_are_between_the_bounds_that_show_nan(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"c": [0.0, None]}), path := tmp_path / "a.parquet")
+    end = read_end(str(path), path.stat().st_size)
+    assert isinstance(end, bytes)
+    writer = pq.read_metadata(path).created_by.encode()
+    found = MetricsReader({("c",): 1}, 100).read(
+        end.replace(writer, b"parquet-mr version 1.16.0".ljust(len(writer)))
+    )
+    assert found is not None
+    assert (found.lowest, found.highest) == ({1: struct.pack("<d", -0.0)}, {1: struct.pack("<d", 0.0)})
+
+
+def test_what_does_not_say_how_many_nulls_it_has_gets_no_bounds(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"c": pa.array([1, None], pa.int64())}), path := tmp_path / "a.parquet")
+    end = read_end(str(path), path.stat().st_size)
+    assert isinstance(end, bytes)
+    # Thrift writes how far a field's number is from the last one's; that of the nulls is 3, that before it 2.
+    counted, uncounted = b"\x16\x02\x28", b"\x38"
+    assert end.count(counted) == 1
+    found = MetricsReader({("c",): 1}, 100).read(end.replace(counted, uncounted))
+    assert found is not None
+    assert (found.rows, found.nulls, found.lowest, found.highest) == (2, {}, {}, {})
 
 
 @pytest.mark.parametrize(("unit", "each"), [("ms", 1000), ("us", 1)])
@@ -70,6 +104,12 @@ def test_instants_are_microseconds(tmp_path: Path, unit: str, each: int) -> None
     found = metrics_of(tmp_path / "a.parquet", pa.table({"at": at}))
     bounds = [int.from_bytes(side[1], "little", signed=True) for side in (found.lowest, found.highest)]
     assert bounds == [value.value * each for value in at]
+
+
+def test_instants_that_no_microseconds_hold_are_no_bounds(tmp_path: Path) -> None:
+    at = pa.array([0, 2**62], pa.timestamp("ms", "UTC"))
+    found = metrics_of(tmp_path / "a.parquet", pa.table({"at": at}))
+    assert (found.lowest, found.highest) == ({1: bytes(8)}, {})
 
 
 def test_a_file_without_rows_has_sizes_and_no_bounds(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -224,3 +226,35 @@ def test_a_file_says_which_tables_may_be_written_anew(tmp_path: Path) -> None:
     file.write_text("table,rewrite\na.b,yes\n", encoding="utf-8")
     with pytest.raises(SpecError, match="rewrite must be true or false, and is 'yes'"):
         read_file(file, TEMPLATE, "c")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PowerShell writes one into a pipe too."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfa.b\r\nc.d\r\n")))
+    read = read_file(Path("-"), TEMPLATE, "hive")
+    assert [request.tables for request in read] == [name("hive.a.b"), name("hive.c.d")]
+
+
+def test_a_pipe_that_is_no_utf_8_is_reported_whatever_the_locale_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    latin = io.TextIOWrapper(io.BytesIO(b"sales.\xe4\n"), "utf-8", "surrogateescape")
+    monkeypatch.setattr(sys, "stdin", latin)
+    with pytest.raises(SpecError, match="isn't UTF-8 text"):
+        read_file(Path("-"), TEMPLATE, "hive")
+
+
+def test_a_file_knows_the_placeholders_of_the_settings_alone(tmp_path: Path) -> None:
+    file = tmp_path / "tables.csv"
+    file.write_text("table,target_catalog,target_schema\na.b,{catlog}_new,\nc.d,,{schema}_{table}\n")
+    with pytest.raises(SpecError) as caught:
+        read_file(file, TEMPLATE, "hive")
+    assert [(problem.path, problem.message) for problem in caught.value.problems] == [
+        ("line 2", "target_catalog knows {catalog} and {schema} alone, and is '{catlog}_new'"),
+        ("line 3", "target_schema knows {catalog} and {schema} alone, and is '{schema}_{table}'"),
+    ]
+
+
+def test_a_table_that_a_file_describes_in_two_ways_is_reported(tmp_path: Path) -> None:
+    file = tmp_path / "tables.csv"
+    file.write_text("table,wave\na.b,first\nc.d,first\nA.B,second\nc.d,first\n")
+    with pytest.raises(SpecError, match=r"line 4: hive\.a\.b is in line 2 too, with other values: keep one"):
+        read_file(file, TEMPLATE, "hive")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -533,7 +534,7 @@ def test_a_catalog_that_is_none_is_a_wrong_command_line(queue: Path, command: st
     assert "is no catalog's name" in call(command, "s.t", "--catalog", catalog, status=2).stderr
 
 
-@pytest.mark.parametrize("worker", ["0/4", "5/4", "1", "a/b"])
+@pytest.mark.parametrize("worker", ["0/4", "5/4", "1", "a/b", f"1/{10**30}"])
 def test_a_worker_that_is_none_is_a_wrong_command_line(queue: Path, worker: str) -> None:
     assert "--worker" in call("migrate", "--worker", worker, status=2).stderr
 
@@ -580,3 +581,25 @@ def test_what_the_jobs_of_the_bundle_say_is_understood(tmp_path: Path, arguments
 def test_a_password_in_the_address_is_never_shown() -> None:
     assert without_password("mysql://u:p@ss@host/db") == "mysql://u:***@host/db"
     assert without_password("mysql://u@host/db") == "mysql://u@host/db"
+    options = "postgresql://u@host/db?sslmode=require&password="
+    assert without_password(f"{options}geheim&a=b") == f"{options}***&a=b"
+
+
+@pytest.mark.parametrize("error", [KeyError("uid not found: 1000"), OSError("No username set")])
+def test_who_has_a_number_and_no_name_pauses_a_job(
+    queue: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """As a container does that runs under any number."""
+
+    def nobody() -> str:
+        raise error
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    call("pause", "sales.orders")
+    (event,) = data("show", "sales.orders")["events"]
+    assert event["worker"] == f"uid {os.getuid()}"
+
+
+def test_an_owner_without_an_address_is_none(queue: Path) -> None:
+    (job,) = data("add", "sales.new", "--dry-run", "--owner", "", "--owner", " a@b ", "--user", "")["jobs"]
+    assert (job["tbl_owners"], job["downstream_users"]) == (["a@b"], [])

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +16,8 @@ from tests.unit.fleet_jobs import NOW, job
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError
 from tableferry.fleet import job_run, perform
-from tableferry.fleet.job import FAILURES, MOVED, RIGHTS, Job, State, TargetFormat
-from tableferry.fleet.job_run import ATTEMPTS, BLOCKED, JobRun, advance, reported
+from tableferry.fleet.job import FAILURES, MOVED, RIGHTS, Job, OldName, State, TargetFormat
+from tableferry.fleet.job_run import ATTEMPTS, BLOCKED, JobRun, advance, reported, run_job
 from tableferry.fleet.modes.gate import Gate
 from tableferry.fleet.modes.migrate import begin_or_go_on
 from tableferry.fleet.naming import Names
@@ -391,3 +392,28 @@ def test_directories_that_a_shadow_run_cant_remove_are_told_and_noted(
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 2
     assert "orders: no table reads s3://lake/t_sync/v1-a any more" in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("state", "desired"),
+    [(State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED), (State.WRITES_UNBLOCKED, State.HIVE_DROPPED)],
+)
+def test_a_hive_table_that_keeps_its_name_is_not_migrated_anew_behind_the_switch(
+    store: Store, monkeypatch: pytest.MonkeyPatch, state: State, desired: State
+) -> None:
+    """Its writers would write past the new table, which somebody has renamed."""
+    monkeypatch.setattr(existing, "job_tables", lambda *_: {ORDERS: Kind.HIVE})
+    store.add([NewJob(ORDERS, target_schema="lake", old_name=OldName.TABLE)], NOW)
+    [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
+    rights = {RIGHTS: [RIGHT]}
+    job = store.save(replace(job, state=state, desired_state=desired, record=rights), NOW, lease=LEASE)
+    access, spark = Grants(granted=False), SimpleNamespace(conf=SimpleNamespace(get=lambda *_: None))
+    warehouse: Any = Warehouse(spark, access)  # type: ignore[arg-type]
+
+    report = run_job(JobRun(job, store, warehouse, lambda: NOW, LEASE), FORWARD)
+
+    assert report.outcome == "paused"
+    assert "lake.orders doesn't exist" in report.error
+    assert "; writes to spark_catalog.lake.orders stay blocked" in report.error
+    [paused] = store.jobs(everything())
+    assert (paused.pair, paused.record, access.granted) == ((state, desired), rights, False)

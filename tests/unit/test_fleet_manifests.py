@@ -1,14 +1,26 @@
-"""What a manifest says of a partition's values."""
+"""What a manifest says of a partition's values, and of a file's."""
 
 from __future__ import annotations
 
-import pytest
+from decimal import Decimal
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.expressions import parser
+from pyiceberg.expressions.visitors import _StrictMetricsEvaluator
+from pyiceberg.schema import Schema
+from pyiceberg.types import DoubleType, NestedField
+
+from tableferry.convert.parquet.metrics import read_end
+from tableferry.errors import Refused
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse.data_files import values_of
+from tableferry.fleet.warehouse.data_files import Change, Leaf, Leaves, entries_of, values_of
 from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable
-from tableferry.fleet.warehouse.manifest_file import Value
-from tableferry.hive.partitions import NULL
+from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.fleet.warehouse.manifest_file import Entry, Value, data_file
+from tableferry.hive.partitions import NULL, CatalogPartition
 from tableferry.tables import TableName
 
 
@@ -41,3 +53,46 @@ def test_values_are_those_of_their_types_or_none(kind: str, text: str, expected:
     )
     found = values_of(table, f"p={text}/q={NULL}")
     assert found == (None if expected is None else (expected, None))
+
+
+def entry_of(folder: Path, table: pa.Table, kind: str = "double") -> Entry:
+    """Describe a file of a table that is partitioned by `Day`; its columns x and Day have the ids 1 and 2."""
+    pq.write_table(table, path := folder / "a.parquet")
+    source = HiveTable(
+        TableName(("spark_catalog", "s", "t")),
+        Kind.HIVE,
+        location=f"file:{folder.parent}",
+        columns=(HiveColumn("x", {"name": "double"}), HiveColumn("Day", {"name": "string"})),
+        partition_columns=("Day",),
+    )
+    partition, file = CatalogPartition("day=mon", f"file:{folder}"), ListedFile(f"file:{path}", 1, 0)
+    change, end = Change(source, [partition], [file], {}), read_end(str(path), path.stat().st_size)
+    leaves: Leaves = {("x",): Leaf(1, kind), ("Day",): Leaf(2, "string")}
+    entries = entries_of(change, leaves, lambda _: [end])
+    assert entries is not None
+    return entries[0]
+
+
+def test_a_partition_column_that_a_file_has_too_says_nothing_of_its_rows(tmp_path: Path) -> None:
+    metrics = entry_of(tmp_path, pa.table({"x": [1.0], "Day": ["tue"]})).metrics
+    # Iceberg would pass over the file where somebody asks for Day = 'mon', which all its rows have.
+    assert 2 not in metrics.lowest | metrics.highest | metrics.nulls | metrics.sizes
+
+
+def test_a_file_with_nan_is_not_deleted_as_a_whole(tmp_path: Path) -> None:
+    file = data_file(entry_of(tmp_path, pa.table({"x": [1.0, float("nan")]})))
+    schema = Schema(NestedField(1, "x", DoubleType(), required=False))
+    # By this Iceberg takes whole files out, where Spark says that NaN isn't below 5.
+    assert not _StrictMetricsEvaluator(schema, parser.parse("x < 5.0")).eval(file)
+
+
+@pytest.mark.parametrize(("precision", "scale", "refused"), [(9, 2, False), (18, 2, False), (18, 4, True)])
+def test_decimals_of_another_scale_are_refused(
+    tmp_path: Path, precision: int, scale: int, refused: bool
+) -> None:
+    table = pa.table({"x": pa.array([Decimal("1.23")], pa.decimal128(9, 2))})
+    if not refused:
+        assert entry_of(tmp_path, table, f"decimal({precision}, {scale})").metrics.lowest == {1: b"\x7b"}
+        return
+    with pytest.raises(Refused, match=r"a.parquet stores x with 2 decimal places, .* 4, .* write it anew"):
+        entry_of(tmp_path, table, f"decimal({precision}, {scale})")

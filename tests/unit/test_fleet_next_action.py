@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.unit.fleet_jobs import NOW, job
 
+from tableferry.errors import Refused
 from tableferry.fleet.job import REWRITABLE, RIGHTS, Job, PauseReason, State
 from tableferry.fleet.next_action import NextAction, next_action
 from tableferry.fleet.pausing import REMEDIES, left_as, reason, remedy, resumed
@@ -166,6 +167,8 @@ def test_what_a_pause_leaves_behind_is_reported() -> None:
     assert left_as(job(**READY)) == ""
     assert left_as(job(state=S.WRITES_BLOCKED)) == "writes to spark_catalog.sales.orders stay blocked"
     assert "orders_hive isn't kept in step" in left_as(job(**RESTING))
+    # By then it has its own name again.
+    assert left_as(job(**{**RESTING, "desired_state": S.ICEBERG_DROPPED})) == ""
 
 
 @pytest.mark.parametrize(
@@ -186,3 +189,28 @@ def test_writes_that_stay_blocked_are_reported_whatever_the_state_says(
     blocked = f"writes to spark_catalog.{where}.orders stay blocked"
     assert left_as(moving.noted(**{RIGHTS: [{"grants": {}}]})) == blocked
     assert ("stay blocked" in left_as(moving)) is (state is S.WRITES_BLOCKED)
+
+
+@pytest.mark.parametrize(
+    ("why", "record"),
+    [
+        # The writers are let in by a revert alone, which doesn't take a job that nobody has looked at.
+        (PauseReason.IS_CSV_TEXT, {RIGHTS: [{"grants": {}}]}),
+        # Its copy would be found to have a name that is taken.
+        (PauseReason.ROWS_DIFFER, {}),
+    ],
+)
+def test_a_begun_job_is_not_looked_at_anew_for_a_rewrite(why: PauseReason, record: dict[str, Any]) -> None:
+    begun: dict[str, Any] = {**READY, "to_be_processed": False, "in_process": True}
+    with pytest.raises(Refused, match=r"fleet revert spark_catalog.sales.orders, and resume it with --rewr"):
+        resumed(job(**begun, record=record).paused(why), rewrite=True)
+    assert resumed(job(**begun).paused(PauseReason.IS_CSV_TEXT), rewrite=True).state is S.UNDEFINED
+
+
+def test_a_paused_job_says_that_its_writers_are_kept_out() -> None:
+    stopped = job(state=S.WRITES_BLOCKED, desired_state=S.SYNC_HIVE).paused(PauseReason.ROWS_DIFFER)
+    assert "stay blocked" not in next_action(stopped).what
+    assert next_action(stopped.noted(**{RIGHTS: [{"grants": {}}]})).what == (
+        "writes to spark_catalog.sales.orders stay blocked; compare both tables (tableferry verify) before "
+        "anything else; then: tableferry fleet resume spark_catalog.sales.orders"
+    )

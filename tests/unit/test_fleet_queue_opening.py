@@ -406,3 +406,16 @@ def test_a_queue_in_delta_asks_for_a_session_when_it_is_opened() -> None:
 
     open_store("delta:main.fleet", resolve=resolve)  # type: ignore[arg-type]
     assert asked == ["session"]
+
+
+@pytest.mark.parametrize("scheme", ["mysql", "postgresql"])
+def test_a_password_among_the_options_is_shown_to_nobody(scheme: str) -> None:
+    store = open_store(f"{scheme}://u@localhost:1/fleet?password=geheim")
+    assert isinstance(store, SqlStore)
+    assert store._engine.url.password == "geheim"
+    with pytest.raises(TableferryError, match="can't be reached") as caught:
+        store.create()
+    assert "geheim" not in str(caught.value)
+    with pytest.raises(TableferryError, match="isn't the address of a queue") as caught:
+        open_store("postgre://u@localhost/fleet?password=geheim")
+    assert "geheim" not in str(caught.value)

@@ -15,6 +15,12 @@ def test_a_header_that_is_none_is_not_quoted_with_its_secret() -> None:
     assert said == "b'Bearer …' and '…', by https://c.example"
 
 
+def test_neither_half_of_a_login_is_quoted() -> None:
+    settings = {"uri": "https://me:geheim@c.example/v1", "credential": "id:auch"}
+    said = _Catalog("lake", settings).said(ValueError("https://me:geheim@c.example refused id:auch and auch"))
+    assert said == "https://…@c.example refused … and …"
+
+
 def test_nobody_waits_for_a_catalog_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}/catalog"

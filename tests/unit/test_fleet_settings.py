@@ -98,8 +98,8 @@ def test_a_file_is_named_by_a_flag_or_a_variable(here: Path) -> None:
 
     assert load(environ={}).lease_minutes == 1
     assert load(environ=environ).lease_minutes == 2
-    assert load(environ=environ).mail.templates == Path("conf/letters")
-    assert load(environ=environ).users_file == Path("conf/users.csv")
+    assert load(environ=environ).mail.templates == here / "conf" / "letters"
+    assert load(environ=environ).users_file == here / "conf" / "users.csv"
     assert load(file=Path("other.yml"), environ=environ).lease_minutes == 3
 
 
@@ -198,3 +198,10 @@ def test_a_place_that_cannot_be_is_named(here: Path) -> None:
     assert unknown == "fleet.yml: target.schemas: unknown: schema is meant?"
     assert braces.startswith("fleet.yml: target.catalog: ")
     assert "knows {catalog} and {schema} alone" in braces
+
+
+def test_a_section_that_is_another_one_too_lies_beside_the_file_once(here: Path) -> None:
+    file = Path("conf/fleet.yml")
+    file.parent.mkdir()
+    file.write_text("mail: &same {templates: letters}\nenvironments:\n  dev: {mail: *same}\n")
+    assert load(file=file, env="dev", environ={}).mail.templates == here / "conf" / "letters"

@@ -9,6 +9,7 @@ import pytest
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable, iceberg_type, ineligibility
+from tableferry.fleet.warehouse.iceberg import metrics_modes
 from tableferry.fleet.warehouse.name_mapping import leaf_ids, mapping_of, with_file_names, with_orc_positions
 from tableferry.tables import TableName
 
@@ -149,6 +150,24 @@ def test_a_name_that_a_file_has_twice_is_left_to_the_comparison() -> None:
 def test_old_orc_files_are_read_by_place() -> None:
     spelled = with_orc_positions([MAPPING[2], *MAPPING[:2]], ("K",))
     assert [struct["names"] for struct in spelled] == [["k"], ["id", "_col0"], ["s", "_col1"]]
+
+
+def test_a_name_that_a_column_has_is_no_place() -> None:
+    mapping = [{"field-id": 1, "names": ["_col1"]}, {"field-id": 2, "names": ["b"]}]
+    assert [field["names"] for field in with_orc_positions(mapping, ())] == [["_col1", "_col0"], ["b"]]
+
+
+def test_add_files_takes_no_bounds_that_may_be_wrong() -> None:
+    struct_column = HiveColumn(
+        "s", struct(("d", kind("double")), ("l", kind("array", element_type=kind("float"))))
+    )
+    columns = (
+        HiveColumn("F", kind("float")),
+        struct_column,
+        HiveColumn("name", STRING),
+        HiveColumn("k", kind("double")),
+    )
+    assert dict(metrics_modes(table(*columns, by=("K",)))) == {"F": "counts", "s.d": "counts", "k": "none"}
 
 
 def test_a_schema_s_own_names_are_mapped() -> None:

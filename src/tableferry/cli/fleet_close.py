@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +13,7 @@ from tableferry import fleet, report
 from tableferry.amounts import counted
 from tableferry.cli.command import Answer
 from tableferry.cli.fleet_modes import ModeOptions, run_mode
-from tableferry.cli.fleet_options import WhichFleet, WhichTables
+from tableferry.cli.fleet_options import WhichFleet, WhichTables, person
 from tableferry.errors import TableferryError
 from tableferry.fleet.commands import command
 from tableferry.fleet.job import CLOSED, LONGEST_GAP
@@ -69,7 +68,7 @@ def fleet_close(
 
 def _mark(patterns: Sequence[str], after: timedelta, options: ModeOptions, which: WhichFleet) -> Answer:
     with which.opened() as opened:
-        now, by = opened.store.now(), getpass.getuser()
+        now, by = opened.store.now(), person()
         queued, archived = fleet.select_archived(opened.store, patterns)
         markings = fleet.mark_to_close(
             opened.store, queued, archived, now + after, now, by, dry_run=options.dry
@@ -84,7 +83,7 @@ def _undo(patterns: Sequence[str], which: WhichFleet) -> Answer:
         # A job that is marked is never in the archive.
         queued, archived = fleet.select_archived(opened.store, patterns)
         jobs = [*queued, *archived]
-        now, by = opened.store.now(), getpass.getuser()
+        now, by = opened.store.now(), person()
         markings = fleet.unmark_to_close(opened.store, jobs, now, by, opened.warehouse)
     return _answer(markings, "")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Annotated, Any
@@ -13,7 +12,7 @@ from rich.console import Console
 from tableferry import fleet, report
 from tableferry.amounts import counted
 from tableferry.cli.command import Answer, Common, Output
-from tableferry.cli.fleet_options import OpenFleet, Patterns, WhichQueue, WhichTables
+from tableferry.cli.fleet_options import OpenFleet, Patterns, WhichQueue, WhichTables, person
 from tableferry.errors import Busy, Refused, TableferryError
 from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.naming import Names
@@ -246,7 +245,7 @@ def _edit_job(opened: OpenFleet, job: Job, edit: Callable[[Job], tuple[Job, str]
     try:
         edited, text = edit(job)
         if edited != job:
-            opened.store.edit(edited, opened.store.now(), by=getpass.getuser())
+            opened.store.edit(edited, opened.store.now(), by=person())
     except Refused as error:
         return False, f"stays as it is: {error}"
     except Busy as error:

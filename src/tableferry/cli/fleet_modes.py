@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import socket
 from collections.abc import Callable
@@ -16,12 +15,16 @@ import typer
 
 from tableferry import fleet, session
 from tableferry.cli.command import Answer
-from tableferry.cli.fleet_options import WhichFleet, WhichTables
+from tableferry.cli.fleet_options import WhichFleet, WhichTables, person
 from tableferry.cli.fleet_reports import data, notification_lines, report_lines
 from tableferry.fleet.reports import ModeReport
 
 if TYPE_CHECKING:
     from tableferry.fleet.modes.worker import Worker
+
+
+# More workers than any fleet has; databases take no larger numbers than of nine digits.
+_LONGEST_COUNT = 9
 
 
 class Dry(StrEnum):
@@ -64,7 +67,8 @@ class ModeOptions:
             typer.BadParameter: It isn't written ``I/N``.
         """
         number, slash, workers = self.worker.partition("/")
-        if not (slash and number.isdecimal() and workers.isdecimal() and 1 <= int(number) <= int(workers)):
+        written = slash and number.isdecimal() and workers.isdecimal() and len(workers) <= _LONGEST_COUNT
+        if not (written and 1 <= int(number) <= int(workers)):
             raise typer.BadParameter(
                 f"--worker {self.worker}: write it as I/N, the I-th of N workers, such as 1/4"
             )
@@ -142,7 +146,7 @@ def fleet_revert(
     def revert(worker: Worker) -> ModeReport:
         jobs = fleet.select_jobs(worker.store, which_tables.patterns, archive=from_archive)
         names = [job.name for job in jobs]
-        return fleet.revert(worker, names, from_archive=from_archive, by=getpass.getuser())
+        return fleet.revert(worker, names, from_archive=from_archive, by=person())
 
     return run_mode("revert", options, which, revert)
 

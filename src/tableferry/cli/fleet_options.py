@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -71,8 +72,9 @@ class NewTables(WhichTables):
             self.files or (),
             self.query,
             catalog.strip().lower(),
-            tuple(owners),
-            tuple(users),
+            # A script may pass a variable that is empty.
+            tuple(filter(None, map(str.strip, owners))),
+            tuple(filter(None, map(str.strip, users))),
             wave or None,
         )
 
@@ -148,4 +150,14 @@ class WhichFleet(WhichQueue):
 
 def without_password(url: str) -> str:
     """Write a queue's URL as anybody may read it."""
-    return re.sub(r"^([a-z0-9+]+://[^:@/]*):.*@", r"\1:***@", url)
+    url = re.sub(r"^([a-z0-9+]+://[^:@/]*):.*@", r"\1:***@", url)
+    return re.sub(r"([?&](?:password|passwd)=)[^&]*", r"\1***", url)
+
+
+def person() -> str:
+    """Name whoever runs a command, for the events of jobs."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # A container may run under a number that nobody has given a name.
+        return f"uid {os.getuid()}"

@@ -14,6 +14,7 @@ from tableferry.errors import Problem, SpecError, TableError
 from tableferry.fleet.job import LONGEST_GAP, Job, OldName, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.records import NewJob
+from tableferry.fleet.settings import PLACEHOLDERS, knows_placeholders
 from tableferry.tables import TableName
 
 COLUMNS = (
@@ -85,7 +86,9 @@ def read_file(path: Path, template: NewJob, catalog: str) -> list[TableRequest]:
         SpecError: Lines can't be read; it holds all of them.
     """
     try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8-sig")
+        # A pipe too may begin with a byte order mark, and have another encoding than the locale says.
+        content = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        text = io.TextIOWrapper(io.BytesIO(content), "utf-8-sig").read()
     except OSError as error:
         reason = (error.strerror or "unknown reason").lower()
         raise SpecError([Problem(str(path), "", f"can't be read ({reason}): name another file")]) from error
@@ -93,15 +96,18 @@ def read_file(path: Path, template: NewJob, catalog: str) -> list[TableRequest]:
         raise SpecError([Problem(str(path), "", "isn't UTF-8 text: save it as UTF-8")]) from error
     problems: list[Problem] = []
     rows = _csv(text, path, problems) if path.suffix.lower() == ".csv" else _lines(text)
-    requests = []
+    requests: dict[TableName | Pattern, tuple[int, TableRequest]] = {}
     for line, row in rows:
         try:
-            requests.append(TableRequest(parse(row["table"] or "", catalog), _filled(template, row)))
+            request = TableRequest(parse(row["table"] or "", catalog), _filled(template, row))
+            first, known = requests.setdefault(request.tables, (line, request))
+            if known != request:
+                raise ValueError(f"{request.tables} is in line {first} too, with other values: keep one")
         except (TableError, ValueError) as error:
             problems.append(Problem(str(path), f"line {line}", str(error)))
     if problems:
         raise SpecError(problems)
-    return requests
+    return [request for _, request in requests.values()]
 
 
 def expand(requests: Sequence[TableRequest], find: Callable[[Pattern], Sequence[TableName]]) -> list[NewJob]:
@@ -205,6 +211,12 @@ def _filled(template: NewJob, row: Mapping[str, str | None]) -> NewJob:
             raise ValueError(f"{column} must be a number of days, at most {LONGEST_GAP}, and is '{written}'")
         return int(written) if written else default
 
+    def place(column: str, default: str | None) -> str | None:
+        written = (row.get(column) or "").strip()
+        if not knows_placeholders(written):
+            raise ValueError(f"{column} {PLACEHOLDERS}, and is '{written}'")
+        return written or default
+
     target = (row.get("target_format") or "").strip().lower() or template.target_format.value
     if target not in {known.value for known in TargetFormat}:
         raise ValueError(f"target_format must be {' or '.join(TargetFormat)}, and is '{target}'")
@@ -222,8 +234,8 @@ def _filled(template: NewJob, row: Mapping[str, str | None]) -> NewJob:
         tbl_owners=people("owners", template.tbl_owners),
         downstream_users=people("downstream_users", template.downstream_users),
         wave=(row.get("wave") or "").strip() or template.wave,
-        target_catalog=(row.get("target_catalog") or "").strip() or template.target_catalog,
-        target_schema=(row.get("target_schema") or "").strip() or template.target_schema,
+        target_catalog=place("target_catalog", template.target_catalog),
+        target_schema=place("target_schema", template.target_schema),
         old_name=OldName(old_name) if old_name else template.old_name,
         rewrite=rewrite == "true" if rewrite else template.rewrite,
     )

@@ -26,6 +26,7 @@ from tableferry.fleet.job import (
     State,
 )
 from tableferry.fleet.naming import Names
+from tableferry.fleet.pausing import kept_out
 from tableferry.fleet.perform import FENCE, NOT_LOOKED, Stopped, WrittenSince, perform
 from tableferry.fleet.plan import Kind, Transitions, arrived, dry_run_steps, is_switched, plan
 from tableferry.fleet.queue.selections import numbered
@@ -288,13 +289,17 @@ def _pause(run: JobRun, reason: PauseReason, why: str) -> JobReport:
         why = f"{why}; and the writers of {run.job.name} couldn't be let in ({cause})"
     paused = replace(run.job.paused(reason, why), shadow_status=None)
     run.release(paused.noted(**{BEGAN_AGAIN: None}))
-    return JobReport(run.job, "paused", tuple(run.did), why)
+    out = f"; {kept}" if (kept := kept_out(run.job)) else ""
+    return JobReport(run.job, "paused", tuple(run.did), why + out)
 
 
 def _let_writers_in(run: JobRun) -> None:
     if run.job.pair not in FORWARD:
         return
     names = Names.of(run.job)
+    if names.hive == names.main and run.job.state in (State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED):
+        # It has this name behind the switch as well, also when the new table has lost its own.
+        return
     tables = existing.job_tables(run.warehouse, names)
     if tables.get(names.main) is Kind.HIVE and not is_switched(names, tables):
         run.perform(UnblockWrites(names.main))

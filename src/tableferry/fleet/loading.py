@@ -108,7 +108,8 @@ def _of_file(chosen: Path | None, env: str | None, problems: list[Problem]) -> I
     layers = {"": written, **{f"{_ENVIRONMENTS}.{name}": section for name, section in sections.items()}}
     for key, layer in layers.items():
         _judge(layer, path, key, problems)
-        _absolute(layer, path.parent)
+        # Absolute, for two sections may be the same one, by an alias.
+        _absolute(layer, path.parent.absolute())
     if env is not None and env not in sections:
         names = ", ".join(str(name) for name in sections) or "none"
         message = f"has no '{env}': name one that it has ({names}), or write it"

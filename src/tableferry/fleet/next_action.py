@@ -10,7 +10,7 @@ from typing import Literal
 
 from tableferry.fleet.commands import command
 from tableferry.fleet.job import CLOSED, Job, State
-from tableferry.fleet.pausing import remedy, resume_command
+from tableferry.fleet.pausing import kept_out, remedy, resume_command
 from tableferry.fleet.transitions import BACK, FORWARD
 from tableferry.fleet.wave import Wave, WaveStatus
 
@@ -55,7 +55,8 @@ def next_action(job: Job, waves: Mapping[str, Wave] = MappingProxyType({})) -> N
 
 def _next_action(job: Job) -> NextAction:
     if job.migration_paused:
-        return NextAction(None, f"{remedy(job)}; then: {resume_command(job)}")
+        out = f"{kept}; " if (kept := kept_out(job)) else ""
+        return NextAction(None, f"{out}{remedy(job)}; then: {resume_command(job)}")
     if (back := BACK.get(job.pair)) is not None:
         return NextAction("revert", back.action.value)
     match job.pair:

@@ -97,7 +97,10 @@ def resumed(job: Job, *, accept: bool = False, rewrite: bool = False) -> Job:
 
 
 def _to_be_rewritten(job: Job) -> Job:
-    if job.state not in (State.UNDEFINED, State.READY, State.ICEBERG_DROPPED):
+    waits = job.state in (State.UNDEFINED, State.READY, State.ICEBERG_DROPPED)
+    # What began and stopped for another reason has a copy, or keeps its writers out: a revert sees to both.
+    stopped = job.state is State.READY and job.in_process and reason(job) not in REWRITABLE
+    if not waits or stopped or job.record.get(RIGHTS):
         raise Refused(
             f"{job.name} is at {job.state}, and its rows can be rewritten only as long as its migration "
             f"hasn't begun: {command('revert', job.name)}, and resume it with --rewrite then"
@@ -107,6 +110,11 @@ def _to_be_rewritten(job: Job) -> Job:
         return job
     looked_at = State.UNDEFINED
     return replace(job, state=looked_at, desired_state=looked_at, to_be_processed=False, in_process=False)
+
+
+def kept_out(job: Job) -> str:
+    """Say from which table a job's writers are kept, if their rights were taken."""
+    return left_as(job) if job.record.get(RIGHTS) else ""
 
 
 def left_as(job: Job) -> str:
@@ -124,7 +132,7 @@ def left_as(job: Job) -> str:
             # Something went wrong behind a block, before its state was saved.
             written = names.main if job.state is State.READY else names.target
             return f"writes to {written} stay blocked"
-        case State.WRITES_UNBLOCKED if job.in_process:
+        case State.WRITES_UNBLOCKED if job.in_process and job.desired_state is not State.ICEBERG_DROPPED:
             return f"{names.hive} isn't kept in step with {names.target}"
         case _:
             return ""

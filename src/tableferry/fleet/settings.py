@@ -15,6 +15,15 @@ STUCK_HOURS = 3
 """How long a table may stay where it should go on before it counts as stuck, if nobody says."""
 
 
+PLACEHOLDERS = "knows {catalog} and {schema} alone"
+"""What is wrong with a catalog or schema of new tables that isn't one of `knows_placeholders`."""
+
+
+def knows_placeholders(place: str) -> bool:
+    """Say whether a catalog or schema of new tables has none but the known placeholders."""
+    return "{" not in place.replace("{catalog}", "").replace("{schema}", "")
+
+
 class _Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -89,8 +98,8 @@ class TargetSettings(_Settings):
     @field_validator("catalog", "schema_name")
     @classmethod
     def _known_parts(cls, value: str) -> str:
-        if "{" in value.replace("{catalog}", "").replace("{schema}", ""):
-            raise ValueError("knows {catalog} and {schema} alone")
+        if not knows_placeholders(value):
+            raise ValueError(PLACEHOLDERS)
         return value
 
 

@@ -1,9 +1,10 @@
 """The metrics of Parquet files for an Iceberg manifest, from their footers.
 
 They are those that Iceberg's own ``add_files`` takes (org.apache.iceberg.parquet.ParquetMetrics, 1.12), where
-the file's writer is known to get them right; of any other writer's some are left out. Bounds are in Iceberg's
-single-value serialization (https://iceberg.apache.org/spec/#binary-single-value-serialization), those of
-texts and bytes cut to 16 characters as `write.metadata.metrics.default` has it.
+the file's writer is known to get them right; of any other writer's some are left out. So are bounds of floats
+that don't show a NaN, and bounds without a count of nulls. Bounds are in Iceberg's single-value serialization
+(https://iceberg.apache.org/spec/#binary-single-value-serialization), those of texts and bytes cut to 16
+characters as `write.metadata.metrics.default` has it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from struct import Struct
+from struct import error as StructError
 from typing import Any, NamedTuple, TypeAlias
 
 from tableferry.convert.facts import ColumnPath, Unreadable
@@ -116,9 +118,10 @@ class Metrics:
     Attributes:
         sizes: The bytes that a column takes in the file.
         values: How many values it has, nulls among them.
-        lowest: A value that none is below, NaN left aside.
+        lowest: A value that none is below; none if one may be NaN.
         highest: A value that none is above.
         lacks: The ids of the fields that the file hasn't got under their names.
+        scales: How many decimal places decimals are stored with, but for those in arrays and maps.
     """
 
     rows: int
@@ -128,6 +131,7 @@ class Metrics:
     lowest: dict[int, bytes] = field(default_factory=dict)
     highest: dict[int, bytes] = field(default_factory=dict)
     lacks: frozenset[int] = frozenset()
+    scales: Mapping[ColumnPath, int] = field(default_factory=dict)
 
 
 class _Bounded(NamedTuple):
@@ -144,12 +148,13 @@ class _Known(NamedTuple):
     Attributes:
         leaves: Each leaf in the file's order, with its place among those that have an order; None for those
             in arrays and maps.
-        lacks: As in `Metrics`.
+        lacks, scales: As in `Metrics`.
     """
 
     schema: Interpreted
     leaves: Sequence[tuple[Stored, int | None]]
     lacks: frozenset[int]
+    scales: Mapping[ColumnPath, int]
 
 
 class MetricsReader:
@@ -177,7 +182,7 @@ class MetricsReader:
         shape, rows, groups, orders, created_by, keys = opened(Reader(footer), self._cache)
         believed = trust(created_by, keys)
         known = self._known(shape.interpreted)
-        metrics = Metrics(rows, lacks=known.lacks)
+        metrics = Metrics(rows, lacks=known.lacks, scales=known.scales)
         for (leaf, place), raw in zip(known.leaves, groups.raws, strict=True) if groups.rows else ():
             number = self._metered.get(leaf.path)
             if number is not None:
@@ -195,7 +200,14 @@ class MetricsReader:
             ]
             names = {leaf.path for leaf, _ in leaves}
             lacks = frozenset(number for path, number in self._ids.items() if path not in names)
-            self._last = _Known(schema, sorted(leaves, key=lambda each: each[0].column), lacks)
+            scales = {
+                leaf.path: meaning.scale
+                for leaf in schema.stored
+                if leaf.path in self._ids
+                and (meaning := leaf.element.annotation)
+                and meaning.kind == "DECIMAL"
+            }
+            self._last = _Known(schema, sorted(leaves, key=lambda each: each[0].column), lacks, scales)
         return self._last
 
 
@@ -217,8 +229,11 @@ def _add(
         return
     filled, nulls = sound
     metrics.values[number] = sum(count or 0 for count in raw.values)
-    if nulls is not None:
-        metrics.nulls[number] = nulls
+    # Iceberg takes a column that has bounds and no count of nulls for one without a null, and a DELETE of all
+    # between the bounds takes out the whole file.
+    if nulls is None:
+        return
+    metrics.nulls[number] = nulls
     bounded = _bounded(element, believed)
     found = ends(filled, bounded.reads, order) if bounded and filled.nulls else None
     if bounded is None or found is None:
@@ -236,13 +251,13 @@ def _bounded(element: Element, believed: Trust) -> _Bounded | None:
     """Choose how to read and write the bounds of a column that is stored so; None if it gets none."""
     meaning = element.annotation
     name = meaning.kind if meaning else ""
-    # Iceberg leaves NaN out of bounds, as all writers do that don't show one.
-    reads = kind(element, believed._replace(floats=True))
+    # Where nobody counted NaN, as in all files that others wrote, it expects none where bounds are.
+    reads = kind(element, believed)
     match element.physical, name:
         case "BOOLEAN", _ if believed.numbers:
             return _Bounded(_RAW, _same, _same)
         case "BINARY", "" if believed.strings:
-            return _Bounded(_RAW, lambda value: value[:_KEPT], _highest_bytes)
+            return _Bounded(_RAW, _lowest_bytes, _highest_bytes)
         case _, _ if reads is None or (meaning and not meaning.signed):
             return None
         case "BINARY", "STRING" | "ENUM" | "JSON":
@@ -252,7 +267,15 @@ def _bounded(element: Element, believed: Trust) -> _Bounded | None:
         case "INT32" | "INT64", _:
             form = Struct("<i" if element.physical == "INT32" else "<q")
             factor = 1000 if name == "TIMESTAMP" and meaning and meaning.unit == "MILLIS" else 1
-            return _Bounded(reads, *[lambda value: form.pack(value * factor)] * 2)
+
+            def pack(value: int) -> bytes | None:
+                try:
+                    return form.pack(value * factor)
+                except StructError:
+                    # A date without an end, say, in more microseconds than there are.
+                    return None
+
+            return _Bounded(reads, pack, pack)
         case "FLOAT" | "DOUBLE", _:
             form = Struct("<f" if element.physical == "FLOAT" else "<d")
             # Both zeros are one value to some readers.
@@ -276,9 +299,17 @@ def _decimal(unscaled: int) -> bytes:
     return unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
 
 
+def _lowest_bytes(value: bytes) -> bytes:
+    # A table may take them for texts, and Iceberg can't read half a character.
+    text = _lowest_text(value)
+    return value[:_KEPT] if text is None else text
+
+
 def _highest_bytes(value: bytes) -> bytes | None:
     if len(value) <= _KEPT:
         return value
+    if _text(value) is not None:
+        return _highest_text(value)
     kept = value[:_KEPT].rstrip(b"\xff")
     return kept[:-1] + bytes((kept[-1] + 1,)) if kept else None
 

@@ -31,6 +31,8 @@ _DRIVERS = {
     "postgresql": "postgresql+psycopg",
     "postgres": "postgresql+psycopg",
 }
+# The drivers take them too.
+_PASSWORD_OPTIONS = ("password", "passwd")
 _CONNECT_SECONDS = 10
 # How long SQLite waits for another's transaction, which takes milliseconds, but for `add` and `archive`.
 _SQLITE_SECONDS = 60
@@ -71,6 +73,10 @@ def _parsed(text: str, password_secret: str) -> URL:
             f"'{_without_password(text)}' isn't the address of a queue: write delta:catalog.schema, "
             "sqlite:///file, mysql://user@host/database or postgresql://user@host/database"
         ) from error
+    for option in _PASSWORD_OPTIONS if driver != "sqlite" else ():
+        # Where it stands in the address's own place, messages leave it out.
+        if isinstance(password := url.query.get(option), str):
+            url = url.difference_update_query([option]).set(password=password)
     if driver != "sqlite" and url.password is None:
         password = os.environ.get(PASSWORD_VARIABLE)
         if not password and password_secret:
@@ -83,7 +89,7 @@ def _parsed(text: str, password_secret: str) -> URL:
 
 
 def _without_password(text: str) -> str:
-    return text.rsplit("@", 1)[-1]
+    return text.rsplit("@", 1)[-1].partition("?")[0]
 
 
 def _engine(url: URL) -> Engine:

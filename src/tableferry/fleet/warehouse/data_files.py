@@ -7,7 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple, TypeAlias
 
+from tableferry.convert.facts import ColumnPath
 from tableferry.convert.parquet.metrics import End, MetricsReader
+from tableferry.errors import Refused
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.files import Directory, ListedFile
 from tableferry.fleet.warehouse.manifest_file import Entry, Value
@@ -20,6 +22,7 @@ from tableferry.hive.partitions import NULL, CatalogPartition, split_spec
 _MOST_COLUMNS = 100
 _EPOCH = date(1970, 1, 1).toordinal()
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_DECIMAL = re.compile(r"decimal\(\d+, ?(\d+)\)")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 # How many bits of a whole number aren't its sign.
 _BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
@@ -73,8 +76,19 @@ def specs_of(change: Change) -> dict[Directory, str]:
     return {split(partition.location): partition.spec for partition in change.partitions}
 
 
-def leaf_ids(kind: Any, number: int = 0, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], int]:
-    """Map the paths of the leaves of an Iceberg type, in its JSON form, to their ids."""
+class Leaf(NamedTuple):
+    """A field that holds values, and its type as Iceberg's JSON has it."""
+
+    id: int
+    type: str
+
+
+Leaves: TypeAlias = Mapping[ColumnPath, Leaf]
+"""The leaves of an Iceberg schema, by their paths."""
+
+
+def leaves_of(kind: Any, number: int = 0, path: ColumnPath = ()) -> Leaves:
+    """Return the leaves of an Iceberg schema, or of another type, in its JSON form."""
     match kind:
         case {"type": "struct", "fields": fields}:
             inner = [(field["name"], field["type"], field["id"]) for field in fields]
@@ -83,58 +97,74 @@ def leaf_ids(kind: Any, number: int = 0, path: tuple[str, ...] = ()) -> dict[tup
         case {"type": "map"}:
             inner = [("key", kind["key"], kind["key-id"]), ("value", kind["value"], kind["value-id"])]
         case _:
-            return {path: number}
-    leaves = [leaf_ids(part, number, (*path, name)) for name, part, number in inner]
-    return {leaf: number for found in leaves for leaf, number in found.items()}
+            return {path: Leaf(number, str(kind))}
+    found = (leaves_of(part, number, (*path, name)) for name, part, number in inner)
+    return {path: leaf for some in found for path, leaf in some.items()}
 
 
-def are_measured(ids: Collection[tuple[str, ...]], properties: Iterable[str]) -> bool:
+def are_measured(leaves: Leaves, properties: Iterable[str]) -> bool:
     """Say whether the metrics of a table's columns are those that `entries_of` gives.
 
     Args:
-        ids: The paths of the leaves of its columns.
+        leaves: Those of its columns.
         properties: The names of its properties.
     """
     # Iceberg takes those of nested fields after all others.
-    many = len(ids) > _MOST_COLUMNS and any(len(path) > 1 for path in ids)
+    many = len(leaves) > _MOST_COLUMNS and any(len(path) > 1 for path in leaves)
     return not many and not any(key.startswith("write.metadata.metrics") for key in properties)
 
 
 def entries_of(
     change: Change,
-    ids: Mapping[tuple[str, ...], int],
+    leaves: Leaves,
     read: ReadEnds,
 ) -> list[Entry] | None:
     """Read the metrics of files that are added.
 
     Args:
         change: What adds them.
-        ids: The ids of the Iceberg table's leaves, by their paths.
+        leaves: Those of the Iceberg table.
         read: Reads files' metadata.
 
     Returns:
         None if one can't be read, or a partition's value can't be written.
+
+    Raises:
+        Refused: Iceberg would read other numbers than the file has.
     """
     source, files = change.source, change.added
     values = {directory: values_of(source, spec) for directory, spec in specs_of(change).items()}
     found = [values.get(file.directory) for file in files]
     if None in found:
         return None
-    reader, made = MetricsReader(ids, _MOST_COLUMNS), []
+    reader, made = MetricsReader(_stored(source, leaves), _MOST_COLUMNS), []
+    scales = {path: int(kind[1]) for path, leaf in leaves.items() if (kind := _DECIMAL.fullmatch(leaf.type))}
     for file, partition, end in zip(files, found, read(files), strict=True):
         metrics = reader.read(end)
         if metrics is None or partition is None:
             return None
+        for path, scale in metrics.scales.items():
+            if (expected := scales.get(path, scale)) != scale:
+                raise Refused(
+                    f"{file.path} stores {'.'.join(path)} with {scale} decimal places, where {source.name} "
+                    f"has {expected}, and Iceberg would read other numbers: write it anew, or leave the "
+                    "table in Hive"
+                )
         made.append(Entry(file, partition, metrics))
     return made
 
 
-def samples_of(source: HiveTable, entries: Iterable[Entry], ids: Mapping[tuple[str, ...], int]) -> list[str]:
+def samples_of(source: HiveTable, entries: Iterable[Entry], leaves: Leaves) -> list[str]:
     """Return a file for each set of columns that files lack under the table's own names."""
-    keys = {column.lower() for column in source.partition_columns}
-    stored = frozenset(number for path, number in ids.items() if path[0].lower() not in keys)
+    stored = frozenset(_stored(source, leaves).values())
     lacking = {entry.metrics.lacks & stored: entry.file.path for entry in entries}
     return sorted(path for columns, path in lacking.items() if columns)
+
+
+def _stored(source: HiveTable, leaves: Leaves) -> dict[ColumnPath, int]:
+    """Return the leaves' ids without those of partition columns, which nobody reads from files."""
+    keys = {column.lower() for column in source.partition_columns}
+    return {path: leaf.id for path, leaf in leaves.items() if path[0].lower() not in keys}
 
 
 def values_of(source: HiveTable, spec: str) -> tuple[Value, ...] | None:

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
@@ -20,15 +20,16 @@ from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.data_files import Change
 from tableferry.fleet.warehouse.definitions import user_properties
-from tableferry.fleet.warehouse.eligibility import MADE_OF, SOURCE, HiveTable, iceberg_type
+from tableferry.fleet.warehouse.eligibility import MADE_OF, SOURCE, HiveTable, Type, iceberg_type
 from tableferry.fleet.warehouse.existing import kinds
-from tableferry.fleet.warehouse.files import TableFiles, too_deep
+from tableferry.fleet.warehouse.files import TableFiles, digest, too_deep
 from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.fleet.warehouse.name_mapping import (
     MAPPING,
     MappedField,
     leaf_ids,
     mapping_of,
+    stored,
     with_file_names,
     with_orc_positions,
 )
@@ -67,20 +68,23 @@ def _make(warehouse: Warehouse, listed: TableFiles, target: TableName) -> Made:
     if made := _unchanged(warehouse, listed):
         return made
     table, files, holds, made_of = listed.table, listed.listing.read, members(listed), listed.digest
-    paths = sorted(file.path for file in files)
+    paths, empty = sorted(file.path for file in files), digest((), table.columns_text)
     registered: list[str] | None = None
     if (properties := _properties_of_copy(warehouse, table, target)) is not None:
         if made := _brought_up_to_date(warehouse, listed, target, properties):
             return made
         registered = _data_files(warehouse, target)
         # An earlier run added files twice, or others than there are now; one that was written again may have
-        # its old name, and neither the size nor the bounds that the copy says.
-        if registered and (registered != paths or properties.get(MADE_OF) != made_of):
+        # its old name, and neither the size nor the bounds that the copy says. A copy that it left empty may
+        # have the columns that the Hive table had then.
+        expected = (paths, made_of) if registered else ([], empty)
+        if (registered, properties.get(MADE_OF)) != expected:
             statement = f"DROP TABLE {warehouse.iceberg(target).sql}"
             change_unchanged(warehouse, (target,), lambda: warehouse.spark.sql(statement).collect())
             registered = None
     if registered is None:
-        warehouse.run(create_statement(table, warehouse.iceberg(target)), of=(target,))
+        made_empty = create_statement(table, warehouse.iceberg(target), **{MADE_OF: empty})
+        warehouse.run(made_empty, of=(target,))
     snapshot, samples, mapping = NO_SNAPSHOT, None, None
     if registered != paths and paths:
         change = Change(table, listed.partitions, files, {MADE_OF: made_of})
@@ -89,14 +93,14 @@ def _make(warehouse: Warehouse, listed: TableFiles, target: TableName) -> Made:
             samples, _, snapshot, mapping = appended
         else:
             _map_positions(warehouse, table, target)
-            _add_files(warehouse, table.name, target)
+            _add_files_measured(warehouse, table, target)
             registered = _data_files(warehouse, target)
             if registered != paths:
                 raise Refused(
                     f"{target} holds {len(registered)} files and {table.name} has {len(paths)}: "
                     f"{', '.join(sorted(set(registered) ^ set(paths))[:_SHOWN])}; look at them, and run again"
                 )
-            _set(warehouse, target, MADE_OF, made_of)
+            _set(warehouse, target, {MADE_OF: made_of})
     mapping = _map_spellings(warehouse, table, target, samples, mapping)
     if paths and snapshot == NO_SNAPSHOT:
         snapshot = versions.current(warehouse, target, TargetFormat.ICEBERG)
@@ -162,12 +166,11 @@ def create_statement(table: HiveTable, target: TableName, **more: str) -> str:
         **user_properties(table.properties),
         **more,
     }
-    pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
     return (
         f"CREATE TABLE {target.sql} ({columns}) USING iceberg "
         + (f"PARTITIONED BY ({partitions}) " if partitions else "")
         + (f"COMMENT {literal(table.comment)} " if table.comment else "")
-        + f"LOCATION {literal(table.location.rstrip('/') + '_iceberg')} TBLPROPERTIES ({pairs})"
+        + f"LOCATION {literal(table.location.rstrip('/') + '_iceberg')} TBLPROPERTIES ({_pairs(properties)})"
     )
 
 
@@ -206,6 +209,40 @@ def _add_files(warehouse: Warehouse, source: TableName, target: TableName) -> No
     )
 
 
+def _add_files_measured(warehouse: Warehouse, table: HiveTable, target: TableName) -> None:
+    """Add files without the metrics that `manifests.append` leaves out too."""
+    modes = {f"write.metadata.metrics.column.{name}": mode for name, mode in metrics_modes(table)}
+    if modes:
+        _set(warehouse, target, modes)
+    _add_files(warehouse, table.name, target)
+    if modes:
+        keys = ", ".join(map(literal, modes))
+        statement = f"ALTER TABLE {warehouse.iceberg(target).sql} UNSET TBLPROPERTIES ({keys})"
+        warehouse.run(statement, of=(target,))
+
+
+def metrics_modes(table: HiveTable) -> Iterator[tuple[str, str]]:
+    """Yield columns and fields of which Iceberg is to take no metrics of files, or counts alone, and which.
+
+    Files may have other values than a partition, and hide a NaN in bounds.
+    """
+    partitions = {name.lower() for name in table.partition_columns}
+    for column in table.columns:
+        if column.name.lower() in partitions:
+            yield column.name, "none"
+        else:
+            yield from ((path, "counts") for path in _floats(column.name, column.type))
+
+
+def _floats(path: str, kind: Type) -> Iterator[str]:
+    match kind["name"]:
+        case "struct":
+            for field in kind["fields"]:
+                yield from _floats(f"{path}.{field['name']}", field["type"])
+        case "float" | "double":
+            yield path
+
+
 def _data_files(warehouse: Warehouse, target: TableName) -> list[str]:
     rows = warehouse.spark.sql(f"SELECT file_path FROM {warehouse.iceberg(target).sql}.files").collect()
     return sorted(row[0] for row in rows)
@@ -235,7 +272,7 @@ def _map_spellings(
         mapping = with_file_names(mapping, file)
     if mapping == before:
         return text
-    _set(warehouse, target, MAPPING, text := json.dumps(mapping))
+    _set(warehouse, target, {MAPPING: (text := json.dumps(mapping))})
     return text
 
 
@@ -250,15 +287,17 @@ def _map_positions(warehouse: Warehouse, table: HiveTable, target: TableName) ->
     schemas = {schema["schema-id"]: schema for schema in metadata["schemas"]}
     mapping = mapping_of(schemas[metadata["current-schema-id"]])
     positions = with_orc_positions(mapping, table.partition_columns)
-    _set(warehouse, target, MAPPING, json.dumps(positions))
+    _set(warehouse, target, {MAPPING: json.dumps(positions)})
 
 
-def _set(warehouse: Warehouse, target: TableName, key: str, value: str) -> None:
-    """Set a property of the target."""
-    warehouse.run(
-        f"ALTER TABLE {warehouse.iceberg(target).sql} SET TBLPROPERTIES ({literal(key)} = {literal(value)})",
-        of=(target,),
-    )
+def _set(warehouse: Warehouse, target: TableName, properties: Mapping[str, str]) -> None:
+    """Set properties of the target."""
+    statement = f"ALTER TABLE {warehouse.iceberg(target).sql} SET TBLPROPERTIES ({_pairs(properties)})"
+    warehouse.run(statement, of=(target,))
+
+
+def _pairs(properties: Mapping[str, str]) -> str:
+    return ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
 
 
 def _samples(
@@ -267,9 +306,7 @@ def _samples(
     """Return a file for each set of columns that files lack; those of Avro don't say what they lack."""
     if table.format == "avro":
         return []
-    partitions = {name.lower() for name in table.partition_columns}
-    columns = [field for field in mapping if field["names"][0].lower() not in partitions]
-    ids = ", ".join(map(str, leaf_ids(columns)))
+    ids = ", ".join(map(str, leaf_ids(stored(mapping, table.partition_columns))))
     lacking = f"array_except(array({ids}), map_keys(column_sizes))"
     rows = warehouse.spark.sql(
         f"SELECT min(file_path) FROM {warehouse.iceberg(target).sql}.files "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -22,17 +22,18 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.data_files import (
     Appended,
     Change,
+    Leaves,
     ReadEnds,
     are_measured,
     entries_of,
-    leaf_ids,
+    leaves_of,
     samples_of,
     specs_of,
 )
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.manifest_file import encoded, written
-from tableferry.fleet.warehouse.name_mapping import MAPPING, mapping_of, with_orc_positions
+from tableferry.fleet.warehouse.name_mapping import MAPPING, mapping_of, stored, with_orc_positions
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.hive.partitions import split_spec
 from tableferry.tables import TableName
@@ -59,6 +60,7 @@ def append(warehouse: Warehouse, target: TableName, change: Change) -> Appended 
 
     Raises:
         TableError: Iceberg took out others, and nothing was done.
+        Refused: Iceberg would read other numbers than a file has.
     """
     spark, source = warehouse.spark, change.source
     by_iceberg = source.format in ("orc", "avro")
@@ -78,8 +80,8 @@ def append(warehouse: Warehouse, target: TableName, change: Change) -> Appended 
     operations = table.operations()
     before = operations.refresh()
     schema = json.loads(jvm.org.apache.iceberg.SchemaParser.toJson(table.schema()))
-    ids = leaf_ids(schema)
-    if not (by_iceberg or are_measured(ids, table.properties())) or _snapshot(before) != change.after:
+    leaves = leaves_of(schema)
+    if not (by_iceberg or are_measured(leaves, table.properties())) or _snapshot(before) != change.after:
         return None
     # One that is there already has names that other files have for columns.
     mapping: str | None = table.properties().get(MAPPING)
@@ -89,9 +91,9 @@ def append(warehouse: Warehouse, target: TableName, change: Change) -> Appended 
             made = with_orc_positions(made, source.partition_columns)
         mapping = json.dumps(made)
     addition = (
-        _by_iceberg(jvm, table, change, mapping)
+        _by_iceberg(jvm, table, change, mapping, leaves)
         if by_iceberg
-        else _of_parquet(jvm, table, change, ids, partial(footers.read, spark))
+        else _of_parquet(jvm, table, change, leaves, partial(footers.read, spark))
     )
     if addition is None:
         return None
@@ -131,14 +133,14 @@ def _of_parquet(
     jvm: Any,
     table: Any,
     change: Change,
-    ids: Mapping[tuple[str, ...], int],
+    leaves: Leaves,
     read: ReadEnds,
 ) -> _Addition | None:
     """Write a manifest of Parquet files; None if one can't be read, or a partition's value not be written."""
-    entries = entries_of(change, ids, read)
+    entries = entries_of(change, leaves, read)
     if entries is None:
         return None
-    samples = samples_of(change.source, entries, ids)
+    samples = samples_of(change.source, entries, leaves)
     if not entries:
         return _Addition(lambda append: None, samples)
     path = table.operations().metadataFileLocation(f"{uuid.uuid4()}-m0.avro")
@@ -154,17 +156,39 @@ def _of_parquet(
     return _Addition(lambda append: append.appendManifest(manifest), samples)
 
 
-def _by_iceberg(jvm: Any, table: Any, change: Change, mapping: str) -> _Addition | None:
-    """Describe files as ``add_files`` does; None if one can't be read, or is in no partition."""
+def _by_iceberg(jvm: Any, table: Any, change: Change, mapping: str, leaves: Leaves) -> _Addition | None:
+    """Describe files as ``add_files`` does; None if one can't be read, or is in no partition.
+
+    What `entries_of` leaves out of the metrics of Parquet files, as Iceberg would take it for what it isn't,
+    is left out here too: of columns that partitions are by, and bounds that may hide a NaN.
+    """
     iceberg, io = jvm.org.apache.iceberg, table.io()
-    config, names = iceberg.MetricsConfig.forTable(table), iceberg.mapping.NameMappingParser.fromJson(mapping)
     source, specs = change.source, specs_of(change)
+    in_files = json.dumps(stored(json.loads(mapping), source.partition_columns))
+    config, names = (
+        iceberg.MetricsConfig.forTable(table),
+        iceberg.mapping.NameMappingParser.fromJson(in_files),
+    )
+    floats = [leaf.id for leaf in leaves.values() if leaf.type in ("float", "double")]
+
+    def without_floats(bounds: Any) -> Any:
+        if bounds is None:
+            return None
+        others = jvm.java.util.HashMap(bounds)
+        for number in floats:
+            others.remove(number)
+        return others
 
     def metrics_of(file: Any) -> Any:
-        if source.format == "orc":
-            return iceberg.orc.OrcMetrics.fromInputFile(file, config, names)
-        # Avro files say nothing of their columns' values.
-        return iceberg.Metrics(iceberg.avro.Avro.rowCount(file), *[None] * 4)
+        if source.format != "orc":
+            # Avro files say nothing of their columns' values.
+            return iceberg.Metrics(iceberg.avro.Avro.rowCount(file), *[None] * 4)
+        found = iceberg.orc.OrcMetrics.fromInputFile(file, config, names)
+        if not floats:
+            return found
+        counts = (found.valueCounts(), found.nullValueCounts(), found.nanValueCounts())
+        bounds = map(without_floats, (found.lowerBounds(), found.upperBounds()))
+        return iceberg.Metrics(found.recordCount(), found.columnSizes(), *counts, *bounds)
 
     def described(file: ListedFile) -> Any:
         metrics = metrics_of(io.newInputFile(file.path, file.size))

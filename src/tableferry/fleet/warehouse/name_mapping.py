@@ -6,7 +6,7 @@ by the very names that the mapping has.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 MAPPING = "schema.name-mapping.default"
@@ -36,6 +36,12 @@ def _mapped(field_id: int, name: str, kind: Any) -> MappedField:
     return field
 
 
+def stored(mapping: Iterable[MappedField], partitions: Iterable[str]) -> list[MappedField]:
+    """Leave out the partition columns, which are read from no file."""
+    partition_columns = {name.lower() for name in partitions}
+    return [field for field in mapping if field["names"][0].lower() not in partition_columns]
+
+
 def leaf_ids(mapping: Sequence[MappedField]) -> Iterator[int]:
     """Yield the ids of the fields that hold values."""
     for field in mapping:
@@ -50,11 +56,13 @@ def with_file_names(mapping: Sequence[MappedField], file: Mapping[str, Any]) -> 
     return [_with_file_name(field, file["fields"]) for field in mapping]
 
 
-def with_orc_positions(mapping: Sequence[MappedField], partitions: Collection[str]) -> list[MappedField]:
+def with_orc_positions(mapping: Sequence[MappedField], partitions: Iterable[str]) -> list[MappedField]:
     """Add the names that old Hive's ORC files have for all but partition columns: ``_col0``, ``_col1``, …."""
-    partition_columns = {name.lower() for name in partitions}
-    stored = [field["field-id"] for field in mapping if field["names"][0].lower() not in partition_columns]
-    names = {field_id: f"_col{position}" for position, field_id in enumerate(stored)}
+    columns = enumerate(stored(mapping, partitions))
+    places = {field["field-id"]: f"_col{position}" for position, field in columns}
+    # Iceberg takes no mapping that has a name twice.
+    taken = {name for field in mapping for name in field["names"]}
+    names = {field_id: place for field_id, place in places.items() if place not in taken}
     return [_with_name(field, names.get(field["field-id"])) for field in mapping]
 
 

@@ -49,9 +49,12 @@ class _Catalog(NamedTuple):
     def said(self, error: Exception) -> str:
         """Return what an error says, without secrets: an HTTP header that isn't one is quoted in it."""
         text = first_line(error)
-        for key, value in self.settings.items():
-            if key not in ("uri", "warehouse") and value.strip():
-                text = text.replace(value.strip(), "…")
+        login = self.settings.get("uri", "").rpartition("@")[0].rpartition("/")[2]
+        secrets = [value for key, value in self.settings.items() if key not in ("uri", "warehouse")]
+        # Of a login that is an identity and a secret, servers may quote one of both.
+        halves = [both.partition(":")[2] for both in (login, self.settings.get("credential", ""))]
+        for secret in sorted(map(str.strip, [login, *secrets, *halves]), key=len, reverse=True):
+            text = text.replace(secret, "…") if secret else text
         return text
 
 
@@ -64,6 +67,7 @@ def append(warehouse: Warehouse, target: TableName, change: Change) -> Appended 
     Raises:
         TableError: The commit failed, as somebody else's came first or files to take out aren't there, or
             nobody knows whether it did.
+        Refused: Iceberg would read other numbers than a file has.
     """
     name, source = warehouse.iceberg(target), change.source
     if source.format != "parquet" or (catalog := _catalog(warehouse, name.parts[0])) is None:
@@ -71,13 +75,13 @@ def append(warehouse: Warehouse, target: TableName, change: Change) -> Appended 
     if (table := _loaded(catalog, name)) is None:
         return None
     schema = json.loads(table.schema().model_dump_json())
-    ids, known = data_files.leaf_ids(schema), table.properties
+    leaves, known = data_files.leaves_of(schema), table.properties
     # pyiceberg writes no manifests of version 3.
     written = table.format_version in (1, 2)
-    if not written or not data_files.are_measured(ids, known) or _snapshot(table) != change.after:
+    if not written or not data_files.are_measured(leaves, known) or _snapshot(table) != change.after:
         return None
     mapping = known.get(MAPPING) or json.dumps(mapping_of(schema))
-    added = data_files.entries_of(change, ids, partial(_ends, table.io))
+    added = data_files.entries_of(change, leaves, partial(_ends, table.io))
     if added is None:
         _log.info("not all files of %s are read from here, so that Spark adds them to %s", source.name, name)
         return None
@@ -91,7 +95,7 @@ def append(warehouse: Warehouse, target: TableName, change: Change) -> Appended 
         _log.warning("pyiceberg can't add to %s, so that Spark adds its files: %s", name, catalog.said(error))
         return None
     warehouse.effect(lambda: _commit(catalog, name, transaction), of=())
-    samples = data_files.samples_of(source, added, ids)
+    samples = data_files.samples_of(source, added, leaves)
     return Appended(samples, None if since == NO_SNAPSHOT else since, _snapshot(table), mapping)
 
 
