@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple, TypeAlias
 
-from tableferry.convert.facts import ColumnPath
 from tableferry.convert.parquet.metrics import End, MetricsReader
 from tableferry.errors import Refused
 from tableferry.fleet.warehouse.eligibility import HiveTable
@@ -74,6 +73,10 @@ def specs_of(change: Change) -> dict[Directory, str]:
     if not change.source.partition_columns:
         return {split(change.source.location): ""}
     return {split(partition.location): partition.spec for partition in change.partitions}
+
+
+ColumnPath: TypeAlias = tuple[str, ...]
+"""A column's name, and below it those of fields, ``element``, ``key`` and ``value``."""
 
 
 class Leaf(NamedTuple):
