@@ -240,6 +240,7 @@ def test_a_delta_log_that_was_written_to_is_left_as_it_was(ours: Fleet, lake: Bu
     assert ids(ours, "copy") == [1, 2, 3, 4]
 
 
+@soak.slow
 def test_whoever_dies_at_a_delta_log_is_gone_on_for(ours: Fleet, lake: Bucket, weather: Weather) -> None:
     copy, calls = a_copy(ours), 0
 

@@ -209,6 +209,7 @@ def test_what_was_written_is_kept_whenever_a_worker_dies(
 
 
 @pytest.mark.parametrize("form", FORMATS)
+@soak.slow
 def test_people_write_while_their_table_is_rewritten(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
     table(ours, tmp_path, TEXT)
     source, name, events = ours.name("facts"), copy_name(ours, form), count()
