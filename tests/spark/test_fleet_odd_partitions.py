@@ -45,7 +45,7 @@ def table(ours: Fleet, folder: Path, kind: str, *values: str) -> None:
 @pytest.mark.parametrize(
     ("form", "kind", "values", "first"),
     [
-        (ICEBERG, "INT", ("01", "2"), "1"),
+        pytest.param(ICEBERG, "INT", ("01", "2"), "1", marks=soak.slow),
         pytest.param(DELTA, "INT", ("01", "2"), "1", marks=soak.slow),
         pytest.param(ICEBERG, "BOOLEAN", ("TRUE", "false"), "true", marks=soak.slow),
         pytest.param(DELTA, "BOOLEAN", ("TRUE", "false"), "true", marks=soak.slow),

@@ -356,6 +356,7 @@ def test_a_job_that_waits_as_its_files_cant_stay_goes_on_with_rewrite(ours: Flee
 
 
 @pytest.mark.parametrize("form", FORMATS)
+@soak.slow
 def test_closing_removes_the_files_that_only_hive_has_read(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:

@@ -149,6 +149,7 @@ def test_a_column_that_hive_partitions_by_stays(spark: SparkSession, schema: str
     "stored",
     ["PARQUET", pytest.param("ORC", marks=soak.slow)],
 )
+@soak.slow
 def test_a_value_that_hives_type_can_not_hold(
     spark: SparkSession, schema: str, tmp_path: Path, stored: str
 ) -> None:
