@@ -21,7 +21,16 @@ from tableferry.convert.facts import ColumnPath, Unreadable
 from tableferry.convert.parquet.bounds import Kind, counts_nulls, kind
 from tableferry.convert.parquet.chunks import Raw
 from tableferry.convert.parquet.elements import Element
-from tableferry.convert.parquet.footers import SchemaCache, answered, checked, ends, opened, read_tail, tail
+from tableferry.convert.parquet.footers import (
+    Opened,
+    SchemaCache,
+    answered,
+    checked,
+    ends,
+    opened,
+    read_tail,
+    tail,
+)
 from tableferry.convert.parquet.reading import Tails, by_threads
 from tableferry.convert.parquet.schema import Interpreted, Stored
 from tableferry.convert.parquet.thrift import Reader
@@ -91,20 +100,24 @@ def _hindrance(end: End, known: Collection[str], cache: SchemaCache) -> str:
                 f"has instants in milliseconds in {'.'.join(leaf.path)}, which Iceberg reads as "
                 "microseconds: write it anew, or choose Delta"
             )
-    if hybrid(found.keys):
-        for leaf, raw in zip(schema.stored, found.groups.raws, strict=False):
-            first = (
-                _GREGORIAN_SINCE.get(str(leaf.element.annotation)) if leaf.path[0].lower() in known else None
-            )
-            lowest = [
-                int.from_bytes(low, "little", signed=True) for low in (*raw.lowest, *raw.old_lowest) if low
-            ]
-            if first is not None and lowest and min(lowest) < first:
-                return (
-                    f"has values in {'.'.join(leaf.path)} before October 1582 in the calendar of Spark 2, "
-                    "which Iceberg reads as other ones: write it anew, or choose Delta"
-                )
+    if hybrid(found.keys) and (ancient := _ancient(found, known)):
+        return (
+            f"has values in {'.'.join(ancient)} before October 1582 in the calendar of Spark 2, which "
+            "Iceberg reads as other ones: write it anew, or choose Delta"
+        )
     return ""
+
+
+def _ancient(found: Opened, known: Collection[str]) -> ColumnPath:
+    """Return a column with a value before the Gregorian calendar; nothing if no statistics have one."""
+    for leaf, raw in zip(found.shape.interpreted.stored, found.groups.raws, strict=False):
+        first = _GREGORIAN_SINCE.get(str(leaf.element.annotation))
+        if first is None or leaf.path[0].lower() not in known:
+            continue
+        lowest = (int.from_bytes(low, "little", signed=True) for low in (*raw.lowest, *raw.old_lowest) if low)
+        if any(value < first for value in lowest):
+            return leaf.path
+    return ()
 
 
 # 15 October 1582, as a file stores it.

@@ -47,8 +47,6 @@ _OWN_READERS = {
 _COMPARED_BY_VALUE = {"string", "tinyint", "smallint", "int", "bigint", "date"}
 # What Spark can't ask a metastore for: it has no escapes there, and refuses both quotes in one value.
 _UNQUOTABLE = re.compile(r"""\\|".*'|'.*\"""", re.DOTALL)
-# With more of them in one condition, planning takes longer than reading.
-_MOST_PARTITIONS = 200
 _DIRECTORY = ("scheme", "authority", "directory")
 _PATH = r"^([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)/[^/]+$"
 
@@ -320,7 +318,7 @@ def _in_partitions(table: HiveTable, specs: Collection[str]) -> str | None:
     columns = {column.name.lower(): column.type["name"] for column in table.columns}
     kinds = [columns[name.lower()] for name in table.partition_columns]
     # Hive's readers show another value for null, and Spark other texts of other types.
-    if not 0 < len(specs) <= _MOST_PARTITIONS or not kinds or not {*kinds} <= _COMPARED_BY_VALUE:
+    if not 0 < len(specs) <= conditions.MOST or not kinds or not {*kinds} <= _COMPARED_BY_VALUE:
         return None
     partitions = [parsed(table.name, spec, kinds) for spec in sorted(specs)]
     if metastore_refuses(partitions) or any(None in partition for partition in partitions):

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-# With more partitions in one condition, planning takes longer than reading.
-_CHUNK = 200
+MOST = 200
+"""With more partitions in one condition, planning takes longer than reading."""
 
 
 def chunks(partitions: Iterable[Partition]) -> list[list[Partition]]:
     """Divide partitions into chunks that one condition can name."""
     listed = list(partitions)
-    return [listed[start : start + _CHUNK] for start in range(0, len(listed), _CHUNK)]
+    return [listed[start : start + MOST] for start in range(0, len(listed), MOST)]
 
 
 def where(partitions: Sequence[Partition], columns: Sequence[str], kinds: Mapping[str, str]) -> str:
