@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
 
+ColumnPath: TypeAlias = tuple[str, ...]
+"""A column's name, and below it those of fields; in arrays and maps ``element``, ``key`` and ``value``."""
+
 DECLARED_AS = "__CHAR_VARCHAR_TYPE_STRING"
 """Where a string column's metadata has its ``char`` or ``varchar``, in Spark and in Delta's log."""
 

@@ -451,6 +451,23 @@ def test_room_that_another_worker_leaves_is_taken_while_a_run_has_tables_under_w
     assert claims.more() == []
 
 
+def test_a_wave_that_bounds_its_tables_waits_for_those_that_have_begun_and_not_for_all_others(
+    waves: Waves,
+) -> None:
+    waves.add(*(f"t{number}" for number in range(12)), wave=None)
+    waves.add("began", wave=None)
+    waves.add("a", "b")
+    waves.wave(tables_at_once=1)
+    began = named([TableName(("spark_catalog", "sales", "began"))])
+    [job] = waves.store.claim(began, "dead", now=NOW, lease=LEASE, limit=1)
+    waves.store.save(replace(job, in_process=True, to_be_processed=False), NOW, release=True)
+    waves.run()
+    assert waves.moved[:2] == ["began", "a"]
+    # Each time that the run claims more, one of the wave is among them.
+    assert waves.moved.index("b") < 12
+    assert len(waves.moved) == 15
+
+
 def test_a_worker_leaves_the_room_of_a_wave_that_it_has_no_thread_for_to_others(waves: Waves) -> None:
     waves.add(*(f"t{number}" for number in range(20)))
     waves.wave(tables_at_once=8)

@@ -8,10 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from tableferry.hive.partitions import PartitionColumn
 from tableferry.tables import TableName
-from tableferry.types import Primitive, Struct
-
-ColumnPath: TypeAlias = tuple[str, ...]
-"""A column's name, and below it those of fields; in arrays and maps ``element``, ``key`` and ``value``."""
+from tableferry.types import ColumnPath, Primitive, Struct
 
 
 class DataFile(NamedTuple):

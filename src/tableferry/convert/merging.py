@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tableferry import types
-from tableferry.convert.facts import ColumnPath, FileSchema
+from tableferry.convert.facts import FileSchema
 from tableferry.errors import Refused
-from tableferry.types import Array, DataType, Decimal, Field, Map, Primitive, Struct
+from tableferry.types import Array, ColumnPath, DataType, Decimal, Field, Map, Primitive, Struct
 
 _WHOLE = (types.BYTE, types.SHORT, types.INTEGER, types.LONG)
 # Digits of the widest number: Parquet's readers widen by how it's stored, 32 bits or 64.

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from tableferry import session
 from tableferry.convert import through_spark
-from tableferry.convert.facts import ColumnPath, DataFile, Footer, Footers, Unreadable
+from tableferry.convert.facts import DataFile, Footer, Footers, Unreadable
 from tableferry.convert.parquet import objects, reading
 from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.steps import Reader
 from tableferry.errors import Refused, SessionError, is_sparks
 from tableferry.extras import install
 from tableferry.files import AnyPath, ObjectPath
+from tableferry.types import ColumnPath
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

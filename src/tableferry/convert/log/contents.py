@@ -16,11 +16,11 @@ from urllib.parse import quote
 
 from tableferry import __version__, types
 from tableferry.convert.entry import Entry
-from tableferry.convert.facts import ColumnPath, DataFile, Footer, IcebergState
+from tableferry.convert.facts import DataFile, Footer, IcebergState
 from tableferry.convert.log import commit, definitions, mapping
 from tableferry.convert.log.statistics import INDEXED, leaves_needed, statistics_json, with_statistics
 from tableferry.hive.locations import split
-from tableferry.types import TIMESTAMP_NTZ, VARIANT, Struct
+from tableferry.types import TIMESTAMP_NTZ, VARIANT, ColumnPath, Struct
 
 # What Java's URI escapes in a path, as Spark's own conversion does. Delta compares paths as strings when it
 # vacuums: the file of a path that is spelled in another way would be deleted, though it's live.

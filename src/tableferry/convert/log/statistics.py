@@ -17,9 +17,9 @@ from json import JSONEncoder
 from typing import NamedTuple
 
 from tableferry import types
-from tableferry.convert.facts import ColumnPath, FileSchema, Footer
+from tableferry.convert.facts import FileSchema, Footer
 from tableferry.convert.merging import widens
-from tableferry.types import DataType, Primitive, Struct
+from tableferry.types import ColumnPath, DataType, Primitive, Struct
 
 # delta.dataSkippingNumIndexedCols, unless a table says otherwise.
 INDEXED = 32

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, compress
 from typing import Any, NamedTuple
 
-from tableferry.convert.facts import ColumnPath
 from tableferry.convert.parquet.elements import PHYSICAL, Element
 from tableferry.convert.parquet.layouts import (
     HIGHEST,
@@ -29,6 +28,7 @@ from tableferry.convert.parquet.layouts import (
     encoded,
 )
 from tableferry.convert.parquet.thrift import I64, LIST, STRUCT, Broken, Reader
+from tableferry.types import ColumnPath
 
 _SPLIT = 9
 """The encoding BYTE_STREAM_SPLIT."""

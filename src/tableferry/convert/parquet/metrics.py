@@ -17,7 +17,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any, NamedTuple, TypeAlias
 
-from tableferry.convert.facts import ColumnPath, Unreadable
+from tableferry.convert.facts import Unreadable
 from tableferry.convert.parquet.bounds import Kind, counts_nulls, kind
 from tableferry.convert.parquet.chunks import Raw
 from tableferry.convert.parquet.elements import Element
@@ -36,6 +36,7 @@ from tableferry.convert.parquet.schema import Interpreted, Stored
 from tableferry.convert.parquet.thrift import Reader
 from tableferry.convert.parquet.writers import Trust, hybrid, trust
 from tableferry.errors import StateError
+from tableferry.types import ColumnPath
 
 _KEPT = 16
 _SURROGATES, _LAST = range(0xD800, 0xE000), 0x10FFFF

@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tableferry import types
-from tableferry.convert.facts import Bounds, ColumnPath, DataFile, Footer, Footers, Leaf, Unreadable
+from tableferry.convert.facts import Bounds, DataFile, Footer, Footers, Leaf, Unreadable
 from tableferry.convert.parquet import objects, reading
 from tableferry.convert.parquet.bounds import texts_of
 from tableferry.convert.parquet.writers import trust
 from tableferry.errors import StateError
 from tableferry.files import AnyPath, ObjectStore
-from tableferry.types import Decimal, Primitive
+from tableferry.types import ColumnPath, Decimal, Primitive
 
 # Rows of a batch: a column of long strings stays within some megabytes.
 _ROWS = 1 << 16

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tableferry import types
-from tableferry.convert.facts import ColumnPath, FileSchema, Leaf
+from tableferry.convert.facts import FileSchema, Leaf
 from tableferry.convert.parquet.elements import Element
-from tableferry.types import Array, DataType, Decimal, Field, Map, Primitive, Struct
+from tableferry.types import Array, ColumnPath, DataType, Decimal, Field, Map, Primitive, Struct
 
 # How many digits fit for sure; binary of any length has no such limit.
 _MOST_DIGITS = 38

@@ -29,12 +29,19 @@ class Portion:
         wave: The wave that bounds how many are moved at once; empty for all others.
         room: How many may be claimed now; None for any number.
         at_once: How many of the wave all workers together may have; None for any number.
+        begun: Whether these are only jobs that have begun.
     """
 
     selection: Selection
     wave: str = ""
     room: int | None = None
     at_once: int | None = None
+    begun: bool = False
+
+    @property
+    def key(self) -> tuple[str, bool]:
+        """What tells this portion from the run's others."""
+        return self.wave, self.begun
 
 
 Takes = Callable[[], Iterable[Portion]]
@@ -60,35 +67,41 @@ class Claims:
     most: int
     takes: Takes
     threads: int
-    # By the portion's wave, in the order in which they were taken.
-    _taken: dict[str, list[int]] = field(default_factory=dict)
+    # By the portion, in the order in which they were taken.
+    _taken: dict[tuple[str, bool], list[int]] = field(default_factory=dict)
     _done: set[int] = field(default_factory=set)
-    _held: tuple[int, ...] = ()
-    _ended: set[str] = field(default_factory=set)
+    # With the wave that bounds it.
+    _held: dict[int, str] = field(default_factory=dict)
+    _ended: set[tuple[str, bool]] = field(default_factory=set)
 
     def more(self) -> Sequence[Job]:
-        """Claim a few more; none of a portion that had none the last time, unless its wave had no room."""
+        """Claim a few more; none of a portion that had none the last time, unless its wave had no room.
+
+        Nothing else is claimed together with jobs that have begun: what waits for them holds a wave's place.
+        """
         claimed: list[Job] = []
         for portion in self.takes():
             left = min(self.most - len(self._done), _AT_ONCE - len(claimed))
             if portion.room is not None:
-                left = min(left, portion.room, self.threads - len(self._held))
-            if left > 0 and portion.wave not in self._ended:
+                left = min(left, portion.room, self.threads - list(self._held.values()).count(portion.wave))
+            if left > 0 and portion.key not in self._ended:
                 claimed += self._claim(portion, left)
+            if claimed and portion.begun:
+                break
         return claimed
 
     def ended(self, task_id: int) -> None:
         """Hold one no more."""
-        self._held = tuple(number for number in self._held if number != task_id)
+        self._held = {number: wave for number, wave in self._held.items() if number != task_id}
 
     def renew(self) -> None:
         """Let those that are held hold for longer; another thread calls this."""
         if held := self._held:
-            self.store.renew(held, self.worker, self.clock(), self.lease)
+            self.store.renew(tuple(held), self.worker, self.clock(), self.lease)
 
     def _claim(self, portion: Portion, limit: int) -> Sequence[Job]:
         """Claim jobs of a portion, but none that was done in another one."""
-        taken = self._taken.setdefault(portion.wave, [])
+        taken = self._taken.setdefault(portion.key, [])
         for attempt in range(_LOOKS):
             claimed = self.store.claim(
                 # What failed, and what is on probation, would be claimed without end.
@@ -100,7 +113,7 @@ class Claims:
                 share=self.share,
             )
             if not claimed:
-                self._ended.add(portion.wave)
+                self._ended.add(portion.key)
                 return ()
             again = [job for job in claimed if job.task_id in self._done]
             taken += [job.task_id for job in again]
@@ -111,7 +124,7 @@ class Claims:
                 numbers = [job.task_id for job in mine]
                 taken += numbers
                 self._done |= set(numbers)
-                self._held = (*self._held, *numbers)
+                self._held = {**self._held, **dict.fromkeys(numbers, portion.wave)}
                 return mine
             if too_many:
                 pause(attempt)

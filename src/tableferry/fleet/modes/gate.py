@@ -51,10 +51,14 @@ class Gate:
         begin = [wave for wave in waves if not why_none_begins(wave, at.get(wave.name, Load()), now)]
         bounded = [wave for wave in begin if wave.tables_at_once is not None]
         apart = {wave.name for wave in waves} - {wave.name for wave in begin if wave not in bounded}
-        yield Portion(to_go_on() | (to_begin(now) & in_other_waves(sorted(apart))))
+        if bounded:
+            # What has begun comes first, as its writers may be locked out; then waves of which only a few are
+            # moved at once, for behind a long list their hours would pass.
+            yield Portion(to_go_on(), begun=True)
         for wave in bounded:
             some = room(wave, at.get(wave.name, Load()))
             yield Portion(to_begin(now) & in_wave(wave.name), wave.name, some, wave.tables_at_once)
+        yield Portion(to_go_on() | (to_begin(now) & in_other_waves(sorted(apart))))
 
     def _paused_if_failing(self, wave: Wave, load: Load) -> Wave:
         why = too_many_failed(wave, load) if wave.status is WaveStatus.RUNNING else ""

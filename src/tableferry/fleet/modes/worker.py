@@ -124,13 +124,13 @@ def _longest_waiting(worker: Worker, takes: Takes) -> Takes:
     By their numbers alone, each run would take the first ones again: jobs on probation are due in every run.
     """
     together = worker.batch_size * worker.share[1]
-    chosen: dict[str, Selection] = {}
+    chosen: dict[tuple[str, bool], Selection] = {}
 
     def taken() -> Iterator[Portion]:
         for portion in takes():
-            if portion.wave not in chosen:
-                chosen[portion.wave] = longest_ago(worker.store, portion.selection, together)
-            yield replace(portion, selection=portion.selection & chosen[portion.wave])
+            if portion.key not in chosen:
+                chosen[portion.key] = longest_ago(worker.store, portion.selection, together)
+            yield replace(portion, selection=portion.selection & chosen[portion.key])
 
     return taken
 

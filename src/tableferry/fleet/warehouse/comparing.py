@@ -127,25 +127,35 @@ def demand_same_as_copy(
             mapping,
         ]
     )
-    known, compared = prepared.compared_files(reading), made.holds
+    known = prepared.compared_files(reading)
     if prepared.by_file:
-        left, since = made.holds - (known or frozenset()), made.since
-        if not left <= made.added:
-            since = None
-        files = made.holds if since is None else made.added
-        if known is not None and not left:
-            count = 0
-        elif files:
-            count = demand_same_frames(
-                (f"the files of {source}", lambda: rows_of_files(warehouse, listed, files)),
-                (str(target), lambda: rows_since(warehouse, target, snapshot, since)),
-            )
-        else:
-            count = demand_same(warehouse, source, target, snapshot)
+        count, compared = _demand_same_files(warehouse, listed, target, made, known)
     else:
         count, compared = _demand_same_partitions(warehouse, listed.table, target, made, known)
     prepared.compared = Compared(reading, settled(compared, listed.at))
     return count
+
+
+def _demand_same_files(
+    warehouse: Warehouse, listed: TableFiles, target: TableName, made: Made, known: frozenset[Member] | None
+) -> tuple[int, frozenset[Member]]:
+    """Compare the files that the copy was given since it was compared, or all if more than these differ.
+
+    Returns:
+        How many rows were compared, and the files whose rows are the same by now.
+    """
+    left = made.holds - (known or frozenset())
+    if known is not None and not left:
+        return 0, made.holds
+    since = made.since if left <= made.added else None
+    files = made.holds if since is None else made.added
+    if not files:
+        return demand_same(warehouse, listed.table.name, target, made.snapshot), made.holds
+    count = demand_same_frames(
+        (f"the files of {listed.table.name}", lambda: rows_of_files(warehouse, listed, files)),
+        (str(target), lambda: rows_since(warehouse, target, made.snapshot, since)),
+    )
+    return count, made.holds
 
 
 def _demand_same_partitions(

@@ -16,6 +16,7 @@ from tableferry.fleet.warehouse.prepared import Member
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.hive.locations import split
 from tableferry.hive.partitions import NULL, CatalogPartition, split_spec
+from tableferry.types import ColumnPath
 
 # Iceberg takes the metrics of so many columns unless a table says otherwise.
 _MOST_COLUMNS = 100
@@ -73,10 +74,6 @@ def specs_of(change: Change) -> dict[Directory, str]:
     if not change.source.partition_columns:
         return {split(change.source.location): ""}
     return {split(partition.location): partition.spec for partition in change.partitions}
-
-
-ColumnPath: TypeAlias = tuple[str, ...]
-"""A column's name, and below it those of fields, ``element``, ``key`` and ``value``."""
 
 
 class Leaf(NamedTuple):
