@@ -28,8 +28,11 @@ slow = pytest.mark.slow
 T = TypeVar("T")
 
 settings.register_profile("test", derandomize=True, deadline=None, print_blob=True, max_examples=20)
-# `--hypothesis-seed` gives the randomness, and a database would remember what another seed has found.
-settings.register_profile("soak", deadline=None, print_blob=True, database=None, max_examples=100)
+# `--hypothesis-seed` gives the randomness, and a database would remember what another seed has found. In CI
+# hypothesis takes no seed unless it is told to.
+settings.register_profile(
+    "soak", derandomize=False, deadline=None, print_blob=True, database=None, max_examples=100
+)
 
 
 def load_profile() -> None:
