@@ -102,8 +102,9 @@ def settings_page() -> str:
         "and that section the rest of the file. An unknown name is refused, with its position. "
         "The file is `--settings FILE`, or what `TABLEFERRY_FLEET_SETTINGS` names, or `fleet.yml` in the "
         "working directory.",
-        "Any setting can be given as `--set NAME=VALUE` (`--set mail.host=localhost`) to `add` and the "
-        "modes, or as a variable: `TABLEFERRY_FLEET_MAIL_HOST` is `mail.host`.",
+        "Any setting can be given as `--set NAME=VALUE` (`--set mail.host=localhost`) to `add`, "
+        "`preflight`, `status`, `views`, `close` and the modes, or as a variable: "
+        "`TABLEFERRY_FLEET_MAIL_HOST` is `mail.host`.",
         "## The fleet",
         _settings_table(FleetSettings, ""),
         "## Where new tables are made",

@@ -455,7 +455,8 @@ def test_a_write_that_removes_partitions_it_did_not_write_is_reported(
     ours.to_probation("t", form=form)
     # What somebody says is meant so.
     ours.write("t", "DELETE FROM {t} WHERE day = 'tue'")
-    with session.settings(ours.spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}, "the test"):
+    assert ours.theirs is not None
+    with session.settings(ours.theirs, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}, "the test"):
         ours.write("t", "INSERT OVERWRITE {t} SELECT 4, NULL, 'mon'")
     assert errors(ours.shadow()) == []
     assert ids(ours) == ids(ours, "t_hive") == [3, 4]

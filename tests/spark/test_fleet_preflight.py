@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -251,20 +252,23 @@ def test_an_avro_table_that_spark_can_not_alter(ours: Fleet, tmp_path: Path, inn
 
 
 @pytest.mark.parametrize(
-    ("column", "said"),
+    ("kind", "column", "said"),
     [
-        (pa.array([1], pa.timestamp("ms", "UTC")), "x.parquet has instants in milliseconds in at"),
-        (pa.array(["no time"]), "the rows of .* can't be read"),
-        (None, "x.parquet is not a Parquet file"),
+        (
+            "TIMESTAMP",
+            pa.array([1], pa.timestamp("ms", "UTC")),
+            "x.parquet has instants in milliseconds in at",
+        ),
+        ("TIMESTAMP", pa.array(["no time"]), "the rows of .* can't be read"),
+        ("TIMESTAMP", None, "x.parquet is not a Parquet file"),
+        ("DECIMAL(9, 2)", pa.array([Decimal("1.250")]), "x.parquet stores at with 3 decimal places"),
     ],
 )
 def test_files_that_cant_be_iceberg_s(
-    ours: Fleet, tmp_path: Path, column: pa.Array | None, said: str
+    ours: Fleet, tmp_path: Path, kind: str, column: pa.Array | None, said: str
 ) -> None:
     name = ours.name("t").sql
-    ours.spark.sql(
-        f"CREATE EXTERNAL TABLE {name} (at TIMESTAMP) STORED AS PARQUET LOCATION '{tmp_path / 't'}'"
-    )
+    ours.spark.sql(f"CREATE EXTERNAL TABLE {name} (at {kind}) STORED AS PARQUET LOCATION '{tmp_path / 't'}'")
     if column is None:
         (tmp_path / "t" / "x.parquet").write_text("nothing of the kind")
     else:

@@ -686,6 +686,23 @@ def test_rows_of_files_are_those_that_the_table_has(ours: Fleet, tmp_path: Path)
     assert len(rows) == 4
 
 
+def test_files_that_are_gone_since_the_session_listed_them_stop_nothing(ours: Fleet, tmp_path: Path) -> None:
+    writers = Writers(ours.spark, ours.name("t"), tmp_path / "t")
+    writers.create()
+    writers.add("a")
+    assert ours.rows("t") == writers.rows
+
+    def replace_the_first(name: str) -> None:
+        writers.write(tmp_path / "t" / "day=a" / name)
+        writers.remove(0)
+
+    ours.add("t", form=ICEBERG)
+    replace_the_first("q.parquet")
+    assert errors(ours.preprocess()) == []
+    replace_the_first("r.parquet")
+    trying.try_shadow(ours.warehouse, ours.name("t"))
+
+
 # What writers do, to which file, and before which of the run's calls.
 EVENTS = st.lists(
     st.tuples(

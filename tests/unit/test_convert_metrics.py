@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -163,9 +165,25 @@ def test_arrays_and_maps_have_sizes_alone_and_columns_behind_the_last_metered_on
     assert found.lacks == {7}
 
 
-def only_hindrance(end: End, columns: list[str]) -> str:
-    [found] = hindrances([end], columns)
+def only_hindrance(end: End, columns: list[str], scales: Mapping[tuple[str, ...], int] | None = None) -> str:
+    [found] = hindrances([end], columns, scales or {})
     return found
+
+
+def test_decimals_of_another_scale_are_said(tmp_path: Path) -> None:
+    number = pa.array([Decimal("1.250")], pa.decimal128(9, 3))
+    table = pa.table({"Price": number, "deep": pa.StructArray.from_arrays([number], ["In"])})
+    pq.write_table(table, path := tmp_path / "x.parquet")
+    end = read_end(str(path), path.stat().st_size)
+    names, scales = ["price", "deep"], {("price",): 3, ("deep", "in"): 3}
+    assert only_hindrance(end, names, scales) == ""
+    assert only_hindrance(end, names, scales | {("price",): 2}) == (
+        "stores Price with 3 decimal places, where the table has 2, and Iceberg would read other numbers: "
+        "write it anew, or leave the table in Hive"
+    )
+    assert only_hindrance(end, names, scales | {("deep", "in"): 4}).startswith("stores deep.In with 3 ")
+    # Nobody reads what the table has no column for.
+    assert only_hindrance(end, [], {}) == ""
 
 
 @pytest.mark.parametrize(

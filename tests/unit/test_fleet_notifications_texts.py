@@ -193,6 +193,38 @@ def test_a_team_replaces_one_template_and_keeps_the_rest(tmp_path: Path) -> None
     assert "What changes" in words.html
 
 
+@pytest.mark.parametrize("file", sorted(OURS.glob("*.j2")), ids=lambda file: file.name)
+def test_a_template_of_ours_can_be_copied_and_changed(
+    file: Path, templates: Templates, tmp_path: Path
+) -> None:
+    """Names that it imports at its beginning are known in its blocks."""
+    text = file.read_text("utf-8")
+    (tmp_path / file.name).write_text(text, "utf-8")
+    mail = MailSettings(
+        contact="data-platform@corp.example", portal="https://go.example/migration", templates=tmp_path
+    )
+    own = Templates(mail)
+    for level, audience in EVERY:
+        assert own.words(level, audience, [job()], NOW) == templates.words(level, audience, [job()], NOW)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "{% import 'naming.j2' as said %}",
+        "{% from 'naming.j2' import files as said %}",
+        "{% set said = 'x' %}",
+        "{% macro said() %}x{% endmacro %}",
+    ],
+)
+def test_a_block_knows_what_its_template_gives(given: str, tmp_path: Path) -> None:
+    block = "{% block opening %}{% if said %}We said so.{% endif %}{% endblock %}"
+    (tmp_path / "level1_owner.j2").write_text(
+        "{% extends layout %}" + given + "{% block subject %}s{% endblock %}" + block
+    )
+    assert "We said so." in Templates(MailSettings(templates=tmp_path)).words(1, OWNER, [job()], NOW).text
+
+
 def test_a_file_that_is_no_template_of_ours_is_refused(tmp_path: Path) -> None:
     (tmp_path / "level1_owners.j2").write_text("")
     with pytest.raises(Refused, match=r"level1_owners\.j2 isn't a template's name: call it level1_owner\.j2"):

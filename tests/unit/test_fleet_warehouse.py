@@ -8,7 +8,13 @@ import pytest
 
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable, iceberg_type, ineligibility
+from tableferry.fleet.warehouse.eligibility import (
+    HiveColumn,
+    HiveTable,
+    iceberg_type,
+    ineligibility,
+    scales_of,
+)
 from tableferry.fleet.warehouse.iceberg import metrics_modes
 from tableferry.fleet.warehouse.name_mapping import leaf_ids, mapping_of, with_file_names, with_orc_positions
 from tableferry.tables import TableName
@@ -196,3 +202,11 @@ def test_a_schema_s_own_names_are_mapped() -> None:
             ],
         },
     ]
+
+
+def test_the_scales_of_decimals_are_those_of_fields_too() -> None:
+    number = {"name": "decimal", "precision": 9, "scale": 2}
+    deep = {"name": "struct", "fields": [{"name": "In", "type": number}, {"name": "s", "type": STRING}]}
+    listed = {"name": "array", "element_type": number}
+    columns = [HiveColumn("Price", number), HiveColumn("deep", deep), HiveColumn("some", listed)]
+    assert scales_of(columns) == {("price",): 2, ("deep", "in"): 2}

@@ -86,7 +86,7 @@ class TargetSettings(_Settings):
     Attributes:
         catalog: The catalog; empty for the Hive table's own. ``{catalog}`` and ``{schema}`` stand for those
             of the Hive table.
-        schema_name: The schema, as catalog; it is written ``schema``.
+        schema_name: The schema, with the same placeholders; it is written ``schema``.
         old_name: What a table's old name means after the switch, if the new one is elsewhere: a ``view`` of
             the new table, or the Hive ``table``, which follows the new one during probation.
     """

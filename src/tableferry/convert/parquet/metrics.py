@@ -72,16 +72,23 @@ def read_ends(sizes: Sequence[int], read: Callable[[int, int, int], bytes]) -> I
         yield from tails
 
 
-def hindrances(ends: Iterable[End], columns: Collection[str]) -> Iterator[str]:
+def hindrances(
+    ends: Iterable[End], columns: Collection[str], scales: Mapping[ColumnPath, int]
+) -> Iterator[str]:
     """Say of each file what keeps it out of an Iceberg table with some columns, as the end of a sentence.
 
     It's empty if nothing does, or if the file can't be read just now.
+
+    Args:
+        ends: The files' metadata.
+        columns: The columns' names.
+        scales: How many decimal places decimals have, by their paths in lower case.
     """
     known, cache = {name.lower() for name in columns}, SchemaCache()
-    return (_hindrance(end, known, cache) for end in ends)
+    return (_hindrance(end, known, scales, cache) for end in ends)
 
 
-def _hindrance(end: End, known: Collection[str], cache: SchemaCache) -> str:
+def _hindrance(end: End, known: Collection[str], scales: Mapping[ColumnPath, int], cache: SchemaCache) -> str:
     if isinstance(end, Unreadable):
         return "" if end.passing else end.reason
     # What Delta doesn't take is none of Iceberg's concern.
@@ -101,12 +108,24 @@ def _hindrance(end: End, known: Collection[str], cache: SchemaCache) -> str:
                 f"has instants in milliseconds in {'.'.join(leaf.path)}, which Iceberg reads as "
                 "microseconds: write it anew, or choose Delta"
             )
+    for leaf in schema.stored:
+        meaning, scale = leaf.element.annotation, scales.get(tuple(name.lower() for name in leaf.path))
+        if meaning is not None and meaning.kind == "DECIMAL" and scale not in (None, meaning.scale):
+            return rescaled(leaf.path, meaning.scale, scale)
     if hybrid(found.keys) and (ancient := _ancient(found, known)):
         return (
             f"has values in {'.'.join(ancient)} before October 1582 in the calendar of Spark 2, which "
             "Iceberg reads as other ones: write it anew, or choose Delta"
         )
     return ""
+
+
+def rescaled(path: ColumnPath, stored: int, expected: int) -> str:
+    """Say of a file that it has decimals of another scale than its table, as the end of a sentence."""
+    return (
+        f"stores {'.'.join(path)} with {stored} decimal places, where the table has {expected}, and Iceberg "
+        "would read other numbers: write it anew, or leave the table in Hive"
+    )
 
 
 def _ancient(found: Opened, known: Collection[str]) -> ColumnPath:

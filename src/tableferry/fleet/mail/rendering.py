@@ -138,7 +138,7 @@ class Templates:
         if not folder.is_dir():
             raise Refused(f"mail.templates is {folder}, which is no folder: name one, or leave it out")
         ours = sorted(path.name for path in OURS.iterdir())
-        known = {*variables(1, "owner", _SAMPLES[0], _SAMPLE_TIME, self._mail), "layout", "parts", "naming"}
+        known = {*variables(1, "owner", _SAMPLES[0], _SAMPLE_TIME, self._mail), "layout", "parts"}
         for path in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):
             if path.name not in ours:
                 close = difflib.get_close_matches(path.name, ours, n=1)
@@ -146,7 +146,8 @@ class Templates:
                 raise Refused(f"{path} isn't a template's name: {instead} (there are {', '.join(ours)})")
             with _explained(path):
                 tree = self._environments["txt"].parse(path.read_text(encoding="utf-8"), filename=str(path))
-                unknown = find_undeclared_variables(tree) - known - {"caller"}
+                # Jinja's search doesn't see that a block knows what stands outside of it.
+                unknown = find_undeclared_variables(tree) - known - set(_given(tree)) - {"caller"}
             used = [node for node in tree.find_all(nodes.Name) if node.name in unknown]
             if used:
                 raise Refused(
@@ -225,6 +226,16 @@ def _environment(folders: list[Path], form: str) -> Environment:
     environment.filters["folded"] = _folded
     environment.filters["breakable"] = _breakable
     return environment
+
+
+def _given(tree: nodes.Template) -> Iterator[str]:
+    """Name what a template imports, sets or makes a macro of; a trial tells whether it's there in time."""
+    for node in tree.find_all((nodes.Import, nodes.FromImport, nodes.Macro, nodes.Name)):
+        match node:
+            case nodes.Import(target=name) | nodes.Macro(name=name) | nodes.Name(name=name, ctx="store"):
+                yield name
+            case nodes.FromImport(names=names):
+                yield from (name if isinstance(name, str) else name[1] for name in names)
 
 
 def _breakable(name: str) -> Markup:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple, TypeAlias
 
-from tableferry.convert.parquet.metrics import End, MetricsReader
+from tableferry.convert.parquet.metrics import End, MetricsReader, rescaled
 from tableferry.errors import Refused
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.files import Directory, ListedFile
@@ -145,11 +145,8 @@ def entries_of(
             return None
         for path, scale in metrics.scales.items():
             if (expected := scales.get(path, scale)) != scale:
-                raise Refused(
-                    f"{file.path} stores {'.'.join(path)} with {scale} decimal places, where {source.name} "
-                    f"has {expected}, and Iceberg would read other numbers: write it anew, or leave the "
-                    "table in Hive"
-                )
+                why = rescaled(path, scale, expected)
+                raise Refused(f"files of {source.name} can't be Iceberg's: {file.path} {why}")
         made.append(Entry(file, partition, metrics))
     return made
 

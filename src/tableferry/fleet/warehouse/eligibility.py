@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ from tableferry.fleet.job import REWRITABLE, PauseReason, TargetFormat
 from tableferry.fleet.plan import Kind
 from tableferry.quoting import literal, quote
 from tableferry.tables import TableName
+from tableferry.types import ColumnPath
 
 Format = Literal["parquet", "orc", "avro", "text", "csv", "json", "sequencefile", "other"]
 Type = Mapping[str, Any]
@@ -147,6 +148,20 @@ def needs_rewriting(table: HiveTable, target: TargetFormat) -> bool:
 
 def _unsupported(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] | None:
     return _unsupported_storage(table, target) or _unsupported_column(table, target)
+
+
+def scales_of(columns: Iterable[HiveColumn]) -> dict[ColumnPath, int]:
+    """Return how many decimal places decimals outside of arrays and maps have, by paths in lower case."""
+
+    def inside(path: ColumnPath, kind: Type) -> Iterator[tuple[ColumnPath, int]]:
+        match kind["name"]:
+            case "struct":
+                for part in kind["fields"]:
+                    yield from inside((*path, part["name"].lower()), part["type"])
+            case "decimal":
+                yield path, kind["scale"]
+
+    return {path: scale for each in columns for path, scale in inside((each.name.lower(),), each.type)}
 
 
 def iceberg_type(kind: Type) -> str:

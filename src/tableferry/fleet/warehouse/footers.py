@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tableferry.convert.parquet.metrics import End, read_end, read_ends
 from tableferry.convert.parquet.metrics import hindrances as hindrances_in
 from tableferry.driver import in_process
 from tableferry.errors import StateError
+from tableferry.fleet.warehouse.eligibility import HiveColumn, scales_of
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.storage import Hadoop
 from tableferry.hive.locations import reachable
@@ -46,7 +47,7 @@ def by_hadoop(spark: SparkSession, files: Sequence[ListedFile]) -> Callable[[int
     return read_range
 
 
-def hindrances(spark: SparkSession, files: Sequence[ListedFile], columns: Collection[str]) -> list[str]:
+def hindrances(spark: SparkSession, files: Sequence[ListedFile], columns: Sequence[HiveColumn]) -> list[str]:
     """Say which files can't be those of an Iceberg table with some columns, and why.
 
     Of more than 1,000 files so many are looked at. Nothing is known of any where Spark's driver isn't this
@@ -59,5 +60,6 @@ def hindrances(spark: SparkSession, files: Sequence[ListedFile], columns: Collec
         ends = read(spark, chosen)
     except StateError:
         return []
-    found = zip(chosen, hindrances_in(ends, columns), strict=True)
+    names = [column.name for column in columns]
+    found = zip(chosen, hindrances_in(ends, names, scales_of(columns)), strict=True)
     return [f"{file.path} {why}" for file, why in found if why]

@@ -265,7 +265,8 @@ def _of_files(facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat) -
     table = facts.table
     if form is TargetFormat.ICEBERG:
         files = facts.files.read if table.format == "parquet" else ()
-        columns = [column.name for column in table.columns]
+        keys = {name.lower() for name in table.partition_columns}
+        columns = [column for column in table.columns if column.name.lower() not in keys]
         unsuitable = footers.hindrances(warehouse.spark, files, columns)
         return f"files of {table.name} can't be Iceberg's: {first_of(unsuitable)}" if unsuitable else ""
     far = None

@@ -89,8 +89,6 @@ class HiveCopy:
             TableError: There is no such table, or it may not be read.
         """
         with explaining(f"{name} can't be described", "check its name and your rights"):
-            # Somebody else may have written to its directories since Spark listed them.
-            warehouse.spark.sql(f"REFRESH TABLE {name.sql}")
             table = hive.table_of(name, describe(warehouse.spark, name))
         if table.managed or table.properties.get(PURGE, "").lower() == "true":
             raise Refused(
@@ -109,6 +107,8 @@ class HiveCopy:
         """
         spark, keys = warehouse.spark, table.partition_columns
         with explaining(f"{table.name} can't be read", "check your rights"):
+            # Somebody else may have written to its directories since Spark listed them.
+            spark.catalog.refreshTable(table.name.sql)
             schema = spark.table(table.name.sql).schema
             lines = (
                 [row[0] for row in spark.sql(f"SHOW PARTITIONS {table.name.sql}").collect()] if keys else []
