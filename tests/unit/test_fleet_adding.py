@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.unit.fleet_jobs import job
@@ -22,6 +24,7 @@ from tableferry.fleet.adding import (
     read_file,
     without_made,
 )
+from tableferry.fleet.finding import asked
 from tableferry.fleet.job import OldName, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.records import NewJob
@@ -258,3 +261,13 @@ def test_a_table_that_a_file_describes_in_two_ways_is_reported(tmp_path: Path) -
     file.write_text("table,wave\na.b,first\nc.d,first\nA.B,second\nc.d,first\n")
     with pytest.raises(SpecError, match=r"line 4: hive\.a\.b is in line 2 too, with other values: keep one"):
         read_file(file, TEMPLATE, "hive")
+
+
+def test_names_that_a_query_fills_up_with_blanks_are_the_tables_all_the_same() -> None:
+    # As a column of the type CHAR gives them; MariaDB takes both for one name.
+    frame = SimpleNamespace(columns=["a", "b", "c"], collect=lambda: [("Hive ", "sales  ", "orders  ")])
+    spark: Any = SimpleNamespace(sql=lambda query: frame)
+    assert asked(spark, "SELECT …") == [name("hive.sales.orders")]
+    frame.collect = lambda: [("hive", "  ", "orders")]
+    with pytest.raises(TableError, match="without a full name"):
+        asked(spark, "SELECT …")

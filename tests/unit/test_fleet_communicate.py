@@ -344,3 +344,14 @@ def test_no_more_jobs_are_taken_than_asked_for(store: Store, tell: Callable[...,
         add(store, table, tbl_owners=(ANN,))
     assert tell(batch_size=2).jobs == {1: 2}
     assert tell(batch_size=2).jobs == {1: 1}
+
+
+def test_jobs_whose_recipients_have_to_wait_do_not_keep_a_small_run_from_the_others(
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
+) -> None:
+    for table, owner in (("a", ANN), ("b", ANN), ("c", BOB)):
+        add(store, table, tbl_owners=(owner,))
+    mail_server.rcpt = lambda address: "452 mailbox full" if address == ANN else ""
+    assert tell(NOW + timedelta(hours=1), batch_size=2).failed == 1
+    assert tell(NOW + timedelta(hours=2), batch_size=2).jobs == {1: 1}
+    assert [to for _, to in mail_server.delivered] == [BOB]

@@ -18,7 +18,7 @@ from tests.fleet_queue import GAPS, NOW, PAIRS, TICK, WAVES, Queue, check_select
 from tests.fleet_worker import LEASE, run
 from tests.soak import amount
 
-from tableferry.fleet.job import Job, State
+from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.rows import to_row
 from tableferry.fleet.queue.schema import jobs
@@ -113,6 +113,14 @@ def test_any_jobs_are_selected_as_python_would(queue: Queue, drawn: list[Job]) -
         queue,
         [replace(job, task_id=n, tbl_name=f"t{n}") for n, job in enumerate(drawn, 1)],
     )
+
+
+def test_a_job_is_paused_though_the_reason_quotes_a_zero_byte(queue: Queue) -> None:
+    queue.add("t1")
+    [job] = queue.claim()
+    queue.store.save(job.paused(PauseReason.STEP_FAILED, "'a\0b' is no number"), NOW, release=True)
+    [paused] = queue.store.jobs(everything())
+    assert paused.pause_reason == "STEP_FAILED: 'a\N{REPLACEMENT CHARACTER}b' is no number"
 
 
 def test_workers_that_are_killed_lose_and_double_nothing(queue: Queue, url: str) -> None:

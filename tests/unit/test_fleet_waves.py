@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.fleets import LEASE, NOW, opened
 
+from tableferry import session
 from tableferry.errors import Busy, TableferryError
 from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.job_run import JobRun
@@ -176,6 +177,12 @@ class Waves:
             )  # fmt: skip
             self.store.save(ready, NOW, release=True)
 
+    def begin(self, *tables: str, **values: Any) -> None:
+        """Leave tables as a worker does that began with them, and died."""
+        chosen = named([TableName(("spark_catalog", "sales", table)) for table in tables])
+        for job in self.store.claim(chosen, "dead", now=NOW, lease=LEASE, limit=len(tables)):
+            self.store.save(replace(job, in_process=True, to_be_processed=False, **values), NOW, release=True)
+
     def end_probations(self) -> None:
         over: dict[str, Any] = {"state": State.WRITES_UNBLOCKED, "desired_state": State.HIVE_DROPPED}
         for job in self.store.claim(everything(), "x", now=NOW, lease=LEASE, limit=100):
@@ -321,6 +328,20 @@ def test_tables_begin_in_the_hours_of_their_wave_alone(waves: Waves) -> None:
     assert waves.moved == ["a", "b"]
 
 
+def test_a_time_zone_that_a_machine_does_not_know_holds_back_its_wave_alone(
+    waves: Waves, caplog: pytest.LogCaptureFixture
+) -> None:
+    waves.add("a", "b", "c")
+    waves.begin("a")
+    waves.add("free", wave=None)
+    waves.wave(hours="22:00-06:00", time_zone="Europe/Newtown")
+    waves.run()
+    assert waves.moved == ["a", "free"]
+    assert waves.jobs()["b"].to_be_processed
+    [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "no table of the wave w1 starts here: there is no time zone 'Europe/Newtown'" in warning
+
+
 def test_so_many_bytes_begin_within_an_hour(waves: Waves) -> None:
     waves.add("a", "b", size=40)
     waves.add("huge", size=1000)
@@ -458,14 +479,68 @@ def test_a_wave_that_bounds_its_tables_waits_for_those_that_have_begun_and_not_f
     waves.add("began", wave=None)
     waves.add("a", "b")
     waves.wave(tables_at_once=1)
-    began = named([TableName(("spark_catalog", "sales", "began"))])
-    [job] = waves.store.claim(began, "dead", now=NOW, lease=LEASE, limit=1)
-    waves.store.save(replace(job, in_process=True, to_be_processed=False), NOW, release=True)
+    waves.begin("began")
     waves.run()
     assert waves.moved[:2] == ["began", "a"]
     # Each time that the run claims more, one of the wave is among them.
     assert waves.moved.index("b") < 12
     assert len(waves.moved) == 15
+
+
+def test_a_wave_that_bounds_its_tables_does_not_wait_for_the_end_of_many_probations(waves: Waves) -> None:
+    over = [f"t{number:02}" for number in range(20)]
+    waves.add(*over, wave=None)
+    # Nobody is kept from writing to them.
+    waves.begin(*over, state=State.WRITES_UNBLOCKED, desired_state=State.HIVE_DROPPED)
+    waves.add("a", "b")
+    waves.wave(tables_at_once=1)
+    waves.run()
+    assert waves.moved[0] == "a"
+    assert waves.moved.index("b") < 12
+    assert len(waves.moved) == 22
+
+
+def test_a_long_table_that_has_begun_leaves_the_other_threads_to_a_wave(
+    waves: Waves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "beside", lambda spark: object())
+    waves.add("long", wave=None)
+    waves.begin("long")
+    waves.add("a")
+    waves.wave(tables_at_once=1)
+    moved, together = threading.Event(), []
+
+    def move(run: JobRun) -> None:
+        if run.job.tbl_name == "long":
+            together.append(moved.wait(timeout=30))
+        else:
+            moved.set()
+
+    waves.run(move, replace(waves.worker(), settings=FleetSettings(tables_at_once=2)))
+    assert together == [True]
+
+
+def test_tables_that_have_begun_and_fail_do_not_end_a_run_before_others_are_moved(waves: Waves) -> None:
+    failing = [f"t{number:02}" for number in range(41)]
+    waves.add(*failing, wave=None)
+    waves.begin(*failing)
+    waves.add("free", wave=None)
+    waves.wave(tables_at_once=1)
+    waves.run(lambda run: None if run.job.tbl_name == "free" else "failed")
+    assert waves.moved == [*failing, "free"]
+
+
+def test_many_waves_that_bound_their_tables_leave_some_to_all_others(waves: Waves) -> None:
+    for number in range(4):
+        waves.add(*(f"t{number}{table}" for table in range(8)), wave=f"w{number}")
+        waves.wave(f"w{number}", tables_at_once=4)
+    waves.add("free", wave=None)
+    gate = Gate(waves.store, waves.clock)
+    claims = Claims(waves.store, "w", waves.clock, LEASE, (0, 1), 100, gate.portions, threads=4)
+    claimed = [job.tbl_name for job in claims.more()]
+    assert {name[:2] for name in claimed} == {"t0", "t1", "t2", "t3", "fr"}
+    few = Claims(waves.store, "x", waves.clock, LEASE, (0, 1), 2, gate.portions, threads=4)
+    assert len(few.more()) == 2
 
 
 def test_a_worker_leaves_the_room_of_a_wave_that_it_has_no_thread_for_to_others(waves: Waves) -> None:

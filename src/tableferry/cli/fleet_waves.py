@@ -134,8 +134,8 @@ def _described(wave: Wave) -> str:
 
 def _size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
-    size = round(float(match[1]) * _UNITS[match[2]]) if match else 0
+    size = float(match[1]) * _UNITS[match[2]] if match else 0
     # None is no limit, and less than a byte isn't none.
-    if match is None or (not size and float(match[1])) or size > _LARGEST:
+    if match is None or size > _LARGEST or (size and not round(size)):
         raise TableferryError(f"--bytes-an-hour {text}: write it as 500GB, 1.5TB or a number of bytes")
-    return size
+    return round(size)

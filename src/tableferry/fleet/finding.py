@@ -51,7 +51,7 @@ def asked(spark: SparkSession, query: str) -> list[TableName]:
         )
     tables = []
     for row in frame.collect():
-        parts = tuple(str(part or "").lower() for part in row)
+        parts = tuple(str(part or "").strip().lower() for part in row)
         if not all(parts):
             raise TableError(f"the query gives a row without a full name ({', '.join(parts)}): leave it out")
         tables.append(TableName(parts))

@@ -257,6 +257,8 @@ class Job:
     def paused(self, reason: PauseReason, details: str = "") -> Self:
         """Return the job as it waits for a person; the details are cut to what the column takes."""
         text = f"{reason.value}: {details}" if details else reason.value
+        # PostgreSQL takes a text with a zero byte from nobody, and an error may quote a value of a table.
+        text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
         return replace(self, migration_paused=True, pause_reason=text[:LONGEST_REASON])
 
     def without_failures(self) -> Self:

@@ -77,16 +77,18 @@ class Claims:
     def more(self) -> Sequence[Job]:
         """Claim a few more; none of a portion that had none the last time, unless its wave had no room.
 
-        Nothing else is claimed together with jobs that have begun: what waits for them holds a wave's place.
+        Nothing else is claimed together with jobs that have begun and leave no thread free: what waits for
+        them holds a wave's place.
         """
         claimed: list[Job] = []
         for portion in self.takes():
-            left = min(self.most - len(self._done), _AT_ONCE - len(claimed))
+            # Each portion has one at least, however many waves come before it.
+            left = min(self.most - len(self._done), max(1, _AT_ONCE - len(claimed)))
             if portion.room is not None:
                 left = min(left, portion.room, self.threads - list(self._held.values()).count(portion.wave))
             if left > 0 and portion.key not in self._ended:
                 claimed += self._claim(portion, left)
-            if claimed and portion.begun:
+            if claimed and portion.begun and len(self._held) >= self.threads:
                 break
         return claimed
 
@@ -102,7 +104,8 @@ class Claims:
     def _claim(self, portion: Portion, limit: int) -> Sequence[Job]:
         """Claim jobs of a portion, but none that was done in another one."""
         taken = self._taken.setdefault(portion.key, [])
-        for attempt in range(_LOOKS):
+        attempt = 0
+        while attempt < _LOOKS:
             claimed = self.store.claim(
                 # What failed, and what is on probation, would be claimed without end.
                 portion.selection & behind(taken, self.share),
@@ -128,6 +131,7 @@ class Claims:
                 return mine
             if too_many:
                 pause(attempt)
+                attempt += 1
         return ()
 
     def _within(self, portion: Portion, claimed: Sequence[Job]) -> tuple[Sequence[Job], Sequence[Job]]:

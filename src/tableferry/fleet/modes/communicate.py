@@ -19,7 +19,7 @@ from tableferry.fleet.mail.password import with_password
 from tableferry.fleet.mail.posting import Posting
 from tableferry.fleet.mail.rendering import Templates
 from tableferry.fleet.mail.smtp import Outbox, SmtpOutbox
-from tableferry.fleet.queue.selections import to_notify
+from tableferry.fleet.queue.selections import longest_ago, to_notify
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings, MailSettings
 from tableferry.heartbeat import heartbeat
@@ -86,8 +86,10 @@ def communicate(
     """
     templates = Templates(settings.mail)
     check(settings.mail)
+    # By their numbers alone, a small run would take those again whose recipients have to wait, and no others.
+    due = to_notify() & longest_ago(store, to_notify(), batch_size * share[1])
     if dry_run_to is not None:
-        jobs = store.jobs(to_notify(), limit=batch_size)
+        jobs = store.jobs(due, limit=batch_size)
         posting = Posting(store, settings, templates, clock, {job.task_id: job for job in jobs}, clock())
         posting.read()
         posting.compose()
@@ -96,7 +98,7 @@ def communicate(
             running.count("letters", len(posting.sent))
         return _report(posting, {})
     mail, now = with_password(settings.mail), clock()
-    jobs = store.claim(to_notify(), worker, now=now, lease=settings.lease, limit=batch_size, share=share)
+    jobs = store.claim(due, worker, now=now, lease=settings.lease, limit=batch_size, share=share)
     posting = Posting(store, settings, templates, clock, {job.task_id: job for job in jobs}, now)
     numbers = [job.task_id for job in jobs]
     with heartbeat(lambda: store.renew(numbers, worker, clock(), settings.lease), settings.lease):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
-from tableferry.errors import Busy
+from tableferry.errors import Busy, TableferryError
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.commands import command
 from tableferry.fleet.job import Job
 from tableferry.fleet.modes.claims import Portion
 from tableferry.fleet.queue.loads import loads
-from tableferry.fleet.queue.selections import in_other_waves, in_wave, to_begin, to_go_on
+from tableferry.fleet.queue.selections import in_other_waves, in_wave, to_archive, to_begin, to_go_on
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.wave import (
     Load,
@@ -38,6 +39,7 @@ class Gate:
     store: Store
     clock: Clock
     dry_run: bool = False
+    _warned: set[str] = field(default_factory=set)
 
     def portions(self) -> Iterator[Portion]:
         """Return what may be claimed now, and pause waves in which too many tables have failed."""
@@ -48,17 +50,34 @@ class Gate:
             return
         at = loads(self.store, now)
         waves = [self._paused_if_failing(wave, at.get(wave.name, Load())) for wave in waves]
-        begin = [wave for wave in waves if not why_none_begins(wave, at.get(wave.name, Load()), now)]
+        begin = [wave for wave in waves if self._begins(wave, at.get(wave.name, Load()), now)]
         bounded = [wave for wave in begin if wave.tables_at_once is not None]
         apart = {wave.name for wave in waves} - {wave.name for wave in begin if wave not in bounded}
         if bounded:
-            # What has begun comes first, as its writers may be locked out; then waves of which only a few are
-            # moved at once, for behind a long list their hours would pass.
-            yield Portion(to_go_on(), begun=True)
+            # What has begun comes first, as its writers may be locked out, which those of a table that is to
+            # be archived aren't; then waves of which only a few are moved at once, for behind a long list
+            # their hours would pass.
+            yield Portion(to_go_on() & ~to_archive(), begun=True)
         for wave in bounded:
             some = room(wave, at.get(wave.name, Load()))
             yield Portion(to_begin(now) & in_wave(wave.name), wave.name, some, wave.tables_at_once)
         yield Portion(to_go_on() | (to_begin(now) & in_other_waves(sorted(apart))))
+
+    def _begins(self, wave: Wave, load: Load, now: datetime) -> bool:
+        """Say whether tables of a wave begin now; none where its time zone isn't known.
+
+        Whoever added it knew the zone; for want of it on this machine no writer of another table may wait.
+        """
+        try:
+            return not why_none_begins(wave, load, now)
+        except TableferryError as error:
+            if wave.name not in self._warned:
+                self._warned.add(wave.name)
+                _log.warning(
+                    "no table of the wave %s starts here: %s, or give this machine newer zones (pip install "
+                    "tzdata)", wave.name, error,
+                )  # fmt: skip
+            return False
 
     def _paused_if_failing(self, wave: Wave, load: Load) -> Wave:
         why = too_many_failed(wave, load) if wave.status is WaveStatus.RUNNING else ""

@@ -148,9 +148,14 @@ def to_go_on() -> Selection:
     return _RUNNING & _c.in_process.is_(True) & forward & ~waiting_for_archive()
 
 
+def to_archive() -> Selection:
+    """Jobs whose Hive table is to be archived, or is."""
+    return _c.desired_state == State.HIVE_DROPPED.value
+
+
 def waiting_for_archive() -> Selection:
     """Jobs that are to be archived when their wave runs again."""
-    return and_(_c.desired_state == State.HIVE_DROPPED.value, not_(_IN_TURN))
+    return and_(to_archive(), not_(_IN_TURN))
 
 
 def in_wave(name: str) -> Selection:
