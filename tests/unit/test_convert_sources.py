@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tableferry.convert.sources import Folder, Schema, Table, parse
@@ -143,6 +143,8 @@ def test_what_is_no_source_is_refused(text: str, message: str) -> None:
 
 
 @given(st.text(st.sampled_from("ab.`/*:~ '\"%s3file-"), max_size=20))
+@example("* ")
+@example("a.* ")
 def test_what_is_read_says_itself(text: str) -> None:
     try:
         source = parse(text)

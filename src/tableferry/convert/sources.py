@@ -96,10 +96,11 @@ def parse(text: str) -> Source:
         raise TableError(f"{text} is neither a path nor a format and one: {_FORM}")
     if "/" in text or text.startswith((".", "~")) or os.path.isdir(text):
         return folder(text)
-    if text == "*":
+    name = text.strip()
+    if name == "*":
         raise TableError(f"'*' names no schema: {_FORM}")
-    if text.endswith(_ALL):
-        parts = TableName.parse(text.removesuffix(_ALL)).parts
+    if name.endswith(_ALL):
+        parts = TableName.parse(name.removesuffix(_ALL)).parts
         if len(parts) > 2:
             raise TableError(f"'{text}' has {len(parts)} parts before the star: write 'catalog.schema.*'")
         return Schema(parts)
