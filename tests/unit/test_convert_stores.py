@@ -237,7 +237,7 @@ def test_all_tables_below_a_name_are_found(bucket: Bucket) -> None:
 
 def test_a_listing_of_many_pages_is_whole(s3: Bucket, weather: Weather) -> None:
     """A page of S3's has a thousand names."""
-    many = soak.amount(1_010, 100_000)
+    many = soak.amount(1_010, 12_000)
     body = parquet({"id": [1]})
     for number in range(many):
         s3.put(f"many/{number:06}.parquet", body)
