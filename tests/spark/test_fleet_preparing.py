@@ -748,7 +748,7 @@ def test_every_row_is_there_whatever_is_written_meanwhile(
 ) -> None:
     numbers = count()
 
-    @soak.slow_examples(soak.amount(3, 60))
+    @soak.slow_examples(soak.amount(3, 20))
     @given(EVENTS)
     def scenario(events: list[tuple[int, str, int]]) -> None:
         number = next(numbers)

@@ -287,7 +287,7 @@ def test_no_row_is_lost_whoever_dies(
     stored: str,
     old_name: OldName | None,
 ) -> None:
-    @soak.slow_examples(soak.amount(1, 16))
+    @soak.slow_examples(soak.amount(1, 6))
     @given(st.booleans(), st.booleans(), st.lists(EVENTS, min_size=4, max_size=9), st.integers(0, 14))
     def scenario(managed: bool, shared: bool, events: list[tuple[str, Any]], first_death: int) -> None:
         schema = f"fleet_model_{next(_numbers)}"
