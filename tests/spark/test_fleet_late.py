@@ -320,6 +320,44 @@ def test_a_file_that_somebody_gave_to_the_new_table_is_not_late(ours: Fleet, tmp
         assert ids(ours, "u") == ids(ours, "u_hive") == [1, 2]
 
 
+@soak.slow
+def test_a_file_that_was_given_to_the_new_table_and_compacted_there_is_not_late(
+    ours: Fleet, tmp_path: Path
+) -> None:
+    """It lies there still, and only a snapshot of before names it."""
+    ours.spark.sql(
+        f"CREATE EXTERNAL TABLE {ours.name('u').sql} (id INT, at TIMESTAMP) STORED AS PARQUET "
+        f"LOCATION '{tmp_path / 'u'}'"
+    )
+    ours.spark.sql(f"INSERT INTO {ours.name('u').sql} VALUES (1, NULL)")
+    late_files_taken(ours)
+    ours.to_probation("u")
+    late = leave(tmp_path / "u", 2)
+    named = ours.warehouse.iceberg(ours.name("u")).sql
+    ours.spark.sql(f"CALL ice.system.add_files(table => '{named}', source_table => '`parquet`.`{late}`')")
+    options = "options => map('rewrite-all', 'true')"
+    ours.spark.sql(f"CALL ice.system.rewrite_data_files(table => '{named}', {options})")
+    read = [row[0] for row in ours.spark.sql(f"SELECT file_path FROM {named}.files").collect()]
+    assert not any(path.endswith(late.name) for path in read)
+    for _ in range(2):
+        assert errors(ours.shadow()) == []
+        assert ids(ours, "u") == ids(ours, "u_hive") == [1, 2]
+
+
+@soak.slow
+def test_a_table_that_was_replaced_is_reverted_with_what_shadow_wrote_before(ours: Fleet) -> None:
+    """Its log has another id since, and the rows that Hive has already stay where they are."""
+    ours.to_probation("t", form=TargetFormat.DELTA)
+    ours.write("t", "UPDATE {t} SET at = NULL WHERE day = 'mon'")
+    assert errors(ours.shadow()) == []
+    ours.write("t", "CREATE OR REPLACE TABLE {t} USING delta PARTITIONED BY (day) AS SELECT * FROM {t}")
+    ours.write("t", "INSERT INTO {t} SELECT 4, NULL, 'tue'")
+    assert errors(ours.shadow()) == []
+    assert ids(ours) == ids(ours, "t_hive") == [1, 2, 3, 4]
+    assert errors(ours.revert("t")) == []
+    assert ids(ours) == [1, 2, 3, 4]
+
+
 @soak.only  # tests/unit/test_fleet_late.py has the decision.
 def test_what_is_for_a_person_in_any_case(ours: Fleet, tmp_path: Path) -> None:
     ours.to_probation("t")
@@ -600,6 +638,7 @@ def test_a_person_is_asked_about_a_file_whose_columns_have_other_names_by_now(
     late = leave(tmp_path / "t" / "day=mon", 5)
     [paused] = errors(ours.shadow())
     assert str(late) in paused
+    assert "and resume the job with --accept" in paused
     assert "late_files: take" not in paused
     assert ids(ours) == [1, 2, 3]
 

@@ -31,7 +31,7 @@ from tableferry.fleet.pausing import resumed
 from tableferry.fleet.perform import perform
 from tableferry.fleet.queue.store import ClaimLost
 from tableferry.fleet.steps import Step, UnblockWrites
-from tableferry.fleet.warehouse import comparing, delta, hive, iceberg
+from tableferry.fleet.warehouse import comparing, delta, existing, hive, iceberg
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.comparing import RowsDiffer
 from tableferry.fleet.warehouse.context import Warehouse
@@ -701,6 +701,29 @@ def test_files_that_are_gone_since_the_session_listed_them_stop_nothing(ours: Fl
     assert errors(ours.preprocess()) == []
     replace_the_first("r.parquet")
     trying.try_shadow(ours.warehouse, ours.name("t"))
+
+
+def test_a_column_that_comes_behind_the_comparison_is_not_left_out(ours: Fleet, tmp_path: Path) -> None:
+    """Spark keeps the columns of a table of its own, so that neither side of a comparison would have it."""
+    source, copy = ours.name("t"), ours.name("t_delta")
+    ours.spark.sql(
+        f"CREATE TABLE {source.sql} (id INT, day STRING) USING parquet PARTITIONED BY (day) "
+        f"LOCATION '{tmp_path / 't'}'"
+    )
+    ours.spark.sql(f"INSERT INTO {source.sql} VALUES (1, 'a')")
+    warehouse = replace(ours.warehouse, prepared=Prepared(), seen=existing.Seen((source, copy)))
+    assert compare_ahead(warehouse, source) == 1
+    other = session.beside(ours.spark)
+    assert other is not None
+    other.sql(f"ALTER TABLE {source.sql} ADD COLUMNS (late STRING)")
+    other.sql(f"INSERT INTO {source.sql} VALUES (2, 'late', 'a')")
+    hive.listed(warehouse, hive.layout(warehouse, source))
+    delta.make(warehouse, source, copy)
+    # The next transition looks at all of the job's tables, and the fence lists the files.
+    existing.kinds(warehouse, (source, copy))
+    hive.listed(warehouse, hive.layout(warehouse, source))
+    with pytest.raises(RowsDiffer, match="late"):
+        comparing.demand_same_as_copy(warehouse, source, copy)
 
 
 # What writers do, to which file, and before which of the run's calls.

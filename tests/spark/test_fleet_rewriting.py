@@ -15,7 +15,7 @@ from tests.spark.fleets import Fleet, errors, fleet
 from tests.spark.tables import tables_in
 
 from tableferry import session
-from tableferry.errors import Refused
+from tableferry.errors import Refused, TableError
 from tableferry.fleet.job import State, TargetFormat
 from tableferry.fleet.pausing import resumed
 from tableferry.fleet.prechecking import precheck
@@ -381,3 +381,45 @@ def test_a_null_partition_of_avro_is_the_same_as_one_of_iceberg(ours: Fleet, tmp
     assert (3, "more", NULL) in ours.rows("facts")
     ours.to_probation("facts")
     assert (3, "more", None) in ours.rows("facts")
+
+
+def test_a_copy_has_the_columns_that_somebody_added_since_this_session_read_the_table(
+    ours: Fleet, tmp_path: Path
+) -> None:
+    """A copy without them takes no rows, and would be taken for the right one in each later run."""
+    table(ours, tmp_path, STORED["json"])
+    name = ours.name("facts").sql
+    assert "late" not in ours.spark.table(name).columns
+    other = session.beside(ours.spark)
+    assert other is not None
+    other.sql(f"ALTER TABLE {name} ADD COLUMNS (late STRING)")
+    ahead(ours, DELTA)
+    assert "late" in ours.spark.table(copy_name(ours, DELTA).sql).columns
+    assert with_nulls(ours.rows("facts")) == ours.rows(copy_name(ours, DELTA))
+
+
+def test_a_file_that_cant_be_read_is_not_left_out_because_the_session_says_so(
+    ours: Fleet, tmp_path: Path
+) -> None:
+    table(ours, tmp_path, STORED["orc"])
+    [file] = (tmp_path / "facts" / "day=a").glob("part-*")
+    file.write_bytes(file.read_bytes()[:20])
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    with session.settings(ours.spark, {"spark.sql.files.ignoreCorruptFiles": "true"}, "the test"):
+        ours.spark.catalog.refreshTable(ours.name("facts").sql)
+        assert len(ours.rows("facts")) == 2
+        with pytest.raises(TableError, match="can't be compared"):
+            ahead(ours, DELTA)
+
+
+def test_a_copy_that_is_made_anew_while_writes_are_blocked_is_compared_as_a_whole(
+    ours: Fleet, tmp_path: Path
+) -> None:
+    table(ours, tmp_path, TEXT)
+    warehouse, source, name = ahead(ours, DELTA), ours.name("facts"), copy_name(ours, DELTA)
+    assert writing.demand_same(warehouse, source, name, DELTA) == 0
+    ours.spark.sql(f"ALTER TABLE {source.sql} ADD COLUMNS (late STRING)")
+    hive.listed(warehouse, hive.demand(warehouse, source))
+    # Its chunks have the versions that those of the copy before had.
+    assert writing.write_rest(warehouse, source, name, DELTA) == 3
+    assert writing.demand_same(warehouse, source, name, DELTA) == 3

@@ -93,6 +93,27 @@ def test_a_table_of_buckets_stays_one(spark: SparkSession, schema: str, tmp_path
     assert pair.read() == pair.rows
 
 
+@soak.slow
+def test_a_restored_file_has_the_name_of_another_partition_s(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    """A task of Spark's gives its files in all partitions the same name, and Hive's do too."""
+    options = {"delta.enableDeletionVectors": "true"}
+    pair = Pair(spark, schema, tmp_path, DELTA, keys="day STRING", options=options)
+    with session.settings(spark, {"spark.sql.leafNodeDefaultParallelism": "1"}, "a test"):
+        pair.make((1, "a", "mon"), (2, "b", "tue"), (3, "c", "tue"))
+    [mon], [tue] = (list((pair.directory / f"day={day}").glob("part-*")) for day in ("mon", "tue"))
+    assert mon.name == tue.name
+    pair.delete("id = 2", lambda row: row[0] == 2)
+    kept = pair.sql(f"DESCRIBE HISTORY {pair.target} LIMIT 1")[0]["version"]
+    pair.delete("id = 1", lambda row: row[0] == 1)
+    pair.shadow()
+    pair.sql(f"RESTORE TABLE {pair.target} TO VERSION AS OF {kept}")
+    pair.rows[(1, "a", "mon")] = 1
+    pair.insert((4, "d", "tue"))
+    assert pair.done() == {"day=mon": (Action.APPENDED, 1), "day=tue": (Action.APPENDED, 1)}
+
+
 def test_a_table_that_was_made_anew_has_other_versions(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
@@ -104,6 +125,8 @@ def test_a_table_that_was_made_anew_has_other_versions(
     pair.rows.clear()
     for number in range(3):
         pair.insert((number, "new", "wed"))
+    # Also if a run died that had only noted the new one.
+    assert pair.crash(0)
     assert pair.shadow().compared == "there is no watermark"
 
 

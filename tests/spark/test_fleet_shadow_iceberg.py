@@ -71,6 +71,34 @@ def test_another_partition_spec(spark: SparkSession, schema: str, tmp_path: Path
     assert pair.done() == {"day=mon/n=1": (Action.REWRITTEN, 2), "day=mon/n=9": (Action.ADDED, 1)}
 
 
+@soak.slow
+def test_files_of_another_spec_whose_snapshot_has_expired(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS)
+    pair.sql(f"ALTER TABLE {pair.target} DROP PARTITION FIELD n")
+    pair.insert((4, "d", "mon", 1), (5, "e", "wed", 3))
+    pair.shadow()
+    pair.delete("id = 5", lambda row: row[0] == 5)
+    pair.sql(f"ALTER TABLE {pair.target} SET TBLPROPERTIES ('gc.enabled' = 'true')")
+    now = pair.sql("SELECT CAST(current_timestamp() AS STRING)")[0][0]
+    pair.sql(
+        f"CALL ice.system.expire_snapshots(table => '{pair.target}', older_than => TIMESTAMP '{now}', "
+        "retain_last => 1)"
+    )
+    assert "which has files that were replaced, has expired" in pair.shadow().compared
+    pair.insert((6, "f", "mon", 1))
+    assert pair.done() == {"day=mon/n=1": (Action.APPENDED, 1)}
+
+
+def test_a_text_that_hive_takes_for_null_is_refused(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    """As Spark reads a null partition of a text table, and people copy its rows."""
+    pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS, (4, "d", None, 1))
+    pair.insert((5, "e", "__HIVE_DEFAULT_PARTITION__", 1))
+    with pytest.raises(Refused, match="whose day is the text __HIVE_DEFAULT_PARTITION__, which is null"):
+        pair.run()
+
+
 def test_what_a_hive_table_cannot_follow_is_refused(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS)
     pair.sql(f"ALTER TABLE {pair.hive} SET TBLPROPERTIES ('external.table.purge' = 'true')")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -17,7 +18,7 @@ from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import Refused
 from tableferry.fleet.job import PauseReason, State, TargetFormat
 from tableferry.fleet.prechecking import precheck
-from tableferry.fleet.warehouse import asking, hive, leftovers, removing
+from tableferry.fleet.warehouse import asking, hive, leftovers, metastore, removing
 from tableferry.fleet.warehouse.leftovers import Leftovers
 from tableferry.fleet.warehouse.prepared import Prepared
 from tableferry.fleet.warehouse.rewriting import copies, writing
@@ -271,3 +272,25 @@ def test_who_dies_while_the_record_is_removed_costs_no_file_of_a_dropped_partiti
     assert errors(ours.close()) == []
     assert [path.name for path in (tmp_path / "t").rglob("part-*")] == dropped
     assert not (tmp_path / "t_sync").exists()
+
+
+@soak.slow
+def test_a_delta_table_that_is_the_metastore_s_own_by_now_keeps_its_files(ours: Fleet) -> None:
+    """Somebody has dropped its entry, and made it anew where the metastore puts tables by itself."""
+    name = ours.name("t")
+    ours.spark.sql(f"CREATE TABLE {name.sql} (id INT) STORED AS PARQUET")
+    ours.spark.sql(f"INSERT INTO {name.sql} VALUES (1), (2)")
+    ours.to_probation("t", form=DELTA)
+    ours.spark.sql(f"DROP TABLE {name.sql}")
+    ours.spark.sql(f"CREATE TABLE {name.sql} USING delta")
+    [refused] = errors(ours.revert("t"))
+    assert "t is managed, and its files would go where its name does" in refused
+    assert ours.rows("t") == ours.rows("t_hive") == [(1,), (2,)]
+
+    def external(entry: Any) -> None:
+        entry.setTableType("EXTERNAL_TABLE")
+        entry.putToParameters("EXTERNAL", "TRUE")
+
+    metastore.alter(ours.spark, name, external)
+    assert errors(ours.revert("t")) == []
+    assert ours.rows("t") == [(1,), (2,)]

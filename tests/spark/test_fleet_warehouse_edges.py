@@ -218,6 +218,25 @@ def test_columns_that_files_spell_otherwise_are_found(
     assert "5" in read
 
 
+def test_files_that_spell_a_column_each_in_its_own_way(
+    warehouse: Warehouse, schema: str, tmp_path: Path
+) -> None:
+    table = TableName(("spark_catalog", schema, "spelled"))
+    warehouse.spark.sql(
+        f"CREATE EXTERNAL TABLE {table.sql} (id INT, s STRUCT<x: INT>) STORED AS PARQUET "
+        f"LOCATION '{tmp_path}/spelled'"
+    )
+    for number, (outer, deep, inner) in enumerate([("ID", "s", "x"), ("Id", "s", "x"), ("id", "S", "X")]):
+        struct = pa.array([{inner: 10 * number}], pa.struct({inner: pa.int32()}))
+        file = tmp_path / "spelled" / f"{number}.parquet"
+        file.parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table({outer: pa.array([number], pa.int32()), deep: struct}), file)
+    copy = beside(table, "_iceberg")
+    iceberg.make(warehouse, table, copy)
+    assert comparing.demand_same(warehouse, table, copy) == 3
+    assert sorted(rows(warehouse, copy, ICEBERG)) == [f"({n}, Row(x={10 * n}))" for n in range(3)]
+
+
 def test_columns_that_only_files_have_are_in_no_copy(
     warehouse: Warehouse, schema: str, tmp_path: Path
 ) -> None:
@@ -367,7 +386,7 @@ def test_names_that_can_t_be_given(warehouse: Warehouse, source: TableName, sche
     managed = TableName((*source.parts[:-1], "managed"))
     with pytest.raises(Refused, match="is taken"):
         renaming.rename(warehouse, source, managed)
-    with pytest.raises(Refused, match="make it external first"):
+    with pytest.raises(Refused, match="make it external in Hive"):
         renaming.rename(warehouse, managed, beside(managed, "_hive"))
     with pytest.raises(TableError, match="neither"):
         renaming.rename(warehouse, beside(source, "_x"), beside(source, "_y"))

@@ -1,18 +1,24 @@
-"""Which partitions are compared of a table whose files can't be read one by one."""
+"""What is compared of a table and its copy, and what of it was compared before."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tableferry import verify
+from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse import comparing
+from tableferry.fleet.warehouse import asking, comparing, delta, iceberg, manifests, versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable
-from tableferry.fleet.warehouse.files import ListedFile
-from tableferry.fleet.warehouse.prepared import Made, Member, Prepared
+from tableferry.fleet.warehouse.data_files import Appended
+from tableferry.fleet.warehouse.eligibility import MADE_OF, HiveColumn, HiveTable
+from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles
+from tableferry.fleet.warehouse.prepared import Compared, Drafted, Made, Member, Prepared
+from tableferry.hive.partitions import CatalogPartition
 from tableferry.tables import TableName
 
 SOURCE, TARGET = (TableName(("spark_catalog", "s", name)) for name in ("t", "t_iceberg"))
@@ -79,3 +85,80 @@ def test_partitions_are_compared_that_arent_as_they_were(
     )
     assert compared == ([] if where is None else [where])
     assert found == (0 if where is None else 5, quiet)
+
+
+@pytest.mark.parametrize(
+    "registered", [["file:/w/t/day=a/0.avro"], ["file:/w/t/day=a/0.avro", "file:/w/t/b"]]
+)
+def test_a_copy_that_is_made_anew_or_was_changed_is_compared_as_a_whole(
+    registered: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was compared was in a copy that isn't there any more, or isn't what it was."""
+    files = tuple(file for file, _ in members("day=a"))
+    partitions = (CatalogPartition("day=a", "file:/w/t/day=a"),)
+    listed = TableFiles(TABLE, partitions, Listing(files, (), ()), 10**15)
+    known: dict[str, str] = {"current-snapshot-id": "8", MADE_OF: listed.digest}
+    statements: list[str] = []
+    monkeypatch.setattr(iceberg, "_properties_of_copy", lambda *_: known)
+    monkeypatch.setattr(iceberg, "_data_files", lambda *_: registered)
+    monkeypatch.setattr(iceberg, "_map_spellings", lambda *_: "[]")
+    monkeypatch.setattr(iceberg, "change_unchanged", lambda *_: statements.append("drop"))
+    monkeypatch.setattr(manifests, "append", lambda *_: Appended([], None, "9", "[]"))
+    monkeypatch.setattr(versions, "current", lambda *_: "8")
+    # A file that is gone was compared too, so that none is left to be compared.
+    prepared = Prepared(made=UPDATED, compared=Compared("as it was read", ALL))
+    spark: Any = SimpleNamespace(sql=lambda text: SimpleNamespace(collect=lambda: statements.append(text)))
+    made = iceberg._make(Warehouse(spark, spark, prepared=prepared), listed, TARGET)
+    assert (made.holds, made.since) == (members("day=a"), None)
+    assert len(statements) == (0 if len(registered) == 1 else 2)
+    assert prepared.compared is None
+
+
+def test_files_that_spark_can_not_read_are_not_left_out_of_both_sides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = dict.fromkeys(
+        ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles"), "true"
+    )
+    before, seen = dict(settings), list[dict[str, str]]()
+    conf = SimpleNamespace(get=settings.get, set=settings.__setitem__, unset=settings.__delitem__)
+    frame: Any = SimpleNamespace(sparkSession=SimpleNamespace(conf=conf))
+
+    def look(*_: object, **__: object) -> Any:
+        seen.append(dict(settings))
+        return SimpleNamespace(matches=True, source=SimpleNamespace(rows=3))
+
+    monkeypatch.setattr(verify, "verify", look)
+    assert comparing.demand_same_frames(("left", lambda: frame), ("right", lambda: frame)) == 3
+    assert seen == [dict.fromkeys(before, "false")]
+    assert settings == before
+
+
+@pytest.mark.parametrize("altered", [False, True])
+@pytest.mark.parametrize("form", TargetFormat)
+def test_a_table_that_was_altered_since_its_copy_was_made_is_compared_as_a_whole(
+    form: TargetFormat, altered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column that nobody has written yet changes no file, and the copy lacks it."""
+    table = replace(TABLE, format="parquet")
+    now = replace(table, columns=(HiveColumn("late", {"name": "int"}), *table.columns)) if altered else table
+    files = tuple(file for file, _ in members("day=a"))
+    partitions = (CatalogPartition("day=a", "file:/w/t/day=a"),)
+    listed = TableFiles(now, partitions, Listing(files, (), ()), 10**15)
+    prepared = Prepared(listed=listed, by_file=True)
+    spark: Any = SimpleNamespace(table=lambda _: SimpleNamespace(schema=[]))
+    if form is TargetFormat.ICEBERG:
+        prepared.made = Made(table.reading, "7", members("day=a"), members("day=a"))
+        reading = json.dumps([table.reading, [], None])
+        properties = {"current-snapshot-id": "7"}
+        monkeypatch.setattr(asking, "properties", lambda *_: properties)
+    else:
+        reading = json.dumps([table.reading, "as Delta"])
+        draft: Any = SimpleNamespace(files=files)
+        prepared.drafted = Drafted(draft, reading, table.location, members("day=a"))
+        monkeypatch.setattr(comparing, "is_over", lambda *_: True)
+        monkeypatch.setattr(delta, "stands", lambda *_: True)
+    prepared.compared = Compared(reading, members("day=a"))
+    monkeypatch.setattr(comparing, "demand_same", lambda *_: 5)
+    found = comparing.demand_same_as_copy(Warehouse(spark, spark, prepared=prepared), SOURCE, TARGET)
+    assert found == (5 if altered else 0)

@@ -84,7 +84,8 @@ def test_what_the_new_table_s_log_names_is_its_own() -> None:
     assert classified(NEW, logged=(NEW.path,)) == Findings(logged=(NEW,))
     # Somebody has given it to an Iceberg table by hand.
     assert classified(NEW, read=(NEW.path,), shared=False) == Findings(logged=(NEW,))
-    assert classified(NEW, logged=(NEW.path,), shared=False) == Findings(late=(NEW,))
+    # And a compaction has replaced it since, so that only the snapshots before name it.
+    assert classified(NEW, logged=(NEW.path,), shared=False) == Findings(logged=(NEW,))
 
 
 def test_a_write_to_a_delta_table_may_be_going_on() -> None:
@@ -196,11 +197,35 @@ def test_files_of_runs_that_did_not_end_are_rows_twice_where_no_run_comes(
     monkeypatch.setattr(hive, "demand", lambda warehouse, name: table)
     monkeypatch.setattr(suspended, "listing", lambda warehouse, table, partitions: Listing(READS, (), ()))
     monkeypatch.setattr(Record, "of", lambda warehouse, properties: record)
+    monkeypatch.setattr(Record, "is_there", lambda record: True)
     monkeypatch.setattr(Record, "files", lambda record: recorded)
     assert suspended.suspended(nothing, NAME) == suspended_files
     if suspended_files:
         with pytest.raises(suspended.RowsTwice, match=r"89abcdef-0 are of .* remove these files"):
             suspended.demand_none(nothing, NAME)
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_what_a_suspended_run_added_to_a_directory_of_another_name_is_rewritten(odd: bool) -> None:
+    """The directory of one partition may be named after another, or lie elsewhere."""
+    one, two, three = ("1",), ("2",), ("3",)
+    locations = {one: f"{ROOT}/k=1", two: f"{FOLDER}/n7-aaaaaaaa/k=2", three: f"{ROOT}/k=3"}
+    if odd:
+        locations |= {one: "file:///elsewhere/k=9", three: f"{ROOT}/k=1"}
+    copy: Any = SimpleNamespace(
+        partition_columns=("k",),
+        columns={"k": "int"},
+        partitions=frozenset(locations),
+        locations=lambda some: {partition: locations[partition] for partition in some},
+    )
+    nothing: Any = None
+    record, name = Record(nothing, "", ROOT, odd), f"{basename('bbbbbbbb')}-0"
+    unfinished = [
+        file(f"{directory}/{name}")
+        for directory in ("file:/elsewhere/k=9", "k=1", f"{FOLDER}/n7-aaaaaaaa/k=2", "k=2")
+    ]
+    in_use = settling._in_use(copy, record, Marks(None, "", FOLDER), unfinished)
+    assert in_use == ({one, two, three} if odd else {one, two})
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -239,3 +264,44 @@ def test_a_table_that_is_always_being_written_to_is_waited_for_no_longer_than_ne
     else:
         with pytest.raises(TableError, match=rf"0-{DELTA_FILE} below .* a write may be going on"):
             settle()
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_no_file_is_taken_under_names_that_the_new_table_has_no_more(
+    monkeypatch: pytest.MonkeyPatch, renamed: bool
+) -> None:
+    """No snapshot has the new names yet, and the table takes rows by them alone."""
+    taken: list[Any] = []
+    record = SimpleNamespace(is_there=lambda: True, root=ROOT, odd=False)
+    monkeypatch.setattr(Record, "of", lambda *_: record)
+    monkeypatch.setattr(settling, "_look", lambda *_: Findings(late=(file("000000_0"),)))
+    monkeypatch.setattr(settling, "take", lambda *given: taken.append(given))
+    columns = {"id": "int"}
+    copy: Any = SimpleNamespace(
+        warehouse=SimpleNamespace(late_files=LateFiles.TAKE),
+        properties={},
+        partition_columns=(),
+        partitions=frozenset(((),)),
+        columns=columns,
+        name=NAME,
+    )
+    target: Any = SimpleNamespace(
+        shared=None, type_substitutes={}, columns=lambda: columns, is_renamed=renamed
+    )
+    marks = Marks(None, "", FOLDER)
+    if renamed:
+        with pytest.raises(settling.WrittenLate, match=r"write their rows into .*, and resume the job with"):
+            settling.settle(copy, target, NAME, TargetFormat.ICEBERG, marks)
+    else:
+        settling.settle(copy, target, NAME, TargetFormat.ICEBERG, marks)
+    assert len(taken) == (not renamed)
+
+
+def test_a_person_is_asked_once_about_a_file_that_is_gone() -> None:
+    added: list[tuple[set[ListedFile], bool]] = []
+    record: Any = SimpleNamespace(add=lambda files, settled=False: added.append((set(files), settled)))
+    settling.Settled(taken=(NEW,), asked=(NEW, OLD), record=record).finish()
+    assert added == [({NEW}, False), ({OLD}, True)]
+    added.clear()
+    settling.Settled(taken=(NEW,), asked=(NEW,), record=record).finish()
+    assert added == [({NEW}, False)]

@@ -16,7 +16,7 @@ from pyiceberg.types import DoubleType, NestedField
 from tableferry.convert.parquet.metrics import read_end
 from tableferry.errors import Refused
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse.data_files import Change, Leaf, Leaves, entries_of, values_of
+from tableferry.fleet.warehouse.data_files import Change, Leaf, Leaves, entries_of, samples_of, values_of
 from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.manifest_file import Entry, Value, data_file
@@ -96,3 +96,28 @@ def test_decimals_of_another_scale_are_refused(
         return
     with pytest.raises(Refused, match=r"a.parquet stores x with 2 decimal places, .* 4, .* write it anew"):
         entry_of(tmp_path, table, f"decimal({precision}, {scale})")
+
+
+def test_each_spelling_of_a_column_has_a_file_to_learn_it_from(tmp_path: Path) -> None:
+    """Hive finds a column whatever its case, and Iceberg by the names that its mapping has alone."""
+    source = HiveTable(
+        TableName(("spark_catalog", "s", "t")),
+        Kind.HIVE,
+        location=f"file:{tmp_path}",
+        columns=(HiveColumn("id", {"name": "int"}), HiveColumn("name", {"name": "string"})),
+    )
+    files = []
+    for number, names in enumerate([["ID", "name"], ["Id", "name"], ["Id", "name"], ["id", "name", "ID2"]]):
+        pq.write_table(
+            pa.table([[1], ["a"], [2]][: len(names)], names), path := tmp_path / f"{number}.parquet"
+        )
+        files.append(ListedFile(f"file:{path}", path.stat().st_size, 0))
+    leaves: Leaves = {("id",): Leaf(1, "int"), ("name",): Leaf(2, "string")}
+    entries = entries_of(
+        Change(source, [], files, {}),
+        leaves,
+        lambda files: [read_end(file.path.removeprefix("file:"), file.size) for file in files],
+    )
+    assert entries is not None
+    samples = [Path(sample).name for sample in samples_of(source, entries, leaves)]
+    assert samples in (["0.parquet", "1.parquet"], ["0.parquet", "2.parquet"])

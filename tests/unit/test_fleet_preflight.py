@@ -266,6 +266,30 @@ def test_nothing_may_lie_where_the_new_table_s_own_files_go(
         assert f"{OTHER} at {ROOT}_{form.value};" in found.text
 
 
+def test_no_partition_outside_may_lie_in_another_table_s_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who overwrites that table's partition takes the files away that the new table reads."""
+    other = CatalogTable(OTHER, "hive", "external", "file:/elsewhere", None)
+    tables = {"orders": CatalogTable(NAME, "hive", "external", ROOT, None), "copies": other}
+    partitions = [INSIDE, OUTSIDE]
+    monkeypatch.setattr(neighbours, "list_tables", lambda *_: tables)
+    monkeypatch.setattr(hive, "facts", lambda *_: TABLE)
+    monkeypatch.setattr(hive, "partitions", lambda *_: partitions)
+    monkeypatch.setattr(preflight_module, "listing", lambda *_: Listing((FILE,), (), ()))
+    monkeypatch.setattr(preflight_module, "_later_refusals", lambda *_: iter(()))
+    monkeypatch.setattr(metastore, "reached", lambda spark, name: True)
+    session: Any = Session(["sales"])
+
+    def found() -> tuple[Finding, ...]:
+        ready = job(target_format=ICEBERG)
+        return preflight_module.preflight(Warehouse(session, session), ready, Neighbourhood()).findings
+
+    [finding] = found()
+    assert finding.reason is PauseReason.SHARED_DIRECTORY
+    assert f"{OTHER} at file:/elsewhere;" in finding.text
+    partitions.remove(OUTSIDE)
+    assert found() == ()
+
+
 class Session:
     """A session that knows the schemas of a catalog."""
 

@@ -10,14 +10,23 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import StructType
 
 from tableferry.errors import Refused
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse import hive, neighbours, versions
+from tableferry.fleet.warehouse import comparing, hive, neighbours, versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable, ineligibility, needs_rewriting
+from tableferry.fleet.warehouse.eligibility import (
+    READING,
+    SOURCE,
+    HiveColumn,
+    HiveTable,
+    ineligibility,
+    needs_rewriting,
+)
 from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles
+from tableferry.fleet.warehouse.prepared import Prepared
 from tableferry.fleet.warehouse.rewriting import copies, writing
 from tableferry.fleet.warehouse.rewriting.copies import Copy
 from tableferry.fleet.warehouse.rewriting.pieces import (
@@ -202,6 +211,42 @@ def test_of_a_partition_that_was_gone_no_row_is_written_though_it_may_be_there_a
     assert [where for _, where in written] == conditions
     gone = {name for pieces, _ in written for name, known in pieces.items() if known is None}
     assert gone == set(held) - set(wanted)
+
+
+def test_a_delta_copy_has_the_columns_that_the_hive_table_has_now() -> None:
+    """Spark keeps the columns of a table of its own as this session first read them."""
+    schema = StructType().add("id", "integer")
+    spark: Any = SimpleNamespace(
+        catalog=SimpleNamespace(refreshTable=lambda _: schema.add("name", "string")),
+        table=lambda _: SimpleNamespace(schema=schema),
+    )
+    nothing: Any = None
+    statement = copies._create_statement(Warehouse(spark, nothing), TABLE, COPY, TargetFormat.DELTA)
+    assert "(`id` int, `name` string) USING delta" in statement
+
+
+def test_of_a_copy_that_is_made_anew_nothing_was_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new Delta table counts its versions from the start, so that they are those of the one before."""
+    statements: list[str] = []
+    spark: Any = SimpleNamespace(sql=lambda text: SimpleNamespace(collect=lambda: statements.append(text)))
+    warehouse = Warehouse(spark, spark, prepared=Prepared(pieces={"day=a": "1", "day=b": "2"}))
+    existing: dict[TableName, Kind] = {COPY: Kind.DELTA}
+    properties = {SOURCE: TABLE.name.key, READING: copies._reading(TABLE)}
+    again = Copy(COPY, DELTA, {"day=a": Held("0f", "1")}, 1, "1")
+    monkeypatch.setattr(copies, "kinds", lambda *_: existing)
+    monkeypatch.setattr(copies, "_properties", lambda *_: properties)
+    monkeypatch.setattr(copies, "change_unchanged", lambda *_, **__: None)
+    monkeypatch.setattr(copies, "_create_statement", lambda *_: "CREATE")
+    monkeypatch.setattr(copies, "read", lambda *_: again)
+    wanted = {"day=a": Piece("0f", 1)}
+    kinds = {"id": "int", "day": "string"}
+    monkeypatch.setattr(comparing, "demand_same_frames", lambda *_: 1)
+    for seen, reading in ((0, copies._reading(TABLE)), (1, "another")):
+        properties[READING] = reading
+        copy = copies.opened(warehouse, TABLE, COPY, DELTA)
+        work = writing._Work(warehouse, listed({"day=a": [1]}), copy, wanted, (kinds, kinds))
+        assert work.compare() == (seen, {})
+    assert statements == ["CREATE"]
 
 
 @pytest.mark.parametrize("form", TargetFormat)

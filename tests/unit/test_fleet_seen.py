@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,12 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableferry.errors import TableError
+from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse import asking, existing
+from tableferry.fleet.warehouse import asking, comparing, existing, hive, preparing
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.existing import Entry, Seen, entries, entry_of, kinds
+from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles
 from tableferry.fleet.warehouse.identity import change_unchanged
+from tableferry.fleet.warehouse.prepared import Prepared
+from tableferry.fleet.warehouse.rewriting import writing
+from tableferry.fleet.warehouse.rewriting.copies import Copy
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT, described
 from tableferry.tables import TableName
 
@@ -239,3 +246,33 @@ def test_a_snapshot_is_told_only_where_nothing_else_looks_like_it(parts: list[st
 
 def test_without_properties_no_snapshot_is_told() -> None:
     assert described({}) is None
+
+
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_a_table_is_looked_at_anew_when_its_rows_were_compared_for_hours(
+    rewritten: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody may have altered it, which is to be found before writers are kept out."""
+    catalog = Catalog(t=hive_text())
+    ours = replace(warehouse(catalog), prepared=Prepared())
+    table, looks = HiveTable(MAIN, Kind.HIVE, "parquet", location="file:/lake/t"), list[int]()
+    files = (ListedFile("file:/lake/t/0", 2**40, 1),)
+
+    def demand(warehouse: Warehouse, name: TableName, *_: object) -> HiveTable:
+        assert entries(warehouse, (name,)).keys() == {MAIN}
+        looks.append(catalog.looks)
+        return table
+
+    listed = TableFiles(table, (), Listing(files, (), ()), 10**15)
+    monkeypatch.setattr(hive, "demand", demand)
+    monkeypatch.setattr(hive, "demand_eligible", demand)
+    monkeypatch.setattr(hive, "listed", lambda *_: listed)
+    if rewritten:
+        copy = Copy(COPY, TargetFormat.DELTA, {}, 0, "0")
+        work = writing._Work(ours, listed, copy, {}, ({}, {}))
+        monkeypatch.setattr(writing._Work, "on", lambda *_: work)
+        writing.write_ahead(ours, MAIN, COPY, TargetFormat.DELTA)
+    else:
+        monkeypatch.setattr(comparing, "by_file", lambda *_: True)
+        preparing._until_little(ours, MAIN, TargetFormat.ICEBERG, lambda _: 1)
+    assert looks == [1, 2]

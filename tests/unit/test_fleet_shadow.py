@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 from hypothesis import given
@@ -21,9 +23,11 @@ from tableferry.fleet.warehouse.shadow.changes import (
     plan_columns,
 )
 from tableferry.fleet.warehouse.shadow.conditions import chunks, spec, where
+from tableferry.fleet.warehouse.shadow.delta_changes import DeltaTarget
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
+from tableferry.fleet.warehouse.shadow.iceberg_changes import IcebergTarget
 from tableferry.fleet.warehouse.shadow.iceberg_metadata import Metadata
-from tableferry.fleet.warehouse.shadow.marks import FOLDER, PENDING, SWEEP, TARGET, WATERMARK, Marks
+from tableferry.fleet.warehouse.shadow.marks import FOLDER, PENDING, RUNS, SWEEP, TARGET, WATERMARK, Marks
 from tableferry.fleet.warehouse.shadow.partitions import Partition, canonical, parse, parsed, spell
 from tableferry.fleet.warehouse.shadow.sweeping import unused
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
@@ -81,12 +85,24 @@ class TestMarks:
         assert marks == Marks("7", "8", "/w/t_sync/id")
         assert marks.half_copied == "8"
 
-    def test_before_the_first_run_is_over_the_given_one_holds(self) -> None:
-        assert Marks.read(PROPERTIES | {WATERMARK: ""}, "/w/t", "id", "3").watermark == "3"
+    def test_before_the_first_run_the_given_one_holds(self) -> None:
+        assert Marks.read({}, "/w/t", "id", "3").watermark == "3"
         assert Marks.read({}, "/w/t/", "0123456789", None) == Marks(None, "", "/w/t_sync/01234567")
+
+    def test_one_that_a_run_noted_as_unknown_stays_so(self) -> None:
+        """The given one may be of a table that was there before: a Delta version doesn't tell."""
+        unknown = PROPERTIES | {WATERMARK: ""}
+        assert Marks.read(unknown, "/w/t", "id", "3").watermark is None
+        # Spark shows no empty properties.
+        shown = {key: value for key, value in unknown.items() if value}
+        assert Marks.read(shown, "/w/t", "id", "3").watermark is None
 
     def test_another_targets_marks_count_for_nothing(self) -> None:
         assert Marks.read(PROPERTIES, "/w/t", "other", "3") == Marks("3", "", "/w/t_sync/other")
+
+    def test_runs_have_ended_whichever_target_they_copied(self) -> None:
+        properties = PROPERTIES | {f"{RUNS}_000": "aaaaaaaa,bbbbbbbb"}
+        assert Marks.read(properties, "/w/t", "other", None).runs == ("aaaaaaaa", "bbbbbbbb")
 
     def test_sweeping_is_no_copying(self) -> None:
         assert Marks.read(PROPERTIES | {PENDING: SWEEP}, "/w/t", "id", None).half_copied == ""
@@ -178,6 +194,9 @@ class TestPartitions:
             (NULL, "int", None),
             # As Spark rounds, and Python unless told.
             ("1.005", "decimal(5,2)", "1.01"),
+            # No exponent.
+            ("0", "decimal(10,7)", "0.0000000"),
+            ("0.0000001", "decimal(10,7)", "0.0000001"),
         ],
     )
     def test_hives_texts_as_spark_casts_them(self, text: str, kind: str, expected: str | None) -> None:
@@ -213,6 +232,7 @@ class TestPartitions:
                 ("a", "128", None),
                 r"whose n is 128, as that column is tinyint: .* PARTITION COLUMN \(`n` INT\)",
             ),
+            ((NULL, "1", None), f"whose day is the text {NULL}, which is null there"),
             (("a", "1", "1234"), r"whose code is 1234, as that column is varchar\(3\): .*\(`code` STRING\)"),
         ):
             with pytest.raises(Refused, match=message):
@@ -343,3 +363,89 @@ class TestMetadata:
         )
         assert old.partition_fields(["day"]) == {0: ("day",)}
         assert old.current == NO_SNAPSHOT
+
+
+SWAPPED = [
+    {
+        "schema-id": number,
+        "fields": [{"id": 1, "name": first, "type": "int"}, {"id": 2, "name": second, "type": "int"}],
+    }
+    for number, (first, second) in enumerate((("a", "b"), ("b", "a")))
+]
+
+
+class TestExpiredSnapshots:
+    """The snapshot of the watermark is gone, and all that came after it are there."""
+
+    def target(self, **more: Any) -> IcebergTarget:
+        spark = cast("SparkSession", None)
+        snapshots = [{"snapshot-id": 3, "parent-snapshot-id": 2, "schema-id": 1}]
+        found = metadata(**({"snapshots": snapshots} | more))
+        return IcebergTarget(spark, TableName(("ice", "s", "t")), found)
+
+    def test_columns_that_may_have_been_others_are_compared(self) -> None:
+        marks = Marks("2", "", "/w/t_sync/u")
+        changes = self.target(schemas=SWAPPED).changes(marks, {"a": "int", "b": "int"}, [])
+        assert changes.compare_all == "columns were renamed, dropped or retyped"
+        fields = [{"id": 1, "name": "id", "type": "int"}, {"id": 2, "name": "x", "type": "int"}]
+        filled = [fields[0], fields[1] | {"initial-default": 5}]
+        schemas = [
+            {"schema-id": number, "fields": fields} for number, fields in enumerate((fields[:1], filled))
+        ]
+        changes = self.target(schemas=schemas).changes(marks, {"id": "int"}, [])
+        assert "came with a value for the rows before it" in changes.compare_all
+
+    def test_added_columns_are_nobody_s_question(self) -> None:
+        """The snapshot changed nothing, and so nothing is to be copied."""
+        snapshot = {"snapshot-id": 3, "parent-snapshot-id": 2, "schema-id": 1}
+        unchanged = snapshot | {"summary": {"operation": "replace"}}
+        marks = Marks("2", "", "/w/t_sync/u")
+        assert self.target(snapshots=[unchanged]).changes(marks, {"id": "int"}, []) == Changes()
+
+    def test_files_that_only_the_gone_snapshot_reads_say_nothing_of_their_partitions(self) -> None:
+        target = self.target()
+        snapshots = target.metadata.since("2")
+        assert snapshots is not None
+        removed: Any = (2, "3", 0, "file:/w/t/a.parquet")
+        found = target._values_in([removed], snapshots, ["day"])
+        assert found == "snapshot 2, which has files that were replaced, has expired"
+
+
+class Frame:
+    """Rows of which only the conditions are kept."""
+
+    schema = StructType([StructField("id", StringType()), StructField("k", StringType())])
+
+    def __init__(self) -> None:
+        self.conditions: list[str] = []
+
+    def where(self, condition: str) -> Frame:
+        self.conditions.append(condition)
+        return self
+
+
+def test_added_files_are_those_of_their_partition() -> None:
+    """Hive gives files of all partitions the same names, and a RESTORE adds them again."""
+    frame = Frame()
+    spark: Any = SimpleNamespace(sql=lambda _: frame)
+    target = DeltaTarget(spark, TableName(("c", "s", "t")), "id", "7", SHARED, ("k",), mapped=False)
+    changes = Changes({A: Added(files=("000000_0",)), B: Added(files=("x%20y", "b"))})
+    target.added_rows(changes, "6", [A, B], ["k"])
+    name = "substring_index(input_file_name(), '/', -1)"
+    assert frame.conditions == [
+        "`k` IN ('a', 'b')",
+        f"((`k` IN ('a')) AND {name} IN ('000000_0')) OR "
+        f"((`k` IN ('b')) AND {name} IN ('b', 'x y', 'x%20y'))",
+    ]
+
+
+def test_of_a_log_without_a_watermark_every_commit_is_read() -> None:
+    """It's of another table than the one before: all files that it names are its own."""
+    spark = MagicMock()
+    read = spark.read.schema.return_value.json
+    read.return_value.where.return_value.selectExpr.return_value.collect.return_value = [("a%20b",)]
+    target = DeltaTarget(spark, TableName(("c", "s", "t")), "id", "1", SHARED, (), mapped=False)
+    assert target.files_logged_since(None) == [f"{SHARED}/a b"]
+    read.assert_called_once_with([f"{SHARED}/_delta_log/{version:020}.json" for version in (0, 1)])
+    # What replaced all rows before anybody followed the table is nobody's question.
+    assert target.replaced_all_since(None) == ""

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from tableferry.errors import Refused
 from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse import renaming
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.definitions import user_properties
-from tableferry.fleet.warehouse.existing import kind_of
+from tableferry.fleet.warehouse.existing import Entry, kind_of
 from tableferry.fleet.warehouse.views import Views, above, mentioned
 from tableferry.tables import TableName
 
@@ -80,3 +82,23 @@ def test_properties_that_somebody_set_are_carried() -> None:
 )
 def test_what_an_entry_is(text: str, kind: Kind) -> None:
     assert kind_of(text) is kind
+
+
+@pytest.mark.parametrize("kind", [Kind.HIVE, Kind.DELTA])
+def test_a_table_whose_files_move_with_its_name_is_not_renamed(
+    monkeypatch: pytest.MonkeyPatch, kind: Kind
+) -> None:
+    """As an entry that somebody made anew over a Delta log where the metastore puts tables by itself."""
+    name, to = (TableName(("spark_catalog", "db", table)) for table in ("t", "t_delta"))
+    entry = Entry(kind, True, "file:/w/db.db/t", "now", "", "", "", "")
+    monkeypatch.setattr(renaming, "entries", lambda *_: {name: entry})
+    nothing: Any = None
+    with pytest.raises(Refused, match=r"db\.t is managed, and its files would go where its name does"):
+        renaming.rename(nothing, name, to)
+
+
+def test_in_other_catalogs_files_stay_wherever_they_are() -> None:
+    entry = Entry(Kind.DELTA, True, "s3://lake/t", "now", "", "", "", "")
+    renaming.demand_files_stay(TableName(("main", "db", "t")), entry)
+    iceberg = entry._replace(kind=Kind.ICEBERG)
+    renaming.demand_files_stay(TableName(("spark_catalog", "db", "t")), iceberg)

@@ -109,7 +109,7 @@ def _hindrance(end: End, known: Collection[str], scales: Mapping[ColumnPath, int
                 "microseconds: write it anew, or choose Delta"
             )
     for leaf in schema.stored:
-        meaning, scale = leaf.element.annotation, scales.get(tuple(name.lower() for name in leaf.path))
+        meaning, scale = leaf.element.annotation, scales.get(_lower(leaf.path))
         if meaning is not None and meaning.kind == "DECIMAL" and scale not in (None, meaning.scale):
             return rescaled(leaf.path, meaning.scale, scale)
     if hybrid(found.keys) and (ancient := _ancient(found, known)):
@@ -154,6 +154,7 @@ class Metrics:
         lowest: A value that none is below; none if one may be NaN.
         highest: A value that none is above.
         lacks: The ids of the fields that the file hasn't got under their names.
+        respelled: The names that it has instead, where they differ by their case alone.
         scales: How many decimal places decimals are stored with, but for those in arrays and maps.
     """
 
@@ -164,6 +165,7 @@ class Metrics:
     lowest: dict[int, bytes] = field(default_factory=dict)
     highest: dict[int, bytes] = field(default_factory=dict)
     lacks: frozenset[int] = frozenset()
+    respelled: frozenset[ColumnPath] = frozenset()
     scales: Mapping[ColumnPath, int] = field(default_factory=dict)
 
 
@@ -181,12 +183,13 @@ class _Known(NamedTuple):
     Attributes:
         leaves: Each leaf in the file's order, with its place among those that have an order; None for those
             in arrays and maps.
-        lacks, scales: As in `Metrics`.
+        lacks, respelled, scales: As in `Metrics`.
     """
 
     schema: Interpreted
     leaves: Sequence[tuple[Stored, int | None]]
     lacks: frozenset[int]
+    respelled: frozenset[ColumnPath]
     scales: Mapping[ColumnPath, int]
 
 
@@ -215,7 +218,7 @@ class MetricsReader:
         shape, rows, groups, orders, created_by, keys = opened(Reader(footer), self._cache)
         believed = trust(created_by, keys)
         known = self._known(shape.interpreted)
-        metrics = Metrics(rows, lacks=known.lacks, scales=known.scales)
+        metrics = Metrics(rows, lacks=known.lacks, respelled=known.respelled, scales=known.scales)
         for (leaf, place), raw in zip(known.leaves, groups.raws, strict=True) if groups.rows else ():
             number = self._metered.get(leaf.path)
             if number is not None:
@@ -233,6 +236,8 @@ class MetricsReader:
             ]
             names = {leaf.path for leaf, _ in leaves}
             lacks = frozenset(number for path, number in self._ids.items() if path not in names)
+            lacking = {_lower(path) for path in self._ids if path not in names}
+            respelled = frozenset(path for path in names - self._ids.keys() if _lower(path) in lacking)
             scales = {
                 leaf.path: meaning.scale
                 for leaf in schema.stored
@@ -240,8 +245,13 @@ class MetricsReader:
                 and (meaning := leaf.element.annotation)
                 and meaning.kind == "DECIMAL"
             }
-            self._last = _Known(schema, sorted(leaves, key=lambda each: each[0].column), lacks, scales)
+            leaves.sort(key=lambda each: each[0].column)
+            self._last = _Known(schema, leaves, lacks, respelled, scales)
         return self._last
+
+
+def _lower(path: ColumnPath) -> ColumnPath:
+    return tuple(name.lower() for name in path)
 
 
 def _add(

@@ -74,7 +74,7 @@ class Gate:
             if wave.name not in self._warned:
                 self._warned.add(wave.name)
                 _log.warning(
-                    "no table of the wave %s starts here: %s, or give this machine newer zones (pip install "
+                    "no table of the wave %s starts here: %s, or give this machine newer ones (the package "
                     "tzdata)", wave.name, error,
                 )  # fmt: skip
             return False

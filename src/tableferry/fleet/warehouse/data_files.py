@@ -152,10 +152,10 @@ def entries_of(
 
 
 def samples_of(source: HiveTable, entries: Iterable[Entry], leaves: Leaves) -> list[str]:
-    """Return a file for each set of columns that files lack under the table's own names."""
+    """Return a file for each set of columns that files lack under the table's own names, and spell so."""
     stored = frozenset(_stored(source, leaves).values())
-    lacking = {entry.metrics.lacks & stored: entry.file.path for entry in entries}
-    return sorted(path for columns, path in lacking.items() if columns)
+    lacking = {(entry.metrics.lacks & stored, entry.metrics.respelled): entry.file.path for entry in entries}
+    return sorted(path for (columns, _), path in lacking.items() if columns)
 
 
 def _stored(source: HiveTable, leaves: Leaves) -> dict[ColumnPath, int]:

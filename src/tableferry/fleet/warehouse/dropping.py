@@ -64,6 +64,7 @@ def drop_copy(
 
     Raises:
         WrittenBehind: A later write to it ended; it is as it was.
+        Refused: Its files, which Hive reads, would go with it.
         TableError: It may not be dropped.
     """
     expected = frozenset(version for version in (watermark, accept) if version) if watermark else None
@@ -80,6 +81,7 @@ def drop_copy(
         if form is TargetFormat.ICEBERG:
             _drop_iceberg(warehouse, name, copies, expected)
         elif name in copies:
+            renaming.demand_files_stay(name, existing[name])
             directory = location(warehouse, name)
             # Before the version is looked at: a commit that comes in between makes it another log.
             log = _log_of(_reachable(warehouse, directory))

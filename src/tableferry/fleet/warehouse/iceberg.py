@@ -82,6 +82,9 @@ def _make(warehouse: Warehouse, listed: TableFiles, target: TableName) -> Made:
             statement = f"DROP TABLE {warehouse.iceberg(target).sql}"
             change_unchanged(warehouse, (target,), lambda: warehouse.spark.sql(statement).collect())
             registered = None
+    if warehouse.prepared is not None:
+        # What was compared was another copy, or this one before somebody changed it.
+        warehouse.prepared.compared = None
     if registered is None:
         made_empty = create_statement(table, warehouse.iceberg(target), **{MADE_OF: empty})
         warehouse.run(made_empty, of=(target,))

@@ -26,6 +26,8 @@ from tableferry.fleet.warehouse.preflight_findings import INTEGERS, PreflightFac
 from tableferry.fleet.warehouse.rewriting import copies, places
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.late import suspended
+from tableferry.hive.locations import below
+from tableferry.hive.partitions import CatalogPartition
 from tableferry.quoting import quote
 from tableferry.tables import TableName
 from tableferry.types import declared
@@ -55,7 +57,7 @@ def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -
         table,
         partitions,
         listing(warehouse, table, partitions),
-        _around(warehouse, neighbourhood, table, job, rewritten=rewritten),
+        _around(warehouse, neighbourhood, table, job, rewritten=rewritten, partitions=partitions),
         neighbourhood.unlisted(warehouse.spark, name),
         metastore.reached(warehouse.spark, name),
         warehouse.column_mapping,
@@ -117,16 +119,23 @@ def _around(
     *,
     rewritten: bool,
     apart: Collection[TableName] = (),
+    partitions: Collection[CatalogPartition] = (),
 ) -> tuple[tuple[TableName, str], ...]:
     """Return the tables whose directories overlap with the table's, or with the new one's beside it.
 
-    Tables that are `apart` don't count, nor, in the new one's, those that have a name of this migration.
+    Those count too that overlap with a partition elsewhere. Tables that are `apart` don't, nor, but for the
+    table's own directory, those that have a name of this migration.
     """
-    around = neighbourhood.around(warehouse.spark, table.name, table.location, apart)
-    if job.target_format is TargetFormat.DELTA and not rewritten:
-        return around
-    beside = places.folder_of(table.location, job.target_format)
-    more = neighbourhood.around(warehouse.spark, table.name, beside, Names.of(job).all)
+    spark, own = warehouse.spark, Names.of(job).all
+    around = neighbourhood.around(spark, table.name, table.location, apart)
+    others = {each.location for each in partitions if below(each.location, table.location) is None}
+    if job.target_format is not TargetFormat.DELTA or rewritten:
+        others.add(places.folder_of(table.location, job.target_format))
+    more = (
+        other
+        for location in sorted(others)
+        for other in neighbourhood.around(spark, table.name, location, own)
+    )
     return tuple(dict.fromkeys((*around, *more)))
 
 

@@ -80,9 +80,9 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
         others = [f"{name} at {location}" for name, location in facts.neighbours]
         yield Finding(
             PauseReason.SHARED_DIRECTORY,
-            f"other tables are in the directory of {table.name}, {table.location}, in one below it or above "
-            "it, or in one beside it that ends in _sync, where the Hive copy's rows will go, or in "
-            f"_{form.value}, for what the new table itself writes: "
+            f"other tables are in the directory of {table.name}, {table.location}, or of a partition outside "
+            "it, in one below or above these, or in one beside it that ends in _sync, where the Hive copy's "
+            f"rows will go, or in _{form.value}, for what the new table itself writes: "
             f"{first_of(others)}; what is written to one would be seen in another, or lost to it: drop "
             "the entries that nobody needs, or give each table a directory of its own",
         )

@@ -69,6 +69,11 @@ class Drafted:
         )
         return cls(draft, json.dumps([listed.table.reading, draft.reading]), location, holds)
 
+    @property
+    def hive_reading(self) -> str:
+        """How the Hive table's files were read when it was drafted."""
+        return str(json.loads(self.reading)[0])
+
     def paths(self, files: Iterable[Member]) -> set[str]:
         """Return some files' paths as the commit says them."""
         return {path or "" for path in paths_below((file for file, _ in files), self.location)}

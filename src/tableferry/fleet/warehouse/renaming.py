@@ -11,6 +11,7 @@ from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import Entry, entries
 from tableferry.fleet.warehouse.identity import change_unchanged
+from tableferry.fleet.warehouse.users_file import METASTORES
 from tableferry.tables import DEFAULT_CATALOG, TableName
 
 
@@ -43,8 +44,7 @@ def rename(warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iter
             pass
         case _:
             raise Refused(f"{name} is to be called {to}, and that name is taken: rename or drop one of them")
-    if entry.kind is Kind.HIVE and entry.managed:
-        raise Refused(f"{name} is managed, and its files would move with its name: make it external first")
+    demand_files_stay(name, entry)
     iceberg = entry.kind is Kind.ICEBERG
     old, new = (warehouse.iceberg(table) if iceberg else table for table in (name, to))
     new_name = _in_its_catalog(warehouse, to)
@@ -59,6 +59,22 @@ def rename(warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iter
 
     with explaining(f"{name} can't be renamed to {to}", "fix the cause, and run again"):
         change_unchanged(warehouse, names, alter, of=())
+
+
+def demand_files_stay(name: TableName, entry: Entry) -> None:
+    """Make sure that a table's files, which others read too, don't go where its name does, nor with it.
+
+    A Delta table's entry is of the metastore's own making if somebody has made it anew without a location.
+
+    Raises:
+        Refused: They would.
+    """
+    own = entry.kind is Kind.HIVE or (entry.kind is Kind.DELTA and name.parts[0] in METASTORES)
+    if own and entry.managed:
+        raise Refused(
+            f"{name} is managed, and its files would go where its name does: make it external in Hive (ALTER "
+            "TABLE … SET TBLPROPERTIES ('EXTERNAL'='TRUE')), and resume the job"
+        )
 
 
 def _in_its_catalog(warehouse: Warehouse, name: TableName) -> TableName:

@@ -94,6 +94,9 @@ def opened(warehouse: Warehouse, table: HiveTable, name: TableName, form: Target
             return read(warehouse, name, form)
         dropped = f"DROP TABLE {warehouse.named(name, form).sql}"
         change_unchanged(warehouse, (name,), lambda: warehouse.spark.sql(dropped).collect(), of=(name,))
+    if warehouse.prepared is not None:
+        # What was compared was another copy, and a new Delta table has the versions that it had.
+        warehouse.prepared.pieces.clear()
     warehouse.run(_create_statement(warehouse, table, name, form), of=(name,))
     return read(warehouse, name, form)
 
@@ -258,6 +261,8 @@ def _create_statement(warehouse: Warehouse, table: HiveTable, name: TableName, f
     made_of = {SOURCE: table.name.key, READING: _reading(table)}
     if form is TargetFormat.ICEBERG:
         return iceberg.create_statement(replace(table, format="parquet"), warehouse.iceberg(name), **made_of)
+    # Of a table of its own format Spark keeps the columns as this session has first read them.
+    warehouse.spark.catalog.refreshTable(table.name.sql)
     types = sql_types(warehouse.spark.table(table.name.sql).schema)
     columns = ", ".join(f"{quote(column)} {kind}" for column, kind in types.items())
     partitions = ", ".join(map(quote, table.partition_columns))

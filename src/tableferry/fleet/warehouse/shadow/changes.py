@@ -12,6 +12,7 @@ from tableferry.errors import Refused
 from tableferry.fleet.warehouse.shadow.limits import fits
 from tableferry.fleet.warehouse.shadow.partitions import Partition, nulls_first
 from tableferry.hive.locations import below
+from tableferry.hive.partitions import NULL
 from tableferry.quoting import quote
 from tableferry.types import declared
 
@@ -200,14 +201,15 @@ def demand_partition_values(
     """Make sure that Hive, whose partition columns are given, can have the partitions.
 
     Raises:
-        Refused: A value is an empty text, which Hive takes for null, or doesn't fit its column.
+        Refused: A value is a text that Hive takes for null, or doesn't fit its column.
     """
     for partition in partitions:
         for column, value in zip(columns, partition, strict=True):
             what = f"{name} can't have a partition whose {column.name} is"
-            if value == "":
+            if value in ("", NULL):
+                text = f"the text {value}, which is null there" if value else "an empty text"
                 raise Refused(
-                    f"{what} an empty text: write null or a word into those rows of the table in its place, "
+                    f"{what} {text}: write null or a word into those rows of the table in its place, "
                     "and resume the job"
                 )
             if value is not None and not fits(value, column):

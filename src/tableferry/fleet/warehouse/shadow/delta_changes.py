@@ -81,6 +81,11 @@ class DeltaTarget:
         """The types that Hive's become in it, where it lacks them."""
         return {"timestamp": "timestamp_ntz"}
 
+    @property
+    def is_renamed(self) -> bool:
+        """A change of its columns is a version of its own."""
+        return False
+
     def columns(self) -> dict[str, str]:
         """Return the columns and their types at the version."""
         return sql_types(self.rows().schema)
@@ -114,15 +119,24 @@ class DeltaTarget:
         self, changes: Changes, watermark: str, partitions: Sequence[Partition], columns: Sequence[str]
     ) -> DataFrame:
         """Return the rows of the files that were added to some partitions, of these columns."""
-        files = {name for partition in partitions for name in changes.added[partition].files}
-        names = ", ".join(literal(name) for name in sorted(files | set(map(unquote, files))))
+        kinds, conditions = self.columns(), list[str]()
+        for partition in partitions:
+            files = changes.added[partition].files
+            names = ", ".join(literal(name) for name in sorted({*files, *map(unquote, files)}))
+            # Files of other partitions may have the same name.
+            of_partition = where([partition], columns, kinds)
+            conditions.append(
+                f"(({of_partition}) AND substring_index(input_file_name(), '/', -1) IN ({names}))"
+            )
         # Where a column is CHAR, which Spark pads as it reads, there is no _metadata. Partitions come first,
         # as no condition on them is moved to the scan past this one.
-        rows = self.rows().where(where(partitions, columns, self.columns()))
-        return rows.where(f"substring_index(input_file_name(), '/', -1) IN ({names})")
+        return self.rows().where(where(partitions, columns, kinds)).where(" OR ".join(conditions))
 
     def files_logged_since(self, watermark: str | None) -> Iterable[str]:
-        """Return the paths of files that commits since the watermark added or removed, if all are there."""
+        """Return the paths of files that commits since the watermark added or removed, if all are there.
+
+        Without a watermark these are all commits.
+        """
         path, is_file = "coalesce(add.path, remove.path)", "add IS NOT NULL OR remove IS NOT NULL"
         return [self._absolute(unquote(row[0])) for row in self._actions(watermark, path, is_file)]
 
@@ -133,6 +147,8 @@ class DeltaTarget:
             "AND commitInfo.operationParameters['predicate'] IS NULL "
             "AND coalesce(commitInfo.operationParameters['isDynamicPartitionOverwrite'], 'false') <> 'true'"
         )
+        if watermark is None:
+            return ""
         commits = self._actions(watermark, "input_file_name() AS file", is_overwrite)
         files = [row[0].rpartition("/")[2] for row in commits]
         return str(int(max(files).partition(".")[0])) if files else ""
@@ -151,7 +167,7 @@ class DeltaTarget:
 
     def _actions(self, watermark: str | None, expression: str, where: str) -> list[Row]:
         """Evaluate an expression on actions since the watermark; none if the log lacks one of the commits."""
-        paths = self._commits(int(watermark), int(self.version)) if watermark is not None else []
+        paths = self._commits(-1 if watermark is None else int(watermark), int(self.version))
         if not paths:
             return []
         try:

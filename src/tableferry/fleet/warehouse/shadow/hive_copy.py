@@ -266,7 +266,8 @@ class HiveCopy:
             if partition in self.partitions:
                 self._alter(f"{named} SET LOCATION {literal(location)}")
             else:
-                self._alter(f"ADD IF NOT EXISTS {named} LOCATION {literal(location)}")
+                # If there is one by now, or spelled otherwise, it reads other files: an error, not a success.
+                self._alter(f"ADD {named} LOCATION {literal(location)}")
 
     def empty(self, partition: Partition, location: str, basename: str) -> None:
         """Let a partition read an empty directory, or one with a file of no rows.

@@ -75,6 +75,11 @@ class IcebergTarget:
         """The types that Hive's become in it, where it lacks them."""
         return {"tinyint": "int", "smallint": "int", "timestamp": "timestamp_ntz"}
 
+    @property
+    def is_renamed(self) -> bool:
+        """Whether it takes columns by other names than the current snapshot has."""
+        return self.metadata.is_renamed
+
     def columns(self) -> dict[str, str]:
         """Return the columns and their types at the current snapshot."""
         return sql_types(self.rows().schema)
@@ -91,11 +96,12 @@ class IcebergTarget:
         if snapshots is None:
             return Changes(compare_all=f"snapshot {marks.watermark} is no longer in the table's history")
         copied = self.metadata.snapshots.get(marks.watermark)
-        schema = copied.schema if copied else self.metadata.schema
-        if filled := self.metadata.filled(schema):
-            return Changes(compare_all=f"the column {filled[0]} came with a value for the rows before it")
-        if not self.metadata.same_columns(schema, list(self.metadata.schemas.get(schema, {}))):
-            return Changes(compare_all="columns were renamed, dropped or retyped")
+        # Of a snapshot that has expired nobody knows which it had.
+        for schema in [copied.schema] if copied else self.metadata.schemas:
+            if filled := self.metadata.filled(schema):
+                return Changes(compare_all=f"the column {filled[0]} came with a value for the rows before it")
+            if not self.metadata.same_columns(schema, list(self.metadata.schemas.get(schema, {}))):
+                return Changes(compare_all="columns were renamed, dropped or retyped")
         ids = {marks.watermark, *(snapshot.id for snapshot in snapshots)}
         if marks.half_copied and marks.half_copied not in ids:
             return Changes(compare_all=f"snapshot {marks.pending}, half copied, was rolled back")
@@ -109,8 +115,20 @@ class IcebergTarget:
         return reader.option("end-snapshot-id", self.version).load(self.name.sql)
 
     def files_logged_since(self, watermark: str | None) -> Iterable[str]:
-        """Return nothing: it writes into its own directory."""
-        return ()
+        """Return the data files that snapshots since the watermark added or removed, if all are there.
+
+        It writes into its own directory, but somebody may have given it a file of another one, which a
+        compaction has replaced since.
+        """
+        snapshots = self.metadata.since(watermark) if watermark is not None else None
+        if not snapshots:
+            return ()
+        ids = ", ".join(snapshot.id for snapshot in snapshots)
+        query = (
+            f"SELECT DISTINCT data_file.file_path FROM {self.name.sql}.all_entries "
+            f"WHERE data_file.content = 0 AND snapshot_id IN ({ids})"
+        )
+        return [row[0] for row in self.spark.sql(query).collect()]
 
     def replaced_all_since(self, watermark: str | None) -> str:
         """Return the newest snapshot since the watermark that replaced all rows; empty if none did."""
@@ -207,18 +225,25 @@ class IcebergTarget:
             return "many files were replaced that another partition spec wrote"
         if any(content for _, _, content, _ in files):
             return "rows were deleted from files that another partition spec wrote"
-        return partitions | self._values_in(files, snapshots, columns)
+        read = self._values_in(files, snapshots, columns)
+        return read if isinstance(read, str) else partitions | read
 
     def _values_in(
         self, files: Sequence[Row], snapshots: Sequence[Snapshot], columns: Sequence[str]
-    ) -> set[Partition]:
-        """Read the partition columns' values from files that were added, or deleted, by snapshots."""
+    ) -> set[Partition] | str:
+        """Read the partition columns' values from files that were added, or deleted, by snapshots.
+
+        Returns:
+            The values, or why they can't be read.
+        """
         parents = {snapshot.id: snapshot.parent for snapshot in snapshots}
         paths_by_snapshot: dict[str, list[str]] = {}
         for status, snapshot_id, _, path in files:
             readable_in = snapshot_id if status == 1 else parents[snapshot_id]
             if readable_in is not None:
                 paths_by_snapshot.setdefault(readable_in, []).append(literal(path))
+        if gone := sorted(paths_by_snapshot.keys() - self.metadata.snapshots.keys()):
+            return f"snapshot {gone[0]}, which has files that were replaced, has expired"
         partitions: set[Partition] = set()
         for snapshot_id, paths in paths_by_snapshot.items():
             rows = self._at(snapshot_id).where(f"_file IN ({', '.join(paths)})")

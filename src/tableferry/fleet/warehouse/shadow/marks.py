@@ -49,25 +49,28 @@ class Marks:
 
     @classmethod
     def read(cls, properties: Mapping[str, str], location: str, target: str, given: str | None) -> Marks:
-        """Read a Hive table's properties; those of another target than the one with this id are ignored.
+        """Read a Hive table's properties; of another target than the one with this id only the runs count.
 
-        Where there is no watermark, it's the one `given`: the version that the copy was made of.
+        Where no run has noted a watermark, it's the one `given`: the version that the copy was made of. A run
+        that noted an empty one, which Spark doesn't show, found another target than that copy.
         """
+        # What they wrote for a target that was made anew since may be in use still.
+        runs = tuple(
+            run
+            for key in sorted(properties)
+            if key.startswith(RUNS)
+            for run in properties[key].split(",")
+            if run
+        )
         # Files of an earlier migration's folder may be in use by now: this one has its own.
         folder = f"{sync_folder(location)}/{target[:8]}"
         if properties.get(TARGET) != target:
-            return cls(given, "", folder)
+            return cls(given, "", folder, runs)
         return cls(
-            properties.get(WATERMARK) or given,
+            properties.get(WATERMARK) or None,
             properties.get(PENDING, ""),
             properties.get(FOLDER, folder),
-            tuple(
-                run
-                for key in sorted(properties)
-                if key.startswith(RUNS)
-                for run in properties[key].split(",")
-                if run
-            ),
+            runs,
         )
 
 

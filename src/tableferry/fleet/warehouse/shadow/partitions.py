@@ -37,7 +37,7 @@ def canonical(text: str, kind: str) -> str | None:
         return str(int(text))
     if kind.startswith("decimal"):
         scale = int(kind.rstrip(")").rpartition(",")[2]) if "," in kind else 0
-        return str(Decimal(text).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP))
+        return format(Decimal(text).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP), "f")
     if kind == "boolean":
         return text.lower()
     if kind == "date" and (parts := _DATE.fullmatch(text)):

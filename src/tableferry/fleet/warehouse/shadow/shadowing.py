@@ -89,14 +89,13 @@ def shadow(
     source = read_target(warehouse, target, format)
     marks = read_marks(copy, source, format, watermark)
     settled = settle(copy, source, target, format, marks, accept=accept, dry_run=dry_run)
-    # Partitions may have read what was removed with the record.
-    if compare_all or settled.lost:
-        marks = replace(marks, watermark=None)
     if settled.taken and not dry_run:
         source = read_target(warehouse, target, format)
         # Files that were committed since the first look won't be newer than the next watermark.
         settled.record_new_files(source, marks)
-    result = _Run.of(copy, source, marks, settled, accept).run(dry_run=dry_run)
+    # Partitions may have read what was removed with the record.
+    compare_all = compare_all or settled.lost is not None
+    result = _Run.of(copy, source, marks, settled, accept, compare_all=compare_all).run(dry_run=dry_run)
     if settled.lost and not dry_run:
         settled.lost.forget(hive)
     return result
@@ -114,6 +113,7 @@ class _Run:
         copy: The Hive copy, with the columns that it will have.
         columns: The changes of its columns.
         name: This run's name, which is in those of the files that it writes.
+        compare_all: Whether to compare all rows, though the watermark is known.
     """
 
     copy: HiveCopy
@@ -123,16 +123,25 @@ class _Run:
     settled: Settled
     accept: str
     name: str
+    compare_all: bool
 
     @classmethod
-    def of(cls, copy: HiveCopy, target: Target, marks: Marks, settled: Settled, accept: str) -> _Run:
+    def of(
+        cls,
+        copy: HiveCopy,
+        target: Target,
+        marks: Marks,
+        settled: Settled,
+        accept: str,
+        *,
+        compare_all: bool,
+    ) -> _Run:
         keys = copy.partition_columns
         columns = plan_columns(copy.columns, target.columns(), keys, target.type_substitutes, str(copy.name))
         copy.demand_columns(columns)
         every = {**columns.every, **{key: copy.columns[key] for key in keys}}
-        return cls(
-            replace(copy, columns=every), columns, target, marks, settled, accept, uuid.uuid4().hex[:8]
-        )
+        copy, name = replace(copy, columns=every), uuid.uuid4().hex[:8]
+        return cls(copy, columns, target, marks, settled, accept, name, compare_all)
 
     def run(self, *, dry_run: bool) -> ShadowResult:
         changes, plan = self._planned()
@@ -224,7 +233,8 @@ class _Run:
         if replaced := self.columns.replaced:
             why = f"{', '.join(replaced)} of the Hive copy were renamed, dropped or retyped"
             return Changes(compare_all=why), Plan(rewrite=self._every())
-        changes = self.target.changes(self.marks, copy.columns, copy.partition_columns)
+        marks = replace(self.marks, watermark=None) if self.compare_all else self.marks
+        changes = self.target.changes(marks, copy.columns, copy.partition_columns)
         if changes.compare_all:
             return changes, Plan(rewrite=self._differing())
         return changes, self._plan(changes.touching(self.settled.partitions))

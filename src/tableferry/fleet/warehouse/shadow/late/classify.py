@@ -54,7 +54,7 @@ class Findings:
         late: Files that other writers left.
         undecided: Files that may belong to a write to the new table that is still going on.
         unfinished: Files of shadow runs that didn't end, or were suspended while another run took over.
-        logged: Files that the new table's log names, and that aren't recorded yet.
+        logged: Files that the new table's history names, and that aren't recorded yet.
         replaced: Files that have the name of a recorded one, and another size or time; and those in a shadow
             run's directory where no file of shadow runs is.
         removed: Recorded files that the new table reads, and that are gone.
@@ -88,7 +88,8 @@ class Evidence:
         known: The files that are recorded.
         runs: The shadow runs that ended.
         folder: The folder of rewritten partitions, with a directory for each run.
-        logged: Returns the files that the new table's log has named since the watermark.
+        logged: Returns the files that the new table's history has named since the watermark; called only if
+            that is needed.
         read: Returns all files that the new table reads; called only if that is needed.
         shared: Whether the new table writes into these directories.
         now: Microseconds since 1970, by the clock of Spark's driver.
@@ -129,7 +130,7 @@ def classify(listed: Collection[ListedFile], evidence: Evidence) -> Findings:
         written.add(_parent(location[2]))
         if run not in evidence.runs:
             unfinished.append(file)
-    log = set(map(split, evidence.logged())) if evidence.shared and others else set()
+    log = set(map(split, evidence.logged())) if others else set()
     unlogged = others.keys() - log
     in_use = set(map(split, evidence.read())) if unlogged or removed else set()
     late = {location: file for location, file in others.items() if location in unlogged - in_use}

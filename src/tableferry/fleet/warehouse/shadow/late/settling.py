@@ -66,8 +66,13 @@ class Settled:
 
     def finish(self) -> None:
         """Record the files that were taken: from now on they belong there."""
-        if self.record is not None and self.taken:
+        if self.record is None:
+            return
+        if self.taken:
             self.record.add(self.taken)
+        # Those that are gone stay recorded, and nobody is asked about them again.
+        if gone := set(self.asked).difference(self.taken):
+            self.record.add(gone, settled=True)
 
     def written_by_others(self, copy: HiveCopy, folder: str, directories: Sequence[str]) -> frozenset[str]:
         """Return those of some directories of shadow runs into which others wrote since they were looked at.
@@ -200,7 +205,7 @@ def settle(
         keys, kinds = copy.partition_columns, target.type_substitutes
         columns = plan_columns(copy.columns, target.columns(), keys, kinds, str(copy.name))
         # Columns are matched by their names, and the file has those of its time.
-        can_take = not columns.replaced and REPLACED not in copy.properties
+        can_take = not (columns.replaced or REPLACED in copy.properties or target.is_renamed)
     if late and (not can_take or copy.warehouse.late_files is LateFiles.PAUSE):
         raise WrittenLate(_message(name, record, findings.late, can_take=can_take), digest)
     if late and not dry_run:
@@ -294,8 +299,13 @@ def _in_use(
     copy: HiveCopy, record: Record, marks: Marks, unfinished: Sequence[ListedFile]
 ) -> frozenset[Partition]:
     """Return the partitions that read files of a run that didn't end, or was suspended."""
+    directories = {_directory(file.path) for file in unfinished}
+    if directories and record.odd:
+        # A directory's name doesn't tell which partition reads it.
+        places, locations = set(map(split, directories)), copy.locations(copy.partitions)
+        return frozenset(partition for partition, location in locations.items() if split(location) in places)
     partitions = set()
-    for directory in {_directory(file.path) for file in unfinished}:
+    for directory in directories:
         inside = below(directory, marks.folder)
         root = record.root if inside is None else f"{marks.folder}/{inside.partition('/')[0]}"
         partition = _partition(copy, root, directory)

@@ -46,5 +46,7 @@ def suspended(warehouse: Warehouse, name: TableName) -> list[ListedFile]:
     read = listing(warehouse, table, hive.partitions(warehouse, table)).read
     files = [file for file in read if (run := run_of(file.path)) and run not in marks.runs]
     record = Record.of(warehouse, table.properties) if files else None
+    if record is None or not record.is_there():
+        return files
     # What was there at the switch is of an earlier migration's runs.
-    return sorted(set(files) - record.files().known) if record else files
+    return sorted(set(files) - record.files().known)
