@@ -276,13 +276,16 @@ def test_who_dies_while_the_record_is_removed_costs_no_file_of_a_dropped_partiti
 
 @soak.slow
 def test_a_delta_table_that_is_the_metastore_s_own_by_now_keeps_its_files(ours: Fleet) -> None:
-    """Somebody has dropped its entry, and made it anew where the metastore puts tables by itself."""
     name = ours.name("t")
     ours.spark.sql(f"CREATE TABLE {name.sql} (id INT) STORED AS PARQUET")
     ours.spark.sql(f"INSERT INTO {name.sql} VALUES (1), (2)")
     ours.to_probation("t", form=DELTA)
-    ours.spark.sql(f"DROP TABLE {name.sql}")
-    ours.spark.sql(f"CREATE TABLE {name.sql} USING delta")
+
+    def managed(entry: Any) -> None:
+        entry.setTableType("MANAGED_TABLE")
+        entry.putToParameters("EXTERNAL", "FALSE")
+
+    metastore.alter(ours.spark, name, managed)
     [refused] = errors(ours.revert("t"))
     assert "t is managed, and its files would go where its name does" in refused
     assert ours.rows("t") == ours.rows("t_hive") == [(1,), (2,)]
