@@ -22,6 +22,11 @@ DECLARED_AS = "__CHAR_VARCHAR_TYPE_STRING"
 """Where a string column's metadata has its ``char`` or ``varchar``, in Spark and in Delta's log."""
 
 
+def lowered(path: ColumnPath) -> ColumnPath:
+    """Write a path in lower case, in which two spellings of one column are the same."""
+    return tuple(name.lower() for name in path)
+
+
 @dataclass(frozen=True)
 class Atomic:
     """A type without parameters, by the protocol's name, such as ``long`` or ``timestamp_ntz``."""

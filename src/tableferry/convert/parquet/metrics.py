@@ -36,7 +36,7 @@ from tableferry.convert.parquet.schema import Interpreted, Stored
 from tableferry.convert.parquet.thrift import Reader
 from tableferry.convert.parquet.writers import Trust, hybrid, trust
 from tableferry.errors import StateError
-from tableferry.types import ColumnPath
+from tableferry.types import ColumnPath, lowered
 
 _KEPT = 16
 _SURROGATES, _LAST = range(0xD800, 0xE000), 0x10FFFF
@@ -109,7 +109,7 @@ def _hindrance(end: End, known: Collection[str], scales: Mapping[ColumnPath, int
                 "microseconds: write it anew, or choose Delta"
             )
     for leaf in schema.stored:
-        meaning, scale = leaf.element.annotation, scales.get(_lower(leaf.path))
+        meaning, scale = leaf.element.annotation, scales.get(lowered(leaf.path))
         if meaning is not None and meaning.kind == "DECIMAL" and scale not in (None, meaning.scale):
             return rescaled(leaf.path, meaning.scale, scale)
     if hybrid(found.keys) and (ancient := _ancient(found, known)):
@@ -236,8 +236,8 @@ class MetricsReader:
             ]
             names = {leaf.path for leaf, _ in leaves}
             lacks = frozenset(number for path, number in self._ids.items() if path not in names)
-            lacking = {_lower(path) for path in self._ids if path not in names}
-            respelled = frozenset(path for path in names - self._ids.keys() if _lower(path) in lacking)
+            lacking = {lowered(path) for path in self._ids if path not in names}
+            respelled = frozenset(path for path in names - self._ids.keys() if lowered(path) in lacking)
             scales = {
                 leaf.path: meaning.scale
                 for leaf in schema.stored
@@ -248,10 +248,6 @@ class MetricsReader:
             leaves.sort(key=lambda each: each[0].column)
             self._last = _Known(schema, leaves, lacks, respelled, scales)
         return self._last
-
-
-def _lower(path: ColumnPath) -> ColumnPath:
-    return tuple(name.lower() for name in path)
 
 
 def _add(

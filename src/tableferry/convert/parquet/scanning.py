@@ -25,7 +25,7 @@ from tableferry.convert.parquet.bounds import texts_of
 from tableferry.convert.parquet.writers import trust
 from tableferry.errors import StateError
 from tableferry.files import AnyPath, ObjectStore
-from tableferry.types import ColumnPath, Decimal, Primitive
+from tableferry.types import ColumnPath, Decimal, Primitive, lowered
 
 # Rows of a batch: a column of long strings stays within some megabytes.
 _ROWS = 1 << 16
@@ -58,10 +58,7 @@ def read_by_threads(root: AnyPath, files: Sequence[DataFile], *, paths: frozense
 
 
 def _scan(source: str | BufferedReader, footer: Footer, paths: frozenset[ColumnPath]) -> Footer | Unreadable:
-    leaves = [
-        _Scanned(leaf) if tuple(name.lower() for name in leaf.path) in paths else None
-        for leaf in footer.schema.leaves
-    ]
+    leaves = [_Scanned(leaf) if lowered(leaf.path) in paths else None for leaf in footer.schema.leaves]
     columns = sorted({scanned.path[0] for scanned in leaves if scanned})
     if not columns:
         return Footer.of(footer.rows, footer.schema, [_UNKNOWN for _ in leaves])

@@ -180,8 +180,12 @@ class Warehouse:
         try:
             return work()
         finally:
-            if self.seen is not None:
-                self.seen.forget(of)
+            self.forget(of)
+
+    def forget(self, of: Collection[TableName] | None = None) -> None:
+        """Look at tables anew from now on, at all if nobody says which: somebody may have altered them."""
+        if self.seen is not None:
+            self.seen.forget(of)
 
     def run(self, statement: str, *, of: Collection[TableName] | None = None) -> None:
         """Run a statement of SQL that changes something."""

@@ -94,9 +94,8 @@ def _until_little(
         if failure is None and prepared.by_file and _is_little(left):
             # So is what came since.
             return rows
-        if warehouse.seen is not None:
-            # Hours may have passed, and somebody may have altered the table.
-            warehouse.seen.forget((source,))
+        # Hours may have passed.
+        warehouse.forget((source,))
         before, listed = listed, _listed(warehouse, source, form)
         left_out, prepared.busy = prepared.busy, frozenset()
         if listed.digest == before.digest:

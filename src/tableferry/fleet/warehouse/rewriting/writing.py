@@ -63,9 +63,8 @@ def write_ahead(warehouse: Warehouse, source: TableName, target: TableName, form
             failure = next((differing[name] for name in names if name in differing), None)
         except TableError as error:
             failure = error
-        if warehouse.seen is not None:
-            # Hours may have passed, and somebody may have altered the table.
-            warehouse.seen.forget((source,))
+        # Hours may have passed.
+        warehouse.forget((source,))
         before, listed = listed, hive.listed(warehouse, hive.demand(warehouse, source))
         unchanged = listed.digest == before.digest
         if failure is not None:
