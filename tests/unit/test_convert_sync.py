@@ -376,9 +376,12 @@ def test_each_row_is_there_once_at_every_moment_while_others_write(folder: Path)
     ended, failures = threading.Event(), list[BaseException]()
     written: list[int] = []
     versions = soak.amount(12, 100)
+    # So many files before each look: a folder that grows faster than it is followed has no bound.
+    ahead = 4
+    may_write = threading.Semaphore(0)
 
     def writer() -> None:
-        while not ended.is_set():
+        while may_write.acquire() and not ended.is_set():
             number = 100 + len(written)
             write(folder / f"day={number % 5}" / f"{number}.parquet", {"id": [number]})
             written.append(number)
@@ -399,11 +402,13 @@ def test_each_row_is_there_once_at_every_moment_while_others_write(folder: Path)
         thread.start()
     try:
         while versions and not failures:
+            may_write.release(ahead)
             report = synced(folder)
             assert report.error == ""
             versions -= report.outcome == "synced"
     finally:
         ended.set()
+        may_write.release()
         for thread in threads:
             thread.join()
     synced(folder)
