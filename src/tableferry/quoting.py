@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -26,3 +27,9 @@ def identifier(*parts: str) -> str:
 def literal(text: str) -> str:
     """Write a text as a string."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def pairs(properties: Mapping[str, str]) -> str:
+    """Write properties or options, by their keys and in parentheses."""
+    written = (f"{literal(key)} = {literal(value)}" for key, value in sorted(properties.items()))
+    return f"({', '.join(written)})"

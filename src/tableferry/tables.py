@@ -12,9 +12,28 @@ from tableferry.errors import TableError
 from tableferry.quoting import quote
 
 DEFAULT_CATALOG = "spark_catalog"
+METASTORES = (DEFAULT_CATALOG, "hive_metastore")
+"""Catalogs that mean the default metastore, and are never Unity Catalog's, not on Databricks either."""
 
 _PLAIN = re.compile(r"[^`.\s]+")
 _PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`.\s]+))\s*(\.|$)")
+
+
+def parts_of(text: str) -> tuple[str, ...]:
+    """Read the parts of a name, with optional backticks.
+
+    Raises:
+        TableError: The text isn't a name.
+    """
+    parts: list[str] = []
+    position = 0
+    while position < len(text) or not parts:
+        match = _PART.match(text, position)
+        if match is None or (match[3] == "." and match.end() == len(text)):
+            raise TableError(f"'{text}' isn't a table name: write it as catalog.schema.table")
+        parts.append(match[1].replace("``", "`") if match[1] else match[2])
+        position = match.end()
+    return tuple(parts)
 
 
 @dataclass(frozen=True, order=True)
@@ -36,17 +55,10 @@ class TableName:
         Raises:
             TableError: The text isn't a table name.
         """
-        parts: list[str] = []
-        position = 0
-        while position < len(text) or not parts:
-            match = _PART.match(text, position)
-            if match is None or (match[3] == "." and match.end() == len(text)):
-                raise TableError(f"'{text}' isn't a table name: write it as catalog.schema.table")
-            parts.append(match[1].replace("``", "`") if match[1] else match[2])
-            position = match.end()
+        parts = parts_of(text)
         if len(parts) > 3:
             raise TableError(f"'{text}' has {len(parts)} parts: a table name has one to three")
-        return cls(tuple(parts))
+        return cls(parts)
 
     @classmethod
     def at(cls, path: str) -> TableName:

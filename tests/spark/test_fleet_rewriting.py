@@ -15,6 +15,7 @@ from tests.spark.fleets import Fleet, errors, fleet
 from tests.spark.tables import tables_in
 
 from tableferry import session
+from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import Refused, TableError
 from tableferry.fleet.job import State, TargetFormat
 from tableferry.fleet.pausing import resumed
@@ -56,6 +57,13 @@ STORED = {
         "id INT, a ARRAY<STRUCT<x: INT, y: STRING>>, m MAP<STRING, INT>, b BINARY, f FLOAT, d DATE",
         more="array(named_struct('x', 1, 'y', 'q')), map('k', 2), X'0A0B', float('1.5'), DATE'0001-01-01'",
     ),
+    # Its nulls are written as Hive's property says, which no SerDe property repeats.
+    "nulls": Stored(
+        f"{TEXT.definition} TBLPROPERTIES ('serialization.null.format' = '')",
+        "id INT, name STRING",
+        more="NULL",
+    ),
+    "char": Stored(TEXT.definition, "id INT, code CHAR(5), label VARCHAR(7)", more="'ab', 'l'"),
     "opencsv": Stored(
         "ROW FORMAT SERDE 'org.apache.hadoop.hive.serde2.OpenCSVSerde' STORED AS TEXTFILE",
         "id STRING, name STRING",
@@ -67,6 +75,8 @@ WAYS = [
     pytest.param("json", DELTA, marks=soak.slow),
     pytest.param("whole", DELTA, marks=soak.slow),
     pytest.param("bucketed", ICEBERG, marks=soak.slow),
+    pytest.param("nulls", ICEBERG, marks=soak.slow),
+    pytest.param("char", DELTA, marks=soak.slow),
 ]
 MORE_WAYS = [
     *(("text", DELTA), ("csv", ICEBERG), ("csv", DELTA), ("json", ICEBERG), ("orc", DELTA), ("orc", ICEBERG)),
@@ -163,6 +173,21 @@ def dying(warehouse: Warehouse, effects: int) -> Warehouse:
             raise Died
 
     return replace(warehouse, guard=guard, prepared=Prepared())
+
+
+@soak.slow
+def test_a_rewritten_delta_table_has_lengths_and_defaults(ours: Fleet, tmp_path: Path) -> None:
+    """A session has a text of its own for each commit of Delta's."""
+    columns = "id INT, code CHAR(5), label VARCHAR(3), kind STRING DEFAULT 'x'"
+    table(ours, tmp_path, Stored("USING csv", columns, more="'ab', 'l', 'y'"))
+    with session.settings(ours.spark, {"spark.databricks.delta.commitInfo.userMetadata": "nightly"}, "audit"):
+        ahead(ours, DELTA)
+    copy = copy_name(ours, DELTA).sql
+    ours.spark.sql(f"INSERT INTO {copy} (id, code, day) VALUES (4, 'ab', 'a')")
+    found = ours.spark.sql(f"SELECT id, kind FROM {copy} WHERE code = 'ab' ORDER BY id").collect()
+    assert [tuple(row) for row in found] == [(1, "y"), (2, "y"), (3, "y"), (4, "x")]
+    with pytest.raises(SPARK_ERRORS, match=r"(?i)exceed"):
+        ours.spark.sql(f"INSERT INTO {copy} (id, label, day) VALUES (5, 'long', 'a')")
 
 
 def ahead(ours: Fleet, form: TargetFormat) -> Warehouse:

@@ -64,6 +64,21 @@ def test_a_table_of_the_copy_s_name_stays_when_its_job_is_reverted(
 
 
 @soak.slow
+def test_a_directory_may_be_called_as_a_copy_s_is(ours: Fleet, tmp_path: Path) -> None:
+    """And somebody's table may lie beside it, by a name that only a trial's directory once had."""
+    folder, beside = tmp_path / "t_delta" / "20240131", tmp_path / "t_delta" / "20240131_sync_try"
+    hive_table(ours.spark, ours.name("t").sql, folder, [(1, "a")])
+    hive_table(ours.spark, ours.name("u").sql, beside, [(2, "b")])
+    before = ours.rows("t"), ours.rows("u")
+    ours.to_probation("t", form=DELTA)
+    assert (ours.rows("t"), ours.rows("u")) == before
+    assert errors(ours.revert("t")) == []
+    assert ours.rows("t") == before[0]
+    assert not (folder / "_delta_log").exists()
+    assert not list(folder.parent.glob("20240131_sync/try-*"))
+
+
+@soak.slow
 def test_a_delta_table_that_somebody_made_in_the_same_directory_stays(ours: Fleet, tmp_path: Path) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
     ours.add("t", form=DELTA)

@@ -13,6 +13,7 @@ from tests import soak
 from tests.spark.fleets import Fleet, fleet
 from tests.spark.warehouses import NoAccess
 
+from tableferry import session
 from tableferry.errors import TableError
 from tableferry.fleet.job import Job, OldName, State, TargetFormat
 from tableferry.fleet.moving_views import ViewOptions, move_views
@@ -345,7 +346,13 @@ def test_views_of_iceberg_tables_are_kept_by_icebergs_own_catalog(moved: Moved) 
     moved.job("parts", TargetFormat.ICEBERG, target_catalog="ice")
     moved.save("parts", State.HIVE_DROPPED, State.HIVE_DROPPED)
     moved.view("v", "SELECT parts.name, {old}.parts.id FROM parts -- the end\n", "(n COMMENT 'x', i)")
-    assert outcomes(moved.run()) == {"v": "moved"}
+    with session.settings(moved.spark, {"spark.sql.ansi.enabled": "false"}, "an old session"):
+        moved.view("w", "SELECT CAST(name AS INT) AS number FROM parts")
+    report = moved.run()
+    assert outcomes(report) == {"v": "moved", "w": "moved"}
+    assert [view.loses for view in report.views] == ["", "spark.sql.ansi.enabled=false"]
+    moved.sql("DROP VIEW {old}.w")
+    moved.sql("DROP VIEW ice.{lake}.w")
     assert moved.sql("SELECT i, n FROM ice.{lake}.v") == [(1, "a")]
     assert outcomes(moved.run()) == {"v": "there"}
     moved.sql("ALTER VIEW {old}.v AS SELECT name AS n, id + 1 AS i FROM {old}.parts")

@@ -6,6 +6,7 @@ import io
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,11 +26,12 @@ from tableferry.fleet.adding import (
     without_made,
 )
 from tableferry.fleet.finding import asked
-from tableferry.fleet.job import OldName, TargetFormat
+from tableferry.fleet.job import OldName, State, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.records import NewJob
 from tableferry.tables import TableName
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TEMPLATE = NewJob(TableName(), TargetFormat.DELTA, 14, 7, ("all@tea.example",))
 
 
@@ -161,7 +163,7 @@ def test_each_table_gets_one_job_and_a_name_goes_before_a_pattern() -> None:
 def test_tables_that_a_migration_made_are_left_out() -> None:
     texts = ("orders", "orders_hive", "orders_iceberg", "orders_delta", "lines_hive", "orders_hive_archived")
     jobs = [NewJob(name(f"hive.sales.{text}")) for text in texts]
-    known = [job("hive.sales.orders", target_format=TargetFormat.ICEBERG)]
+    known = [job("hive.sales.orders", target_format=TargetFormat.ICEBERG, state=State.WRITES_UNBLOCKED)]
 
     owners = possible_owners(jobs)
     left, out = without_made(jobs, known)
@@ -172,11 +174,33 @@ def test_tables_that_a_migration_made_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
+    ("state", "begun_at", "expected"),
+    [
+        (State.UNDEFINED, None, ["orders_hive"]),
+        (State.READY, None, ["orders_hive"]),
+        (State.READY, NOW, []),
+        (State.WRITES_BLOCKED, None, []),
+        (State.HIVE_DROPPED, NOW, []),
+        (State.ICEBERG_DROPPED, NOW, ["orders_hive"]),
+    ],
+)
+def test_what_only_has_such_a_name_is_somebody_s_table(
+    state: State, begun_at: datetime | None, expected: list[str]
+) -> None:
+    asked = [NewJob(name("hive.sales.orders_hive"))]
+    left, _ = without_made(asked, [job("hive.sales.orders", state=state, begun_at=begun_at)])
+    assert [owner.name.table for owner in left] == expected
+
+
+@pytest.mark.parametrize(
     ("written", "made_in", "old_name"),
     [
         ((None, None), (None, None), None),
         (("{catalog}", "{schema}"), (None, None), None),
         (("Spark_Catalog", "Sales"), (None, None), None),
+        # Another name of the metastore.
+        (("hive_metastore", "sales"), (None, None), None),
+        (("hive_metastore", "lake"), ("spark_catalog", "lake"), OldName.TABLE),
         ((None, "{schema}_Lake"), ("spark_catalog", "sales_lake"), OldName.TABLE),
         (("main", None), ("main", "sales"), OldName.TABLE),
         (("main", "{catalog}_{schema}"), ("main", "spark_catalog_sales"), OldName.TABLE),

@@ -323,6 +323,7 @@ def test_where_new_tables_are_made_is_shown_and_kept(queue: Path) -> None:
 
 
 def test_tables_that_a_migration_made_are_left_out_and_said(queue: Path) -> None:
+    change("orders", state=State.WRITES_BLOCKED, desired_state=State.ICEBERG_READY, in_process=True)
     shown = call("add", "sales.orders_hive", "sales.orders_iceberg", "logs.clicks_iceberg")
     assert shown.stdout.startswith("Added 1 table.")
     assert "sales.orders_hive is left out, as a migration of this fleet made it" in shown.stderr

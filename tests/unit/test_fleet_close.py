@@ -103,6 +103,12 @@ def test_nothing_is_planned_where_the_names_arent_as_the_archive_leaves_them(
         steps(job(**COMPLETED), **existing)
 
 
+def test_a_name_that_was_to_be_free_may_be_another_hive_table_s() -> None:
+    moved = job(**COMPLETED, target_catalog="lake", target_schema="sales", old_name=OldName.TABLE)
+    closing = steps(moved, target=Kind.ICEBERG, hive=Kind.HIVE, archived=Kind.HIVE)
+    assert "DropArchived" in closing
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [

@@ -346,6 +346,24 @@ def test_no_more_jobs_are_taken_than_asked_for(store: Store, tell: Callable[...,
     assert tell(batch_size=2).jobs == {1: 1}
 
 
+def test_a_notification_that_everybody_has_though_no_job_knows_it_is_sent_to_nobody(
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
+) -> None:
+    """Its jobs were told apart: each has the name of another one who still waited."""
+    for table in ("a", "b"):
+        add(store, table, downstream_users=(BOB, EVE))
+    waits = {BOB, EVE}
+    mail_server.rcpt = lambda address: "451 try again later" if address in waits else ""
+    assert tell(NOW).failed == 1
+    waits = {BOB}
+    assert tell(NOW + timedelta(hours=1), batch_size=1).failed == 1
+    waits = {EVE}
+    assert tell(NOW + timedelta(hours=2), batch_size=1).failed == 1
+    add(store, "c", tbl_owners=(ANN,))
+    assert tell(NOW + timedelta(hours=3)).jobs == {1: 3}
+    assert [to for _, to in mail_server.delivered] == [EVE, BOB, ANN]
+
+
 def test_jobs_whose_recipients_have_to_wait_do_not_keep_a_small_run_from_the_others(
     store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:

@@ -20,6 +20,13 @@ _HIVE = "org.apache.hadoop.hive.ql.io"
             f"{_HIVE}.SequenceFileInputFormat",
             "sequencefile",
         ),
+        # Hive reads what they choose of the files, and Spark all.
+        (
+            f"{_HIVE}.parquet.serde.ParquetHiveSerDe",
+            "org.apache.hudi.hadoop.HoodieParquetInputFormat",
+            "other",
+        ),
+        (f"{_HIVE}.orc.OrcSerde", "", "other"),
         # Their files name others, to which people write without any change to be seen here.
         ("org.apache.hadoop.hive.serde2.OpenCSVSerde", f"{_HIVE}.SymlinkTextInputFormat", "other"),
         (f"{_HIVE}.parquet.serde.ParquetHiveSerDe", f"{_HIVE}.SymlinkTextInputFormat", "other"),

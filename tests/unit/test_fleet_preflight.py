@@ -69,6 +69,7 @@ ZERO = CatalogPartition("day=-0.0", f"{ROOT}/day=-0.0")
 BY_DOUBLE = replace(TABLE, columns=(TABLE.columns[0], HiveColumn("day", {"name": "double"})))
 FILE = ListedFile(f"{ROOT}/day=1/a", 10, 0)
 FACTS = PreflightFacts(TABLE, (INSIDE,), Listing((FILE,), (), ()))
+NO_FILES = Listing((), (), ())
 ICEBERG, DELTA = TargetFormat.ICEBERG, TargetFormat.DELTA
 
 
@@ -143,6 +144,14 @@ def test_a_table_that_can_be_migrated() -> None:
             for rewritten in (False, True)
         ),
         (replace(FACTS, table=BY_DOUBLE), None, None),
+        # Nobody has registered their partitions, and a Delta table's VACUUM would take these for its own.
+        (replace(FACTS, files=Listing((), (), (FILE,))), None, PauseReason.UNSUPPORTED_LAYOUT),
+        (replace(FACTS, files=Listing((), (), (FILE,)), rewritten=True), None, None),
+        (
+            replace(FACTS, table=replace(TABLE, location="s3a://bucket/"), partitions=(), files=NO_FILES),
+            PauseReason.UNSUPPORTED_LAYOUT,
+            PauseReason.UNSUPPORTED_LAYOUT,
+        ),
         (replace(FACTS, partitions=(ZERO,)), None, None),
     ],
 )

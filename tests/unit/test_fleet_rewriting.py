@@ -340,6 +340,8 @@ def test_what_can_stay_isnt_rewritten(table: HiveTable, iceberg: bool, delta: bo
         (replace(TABLE, format="other"), PauseReason.NOT_REWRITABLE),
         (replace(TABLE, properties={"skip.header.line.count": "1"}), PauseReason.NOT_REWRITABLE),
         (replace(TABLE, properties={"skip.footer.line.count": "2"}), PauseReason.NOT_REWRITABLE),
+        (replace(TABLE, options={"skip.header.line.count": "1"}), PauseReason.NOT_REWRITABLE),
+        (replace(TABLE, format="text", serde="", options={"wholeText": "true"}), PauseReason.NOT_REWRITABLE),
         (replace(TABLE, serde="org.apache.hadoop.hive.serde2.RegexSerDe"), PauseReason.NOT_REWRITABLE),
         (replace(TABLE, columns=(HiveColumn("v", {"name": "void"}),)), PauseReason.UNSUPPORTED_SCHEMA),
         (replace(TABLE, format="json", options={"multiline": "TRUE"}), PauseReason.NOT_REWRITABLE),

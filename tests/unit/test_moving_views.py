@@ -71,6 +71,7 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
     monkeypatch.setattr(new_views, "read", catalog.read)
     monkeypatch.setattr(new_views, "is_there", lambda *_: None)
     monkeypatch.setattr(new_views, "check", lambda *_, **__: None)
+    monkeypatch.setattr(new_views, "lost_settings", lambda *_: "")
     monkeypatch.setattr(new_views, "make", catalog.make)
     monkeypatch.setattr(new_views, "carry_access", lambda *_: None)
     return catalog

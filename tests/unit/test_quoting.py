@@ -156,7 +156,7 @@ def in_statements() -> Iterator[tuple[str, str]]:
 
 
 def test_what_stands_where_sql_takes_a_name_is_quoted() -> None:
-    quoted = re.compile(r".*\.sql|(quote|literal|pattern|in_metastore|spec)\(.*\)")
+    quoted = re.compile(r".*\.sql|(quote|literal|pairs|pattern|in_metastore|spec)\(.*\)")
     names = list(in_statements())
     assert len(names) > 80
     assert [

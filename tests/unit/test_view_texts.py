@@ -151,6 +151,9 @@ def explained(*relations: str) -> str:
 
 
 def test_sparks_parser_has_to_find_the_same_tables() -> None:
+    for deep in (("rest",), ("rest", "a", "b")):
+        with pytest.raises(NotRewritable, match=r"names z alone, and it was made in rest"):
+            parse("SELECT * FROM y.z JOIN z", deep)
     view = parse("WITH c AS (SELECT * FROM a.b) SELECT * FROM c, `x.y`", NAMESPACE)
     demand_same_tables(view, explained("[a, b]", "[c]", "[x.y]"))
     with pytest.raises(NotRewritable, match=r"the tables \[z\]"):

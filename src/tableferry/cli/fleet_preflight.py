@@ -64,9 +64,12 @@ def _preflights(
     if named.tables or named.files or named.query:
         if wave:
             raise TableError("--wave takes all tables of a wave: leave it out, or the other tables")
-        jobs = fleet.register(
-            store, named, opened.settings, store.now(), spark=opened.spark, dry_run=True
-        ).jobs
+        found = fleet.register(store, named, opened.settings, store.now(), spark=opened.spark, dry_run=True)
+        if found.left_out and not found.jobs:
+            made = ", ".join(map(str, found.left_out))
+            raise TableError(f"{made}: a migration of this fleet made it: name the table that it was made of")
+        # What a table was added with goes before what it would be added with now.
+        jobs = found.jobs if target is not None else fleet.known_jobs(store, found.jobs)
     else:
         if target is not None:
             raise TableError(

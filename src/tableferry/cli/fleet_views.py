@@ -60,6 +60,8 @@ def _lines(report: ViewsReport) -> Iterator[str]:
             yield f"  {view.statement}"
         if view.stays:
             yield f"  goes on to read {joined([str(name) for name in view.stays])}"
+        if view.loses:
+            yield f"  was made with {view.loses}, which its new catalog doesn't keep: let readers set it"
     yield from report.remedies
     counts = Counter(view.outcome for view in report.views)
     if not counts:

@@ -19,6 +19,7 @@ from tableferry.fleet.queue.opening import open_store as open_store
 from tableferry.fleet.queue.records import NewJob as NewJob
 from tableferry.fleet.registering import Named as Named
 from tableferry.fleet.registering import Registration as Registration
+from tableferry.fleet.registering import known_jobs as known_jobs
 from tableferry.fleet.registering import register as register
 from tableferry.fleet.selecting import Filter as Filter
 from tableferry.fleet.selecting import list_jobs as list_jobs

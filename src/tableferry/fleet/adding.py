@@ -11,11 +11,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tableferry.errors import Problem, SpecError, TableError
-from tableferry.fleet.job import LONGEST_GAP, Job, OldName, TargetFormat
+from tableferry.fleet.job import LONGEST_GAP, Job, OldName, State, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.settings import PLACEHOLDERS, knows_placeholders
-from tableferry.tables import TableName
+from tableferry.tables import METASTORES, TableName
 
 COLUMNS = (
     *("table", "owners", "downstream_users", "target_format", "initial_gap_days", "probation_gap_days"),
@@ -136,6 +136,8 @@ def placed(job: NewJob, iceberg_catalog: str) -> NewJob:
         return known.strip().lower()
 
     place = part(job.target_catalog, catalog), part(job.target_schema, schema)
+    if {place[0], catalog} <= set(METASTORES):
+        place = catalog, place[1]
     if place[0] == iceberg_catalog.lower() != catalog:
         raise TableError(
             f"{job.name} is to be made in {place[0]}, which is another name of the metastore's own tables: "
@@ -162,8 +164,11 @@ def without_made(jobs: Iterable[NewJob], known: Iterable[Job]) -> tuple[list[New
     """Divide what was asked for: jobs to add, and tables that a known job's migration made or renamed."""
     made = set()
     for job in known:
-        names = Names.of(job)
-        made |= set(names.all) - {names.main}
+        # Before it begins, and after a revert, what has such a name is somebody else's.
+        begun = job.state is not State.READY or job.begun_at is not None
+        if begun and job.state not in (State.UNDEFINED, State.ICEBERG_DROPPED):
+            names = Names.of(job)
+            made |= set(names.all) - {names.main}
     jobs = list(jobs)
     return [job for job in jobs if job.name not in made], [job.name for job in jobs if job.name in made]
 

@@ -42,8 +42,9 @@ def closing_steps(job: Job, existing: Existing) -> tuple[Step, ...]:
             f"rows when {names.archived} is dropped: put the names right, and resume the job"
         )
     # A view, or a table of another format, that people made under the free name isn't Hive's: should one lie
-    # in these directories all the same, it's found with the other neighbours.
-    if existing.get(names.hive) is Kind.HIVE:
+    # in these directories all the same, it's found with the other neighbours. So is a Hive table, where that
+    # name was to be free.
+    if names.hive != names.main and existing.get(names.hive) is Kind.HIVE:
         raise Refused(
             f"{names.hive} is there again, and would read files that are to be removed: drop it, or give it "
             f"the name {names.archived} back, and resume the job"

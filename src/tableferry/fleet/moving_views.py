@@ -240,7 +240,8 @@ class _Run:
         if catalog in self.viewless:
             raise TakesNoViews(f"catalog {catalog} takes no views")
         there = new_views.is_there(self.warehouse, move)
-        report = ViewReport(view.name, "there", move.new, stays=move.stays)
+        loses = new_views.lost_settings(self.warehouse, move)
+        report = ViewReport(view.name, "there", move.new, stays=move.stays, loses=loses)
         warehouse = replace(self.warehouse, guard=lambda: self._demand_switched(move))
         if there:
             if not self.options.dry_run:

@@ -15,7 +15,7 @@ REMEDIES: Mapping[PauseReason, str] = {
     PauseReason.IS_CSV_TEXT: "let its rows be rewritten (--rewrite), or leave it in Hive",
     PauseReason.IS_ALREADY_ICEBERG: "nothing to do: it is Iceberg",
     PauseReason.TABLE_NOT_FOUND: "correct the name or the rights to see it",
-    PauseReason.MISSING_OWNER: "give the table an owner, or add it with one (a CSV file's column owners)",
+    PauseReason.MISSING_OWNER: "give the table an owner in the catalog",
     PauseReason.HAS_TIMESTAMP_COLUMN: "let its rows be rewritten (--rewrite), or leave it in Hive",
     PauseReason.EMPTY_TABLE: "drop it, or resume once it has rows",
     PauseReason.REVERTED: "ask its owners what went wrong; resumed, it begins from the start",

@@ -128,6 +128,16 @@ def register(
     return Registration(tuple(jobs), store.add(jobs, now), tuple(left_out))
 
 
+def known_jobs(store: Store, tables: Sequence[NewJob]) -> list[NewJob | Job]:
+    """Return tables' jobs as the queue has them, and as they would be added where it has none."""
+    queued = {
+        job.name: job
+        for chunk in chunks([table.name for table in tables], _AT_ONCE)
+        for job in store.jobs(named(chunk))
+    }
+    return [queued.get(table.name, table) for table in tables]
+
+
 def _known(store: Store, tables: set[TableName]) -> list[Job]:
     """Return the jobs of these tables, in the queue and in the archive."""
     return [

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from tableferry.errors import TableError
 from tableferry.pipelines.flows import Target
-from tableferry.quoting import literal, quote
+from tableferry.quoting import literal, pairs, quote
 from tableferry.tables import TableName
 
 COLUMN_MAPPING = "delta.columnMapping.mode"
@@ -80,8 +80,7 @@ def create_sql(target: Target, columns: StructType) -> str:
     if target.comment is not None:
         parts.append(f"COMMENT {literal(target.comment)}")
     if properties:
-        pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in sorted(properties.items()))
-        parts.append(f"TBLPROPERTIES ({pairs})")
+        parts.append(f"TBLPROPERTIES {pairs(properties)}")
     return " ".join(parts)
 
 

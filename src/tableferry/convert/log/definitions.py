@@ -13,7 +13,7 @@ from typing import Any
 from tableferry import types
 from tableferry.convert.entry import Entry, SerDe, lasting_properties, log_columns
 from tableferry.hive.partitions import PartitionColumn
-from tableferry.quoting import literal, quote
+from tableferry.quoting import literal, pairs, quote
 from tableferry.tables import TableName
 from tableferry.types import DECLARED_AS, Array, Atomic, DataType, Decimal, Field, Map, Struct
 
@@ -102,18 +102,18 @@ def statement(entry: Entry, name: TableName) -> str:
     ]
     if not entry.serde:
         clauses.append("USING parquet")
-        clauses += [f"OPTIONS {_pairs(entry.options)}"] if entry.options else []
+        clauses += [f"OPTIONS {pairs(entry.options)}"] if entry.options else []
     clauses += [f"PARTITIONED BY ({', '.join(partitioned)})"] if partitioned else []
     clauses += [_buckets(entry)] if entry.buckets else []
     if entry.serde:
         clauses.append(f"ROW FORMAT SERDE {literal(entry.serde.library)}")
-        clauses += [f"WITH SERDEPROPERTIES {_pairs(entry.options)}"] if entry.options else []
+        clauses += [f"WITH SERDEPROPERTIES {pairs(entry.options)}"] if entry.options else []
         formats = literal(entry.serde.input_format), literal(entry.serde.output_format)
         clauses.append("STORED AS INPUTFORMAT {} OUTPUTFORMAT {}".format(*formats))
     clauses += [f"COMMENT {literal(entry.comment)}"] if entry.comment is not None else []
     clauses += [f"LOCATION {literal(entry.location)}"] if entry.type == "external" else []
     properties = lasting_properties(entry)
-    clauses += [f"TBLPROPERTIES {_pairs(properties)}"] if properties else []
+    clauses += [f"TBLPROPERTIES {pairs(properties)}"] if properties else []
     return " ".join(clauses)
 
 
@@ -168,7 +168,3 @@ def _buckets(entry: Entry) -> str:
     key = ", ".join(map(quote, entry.bucket_columns))
     rows = f" SORTED BY ({', '.join(map(quote, entry.sort_columns))})" if entry.sort_columns else ""
     return f"CLUSTERED BY ({key}){rows} INTO {entry.buckets} BUCKETS"
-
-
-def _pairs(pairs: Mapping[str, str]) -> str:
-    return f"({', '.join(f'{literal(key)} = {literal(value)}' for key, value in sorted(pairs.items()))})"

@@ -183,6 +183,10 @@ class Posting:
             now = self.clock()
             jobs = [self.jobs[task] for task in notification.task_ids if task in self.jobs]
             to = sorted(self.left.get(notification.message_id, frozenset(notification.recipients)))
+            if not to:
+                # Its jobs named others as those who still waited: each of them has it.
+                self._take(notification)
+                continue
             speaks_to = audience(notification, jobs, self.settings.mail.domain)
             words = self.templates.words(notification.level, speaks_to, jobs, now)
             try:
@@ -241,10 +245,14 @@ class Posting:
             self.failed.add(notification.message_id)
             self.left[notification.message_id] = frozenset(delivery.waiting)
         else:
-            self.taken.add(notification.message_id)
-            if not self._unremembered:
-                self._taken_at = self.clock()
-            self._unremembered.append(notification.message_id)
+            self._take(notification)
+
+    def _take(self, notification: NotificationRecord) -> None:
+        """Note that a notification needs no more sending."""
+        self.taken.add(notification.message_id)
+        if not self._unremembered:
+            self._taken_at = self.clock()
+        self._unremembered.append(notification.message_id)
 
     def _hold(self) -> None:
         """Renew the claims in good time."""

@@ -99,7 +99,7 @@ def parse(text: str, namespace: Sequence[str]) -> ViewText:
 
     Args:
         text: The query.
-        namespace: The catalog and the schema that names without these mean.
+        namespace: The catalog and the schema that names without these mean; a catalog may have deeper ones.
 
     Raises:
         NotRewritable: It can't be parsed, or names tables in a way that can't be followed.
@@ -160,6 +160,11 @@ def _reference(text: str, table: exp.Table, namespace: Sequence[str]) -> Referen
     span = _span(text, parts)
     name = TableName(tuple(part.name for part in parts))
     if len(name.parts) < 3 and not reads_files(name):
+        if len(name.parts) == 1 and len(namespace) != 2:
+            raise NotRewritable(
+                f"its text names {name} alone, and it was made in {'.'.join(namespace)}, which isn't a "
+                "catalog and a schema: write the whole name in the old view"
+            )
         name = TableName((*namespace[: 3 - len(name.parts)], *name.parts))
     return Reference(name, span, table, by_version=bool(table.args.get("version") or table.args.get("when")))
 

@@ -22,6 +22,7 @@ class ViewReport:
         error: Why it waits or is refused; empty otherwise.
         stays: What the new view reads in its old place.
         statement: What makes the new view.
+        loses: Settings that it was made with, and that its new catalog doesn't keep; empty if it keeps them.
     """
 
     view: TableName
@@ -30,6 +31,7 @@ class ViewReport:
     error: str = ""
     stays: tuple[TableName, ...] = ()
     statement: str = ""
+    loses: str = ""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tableferry.quoting import literal, quote
+from tableferry.quoting import literal, pairs, quote
 from tableferry.redaction import HIDDEN
 from tableferry.tables import TableName
 
@@ -65,13 +65,12 @@ def statement(view: View, new: TableName, text: str, *, replace: bool = False) -
     """Return the statement that makes a view in its new place, with this query."""
     verb = "CREATE OR REPLACE" if replace else "CREATE"
     properties = {**_own(view.properties), SOURCE: view.name.key}
-    pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in sorted(properties.items()))
     clauses = [f"{verb} VIEW {new.sql}"]
     if not view.evolving:
         clauses.append(f"({', '.join(map(_column, view.columns))})")
     if view.comment:
         clauses.append(f"COMMENT {literal(view.comment)}")
-    clauses.append(f"TBLPROPERTIES ({pairs})")
+    clauses.append(f"TBLPROPERTIES {pairs(properties)}")
     if view.schema_mode in _MODES:
         clauses.append(f"WITH SCHEMA {view.schema_mode}")
     return f"{' '.join(clauses)} AS {text}"

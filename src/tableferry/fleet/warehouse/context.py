@@ -193,9 +193,13 @@ class Warehouse:
 
     def looking_into(self, catalog: str) -> None:
         """Let the session see others' commits in a catalog of Iceberg's that its settings define."""
-        kept_by = self.spark.conf.get(f"spark.sql.catalog.{catalog}", None) or ""
-        if kept_by.startswith("org.apache.iceberg."):
+        if self.is_icebergs(catalog):
             see_commits(self.spark, catalog)
+
+    def is_icebergs(self, catalog: str) -> bool:
+        """Say whether a catalog is one of Iceberg's that the session's settings define."""
+        kept_by = self.spark.conf.get(f"spark.sql.catalog.{catalog}", None) or ""
+        return kept_by.startswith("org.apache.iceberg.")
 
     def iceberg(self, table: TableName) -> TableName:
         """Name an Iceberg table for Iceberg's own statements: by its catalog where the metastore has two."""

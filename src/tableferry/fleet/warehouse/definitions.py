@@ -11,7 +11,7 @@ from tableferry.fleet.warehouse import asking, hive, metastore, versions
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
-from tableferry.quoting import literal, quote
+from tableferry.quoting import literal, pairs, quote
 from tableferry.redaction import HIDDEN
 from tableferry.tables import TableName
 
@@ -116,8 +116,7 @@ def _statements(
     clear = all(f",{key}={value}," in shown for key, value in wanted)
     missing = set() if clear else wanted - asking.properties(warehouse.spark, target).items()
     if missing:
-        pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in sorted(missing))
-        statements.append(f"ALTER TABLE {target.sql} SET TBLPROPERTIES ({pairs})")
+        statements.append(f"ALTER TABLE {target.sql} SET TBLPROPERTIES {pairs(dict(missing))}")
     if table.comment and details.get("Comment") != table.comment:
         statements.append(f"COMMENT ON TABLE {target.sql} IS {literal(table.comment)}")
     for column in table.columns:

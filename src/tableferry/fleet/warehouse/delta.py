@@ -23,7 +23,14 @@ from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.existing import entries, is_over, kinds
-from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles, paths_below, too_deep
+from tableferry.fleet.warehouse.files import (
+    ListedFile,
+    Listing,
+    TableFiles,
+    paths_below,
+    too_deep,
+    unregistered,
+)
 from tableferry.fleet.warehouse.prepared import Drafted
 from tableferry.hive.locations import below, reachable, split
 from tableferry.quoting import literal, quote
@@ -49,7 +56,7 @@ def make(warehouse: Warehouse, source: TableName, target: TableName) -> int:
     """
     table = hive.demand_eligible(warehouse, source, TargetFormat.DELTA)
     listed = hive.last_listed(warehouse, table)
-    _demand_no_nested(listed)
+    _demand_in_partitions(listed)
     with explaining(f"{target} can't be made over the files of {source}", "fix the cause, and run again"):
         draft = _make(warehouse, listed, target)
     if warehouse.prepared is not None:
@@ -66,7 +73,7 @@ def drafted(warehouse: Warehouse, listed: TableFiles) -> Drafted | None:
     """
     if not listed.listing.read or not can_be_drafted(warehouse, listed.table):
         return None
-    _demand_no_nested(listed)
+    _demand_in_partitions(listed)
     draft = _draft(warehouse, listed, _far_files(warehouse, listed))
     return Drafted.of(draft, listed) if draft else None
 
@@ -108,8 +115,9 @@ def _draft(warehouse: Warehouse, listed: TableFiles, far: overlay.FarFiles | Non
     )
 
 
-def _demand_no_nested(listed: TableFiles) -> None:
-    if refusal := too_deep(listed.table.name, listed.listing):
+def _demand_in_partitions(listed: TableFiles) -> None:
+    name, files = listed.table.name, listed.listing
+    if refusal := too_deep(name, files) or unregistered(name, files):
         raise Refused(refusal)
 
 
@@ -128,8 +136,8 @@ def is_far(warehouse: Warehouse, location: str) -> bool:
 def far_files(spark: SparkSession, location: str, listing: Listing) -> overlay.FarFiles:
     """Return the files of a listing that lie below a table's directory, as Hadoop reads them.
 
-    If none is the table's, those that lie about don't matter. Partitions outside the directory are refused,
-    whatever files they have.
+    If none is the table's, those that lie about were refused before. Partitions outside the directory are
+    refused, whatever files they have.
 
     Raises:
         StateError: The cluster keeps its Java to itself.

@@ -113,8 +113,10 @@ class HiveTable:
 
     @property
     def reading(self) -> str:
-        """How its files are read: its columns and its options, in one line."""
-        return self.columns_text + (json.dumps(sorted(self.options.items())) if self.options else "")
+        """How its files are read, in one line: its columns, its options, and what else its SerDe is told."""
+        told = {key: value for key, value in self.properties.items() if key.startswith(_READ_BY_SERDES)}
+        options = {**(told if self.serde else {}), **self.options}
+        return self.columns_text + (json.dumps(sorted(options.items())) if options else "")
 
 
 def ineligibility(
@@ -200,6 +202,11 @@ def _commented(comment: str | None) -> str:
 _BY_PLACE = ("parquet.column.index.access", "orc.force.positional.evolution")
 # By these Hive leaves out lines of each file, which Spark takes for rows.
 _SKIPPED_LINES = ("skip.header.line.count", "skip.footer.line.count")
+# What the properties of a table begin with that tell a SerDe how to read, as its own do.
+_READ_BY_SERDES = (
+    *("avro.schema.", "collection.", "escape.", "field.", "input.", "line.", "mapkey.", "mapping."),
+    *("serialization.", "timestamp."),
+)
 # Where Spark's readers put a text that they can't make columns of, unless an option says otherwise.
 _CORRUPT = "_corrupt_record"
 # It only reads.
@@ -209,16 +216,19 @@ _REGEX = "org.apache.hadoop.hive.serde2.RegexSerDe"
 def _not_rewritable(table: HiveTable) -> tuple[PauseReason, str] | None:
     """Return why the rows of a table whose files can't stay can't be rewritten either."""
     options = {key.lower(): value for key, value in table.options.items()}
+    read_by = {**table.properties, **table.options}
     corrupt = options.get("columnnameofcorruptrecord", _CORRUPT).lower()
     names = {column.name.lower() for column in table.columns}
     if table.format == "other":
         why = "is stored in a format that isn't known here"
-    elif skipped := [name for name in _SKIPPED_LINES if table.properties.get(name, "0") != "0"]:
+    elif skipped := [name for name in _SKIPPED_LINES if read_by.get(name, "0") != "0"]:
         why = f"has {' and '.join(skipped)} set, by which Hive leaves out lines that Spark takes for rows"
     elif table.serde == _REGEX:
         why = f"is read by {_REGEX}, which can't write the rows that the Hive table is to follow with"
     elif table.format == "json" and options.get("multiline", "").lower() == "true":
         why = "has multiLine set, by which Spark reads one record of each file, though it writes several"
+    elif table.format == "text" and not table.serde and options.get("wholetext", "").lower() == "true":
+        why = "has wholetext set, by which Spark reads one row of each file, though it writes several"
     elif table.format in ("csv", "json") and not table.serde and corrupt in names:
         why = f"has the column {corrupt} of texts that are no rows, which can't be written back as they were"
     else:

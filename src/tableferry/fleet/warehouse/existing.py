@@ -202,7 +202,8 @@ def is_made_of(
 
 def _is_beside(entry: Entry, directories: Iterable[str]) -> bool:
     """Say whether a Delta table lies in one of these directories, or where the rows of one are rewritten."""
-    return split(hive_location_of(entry.location, TargetFormat.DELTA)) in map(split, directories)
+    places = entry.location, hive_location_of(entry.location, TargetFormat.DELTA)
+    return not set(map(split, places)).isdisjoint(map(split, directories))
 
 
 def kind(warehouse: Warehouse, name: TableName) -> Kind:

@@ -100,6 +100,20 @@ class Listing(NamedTuple):
         return (*self.read, *self.nested, *self.stray)
 
 
+def unregistered(name: TableName, files: Listing) -> str:
+    """Say why a directory can't become a Delta table whose files are no partition's; empty if it can.
+
+    Where some are a partition's, the others are found with their paths.
+    """
+    if files.read or not files.stray:
+        return ""
+    return (
+        f"{name} has files that no partition has, {first_of([file.path for file in files.stray])}, and a "
+        "VACUUM of the Delta table over them would remove them: register their partitions (MSCK REPAIR TABLE "
+        f"{name.sql}), or move them away"
+    )
+
+
 def too_deep(table: TableName, listing: Listing) -> str:
     """Refuse files that Spark would leave out, as they lie below a table's directories; empty if none do."""
     if not listing.nested:

@@ -35,6 +35,13 @@ _SERDES: Mapping[str, Format] = {
 }
 _INPUTS: Mapping[str, Format] = {"TextInputFormat": "text", "SequenceFileInputFormat": "sequencefile"}
 
+# The input formats of files that the new table takes as they are.
+_OWN_INPUTS: Mapping[Format, Sequence[str]] = {
+    "parquet": ("MapredParquetInputFormat", "DeprecatedParquetInputFormat"),
+    "orc": ("OrcInputFormat",),
+    "avro": ("AvroContainerInputFormat",),
+}
+
 _READABLE = ("parquet", "orc", "avro", "text", "csv", "json", "sequencefile")
 
 # What DESCRIBE names among a table's options, and decides on no row.
@@ -221,4 +228,7 @@ def _format(description: Mapping[str, Any]) -> Format:
     if input_format.startswith("Symlink"):
         return "other"
     # Rows of another SerDe can come through any input format.
-    return _SERDES.get(serde) or _INPUTS.get(input_format, "other")
+    known = _SERDES.get(serde) or _INPUTS.get(input_format, "other")
+    # Through another one, as Hudi's, Hive reads some of the files only, and Spark all of them.
+    own = _OWN_INPUTS.get(known)
+    return known if own is None or input_format in own else "other"

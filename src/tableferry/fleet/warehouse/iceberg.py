@@ -36,7 +36,7 @@ from tableferry.fleet.warehouse.name_mapping import (
 from tableferry.fleet.warehouse.prepared import Made, members
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.hive.locations import escape_wildcards
-from tableferry.quoting import literal, quote
+from tableferry.quoting import literal, pairs, quote
 from tableferry.tables import TableName
 
 _SHOWN = 5
@@ -173,7 +173,7 @@ def create_statement(table: HiveTable, target: TableName, **more: str) -> str:
         f"CREATE TABLE {target.sql} ({columns}) USING iceberg "
         + (f"PARTITIONED BY ({partitions}) " if partitions else "")
         + (f"COMMENT {literal(table.comment)} " if table.comment else "")
-        + f"LOCATION {literal(table.location.rstrip('/') + '_iceberg')} TBLPROPERTIES ({_pairs(properties)})"
+        + f"LOCATION {literal(table.location.rstrip('/') + '_iceberg')} TBLPROPERTIES {pairs(properties)}"
     )
 
 
@@ -295,12 +295,8 @@ def _map_positions(warehouse: Warehouse, table: HiveTable, target: TableName) ->
 
 def _set(warehouse: Warehouse, target: TableName, properties: Mapping[str, str]) -> None:
     """Set properties of the target."""
-    statement = f"ALTER TABLE {warehouse.iceberg(target).sql} SET TBLPROPERTIES ({_pairs(properties)})"
+    statement = f"ALTER TABLE {warehouse.iceberg(target).sql} SET TBLPROPERTIES {pairs(properties)}"
     warehouse.run(statement, of=(target,))
-
-
-def _pairs(properties: Mapping[str, str]) -> str:
-    return ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
 
 
 def _samples(

@@ -42,6 +42,12 @@ _NO_MEANING = (
     "spark.sql.ui.",
 )
 
+# What decides on the values that a query gives.
+_OF_VALUES = (
+    *(_ANSI, "spark.sql.caseSensitive", "spark.sql.decimalOperations.", "spark.sql.legacy."),
+    *("spark.sql.mapKeyDedupPolicy", "spark.sql.session.timeZone", "spark.sql.timestampType"),
+)
+
 Columns = tuple[tuple[str, str], ...]
 """The names and the types of columns."""
 
@@ -205,6 +211,30 @@ def make(warehouse: Warehouse, move: ViewMove, *, replace: bool) -> None:
         raise
 
 
+def lost_settings(warehouse: Warehouse, move: ViewMove) -> str:
+    """Return the settings that decide on a view's values, and that it's read without in its new place.
+
+    Iceberg's views keep none: whoever reads one reads it with the settings of their own session, and this
+    one's are taken for theirs.
+    """
+    if not warehouse.is_icebergs(move.new.parts[0]):
+        return ""
+    lost = {
+        key: value
+        for key, value in move.view.settings.items()
+        if key.startswith(_OF_VALUES) and _setting(warehouse.spark, key) != value
+    }
+    return ", ".join(f"{key}={value}" for key, value in sorted(lost.items()))
+
+
+def _setting(spark: SparkSession, key: str) -> str:
+    """Return what holds in a session, also by Spark's own default; empty if it knows no such setting."""
+    try:
+        return str(spark.conf.get(key))
+    except SPARK_ERRORS:
+        return ""
+
+
 def carry_access(warehouse: Warehouse, move: ViewMove) -> None:
     """Give a view in its new place the owner, grants and tags of the old one; done already is fine."""
     view, new = move.view, move.new
@@ -239,8 +269,8 @@ def _as_recorded(spark: SparkSession, view: View) -> Iterator[None]:
     }
     with _unset(spark, view), session.settings(spark, recorded, f"what {view.name} was made with"):
         with explaining(f"the schema {'.'.join(view.namespace)} can't be used", "check your rights"):
-            catalog_name, schema = view.namespace
-            _use(spark, catalog_name, quote(schema))
+            catalog_name, *schemas = view.namespace
+            _use(spark, catalog_name, ".".join(map(quote, schemas)))
         try:
             yield
         finally:

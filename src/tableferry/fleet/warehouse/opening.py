@@ -11,8 +11,8 @@ from tableferry import session, workspace
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Access
 from tableferry.fleet.warehouse.unity import UnityAccess
-from tableferry.fleet.warehouse.users_file import METASTORES, Users, read_users
-from tableferry.tables import DEFAULT_CATALOG, TableName
+from tableferry.fleet.warehouse.users_file import Users, read_users
+from tableferry.tables import DEFAULT_CATALOG, METASTORES, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from tableferry.convert import overlay
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.reports import Finding
 from tableferry.fleet.warehouse.eligibility import HiveTable, Type
-from tableferry.fleet.warehouse.files import Listing, too_deep
+from tableferry.fleet.warehouse.files import Listing, too_deep, unregistered
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE
 from tableferry.hive.locations import below, is_hidden, split
 from tableferry.hive.partitions import NULL, CatalogPartition, split_spec
@@ -86,6 +86,18 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
             f"{first_of(others)}; what is written to one would be seen in another, or lost to it: drop "
             "the entries that nobody needs, or give each table a directory of its own",
         )
+    if split(table.location)[2] == "/":
+        yield Finding(
+            PauseReason.UNSUPPORTED_LAYOUT,
+            f"{table.name} is a whole bucket or file system, {table.location}, and what is written for it "
+            "goes beside its directory: move its files into one",
+        )
+    if (
+        form is TargetFormat.DELTA
+        and not facts.rewritten
+        and (refusal := unregistered(table.name, facts.files))
+    ):
+        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
     hidden = [
         str(partition)
         for partition in facts.partitions

@@ -36,9 +36,9 @@ from tableferry.tables import TableName
 
 _log = logging.getLogger(__name__)
 
-# What records call their folders, and shadow runs theirs: the beginning of a table's id, which may look like
-# a date, so what is in them counts too.
-_RECORD, _SHADOW = re.compile(r"known-[0-9a-f]{8}"), re.compile(r"[0-9a-f]{8}")
+# What records and trials call their folders, and shadow runs theirs: the beginning of a table's id, which
+# may look like a date, so what is in them counts too.
+_RECORD, _SHADOW = re.compile(r"(?:known|try)-[0-9a-f]{8}"), re.compile(r"[0-9a-f]{8}")
 # What the names of shadow's files have in them.
 _SHADOWS = "tableferry-"
 # So many files are removed between two looks at the claim.
@@ -230,7 +230,7 @@ def _names(storage: TableStorage, folder: str) -> tuple[str, ...] | None:
 
 
 def _is_ours(storage: TableStorage, folder: str, child: str) -> bool:
-    """Say whether a folder is a record's, or has what shadow runs wrote and nothing else."""
+    """Say whether a folder is a record's or a trial's, or has what shadow runs wrote and nothing else."""
     if _RECORD.fullmatch(child):
         return True
     names = _names(storage, f"{folder}/{child}") if _SHADOW.fullmatch(child) else None

@@ -7,12 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tableferry.errors import TableError
-from tableferry.tables import DEFAULT_CATALOG, TableName
+from tableferry.tables import METASTORES, TableName
 
 HEADER = ["table", "user"]
-
-METASTORES = (DEFAULT_CATALOG, "hive_metastore")
-"""Catalogs that mean the default metastore, and are never Unity Catalog's, not on Databricks either."""
 
 Users = Mapping[str, tuple[str, ...]]
 """Mail addresses by `key`."""

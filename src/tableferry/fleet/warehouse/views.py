@@ -22,7 +22,7 @@ from tableferry.fleet.warehouse.asking import describe, explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kind
 from tableferry.fleet.warehouse.users_file import key
-from tableferry.tables import DEFAULT_CATALOG, TableName
+from tableferry.tables import DEFAULT_CATALOG, TableName, parts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,7 +145,6 @@ def _names(query: str) -> set[tuple[str, ...]]:
 
 
 def namespace(description: Mapping[str, Any], view: TableName) -> Sequence[str]:
-    """Return the catalog and the schema that names in a view's text are of."""
+    """Return the catalog and the schema, which may have several parts, that names in a view's text are of."""
     recorded = str(description.get("view_catalog_and_namespace", ""))
-    parts = TableName.parse(recorded).parts if recorded else ()
-    return parts if len(parts) == 2 else (DEFAULT_CATALOG, *view.parts)[-3:-1]
+    return parts_of(recorded) if recorded else (DEFAULT_CATALOG, *view.parts)[-3:-1]

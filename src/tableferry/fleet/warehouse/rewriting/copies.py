@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
@@ -28,12 +29,16 @@ from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
 from tableferry.fleet.warehouse.rewriting.pieces import Held, Note, holds
 from tableferry.fleet.warehouse.rewriting.places import is_written, new_location
-from tableferry.fleet.warehouse.shadow.conditions import sql_types
+from tableferry.fleet.warehouse.shadow.conditions import sql_type
 from tableferry.fleet.warehouse.storage import storage_of
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.hive.locations import below, split
-from tableferry.quoting import literal, quote
+from tableferry.quoting import literal, pairs, quote
 from tableferry.tables import TableName
+from tableferry.types import DECLARED_AS
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructField
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +58,10 @@ _NO_ROWS = {
     ),
 }
 _RETENTION, _FOR_EVER = "delta.logRetentionDuration", "interval 36500 days"
-_MAPPING = "'delta.columnMapping.mode' = 'name'"
+_MAPPING = {"delta.columnMapping.mode": "name"}
+# A column's metadata in which Spark keeps what a writer that leaves it out gives it.
+_DEFAULT = "CURRENT_DEFAULT"
+_WITH_DEFAULTS = {"delta.feature.allowColumnDefaults": "supported"}
 
 
 @dataclass(frozen=True)
@@ -119,11 +127,12 @@ def read(warehouse: Warehouse, name: TableName, form: TargetFormat) -> Copy:
         if commits[0][0] != "0":
             raise _cleaned_up(name)
     for commit, operation, text in commits:
-        if text is None and operation in _NO_ROWS[form]:
-            continue
         try:
             note = Note.of(text or "")
         except ValueError as error:
+            # A session may have a text of its own for each of its commits.
+            if operation in _NO_ROWS[form]:
+                continue
             raise Refused(
                 f"{name} is being made, and somebody else wrote to it ({operation}, version {commit}): drop "
                 "it, and resume the job, which makes it anew"
@@ -263,19 +272,26 @@ def _create_statement(warehouse: Warehouse, table: HiveTable, name: TableName, f
         return iceberg.create_statement(replace(table, format="parquet"), warehouse.iceberg(name), **made_of)
     # Of a table of its own format Spark keeps the columns as this session has first read them.
     warehouse.spark.catalog.refreshTable(table.name.sql)
-    types = sql_types(warehouse.spark.table(table.name.sql).schema)
-    columns = ", ".join(f"{quote(column)} {kind}" for column, kind in types.items())
+    schema = warehouse.spark.table(table.name.sql).schema
+    columns = ", ".join(map(_delta_column, schema))
     partitions = ", ".join(map(quote, table.partition_columns))
     # What the copy holds is known by its commits as long as none of them is cleaned up.
     made_of[_RETENTION] = _FOR_EVER
-    properties = [f"{literal(key)} = {literal(value)}" for key, value in made_of.items()]
-    if warehouse.column_mapping and not all(map(overlay.is_plain_name, types)):
-        properties.append(_MAPPING)
+    if warehouse.column_mapping and not all(map(overlay.is_plain_name, schema.names)):
+        made_of |= _MAPPING
+    if any(_DEFAULT in field.metadata for field in schema):
+        made_of |= _WITH_DEFAULTS
     return (
         f"CREATE TABLE {name.sql} ({columns}) USING delta "
         + (f"PARTITIONED BY ({partitions}) " if partitions else "")
-        + f"LOCATION {literal(new_location(table.location))} TBLPROPERTIES ({', '.join(properties)})"
+        + f"LOCATION {literal(new_location(table.location))} TBLPROPERTIES {pairs(made_of)}"
     )
+
+
+def _delta_column(field: StructField) -> str:
+    """Write a column of a Hive table as Delta is to have it: with its length and its default, if any."""
+    default = f" DEFAULT {field.metadata[_DEFAULT]}" if _DEFAULT in field.metadata else ""
+    return f"{quote(field.name)} {field.metadata.get(DECLARED_AS) or sql_type(field.dataType)}{default}"
 
 
 def _ancestry(warehouse: Warehouse, name: TableName, version: str) -> Sequence[tuple[str, str, str | None]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,9 +15,10 @@ from tableferry.catalog import SPARK_ERRORS, condition, parallel_map
 from tableferry.driver import in_process
 from tableferry.errors import Refused, StateError
 from tableferry.files.paths import hidden
-from tableferry.fleet.warehouse import hive, metastore
+from tableferry.fleet.warehouse import asking, hive, metastore
 from tableferry.fleet.warehouse.asking import describe, explaining
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.definitions import user_properties
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.shadow.changes import Columns
 from tableferry.fleet.warehouse.shadow.conditions import casts, spec, sql_types
@@ -27,7 +28,7 @@ from tableferry.fleet.warehouse.storage import Hadoop, storage_of
 from tableferry.hive.locations import below
 from tableferry.hive.settings import optional_settings
 from tableferry.hive.sql import in_metastore
-from tableferry.quoting import literal, quote
+from tableferry.quoting import literal, pairs, quote
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class HiveCopy:
             Hive's writer does, and for buckets.
         odd: The values of those partitions that the catalog spells otherwise than Spark, such as ``01``.
         bucketed: Whether each of its files holds the rows of one bucket.
+        options: The names of what its SerDe is told besides.
     """
 
     warehouse: Warehouse
@@ -79,6 +81,7 @@ class HiveCopy:
     partitions: frozenset[Partition]
     odd: Mapping[Partition, Partition] = field(default_factory=dict)
     bucketed: bool = False
+    options: frozenset[str] = frozenset()
 
     @classmethod
     def read(cls, warehouse: Warehouse, name: TableName) -> HiveCopy:
@@ -127,9 +130,19 @@ class HiveCopy:
         odd = {partition: own for partition, own in spelled.items() if own != partition}
         bucketed = table.buckets > 0
         form = table.format if table.format in _FORMATS and not bucketed else ""
-        at, properties = table.location, table.properties
         return cls(
-            warehouse, table.name, columns, schema, keys, at, properties, form, partitions, odd, bucketed
+            warehouse,
+            table.name,
+            columns,
+            schema,
+            keys,
+            table.location,
+            table.properties,
+            form,
+            partitions,
+            odd,
+            bucketed,
+            frozenset(table.options),
         )
 
     @property
@@ -169,8 +182,7 @@ class HiveCopy:
 
     def note(self, **notes: str) -> None:
         """Set properties, all at once."""
-        pairs = ", ".join(f"{literal(PREFIX + key)} = {literal(value)}" for key, value in notes.items())
-        self._alter(f"SET TBLPROPERTIES ({pairs})")
+        self._alter(f"SET TBLPROPERTIES {pairs({PREFIX + key: value for key, value in notes.items()})}")
 
     def demand_columns(self, columns: Columns) -> None:
         """Make sure that the table's columns can be changed to these.
@@ -179,7 +191,8 @@ class HiveCopy:
             Refused: Columns are to be replaced or widened, which Spark alone can't do to a Hive table; or its
                 columns come from an Avro schema.
         """
-        if columns and (schema := next((key for key in _AVRO_SCHEMAS if key in self.properties), "")):
+        told = self.properties.keys() | self.options
+        if columns and (schema := next((key for key in _AVRO_SCHEMAS if key in told), "")):
             raise Refused(
                 f"{self.name} has its columns by its property {schema}, and the table in its place has "
                 f"others: change that schema, so that it has {_listed(columns.every)}, and resume the job"
@@ -250,6 +263,11 @@ class HiveCopy:
         """Create an external table like this one over a folder, without partitions, or replace it."""
         new, old = in_metastore(scratch), in_metastore(self.name)
         create = f"CREATE TABLE {new} LIKE {old} LOCATION {literal(folder)}"
+        # LIKE leaves these out, and Hive's SerDes read some of them, such as serialization.null.format, whose
+        # value is often empty: DESCRIBE leaves out those that are.
+        every = self.properties if self.format else asking.properties(self.spark, self.name)
+        if properties := user_properties(every):
+            create += f" TBLPROPERTIES {pairs(properties)}"
         try:
             self.warehouse.run(create, of=())
         except SPARK_ERRORS as error:
@@ -318,6 +336,12 @@ class HiveCopy:
             _log.warning("%s is left: %s", location, error)
             return False
         return True
+
+    def remove_empty(self, folder: str) -> None:
+        """Remove a directory beside the table's, unless something is in it; this process may be unable to."""
+        with suppress(StateError):
+            if (storage := storage_of(self.spark, folder)) is not None and not storage.names(folder):
+                self.warehouse.effect(partial(storage.remove_empty, folder), of=())
 
     def directories(self, folder: str) -> tuple[str, ...] | None:
         """List the paths of all directories below a folder of shadow runs; None if this process can't."""

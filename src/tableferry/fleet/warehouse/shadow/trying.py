@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 from itertools import islice
 
@@ -31,10 +32,10 @@ def try_shadow(warehouse: Warehouse, table: TableName) -> None:
     described = hive.demand(warehouse, table)
     # What changes by this isn't the job's.
     copy = HiveCopy.of(replace(warehouse, seen=None), described)
-    folder = f"{sync_folder(copy.location)}_try"
-    beside = folder.rpartition("/")[0]
+    # Below the directory that no other table lies in, and in a new one: somebody's may be called like it.
+    beside = sync_folder(copy.location)
+    folder = f"{beside}/try-{uuid.uuid4().hex[:8]}"
     row, files = warehouse.spark.table(table.sql).limit(1), basename("try")
-    copy.remove(folder, beside)
     problem = (
         f"no row of {table} can be written beside it, in {beside}, as its Hive copy will be kept in step"
     )
@@ -51,3 +52,4 @@ def try_shadow(warehouse: Warehouse, table: TableName) -> None:
                 scratch.insert(row, files)
     finally:
         copy.remove(folder, beside)
+        copy.remove_empty(beside)
