@@ -160,6 +160,7 @@ def test_a_wave_is_made_filled_started_and_paused(queue: Path) -> None:
     assert started.endswith("Next: tableferry fleet communicate\n")
     assert data("wave", "start", "w1")["started_at"] == data("wave", "status", "w1")[0]["wave"]["started_at"]
     assert [row["next"]["mode"] for row in data("list", "--wave", "w1")] == ["communicate", "preprocess"]
+    assert "there is no wave 'w2' (there are: w1)" in call("list", "--wave", "w2", status=1).stderr
     paused = call("wave", "pause", "w1", "--reason", "the month's end").stdout
     assert paused.startswith("The wave w1 is paused: the month's end (")
     [status] = data("wave", "status")

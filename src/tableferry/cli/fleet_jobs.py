@@ -44,6 +44,8 @@ def fleet_list(
     """List jobs: where each is, and what comes next."""
     filter_ = fleet.Filter(tables or (), states or (), paused, owner, wave)
     with which.opened() as opened:
+        if wave is not None:
+            fleet.find_wave(opened.store, wave)
         jobs = fleet.list_jobs(opened.store, filter_, archived=archived)
         waves = fleet.waves_by_name(opened.store)
     shown = jobs[:limit]
