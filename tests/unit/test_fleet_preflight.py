@@ -46,6 +46,7 @@ from tableferry.fleet.warehouse.files import ListedFile, Listing
 from tableferry.fleet.warehouse.neighbours import DirectoryIndex, Neighbourhood
 from tableferry.fleet.warehouse.preflight import first_finding
 from tableferry.fleet.warehouse.preflight_findings import PreflightFacts, findings, remarks
+from tableferry.fleet.warehouse.shadow.hive_copy import scratch_name
 from tableferry.hive.locations import below
 from tableferry.hive.partitions import CatalogPartition
 from tableferry.tables import CatalogTable, TableName
@@ -259,6 +260,9 @@ def test_nothing_may_lie_where_the_new_table_s_own_files_go(
     own = Names.of(ready).copy
     tables = {"orders": CatalogTable(NAME, "hive", "external", ROOT, None)}
     tables[own.table] = replace(trial, name=own)
+    # By which a worker that sleeps was trying to write.
+    tries = scratch_name(NAME)
+    tables[tries.table] = CatalogTable(tries, "hive", "external", f"{ROOT}_sync/try-1", None)
     monkeypatch.setattr(neighbours, "list_tables", lambda *_: tables)
     monkeypatch.setattr(hive, "demand", lambda warehouse, name: TABLE)
     monkeypatch.setattr(metastore, "reached", lambda spark, name: True)

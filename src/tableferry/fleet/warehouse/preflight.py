@@ -24,7 +24,7 @@ from tableferry.fleet.warehouse.frames import frame_of
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
 from tableferry.fleet.warehouse.preflight_findings import INTEGERS, PreflightFacts, findings, remarks
 from tableferry.fleet.warehouse.rewriting import copies, places
-from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
+from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy, scratch_name
 from tableferry.fleet.warehouse.shadow.late import suspended
 from tableferry.hive.locations import below
 from tableferry.hive.partitions import CatalogPartition
@@ -126,8 +126,10 @@ def _around(
     Those count too that overlap with a partition elsewhere. Tables that are `apart` don't, nor, but for the
     table's own directory, those that have a name of this migration.
     """
-    spark, own = warehouse.spark, Names.of(job).all
-    around = neighbourhood.around(spark, table.name, table.location, apart)
+    # A worker that sleeps or has died may have left it, where it tried how rows are written.
+    scratch = scratch_name(table.name)
+    spark, own = warehouse.spark, (*Names.of(job).all, scratch)
+    around = neighbourhood.around(spark, table.name, table.location, (*apart, scratch))
     others = {each.location for each in partitions if below(each.location, table.location) is None}
     if job.target_format is not TargetFormat.DELTA or rewritten:
         others.add(places.folder_of(table.location, job.target_format))

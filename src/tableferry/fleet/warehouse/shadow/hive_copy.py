@@ -56,6 +56,11 @@ _AVRO_SCHEMAS = ("avro.schema.literal", "avro.schema.url")
 _FORMATS = ("parquet", "orc")
 
 
+def scratch_name(table: TableName) -> TableName:
+    """Return the name of the table by which rows are written as a Hive table's are; one may be left."""
+    return TableName((*table.parts[:-1], f"{table.table}_tableferry_sync"))
+
+
 @dataclass(frozen=True)
 class HiveCopy:
     """A Hive table as the catalog has it.
@@ -252,7 +257,7 @@ class HiveCopy:
     @contextmanager
     def scratch_table(self, folder: str) -> Iterator[TableName]:
         """Provide an external table like this one over a folder, without partitions, inside a ``with``."""
-        scratch = TableName((*self.name.parts[:-1], f"{self.name.table}_tableferry_sync"))
+        scratch = scratch_name(self.name)
         self.create_like(scratch, folder)
         try:
             yield scratch
