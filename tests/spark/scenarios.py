@@ -265,6 +265,7 @@ class Scenario:
         """Do it, and return what brings back what was there; None where a full refresh is a remedy."""
         root, table = self.root / "state" / "checkpoints", f"{self.schema}.{self.target}"
         flows = sorted(root.glob("*/generation=*/f_*"))
+        newest = deltalake.DeltaTable(self.folder / self.target).version()
         match damage:
             case "a checkpoint is lost" if flows:
                 shutil.rmtree(flows[0])
@@ -275,8 +276,8 @@ class Scenario:
                     batch.unlink()
             case "the target is replaced":
                 self.spark.sql(f"CREATE OR REPLACE TABLE {table} USING delta AS SELECT * FROM {table}")
-            case "the target is set back":
-                newest = deltalake.DeltaTable(self.folder / self.target).version()
+            # One whose migration wasn't complete may have its first version alone.
+            case "the target is set back" if newest > 0:
                 self.spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF {newest - 1}")
             # That an empty target was one already, nobody could know.
             case "all state is lost" if self.spark.table(table).take(1):
