@@ -323,6 +323,8 @@ def test_cheap_commands_do_what_the_page_says(
     monkeypatch.setenv("COLUMNS", "100")
     if page.name != "set-up-a-fleet.md":
         assert CliRunner().invoke(cli.app, ["fleet", "init"]).exit_code == 0
+    if page.name == "migrate-in-waves.md":
+        assert CliRunner().invoke(cli.app, ["fleet", "wave", "add", "first"]).exit_code == 0
     for block, expected in shown(page):
         printed = ""
         whole = True
