@@ -141,7 +141,11 @@ def kill_one(two: Two, share: int, dies_at: int) -> bool:
         # Its claim holds until it lapses.
         assert two.second.call(fleet_sessions.work, 0, 10).result() == {}
         two.turn(LAPSE)
-        assert list(two.second.call(fleet_sessions.work, 0, 10).result().values()) == ["done"]
+        # Who dies a moment after the last change may have saved that all was done.
+        left = [table for table in tables if two.state(table) is not State.WRITES_UNBLOCKED]
+        done = two.second.call(fleet_sessions.work, 0, 10).result()
+        assert done == dict.fromkeys(left, "done")
+        assert len(left) == 1 or dies_in is not None
         if soak.SOAKING:
             two.restart()
     else:

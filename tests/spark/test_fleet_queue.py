@@ -20,7 +20,6 @@ from tests.fleet_queue import (  # noqa: F401
     NOW,
     Queue,
     name,
-    test_a_claim_holds_until_it_lapses_or_the_job_changes_and_as_long_as_it_is_renewed,
     test_a_claimed_job_is_nobody_elses,
     test_a_table_has_one_job_however_often_it_is_added,
     test_everything_of_a_job_comes_back_as_it_was_saved,
@@ -46,6 +45,7 @@ from tableferry.tables import TableName
 
 if soak.EVERYTHING_ONCE:
     from tests.fleet_queue import (  # noqa: F401
+        test_a_claim_holds_until_it_lapses_or_the_job_changes_and_as_long_as_it_is_renewed,
         test_a_wave_is_kept_as_it_is_and_changed_by_who_read_it,
         test_gaps_end_at_their_very_instant,
         test_jobs_that_havent_begun_are_put_into_a_wave,

@@ -24,6 +24,7 @@ MON, TUE = "day=mon/n=1", "day=tue/n=2"
 NULLS = "day=__HIVE_DEFAULT_PARTITION__/n=__HIVE_DEFAULT_PARTITION__"
 
 
+@soak.slow  # Which rows come is test_fleet_property.py's.
 @pytest.mark.parametrize("form", soak.amount([DELTA], [ICEBERG, DELTA]))
 def test_each_change_costs_its_partitions_alone(
     spark: SparkSession, schema: str, tmp_path: Path, form: TargetFormat

@@ -114,6 +114,7 @@ def test_a_restored_file_has_the_name_of_another_partition_s(
     assert pair.done() == {"day=mon": (Action.APPENDED, 1), "day=tue": (Action.APPENDED, 1)}
 
 
+@soak.slow
 def test_a_table_that_was_made_anew_has_other_versions(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:

@@ -127,13 +127,19 @@ def test_what_was_lost_replaced_or_set_back_is_known(
     flowing.run()
     assert ids(flowing) == [1, 2, 3, 4, 5, 6, 7]
 
-    spark.sql(f"CREATE TABLE {flowing.schema}.twin SHALLOW CLONE {target}")
+
+@soak.slow
+def test_a_clone_is_another_table_and_its_original_s_replacement_is_refused(
+    flowing: Project, spark: SparkSession
+) -> None:
+    target, twin = (f"{flowing.schema}.{table}" for table in ("out", "twin"))
+    spark.sql(f"CREATE TABLE {twin} SHALLOW CLONE {target}")
     spark.sql(f"CREATE OR REPLACE TABLE {target} ({COLUMNS}) USING delta")
     refused(flowing, r"\.out was replaced since its flows began")
-    # A clone has its original's properties, and is another table.
+    # It has its original's properties.
     flowing.standard("twin", "src")
-    flowing.run(targets=[f"{flowing.schema}.twin"])
-    assert spark.table(f"{flowing.schema}.twin").count() == 14
+    flowing.run(targets=[twin])
+    assert spark.table(twin).count() == 6
 
 
 @soak.slow
