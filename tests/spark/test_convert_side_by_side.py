@@ -204,7 +204,7 @@ def test_history_and_a_second_conversion(spark: SparkSession, tmp_path: Path) ->
     our_log, other = converted(spark, both, "k int")
 
     message = (
-        *("version", "operation", "operationParameters", "operationMetrics", "readVersion"),
+        *("version", "operation", "operationParameters", "operationMetrics"),
         *("isolationLevel", "isBlindAppend", "userMetadata"),
     )
     mine, theirs = (
@@ -218,7 +218,8 @@ def test_history_and_a_second_conversion(spark: SparkSession, tmp_path: Path) ->
         "collectStats": "true",
         "sourceFormat": "parquet",
     }
-    assert our_log.info.keys() == other.info.keys() - {"txnId"}
+    # Delta's own CONVERT has read version -1, on which delta-rs's history() fails.
+    assert our_log.info.keys() == other.info.keys() - {"txnId", "readVersion"}
 
     before = content(both.ours), content(both.native)
     native(spark, both.native, "k int")
