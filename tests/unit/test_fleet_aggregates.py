@@ -364,6 +364,9 @@ def _rests(fleet: Fleet, job: Job) -> bool:
     if job.migration_paused or not _free(job):
         return False
     asked = job.state in (State.WRITES_UNBLOCKED, State.HIVE_DROPPED) and job.state is not job.desired_state
+    if asked and job.desired_state is State.HIVE_DROPPED and job.wave not in (None, WAVES[0].name):
+        # Its wave isn't running, so no run is to archive it.
+        return False
     late = 3 * LEASE if job.state in WALK else DAY
     return (job.state in WALK or asked) and _changed(fleet, job) < NOW - late
 
