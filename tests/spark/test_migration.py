@@ -128,9 +128,17 @@ def test_append_scd1_and_scd2_go_from_the_first_plan_to_the_finish(
     assert project.rows("rows") == sorted([*expected["rows"], (5, "e", 30)], key=repr)
 
 
-def test_every_kind_of_source_goes_on_right_behind_its_baseline(
-    project: Project, spark: SparkSession
-) -> None:
+def change_both_and_run(project: Project) -> None:
+    """Add to both sources, change and delete rows of the feed, and let the flows go on."""
+    project.insert("src", (2, "b", 2))
+    project.insert("feed", (3, "c"), (9, "no"))
+    project.spark.sql(f"UPDATE {project.schema}.feed SET v = 'B' WHERE id = 2")
+    project.spark.sql(f"DELETE FROM {project.schema}.feed WHERE id = 1")
+    project.run()
+    assert project.status().complete
+
+
+def test_every_kind_of_source_goes_on_right_behind_its_baseline(project: Project) -> None:
     schema = project.schema
     project.create("legacy", "id int, v string", (0, "old"))
     project.create("src", FEED, (1, "a", 1))
@@ -174,12 +182,7 @@ def get_df(spark, tokens):
 
     assert project.run().ok
     assert set(project.phases().values()) == {"waiting"}
-    project.insert("src", (2, "b", 2))
-    project.insert("feed", (3, "c"), (9, "no"))
-    spark.sql(f"UPDATE {schema}.feed SET v = 'B' WHERE id = 2")
-    spark.sql(f"DELETE FROM {schema}.feed WHERE id = 1")
-    project.run()
-    assert project.status().complete
+    change_both_and_run(project)
     assert {name: project.rows(name) for name in project.phases()} == {
         "by_join": [(0, "old"), (2, "two")],
         "by_sql": [(0, "old"), (2, "two")],
@@ -189,9 +192,7 @@ def get_df(spark, tokens):
 
 
 @soak.slow
-def test_a_flow_starts_where_its_spec_says_and_behind_the_baseline_otherwise(
-    project: Project, spark: SparkSession
-) -> None:
+def test_a_flow_starts_where_its_spec_says_and_behind_the_baseline_otherwise(project: Project) -> None:
     schema = project.schema
     project.create("legacy", "id int, v string", (0, "old"))
     project.create("src", FEED, (1, "a", 1))
@@ -230,7 +231,9 @@ def test_a_flow_starts_where_its_spec_says_and_behind_the_baseline_otherwise(
         """,
         "yaml",
     )
-    notes = {target.target.table: target.notes for target in project.plan().targets}
+    targets = project.plan().targets
+    assert all(target.migration_start for target in targets)
+    notes = {target.target.table: target.notes for target in targets}
     assert notes["by_version"] == (f"v_by_version starts at 1 of {schema}.src, as the spec says",)
     assert notes["by_time"] == (
         f"v_by_time starts at timestamp:2020-01-01 of {schema}.src, as the spec says",
@@ -239,12 +242,7 @@ def test_a_flow_starts_where_its_spec_says_and_behind_the_baseline_otherwise(
     assert project.run().ok
     waiting = {name for name, phase in project.phases().items() if phase == "waiting"}
     assert waiting == {"by_options", "by_path"}
-    project.insert("src", (2, "b", 2))
-    project.insert("feed", (3, "c"), (9, "no"))
-    spark.sql(f"UPDATE {schema}.feed SET v = 'B' WHERE id = 2")
-    spark.sql(f"DELETE FROM {schema}.feed WHERE id = 1")
-    project.run()
-    assert project.status().complete
+    change_both_and_run(project)
     assert {name: project.rows(name) for name in project.phases()} == {
         "by_options": [(0, "old"), (3, "c")],
         "by_version": [(0, "old"), (1, "a"), (2, "b")],
