@@ -382,7 +382,7 @@ def test_what_is_left_is_listed_as_it_is_typed(queue: fleets.Fleet, monkeypatch:
         (["--undo", "--list"], 2, "exclude each other"),
         (["--after-days", "3"], 2, "goes with the tables"),
         (["--undo", "sales.orders", "--dry-run"], 2, "has no dry run"),
-        (["sales.orders", "--after-days", "-1"], 2, "greater than or equal to 0"),
+        (["sales.orders", "--after-days", "-1"], 2, "Invalid value for '--after-days'"),
     ],
 )
 def test_what_cannot_be_closed_is_reported(

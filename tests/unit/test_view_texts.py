@@ -22,6 +22,8 @@ SHORT = {
     "C": "`main`.`lake`.`customers`",
     "X": "`spark_catalog`.`crm`.`orders`",
     "T": "`spark_catalog`.`crm`.`t`",
+    "I": "`ice`.`sales`.`orders`",
+    "I, O": "`ice`.`sales`.`orders`, `main`.`lake`.`orders`",
 }
 CHANGE = re.compile(r"<([^<>|]*)\|([^<>|]*)>")
 # What becomes of a part of a text is written as <old|new>, with the new names in short.
@@ -98,6 +100,14 @@ TEXTS_BEFORE_AND_AFTER = [
     "SELECT /*+ BROADCAST(<sales.orders|O>, c), MERGE(orders) */ * FROM <orders|O>, <customers|C> c",
     "SELECT /*+ BROADCAST(sales.orders) */ * FROM <orders|O> AS o",
     "SELECT /*+ BROADCAST(ice.sales.orders.files) */ * FROM <orders|O>",
+    "SELECT /*+ REPARTITION(3) */ /*+ MERGE(c),\n BROADCAST(<sales.orders|O>) */ * FROM <orders|O>",
+    # They mean tables of their own SELECT, and all of these that are called so.
+    "SELECT i FROM <ice.sales.orders|I> "
+    "WHERE i IN (SELECT /*+ BROADCAST(<sales.orders|O>) */ i FROM <orders|O>)",
+    "SELECT /*+ BROADCAST(sales.orders) */ i FROM <ice.sales.orders|I> WHERE i IN (SELECT i FROM <orders|O>)",
+    "FROM <crm.orders|X> "
+    "SELECT /*+ MERGE(crm.orders) */ (SELECT /*+ MERGE(<sales.orders|O>) */ 1 FROM <orders|O>)",
+    "SELECT /*+ BROADCAST(<sales.orders|I, O>) */ * FROM <ice.sales.orders|I>, <orders|O>",
     # An older version of what didn't move.
     "SELECT * FROM <crm.orders|X> VERSION AS OF 3",
 ]

@@ -26,6 +26,8 @@ _NAMING = frozenset({"IDENTIFIER", "STREAM"})
 _FORMATS = frozenset({"avro", "binaryfile", "csv", "delta", "iceberg", "json", "orc", "parquet", "text"})
 _DOT = re.compile(r"\s*\.\s*")
 _WORD = re.compile(r"`(?:[^`]|``)+`|\w+")
+# One behind the other, for a SELECT may have several.
+_HINTS = re.compile(r"/\*\+.*?\*/(?:\s*/\*\+.*?\*/)*", re.DOTALL)
 _DOTTED = re.compile(rf"(?:{_WORD.pattern})(?:\.(?:{_WORD.pattern}))+")
 
 
@@ -66,13 +68,21 @@ class Qualifier:
         reference: The table.
         span: Where the table is written, without the last dot.
         length: Of how many parts.
-        node: The column in the text's tree; None in a hint, which has no column.
+        node: The column in the text's tree.
     """
 
     reference: Reference
     span: Span
     length: int
-    node: exp.Column | None
+    node: exp.Column
+
+
+@dataclass(frozen=True)
+class Hinted:
+    """A name with a schema in a hint, and the tables of its SELECT that it means: all that end so."""
+
+    references: tuple[Reference, ...]
+    span: Span
 
 
 @dataclass(frozen=True)
@@ -84,7 +94,8 @@ class ViewText:
         tree: As it was parsed.
         sources: Every table that it names, those that a WITH defines too.
         references: The tables and views that it reads, in no order.
-        qualifiers: What names one of these before a column, or in a hint.
+        qualifiers: What names one of these before a column.
+        hinted: What names some of these in a hint.
     """
 
     text: str
@@ -92,6 +103,7 @@ class ViewText:
     sources: tuple[exp.Table, ...]
     references: tuple[Reference, ...]
     qualifiers: tuple[Qualifier, ...]
+    hinted: tuple[Hinted, ...]
 
 
 def parse(text: str, namespace: Sequence[str]) -> ViewText:
@@ -112,12 +124,14 @@ def parse(text: str, namespace: Sequence[str]) -> ViewText:
     references = tuple(
         reference for table in tables if (reference := _reference(text, table, namespace)) is not None
     )
+    scopes = _scopes(tree, tables, references)
     return ViewText(
         text,
         tree,
         tuple(table for table in tables if not isinstance(table.this, exp.Func)),
         references,
-        (*_column_qualifiers(text, tree, tables, references), *_hint_qualifiers(text, references)),
+        tuple(_qualifiers(text, tree, scopes)),
+        tuple(_hinted(text, tree, scopes)),
     )
 
 
@@ -202,10 +216,7 @@ class _Scope:
     words: set[str]
 
 
-def _column_qualifiers(
-    text: str, tree: exp.Expr, tables: Sequence[exp.Table], references: Sequence[Reference]
-) -> Iterator[Qualifier]:
-    scopes = _scopes(tree, tables, references)
+def _qualifiers(text: str, tree: exp.Expr, scopes: dict[int, _Scope]) -> Iterator[Qualifier]:
     for column in tree.find_all(exp.Column):
         parts = column.parts
         if len(parts) < 3 or column.find_ancestor(exp.Hint):
@@ -270,21 +281,34 @@ def _around(column: exp.Column, scopes: dict[int, _Scope]) -> Iterator[_Scope]:
         node = parent
 
 
-def _hint_qualifiers(text: str, references: Sequence[Reference]) -> Iterator[Qualifier]:
-    """Find names with a schema in hints, which are one token each for the parser."""
-    for hint in sqlglot.tokenize(text, dialect=_DIALECT):
-        if hint.token_type.name != "HINT":
+def _hinted(text: str, tree: exp.Expr, scopes: dict[int, _Scope]) -> Iterator[Hinted]:
+    """Find names with a schema in hints, which mean what the FROM of the hint's own SELECT reads.
+
+    A hint is one token for the parser, whose tree doesn't say where it's written: so the same text is parsed
+    with a number in each hint.
+    """
+    tokens = sqlglot.tokenize(text, dialect=_DIALECT)
+    starts = [token.start for token in tokens if token.token_type.name == "HINT"]
+    spans = [Span(*match.span()) for start in starts if (match := _HINTS.match(text, start))]
+    if not spans:
+        return
+    numbered = text
+    for number, span in reversed([*enumerate(spans)]):
+        numbered = f"{numbered[: span.start]}/*+ h{number} */{numbered[span.end :]}"
+    selects = zip(tree.find_all(exp.Select), parsed(numbered)[1].find_all(exp.Select), strict=True)
+    for select, with_number in selects:
+        if (hint := with_number.args.get("hint")) is None:
             continue
-        start = hint.start + len("/*+")
-        body = text[start : hint.end + 1].removesuffix("*/")
-        for match in _DOTTED.finditer(body):
+        span = spans[int(hint.expressions[0].name[1:])]
+        for match in _DOTTED.finditer(text, span.start, span.end):
             words = [unquote(word).lower() for word in _WORD.findall(match[0])]
-            for reference in references:
-                name = [part.lower() for part in reference.name.parts]
-                if not reference.node.alias and name[-len(words) :] == words:
-                    span = Span(start + match.start(), start + match.end())
-                    yield Qualifier(reference, span, len(words), None)
-                    break
+            references = tuple(
+                reference
+                for reference in scopes[id(select)].tables
+                if [part.lower() for part in reference.name.parts][-len(words) :] == words
+            )
+            if references:
+                yield Hinted(references, Span(*match.span()))
 
 
 def _span(text: str, parts: Sequence[exp.Expr]) -> Span:

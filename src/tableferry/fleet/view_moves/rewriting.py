@@ -39,8 +39,11 @@ def rewritten(view: ViewText, new_name: Callable[[TableName], TableName]) -> str
             # Then it means the same as before.
             continue
         changes[qualifier.span.start, qualifier.span.end] = new.sql
-        if qualifier.node is not None:
-            renamed[id(qualifier.node)] = new.parts, qualifier.length
+        renamed[id(qualifier.node)] = new.parts, qualifier.length
+    for hinted in view.hinted:
+        new_names = {reference.name.key: new_name(reference.name) for reference in hinted.references}
+        if any(new.key != old for old, new in new_names.items()):
+            changes[hinted.span.start, hinted.span.end] = ", ".join(new.sql for new in new_names.values())
     text = view.text
     for (start, end), name in sorted(changes.items(), reverse=True):
         text = text[:start] + name + text[end:]
