@@ -98,7 +98,7 @@ SEED ?= $(shell awk 'BEGIN { srand(); print 1 + int(rand() * 1000000000) }')
 
 .PHONY: soak
 soak: SEED := $(SEED)
-soak: setup ## Run all tests with all examples, of a seed that is printed, and on each Python: hours (SEED=N repeats)
+soak: setup azurite ## Run all tests with all examples, of a seed that is printed, and on each Python: hours (SEED=N repeats)
 	@echo "make soak SEED=$(SEED)"; failed=; \
 	$(MAKE) unit-pythons || failed="$$failed unit-pythons"; \
 	$(MAKE) unit-lowest || failed="$$failed unit-lowest"; \
@@ -127,12 +127,12 @@ setup-connect:
 	fi
 
 .PHONY: unit
-unit: $(STAMP) ## Run the tests that need no Java
+unit: $(STAMP) azurite ## Run the tests that need no Java
 	@$(PYTEST) tests/unit
 
 # A soak runs these two wherever it is, so a Python that isn't there is only said.
 .PHONY: unit-pythons
-unit-pythons: ## Run the tests that need no Java on each supported Python that is there
+unit-pythons: azurite ## Run the tests that need no Java on each supported Python that is there
 	@ran=; missing=; failed=; \
 	$(foreach version,$(SUPPORTED),$(if $(call fit,$(version)),\
 	    echo "== Python $(version)"; ran="$$ran $(version)"; \
@@ -143,7 +143,7 @@ unit-pythons: ## Run the tests that need no Java on each supported Python that i
 	[ -n "$$ran" ] && [ -z "$$failed" ]
 
 .PHONY: unit-lowest
-unit-lowest: $(STAMP) ## Run the tests that need no Java with the lowest versions that pyproject.toml allows
+unit-lowest: $(STAMP) azurite ## Run the tests that need no Java with the lowest versions that pyproject.toml allows
 	@$(if $(call fit,$(firstword $(SUPPORTED))),$(MAKE) --silent $(LOWEST_STAMP) && \
 	    $(LOWEST)/bin/python -m pytest $(PARALLEL) tests/unit,\
 	    echo "SKIPPED: unit-lowest, for Python $(firstword $(SUPPORTED)) isn't there" >&2)

@@ -185,7 +185,7 @@ def test_what_no_shadow_run_could_write_is_found_before_writes_are_blocked(
     ours.clock.turn(days=14)
     for _ in range(3):
         [error] = errors(ours.migrate())
-        assert f"no row of {ours.name('t')} can be written beside it, in file:{tmp_path}, " in error
+        assert f"no row of {ours.name('t')} can be written beside it, in file:{folder}_sync, " in error
     job = ours.job("t")
     assert job.pause_reason.startswith("STEP_FAILED: no row of ")
     assert (job.state, FENCE in job.record) == (State.READY, False)
@@ -262,7 +262,12 @@ def test_an_avro_table_that_spark_can_not_alter(ours: Fleet, tmp_path: Path, inn
             pa.array([1], pa.timestamp("ms", "UTC")),
             "x.parquet has instants in milliseconds in at",
         ),
-        ("TIMESTAMP", pa.array(["no time"]), "the rows of .* can't be read"),
+        (
+            "TIMESTAMP",
+            pa.array(["no time"]),
+            "stores at as BINARY .STRING., which Iceberg can.t read as timestamp",
+        ),
+        ("STRUCT<a: INT>", pa.array(["no struct"]), "the rows of .* can.t be read"),
         ("TIMESTAMP", None, "x.parquet is not a Parquet file"),
         ("DECIMAL(9, 2)", pa.array([Decimal("1.250")]), "x.parquet stores at with 3 decimal places"),
     ],

@@ -223,7 +223,9 @@ def test_a_partition_that_is_not_of_its_column_s_type_stops_its_table_alone(
     with session.settings(ours.spark, unchecked, "the test"):
         ours.spark.sql(f"ALTER TABLE {ours.name('odd').sql} ADD PARTITION (month = 'tmp')")
     ours.add("odd", "t", rewrite=stored == "TEXTFILE")
-    odd, sound = precheck(ours.store, ours.warehouse, [ours.job("odd"), ours.job("t")])
+    jobs = [ours.job("odd"), ours.job("t")]
+    odd, sound = precheck(ours.store, ours.warehouse, jobs)
+    assert precheck(ours.store, ours.warehouse, jobs, at_once=2) == [odd, sound]
     assert sound.findings == ()
     [finding] = odd.findings
     [refused] = errors(ours.preprocess())

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableferry.convert.parquet.metrics import End, Metrics, MetricsReader, hindrances, read_end
+from tableferry.convert.parquet.metrics import End, Expected, Metrics, MetricsReader, hindrances, read_end
 
 
 def metrics_of(path: Path, table: pa.Table, **options: Any) -> Metrics:
@@ -166,8 +166,51 @@ def test_arrays_and_maps_have_sizes_alone_and_columns_behind_the_last_metered_on
 
 
 def only_hindrance(end: End, columns: list[str], scales: Mapping[tuple[str, ...], int] | None = None) -> str:
-    [found] = hindrances([end], columns, scales or {})
+    [found] = hindrances([end], Expected(columns, scales=scales or {}))
     return found
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        (pa.array([1], pa.int32()), "int", ""),
+        (pa.array([1], pa.int8()), "tinyint", ""),
+        (pa.array([1], pa.int32()), "bigint", ""),
+        (pa.array([1], pa.float32()), "double", ""),
+        (pa.array([Decimal("1.0")], pa.decimal128(4, 1)), "decimal", ""),
+        (pa.array(["a"]), "string", ""),
+        (pa.array([[1]], pa.list_(pa.int32())), "array", ""),
+        (pa.array([1], pa.int32()), "double", "INT32, which Iceberg can't read as double"),
+        (pa.array([1], pa.int64()), "decimal", "INT64, which Iceberg can't read as decimal"),
+        (
+            pa.array([1], pa.uint64()),
+            "decimal",
+            "INT64 (INTEGER(64,false)), which Iceberg can't read as decimal",
+        ),
+        (
+            pa.array([1], pa.date32()),
+            "timestamp_ntz",
+            "INT32 (DATE), which Iceberg can't read as timestamp_ntz",
+        ),
+    ],
+)
+def test_values_that_iceberg_reads_less_widely_than_spark_are_said(
+    tmp_path: Path, values: pa.Array, kind: str, expected: str
+) -> None:
+    pq.write_table(pa.table({"X": values}), path := tmp_path / "x.parquet")
+    end = read_end(str(path), path.stat().st_size)
+    [found] = hindrances([end], Expected(["x"], {("x",): kind}))
+    assert found.removeprefix("stores X as ").startswith(expected)
+    assert bool(found) == bool(expected)
+
+
+def test_a_column_that_a_file_lacks_must_be_null_there(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"Id": [1], "xs": [[1]]}), path := tmp_path / "x.parquet")
+    end = read_end(str(path), path.stat().st_size)
+    [found] = hindrances([end], Expected(["id", "xs", "c"], defaults={"id": "1", "XS": "array()"}))
+    assert found == ""
+    [found] = hindrances([end], Expected(["id", "xs", "c"], defaults={"c": "5"}))
+    assert found.startswith("lacks c, which is 5 there, and would be null in Iceberg")
 
 
 def test_decimals_of_another_scale_are_said(tmp_path: Path) -> None:

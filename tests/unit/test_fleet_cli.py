@@ -190,6 +190,12 @@ def test_limits_of_a_wave_are_changed_one_by_one_and_taken_away(queue: Path) -> 
     assert wave["stop_percent"] == 25
 
 
+def test_a_number_of_tables_that_no_queue_takes_is_refused(queue: Path) -> None:
+    refusal = call("wave", "add", "w1", "--tables-at-once", "3000000000", status=2).stderr
+    assert "--tables-at-once" in refusal
+    assert data("wave", "status") == []
+
+
 @pytest.mark.parametrize("size", ["0.4", "0.0001kB", "٢GB", "10000000000TB", "9" * 400])
 def test_a_size_that_is_none_is_refused_and_takes_no_limit_away(queue: Path, size: str) -> None:
     call("wave", "add", "w1", "--bytes-an-hour", "5000")

@@ -157,6 +157,7 @@ def test_a_reverted_job_starts_over() -> None:
         desired_state=S.ICEBERG_DROPPED,
         comm_level1_date=NOW,
         comm_level2_date=NOW,
+        begun_at=NOW,
         tbl_owners=("a@tea.example",),
         record={"rights": 1},
     ).paused(PauseReason.REVERTED)
@@ -204,7 +205,8 @@ def test_a_begun_job_is_not_looked_at_anew_for_a_rewrite(why: PauseReason, recor
     begun: dict[str, Any] = {**READY, "to_be_processed": False, "in_process": True}
     with pytest.raises(Refused, match=r"fleet revert spark_catalog.sales.orders, and resume it with --rewr"):
         resumed(job(**begun, record=record).paused(why), rewrite=True)
-    assert resumed(job(**begun).paused(PauseReason.IS_CSV_TEXT), rewrite=True).state is S.UNDEFINED
+    anew = resumed(job(**begun, begun_at=NOW).paused(PauseReason.IS_CSV_TEXT), rewrite=True)
+    assert (anew.state, anew.begun_at) == (S.UNDEFINED, None)
 
 
 def test_a_paused_job_says_that_its_writers_are_kept_out() -> None:

@@ -212,6 +212,28 @@ def test_notifications_share_a_connection(mail_server: MailServer) -> None:
     assert (mail_server.sessions, len(mail_server.letters)) == (1, 3)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("552 5.3.4 Message size exceeds fixed limit", "too large"),
+        ("552 too much", "too large"),
+        ("550 5.2.3 longer than the limit", "too large"),
+    ],
+)
+def test_a_letter_that_is_too_large_lets_the_next_ones_go(
+    mail_server: MailServer, words: str, said: str
+) -> None:
+    """A server is told the size with the sender's address."""
+    mail_server.sender = lambda: words
+    with closing(SmtpOutbox(settings(mail_server))) as post:
+        delivery = post.send(letter(ANN), [ANN])
+        mail_server.sender = lambda: ""
+        assert post.send(letter(BOB, number=2), [BOB]) == Delivery()
+    assert delivery.refused == {}
+    assert said in delivery.waiting[ANN]
+    assert words in delivery.waiting[ANN]
+
+
 def test_a_sender_that_is_refused_stops_all(mail_server: MailServer) -> None:
     mail_server.sender = lambda: "550 not you"
     with (

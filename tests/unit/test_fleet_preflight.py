@@ -81,8 +81,8 @@ def reasons(facts: PreflightFacts, form: TargetFormat = ICEBERG) -> list[PauseRe
 def test_a_table_that_can_be_migrated() -> None:
     for form in TargetFormat:
         assert reasons(FACTS, form) == []
-    assert "spark.sql.sources.partitionOverwriteMode=dynamic" in remarks(FACTS)[0]
-    assert remarks(replace(FACTS, table=replace(TABLE, partition_columns=()))) == ()
+    assert "spark.sql.sources.partitionOverwriteMode=dynamic" in remarks(FACTS, DELTA)[0]
+    assert remarks(replace(FACTS, table=replace(TABLE, partition_columns=())), DELTA) == ()
 
 
 @pytest.mark.parametrize(
@@ -180,13 +180,13 @@ def test_each_name_of_a_migration_has_to_fit_a_metastore(form: TargetFormat) -> 
 def test_files_of_no_partition_are_reported() -> None:
     stray = replace(FACTS, files=Listing((FILE,), (), (ListedFile(f"{ROOT}/old/b", 1, 0),)))
     assert reasons(stray) == []
-    assert f"{ROOT}/old/b" in remarks(stray)[1]
+    assert f"{ROOT}/old/b" in remarks(stray, DELTA)[1]
 
 
 def test_a_schema_that_cant_be_listed_is_in_the_report() -> None:
     hidden = replace(FACTS, unlisted=(TableName(("spark_catalog", "secret")),))
     assert reasons(hidden) == []
-    assert "the tables of spark_catalog.secret can't be listed" in remarks(hidden)[1]
+    assert "the tables of spark_catalog.secret can't be listed" in remarks(hidden, DELTA)[1]
 
 
 def test_the_catalog_is_listed_once_in_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:

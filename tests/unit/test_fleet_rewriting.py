@@ -337,6 +337,18 @@ def test_what_can_stay_isnt_rewritten(table: HiveTable, iceberg: bool, delta: bo
             replace(TABLE, format="orc", options={"orc.force.positional.evolution": "true"}),
             PauseReason.UNSUPPORTED_LAYOUT,
         ),
+        (
+            replace(TABLE, format="parquet", options={"pathGlobFilter": "*.parquet"}),
+            PauseReason.UNSUPPORTED_LAYOUT,
+        ),
+        (
+            replace(TABLE, format="csv", options={"modifiedBefore": "2024-01-01T00:00:00"}),
+            PauseReason.UNSUPPORTED_LAYOUT,
+        ),
+        (
+            replace(TABLE, format="parquet", options={"datetimeRebaseMode": "legacy"}),
+            PauseReason.UNSUPPORTED_LAYOUT,
+        ),
         (replace(TABLE, format="other"), PauseReason.NOT_REWRITABLE),
         (replace(TABLE, properties={"skip.header.line.count": "1"}), PauseReason.NOT_REWRITABLE),
         (replace(TABLE, properties={"skip.footer.line.count": "2"}), PauseReason.NOT_REWRITABLE),
@@ -359,6 +371,8 @@ def test_what_spark_doesnt_read_as_hive_does_isnt_rewritten(table: HiveTable, re
             found = ineligibility(table, form, rewrite=rewrite)
             assert found is not None
             assert found[0] is reason or (not rewrite and found[0] is PauseReason.IS_CSV_TEXT)
+    plain = replace(TABLE, format="parquet", options={"int96RebaseMode": "corrected", "compression": "zstd"})
+    assert ineligibility(plain, DELTA) is None
     by_name = {"parquet.column.index.access": "false"}
     assert ineligibility(replace(TABLE, format="parquet", properties=by_name), DELTA) is None
     assert (

@@ -405,6 +405,12 @@ def test_what_is_due(store: Store) -> None:
     for table, days in (("yesterday", 15), ("today", 14), ("tomorrow", 13), ("next_week", 7)):
         fleet.ready(table, days_ago(30), notified=days_ago(days))
     fleet.ready("untold", days_ago(30))
+    # Its revert isn't done, so that no migration takes it, and no letter is due.
+    fleet.add("going_back", "untold_back", at=days_ago(40))
+    fleet.ready("going_back", days_ago(30), notified=days_ago(15))
+    fleet.ready("untold_back", days_ago(30))
+    for table in ("going_back", "untold_back"):
+        fleet.change(table, days_ago(2), desired_state=State.ICEBERG_DROPPED)
     fleet.add("over", "ends_today", at=days_ago(40))
     for table, switched in (("over", 20), ("ends_today", 14)):
         fleet.ready(table, days_ago(39), notified=days_ago(38))
@@ -412,6 +418,7 @@ def test_what_is_due(store: Store) -> None:
     due = read_status(store, NOW).due
     assert (due.migrations_overdue, due.migrations_today, due.migrations_week) == (1, 1, 2)
     assert (due.archives_overdue, due.archives_today, due.archives_week) == (1, 1, 1)
+    assert due.letters == 1
 
 
 def test_the_pace_of_the_last_days(figures: Figures) -> None:

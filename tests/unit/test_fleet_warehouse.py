@@ -13,7 +13,7 @@ from tableferry.fleet.warehouse.eligibility import (
     HiveTable,
     iceberg_type,
     ineligibility,
-    scales_of,
+    stored_types,
 )
 from tableferry.fleet.warehouse.iceberg import metrics_modes
 from tableferry.fleet.warehouse.name_mapping import leaf_ids, mapping_of, with_file_names, with_orc_positions
@@ -204,9 +204,14 @@ def test_a_schema_s_own_names_are_mapped() -> None:
     ]
 
 
-def test_the_scales_of_decimals_are_those_of_fields_too() -> None:
+def test_the_types_of_what_files_store_are_those_of_fields_too() -> None:
     number = {"name": "decimal", "precision": 9, "scale": 2}
     deep = {"name": "struct", "fields": [{"name": "In", "type": number}, {"name": "s", "type": STRING}]}
     listed = {"name": "array", "element_type": number}
     columns = [HiveColumn("Price", number), HiveColumn("deep", deep), HiveColumn("some", listed)]
-    assert scales_of(columns) == {("price",): 2, ("deep", "in"): 2}
+    assert stored_types(columns) == {
+        ("price",): number,
+        ("deep", "in"): number,
+        ("deep", "s"): STRING,
+        ("some",): listed,
+    }

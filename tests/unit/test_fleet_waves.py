@@ -359,6 +359,37 @@ def test_so_many_bytes_begin_within_an_hour(waves: Waves) -> None:
     assert waves.moved == ["a", "b", "c", "huge", "d"]
 
 
+def test_threads_of_a_worker_start_one_table_of_a_wave_after_the_other(
+    waves: Waves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each sees what the one before it adds to the hour: the look and the note are one section."""
+    waves.add("a", "b", size=60)
+    waves.wave(bytes_an_hour=100)
+    gates: list[Gate] = []
+    inside: list[bool] = []
+
+    class Watched(Gate):
+        def holds_back(self, job: Job) -> str:
+            gates.append(self)
+            inside.append(self._lock.locked())
+            return super().holds_back(job)
+
+    save = waves.store.save
+
+    def saved(job: Job, *rest: Any, **how: Any) -> Any:
+        if job.in_process and not how.get("release"):
+            inside.append(gates[-1]._lock.locked())
+        return save(job, *rest, **how)
+
+    monkeypatch.setattr(f"{__name__}.Gate", Watched)
+    monkeypatch.setattr(waves.store, "save", saved)
+    waves.run()
+    assert waves.moved == ["a"]
+    # Of the first the look and the note, of the second the look.
+    assert inside == [True, True, True]
+    assert not gates[-1]._lock.locked()
+
+
 def test_each_hourly_run_starts_what_an_hour_may_however_late_in_it_the_last_one_did(waves: Waves) -> None:
     waves.add(*(f"t{number:02}" for number in range(12)), size=50)
     waves.wave(bytes_an_hour=100)

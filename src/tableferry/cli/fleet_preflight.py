@@ -84,4 +84,4 @@ def _preflights(
             raise TableError(
                 f"{which} waits for its migration: name tables, or add some with tableferry fleet add"
             )
-    return fleet.precheck(store, opened.warehouse(), jobs)
+    return fleet.precheck(store, opened.warehouse(), jobs, opened.settings.tables_at_once)

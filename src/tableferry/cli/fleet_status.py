@@ -17,7 +17,8 @@ from tableferry.fleet.status.figures import Figures
 def fleet_status(
     watch: Annotated[bool, typer.Option("--watch", help="Show it anew until Ctrl-C.")] = False,
     interval: Annotated[
-        float, typer.Option("--interval", min=0.5, metavar="SECONDS", help="How often --watch asks.")
+        float,
+        typer.Option("--interval", min=0.5, max=86_400, metavar="SECONDS", help="How often --watch asks."),
     ] = 5.0,
     html: Html = None,
     *,

@@ -24,6 +24,8 @@ Name = Annotated[str, typer.Argument(metavar="WAVE", help="The wave's name.", sh
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?", re.ASCII)
 _LARGEST = 2**63 - 1
+# What the queue's column takes in every database.
+_MOST = 2**31 - 1
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
@@ -34,7 +36,11 @@ def wave_add(
     tables_at_once: Annotated[
         int | None,
         typer.Option(
-            "--tables-at-once", min=0, metavar="N", help="Move at most N of them at once; 0: no limit."
+            "--tables-at-once",
+            min=0,
+            max=_MOST,
+            metavar="N",
+            help="Move at most N of them at once; 0: no limit.",
         ),
     ] = None,
     bytes_an_hour: Annotated[

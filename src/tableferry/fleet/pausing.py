@@ -91,6 +91,7 @@ def resumed(job: Job, *, accept: bool = False, rewrite: bool = False) -> Job:
         comm_level1_date=None,
         comm_level2_date=None,
         comm_level3_date=None,
+        begun_at=None,
         shadow_watermark=None,
         record={},
     )
@@ -108,8 +109,10 @@ def _to_be_rewritten(job: Job) -> Job:
     job = replace(job, rewrite=True)
     if job.state is not State.READY:
         return job
-    looked_at = State.UNDEFINED
-    return replace(job, state=looked_at, desired_state=looked_at, to_be_processed=False, in_process=False)
+    anew = State.UNDEFINED
+    return replace(
+        job, state=anew, desired_state=anew, to_be_processed=False, in_process=False, begun_at=None
+    )
 
 
 def kept_out(job: Job) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean, linear_regression
 
 from sqlalchemy import func, select
@@ -18,6 +19,7 @@ from tableferry.fleet.queue.selections import moved, numbered
 from tableferry.fleet.queue.statements import elsewhere
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import Finding, Preflight
+from tableferry.fleet.threads import TableThreads, warehouses_beside
 from tableferry.fleet.warehouse import preflight
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
@@ -28,32 +30,26 @@ _log = logging.getLogger(__name__)
 _LATEST = 200
 
 
-def precheck(store: Store, warehouse: Warehouse, tables: Sequence[Moving]) -> list[Preflight]:
+def precheck(
+    store: Store, warehouse: Warehouse, tables: Sequence[Moving], at_once: int = 1
+) -> list[Preflight]:
     """Look at tables as their migrations would; nothing is written.
 
     Args:
         store: The queue, in which the tables that were moved are; these needn't be.
         warehouse: Where they are.
         tables: Which, and what each is to become.
+        at_once: How many are looked at at once, each in a Spark session of its own.
 
     Raises:
         Refused: This compute can't write what one is to become.
     """
     warehouse.check_formats(table.target_format for table in tables)
-    neighbourhood = Neighbourhood()
+    look = partial(_looked_at, neighbourhood=Neighbourhood())
     done = _moved_last(store)
     reports = []
     with activity(_log, "look at the tables") as running:
-        for number, table in enumerate(tables, 1):
-            try:
-                seen = preflight.preflight(warehouse, table, neighbourhood)
-            except Exception as error:
-                # One table's trouble isn't the others'; what nobody can fix ends the run.
-                if not isinstance(error, (TableError, StateError, Refused)) and not is_sparks(error):
-                    raise
-                text = f"Spark failed ({first_line(error)})" if is_sparks(error) else str(error)
-                problem = Finding(PauseReason.STEP_FAILED, text)
-                seen = Preflight(table.name, table.target_format, (problem,))
+        for table, seen in zip(tables, _each(warehouse, tables, at_once, look), strict=True):
             if seen.files is not None and seen.bytes is not None:
                 seen = replace(
                     seen,
@@ -61,8 +57,35 @@ def precheck(store: Store, warehouse: Warehouse, tables: Sequence[Moving]) -> li
                     rewrite_seconds=rewrite_seconds(seen.bytes, done) if seen.rewritten else None,
                 )
             reports.append(seen)
-            running.count("tables", number, len(tables))
+            running.count("tables", len(reports), len(tables))
     return reports
+
+
+def _each(
+    warehouse: Warehouse,
+    tables: Sequence[Moving],
+    at_once: int,
+    look: Callable[[Moving, Warehouse], Preflight],
+) -> Iterator[Preflight]:
+    """Give what is seen of each table, in their order."""
+    warehouses = warehouses_beside(warehouse, min(at_once, len(tables)))
+    if not warehouses:
+        yield from (look(table, warehouse) for table in tables)
+        return
+    with TableThreads(warehouses) as threads:
+        for future in [threads.submit(partial(look, table)) for table in tables]:
+            yield future.result()
+
+
+def _looked_at(table: Moving, warehouse: Warehouse, *, neighbourhood: Neighbourhood) -> Preflight:
+    """Look at a table; one table's trouble isn't the others', and what nobody can fix ends the run."""
+    try:
+        return preflight.preflight(warehouse, table, neighbourhood)
+    except Exception as error:
+        if not isinstance(error, (TableError, StateError, Refused)) and not is_sparks(error):
+            raise
+        text = f"Spark failed ({first_line(error)})" if is_sparks(error) else str(error)
+        return Preflight(table.name, table.target_format, (Finding(PauseReason.STEP_FAILED, text),))
 
 
 def _moved_last(store: Store) -> list[Job]:

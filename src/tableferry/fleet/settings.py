@@ -117,8 +117,8 @@ class FleetSettings(_Settings):
             was written isn't written again after a crash.
         initial_gap_days: Days between the first notification and the migration, for jobs that are added.
         probation_gap_days: Days between the second notification and the archive, for jobs that are added.
-        tables_at_once: How many tables a worker moves at once, each in a Spark session of its own; through
-            Spark Connect and on serverless compute it's one.
+        tables_at_once: How many tables a worker moves at once, or a preflight looks at, each in a Spark
+            session of its own; through Spark Connect and on serverless compute it's one.
         lease_minutes: How long a worker's claim holds without a sign of life.
         stuck_hours: How long a table may stay where it should go on before it counts as stuck.
         late_files: Whether a table pauses when somebody has left files in its old directories after the

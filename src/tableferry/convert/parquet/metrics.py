@@ -72,23 +72,44 @@ def read_ends(sizes: Sequence[int], read: Callable[[int, int, int], bytes]) -> I
         yield from tails
 
 
-def hindrances(
-    ends: Iterable[End], columns: Collection[str], scales: Mapping[ColumnPath, int]
-) -> Iterator[str]:
-    """Say of each file what keeps it out of an Iceberg table with some columns, as the end of a sentence.
+@dataclass(frozen=True)
+class Expected:
+    """What an Iceberg table has that files are to be those of.
+
+    Attributes:
+        columns: Its columns' names, without partition columns.
+        kinds: The names of types of what is in no array or map, by the paths in lower case.
+        scales: How many decimal places such decimals have.
+        defaults: What a column is in the rows of files that lack it, where that isn't null, as SQL.
+    """
+
+    columns: Collection[str]
+    kinds: Mapping[ColumnPath, str] = field(default_factory=dict)
+    scales: Mapping[ColumnPath, int] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict)
+
+
+# How Iceberg's reader takes values of these types to be stored; of others Spark reads nothing else either.
+_READ_FROM = {
+    **dict.fromkeys(("tinyint", "smallint", "int"), ("INT32",)),
+    "bigint": ("INT32", "INT64"),
+    "float": ("FLOAT",),
+    "double": ("FLOAT", "DOUBLE"),
+    "timestamp_ltz": ("INT64", "INT96"),
+    "timestamp_ntz": ("INT64", "INT96"),
+}
+
+
+def hindrances(ends: Iterable[End], expected: Expected) -> Iterator[str]:
+    """Say of each file what keeps it out of an Iceberg table, as the end of a sentence.
 
     It's empty if nothing does, or if the file can't be read just now.
-
-    Args:
-        ends: The files' metadata.
-        columns: The columns' names.
-        scales: How many decimal places decimals have, by their paths in lower case.
     """
-    known, cache = {name.lower() for name in columns}, SchemaCache()
-    return (_hindrance(end, known, scales, cache) for end in ends)
+    known, cache = {name.lower() for name in expected.columns}, SchemaCache()
+    return (_hindrance(end, known, expected, cache) for end in ends)
 
 
-def _hindrance(end: End, known: Collection[str], scales: Mapping[ColumnPath, int], cache: SchemaCache) -> str:
+def _hindrance(end: End, known: Collection[str], expected: Expected, cache: SchemaCache) -> str:
     if isinstance(end, Unreadable):
         return "" if end.passing else end.reason
     # What Delta doesn't take is none of Iceberg's concern.
@@ -109,9 +130,24 @@ def _hindrance(end: End, known: Collection[str], scales: Mapping[ColumnPath, int
                 "microseconds: write it anew, or choose Delta"
             )
     for leaf in schema.stored:
-        meaning, scale = leaf.element.annotation, scales.get(lowered(leaf.path))
-        if meaning is not None and meaning.kind == "DECIMAL" and scale not in (None, meaning.scale):
+        path, meaning = lowered(leaf.path), leaf.element.annotation
+        kind, scale = expected.kinds.get(path, ""), expected.scales.get(path)
+        is_decimal = meaning is not None and meaning.kind == "DECIMAL"
+        if meaning is not None and is_decimal and scale not in (None, meaning.scale):
             return rescaled(leaf.path, meaning.scale, scale)
+        stored = leaf.element.physical
+        if stored not in _READ_FROM.get(kind, (stored,)) or (kind == "decimal" and not is_decimal):
+            return (
+                f"stores {'.'.join(leaf.path)} as {leaf.element}, which Iceberg can't read as {kind}: write "
+                "it anew, or leave the table in Hive"
+            )
+    found_columns = {leaf.path[0].lower() for leaf in (*schema.stored, *schema.repeated)}
+    for name, default in expected.defaults.items():
+        if name.lower() not in found_columns:
+            return (
+                f"lacks {name}, which is {default} there, and would be null in Iceberg: write it anew, or "
+                "leave the table in Hive"
+            )
     if hybrid(found.keys) and (ancient := _ancient(found, known)):
         return (
             f"has values in {'.'.join(ancient)} before October 1582 in the calendar of Spark 2, which "

@@ -17,6 +17,7 @@ from tableferry.fleet.settings import MailSettings
 
 # What a server says to a recipient, and to a notification as a whole, when it will say so again tomorrow.
 _NOT_OF_US = re.compile(r"5(?!30)\d\d (?!5\.7\.)(?!.*\brelay)", re.IGNORECASE)
+_TOO_LARGE = re.compile(r"552 |5\d\d 5\.(3\.4|2\.3)\b")
 _OF_THE_ADDRESS = re.compile(r"5\d\d 5\.[12]\.")
 
 _LOOPBACK = re.compile(r"localhost|127\.\d+\.\d+\.\d+|::1")
@@ -80,11 +81,16 @@ class SmtpOutbox:
             last = list(error.recipients.values())[-1]
             refused = {**dict.fromkeys(recipients, last), **error.recipients}
         except smtplib.SMTPSenderRefused as error:
+            reply = _reply(error.smtp_code, error.smtp_error)
+            if _TOO_LARGE.match(reply):
+                # A server is told the size with the sender, and others may be smaller.
+                why = f"the letter is too large for {self._where} ({reply}): let it take larger ones"
+                return Delivery(waiting=dict.fromkeys(recipients, why))
             if error.smtp_code < 500:
-                return Delivery(waiting=dict.fromkeys(recipients, _reply(error.smtp_code, error.smtp_error)))
+                return Delivery(waiting=dict.fromkeys(recipients, reply))
             raise NoServer(
-                f"{self._where} doesn't take letters from {sender(self._mail).addr_spec} "
-                f"({_reply(error.smtp_code, error.smtp_error)}): let it, or set mail.sender"
+                f"{self._where} doesn't take letters from {sender(self._mail).addr_spec} ({reply}): let it, "
+                "or set mail.sender"
             ) from error
         except smtplib.SMTPDataError as error:
             answers = dict.fromkeys(recipients, (error.smtp_code, error.smtp_error))

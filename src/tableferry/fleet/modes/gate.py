@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from threading import Lock
 
 from tableferry.errors import Busy, TableferryError
 from tableferry.fleet.clock import Clock
@@ -40,6 +42,7 @@ class Gate:
     clock: Clock
     dry_run: bool = False
     _warned: set[str] = field(default_factory=set)
+    _lock: Lock = field(default_factory=Lock)
 
     def portions(self) -> Iterator[Portion]:
         """Return what may be claimed now, and pause waves in which too many tables have failed."""
@@ -99,6 +102,13 @@ class Gate:
             command("wave start", wave.name),
         )
         return paused
+
+    def starting(self, job: Job) -> AbstractContextManager[object]:
+        """Let this worker's threads start tables of waves one after the other, inside a ``with``.
+
+        What a table adds to its wave's load is seen only when it's noted that it has begun.
+        """
+        return self._lock if job.wave is not None and job.to_be_processed else nullcontext()
 
     def holds_back(self, job: Job) -> str:
         """Say why a claimed job mustn't start, or be archived, any more; nothing if it may.

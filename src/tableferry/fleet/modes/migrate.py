@@ -38,11 +38,12 @@ def begin_or_go_on(run: JobRun, gate: Gate) -> JobReport:
 
     def work(run: JobRun) -> JobReport:
         starts, archives = run.job.to_be_processed, run.job.desired_state is State.HIVE_DROPPED
-        if (starts or archives) and (why := gate.holds_back(run.job)):
-            run.release(run.job)
-            return JobReport(run.job, "waiting", error=why)
-        if starts:
-            run.save(replace(run.job, in_process=True, to_be_processed=False, begun_at=run.clock()))
+        with gate.starting(run.job):
+            if (starts or archives) and (why := gate.holds_back(run.job)):
+                run.release(run.job)
+                return JobReport(run.job, "waiting", error=why)
+            if starts:
+                run.save(replace(run.job, in_process=True, to_be_processed=False, begun_at=run.clock()))
         return advance(run, FORWARD)
 
     return reported(run, work)

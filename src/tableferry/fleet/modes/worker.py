@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
-from queue import SimpleQueue
+from functools import partial
 
-from tableferry import session
 from tableferry.activity import Activity, activity
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import Job
@@ -18,6 +17,7 @@ from tableferry.fleet.queue.selections import Selection, any_of, longest_ago
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.settings import FleetSettings
+from tableferry.fleet.threads import TableThreads, warehouses_beside
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.heartbeat import heartbeat
 
@@ -80,7 +80,8 @@ def run_worker(
                 reports.append(dry_run_report(job))
                 _count(running, reports)
         else:
-            _work(worker, takes, do, reports, running, _warehouses(worker, due))
+            at_once = min(worker.settings.tables_at_once, due)
+            _work(worker, takes, do, reports, running, warehouses_beside(worker.warehouse, at_once))
     return ModeReport(tuple(reports))
 
 
@@ -135,16 +136,6 @@ def _longest_waiting(worker: Worker, takes: Takes) -> Takes:
     return taken
 
 
-def _warehouses(worker: Worker, due: int) -> list[Warehouse]:
-    """Return a warehouse for each thread, in a session of its own: settings hold for a whole session.
-
-    There are none if one table after the other is to be moved, in this thread.
-    """
-    count = min(worker.settings.tables_at_once, due)
-    sessions = [session.beside(worker.warehouse.spark) for _ in range(count if count > 1 else 0)]
-    return [replace(worker.warehouse, spark=own) for own in sessions if own is not None]
-
-
 def _do_at_once(
     worker: Worker,
     warehouses: Sequence[Warehouse],
@@ -153,31 +144,21 @@ def _do_at_once(
     done: Callable[[JobReport], None],
 ) -> None:
     """Do jobs in a thread for each warehouse. Those under way are ended first, if one ends the whole run."""
-    free = SimpleQueue[Warehouse]()
-    for warehouse in warehouses:
-        free.put(warehouse)
 
-    def in_thread(job: Job) -> JobReport:
-        warehouse = free.get()
-        try:
-            return do(_run(worker, job, warehouse))
-        finally:
-            free.put(warehouse)
+    def one(job: Job, warehouse: Warehouse) -> JobReport:
+        return do(_run(worker, job, warehouse))
 
-    pool = ThreadPoolExecutor(len(warehouses), thread_name_prefix="tableferry-table")
-    try:
+    with TableThreads(warehouses) as threads:
         under_way: set[Future[JobReport]] = set()
         while True:
             # So that a thread that has ended one needn't wait for a claim.
             if len(under_way) <= len(warehouses):
-                under_way |= {pool.submit(in_thread, job) for job in claims.more()}
+                under_way |= {threads.submit(partial(one, job)) for job in claims.more()}
             if not under_way:
                 return
             ended, under_way = wait(under_way, return_when=FIRST_COMPLETED)
             for future in ended:
                 done(future.result())
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _run(worker: Worker, job: Job, warehouse: Warehouse) -> JobRun:

@@ -302,14 +302,13 @@ def _due(waiting: Sequence[CountByWait], waves: Iterable[Wave], today: date) -> 
     """Say what is due; a wave that isn't running lets none of its tables begin, and no probation end."""
     running = {None, *(wave.name for wave in waves if wave.status is WaveStatus.RUNNING)}
     in_turn = [group for group in waiting if group.wave in running]
-    migrations = [(group.migration_begins, group.jobs) for group in in_turn if group.state is State.READY]
+    onward = [group for group in in_turn if not group.is_reverting]
+    first = [group for group in onward if group.state is State.READY]
+    migrations = [(group.migration_begins, group.jobs) for group in first]
     archives = [
-        (group.probation_ends, group.jobs)
-        for group in in_turn
-        if group.state is State.WRITES_UNBLOCKED and not group.is_reverting
+        (group.probation_ends, group.jobs) for group in onward if group.state is State.WRITES_UNBLOCKED
     ]
     on_probation = (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
-    first = [group for group in in_turn if group.state is State.READY]
     second = [group for group in waiting if (group.state, group.desired_state) == on_probation]
     letters = sum(group.jobs for group in (*first, *second) if group.notified is None)
     return Due(*_by_day(migrations, today), *_by_day(archives, today), letters)

@@ -195,7 +195,8 @@ def _next(figures: Figures) -> Iterator[RenderableType]:
     if figures.due.migrations_overdue + figures.due.migrations_today:
         commands.append("tableferry fleet migrate")
     if figures.due.archives_overdue + figures.due.archives_today:
-        commands.append("tableferry fleet preprocess")
+        # One ends the probation, the other archives the Hive table.
+        commands += ["tableferry fleet preprocess", "tableferry fleet migrate"]
     if any(count.jobs > count.paused for count in figures.states if PHASES[count.state] is Phase.NEW):
         commands.append("tableferry fleet preprocess")
     if figures.due.letters:

@@ -68,11 +68,16 @@ _OF_ICEBERG = _OF_SPARK | {
 
 @dataclass(frozen=True)
 class HiveColumn:
-    """A column of a Hive table."""
+    """A column of a Hive table.
+
+    Attributes:
+        default: What an INSERT gives it that leaves it out, as SQL; empty for null.
+    """
 
     name: str
     type: Type
     comment: str = ""
+    default: str = ""
 
 
 @dataclass(frozen=True)
@@ -152,18 +157,32 @@ def _unsupported(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, s
     return _unsupported_storage(table, target) or _unsupported_column(table, target)
 
 
-def scales_of(columns: Iterable[HiveColumn]) -> dict[ColumnPath, int]:
-    """Return how many decimal places decimals outside of arrays and maps have, by paths in lower case."""
+def stored_types(columns: Iterable[HiveColumn]) -> dict[ColumnPath, Type]:
+    """Return the types of columns and fields outside of arrays and maps, by paths in lower case."""
 
-    def inside(path: ColumnPath, kind: Type) -> Iterator[tuple[ColumnPath, int]]:
-        match kind["name"]:
-            case "struct":
-                for part in kind["fields"]:
-                    yield from inside((*path, part["name"].lower()), part["type"])
-            case "decimal":
-                yield path, kind["scale"]
+    def inside(path: ColumnPath, kind: Type) -> Iterator[tuple[ColumnPath, Type]]:
+        if kind["name"] == "struct":
+            for part in kind["fields"]:
+                yield from inside((*path, part["name"].lower()), part["type"])
+        else:
+            yield path, kind
 
-    return {path: scale for each in columns for path, scale in inside((each.name.lower(),), each.type)}
+    return {path: kind for each in columns for path, kind in inside((each.name.lower(),), each.type)}
+
+
+def paths_of(columns: Iterable[HiveColumn]) -> Iterator[ColumnPath]:
+    """Yield the paths of all columns and fields."""
+
+    def inside(path: ColumnPath, kind: Type) -> Iterator[ColumnPath]:
+        yield path
+        for inner in kind.get("fields", ()):
+            yield from inside((*path, inner["name"]), inner["type"])
+        for part in ("element_type", "key_type", "value_type"):
+            if part in kind:
+                yield from inside(path, kind[part])
+
+    for column in columns:
+        yield from inside((column.name,), column.type)
 
 
 def iceberg_type(kind: Type) -> str:
@@ -200,6 +219,10 @@ def _commented(comment: str | None) -> str:
 
 # By these Hive finds columns by their place in a file, as all others do by their names.
 _BY_PLACE = ("parquet.column.index.access", "orc.force.positional.evolution")
+# Options of Spark's readers, in lower case, by which files are left out.
+_LEAVING_OUT = ("pathglobfilter", "modifiedafter", "modifiedbefore")
+# Likewise, by which old dates and times are read in another calendar than the new table's readers have.
+_CALENDARS = ("datetimerebasemode", "int96rebasemode")
 # By these Hive leaves out lines of each file, which Spark takes for rows.
 _SKIPPED_LINES = ("skip.header.line.count", "skip.footer.line.count")
 # What the properties of a table begin with that tell a SerDe how to read, as its own do.
@@ -251,6 +274,18 @@ def _unsupported_storage(table: HiveTable, target: TargetFormat) -> tuple[PauseR
             f"{table.name} has {by_place[0]} set, by which Hive finds its columns by their place in the "
             "files, and Spark by their names: if Spark shows its rows as Hive does, take that away (ALTER "
             f"TABLE {table.name.sql} UNSET TBLPROPERTIES ('{by_place[0]}')); if not, write the table anew"
+        )
+    options = {key.lower(): value for key, value in table.options.items()}
+    if leaving_out := [name for name in _LEAVING_OUT if name in options]:
+        return PauseReason.UNSUPPORTED_LAYOUT, (
+            f"{table.name} has the option {leaving_out[0]}, by which Spark leaves out files that the new "
+            "table would have: make the table anew without it, over a directory of the files that count, or "
+            "leave it in Hive"
+        )
+    if other := [name for name in _CALENDARS if options.get(name, "CORRECTED").upper() != "CORRECTED"]:
+        return PauseReason.UNSUPPORTED_LAYOUT, (
+            f"{table.name} has the option {other[0]}, by which old dates and times are read in another "
+            "calendar than the new table's: write it anew without that option, or leave it in Hive"
         )
     if table.format in ("text", "csv"):
         return PauseReason.IS_CSV_TEXT, f"{table.name} is stored as text: {rewrite_or_stay}"

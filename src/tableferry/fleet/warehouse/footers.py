@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tableferry.convert.parquet.metrics import End, read_end, read_ends
+from tableferry.convert.parquet.metrics import End, Expected, read_end, read_ends
 from tableferry.convert.parquet.metrics import hindrances as hindrances_in
 from tableferry.driver import in_process
 from tableferry.errors import StateError
-from tableferry.fleet.warehouse.eligibility import HiveColumn, scales_of
+from tableferry.fleet.warehouse.eligibility import HiveColumn, stored_types
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.storage import Hadoop
 from tableferry.hive.locations import reachable
@@ -47,11 +47,22 @@ def by_hadoop(spark: SparkSession, files: Sequence[ListedFile]) -> Callable[[int
     return read_range
 
 
-def hindrances(spark: SparkSession, files: Sequence[ListedFile], columns: Sequence[HiveColumn]) -> list[str]:
+def hindrances(
+    spark: SparkSession,
+    files: Sequence[ListedFile],
+    columns: Sequence[HiveColumn],
+    defaults: Mapping[str, str],
+) -> list[str]:
     """Say which files can't be those of an Iceberg table with some columns, and why.
 
     Of more than 1,000 files so many are looked at. Nothing is known of any where Spark's driver isn't this
     process, or keeps its Java to itself, nor of one that can't be read right now.
+
+    Args:
+        spark: The session.
+        files: The table's.
+        columns: Its columns, without partition columns.
+        defaults: What a column is in the rows of files that lack it, where that isn't null.
     """
     if not in_process(spark):
         return []
@@ -60,6 +71,12 @@ def hindrances(spark: SparkSession, files: Sequence[ListedFile], columns: Sequen
         ends = read(spark, chosen)
     except StateError:
         return []
-    names = [column.name for column in columns]
-    found = zip(chosen, hindrances_in(ends, names, scales_of(columns)), strict=True)
+    types = stored_types(columns)
+    expected = Expected(
+        [column.name for column in columns],
+        {path: kind["name"] for path, kind in types.items()},
+        {path: kind["scale"] for path, kind in types.items() if kind["name"] == "decimal"},
+        defaults,
+    )
+    found = zip(chosen, hindrances_in(ends, expected), strict=True)
     return [f"{file.path} {why}" for file, why in found if why]

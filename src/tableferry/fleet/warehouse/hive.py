@@ -200,7 +200,12 @@ def table_of(name: TableName, description: Mapping[str, Any]) -> HiveTable:
         managed=description["type"].upper() == "MANAGED",
         location=description.get("location", ""),
         columns=tuple(
-            HiveColumn(column["name"], column["type"], column.get("comment", "").replace(_NO_COMMENT, ""))
+            HiveColumn(
+                column["name"],
+                column["type"],
+                column.get("comment", "").replace(_NO_COMMENT, ""),
+                column.get("default", ""),
+            )
             for column in description["columns"]
         ),
         partition_columns=tuple(description.get("partition_columns", ())),

@@ -5,7 +5,7 @@ Each check is one that a later step of the migration makes, applied to the table
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tableferry.amounts import first_of
@@ -35,6 +35,8 @@ from tableferry.types import declared
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+# What Spark gives a column in the rows of files that lack it.
+_DEFAULT = "EXISTS_DEFAULT"
 # Iceberg reads texts of these as they are.
 _STRICT = ("date", "decimal")
 
@@ -71,7 +73,7 @@ def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -
         name,
         form,
         tuple(problems),
-        remarks(facts),
+        remarks(facts, form),
         table.format,
         len(facts.files.read),
         sum(file.size for file in facts.files.read),
@@ -162,12 +164,14 @@ def _missing_place(warehouse: Warehouse, names: Names, form: TargetFormat) -> st
 
 def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat) -> Iterator[Finding]:
     """Plan what later steps do with the table's columns and files, and yield what they would refuse."""
-    table = facts.table
+    table, defaults = facts.table, dict[str, str]()
     try:
         suspended.demand_none(warehouse, table.name)
     except suspended.RowsTwice as error:
         yield Finding(PauseReason.UNSUPPORTED_LAYOUT, str(error))
-    looks = facts.rewritten and facts.partitions and facts.movable
+    # Spark reads Parquet and ORC by its own readers, all of a table's files alike.
+    by_hive = table.serde and table.format not in ("parquet", "orc")
+    looks = facts.partitions and facts.movable and (facts.rewritten or by_hive)
     # Where shadow appends to such a partition, Spark lets it be read as the table says, old rows too.
     if looks and (others := metastore.partitions_read_otherwise(warehouse.spark, table.name)):
         yield Finding(
@@ -177,6 +181,8 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
         )
     try:
         copy = HiveCopy.of(warehouse, table)
+        metadata = {field.name: field.metadata for field in copy.schema}
+        defaults = {name: each[_DEFAULT] for name, each in metadata.items() if _DEFAULT in each}
         rows = copy.rows(warehouse.spark.table(table.name.sql))
         rows.schema.json()
         if refusal := _unlike_sparks(copy, form, rewritten=facts.rewritten):
@@ -209,7 +215,7 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
                 f"the rows of {table.name} can't be read ({first_line(error)}): give the session the classes "
                 "that read them, give rows of a null partition a value, or leave the table in Hive",
             )
-    elif refusal := _of_files(facts, warehouse, form):
+    elif refusal := _of_files(facts, warehouse, form, defaults):
         yield Finding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
     elif rows is not None:
         try:
@@ -271,14 +277,16 @@ def _read_one(rows: DataFrame) -> None:
     rows.limit(1).selectExpr("CAST(struct(*) AS STRING) AS row").collect()
 
 
-def _of_files(facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat) -> str:
+def _of_files(
+    facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat, defaults: Mapping[str, str]
+) -> str:
     """Say why a table's files can't become the new table's, by their footers; empty if they can."""
     table = facts.table
     if form is TargetFormat.ICEBERG:
         files = facts.files.read if table.format == "parquet" else ()
         keys = {name.lower() for name in table.partition_columns}
         columns = [column for column in table.columns if column.name.lower() not in keys]
-        unsuitable = footers.hindrances(warehouse.spark, files, columns)
+        unsuitable = footers.hindrances(warehouse.spark, files, columns, defaults)
         return f"files of {table.name} can't be Iceberg's: {first_of(unsuitable)}" if unsuitable else ""
     far = None
     if delta.is_far(warehouse, table.location):

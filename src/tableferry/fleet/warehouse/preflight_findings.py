@@ -10,7 +10,7 @@ from tableferry.amounts import first_of
 from tableferry.convert import overlay
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.reports import Finding
-from tableferry.fleet.warehouse.eligibility import HiveTable, Type
+from tableferry.fleet.warehouse.eligibility import HiveTable, paths_of
 from tableferry.fleet.warehouse.files import Listing, too_deep, unregistered
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE
 from tableferry.hive.locations import below, is_hidden, split
@@ -126,7 +126,7 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
         )
     if refusal := too_deep(table.name, facts.files):
         yield Finding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
-    unsuitable = [".".join(path) for path in _names(table) if not overlay.is_plain_name(path[-1])]
+    unsuitable = [".".join(path) for path in paths_of(table.columns) if not overlay.is_plain_name(path[-1])]
     if unsuitable and form is TargetFormat.DELTA and not facts.column_mapping:
         yield Finding(
             PauseReason.UNSUPPORTED_SCHEMA,
@@ -156,7 +156,7 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
             )
 
 
-def remarks(facts: PreflightFacts) -> tuple[str, ...]:
+def remarks(facts: PreflightFacts, form: TargetFormat) -> tuple[str, ...]:
     """Return what people should know of a table that can be migrated."""
     sentences = []
     if facts.rewritten:
@@ -169,6 +169,12 @@ def remarks(facts: PreflightFacts) -> tuple[str, ...]:
         sentences.append(
             "a job that replaces partitions with INSERT OVERWRITE has to set "
             "spark.sql.sources.partitionOverwriteMode=dynamic after the switch, or it removes all others"
+        )
+    defaults = [f"{column.name} {column.default}" for column in facts.table.columns if column.default]
+    if defaults and form is TargetFormat.ICEBERG:
+        sentences.append(
+            f"columns have defaults, {first_of(defaults)}, that Spark's Iceberg tables can't have: an INSERT "
+            "that leaves such a column out gives null there"
         )
     if facts.files.stray:
         strays = first_of([file.path for file in facts.files.stray])
@@ -187,18 +193,3 @@ def _shared_directories(facts: PreflightFacts) -> list[str]:
     several = [partition.location for partition in facts.partitions if held[split(partition.location)] > 1]
     filled = {file.directory for file in facts.files.read} if several else set()
     return list(dict.fromkeys(location for location in several if split(location) in filled))
-
-
-def _names(table: HiveTable) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of all columns and fields."""
-
-    def inside(path: tuple[str, ...], kind: Type) -> Iterator[tuple[str, ...]]:
-        yield path
-        for field in kind.get("fields", ()):
-            yield from inside((*path, field["name"]), field["type"])
-        for part in ("element_type", "key_type", "value_type"):
-            if part in kind:
-                yield from inside(path, kind[part])
-
-    for column in table.columns:
-        yield from inside((column.name,), column.type)

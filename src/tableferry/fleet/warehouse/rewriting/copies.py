@@ -22,7 +22,7 @@ from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import asking, hive, iceberg, versions
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import READING, SOURCE, HiveTable
+from tableferry.fleet.warehouse.eligibility import READING, SOURCE, HiveTable, paths_of
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.frames import with_null_partitions
 from tableferry.fleet.warehouse.identity import change_unchanged
@@ -277,7 +277,9 @@ def _create_statement(warehouse: Warehouse, table: HiveTable, name: TableName, f
     partitions = ", ".join(map(quote, table.partition_columns))
     # What the copy holds is known by its commits as long as none of them is cleaned up.
     made_of[_RETENTION] = _FOR_EVER
-    if warehouse.column_mapping and not all(map(overlay.is_plain_name, schema.names)):
+    if warehouse.column_mapping and not all(
+        overlay.is_plain_name(path[-1]) for path in paths_of(table.columns)
+    ):
         made_of |= _MAPPING
     if any(_DEFAULT in field.metadata for field in schema):
         made_of |= _WITH_DEFAULTS

@@ -70,6 +70,8 @@ class HiveCopy:
         schema: The columns that it has, with what Spark knows of them beside their types.
         format: Its files' format, if Spark's own writer writes it without knowing the table; empty where only
             Hive's writer does, and for buckets.
+        by_hive: Whether rows come into a scratch table by Hive's writer, which writes the names of partition
+            columns in lower case into those of directories.
         odd: The values of those partitions that the catalog spells otherwise than Spark, such as ``01``.
         bucketed: Whether each of its files holds the rows of one bucket.
         options: The names of what its SerDe is told besides.
@@ -84,6 +86,7 @@ class HiveCopy:
     properties: Mapping[str, str]
     format: str
     partitions: frozenset[Partition]
+    by_hive: bool = False
     odd: Mapping[Partition, Partition] = field(default_factory=dict)
     bucketed: bool = False
     options: frozenset[str] = frozenset()
@@ -145,6 +148,7 @@ class HiveCopy:
             table.properties,
             form,
             partitions,
+            bool(table.serde) and table.format not in _FORMATS,
             odd,
             bucketed,
             frozenset(table.options),
@@ -179,7 +183,8 @@ class HiveCopy:
 
     def spelled(self, partition: Partition) -> str:
         """Write a partition as the path of its directory."""
-        return spell(partition, self.partition_columns)
+        columns = self.partition_columns
+        return spell(partition, [name.lower() for name in columns] if self.by_hive else columns)
 
     def rows(self, frame: DataFrame) -> DataFrame:
         """Bring rows of the target into the table's columns and types; columns that they lack are null."""

@@ -1,0 +1,154 @@
+"""Tables that nobody would make, and somebody has: each goes there and back, or is refused beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from tests import soak
+from tests.spark.fleets import Fleet, dynamic_fleet, errors
+from tests.spark.tables import tables_in
+
+from tableferry.fleet.job import PauseReason, TargetFormat
+from tableferry.fleet.prechecking import precheck
+from tableferry.fleet.queue.records import NewJob
+
+ICEBERG, DELTA = TargetFormat
+
+
+@pytest.fixture
+def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
+    with dynamic_fleet(spark, schema, tmp_path) as ours:
+        yield ours
+
+
+def refusal(ours: Fleet, form: TargetFormat) -> str:
+    """Return why the table t can't be migrated; empty if it can."""
+    [seen] = precheck(ours.store, ours.warehouse, [NewJob(ours.name("t"), form)])
+    assert {finding.reason for finding in seen.findings} <= {PauseReason.UNSUPPORTED_LAYOUT}
+    return " ".join(finding.text for finding in seen.findings)
+
+
+@pytest.mark.parametrize(
+    ("form", "stored"),
+    [
+        (ICEBERG, "STORED AS AVRO"),
+        pytest.param(DELTA, "STORED AS TEXTFILE", marks=soak.slow),
+        pytest.param(ICEBERG, "USING json", marks=soak.slow),
+        pytest.param(ICEBERG, "CLUSTERED BY (id) INTO 2 BUCKETS STORED AS PARQUET", marks=soak.slow),
+        pytest.param(DELTA, "CLUSTERED BY (id) INTO 2 BUCKETS STORED AS TEXTFILE", marks=soak.slow),
+    ],
+)
+def test_a_partition_column_in_capitals(ours: Fleet, tmp_path: Path, form: TargetFormat, stored: str) -> None:
+    """Hive's writer names directories by it in lower case, Spark's own as it's spelled."""
+    name = ours.name("t").sql
+    columns = "(id INT, Day STRING) {} PARTITIONED BY (Day)" if stored.startswith("USING") else (
+        "(id INT) PARTITIONED BY (Day STRING) {}"
+    )  # fmt: skip
+    ours.spark.sql(f"CREATE EXTERNAL TABLE {name} {columns.format(stored)} LOCATION '{tmp_path}/t'")
+    ours.spark.sql(f"INSERT INTO {name} VALUES (1, 'a'), (2, 'a'), (3, 'b')")
+    ours.to_probation("t", form=form, rewrite=True)
+    for statement in (
+        "INSERT INTO {t} VALUES (4, 'new')",
+        "DELETE FROM {t} WHERE id = 1",
+        "INSERT INTO {t} VALUES (5, 'new')",
+    ):
+        ours.write("t", statement)
+        assert errors(ours.shadow()) == []
+        assert ours.rows("t_hive") == ours.rows("t")
+    after = ours.rows("t")
+    assert after == [(2, "a"), (3, "b"), (4, "new"), (5, "new")]
+    assert errors(ours.revert("t")) == []
+    assert ours.rows("t") == after
+    assert tables_in(ours.spark, ours.schema) == ["t"]
+
+
+def test_a_file_without_a_byte(ours: Fleet, tmp_path: Path) -> None:
+    name = ours.name("t").sql
+    ours.spark.sql(f"CREATE EXTERNAL TABLE {name} (id INT) STORED AS PARQUET LOCATION '{tmp_path}/t'")
+    ours.spark.sql(f"INSERT INTO {name} VALUES (1), (2)")
+    (tmp_path / "t" / "part-empty").touch()
+    assert "part-empty is empty (0 bytes), so it's no Parquet file" in refusal(ours, DELTA)
+    ours.to_probation("t")
+    assert ours.rows("t") == [(1,), (2,)]
+    assert errors(ours.revert("t")) == []
+    assert ours.rows("t") == [(1,), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("pathGlobFilter", "*.parquet"), ("datetimeRebaseMode", "LEGACY")]
+)
+def test_options_by_which_spark_reads_other_rows_than_the_new_table_s_readers(
+    ours: Fleet, tmp_path: Path, option: str, value: str
+) -> None:
+    ours.spark.sql(
+        f"CREATE TABLE {ours.name('t').sql} (id INT) USING parquet OPTIONS ({option} '{value}') "
+        f"LOCATION '{tmp_path}/t'"
+    )
+    for form in TargetFormat:
+        assert f"has the option {option.lower()}, " in refusal(ours, form)
+
+
+def test_avro_partitions_that_are_read_otherwise_than_their_table(ours: Fleet, tmp_path: Path) -> None:
+    name = ours.name("t").sql
+    ours.spark.sql(
+        f"CREATE EXTERNAL TABLE {name} (id INT) PARTITIONED BY (day STRING) STORED AS AVRO "
+        f"LOCATION '{tmp_path}/t'"
+    )
+    ours.spark.sql(f"INSERT INTO {name} VALUES (1, 'a'), (2, 'b')")
+    assert refusal(ours, ICEBERG) == ""
+    ours.spark.sql(f"ALTER TABLE {name} PARTITION (day = 'b') SET SERDEPROPERTIES ('some' = 'thing')")
+    assert "other properties of its SerDe, than the table says by now: ['b']" in refusal(ours, ICEBERG)
+
+
+def test_a_column_that_older_files_lack_and_that_has_a_default(ours: Fleet, tmp_path: Path) -> None:
+    name = ours.name("t").sql
+    ours.spark.sql(f"CREATE TABLE {name} (id INT) USING parquet LOCATION '{tmp_path}/t'")
+    ours.spark.sql(f"INSERT INTO {name} VALUES (1)")
+    ours.spark.sql(f"ALTER TABLE {name} ADD COLUMN c INT DEFAULT 5")
+    assert ours.rows("t") == [(1, 5)]
+    for form in TargetFormat:
+        assert "would be null in" in refusal(ours, form)
+    ours.spark.sql(f"INSERT OVERWRITE {name} SELECT id, 6 FROM VALUES (2) AS v(id)")
+    for form in TargetFormat:
+        assert refusal(ours, form) == ""
+        [seen] = precheck(ours.store, ours.warehouse, [NewJob(ours.name("t"), form)])
+        said = any("columns have defaults, c 5, that Spark's Iceberg" in remark for remark in seen.remarks)
+        assert said is (form is ICEBERG)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "said"),
+    [
+        ("DOUBLE", pa.array([1], pa.int32()), "as INT32, which Iceberg can't read as double"),
+        ("DECIMAL(20, 0)", pa.array([1], pa.int64()), "as INT64, which Iceberg can't read as decimal"),
+        ("TIMESTAMP_NTZ", pa.array([1], pa.date32()), "as INT32 (DATE), which Iceberg can't read as time"),
+    ],
+)
+def test_files_of_narrower_types_than_iceberg_widens(
+    ours: Fleet, tmp_path: Path, kind: str, values: pa.Array, said: str
+) -> None:
+    ours.spark.sql(f"CREATE TABLE {ours.name('t').sql} (x {kind}) USING parquet LOCATION '{tmp_path}/t'")
+    (tmp_path / "t").mkdir(exist_ok=True)
+    pq.write_table(pa.table({"x": values}), tmp_path / "t" / "a.parquet")
+    assert len(ours.rows("t")) == 1
+    assert said in refusal(ours, ICEBERG)
+
+
+def test_a_field_s_odd_name_in_a_table_that_is_rewritten_to_delta(ours: Fleet, tmp_path: Path) -> None:
+    name = ours.name("t").sql
+    ours.spark.sql(
+        f"CREATE TABLE {name} (id INT, p STRUCT<`first name`: STRING>) USING json LOCATION '{tmp_path}/t'"
+    )
+    ours.spark.sql(f"INSERT INTO {name} SELECT 1, named_struct('first name', 'Ann')")
+    before = ours.rows("t")
+    ours.warehouse = replace(ours.warehouse, column_mapping=True)
+    ours.to_probation("t", form=DELTA, rewrite=True)
+    assert ours.rows("t") == before
+    assert errors(ours.revert("t")) == []
+    assert ours.rows("t") == before
