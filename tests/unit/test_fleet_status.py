@@ -421,6 +421,20 @@ def test_what_is_due(store: Store) -> None:
     assert due.letters == 1
 
 
+def test_a_hive_table_is_archived_by_two_modes(store: Store) -> None:
+    fleet = Fleet(store)
+    fleet.add("t", at=days_ago(40))
+    fleet.ready("t", days_ago(39), notified=days_ago(38))
+    fleet.migrated("t", days_ago(14))
+    fleet.change("t", days_ago(0), desired_state=State.HIVE_DROPPED)
+    lines = printed(read_status(store, NOW)).splitlines()
+    # One ends the probation, which it has here, and the other archives.
+    assert lines[lines.index("Next:") + 1 :] == [
+        "  tableferry fleet preprocess",
+        "  tableferry fleet migrate",
+    ]
+
+
 def test_the_pace_of_the_last_days(figures: Figures) -> None:
     week, month = figures.pace
     assert (week.days, week.migrated, week.finished) == (7, 1, 0)
