@@ -81,7 +81,8 @@ def test_a_file_without_a_byte(ours: Fleet, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("pathGlobFilter", "*.parquet"), ("datetimeRebaseMode", "LEGACY")]
+    ("option", "value"),
+    [("pathGlobFilter", "*.parquet"), pytest.param("datetimeRebaseMode", "LEGACY", marks=soak.slow)],
 )
 def test_options_by_which_spark_reads_other_rows_than_the_new_table_s_readers(
     ours: Fleet, tmp_path: Path, option: str, value: str
@@ -126,8 +127,18 @@ def test_a_column_that_older_files_lack_and_that_has_a_default(ours: Fleet, tmp_
     ("kind", "values", "said"),
     [
         ("DOUBLE", pa.array([1], pa.int32()), "as INT32, which Iceberg can't read as double"),
-        ("DECIMAL(20, 0)", pa.array([1], pa.int64()), "as INT64, which Iceberg can't read as decimal"),
-        ("TIMESTAMP_NTZ", pa.array([1], pa.date32()), "as INT32 (DATE), which Iceberg can't read as time"),
+        pytest.param(
+            "DECIMAL(20, 0)",
+            pa.array([1], pa.int64()),
+            "as INT64, which Iceberg can't read as decimal",
+            marks=soak.slow,
+        ),
+        pytest.param(
+            "TIMESTAMP_NTZ",
+            pa.array([1], pa.date32()),
+            "as INT32 (DATE), which Iceberg can't read as time",
+            marks=soak.slow,
+        ),
     ],
 )
 def test_files_of_narrower_types_than_iceberg_widens(

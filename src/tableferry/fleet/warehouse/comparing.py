@@ -267,8 +267,8 @@ def demand_same_frames(left: Labelled, right: Labelled) -> int:
 def by_file(warehouse: Warehouse, listed: TableFiles) -> bool:
     """Say whether the rows of a Hive table are those of its listed files, each read alone.
 
-    That is so where Spark reads the table by its own reader of Parquet or ORC, and reads just these files:
-    options of a table may leave some out. Files that come or go meanwhile don't matter.
+    That is so where Spark reads the table by its own reader of Parquet or ORC, and reads just these files, as
+    far as it says: empty ones count there. Files that come or go meanwhile don't matter.
 
     Raises:
         TableError: The table can't be read.
