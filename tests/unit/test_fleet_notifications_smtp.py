@@ -213,16 +213,14 @@ def test_notifications_share_a_connection(mail_server: MailServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    "words",
     [
-        ("552 5.3.4 Message size exceeds fixed limit", "too large"),
-        ("552 too much", "too large"),
-        ("550 5.2.3 longer than the limit", "too large"),
+        "552 5.3.4 Message size exceeds fixed limit",
+        "552 too much",
+        "550 5.2.3 longer than the limit",
     ],
 )
-def test_a_letter_that_is_too_large_lets_the_next_ones_go(
-    mail_server: MailServer, words: str, said: str
-) -> None:
+def test_a_letter_that_is_too_large_lets_the_next_ones_go(mail_server: MailServer, words: str) -> None:
     """A server is told the size with the sender's address."""
     mail_server.sender = lambda: words
     with closing(SmtpOutbox(settings(mail_server))) as post:
@@ -230,7 +228,7 @@ def test_a_letter_that_is_too_large_lets_the_next_ones_go(
         mail_server.sender = lambda: ""
         assert post.send(letter(BOB, number=2), [BOB]) == Delivery()
     assert delivery.refused == {}
-    assert said in delivery.waiting[ANN]
+    assert "too large" in delivery.waiting[ANN]
     assert words in delivery.waiting[ANN]
 
 
