@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -107,16 +108,20 @@ def test_avro_partitions_that_are_read_otherwise_than_their_table(ours: Fleet, t
     assert "other properties of its SerDe, than the table says by now: ['b']" in refusal(ours, ICEBERG)
 
 
-def test_a_column_that_older_files_lack_and_that_has_a_default(ours: Fleet, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stored", ["parquet", "orc"])
+def test_a_column_that_older_files_lack_and_that_has_a_default(
+    ours: Fleet, tmp_path: Path, stored: str
+) -> None:
+    forms = TargetFormat if stored == "parquet" else (ICEBERG,)
     name = ours.name("t").sql
-    ours.spark.sql(f"CREATE TABLE {name} (id INT) USING parquet LOCATION '{tmp_path}/t'")
+    ours.spark.sql(f"CREATE TABLE {name} (id INT) USING {stored} LOCATION '{tmp_path}/t'")
     ours.spark.sql(f"INSERT INTO {name} VALUES (1)")
     ours.spark.sql(f"ALTER TABLE {name} ADD COLUMN c INT DEFAULT 5")
     assert ours.rows("t") == [(1, 5)]
-    for form in TargetFormat:
+    for form in forms:
         assert "would be null in" in refusal(ours, form)
     ours.spark.sql(f"INSERT OVERWRITE {name} SELECT id, 6 FROM VALUES (2) AS v(id)")
-    for form in TargetFormat:
+    for form in forms:
         assert refusal(ours, form) == ""
         [seen] = precheck(ours.store, ours.warehouse, [NewJob(ours.name("t"), form)])
         said = any("columns have defaults, c 5, that Spark's Iceberg" in remark for remark in seen.remarks)
@@ -131,6 +136,12 @@ def test_a_column_that_older_files_lack_and_that_has_a_default(ours: Fleet, tmp_
             "DECIMAL(20, 0)",
             pa.array([1], pa.int64()),
             "as INT64, which Iceberg can't read as decimal",
+            marks=soak.slow,
+        ),
+        pytest.param(
+            "MAP<STRING, DOUBLE>",
+            pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int32())),
+            "stores x.value as INT32, which Iceberg can't read as double",
             marks=soak.slow,
         ),
         pytest.param(
@@ -149,6 +160,131 @@ def test_files_of_narrower_types_than_iceberg_widens(
     pq.write_table(pa.table({"x": values}), tmp_path / "t" / "a.parquet")
     assert len(ours.rows("t")) == 1
     assert said in refusal(ours, ICEBERG)
+
+
+@pytest.mark.parametrize(
+    ("form", "stored", "value", "kind", "said"),
+    [
+        ("ORC", "x INT", "1", "DOUBLE", "stores x as int, which Iceberg can't read as double"),
+        ("AVRO", "x INT", "1", "DOUBLE", "stores x as int, which Iceberg can't read as double"),
+        *(
+            pytest.param(*each, marks=soak.slow)
+            for each in (
+                ("ORC", "`_col0` INT", "1", "STRING", "stores x as int, which Iceberg can't read as string"),
+                ("ORC", "x BIGINT", "1", "INT", "stores x as long, which Iceberg can't read as int"),
+                (
+                    "ORC",
+                    "x ARRAY<STRUCT<A: INT>>",
+                    "array(struct(1))",
+                    "ARRAY<STRUCT<a: STRING>>",
+                    "x.element.A",
+                ),
+                ("ORC", "x DECIMAL(9, 2)", "1.25", "DECIMAL(9, 4)", "as decimal(9, 2), which Iceberg can't"),
+                ("ORC", "y INT", "1", "INT", "has none of the table's columns"),
+                ("AVRO", "x STRING", "'a'", "BINARY", "stores x as string, which Iceberg can't read as bin"),
+                ("AVRO", "x ARRAY<INT>", "array(1)", "ARRAY<DOUBLE>", "stores x.element as int"),
+                ("AVRO", "X INT", "1", "INT", "calls x X, so that Hive may read it there, and neither Spark"),
+                ("ORC", "x INT", "1", "BIGINT", ""),
+                ("AVRO", "x MAP<STRING, INT>", "map('a', 1)", "MAP<STRING, BIGINT>", ""),
+            )
+        ),
+    ],
+)
+def test_orc_and_avro_files_of_types_that_iceberg_does_not_widen(
+    ours: Fleet, tmp_path: Path, form: str, stored: str, value: str, kind: str, said: str
+) -> None:
+    other, name, files = ours.name("other").sql, ours.name("t").sql, tmp_path / "t"
+    ours.spark.sql(f"CREATE EXTERNAL TABLE {other} ({stored}) STORED AS {form} LOCATION '{files}'")
+    ours.spark.sql(f"INSERT INTO {other} SELECT {value}")
+    ours.spark.sql(f"DROP TABLE {other}")
+    ours.spark.sql(f"CREATE EXTERNAL TABLE {name} (x {kind}) STORED AS {form} LOCATION '{files}'")
+    before = ours.rows("t")
+    if said:
+        assert said in refusal(ours, ICEBERG)
+    else:
+        ours.to_probation("t")
+        assert ours.rows("t") == before
+
+
+@pytest.mark.parametrize("form", ["ORC", pytest.param("AVRO", marks=soak.slow)])
+def test_a_file_of_another_format(ours: Fleet, tmp_path: Path, form: str) -> None:
+    name = ours.name("t").sql
+    ours.spark.sql(f"CREATE EXTERNAL TABLE {name} (id INT) STORED AS {form} LOCATION '{tmp_path}/t'")
+    ours.spark.sql(f"INSERT INTO {name} VALUES (1)")
+    (tmp_path / "t" / "part-x").write_text("hello" * 100)
+    assert f"part-x is none of {form}'s (" in refusal(ours, ICEBERG)
+
+
+@soak.slow
+def test_columns_that_orc_files_spell_in_several_ways(ours: Fleet, tmp_path: Path) -> None:
+    for columns in ("x INT", "X INT", "x INT, Y INT", "X INT, y INT"):
+        other = ours.name("other").sql
+        ours.spark.sql(f"CREATE TABLE {other} ({columns}) USING orc LOCATION '{tmp_path}/t'")
+        ours.spark.sql(f"INSERT INTO {other} VALUES {'(1, 2)' if ',' in columns else '(1)'}")
+        ours.spark.sql(f"DROP TABLE {other}")
+    name = ours.name("t").sql
+    ours.spark.sql(f"CREATE EXTERNAL TABLE {name} (x INT, y INT) STORED AS ORC LOCATION '{tmp_path}/t'")
+    before = [(1, 2), (1, 2), (1, None), (1, None)]
+    assert ours.rows("t") == before
+    ours.to_probation("t")
+    assert ours.rows("t") == before
+
+
+def avro(*fields: Mapping[str, object]) -> str:
+    return json.dumps({"type": "record", "name": "r", "fields": fields})
+
+
+@pytest.mark.parametrize("by_url", [False, pytest.param(True, marks=soak.slow)])
+def test_columns_by_an_avro_schema(ours: Fleet, tmp_path: Path, by_url: bool) -> None:
+    """Hive writes their names in lower case; files have those of the schema, or what it says they were."""
+    name = ours.name("t").sql
+    inner = {"type": "record", "name": "deep", "fields": [{"name": "theId", "type": "long"}]}
+    old = avro({"name": "oldId", "type": "int"}, {"name": "inPlace", "type": inner})
+    new = avro({"name": "userId", "type": "int", "aliases": ["oldId"]}, {"name": "inPlace", "type": inner})
+    for schema in (old, new):
+        ours.spark.sql(f"DROP TABLE IF EXISTS {name}")
+        (tmp_path / "new.avsc").write_text(schema)
+        told = f"url' = 'file:{tmp_path}/new.avsc" if by_url else f"literal' = '{schema}"
+        ours.spark.sql(
+            f"CREATE EXTERNAL TABLE {name} STORED AS AVRO LOCATION '{tmp_path}/t' "
+            f"TBLPROPERTIES ('avro.schema.{told}')"
+        )
+        ours.spark.sql(f"INSERT INTO {name} SELECT 1, named_struct('theid', 2L)")
+    assert ours.rows("t") == [(1, (2,)), (1, (2,))]
+    assert refusal(ours, ICEBERG) == ""
+    ours.to_probation("t")
+    assert ours.rows("t") == [(1, (2,)), (1, (2,))]
+    ours.write("t", "INSERT INTO {t} SELECT 3, named_struct('theid', 4L)")
+    assert errors(ours.shadow()) == []
+    assert ours.rows("t_hive") == ours.rows("t") == [(1, (2,)), (1, (2,)), (3, (4,))]
+    assert errors(ours.revert("t")) == []
+    assert ours.rows("t") == [(1, (2,)), (1, (2,)), (3, (4,))]
+
+
+def test_an_avro_schema_that_is_gone(ours: Fleet, tmp_path: Path) -> None:
+    name, schema = ours.name("t").sql, tmp_path / "t.avsc"
+    schema.write_text(avro({"name": "id", "type": "int"}))
+    ours.spark.sql(
+        f"CREATE EXTERNAL TABLE {name} STORED AS AVRO LOCATION '{tmp_path}/t' "
+        f"TBLPROPERTIES ('avro.schema.url' = 'file:{schema}')"
+    )
+    ours.spark.sql(f"INSERT INTO {name} SELECT 1")
+    schema.unlink()
+    assert "the Avro schema of" in refusal(ours, ICEBERG)
+
+
+def test_a_field_with_a_default_that_avro_files_lack(ours: Fleet, tmp_path: Path) -> None:
+    name = ours.name("t").sql
+    field, more = {"name": "a", "type": "int"}, {"name": "b", "type": "int", "default": 5}
+    ours.spark.sql(
+        f"CREATE EXTERNAL TABLE {name} STORED AS AVRO LOCATION '{tmp_path}/t' "
+        f"TBLPROPERTIES ('avro.schema.literal' = '{avro(field)}')"
+    )
+    ours.spark.sql(f"INSERT INTO {name} SELECT 1")
+    ours.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('avro.schema.literal' = '{avro(field, more)}')")
+    ours.spark.catalog.refreshTable(name)
+    assert ours.rows("t") == [(1, 5)]
+    assert "lacks b, which is 5 there, and would be null in Iceberg" in refusal(ours, ICEBERG)
 
 
 def test_a_field_s_odd_name_in_a_table_that_is_rewritten_to_delta(ours: Fleet, tmp_path: Path) -> None:

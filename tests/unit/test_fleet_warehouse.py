@@ -204,14 +204,16 @@ def test_a_schema_s_own_names_are_mapped() -> None:
     ]
 
 
-def test_the_types_of_what_files_store_are_those_of_fields_too() -> None:
+def test_the_types_of_what_files_store_are_those_of_fields_and_elements_too() -> None:
     number = {"name": "decimal", "precision": 9, "scale": 2}
     deep = {"name": "struct", "fields": [{"name": "In", "type": number}, {"name": "s", "type": STRING}]}
     listed = {"name": "array", "element_type": number}
-    columns = [HiveColumn("Price", number), HiveColumn("deep", deep), HiveColumn("some", listed)]
+    pairs = {"name": "map", "key_type": STRING, "value_type": listed}
+    columns = [HiveColumn("Price", number), HiveColumn("deep", deep), HiveColumn("some", pairs)]
     assert stored_types(columns) == {
         ("price",): number,
         ("deep", "in"): number,
         ("deep", "s"): STRING,
-        ("some",): listed,
+        ("some", "key"): STRING,
+        ("some", "value", "element"): number,
     }

@@ -78,7 +78,7 @@ class Expected:
 
     Attributes:
         columns: Its columns' names, without partition columns.
-        kinds: The names of types of what is in no array or map, by the paths in lower case.
+        kinds: The names of types of what holds values, by the paths in lower case.
         scales: How many decimal places such decimals have.
         defaults: What a column is in the rows of files that lack it, where that isn't null, as SQL.
     """
@@ -129,7 +129,7 @@ def _hindrance(end: End, known: Collection[str], expected: Expected, cache: Sche
                 f"has instants in milliseconds in {'.'.join(leaf.path)}, which Iceberg reads as "
                 "microseconds: write it anew, or choose Delta"
             )
-    for leaf in schema.stored:
+    for leaf in (*schema.stored, *schema.repeated):
         path, meaning = lowered(leaf.path), leaf.element.annotation
         kind, scale = expected.kinds.get(path, ""), expected.scales.get(path)
         is_decimal = meaning is not None and meaning.kind == "DECIMAL"

@@ -158,14 +158,20 @@ def _unsupported(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, s
 
 
 def stored_types(columns: Iterable[HiveColumn]) -> dict[ColumnPath, Type]:
-    """Return the types of columns and fields outside of arrays and maps, by paths in lower case."""
+    """Return the types of what holds values, by paths in lower case."""
 
     def inside(path: ColumnPath, kind: Type) -> Iterator[tuple[ColumnPath, Type]]:
-        if kind["name"] == "struct":
-            for part in kind["fields"]:
-                yield from inside((*path, part["name"].lower()), part["type"])
-        else:
-            yield path, kind
+        match kind["name"]:
+            case "struct":
+                for part in kind["fields"]:
+                    yield from inside((*path, part["name"].lower()), part["type"])
+            case "array":
+                yield from inside((*path, "element"), kind["element_type"])
+            case "map":
+                yield from inside((*path, "key"), kind["key_type"])
+                yield from inside((*path, "value"), kind["value_type"])
+            case _:
+                yield path, kind
 
     return {path: kind for each in columns for path, kind in inside((each.name.lower(),), each.type)}
 

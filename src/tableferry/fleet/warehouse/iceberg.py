@@ -22,6 +22,7 @@ from tableferry.fleet.warehouse.data_files import Change
 from tableferry.fleet.warehouse.definitions import user_properties
 from tableferry.fleet.warehouse.eligibility import MADE_OF, SOURCE, HiveTable, Type, iceberg_type
 from tableferry.fleet.warehouse.existing import kinds
+from tableferry.fleet.warehouse.file_schemas import one_of_each_schema, schema_of, with_names_in_files
 from tableferry.fleet.warehouse.files import TableFiles, digest, too_deep
 from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.fleet.warehouse.name_mapping import (
@@ -31,7 +32,6 @@ from tableferry.fleet.warehouse.name_mapping import (
     mapping_of,
     stored,
     with_file_names,
-    with_orc_positions,
 )
 from tableferry.fleet.warehouse.prepared import Made, members
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
@@ -95,7 +95,7 @@ def _make(warehouse: Warehouse, listed: TableFiles, target: TableName) -> Made:
         if appended is not None:
             samples, _, snapshot, mapping = appended
         else:
-            _map_positions(warehouse, table, target)
+            _map_names(warehouse, table, target)
             _add_files_measured(warehouse, table, target)
             registered = _data_files(warehouse, target)
             if registered != paths:
@@ -271,17 +271,16 @@ def _map_spellings(
     before: list[MappedField] = json.loads(text)
     mapping = before
     for path in _samples(warehouse, table, target, mapping) if samples is None else samples:
-        file = warehouse.spark.read.format(table.format).load(escape_wildcards(path)).schema.jsonValue()
-        mapping = with_file_names(mapping, file)
+        mapping = with_file_names(mapping, schema_of(warehouse.spark, table.format, path))
     if mapping == before:
         return text
     _set(warehouse, target, {MAPPING: (text := json.dumps(mapping))})
     return text
 
 
-def _map_positions(warehouse: Warehouse, table: HiveTable, target: TableName) -> None:
-    """Map the columns of ORC files by position too, for `add_files` finds none in a file of `_col0`, …."""
-    if table.format != "orc":
+def _map_names(warehouse: Warehouse, table: HiveTable, target: TableName) -> None:
+    """Map columns to what ORC and Avro files call them: `add_files` finds none in a file of `_col0`, …."""
+    if table.format not in ("orc", "avro"):
         return
     spark, log = warehouse.spark, f"{warehouse.iceberg(target).sql}.metadata_log_entries"
     [newest] = spark.sql(f"SELECT max_by(file, timestamp) FROM {log}").collect()
@@ -289,8 +288,7 @@ def _map_positions(warehouse: Warehouse, table: HiveTable, target: TableName) ->
     metadata = json.loads(content[0])
     schemas = {schema["schema-id"]: schema for schema in metadata["schemas"]}
     mapping = mapping_of(schemas[metadata["current-schema-id"]])
-    positions = with_orc_positions(mapping, table.partition_columns)
-    _set(warehouse, target, {MAPPING: json.dumps(positions)})
+    _set(warehouse, target, {MAPPING: json.dumps(with_names_in_files(spark, table, mapping))})
 
 
 def _set(warehouse: Warehouse, target: TableName, properties: Mapping[str, str]) -> None:
@@ -302,13 +300,19 @@ def _set(warehouse: Warehouse, target: TableName, properties: Mapping[str, str])
 def _samples(
     warehouse: Warehouse, table: HiveTable, target: TableName, mapping: Sequence[MappedField]
 ) -> list[str]:
-    """Return a file for each set of columns that files lack; those of Avro don't say what they lack."""
+    """Return a file for each set of columns that files lack; those of Avro don't say what they lack.
+
+    Of ORC, where it can be read here, there is a file for each schema, as spellings may differ too.
+    """
     if table.format == "avro":
         return []
     ids = ", ".join(map(str, leaf_ids(stored(mapping, table.partition_columns))))
     lacking = f"array_except(array({ids}), map_keys(column_sizes))"
+    is_orc = table.format == "orc"
     rows = warehouse.spark.sql(
-        f"SELECT min(file_path) FROM {warehouse.iceberg(target).sql}.files "
-        f"WHERE size({lacking}) > 0 GROUP BY array_sort({lacking})"
+        f"SELECT {'sort_array(collect_list(file_path))' if is_orc else 'array(min(file_path))'} "
+        f"FROM {warehouse.iceberg(target).sql}.files WHERE size({lacking}) > 0 GROUP BY array_sort({lacking})"
     ).collect()
-    return [row[0] for row in rows]
+    groups: list[list[str]] = [row[0] for row in rows]
+    chosen = (one_of_each_schema(warehouse.spark, group) if is_orc else group for group in groups)
+    return [path for group in chosen for path in group]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tableferry.catalog import parallel_map
 from tableferry.driver import in_process
@@ -31,12 +31,22 @@ from tableferry.fleet.warehouse.data_files import (
     specs_of,
 )
 from tableferry.fleet.warehouse.eligibility import HiveTable
+from tableferry.fleet.warehouse.file_schemas import schema_of, with_names_in_files
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.manifest_file import encoded, written
-from tableferry.fleet.warehouse.name_mapping import MAPPING, mapping_of, stored, with_orc_positions
+from tableferry.fleet.warehouse.name_mapping import (
+    MAPPING,
+    MappedField,
+    mapping_of,
+    stored,
+    with_file_names,
+)
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.hive.partitions import split_spec
 from tableferry.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class _Addition(NamedTuple):
@@ -45,10 +55,12 @@ class _Addition(NamedTuple):
     Attributes:
         to: Puts them into an append of Iceberg's.
         samples: As in `Appended`.
+        mapping: The name mapping, if it has more names now.
     """
 
     to: Callable[[Any], object]
     samples: list[str] | None
+    mapping: Sequence[MappedField] = ()
 
 
 def append(warehouse: Warehouse, target: TableName, change: Change) -> Appended | None:
@@ -84,19 +96,16 @@ def append(warehouse: Warehouse, target: TableName, change: Change) -> Appended 
     if not (by_iceberg or are_measured(leaves, table.properties())) or _snapshot(before) != change.after:
         return None
     # One that is there already has names that other files have for columns.
-    mapping: str | None = table.properties().get(MAPPING)
-    if mapping is None:
-        made = mapping_of(schema)
-        if source.format == "orc":
-            made = with_orc_positions(made, source.partition_columns)
-        mapping = json.dumps(made)
+    known: str | None = table.properties().get(MAPPING)
+    named = json.loads(known) if known else with_names_in_files(spark, source, mapping_of(schema))
     addition = (
-        _by_iceberg(jvm, table, change, mapping, leaves)
+        _by_iceberg(spark, table, change, named, leaves)
         if by_iceberg
         else _of_parquet(jvm, table, change, leaves, partial(footers.read, spark))
     )
     if addition is None:
         return None
+    mapping = json.dumps(addition.mapping or named)
 
     def commit() -> tuple[str, str]:
         transaction = table.newTransaction()
@@ -156,19 +165,20 @@ def _of_parquet(
     return _Addition(lambda append: append.appendManifest(manifest), samples)
 
 
-def _by_iceberg(jvm: Any, table: Any, change: Change, mapping: str, leaves: Leaves) -> _Addition | None:
+def _by_iceberg(
+    spark: SparkSession, table: Any, change: Change, mapping: Sequence[MappedField], leaves: Leaves
+) -> _Addition | None:
     """Describe files as ``add_files`` does; None if one can't be read, or is in no partition.
+
+    Of an ORC file that has a name of the mapping for no column, Iceberg reads nothing: its own are added.
 
     What `entries_of` leaves out of the metrics of Parquet files, as Iceberg would take it for what it isn't,
     is left out here too: of columns that partitions are by, and bounds that may hide a NaN.
     """
+    jvm: Any = spark._jvm
     iceberg, io = jvm.org.apache.iceberg, table.io()
     source, specs = change.source, specs_of(change)
-    in_files = json.dumps(stored(json.loads(mapping), source.partition_columns))
-    config, names = (
-        iceberg.MetricsConfig.forTable(table),
-        iceberg.mapping.NameMappingParser.fromJson(in_files),
-    )
+    config = iceberg.MetricsConfig.forTable(table)
     floats = [leaf.id for leaf in leaves.values() if leaf.type in ("float", "double")]
 
     def without_floats(bounds: Any) -> Any:
@@ -179,7 +189,7 @@ def _by_iceberg(jvm: Any, table: Any, change: Change, mapping: str, leaves: Leav
             others.remove(number)
         return others
 
-    def metrics_of(file: Any) -> Any:
+    def metrics_of(file: Any, names: Any) -> Any:
         if source.format != "orc":
             # Avro files say nothing of their columns' values.
             return iceberg.Metrics(iceberg.avro.Avro.rowCount(file), *[None] * 4)
@@ -190,26 +200,39 @@ def _by_iceberg(jvm: Any, table: Any, change: Change, mapping: str, leaves: Leav
         bounds = map(without_floats, (found.lowerBounds(), found.upperBounds()))
         return iceberg.Metrics(found.recordCount(), found.columnSizes(), *counts, *bounds)
 
-    def described(file: ListedFile) -> Any:
-        metrics = metrics_of(io.newInputFile(file.path, file.size))
+    def described(names: Any, file: ListedFile) -> Any:
         builder = _builder(jvm, table.spec(), source, file, specs[file.directory])
-        return builder.withMetrics(metrics).build()
+        try:
+            return builder.withMetrics(metrics_of(io.newInputFile(file.path, file.size), names)).build()
+        except Exception as error:
+            if not is_sparks(error):
+                raise
+            return None
 
     if any(file.directory not in specs for file in change.added):
         return None
-    try:
-        data_files = parallel_map(described, change.added)
-    except Exception as error:
-        if not is_sparks(error):
-            raise
-        return None
+    data_files: list[Any] = []
+    left: Sequence[ListedFile] = change.added
+    while True:
+        in_files = json.dumps(stored(mapping, source.partition_columns))
+        names = iceberg.mapping.NameMappingParser.fromJson(in_files)
+        found = parallel_map(partial(described, names), left)
+        data_files += filter(None, found)
+        left = [file for file, made in zip(left, found, strict=True) if made is None]
+        if not left:
+            break
+        if source.format != "orc":
+            return None
+        before, mapping = mapping, with_file_names(mapping, schema_of(spark, source.format, left[0].path))
+        if mapping == before:
+            return None
 
     def add(append: Any) -> None:
         for data_file in data_files:
             append.appendFile(data_file)
 
     # Those of Avro don't say what they lack.
-    return _Addition(add, None if change.added and source.format == "orc" else [])
+    return _Addition(add, None if change.added and source.format == "orc" else [], mapping)
 
 
 def _data_file(jvm: Any, spec: Any, source: HiveTable, file: ListedFile, values: str) -> Any:

@@ -1,13 +1,15 @@
 """The name mapping by which Iceberg finds columns in files that carry no field ids: pure.
 
-Hive finds a file's columns whatever the case of their names, and an old ORC file's by position; Iceberg only
-by the very names that the mapping has.
+Hive finds a file's columns whatever the case of their names, an old ORC file's by position, and an Avro
+file's by the names of an Avro schema; Iceberg only by the very names that the mapping has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+from tableferry.fleet.warehouse.file_columns import FileColumn
 
 MAPPING = "schema.name-mapping.default"
 """The property of a table that has it, as JSON."""
@@ -64,6 +66,19 @@ def with_orc_positions(mapping: Sequence[MappedField], partitions: Iterable[str]
     taken = {name for field in mapping for name in field["names"]}
     names = {field_id: place for field_id, place in places.items() if place not in taken}
     return [_with_name(field, names.get(field["field-id"])) for field in mapping]
+
+
+def with_avro_names(mapping: Sequence[MappedField], columns: Iterable[FileColumn]) -> list[MappedField]:
+    """Give columns the names, and no others, by which Avro finds them in files."""
+    by_name = {column.name.lower(): column for column in columns}
+    return [_as_avro(field, by_name.get(field["names"][0].lower())) for field in mapping]
+
+
+def _as_avro(field: MappedField, column: FileColumn | None) -> MappedField:
+    if column is None:
+        return field
+    inner = {"fields": with_avro_names(field["fields"], column.inner)} if field.get("fields") else {}
+    return {**field, "names": list(column.names), **inner}
 
 
 def _with_file_name(field: MappedField, columns: Sequence[Mapping[str, Any]]) -> MappedField:

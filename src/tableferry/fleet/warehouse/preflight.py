@@ -16,7 +16,7 @@ from tableferry.fleet.job import REWRITTEN, Job, PauseReason, TargetFormat
 from tableferry.fleet.naming import Moving, Names
 from tableferry.fleet.plan import target_kind
 from tableferry.fleet.reports import Finding, Preflight
-from tableferry.fleet.warehouse import delta, existing, footers, hive, metastore
+from tableferry.fleet.warehouse import delta, existing, file_schemas, footers, hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable, ineligibility, needs_rewriting
 from tableferry.fleet.warehouse.files import listing
@@ -283,10 +283,16 @@ def _of_files(
     """Say why a table's files can't become the new table's, by their footers; empty if they can."""
     table = facts.table
     if form is TargetFormat.ICEBERG:
-        files = facts.files.read if table.format == "parquet" else ()
-        keys = {name.lower() for name in table.partition_columns}
+        files, keys = facts.files.read, {name.lower() for name in table.partition_columns}
         columns = [column for column in table.columns if column.name.lower() not in keys]
-        unsuitable = footers.hindrances(warehouse.spark, files, columns, defaults)
+        try:
+            unsuitable = (
+                footers.hindrances(warehouse.spark, files, columns, defaults)
+                if table.format == "parquet"
+                else file_schemas.hindrances(warehouse.spark, table, files, columns, defaults)
+            )
+        except Refused as error:
+            return str(error)
         return f"files of {table.name} can't be Iceberg's: {first_of(unsuitable)}" if unsuitable else ""
     far = None
     if delta.is_far(warehouse, table.location):

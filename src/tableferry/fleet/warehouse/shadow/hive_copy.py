@@ -20,6 +20,7 @@ from tableferry.fleet.warehouse.asking import describe, explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.definitions import user_properties
 from tableferry.fleet.warehouse.eligibility import HiveTable
+from tableferry.fleet.warehouse.file_columns import AVRO_SCHEMAS
 from tableferry.fleet.warehouse.shadow.changes import Columns
 from tableferry.fleet.warehouse.shadow.conditions import casts, spec, sql_types
 from tableferry.fleet.warehouse.shadow.marks import PREFIX
@@ -51,7 +52,6 @@ _NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 # What the names of a job's files begin with, for all of Spark's writers.
 _BASENAME = "mapreduce.output.basename"
 _COMMITTER = ".SQLHadoopMapReduceCommitProtocol"
-_AVRO_SCHEMAS = ("avro.schema.literal", "avro.schema.url")
 # Formats that Spark's own writer writes without another package.
 _FORMATS = ("parquet", "orc")
 
@@ -202,7 +202,7 @@ class HiveCopy:
                 columns come from an Avro schema.
         """
         told = self.properties.keys() | self.options
-        if columns and (schema := next((key for key in _AVRO_SCHEMAS if key in told), "")):
+        if columns and (schema := next((key for key in AVRO_SCHEMAS if key in told), "")):
             raise Refused(
                 f"{self.name} has its columns by its property {schema}, and the table in its place has "
                 f"others: change that schema, so that it has {_listed(columns.every)}, and resume the job"

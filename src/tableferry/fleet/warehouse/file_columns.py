@@ -1,0 +1,247 @@
+"""Whether Iceberg reads columns of ORC and Avro files as those of a table: pure.
+
+Hive and Spark turn a file's values into the table's types where that can be done at all; Iceberg only widens
+some (https://iceberg.apache.org/spec/#schema-evolution).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tableferry.fleet.warehouse.eligibility import HiveColumn, Type
+from tableferry.types import ColumnPath
+
+
+class FileColumn(NamedTuple):
+    """A column, or a field in one: of a file, or one that files are expected to have.
+
+    Attributes:
+        names: Its name, and the others that it may have in files.
+        kind: Its type's name: ``struct``, ``list``, ``map``, or what Iceberg or the file's format calls it.
+        inner: A struct's fields; ``element`` of a list, ``key`` and ``value`` of a map.
+        default: What it is in rows of files that lack it, if that isn't null.
+    """
+
+    names: tuple[str, ...]
+    kind: str
+    inner: tuple[FileColumn, ...] = ()
+    default: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its own name."""
+        return self.names[0]
+
+
+AVRO_SCHEMAS = ("avro.schema.literal", "avro.schema.url")
+"""The properties of a Hive table by which its Avro schema is given, or found."""
+
+_ICEBERG = {
+    **dict.fromkeys(("tinyint", "smallint", "int"), "int"),
+    "bigint": "long",
+    "timestamp_ltz": "timestamptz",
+    "timestamp_ntz": "timestamp",
+    **dict.fromkeys(("varchar", "char"), "string"),
+}
+_AVRO_INSTANTS = ("timestamp-millis", "timestamp-micros")
+# Others than these mean nothing to Avro's readers; of decimals and others of bytes they are told below.
+_AVRO_LOGICAL = (
+    "date",
+    "local-timestamp-micros",
+    "local-timestamp-millis",
+    "time-micros",
+    "time-millis",
+    "uuid",
+    *_AVRO_INSTANTS,
+)
+# How values of these may be stored, besides as what they are.
+_READ_FROM = {
+    "long": ("int", "timestamp-micros"),
+    "double": ("float",),
+    "timestamp": _AVRO_INSTANTS,
+    "timestamptz": _AVRO_INSTANTS,
+}
+_REMEDY = "write it anew, or leave the table in Hive"
+
+
+def hive_columns(columns: Iterable[HiveColumn], defaults: Mapping[str, str]) -> tuple[FileColumn, ...]:
+    """Return the columns of a Hive table.
+
+    Args:
+        columns: Its columns, without partition columns.
+        defaults: What a column is in the rows of files that lack it, where that isn't null.
+    """
+    made = (_hive_column(column.name, column.type) for column in columns)
+    return tuple(column._replace(default=defaults.get(column.name, "")) for column in made)
+
+
+def _hive_column(name: str, kind: Type) -> FileColumn:
+    match kind["name"]:
+        case "struct":
+            inner = tuple(_hive_column(field["name"], field["type"]) for field in kind["fields"])
+            return FileColumn((name,), "struct", inner)
+        case "array":
+            return FileColumn((name,), "list", (_hive_column("element", kind["element_type"]),))
+        case "map":
+            pair = (_hive_column("key", kind["key_type"]), _hive_column("value", kind["value_type"]))
+            return FileColumn((name,), "map", pair)
+        case "decimal":
+            return FileColumn((name,), decimal_kind(kind["precision"], kind["scale"]))
+        case _:
+            other: str = kind["name"]
+            return FileColumn((name,), _ICEBERG.get(other, other))
+
+
+def decimal_kind(precision: int, scale: int) -> str:
+    """Return the name of a type of decimals."""
+    return f"decimal({precision}, {scale})"
+
+
+def avro_columns(schema: str) -> tuple[FileColumn, ...]:
+    """Return the columns of a schema of Avro's, with their aliases and defaults.
+
+    Raises:
+        ValueError: It's none of a record.
+    """
+    try:
+        column = _AvroTypes().column("", json.loads(schema))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it isn't Avro's ({error!r})") from error
+    if column.kind != "struct":
+        raise ValueError(f"it is of {column.kind}, and not of a record")
+    return column.inner
+
+
+class _AvroTypes:
+    """The named types of a schema, which it may use again after the first time."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, tuple[Any, str]] = {}
+        self._within: list[str] = []
+
+    def column(self, name: str, kind: Any, space: str = "") -> FileColumn:
+        """Read a column of a type, in a namespace."""
+        match kind:
+            case str():
+                return self._of_name(name, kind, space)
+            case list():
+                others = [one for one in kind if one != "null"]
+                if len(others) == 1:
+                    return self.column(name, others[0], space)
+                return FileColumn((name,), "union")
+        own, logical, full = kind["type"], str(kind.get("logicalType")), ""
+        if "name" in kind:
+            full = _full(kind["name"], kind.get("namespace", space))
+            space = full.rpartition(".")[0]
+            self._named[full] = (kind, space)
+        match own:
+            case "record":
+                self._within.append(full)
+                inner = tuple(self._fields(kind["fields"], space))
+                self._within.pop()
+                return FileColumn((name,), "struct", inner)
+            case "array":
+                return FileColumn((name,), "list", (self.column("element", kind["items"], space),))
+            case "map":
+                pair = (FileColumn(("key",), "string"), self.column("value", kind["values"], space))
+                return FileColumn((name,), "map", pair)
+            case "bytes" | "fixed" if logical == "decimal":
+                return FileColumn((name,), decimal_kind(kind["precision"], kind.get("scale", 0)))
+            case "enum":
+                return FileColumn((name,), "string")
+            case "fixed":
+                return FileColumn((name,), "binary")
+            case _ if logical in _AVRO_LOGICAL:
+                return FileColumn((name,), logical)
+            case _:
+                return self.column(name, own, space)
+
+    def _of_name(self, name: str, kind: str, space: str) -> FileColumn:
+        full = _full(kind, space)
+        # One that holds itself has no end.
+        if full in self._named and full not in self._within:
+            return self.column(name, *self._named[full])
+        return FileColumn((name,), "binary" if kind == "bytes" else kind)
+
+    def _fields(self, fields: Sequence[Mapping[str, Any]], space: str) -> Iterator[FileColumn]:
+        taken = {field["name"] for field in fields}
+        for field in fields:
+            column = self.column(field["name"], field["type"], space)
+            others = [name for name in field.get("aliases", ()) if name not in taken]
+            taken.update(others)
+            default = field.get("default")
+            yield column._replace(
+                names=(field["name"], *others), default="" if default is None else json.dumps(default)
+            )
+
+
+def _full(name: str, space: str) -> str:
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+def read_by_avro(columns: Iterable[FileColumn], reader: Iterable[FileColumn]) -> tuple[FileColumn, ...]:
+    """Give columns of a Hive table the names and defaults that its Avro schema has for them."""
+    by_name = {column.name.lower(): column for column in reader}
+    return tuple(
+        column._replace(names=own.names, default=own.default, inner=read_by_avro(column.inner, own.inner))
+        if (own := by_name.get(column.name.lower()))
+        else column
+        for column in columns
+    )
+
+
+def read_by_orc(columns: Sequence[FileColumn], file: Sequence[FileColumn]) -> tuple[FileColumn, ...]:
+    """Give columns the names that they have in an ORC file, of any case; an old one's are by place."""
+    if file and all(column.name.startswith("_col") for column in file):
+        return tuple(
+            column._replace(names=(*column.names, f"_col{place}")) for place, column in enumerate(columns)
+        )
+    named = {column.name.lower(): column for column in file}
+    return tuple(
+        column._replace(names=(same.name,), inner=read_by_orc(column.inner, same.inner))
+        if (same := named.get(column.name.lower()))
+        else column
+        for column in columns
+    )
+
+
+def hindrance(columns: Sequence[FileColumn], file: Sequence[FileColumn]) -> str:
+    """Say what keeps a file out of an Iceberg table, as the end of a sentence; empty if nothing does.
+
+    Args:
+        columns: The table's, by the very names that Iceberg finds them by.
+        file: The file's.
+    """
+    return next(_hindrances(columns, file, ()), "")
+
+
+def _hindrances(columns: Sequence[FileColumn], file: Sequence[FileColumn], path: ColumnPath) -> Iterator[str]:
+    for column in columns:
+        found = next((one for one in file if one.name in column.names), None)
+        here = (*path, column.name)
+        if found is None:
+            if column.default:
+                yield (
+                    f"lacks {'.'.join(here)}, which is {column.default} there, and would be null in Iceberg: "
+                    f"{_REMEDY}"
+                )
+            elif other := next((one.name for one in file if one.name.lower() == column.name.lower()), ""):
+                yield (
+                    f"calls {'.'.join(here)} {other}, so that Hive may read it there, and neither Spark nor "
+                    f"Iceberg does: {_REMEDY}"
+                )
+        elif column.inner and column.kind == found.kind:
+            yield from _hindrances(column.inner, found.inner, here)
+        elif not _is_read(found.kind, column.kind):
+            yield (
+                f"stores {'.'.join(here)} as {found.kind}, which Iceberg can't read as {column.kind}: "
+                f"{_REMEDY}"
+            )
+
+
+def _is_read(stored: str, kind: str) -> bool:
+    decimals = stored.startswith("decimal") and kind.startswith("decimal")
+    same_scale = decimals and stored.rpartition(",")[2] == kind.rpartition(",")[2]
+    return stored == kind or same_scale or stored in _READ_FROM.get(kind, ())
