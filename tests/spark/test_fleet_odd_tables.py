@@ -206,6 +206,30 @@ def test_orc_and_avro_files_of_types_that_iceberg_does_not_widen(
         assert ours.rows("t") == before
 
 
+@pytest.mark.parametrize(
+    "form", ["PARQUET", pytest.param("ORC", marks=soak.slow), pytest.param("AVRO", marks=soak.slow)]
+)
+def test_files_that_number_their_columns(ours: Fleet, tmp_path: Path, form: str) -> None:
+    """As those of Iceberg, Thrift and older Arrow do; Iceberg then finds columns by nothing else."""
+    made, name = ours.warehouse.iceberg(ours.name("made")).sql, ours.name("t").sql
+    columns = ["a INT", "s STRUCT<x: INT, ys: ARRAY<STRUCT<y: INT>>>", "m MAP<STRING, INT>", "b INT"]
+    ours.spark.sql(
+        f"CREATE TABLE {made} ({', '.join(columns)}) USING iceberg LOCATION '{tmp_path}/made' "
+        f"TBLPROPERTIES ('write.format.default' = '{form.lower()}')"
+    )
+    ours.spark.sql(f"INSERT INTO {made} SELECT 1, struct(2, array(struct(3))), map('k', 4), 5")
+    ours.spark.sql(f"DROP TABLE {made}")
+    for listed, is_read in ((columns, True), (columns[::-1], False)):
+        ours.spark.sql(f"DROP TABLE IF EXISTS {name}")
+        ours.spark.sql(
+            f"CREATE EXTERNAL TABLE {name} ({', '.join(listed)}) STORED AS {form} "
+            f"LOCATION '{tmp_path}/made/data'"
+        )
+        assert len(ours.rows("t")) == 1
+        found = refusal(ours, ICEBERG)
+        assert ("has field ids, by which Iceberg finds columns" in found) is not is_read, found
+
+
 @pytest.mark.parametrize("form", ["ORC", pytest.param("AVRO", marks=soak.slow)])
 def test_a_file_of_another_format(ours: Fleet, tmp_path: Path, form: str) -> None:
     name = ours.name("t").sql
@@ -287,6 +311,24 @@ def test_a_field_with_a_default_that_avro_files_lack(ours: Fleet, tmp_path: Path
     assert "lacks b, which is 5 there, and would be null in Iceberg" in refusal(ours, ICEBERG)
 
 
+@pytest.mark.parametrize(
+    ("stored", "said"),
+    [
+        ("(at TIMESTAMP) STORED AS AVRO", True),
+        ("(s STRUCT<at: TIMESTAMP>) USING json", True),
+        ("(at TIMESTAMP) USING csv OPTIONS (timestampFormat 'yyyy-MM-dd HH:mm:ss.SSSSSS')", False),
+        ("(at TIMESTAMP) STORED AS TEXTFILE", False),
+        ("(at STRING) USING json", False),
+    ],
+)
+def test_a_hive_copy_that_keeps_milliseconds(ours: Fleet, tmp_path: Path, stored: str, said: bool) -> None:
+    ours.spark.sql(f"CREATE TABLE {ours.name('t').sql} {stored} LOCATION '{tmp_path}/t'")
+    [seen] = precheck(ours.store, ours.warehouse, [NewJob(ours.name("t"), ICEBERG, rewrite=True)])
+    assert seen.findings == ()
+    assert any("keeps milliseconds of timestamps" in remark for remark in seen.remarks) is said
+
+
+@soak.slow
 def test_a_field_s_odd_name_in_a_table_that_is_rewritten_to_delta(ours: Fleet, tmp_path: Path) -> None:
     name = ours.name("t").sql
     ours.spark.sql(

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableferry.convert.parquet.metrics import End, Expected, Metrics, MetricsReader, hindrances, read_end
+from tableferry.convert.parquet.hindrances import Expected, hindrances
+from tableferry.convert.parquet.metrics import End, Metrics, MetricsReader, read_end
 
 
 def metrics_of(path: Path, table: pa.Table, **options: Any) -> Metrics:
@@ -202,6 +203,47 @@ def test_values_that_iceberg_reads_less_widely_than_spark_are_said(
     [found] = hindrances([end], Expected(["x"], {("x",): kind}))
     assert found.removeprefix("stores X as ").startswith(expected)
     assert bool(found) == bool(expected)
+
+
+def numbered(name: str, number: int | None, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, metadata={"PARQUET:field_id": str(number)} if number is not None else None)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "other"),
+    [
+        ((1, 2, 3, 4), ""),
+        ((1, None, 3, 4), "B"),
+        ((2, 1, 3, 4), "a"),
+        ((1, 2, 4, 3), "xs"),
+        ((1, 2, 3, 7), "xs.element"),
+        ((0, 1, 2, 3), "a"),
+        ((None, None, None, None), ""),
+    ],
+)
+def test_ids_in_a_file_must_be_those_of_the_table(
+    tmp_path: Path, numbers: tuple[int | None, ...], other: str
+) -> None:
+    a, b, xs, element = numbers
+    fields = [
+        numbered("a", a, pa.int32()),
+        numbered("B", b, pa.int32()),
+        numbered("xs", xs, pa.list_(numbered("element", element, pa.int32()))),
+    ]
+    pq.write_table(pa.table([[1], [2], [[3]]], schema=pa.schema(fields)), path := tmp_path / "x.parquet")
+    ids = {("a",): 1, ("b",): 2, ("xs",): 3, ("xs", "element"): 4}
+    [found] = hindrances([read_end(str(path), path.stat().st_size)], Expected(["a", "b", "xs"], ids=ids))
+    assert bool(found) == bool(other)
+    assert f"field ids, by which Iceberg finds columns, and {other} would be" in found or not other
+
+
+def test_a_column_of_a_file_alone_must_not_have_the_id_of_another(tmp_path: Path) -> None:
+    schema = pa.schema([numbered("a", 1, pa.int32()), numbered("c", 2, pa.int32())])
+    pq.write_table(pa.table([[1], [2]], schema=schema), path := tmp_path / "x.parquet")
+    end = read_end(str(path), path.stat().st_size)
+    for number, has in ((2, True), (3, False)):
+        [found] = hindrances([end], Expected(["a", "b"], ids={("a",): 1, ("b",): number}))
+        assert ("and c would be" in found) is has
 
 
 def test_a_column_that_a_file_lacks_must_be_null_there(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tableferry.fleet.warehouse.eligibility import HiveColumn
+from tableferry.fleet.warehouse.eligibility import HiveColumn, iceberg_ids
 from tableferry.fleet.warehouse.file_columns import (
     FileColumn,
     avro_columns,
@@ -119,7 +119,7 @@ def test_what_is_no_schema_of_a_record(schema: str) -> None:
 )
 def test_how_values_may_be_stored(stored: str, kind: str, is_read: bool) -> None:
     more = {"precision": 9, "scale": 2} if kind == "decimal" else {}
-    found = hindrance(hive_columns([HiveColumn("x", {"name": kind, **more})], {}), [column("x", stored)])
+    found = hindrance(hive_columns([HiveColumn("x", {"name": kind, **more})]), [column("x", stored)])
     assert (found == "") is is_read
     assert is_read or f"stores x as {stored}, which Iceberg can't read as " in found
 
@@ -139,7 +139,7 @@ def deep(*fields: FileColumn) -> FileColumn:
 
 
 def test_what_is_in_arrays_and_structs_counts_too() -> None:
-    expected = hive_columns([HiveColumn("xs", DEEP)], {})
+    expected = hive_columns([HiveColumn("xs", DEEP)])
     assert hindrance(expected, [deep(column("a", "int"))]) == ""
     found = hindrance(expected, [deep(column("a", "int"), column("b", "int"))])
     assert "stores xs.element.b as int" in found
@@ -154,8 +154,38 @@ def test_a_column_with_a_default_that_a_file_lacks() -> None:
     assert "lacks b, which is 5 there, and would be null" in hindrance(columns, [column("a", "int")])
 
 
+def test_a_file_that_numbers_its_columns_must_number_them_as_the_table() -> None:
+    columns = hive_columns([HiveColumn("a", INT), HiveColumn("b", INT)], ids={("a",): 1, ("b",): 2})
+    a, b, c = (column(name, "int") for name in "abc")
+    for file in (
+        [a, b],
+        [a._replace(id=1), b._replace(id=2)],
+        [b._replace(id=2), c._replace(id=3)],
+        [a._replace(id=1), c],
+    ):
+        assert hindrance(columns, file) == ""
+    for file, other in (
+        ([a._replace(id=2), b._replace(id=1)], "a"),
+        ([a._replace(id=1), b], "b"),
+        ([a._replace(id=1), c._replace(id=2)], "c"),
+    ):
+        assert f"has field ids, by which Iceberg finds columns, and {other} would" in hindrance(columns, file)
+
+
+def test_fields_in_arrays_are_numbered_too() -> None:
+    number = {"field-id": 5, "name": "a", "type": "int"}
+    inner = {"type": "array", "items": {"type": "record", "name": "in", "fields": [number]}, "element-id": 2}
+    file = avro_columns(avro({"name": "xs", "type": inner, "field-id": 1}))
+    table = [HiveColumn("xs", DEEP)]
+    ids = iceberg_ids(table)
+    assert ids == {("xs",): 1, ("xs", "element"): 2, ("xs", "element", "a"): 3, ("xs", "element", "b"): 4}
+    assert "and a would be another one" in hindrance(hive_columns(table, ids=ids), file)
+    ids[("xs", "element", "a")] = 5
+    assert hindrance(hive_columns(table, ids=ids), file) == ""
+
+
 def test_orc_files_have_columns_of_any_case_or_by_place() -> None:
-    columns = hive_columns([HiveColumn("a", INT), HiveColumn("xs", DEEP)], {})
+    columns = hive_columns([HiveColumn("a", INT), HiveColumn("xs", DEEP)])
     spelled = [column("A", "int"), deep(column("B", "double"))]
     assert hindrance(read_by_orc(columns, spelled), spelled) == ""
     placed = [column("_col0", "string"), column("_col1", "list", column("element", "struct"))]
@@ -175,7 +205,7 @@ def test_avro_files_have_columns_by_the_very_names_of_a_schema() -> None:
         HiveColumn("day", {"name": "string"}),
     ]
     reader = avro_columns(schema)
-    named = read_by_avro(hive_columns(columns, {}), reader)
+    named = read_by_avro(hive_columns(columns), reader)
     assert [each.names for each in named] == [("userId", "id"), ("XS",), ("day",)]
     for name in ("userId", "id"):
         assert hindrance(named, [column(name, "int")]) == ""

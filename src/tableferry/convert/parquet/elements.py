@@ -8,7 +8,7 @@ Spark's rules need the elements themselves
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tableferry.convert.parquet.thrift import DEEPEST, Broken
@@ -70,6 +70,7 @@ class Element:
         annotation: What its type means; None if the file doesn't say.
         physical: How its values are stored; empty for a group.
         length: Bytes of a FIXED_LEN_BYTE_ARRAY.
+        id: The number by which some readers find it, whatever its name; None if it has none.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Element:
     physical: str = ""
     length: int = 0
     children: tuple[Element, ...] = ()
+    id: int | None = None
 
     def __str__(self) -> str:
         name = self.physical or "group"
@@ -125,14 +127,17 @@ def _tree(elements: list[tuple[Element, int]], at: int, depth: int) -> tuple[Ele
     for _ in range(count):
         child, at = _tree(elements, at, depth + 1)
         children.append(child)
-    return Element(element.name, element.repetition, element.annotation, children=tuple(children)), at
+    return replace(element, children=tuple(children)), at
 
 
 def _element(fields: dict[int, Any]) -> tuple[Element, int]:
     physical = PHYSICAL[_index(fields[1])] if 1 in fields else ""
     repetition = _REPETITION[_index(fields.get(3, 0))]
     name = fields[4].decode()
-    return Element(name, repetition, _annotation(fields), physical, int(fields.get(2, 0))), fields.get(5, 0)
+    element = Element(
+        name, repetition, _annotation(fields), physical, int(fields.get(2, 0)), id=fields.get(9)
+    )
+    return element, fields.get(5, 0)
 
 
 def _index(number: int) -> int:

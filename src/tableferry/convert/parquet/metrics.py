@@ -9,7 +9,7 @@ characters as `write.metadata.metrics.default` has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -22,7 +22,6 @@ from tableferry.convert.parquet.bounds import Kind, counts_nulls, kind
 from tableferry.convert.parquet.chunks import Raw
 from tableferry.convert.parquet.elements import Element
 from tableferry.convert.parquet.footers import (
-    Opened,
     SchemaCache,
     answered,
     checked,
@@ -34,7 +33,7 @@ from tableferry.convert.parquet.footers import (
 from tableferry.convert.parquet.reading import Tails, by_threads
 from tableferry.convert.parquet.schema import Interpreted, Stored
 from tableferry.convert.parquet.thrift import Reader
-from tableferry.convert.parquet.writers import Trust, hybrid, trust
+from tableferry.convert.parquet.writers import Trust, trust
 from tableferry.errors import StateError
 from tableferry.types import ColumnPath, lowered
 
@@ -70,114 +69,6 @@ def read_ends(sizes: Sequence[int], read: Callable[[int, int, int], bytes]) -> I
 
     for tails in by_threads(block, range(len(sizes))):
         yield from tails
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What an Iceberg table has that files are to be those of.
-
-    Attributes:
-        columns: Its columns' names, without partition columns.
-        kinds: The names of types of what holds values, by the paths in lower case.
-        scales: How many decimal places such decimals have.
-        defaults: What a column is in the rows of files that lack it, where that isn't null, as SQL.
-    """
-
-    columns: Collection[str]
-    kinds: Mapping[ColumnPath, str] = field(default_factory=dict)
-    scales: Mapping[ColumnPath, int] = field(default_factory=dict)
-    defaults: Mapping[str, str] = field(default_factory=dict)
-
-
-# How Iceberg's reader takes values of these types to be stored; of others Spark reads nothing else either.
-_READ_FROM = {
-    **dict.fromkeys(("tinyint", "smallint", "int"), ("INT32",)),
-    "bigint": ("INT32", "INT64"),
-    "float": ("FLOAT",),
-    "double": ("FLOAT", "DOUBLE"),
-    "timestamp_ltz": ("INT64", "INT96"),
-    "timestamp_ntz": ("INT64", "INT96"),
-}
-
-
-def hindrances(ends: Iterable[End], expected: Expected) -> Iterator[str]:
-    """Say of each file what keeps it out of an Iceberg table, as the end of a sentence.
-
-    It's empty if nothing does, or if the file can't be read just now.
-    """
-    known, cache = {name.lower() for name in expected.columns}, SchemaCache()
-    return (_hindrance(end, known, expected, cache) for end in ends)
-
-
-def _hindrance(end: End, known: Collection[str], expected: Expected, cache: SchemaCache) -> str:
-    if isinstance(end, Unreadable):
-        return "" if end.passing else end.reason
-    # What Delta doesn't take is none of Iceberg's concern.
-    found = answered(lambda: opened(Reader(end), cache))
-    if isinstance(found, Unreadable):
-        return ""
-    schema = found.shape.interpreted
-    if lists := [path for path in schema.two_level if path[0].lower() in known]:
-        return (
-            f"has lists of the older form in {'.'.join(lists[0])}, which Iceberg can't read where one is "
-            "empty or in another: write it anew, or choose Delta"
-        )
-    for leaf in (*schema.stored, *schema.repeated):
-        meaning = leaf.element.annotation if leaf.path[0].lower() in known else None
-        if meaning is not None and (meaning.kind, meaning.unit) == ("TIMESTAMP", "MILLIS"):
-            return (
-                f"has instants in milliseconds in {'.'.join(leaf.path)}, which Iceberg reads as "
-                "microseconds: write it anew, or choose Delta"
-            )
-    for leaf in (*schema.stored, *schema.repeated):
-        path, meaning = lowered(leaf.path), leaf.element.annotation
-        kind, scale = expected.kinds.get(path, ""), expected.scales.get(path)
-        is_decimal = meaning is not None and meaning.kind == "DECIMAL"
-        if meaning is not None and is_decimal and scale not in (None, meaning.scale):
-            return rescaled(leaf.path, meaning.scale, scale)
-        stored = leaf.element.physical
-        if stored not in _READ_FROM.get(kind, (stored,)) or (kind == "decimal" and not is_decimal):
-            return (
-                f"stores {'.'.join(leaf.path)} as {leaf.element}, which Iceberg can't read as {kind}: write "
-                "it anew, or leave the table in Hive"
-            )
-    found_columns = {leaf.path[0].lower() for leaf in (*schema.stored, *schema.repeated)}
-    for name, default in expected.defaults.items():
-        if name.lower() not in found_columns:
-            return (
-                f"lacks {name}, which is {default} there, and would be null in Iceberg: write it anew, or "
-                "leave the table in Hive"
-            )
-    if hybrid(found.keys) and (ancient := _ancient(found, known)):
-        return (
-            f"has values in {'.'.join(ancient)} before October 1582 in the calendar of Spark 2, which "
-            "Iceberg reads as other ones: write it anew, or choose Delta"
-        )
-    return ""
-
-
-def rescaled(path: ColumnPath, stored: int, expected: int) -> str:
-    """Say of a file that it has decimals of another scale than its table, as the end of a sentence."""
-    return (
-        f"stores {'.'.join(path)} with {stored} decimal places, where the table has {expected}, and Iceberg "
-        "would read other numbers: write it anew, or leave the table in Hive"
-    )
-
-
-def _ancient(found: Opened, known: Collection[str]) -> ColumnPath:
-    """Return a column with a value before the Gregorian calendar; nothing if no statistics have one."""
-    for leaf, raw in zip(found.shape.interpreted.stored, found.groups.raws, strict=False):
-        first = _GREGORIAN_SINCE.get(str(leaf.element.annotation))
-        if first is None or leaf.path[0].lower() not in known:
-            continue
-        lowest = (int.from_bytes(low, "little", signed=True) for low in (*raw.lowest, *raw.old_lowest) if low)
-        if any(value < first for value in lowest):
-            return leaf.path
-    return ()
-
-
-# 15 October 1582, as a file stores it.
-_GREGORIAN_SINCE = {"DATE": -141_427, "TIMESTAMP(MICROS,true)": -12_219_292_800_000_000}
 
 
 @dataclass(frozen=True)

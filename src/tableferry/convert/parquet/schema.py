@@ -9,7 +9,9 @@ that have other columns, and then Spark itself would lose those columns.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 from typing import NamedTuple
 
 from tableferry import types
@@ -65,6 +67,7 @@ class Interpreted:
     Attributes:
         repeated: Leaves in arrays and maps, with ``element``, ``key`` and ``value`` in their paths.
         two_level: Arrays of the older form, whose elements can't be null as the repeated field is one.
+        ids: The numbers that columns and fields have besides their names.
     """
 
     columns: Struct
@@ -72,6 +75,7 @@ class Interpreted:
     undecimal: frozenset[ColumnPath]
     repeated: tuple[Stored, ...] = ()
     two_level: tuple[ColumnPath, ...] = ()
+    ids: Mapping[ColumnPath, int] = dataclass_field(default_factory=dict, hash=False)
 
 
 def interpret(root: Element) -> Interpreted:
@@ -84,7 +88,9 @@ def interpret(root: Element) -> Interpreted:
     columns = reader.struct(root, (), True)
     stored = tuple(Stored(path, *leaf) for path, leaf in reader.leaves.items())
     repeated = tuple(Stored(path, *leaf) for path, leaf in reader.repeated.items())
-    return Interpreted(columns, stored, frozenset(reader.undecimal), repeated, tuple(reader.two_level))
+    return Interpreted(
+        columns, stored, frozenset(reader.undecimal), repeated, tuple(reader.two_level), reader.ids
+    )
 
 
 def with_spark_schema(file: Interpreted, row_metadata: str) -> tuple[FileSchema, tuple[int, ...]]:
@@ -122,6 +128,7 @@ class _SchemaReader:
         self.repeated: dict[ColumnPath, tuple[int, Element]] = {}
         self.undecimal: set[ColumnPath] = set()
         self.two_level: list[ColumnPath] = []
+        self.ids: dict[ColumnPath, int] = {}
 
     def struct(self, group: Element, path: ColumnPath, plain: bool) -> Struct:
         """Read a group's fields; ``plain`` says that it's in no array and no map."""
@@ -147,6 +154,8 @@ class _SchemaReader:
 
     def type(self, element: Element, path: ColumnPath, plain: bool) -> DataType:
         """Read one field's type, whatever its repetition."""
+        if element.id is not None:
+            self.ids[path] = element.id
         if element.physical:
             leaf_type = _leaf(element, path)
             if _undecimal(element):

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple, TypeAlias
 
-from tableferry.convert.parquet.metrics import End, MetricsReader, rescaled
+from tableferry.convert.parquet.hindrances import rescaled
+from tableferry.convert.parquet.metrics import End, MetricsReader
 from tableferry.errors import Refused
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.files import Directory, ListedFile

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Literal
 
 from tableferry.fleet.job import REWRITABLE, PauseReason, TargetFormat
@@ -112,6 +113,12 @@ class HiveTable:
     serde: str = ""
 
     @property
+    def stored_columns(self) -> list[HiveColumn]:
+        """The columns that its files have: all but the partition columns."""
+        keys = {name.lower() for name in self.partition_columns}
+        return [column for column in self.columns if column.name.lower() not in keys]
+
+    @property
     def columns_text(self) -> str:
         """The columns' names and types, in one line."""
         return json.dumps([[column.name, column.type] for column in self.columns])
@@ -161,19 +168,42 @@ def stored_types(columns: Iterable[HiveColumn]) -> dict[ColumnPath, Type]:
     """Return the types of what holds values, by paths in lower case."""
 
     def inside(path: ColumnPath, kind: Type) -> Iterator[tuple[ColumnPath, Type]]:
-        match kind["name"]:
-            case "struct":
-                for part in kind["fields"]:
-                    yield from inside((*path, part["name"].lower()), part["type"])
-            case "array":
-                yield from inside((*path, "element"), kind["element_type"])
-            case "map":
-                yield from inside((*path, "key"), kind["key_type"])
-                yield from inside((*path, "value"), kind["value_type"])
-            case _:
-                yield path, kind
+        if not (parts := parts_of(kind)):
+            yield path, kind
+        for name, part in parts:
+            yield from inside((*path, name.lower()), part)
 
     return {path: kind for each in columns for path, kind in inside((each.name.lower(),), each.type)}
+
+
+def iceberg_ids(columns: Iterable[HiveColumn]) -> dict[ColumnPath, int]:
+    """Return the ids that a new Iceberg table gives to columns and fields, by paths in lower case.
+
+    All fields of a struct have theirs before what is in them, as by ``AssignFreshIds`` in Iceberg's sources.
+    """
+    numbers, ids = count(1), dict[ColumnPath, int]()
+
+    def number(path: ColumnPath, parts: Sequence[tuple[str, Type]]) -> None:
+        paths = [(*path, name.lower()) for name, _ in parts]
+        ids.update(zip(paths, numbers, strict=False))
+        for inner, (_, kind) in zip(paths, parts, strict=True):
+            number(inner, parts_of(kind))
+
+    number((), [(column.name, column.type) for column in columns])
+    return ids
+
+
+def parts_of(kind: Type) -> Sequence[tuple[str, Type]]:
+    """Return the fields of a struct, and what arrays and maps hold."""
+    match kind["name"]:
+        case "struct":
+            return [(field["name"], field["type"]) for field in kind["fields"]]
+        case "array":
+            return [("element", kind["element_type"])]
+        case "map":
+            return [("key", kind["key_type"]), ("value", kind["value_type"])]
+        case _:
+            return []
 
 
 def paths_of(columns: Iterable[HiveColumn]) -> Iterator[ColumnPath]:
@@ -353,14 +383,8 @@ def _unsupported_type(table: HiveTable, path: str, kind: str, why: str) -> tuple
 
 def _leaves(path: str, kind: Type) -> Iterator[tuple[str, str]]:
     """Yield every column and field that holds values, with its type's name."""
-    match kind["name"]:
-        case "struct":
-            for field in kind["fields"]:
-                yield from _leaves(f"{path}.{field['name']}", field["type"])
-        case "array":
-            yield from _leaves(f"{path}.element", kind["element_type"])
-        case "map":
-            yield from _leaves(f"{path}.key", kind["key_type"])
-            yield from _leaves(f"{path}.value", kind["value_type"])
-        case name:
-            yield path, name
+    parts = parts_of(kind)
+    if not parts:
+        yield path, kind["name"]
+    for name, part in parts:
+        yield from _leaves(f"{path}.{name}", part)

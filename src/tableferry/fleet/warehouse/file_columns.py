@@ -7,11 +7,12 @@ some (https://iceberg.apache.org/spec/#schema-evolution).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tableferry.fleet.warehouse.eligibility import HiveColumn, Type
-from tableferry.types import ColumnPath
+from tableferry.fleet.warehouse.eligibility import HiveColumn, Type, parts_of
+from tableferry.types import ColumnPath, lowered
 
 
 class FileColumn(NamedTuple):
@@ -22,12 +23,14 @@ class FileColumn(NamedTuple):
         kind: Its type's name: ``struct``, ``list``, ``map``, or what Iceberg or the file's format calls it.
         inner: A struct's fields; ``element`` of a list, ``key`` and ``value`` of a map.
         default: What it is in rows of files that lack it, if that isn't null.
+        id: The number by which Iceberg finds it; None of a file's if the file has none.
     """
 
     names: tuple[str, ...]
     kind: str
     inner: tuple[FileColumn, ...] = ()
     default: str = ""
+    id: int | None = None
 
     @property
     def name(self) -> str:
@@ -38,12 +41,13 @@ class FileColumn(NamedTuple):
 AVRO_SCHEMAS = ("avro.schema.literal", "avro.schema.url")
 """The properties of a Hive table by which its Avro schema is given, or found."""
 
-_ICEBERG = {
+_ICEBERG: Mapping[str, str] = {
     **dict.fromkeys(("tinyint", "smallint", "int"), "int"),
     "bigint": "long",
     "timestamp_ltz": "timestamptz",
     "timestamp_ntz": "timestamp",
     **dict.fromkeys(("varchar", "char"), "string"),
+    "array": "list",
 }
 _AVRO_INSTANTS = ("timestamp-millis", "timestamp-micros")
 # Others than these mean nothing to Avro's readers; of decimals and others of bytes they are told below.
@@ -66,32 +70,28 @@ _READ_FROM = {
 _REMEDY = "write it anew, or leave the table in Hive"
 
 
-def hive_columns(columns: Iterable[HiveColumn], defaults: Mapping[str, str]) -> tuple[FileColumn, ...]:
+def hive_columns(
+    columns: Iterable[HiveColumn],
+    defaults: Mapping[str, str] = MappingProxyType({}),
+    ids: Mapping[ColumnPath, int] = MappingProxyType({}),
+) -> tuple[FileColumn, ...]:
     """Return the columns of a Hive table.
 
     Args:
-        columns: Its columns, without partition columns.
+        columns: Its columns.
         defaults: What a column is in the rows of files that lack it, where that isn't null.
+        ids: What Iceberg numbers columns and fields by, by paths in lower case.
     """
-    made = (_hive_column(column.name, column.type) for column in columns)
+    made = (_hive_column((column.name,), column.type, ids) for column in columns)
     return tuple(column._replace(default=defaults.get(column.name, "")) for column in made)
 
 
-def _hive_column(name: str, kind: Type) -> FileColumn:
-    match kind["name"]:
-        case "struct":
-            inner = tuple(_hive_column(field["name"], field["type"]) for field in kind["fields"])
-            return FileColumn((name,), "struct", inner)
-        case "array":
-            return FileColumn((name,), "list", (_hive_column("element", kind["element_type"]),))
-        case "map":
-            pair = (_hive_column("key", kind["key_type"]), _hive_column("value", kind["value_type"]))
-            return FileColumn((name,), "map", pair)
-        case "decimal":
-            return FileColumn((name,), decimal_kind(kind["precision"], kind["scale"]))
-        case _:
-            other: str = kind["name"]
-            return FileColumn((name,), _ICEBERG.get(other, other))
+def _hive_column(path: ColumnPath, kind: Type, ids: Mapping[ColumnPath, int]) -> FileColumn:
+    inner = tuple(_hive_column((*path, name), part, ids) for name, part in parts_of(kind))
+    stored = _ICEBERG.get(kind["name"], kind["name"])
+    if stored == "decimal":
+        stored = decimal_kind(kind["precision"], kind["scale"])
+    return FileColumn(path[-1:], stored, inner, id=ids.get(lowered(path)))
 
 
 def decimal_kind(precision: int, scale: int) -> str:
@@ -143,9 +143,11 @@ class _AvroTypes:
                 self._within.pop()
                 return FileColumn((name,), "struct", inner)
             case "array":
-                return FileColumn((name,), "list", (self.column("element", kind["items"], space),))
+                element = self.column("element", kind["items"], space)
+                return FileColumn((name,), "list", (element._replace(id=kind.get("element-id")),))
             case "map":
-                pair = (FileColumn(("key",), "string"), self.column("value", kind["values"], space))
+                key, value = FileColumn(("key",), "string"), self.column("value", kind["values"], space)
+                pair = (key._replace(id=kind.get("key-id")), value._replace(id=kind.get("value-id")))
                 return FileColumn((name,), "map", pair)
             case "bytes" | "fixed" if logical == "decimal":
                 return FileColumn((name,), decimal_kind(kind["precision"], kind.get("scale", 0)))
@@ -173,7 +175,9 @@ class _AvroTypes:
             taken.update(others)
             default = field.get("default")
             yield column._replace(
-                names=(field["name"], *others), default="" if default is None else json.dumps(default)
+                names=(field["name"], *others),
+                default="" if default is None else json.dumps(default),
+                id=field.get("field-id"),
             )
 
 
@@ -214,7 +218,32 @@ def hindrance(columns: Sequence[FileColumn], file: Sequence[FileColumn]) -> str:
         columns: The table's, by the very names that Iceberg finds them by.
         file: The file's.
     """
+    if any(column.id is not None for column in _all(file)):
+        taken = {column.id for column in _all(columns)} - {None}
+        if other := next(_misread(columns, file, taken), ""):
+            return (
+                f"has field ids, by which Iceberg finds columns, and {other} would be another one, or none: "
+                f"{_REMEDY}"
+            )
     return next(_hindrances(columns, file, ()), "")
+
+
+def _all(columns: Iterable[FileColumn]) -> Iterator[FileColumn]:
+    for column in columns:
+        yield column
+        yield from _all(column.inner)
+
+
+def _misread(
+    columns: Sequence[FileColumn], file: Sequence[FileColumn], taken: Set[int | None]
+) -> Iterator[str]:
+    """Yield columns of a file that Iceberg doesn't find by their ids, or takes for others."""
+    for found in file:
+        column = next((one for one in columns if found.name in one.names), None)
+        if found.id in taken if column is None else found.id != column.id:
+            yield found.name
+        elif column is not None:
+            yield from _misread(column.inner, found.inner, taken)
 
 
 def _hindrances(columns: Sequence[FileColumn], file: Sequence[FileColumn], path: ColumnPath) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tableferry.catalog import SPARK_ERRORS, parallel_map
 from tableferry.driver import in_process
 from tableferry.errors import Refused, first_line, is_sparks
-from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable
+from tableferry.fleet.warehouse.eligibility import HiveTable, iceberg_ids
 from tableferry.fleet.warehouse.file_columns import (
     AVRO_SCHEMAS,
     FileColumn,
@@ -30,6 +30,8 @@ _MOST = 1000
 # What ORC's and Avro's readers throw of a file that isn't theirs; all else may pass.
 _NOT_THEIRS = ("FileFormatException", "InvalidAvroMagicException")
 _UNREADABLE: tuple[type[Exception], ...] = (ValueError, *SPARK_ERRORS)
+# The attribute by which Iceberg finds columns of the files that it writes itself.
+_ORC_ID = "iceberg.id"
 _LITERAL, _URL = AVRO_SCHEMAS
 # What Hive's SerDe takes for none.
 _NO_SCHEMA = "none"
@@ -46,10 +48,9 @@ def hindrances(
     spark: SparkSession,
     table: HiveTable,
     files: Sequence[ListedFile],
-    columns: Sequence[HiveColumn],
     defaults: Mapping[str, str],
 ) -> list[str]:
-    """Say which ORC or Avro files can't be those of an Iceberg table with some columns, and why.
+    """Say which ORC or Avro files can't be those of an Iceberg table with a Hive table's columns, and why.
 
     Of more than 1,000 files so many are looked at. Nothing is known of any where Spark's driver isn't this
     process, or keeps its Java to itself, nor of one that can't be read right now.
@@ -58,7 +59,6 @@ def hindrances(
         spark: The session.
         table: The Hive table.
         files: Its files.
-        columns: Its columns, without partition columns.
         defaults: What a column is in the rows of files that lack it, where that isn't null.
 
     Raises:
@@ -69,7 +69,7 @@ def hindrances(
     read = _reader(spark, table.format)
     if read is None:
         return []
-    expected = hive_columns(columns, defaults)
+    expected = hive_columns(table.stored_columns, defaults, iceberg_ids(table.columns))
     if table.format == "avro":
         expected = read_by_avro(expected, avro_reader(spark, table))
     chosen = files[:: max(1, -(-len(files) // _MOST))]
@@ -104,7 +104,7 @@ def avro_reader(spark: SparkSession, table: HiveTable) -> tuple[FileColumn, ...]
     told = {**table.properties, **table.options}
     named = {key: told[key] for key in (_LITERAL, _URL) if told.get(key, _NO_SCHEMA) != _NO_SCHEMA}
     if not named:
-        return hive_columns(table.columns, {})
+        return hive_columns(table.columns)
     try:
         return avro_columns(_avro_schema(spark, named))
     except _UNREADABLE as error:
@@ -176,7 +176,7 @@ def one_of_each_schema(spark: SparkSession, paths: Sequence[str]) -> list[str]:
 def _reader(spark: SparkSession, form: str) -> Callable[[str], tuple[FileColumn, ...]] | None:
     """Return what reads a file's columns; None if the cluster keeps its Java to itself."""
     jvm: Any = spark._jvm
-    known: dict[str, tuple[FileColumn, ...]] = {}
+    known: dict[Any, tuple[FileColumn, ...]] = {}
     try:
         conf = spark._jsparkSession.sessionState().newHadoopConf()
         orc, avro = jvm.org.apache.orc.OrcFile, jvm.org.apache.avro.file.DataFileStream
@@ -193,10 +193,10 @@ def _reader(spark: SparkSession, form: str) -> Callable[[str], tuple[FileColumn,
             schema = file.getSchema()
         finally:
             file.close()
-        text = schema.toString()
-        if text not in known:
-            known[text] = _orc_column("", schema).inner
-        return known[text]
+        # As Java compares them: of their texts, two may differ by ids alone.
+        if schema not in known:
+            known[schema] = _orc_column("", schema).inner
+        return known[schema]
 
     def of_avro(path: str) -> tuple[FileColumn, ...]:
         place = jvm.org.apache.hadoop.fs.Path(path)
@@ -213,7 +213,7 @@ def _reader(spark: SparkSession, form: str) -> Callable[[str], tuple[FileColumn,
 
 
 def _orc_column(name: str, kind: Any) -> FileColumn:
-    category = kind.getCategory().getName()
+    category, number = kind.getCategory().getName(), kind.getAttributeValue(_ORC_ID)
     match category:
         case "struct":
             names = list(kind.getFieldNames())
@@ -221,9 +221,10 @@ def _orc_column(name: str, kind: Any) -> FileColumn:
             names = ["element"]
         case "map":
             names = ["key", "value"]
-        case "decimal":
-            return FileColumn((name,), decimal_kind(kind.getPrecision(), kind.getScale()))
         case _:
-            return FileColumn((name,), _ORC.get(category, category))
-    inner = tuple(map(_orc_column, names, kind.getChildren()))
-    return FileColumn((name,), _ORC.get(category, category), inner)
+            names = []
+    stored = _ORC.get(category, category)
+    if category == "decimal":
+        stored = decimal_kind(kind.getPrecision(), kind.getScale())
+    inner = tuple(map(_orc_column, names, kind.getChildren() or ()))
+    return FileColumn((name,), stored, inner, id=None if number is None else int(number))

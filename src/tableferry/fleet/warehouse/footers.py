@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tableferry.convert.parquet.metrics import End, Expected, read_end, read_ends
-from tableferry.convert.parquet.metrics import hindrances as hindrances_in
+from tableferry.convert.parquet.hindrances import Expected
+from tableferry.convert.parquet.hindrances import hindrances as hindrances_in
+from tableferry.convert.parquet.metrics import End, read_end, read_ends
 from tableferry.driver import in_process
 from tableferry.errors import StateError
-from tableferry.fleet.warehouse.eligibility import HiveColumn, stored_types
+from tableferry.fleet.warehouse.eligibility import HiveTable, iceberg_ids, stored_types
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.storage import Hadoop
 from tableferry.hive.locations import reachable
@@ -49,19 +50,19 @@ def by_hadoop(spark: SparkSession, files: Sequence[ListedFile]) -> Callable[[int
 
 def hindrances(
     spark: SparkSession,
+    table: HiveTable,
     files: Sequence[ListedFile],
-    columns: Sequence[HiveColumn],
     defaults: Mapping[str, str],
 ) -> list[str]:
-    """Say which files can't be those of an Iceberg table with some columns, and why.
+    """Say which Parquet files can't be those of an Iceberg table with a Hive table's columns, and why.
 
     Of more than 1,000 files so many are looked at. Nothing is known of any where Spark's driver isn't this
     process, or keeps its Java to itself, nor of one that can't be read right now.
 
     Args:
         spark: The session.
-        files: The table's.
-        columns: Its columns, without partition columns.
+        table: The Hive table.
+        files: Its files.
         defaults: What a column is in the rows of files that lack it, where that isn't null.
     """
     if not in_process(spark):
@@ -71,12 +72,14 @@ def hindrances(
         ends = read(spark, chosen)
     except StateError:
         return []
+    columns = table.stored_columns
     types = stored_types(columns)
     expected = Expected(
         [column.name for column in columns],
         {path: kind["name"] for path, kind in types.items()},
         {path: kind["scale"] for path, kind in types.items() if kind["name"] == "decimal"},
         defaults,
+        iceberg_ids(table.columns),
     )
     found = zip(chosen, hindrances_in(ends, expected), strict=True)
     return [f"{file.path} {why}" for file, why in found if why]

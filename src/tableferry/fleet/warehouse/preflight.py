@@ -283,14 +283,9 @@ def _of_files(
     """Say why a table's files can't become the new table's, by their footers; empty if they can."""
     table = facts.table
     if form is TargetFormat.ICEBERG:
-        files, keys = facts.files.read, {name.lower() for name in table.partition_columns}
-        columns = [column for column in table.columns if column.name.lower() not in keys]
+        look = footers.hindrances if table.format == "parquet" else file_schemas.hindrances
         try:
-            unsuitable = (
-                footers.hindrances(warehouse.spark, files, columns, defaults)
-                if table.format == "parquet"
-                else file_schemas.hindrances(warehouse.spark, table, files, columns, defaults)
-            )
+            unsuitable = look(warehouse.spark, table, facts.files.read, defaults)
         except Refused as error:
             return str(error)
         return f"files of {table.name} can't be Iceberg's: {first_of(unsuitable)}" if unsuitable else ""

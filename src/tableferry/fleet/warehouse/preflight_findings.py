@@ -10,7 +10,7 @@ from tableferry.amounts import first_of
 from tableferry.convert import overlay
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.reports import Finding
-from tableferry.fleet.warehouse.eligibility import HiveTable, paths_of
+from tableferry.fleet.warehouse.eligibility import HiveTable, paths_of, stored_types
 from tableferry.fleet.warehouse.files import Listing, too_deep, unregistered
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE
 from tableferry.hive.locations import below, is_hidden, split
@@ -176,6 +176,12 @@ def remarks(facts: PreflightFacts, form: TargetFormat) -> tuple[str, ...]:
             f"columns have defaults, {first_of(defaults)}, that Spark's Iceberg tables can't have: an INSERT "
             "that leaves such a column out gives null there"
         )
+    if _keeps_milliseconds(facts.table):
+        sentences.append(
+            f"what is written to Hive as {facts.table.format} keeps milliseconds of timestamps: where there "
+            "are finer ones, in rows that people write during probation or in partitions that they change, "
+            "the table pauses before its archive or a revert, and the new table has all rows"
+        )
     if facts.files.stray:
         strays = first_of([file.path for file in facts.files.stray])
         sentences.append(f"files that belong to no partition are left where they are: {strays}")
@@ -185,6 +191,17 @@ def remarks(facts: PreflightFacts, form: TargetFormat) -> tuple[str, ...]:
             "table's directory isn't known: ask for the right to see them, and look again"
         )
     return tuple(sentences)
+
+
+def _keeps_milliseconds(table: HiveTable) -> bool:
+    """Say whether what writes to a Hive table cuts timestamps off: Hive's Avro, and Spark's CSV and JSON."""
+    if table.format in ("csv", "json"):
+        options = {key.lower() for key in table.options}
+        cuts = not table.serde and "timestampformat" not in options
+    else:
+        cuts = table.format == "avro"
+    kinds = [kind["name"] for kind in stored_types(table.columns).values()]
+    return cuts and any(kind.startswith("timestamp") for kind in kinds)
 
 
 def _shared_directories(facts: PreflightFacts) -> list[str]:
