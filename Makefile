@@ -9,6 +9,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
 JARS := $(VENV)/.jars
+# What only linters and tests need: packages in the same environment, the jars of servers, Azure's emulator.
+DEV_STAMP := $(VENV)/.dev
+TEST_JARS := $(VENV)/.test-jars
 CONNECT := .venv-connect
 CONNECT_STAMP := $(CONNECT)/.made
 DOCS := .venv-docs
@@ -16,16 +19,18 @@ DOCS_STAMP := $(DOCS)/.made
 LOWEST := .venv-lowest
 LOWEST_STAMP := $(LOWEST)/.made
 SUPPORTED := 3.11 3.12 3.13
-EXTRAS := local,remote,databricks,demo,dev
+# The command line and the demos need these; DEV_EXTRAS are for linters and tests.
+EXTRAS := local,remote,databricks,fleet,template,cloud,iceberg,scan,sync,demo
+DEV_EXTRAS := $(EXTRAS),dev
 BENCHMARKS := $(wildcard benchmarks/pipeline_init.py benchmarks/spec_load.py benchmarks/convert.py benchmarks/fleet_queue.py \
     benchmarks/fleet_copy.py benchmarks/fleet_block.py benchmarks/fleet_thousand.py benchmarks/shadow.py benchmarks/cdc.py benchmarks/hand_over.py)
 
-# PYTHON=/path/to/python chooses one; otherwise the first on PATH that is fit.
+# Else each process that a test starts compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
+# PYTHON=/path/to/python chooses one; otherwise the first on PATH that fits.
 PYTHON ?=
-PYTHONS := $(if $(PYTHON),$(PYTHON),python3 python3.13 python3.12 python3.11)
-PYTHON_IS_FIT := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
-KEEPABLE := { $(BIN)/python -c '$(PYTHON_IS_FIT)' && $(BIN)/python -m pip --version; } >/dev/null 2>&1
-comma := ,
+environment = sh scripts/environment.sh
 
 # $(call fit,3.12): a Python of that version, or nothing. A second argument names the only one to try.
 is_python = import sys, venv, ensurepip; sys.exit("%d.%d" % sys.version_info[:2] != "$(1)")
@@ -39,7 +44,7 @@ fit = $(firstword $(foreach python,$(or $(2),$(pythons)),\
 PYTHON312 ?=
 FIT312 = $(call fit,3.12,$(PYTHON312))
 
-# Another PYTHON than last time makes the environment anew.
+# Another PYTHON than last time recreates the environment.
 ifneq ($(PYTHON),)
 ifneq ($(PYTHON),$(shell cat $(VENV)/.python 2>/dev/null))
 .PHONY: $(STAMP)
@@ -51,7 +56,12 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: setup
-setup: java $(STAMP) $(JARS) ## Make the environment in .venv (PYTHON=/path/to/python chooses the Python)
+setup: java $(STAMP) $(JARS) ## Create the environment in .venv (PYTHON=/path/to/python chooses the Python)
+
+# These wait for the network more than for the processor, so they run side by side.
+.PHONY: setup-tests
+setup-tests: java ## Install what linters and tests need, too
+	@$(MAKE) --jobs=6 $(JARS) $(DEV_STAMP) $(TEST_JARS) azurite setup-connect
 
 .PHONY: demo
 demo: setup ## Migrate a real table on this machine, step by step
@@ -80,7 +90,7 @@ $(AZURITE): | $(STAMP)
 	@npm install --silent --no-audit --no-fund --prefix $(VENV)/.azurite azurite@3.35.0
 
 .PHONY: test
-test: setup azurite ## Run the tests that fit into a quarter of an hour: every route's main ways
+test: setup-tests ## Run the tests that fit into a quarter of an hour: every route's main ways
 	@$(PYTEST)
 	@$(MAKE) connect
 
@@ -90,7 +100,7 @@ test-all: test ## Run all tests, each behaviour once: an hour
 
 # They use Derby in their own process otherwise.
 .PHONY: metastore
-metastore: setup ## Run the fleet's tests on a Hive metastore that is a server (needs PostgreSQL's programs)
+metastore: setup-tests ## Run the fleet's tests on a Hive metastore that is a server (needs PostgreSQL's programs)
 	@TABLEFERRY_METASTORE=server $(BIN)/python -m pytest $(wildcard tests/spark/test_fleet_*.py)
 
 # SEED=N repeats a soak. Each part runs even if one before it failed, for a soak takes hours.
@@ -98,7 +108,7 @@ SEED ?= $(shell awk 'BEGIN { srand(); print 1 + int(rand() * 1000000000) }')
 
 .PHONY: soak
 soak: SEED := $(SEED)
-soak: setup azurite ## Run all tests with all examples, of a seed that is printed, and on each Python: hours (SEED=N repeats)
+soak: setup-tests ## Run all tests with all examples, of a seed that is printed, and on each Python: hours (SEED=N repeats)
 	@echo "make soak SEED=$(SEED)"; failed=; \
 	$(MAKE) unit-pythons || failed="$$failed unit-pythons"; \
 	$(MAKE) unit-lowest || failed="$$failed unit-lowest"; \
@@ -111,7 +121,7 @@ soak: setup azurite ## Run all tests with all examples, of a seed that is printe
 # One server for all workers, which begins when the other tests' Java processes have ended. Its tests are few
 # and long, so a worker that has nothing left takes over what another one hasn't begun.
 .PHONY: connect
-connect: setup setup-connect ## Run the tests of databricks-connect, in .venv-connect
+connect: setup-tests ## Run the tests of databricks-connect, in .venv-connect
 	@[ -z "$(FIT312)" ] || \
 	    TABLEFERRY_SERVER_PYTHON=$(abspath $(BIN))/python \
 	        $(CONNECT)/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/connect
@@ -127,7 +137,7 @@ setup-connect:
 	fi
 
 .PHONY: unit
-unit: $(STAMP) azurite ## Run the tests that need no Java
+unit: $(DEV_STAMP) azurite ## Run the tests that need no Java
 	@$(PYTEST) tests/unit
 
 # A soak runs these two wherever it is, so a Python that isn't there is only said.
@@ -143,24 +153,24 @@ unit-pythons: azurite ## Run the tests that need no Java on each supported Pytho
 	[ -n "$$ran" ] && [ -z "$$failed" ]
 
 .PHONY: unit-lowest
-unit-lowest: $(STAMP) azurite ## Run the tests that need no Java with the lowest versions that pyproject.toml allows
+unit-lowest: $(DEV_STAMP) azurite ## Run the tests that need no Java with the lowest versions that pyproject.toml allows
 	@$(if $(call fit,$(firstword $(SUPPORTED))),$(MAKE) --silent $(LOWEST_STAMP) && \
 	    $(LOWEST)/bin/python -m pytest $(PARALLEL) tests/unit,\
 	    echo "SKIPPED: unit-lowest, for Python $(firstword $(SUPPORTED)) isn't there" >&2)
 
 .PHONY: lint
-lint: $(STAMP) ## Check style, types and which module imports which
+lint: $(DEV_STAMP) ## Check style, types and which module imports which
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
 .PHONY: bench
-bench: setup ## Run the benchmarks
+bench: setup $(DEV_STAMP) ## Run the benchmarks
 	@for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done
 
 .PHONY: render
-render: $(STAMP) ## Render what is made from the template: the root bundle, its native twin
+render: $(DEV_STAMP) ## Render what is made from the template: the root bundle, its native twin
 	@$(BIN)/python -m scripts.render
 
 # A broken link or anchor, or a page that loads from another host, fails.
@@ -170,7 +180,7 @@ docs: $(DOCS_STAMP) ## Build the site of docs/ into site/
 	@echo "Built: open site/index.html, or serve it with its search: $(DOCS)/bin/python -m http.server -d site"
 
 .PHONY: pictures
-pictures: setup ## Take the pictures of README.md and docs/ anew, of real runs (needs Chromium)
+pictures: setup $(DEV_STAMP) ## Take the pictures of README.md and docs/ anew, of real runs (needs Chromium)
 	@$(BIN)/python -m scripts.pictures
 
 .PHONY: clean
@@ -191,67 +201,47 @@ java:
 	    "or point JAVA_HOME at it, and run make again." >&2; exit 1;; \
 	esac
 
-# A pyenv shim of a version that isn't chosen is on PATH and fails, so each candidate is tried.
-$(STAMP): pyproject.toml constraints.txt
-	@python=; \
-	for candidate in $(PYTHONS); do \
-	    if "$$candidate" -c '$(PYTHON_IS_FIT)' >/dev/null 2>&1; then python=$$candidate; break; fi; \
-	done; \
-	if [ -z "$$python" ]; then \
-	    echo "Tableferry needs Python 3.11, 3.12 or 3.13 with its venv module$(if $(PYTHON),$(comma) and $(PYTHON) isn't that): install it" \
-	        "(Debian/Ubuntu: apt-get install python3 python3-venv; macOS: brew install python@3.13)" \
-	        "or name one with PYTHON=/path/to/python, and run make again." >&2; exit 1; \
-	fi; \
-	if ! { $(if $(PYTHON),false,$(KEEPABLE)); }; then \
-	    "$$python" -m venv --clear $(VENV) || exit 1; \
-	fi; \
-	echo "Setting up $(VENV) with $$($(BIN)/python --version); the first time, this takes a few minutes."; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints.txt --editable '.[$(EXTRAS)]' \
-	    || { echo "The packages couldn't be installed: read pip's reason above, and run make again." >&2; exit 1; }
+$(STAMP): pyproject.toml constraints.txt scripts/environment.sh
+	@$(environment) $(VENV) '$(PYTHON)' --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	@echo '$(PYTHON)' > $(VENV)/.python
 	@touch $@
 
-$(JARS): $(STAMP) scripts/fetch_jars.py | java
-	@$(BIN)/python -m scripts.fetch_jars || { echo "Spark's jars couldn't be fetched: read the reason above, and run" \
-	    "make again with network access, or name your mirror's spark.jars.ivySettings in spark-defaults.conf." >&2; exit 1; }
+$(DEV_STAMP): $(STAMP)
+	@$(environment) $(VENV) '$(PYTHON)' --constraint constraints.txt --editable '.[$(DEV_EXTRAS)]'
 	@touch $@
 
-$(CONNECT_STAMP): pyproject.toml constraints-connect.txt
-	@if ! { $(CONNECT)/bin/python -c '$(call is_python,3.12)' && $(CONNECT)/bin/python -m pip --version; } >/dev/null 2>&1; then \
-	    $(FIT312) -m venv --clear $(CONNECT) || exit 1; \
-	fi; \
-	echo "Setting up $(CONNECT) with $$($(CONNECT)/bin/python --version); the first time, this takes a minute."; \
-	$(CONNECT)/bin/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints-connect.txt --editable '.[connect,databricks,fleet,iceberg,test]' \
-	    || { echo "The packages couldn't be installed: read pip's reason above, and run make again." >&2; exit 1; }
+# uv may be installing the package again meanwhile, so Python takes it from src.
+fetch_jars = PYTHONPATH=src $(BIN)/python -m scripts.fetch_jars
+no_jars = { echo "The jars couldn't be fetched: read the reason above, and run make again with network access," \
+    "or name your mirror's spark.jars.ivySettings in spark-defaults.conf." >&2; exit 1; }
+
+$(JARS): $(STAMP) scripts/fetch_jars.py src/tableferry/localspark.py | java
+	@$(fetch_jars) spark || $(no_jars)
 	@touch $@
 
-# An environment of its own: the main one needs nothing of it.
-$(DOCS_STAMP): pyproject.toml constraints-docs.txt | $(STAMP)
-	@if ! { $(DOCS)/bin/python -c '$(PYTHON_IS_FIT)' && $(DOCS)/bin/python -m pip --version; } >/dev/null 2>&1; then \
-	    $(BIN)/python -m venv --clear $(DOCS) || exit 1; \
-	fi; \
-	echo "Setting up $(DOCS) with $$($(DOCS)/bin/python --version); the first time, this takes a minute."; \
-	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints-docs.txt --editable '.[docs]' \
-	    || { echo "The packages couldn't be installed: read pip's reason above, and run make again." >&2; exit 1; }
+$(TEST_JARS): $(STAMP) scripts/fetch_jars.py src/tableferry/localspark.py | java
+	@$(fetch_jars) kafka broker metastore rest-catalog s3 || $(no_jars)
 	@touch $@
 
-# Always from nothing: a package that is no longer asked for would stay, and hide that something still needs it.
-$(SUPPORTED:%=.venv-%/.made): .venv-%/.made: pyproject.toml constraints.txt
-	@$(call fit,$*) -m venv --clear .venv-$* || exit 1; \
-	echo "Setting up .venv-$* with $$(.venv-$*/bin/python --version); this takes a minute or two."; \
-	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints.txt --editable '.[$(EXTRAS)]' \
-	    || { echo "The packages couldn't be installed: read pip's reason above, and run make again." >&2; exit 1; }
+$(CONNECT_STAMP): pyproject.toml constraints-connect.txt scripts/environment.sh
+	@$(environment) $(CONNECT) '$(FIT312)' --constraint constraints-connect.txt \
+	    --editable '.[connect,databricks,fleet,iceberg,test]'
 	@touch $@
 
-# From nothing too, for uv keeps a newer version that is installed. pip knows no lowest versions.
-$(LOWEST_STAMP): pyproject.toml | $(STAMP)
-	@$(call fit,$(firstword $(SUPPORTED))) -m venv --clear $(LOWEST) || exit 1; \
-	echo "Setting up $(LOWEST) with $$($(LOWEST)/bin/python --version); the first time, this takes a minute."; \
-	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
-	    --editable '.[$(EXTRAS)]' \
-	    || { echo "The packages couldn't be installed: read uv's reason above, and run make again." >&2; exit 1; }
+# The site needs no Spark, so it has an environment of its own.
+$(DOCS_STAMP): pyproject.toml constraints-docs.txt scripts/environment.sh
+	@$(environment) $(DOCS) '$(PYTHON)' --constraint constraints-docs.txt --editable '.[docs]'
+	@touch $@
+
+# Always from nothing: a package that is no longer listed would stay, and hide that something still needs it.
+$(SUPPORTED:%=.venv-%/.made): .venv-%/.made: pyproject.toml constraints.txt scripts/environment.sh
+	@rm -rf .venv-$*
+	@$(environment) .venv-$* '$(call fit,$*)' --constraint constraints.txt --editable '.[$(DEV_EXTRAS)]'
+	@touch $@
+
+# From nothing too, because uv keeps a newer version that is installed.
+$(LOWEST_STAMP): pyproject.toml scripts/environment.sh
+	@rm -rf $(LOWEST)
+	@$(environment) $(LOWEST) '$(call fit,$(firstword $(SUPPORTED)))' --resolution lowest-direct \
+	    --editable '.[$(DEV_EXTRAS)]'
 	@touch $@

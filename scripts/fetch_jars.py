@@ -1,11 +1,10 @@
-"""Fetches the jars of local Spark, and of the servers that tests start, from Maven.
+"""Fetch the jars of local Spark, and of the servers that tests start, from Maven.
 
-    python -m scripts.fetch_jars
+    python -m scripts.fetch_jars NAME...
 
-Spark's launcher puts jars into folders of the user's, and finds them there from then on; Spark's own as the
-first start of a session would. Hive's metastore comes as the archive that Hive publishes, by Spark's own Ivy:
-no jar has the statements that make its database. An Iceberg REST catalog comes as jars of Iceberg's tests,
-and S3 for Hadoop with those parts of Amazon's SDK alone that it needs, a thirtieth of the whole.
+The names are those of `FETCHERS`, and are fetched concurrently. Spark's launcher puts Spark's jars into a
+folder of the user's, where each session finds them. Ivy, which Spark contains, puts the jars of each server
+into a folder under ``~/.cache``.
 """
 
 from __future__ import annotations
@@ -17,7 +16,9 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -25,22 +26,30 @@ import pyspark
 
 from tableferry import localspark
 
-# Any small program will do: the launcher fetches the jars before it starts it.
+# Any small program: the launcher fetches the jars before it starts it.
 _PROGRAM = "org.apache.hadoop.util.VersionInfo"
 
 _SPARK = Path(pyspark.__file__).parent
 
-BROKER = Path.home() / ".cache" / "tableferry-broker"
-"""Where the broker's jars are, apart from Spark's, whose classes it doesn't go with."""
+BROKER_VERSION = "3.9.1"
+BROKER = Path.home() / ".cache" / "tableferry-broker" / BROKER_VERSION
+"""The jars of a Kafka broker, apart from Spark's: their classes conflict."""
 
-_BROKER_PACKAGE = "org.apache.kafka:kafka_2.13:3.9.1"
+_BROKER_PACKAGES = f"""
+<ivy-module version="2.0">
+  <info organisation="tableferry" module="broker"/>
+  <dependencies>
+    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{BROKER_VERSION}" conf="default->default"/>
+  </dependencies>
+</ivy-module>
+"""
 
 METASTORE_VERSION = "3.1.3"
 METASTORE = Path.home() / ".cache" / "tableferry-metastore" / METASTORE_VERSION
-"""Where Hive's metastore is: ``lib`` and ``scripts``."""
+"""The archive of Hive's metastore, unpacked: ``lib`` and ``scripts``."""
 
-# Spark's list of dependencies can't name an archive, so this is Ivy's own. The archive expects a Hadoop that
-# is installed; the last jar is what Spark's own lacks of it.
+# Hive publishes the metastore as an archive, because no jar contains the statements that create its database.
+# It expects an installed Hadoop; the last jar is the one that Spark's Hadoop lacks.
 _METASTORE_PACKAGES = f"""
 <ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="tableferry" module="metastore"/>
@@ -58,7 +67,7 @@ _METASTORE_PACKAGES = f"""
 
 REST_CATALOG_VERSION = "1.11.0"
 REST_CATALOG = Path.home() / ".cache" / "tableferry-rest-catalog" / REST_CATALOG_VERSION
-"""Where the jars of an Iceberg REST catalog are: Iceberg's own, which its tests use, and what it runs on."""
+"""The jars of an Iceberg REST catalog: the one of Iceberg's tests, and its web server."""
 
 # The newest version whose test classes are published.
 _REST_CATALOG_PACKAGES = f"""
@@ -79,9 +88,9 @@ _REST_CATALOG_PACKAGES = f"""
 
 S3_VERSION = "3.4.2"
 S3 = Path.home() / ".cache" / "tableferry-s3" / S3_VERSION
-"""Where the jars are by which Spark's Hadoop, of this version, reaches S3."""
+"""The jars with which Spark's Hadoop, which has this version, reads S3."""
 
-# Of the SDK, Hadoop asks for one jar of 600 MB that holds everything. Spark has its own Netty.
+# Hadoop depends on the whole SDK, a jar of 600 MB; these are the parts that it needs. Spark has Netty.
 _S3_PACKAGES = f"""
 <ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="tableferry" module="s3"/>
@@ -100,29 +109,39 @@ _S3_PACKAGES = f"""
 """
 
 
-def main() -> int:
-    """Fetch them; return the exit code of what failed, with what it said on standard error."""
-    version = metadata.version("pyspark")
-    conf = localspark.settings(Path(), version, metadata.version("delta-spark"))
-    conf = localspark.with_kafka(localspark.with_iceberg(conf, version))
-    return (
-        _fetch(conf["spark.jars.packages"])
-        or _fetch(_BROKER_PACKAGE, "--conf", f"spark.jars.ivy={BROKER}")
-        or _fetch_metastore()
-        or _fetch_folder(_REST_CATALOG_PACKAGES, REST_CATALOG)
-        or _fetch_folder(_S3_PACKAGES, S3)
-    )
+def main(names: Sequence[str]) -> int:
+    """Fetch what the names stand for; return 1 if one failed, and print its output to standard error."""
+    with ThreadPoolExecutor() as threads:
+        return max(threads.map(lambda name: FETCHERS[name](), names), default=0)
 
 
-def _fetch(packages: str, *options: str) -> int:
-    command: list[str | Path] = [_SPARK / "bin" / "spark-submit", "--packages", packages, *options]
+def _fetch_spark() -> int:
+    return _launch(localspark.with_iceberg(_local_settings(), metadata.version("pyspark")))
+
+
+def _fetch_kafka() -> int:
+    return _launch(localspark.with_kafka(_local_settings()))
+
+
+def _local_settings() -> dict[str, str]:
+    return localspark.settings(Path(), metadata.version("pyspark"), metadata.version("delta-spark"))
+
+
+def _launch(settings: Mapping[str, str]) -> int:
+    """Let Spark's launcher fetch the jars of a session with these settings."""
+    command: list[str | Path] = [
+        _SPARK / "bin" / "spark-submit",
+        *("--packages", settings["spark.jars.packages"]),
+        *("--exclude-packages", settings["spark.jars.excludes"]),
+        *("--class", _PROGRAM, "spark-internal"),
+    ]
     with localspark.one_at_a_time():
-        return _run([*command, "--class", _PROGRAM, "spark-internal"])
+        return _run(command)
 
 
 def _fetch_metastore() -> int:
-    """Fetch the archive and unpack it, whole or not at all."""
-    with localspark.one_at_a_time(), tempfile.TemporaryDirectory() as name:
+    """Fetch the archive and unpack it."""
+    with tempfile.TemporaryDirectory() as name:
         if METASTORE.exists():
             return 0
         folder = Path(name)
@@ -133,23 +152,23 @@ def _fetch_metastore() -> int:
         [unpacked] = folder.glob("apache-hive-metastore-*")
         for jar in (folder / "got").glob("*.jar"):
             shutil.move(jar, unpacked / "lib")
-        _put(unpacked, METASTORE)
+        _publish(unpacked, METASTORE)
     return 0
 
 
 def _fetch_folder(packages: str, at: Path) -> int:
-    """Fetch what a module depends on into a folder, unless it's there."""
-    with localspark.one_at_a_time(), tempfile.TemporaryDirectory() as name:
+    """Fetch the dependencies of a module into a folder, unless it exists."""
+    with tempfile.TemporaryDirectory() as name:
         if at.exists():
             return 0
         if failed := _retrieve(packages, Path(name)):
             return failed
-        _put(Path(name) / "got", at)
+        _publish(Path(name) / "got", at)
     return 0
 
 
 def _retrieve(module: str, folder: Path) -> int:
-    """Let Ivy put what a module depends on into the folder ``got`` of a folder."""
+    """Let Ivy put the dependencies of a module into the folder ``got`` of a folder."""
     packages = folder / "ivy.xml"
     packages.write_text(module.strip(), encoding="utf-8")
     [ivy] = (_SPARK / "jars").glob("ivy-*.jar")
@@ -159,16 +178,24 @@ def _retrieve(module: str, folder: Path) -> int:
     return _run([*command, "-retrieve", f"{folder}/got/[artifact](-[classifier]).[ext]"])
 
 
-def _put(folder: Path, at: Path) -> None:
-    """Move a folder to where it is looked for, whole or not at all."""
+def _publish(folder: Path, at: Path) -> None:
+    """Rename a folder to its final name, so that it is complete or missing.
+
+    Another process may have published the same folder meanwhile, which then stays.
+    """
     at.parent.mkdir(parents=True, exist_ok=True)
     beside = at.with_name(f"{at.name}.{os.getpid()}")
     shutil.move(folder, beside)
-    beside.rename(at)
+    try:
+        beside.rename(at)
+    except OSError:
+        if not at.exists():
+            raise
+        shutil.rmtree(beside)
 
 
 def _ivy_settings() -> str | None:
-    """Return the user's own settings of Ivy, which name a mirror, from where Spark's launcher takes them."""
+    """Return the user's Ivy settings, which name a mirror, from Spark's configuration."""
     defaults = Path(os.environ.get("SPARK_CONF_DIR") or _SPARK / "conf", "spark-defaults.conf")
     if not defaults.exists():
         return None
@@ -191,5 +218,16 @@ def _run(command: Sequence[str | Path]) -> int:
     return ran.returncode
 
 
+FETCHERS: Mapping[str, Callable[[], int]] = {
+    "spark": _fetch_spark,
+    "kafka": _fetch_kafka,
+    "broker": partial(_fetch_folder, _BROKER_PACKAGES, BROKER),
+    "metastore": _fetch_metastore,
+    "rest-catalog": partial(_fetch_folder, _REST_CATALOG_PACKAGES, REST_CATALOG),
+    "s3": partial(_fetch_folder, _S3_PACKAGES, S3),
+}
+"""Spark with Delta and Iceberg, its connector for Kafka, and the servers of tests."""
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

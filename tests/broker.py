@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 
-import pyspark
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient, NewPartitions, NewTopic
 from kafka.errors import KafkaError
@@ -114,9 +113,7 @@ class Broker:
         return KafkaAdminClient(bootstrap_servers=self.address)
 
     def _java(self, *program: str) -> subprocess.Popen[bytes]:
-        # Spark's launcher leaves Scala out, which Spark has itself.
-        scala = next((Path(pyspark.__file__).parent / "jars").glob("scala-library-*.jar"))
-        command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{BROKER}/jars/*:{scala}", *program]
+        command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{BROKER}/*", *program]
         with (self._settings.parent / "broker.log").open("ab") as log:
             return subprocess.Popen([*command, self._settings], stdout=log, stderr=log)
 

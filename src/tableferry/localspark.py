@@ -39,6 +39,20 @@ ICEBERG_VERSION = "1.12.0"
 ICEBERG_CATALOG = "ice"
 KAFKA_VERSION = "4.1.1"
 """Of Spark's connector; each patch release of Spark reads with it."""
+IN_SPARK = (
+    "com.fasterxml.jackson.core:jackson-databind",
+    "com.github.luben:zstd-jni",
+    "org.apache.hadoop:hadoop-client-api",
+    "org.apache.hadoop:hadoop-client-runtime",
+    "org.apache.logging.log4j:log4j-core",
+    "org.apache.parquet:parquet-hadoop",
+    "org.locationtech.jts:jts-core",
+    "org.xerial.snappy:snappy-java",
+)
+"""Dependencies of Delta and of Kafka's connector that Spark contains: Java loads their classes from there.
+
+They are half of the download, and each session would copy them.
+"""
 MASTER_VARIABLE = "TABLEFERRY_MASTER"
 DEFAULT_MASTER = "local[2]"
 
@@ -134,6 +148,7 @@ def settings(folder: Path, spark_version: str, delta_version: str) -> dict[str, 
     return {
         "spark.master": os.environ.get(MASTER_VARIABLE) or DEFAULT_MASTER,
         "spark.jars.packages": f"io.delta:delta-spark_{short_version}_{SCALA_VERSION}:{delta_version}",
+        "spark.jars.excludes": ",".join(IN_SPARK),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.catalogImplementation": "hive",
