@@ -1,9 +1,10 @@
-"""What all tests share: how many examples they look at, a workspace, an untouched cookiecutter."""
+"""Fixtures and the order of all tests: a fake workspace, untouched cookiecutter settings, long files first."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,14 @@ soak.load_profile()
 
 # They have processes of their own, or run what no other file does, and the pipelines have the most tests.
 _ANYWHERE = ("test_convert", "test_demo", "test_fleet_metastore", "test_kafka", "test_file_sources")
+
+
+# CPU seconds by file, as `tests.cpu_seconds` measures them; a file that isn't listed takes less than one.
+_SECONDS = {
+    file: int(seconds)
+    for line in Path(__file__).with_name("seconds.tsv").read_text(encoding="utf-8").splitlines()
+    for seconds, file in [line.split("\t")]
+}
 
 
 def _area(nodeid: str) -> str | None:
@@ -44,8 +53,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what this run isn't to look at, and begin with what takes longest."""
-    items.sort(key=lambda item: _area(item.nodeid) is None)
+    """Deselect the tests of longer runs, and start the longest files first: no worker is idle at the end."""
+
+    def order(item: pytest.Item) -> tuple[bool, int]:
+        return _area(item.nodeid) is None, -_SECONDS.get(item.nodeid.partition("::")[0], 0)
+
+    items.sort(key=order)
     without = [] if soak.SOAKING else ["soak"] if soak.EVERYTHING_ONCE else ["soak", "slow"]
     if left_out := [item for item in items if any(map(item.get_closest_marker, without))]:
         config.hook.pytest_deselected(items=left_out)

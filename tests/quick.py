@@ -22,6 +22,10 @@ _QUICK = INTERPRETED | {
     # In other time zones than UTC Delta reads its whole log again after each commit, to make sure of the
     # files that it keeps in mind, for timestamps before 1883 are written wrongly there.
     "spark.databricks.delta.allFilesInCrc.verificationMode.forceOnNonUTC.enabled": "false",
+    # A third of what Spark's Java does in tests is to read the same rows of Derby again. The cache is right
+    # while one process uses the metastore, and Derby admits only one.
+    "spark.hadoop.datanucleus.cache.level2": "true",
+    "spark.hadoop.datanucleus.cache.level2.type": "soft",
 }
 
 SETTINGS = {} if soak.SOAKING else _QUICK
@@ -31,9 +35,12 @@ SETTINGS = {} if soak.SOAKING else _QUICK
 # The metastore's database needn't survive the machine, so its commits don't wait for the disk.
 # Hadoop starts `chmod` for each local file that it makes: that takes less without a helper process of Java's.
 # A soak is long enough for the optimising compiler.
-# The room for classes is enlarged by collections of the whole heap, so it starts large.
+# Only collections of the whole heap enlarge the heap and the room for classes, so both start large: the heap
+# with an eighth of the memory, or all that Spark's driver may have. The jars' bytecode needs no verification.
+# The metastore throws and catches thousands of exceptions, from stacks of three hundred calls.
 JAVA_OPTIONS = (
     ("" if soak.SOAKING else "-XX:TieredStopAtLevel=1 ")
-    + "-XX:+UseSerialGC -XX:ReservedCodeCacheSize=480m -XX:MetaspaceSize=1g "
+    + "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote -XX:MaxJavaStackTraceDepth=64 "
+    "-XX:+UseSerialGC -XX:ReservedCodeCacheSize=480m -XX:MetaspaceSize=1g -XX:InitialRAMPercentage=12.5 "
     "-Djdk.lang.Process.launchMechanism=VFORK -Dderby.system.durability=test"
 )

@@ -310,7 +310,7 @@ def test_every_question_finds_the_rows_that_the_parquet_files_have(
     arrow.mkdir()
     schema = pa.schema([(name, case[0]) for name, case in CASES.items()])
     present: dict[str, dict[str, Any]] = {name: {} for name in CASES}
-    for number in range(3):
+    for number in range(soak.amount(2, 3)):
         rows = [{name: chance.choice([None, *case[2]]) for name, case in CASES.items()} for _ in range(2)]
         for row in rows:
             for name, value in row.items():

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # How many scenarios run at once, and how often: an append's run costs half of what a run with MERGEs does.
 AT_ONCE: dict[Kind, int] = {
-    "append": soak.amount(3, 12),
+    "append": soak.amount(2, 12),
     "scd1": 12,
     "scd2": soak.amount(2, 12),
 }
