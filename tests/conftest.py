@@ -1,4 +1,4 @@
-"""Fixtures and the order of all tests: a fake workspace, untouched cookiecutter settings, long files first."""
+"""Fixtures of all tests, and their order: the longest files first."""
 
 from __future__ import annotations
 
