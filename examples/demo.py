@@ -27,6 +27,7 @@ from rich.console import Console
 from tableferry import files, pipelines, report, session, verify
 from tableferry.errors import TableferryError
 from tableferry.pipelines import show
+from tableferry.testing import SMALL_TABLES
 
 PROJECT = Path(__file__).with_name("flights")
 COMPANY = Path(__file__).with_name("company")
@@ -334,8 +335,7 @@ def start(folder: Path, keep: bool) -> bool:
     if session.choose(os.environ, databricks_connect=session.has_databricks_connect()).kind != "local":
         raise TableferryError("the demo runs on local Spark only: unset SPARK_REMOTE and DATABRICKS_*")
     fresh(folder)
-    # Java's optimising compiler costs so short a run more than it gives back.
-    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    os.environ.setdefault("JDK_JAVA_OPTIONS", SMALL_TABLES)
     console = report.console()
     console.print("Tableferry moves two tables with their history, and nothing is paused.", style="bold")
     console.print("The data are real: all flights that left New York City in 2013. It takes a minute or two.")

@@ -1,4 +1,4 @@
-"""Test doubles for projects that use Tableferry: an engine that only remembers, a clock turned by hand."""
+"""Test doubles and Java options for projects that use Tableferry."""
 
 from __future__ import annotations
 
@@ -13,6 +13,30 @@ from tableferry.pipelines.steps import (
     DefineView,
     Definition,
 )
+
+_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+SMALL_TABLES = " ".join(
+    (
+        # The optimizing compiler and a concurrent collector cost a short process more than they save.
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        # With its defaults Java discards compiled code, and collects the whole heap to load more classes.
+        "-XX:ReservedCodeCacheSize=480m",
+        "-XX:MetaspaceSize=1g",
+        # Hadoop starts a process for each local file that it creates.
+        "-Djdk.lang.Process.launchMechanism=VFORK",
+        # Commits to the metastore don't wait for the disk.
+        "-Dderby.system.durability=test",
+        # Without these two, each commit of a table or stream starts eight or more processes of Hadoop.
+        "-Dspark.delta.logStore.file.impl=io.delta.storage.LocalLogStore",
+        f"-Dspark.sql.streaming.checkpointFileManagerClass={_CHECKPOINTS}",
+    )
+)
+"""A value for `JDK_JAVA_OPTIONS` that lowers the CPU time of short sessions over small, disposable tables.
+
+The results are the same. Large tables take longer, and a crash of the machine can damage the metastore.
+"""
 
 
 @dataclass
