@@ -21,14 +21,26 @@ SMALL_TABLES = " ".join(
         # The optimizing compiler and a concurrent collector cost a short process more than they save.
         "-XX:TieredStopAtLevel=1",
         "-XX:+UseSerialGC",
-        # With its defaults Java discards compiled code, and collects the whole heap to load more classes.
+        # With its defaults Java discards compiled code, and collects the whole heap to enlarge it or to load
+        # classes. The heap starts with an eighth of the memory, or all that Spark's driver may have.
         "-XX:ReservedCodeCacheSize=480m",
         "-XX:MetaspaceSize=1g",
+        "-XX:InitialRAMPercentage=12.5",
+        # Spark's jars need no verification. Their metastore throws and catches thousands of exceptions.
+        "-XX:+UnlockDiagnosticVMOptions",
+        "-XX:-BytecodeVerificationRemote",
+        "-XX:MaxJavaStackTraceDepth=64",
         # Hadoop starts a process for each local file that it creates.
         "-Djdk.lang.Process.launchMechanism=VFORK",
         # Commits to the metastore don't wait for the disk.
         "-Dderby.system.durability=test",
-        # Without these two, each commit of a table or stream starts eight or more processes of Hadoop.
+        # The metastore reads the same rows of Derby for each statement. The cache is right while one process
+        # uses the metastore, and Derby admits only one.
+        "-Dspark.hadoop.datanucleus.cache.level2=true",
+        "-Dspark.hadoop.datanucleus.cache.level2.type=soft",
+        # Without Hadoop's native library, a rename by its FileContext starts eight `readlink` processes, and
+        # each commit of Delta renames once, each micro-batch three times. These two rename by Hadoop's
+        # FileSystem, which calls Java. Neither lets two processes write the same file.
         "-Dspark.delta.logStore.file.impl=io.delta.storage.LocalLogStore",
         f"-Dspark.sql.streaming.checkpointFileManagerClass={_CHECKPOINTS}",
     )
