@@ -13,7 +13,7 @@ from tableferry import fleet
 from tableferry.fleet.queue import selections
 from tableferry.fleet.selecting import select_jobs
 
-PACKAGES = ["convert", "fleet", "pipelines", "verify"]
+PACKAGES = ["convert", "fleet", "fleet.queue", "pipelines", "verify"]
 
 
 @pytest.mark.parametrize("name", PACKAGES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+from tableferry import lazy
 from tableferry.errors import TableferryError
 from tableferry.extras import install
 
@@ -12,3 +13,6 @@ for _package in ("sqlalchemy", "alembic"):
         raise TableferryError(
             f"the queue needs the package {_package}, which isn't installed: {install('fleet')}"
         )
+
+# alembic takes a quarter of a second to load, and only `init` needs it.
+__getattr__, __dir__, __all__ = lazy.attach(__name__)

@@ -26,10 +26,10 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from tableferry.errors import Refused, TableferryError
+from tableferry.fleet import queue
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.backoff import pause, retry
 from tableferry.fleet.queue.dialects import Utc, utc_now
-from tableferry.fleet.queue.migrating import upgrade
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
 from tableferry.fleet.queue.rows import JOB_COLUMNS, from_row, to_row
 from tableferry.fleet.queue.schema import events, jobs, jobs_archive, notifications, waves
@@ -89,7 +89,7 @@ class SqlStore:
                     f"there is no folder for {url.database}, and none can be made ({error.strerror}): name "
                     "another file with --store"
                 ) from error
-        self._do(self._engine, upgrade)
+        self._do(self._engine, queue.upgrade)
 
     def now(self) -> datetime:
         """Return the database's time."""

@@ -1,0 +1,1 @@
+from tableferry.fleet.queue.migrating import upgrade as upgrade
