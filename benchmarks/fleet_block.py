@@ -109,7 +109,7 @@ def measure(spark: SparkSession, scratch: Path, form: TargetFormat, files: int, 
     store, settings = open_store(f"sqlite:///{scratch / table}.db"), FleetSettings()
     store.create()
     access = Rights(spark, lambda: write(folder / "day=0", files, rows))
-    worker = Worker(store, Warehouse(spark, access), settings, "bench", lambda: datetime.now(UTC))
+    worker = Worker(store, lambda: Warehouse(spark, access), settings, "bench", lambda: datetime.now(UTC))
     store.add([NewJob(name, form, initial_gap_days=0)], now)
     preprocess(worker)
     [job] = store.claim(named([name]), worker.name, now=now, lease=settings.lease, limit=1)
@@ -118,7 +118,7 @@ def measure(spark: SparkSession, scratch: Path, form: TargetFormat, files: int, 
     [report] = migrate(worker).jobs
     seconds = time.perf_counter() - started
     assert report.outcome == "done", report.error
-    new = worker.warehouse.named(name, form)
+    new = worker.open_warehouse().named(name, form)
     [[count]] = spark.sql(f"SELECT count(*) FROM {new.sql}").collect()
     assert count == (files + 1) * rows, f"{count} rows, not {(files + 1) * rows}"
     size = sum(path.stat().st_size for path in folder.rglob("*.parquet"))

@@ -120,9 +120,10 @@ def measure(spark: SparkSession, folder: Path, url: str, arguments: argparse.Nam
 
 def worker(spark: SparkSession, url: str, number: int, arguments: argparse.Namespace) -> Worker:
     """Make one of several workers, with a session and a connection to the queue of its own."""
+    warehouse = Warehouse(spark, MetastoreAccess(spark))
     return Worker(
         open_store(url, spark),
-        Warehouse(spark, MetastoreAccess(spark)),
+        lambda: warehouse,
         FleetSettings(tables_at_once=arguments.at_once),
         f"bench-{number}",
         lambda: datetime.now(UTC),
@@ -135,7 +136,7 @@ def move(workers: Sequence[Worker], names: Sequence[TableName], form: str) -> di
     store, now, lease = workers[0].store, datetime.now(UTC), workers[0].settings.lease
     started = time.perf_counter()
     new = [NewJob(name, TargetFormat(form)) for name in names]
-    seen = precheck(store, workers[0].warehouse, new, workers[0].settings.tables_at_once)
+    seen = precheck(store, workers[0].open_warehouse(), new, workers[0].settings.tables_at_once)
     prechecked = round(time.perf_counter() - started, 3)
     assert not any(table.findings for table in seen)
     store.add([NewJob(name, TargetFormat(form), initial_gap_days=0) for name in names], now)

@@ -191,7 +191,7 @@ class Demo:
     def worker(self) -> Worker:
         """Who works."""
         warehouse = Warehouse.of(self.spark, MetastoreAccess(self.spark), self.settings)
-        return Worker(self.store, warehouse, self.settings, "demo", self.clock)
+        return Worker(self.store, lambda: warehouse, self.settings, "demo", self.clock)
 
     def tell(self, done: ModeReport) -> None:
         """Sum up a mode's run; what paused or failed is printed in full."""
@@ -381,7 +381,7 @@ def write(demo: Demo) -> None:
 def migrated(demo: Demo, recipe: Recipe) -> TableName:
     """Name a migrated table as this session reads it."""
     name = demo.name(recipe.table)
-    return demo.worker.warehouse.named(name, recipe.form)
+    return demo.worker.open_warehouse().named(name, recipe.form)
 
 
 def count(demo: Demo, table: str) -> int:

@@ -159,8 +159,8 @@ def picture_fleet(folder: Path) -> None:
         )
 
         def daily(tables: int) -> None:
-            warehouse = story.worker.warehouse
-            worker = fleet.Worker(store, warehouse, settings, "daily", clock, batch_size=tables)
+            opened = story.worker.open_warehouse
+            worker = fleet.Worker(store, opened, settings, "daily", clock, batch_size=tables)
             fleet.preprocess(story.worker)
             fleet.migrate(worker)
             fleet.communicate(store, settings, worker="daily", clock=clock)

@@ -241,7 +241,7 @@ def _run(task: Task) -> ModeReport:
     own = session.beside(_ours.spark)
     assert own is not None
     warehouse = replace(_ours.warehouse, spark=own)
-    worker = replace(_ours.worker(task.worker, batch_size=task.batch), warehouse=warehouse)
+    worker = replace(_ours.worker(task.worker, batch_size=task.batch), open_warehouse=lambda: warehouse)
     match task.mode:
         case "preprocess":
             return preprocess(worker)

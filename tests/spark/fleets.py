@@ -58,7 +58,7 @@ class Fleet:
         return job
 
     def worker(self, name: str = "w", **how: Any) -> Worker:
-        return Worker(self.store, self.warehouse, self.settings, name, self.clock, **how)
+        return Worker(self.store, lambda: self.warehouse, self.settings, name, self.clock, **how)
 
     def preprocess(self) -> ModeReport:
         return preprocess(self.worker())

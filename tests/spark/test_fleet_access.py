@@ -16,6 +16,7 @@ from tableferry import workspace
 from tableferry.errors import TableError
 from tableferry.fleet.warehouse.opening import open_access
 from tableferry.fleet.warehouse.unity import UnityAccess
+from tableferry.fleet.warehouse.users_file import read_users
 from tableferry.tables import TableName
 
 # https://docs.databricks.com/admin/system-tables/lineage.html
@@ -37,7 +38,7 @@ def test_the_owner_is_the_metastore_s(spark: SparkSession, schema: str, tmp_path
     me = row[0]
     file = tmp_path / "users.csv"
     file.write_text(f"table,user\n{schema}.t,a@corp.com\n{schema}.t,{me}\n")
-    access = open_access(spark, users=file)
+    access = open_access(spark, users=read_users(file))
     assert access.owners(name) == (me,)
     assert access.downstream_users(name) == ("a@corp.com",)
     assert open_access(spark).downstream_users(name) == ()

@@ -513,7 +513,7 @@ def test_which_queue_is_meant_is_said_by_flag_section_and_variable(
         (["add", "a.b", "--set", "target=delta"], "--set target: unknown: target_format is meant?"),
         (["add", "a.b", "--set", "target_format"], "write it as NAME=VALUE"),
         (["add", "sales.*"], "SPARK_REMOTE"),
-        (["migrate"], "SPARK_REMOTE"),
+        (["preprocess"], "SPARK_REMOTE"),
         (["preflight"], "SPARK_REMOTE"),
         (["show", "sales.nothing"], "'sales.nothing' has no job in the queue or the archive"),
         (

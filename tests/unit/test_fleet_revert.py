@@ -94,7 +94,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def worker(store: Store) -> Worker:
     nothing: Any = None
-    return Worker(store, Warehouse(nothing, nothing), FleetSettings(), "w", lambda: LATER)
+    return Worker(store, lambda: Warehouse(nothing, nothing), FleetSettings(), "w", lambda: LATER)
 
 
 def name(table: str) -> TableName:

@@ -35,7 +35,9 @@ ORDERS = TableName(("spark_catalog", "sales", "orders"))
 
 def worker(fleet: Fleet, *, serverless: bool = True, dry_run: bool = False) -> Worker:
     warehouse = Warehouse(NOTHING, NOTHING, serverless=serverless)
-    return Worker(fleet.store, warehouse, FleetSettings(), "w", FixedClock(NOW + LEASE), dry_run=dry_run)
+    return Worker(
+        fleet.store, lambda: warehouse, FleetSettings(), "w", FixedClock(NOW + LEASE), dry_run=dry_run
+    )
 
 
 def put(fleet: Fleet, mode: str, target: TargetFormat) -> None:

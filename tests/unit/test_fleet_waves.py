@@ -198,7 +198,9 @@ class Waves:
 
     def worker(self, name: str = "w", store: Store | None = None, **how: Any) -> Worker:
         settings = FleetSettings(tables_at_once=1)
-        return Worker(store or self.store, Warehouse(NOBODY, NOBODY), settings, name, self.clock, **how)
+        return Worker(
+            store or self.store, lambda: Warehouse(NOBODY, NOBODY), settings, name, self.clock, **how
+        )
 
     def run(
         self, work: Callable[[JobRun], object] = lambda run: None, worker: Worker | None = None
@@ -211,7 +213,7 @@ class Waves:
             self.works[run.job.claimed_by or ""] = work
             return begin_or_go_on(run, gate)
 
-        return run_worker(worker, "try", gate.portions, do, lambda job: JobReport(job, "planned"))
+        return run_worker(worker, "try", gate.portions, do, lambda job, _: JobReport(job, "planned"))
 
     def advance(self, run: JobRun, transitions: object) -> JobReport:
         """Move a table, unless its work fails it or pauses it."""

@@ -52,7 +52,14 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def worker(fleet: Fleet, at_once: int = 3, **how: Any) -> Worker:
     settings = FleetSettings(tables_at_once=at_once)
-    return Worker(fleet.store, Warehouse(NOBODY, NOBODY), settings, "w", FixedClock(NOW + LEASE), **how)
+    return Worker(
+        fleet.store,
+        lambda: Warehouse(NOBODY, NOBODY),
+        settings,
+        "w",
+        FixedClock(NOW + LEASE),
+        **how,
+    )
 
 
 def add(fleet: Fleet, tables: Iterable[str]) -> None:
@@ -61,7 +68,7 @@ def add(fleet: Fleet, tables: Iterable[str]) -> None:
 
 def run(worker: Worker, do: Callable[[JobRun], JobReport]) -> ModeReport:
     return run_worker(
-        worker, "try", lambda: [Portion(everything())], do, lambda job: JobReport(job, "planned")
+        worker, "try", lambda: [Portion(everything())], do, lambda job, _: JobReport(job, "planned")
     )
 
 
@@ -169,7 +176,9 @@ def test_runs_that_take_some_come_to_all(fleet: Fleet) -> None:
     some = replace(worker(fleet, at_once=1, batch_size=3), clock=clock)
     for _ in range(3):
         clock.turn(minutes=10)
-        run_worker(some, "try", lambda: [Portion(everything())], move, lambda job: JobReport(job, "planned"))
+        run_worker(
+            some, "try", lambda: [Portion(everything())], move, lambda job, _: JobReport(job, "planned")
+        )
     assert (done[:3], done[3:6]) == (list("abc"), list("def"))
     assert done[6:] == ["a", "b", "g"]
     # A dry run says what the next run will do.

@@ -20,6 +20,7 @@ from tableferry.cli.fleet_reports import data, notification_lines, report_lines
 from tableferry.fleet.reports import ModeReport
 
 if TYPE_CHECKING:
+    from tableferry.fleet.modes.due import Mode
     from tableferry.fleet.modes.worker import Worker
 
 
@@ -99,7 +100,7 @@ def register_modes(app: typer.Typer) -> None:
     app.command("revert")(fleet_revert)
 
 
-def _register(app: typer.Typer, mode: str, description: str, run: Callable[[Worker], ModeReport]) -> None:
+def _register(app: typer.Typer, mode: Mode, description: str, run: Callable[[Worker], ModeReport]) -> None:
     """Add a mode that takes what is due."""
 
     @app.command(mode, help=description)
@@ -142,33 +143,45 @@ def fleet_revert(
     which: WhichFleet,
 ) -> Answer:
     """Give Hive tables their names back, with every row; without a TABLE, go on with those under way."""
+    patterns = which_tables.patterns
 
     def revert(worker: Worker) -> ModeReport:
-        jobs = fleet.select_jobs(worker.store, which_tables.patterns, archive=from_archive)
+        jobs = fleet.select_jobs(worker.store, patterns, archive=from_archive)
         names = [job.name for job in jobs]
         return fleet.revert(worker, names, from_archive=from_archive, by=person())
 
-    return run_mode("revert", options, which, revert)
+    return run_mode("revert", options, which, revert, only_due=not patterns)
 
 
 def run_mode(
-    mode: str, options: ModeOptions, which: WhichFleet, run: Callable[[Worker], ModeReport]
+    mode: Mode,
+    options: ModeOptions,
+    which: WhichFleet,
+    run: Callable[[Worker], ModeReport],
+    *,
+    only_due: bool = True,
 ) -> Answer:
-    """Run a mode, and say what it did."""
+    """Run a mode, and say what it did; `only_due` says that it takes nothing but what is due."""
     share = options.share
     with which.opened() as opened:
-        report = run(
-            fleet.Worker(
-                store=opened.store,
-                warehouse=opened.warehouse(),
-                settings=opened.settings,
-                name=worker_name(),
-                clock=opened.store.now,
-                batch_size=options.batch_size,
-                share=share,
-                dry_run=options.dry,
+        open_warehouse, name = opened.warehouse_opener(), worker_name()
+        report = None
+        if only_due:
+            # Loading a mode takes a second.
+            report = fleet.report_nothing_due(mode, opened.store, name, dry_run=options.dry)
+        if report is None:
+            report = run(
+                fleet.Worker(
+                    store=opened.store,
+                    open_warehouse=open_warehouse,
+                    settings=opened.settings,
+                    name=name,
+                    clock=opened.store.now,
+                    batch_size=options.batch_size,
+                    share=share,
+                    dry_run=options.dry,
+                )
             )
-        )
         waves = fleet.waves_by_name(opened.store)
     return Answer(
         {"mode": mode, "dryRun": options.dry, "jobs": [data(job) for job in report.jobs]},

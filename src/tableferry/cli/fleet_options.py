@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,9 +89,24 @@ class OpenFleet:
 
     def warehouse(self) -> fleet.Warehouse:
         """Open the tables' side of it, which starts a session."""
-        spark, settings = self.spark(), self.settings
-        access = fleet.open_access(spark, users=settings.users_file, require_lineage=settings.require_lineage)
-        return fleet.Warehouse.of(spark, access, settings, serverless=session.on_serverless())
+        return self.warehouse_opener()()
+
+    def warehouse_opener(self) -> Callable[[], fleet.Warehouse]:
+        """Return a function that starts a session at its first call, and returns the same warehouse at each.
+
+        Raises:
+            TableError: The users' file, which is read now, is wrong.
+        """
+        settings = self.settings
+        users = fleet.read_users(settings.users_file) if settings.users_file else {}
+
+        @cache
+        def opened() -> fleet.Warehouse:
+            spark = self.spark()
+            access = fleet.open_access(spark, users=users, require_lineage=settings.require_lineage)
+            return fleet.Warehouse.of(spark, access, settings, serverless=session.on_serverless())
+
+        return opened
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from tableferry.fleet.modes.close import look_at_leftovers as look_at_leftovers
 from tableferry.fleet.modes.close import mark_to_close as mark_to_close
 from tableferry.fleet.modes.close import unmark_to_close as unmark_to_close
 from tableferry.fleet.modes.communicate import communicate as communicate
+from tableferry.fleet.modes.due import report_nothing_due as report_nothing_due
 from tableferry.fleet.modes.migrate import migrate as migrate
 from tableferry.fleet.modes.preprocess import preprocess as preprocess
 from tableferry.fleet.modes.revert import revert as revert
@@ -37,6 +38,7 @@ from tableferry.fleet.status.text import wave_table as wave_table
 from tableferry.fleet.status.watch import watch as watch
 from tableferry.fleet.warehouse.context import Warehouse as Warehouse
 from tableferry.fleet.warehouse.opening import open_access as open_access
+from tableferry.fleet.warehouse.users_file import read_users as read_users
 from tableferry.fleet.wave import Wave as Wave
 from tableferry.fleet.waving import assign as assign
 from tableferry.fleet.waving import find_wave as find_wave

@@ -16,11 +16,10 @@ from tableferry.errors import Busy, Refused, TableError, TableferryError
 from tableferry.fleet.closing import closing_steps, marked, unmarked
 from tableferry.fleet.job import CLOSED, CLOSING, Job
 from tableferry.fleet.job_run import JobRun, reported
-from tableferry.fleet.modes.claims import Portion
+from tableferry.fleet.modes.due import takes
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import KEPT, LEFT
-from tableferry.fleet.queue.selections import to_close
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.warehouse import existing, leftovers
@@ -98,10 +97,8 @@ def close(worker: Worker) -> ModeReport:
 
     The new table stays as it is in each of its versions, with its files in the Hive table's directories.
     """
-    warehouse = replace(worker.warehouse, neighbourhood=Neighbourhood(), views=Views())
-    worker = replace(worker, warehouse=warehouse)
 
-    def dry_run_report(job: Job) -> JobReport:
+    def dry_run_report(job: Job, warehouse: Warehouse) -> JobReport:
         try:
             steps = closing_steps(job, existing.job_tables(warehouse, Names.of(job)))
         except TableferryError as error:
@@ -109,9 +106,9 @@ def close(worker: Worker) -> ModeReport:
         return JobReport(job, "planned", tuple(map(str, steps)))
 
     return run_worker(
-        worker,
+        worker.with_new_listings(),
         "close",
-        lambda: [Portion(to_close(worker.clock()))],
+        takes("close", worker.store, worker.clock),
         partial(reported, work=_close),
         dry_run_report,
     )

@@ -11,8 +11,6 @@ from tableferry.fleet.modes.gate import Gate
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.transitions import FORWARD
-from tableferry.fleet.warehouse.neighbours import Neighbourhood
-from tableferry.fleet.warehouse.views import Views
 
 
 def migrate(worker: Worker) -> ModeReport:
@@ -20,16 +18,13 @@ def migrate(worker: Worker) -> ModeReport:
 
     A table that reaches ``WritesUnblocked`` is on probation; one that reaches ``HiveDropped`` is completed.
     """
-    # What an earlier mode listed of the catalog is of then.
-    warehouse = replace(worker.warehouse, neighbourhood=Neighbourhood(), views=Views())
-    worker = replace(worker, warehouse=warehouse)
     gate = Gate(worker.store, worker.clock, worker.dry_run)
     return run_worker(
-        worker,
+        worker.with_new_listings(),
         "migrate",
         gate.portions,
         partial(begin_or_go_on, gate=gate),
-        partial(dry_run_report, warehouse=worker.warehouse, transitions=FORWARD),
+        partial(dry_run_report, transitions=FORWARD),
     )
 
 

@@ -10,11 +10,10 @@ from tableferry.activity import activity
 from tableferry.fleet.commands import command
 from tableferry.fleet.job import REWRITTEN, Job, PauseReason, State
 from tableferry.fleet.job_run import JobRun, reported
-from tableferry.fleet.modes.claims import Portion
+from tableferry.fleet.modes.due import takes
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.schema import jobs
-from tableferry.fleet.queue.selections import to_preprocess
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import JobReport, ModeReport, Outcome
 from tableferry.fleet.settings import FleetSettings
@@ -39,13 +38,13 @@ def preprocess(worker: Worker) -> ModeReport:
             outcome: Outcome = "paused" if run.job.migration_paused else "done"
             return JobReport(run.job, outcome, (_summary(run.job),))
 
-    def dry_run_report(job: Job) -> JobReport:
-        return JobReport(job, "planned", (_summary(looked(job, worker.warehouse)),))
+    def dry_run_report(job: Job, warehouse: Warehouse) -> JobReport:
+        return JobReport(job, "planned", (_summary(looked(job, warehouse)),))
 
     return run_worker(
         worker,
         "preprocess",
-        lambda: [Portion(to_preprocess(worker.clock()))],
+        takes("preprocess", worker.store, worker.clock),
         partial(reported, work=look),
         dry_run_report,
     )

@@ -11,9 +11,9 @@ from tableferry.errors import Busy, Refused, TableError
 from tableferry.fleet.closing import why_final
 from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.job_run import dry_run_report, run_job
-from tableferry.fleet.modes.claims import Portion
+from tableferry.fleet.modes.due import takes
 from tableferry.fleet.modes.worker import Worker, run_worker
-from tableferry.fleet.queue.selections import named, to_revert
+from tableferry.fleet.queue.selections import named
 from tableferry.fleet.queue.store import ClaimLost
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.transitions import BACK, REVERT_TO
@@ -41,9 +41,10 @@ def revert(
     # Everything is checked before anything is changed.
     now = worker.clock()
     reverting = [_reverting(job, now, from_archive=from_archive) for job in (*queued, *archived)]
-    worker.warehouse.check_formats(job.target_format for job in reverting)
+    if reverting:
+        worker.open_warehouse().check_formats(job.target_format for job in reverting)
     if worker.dry_run:
-        planned = [dry_run_report(job, worker.warehouse, BACK) for job in reverting]
+        planned = [dry_run_report(job, worker.open_warehouse(), BACK) for job in reverting]
         named_too = {job.task_id for job in reverting}
         others = [report for report in _go_on(worker).jobs if report.job.task_id not in named_too]
         return ModeReport((*planned, *others))
@@ -59,9 +60,9 @@ def _go_on(worker: Worker) -> ModeReport:
     return run_worker(
         worker,
         "revert",
-        lambda: [Portion(to_revert())],
+        takes("revert", worker.store, worker.clock),
         partial(run_job, transitions=BACK),
-        partial(dry_run_report, warehouse=worker.warehouse, transitions=BACK),
+        partial(dry_run_report, transitions=BACK),
     )
 
 

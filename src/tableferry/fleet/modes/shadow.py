@@ -7,14 +7,14 @@ from functools import partial
 
 from tableferry.fleet.job import Job, State
 from tableferry.fleet.job_run import JobRun, reported
-from tableferry.fleet.modes.claims import Portion
+from tableferry.fleet.modes.due import takes
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import perform
-from tableferry.fleet.queue.selections import archived_lately, to_shadow
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.steps import CheckLate, Shadow
 from tableferry.fleet.warehouse import existing, versions
+from tableferry.fleet.warehouse.context import Warehouse
 
 SHADOWING = "Shadowing"
 
@@ -27,8 +27,8 @@ def shadow(worker: Worker) -> ModeReport:
     A status that a worker left when it died is no obstacle: its claim lapses.
     """
 
-    def behind(job: Job) -> bool:
-        current = versions.current(worker.warehouse, Names.of(job).target, job.target_format)
+    def behind(job: Job, warehouse: Warehouse) -> bool:
+        current = versions.current(warehouse, Names.of(job).target, job.target_format)
         return current != job.shadow_watermark
 
     def work(run: JobRun) -> JobReport:
@@ -39,14 +39,15 @@ def shadow(worker: Worker) -> ModeReport:
                 _look_for_late_files(run, step)
         return JobReport(run.job, "done", tuple(run.did))
 
-    def dry_run_report(job: Job) -> JobReport:
+    def dry_run_report(job: Job, warehouse: Warehouse) -> JobReport:
         step = _step(job)
-        return JobReport(job, "planned", (str(step),) if isinstance(step, CheckLate) or behind(job) else ())
+        needed = isinstance(step, CheckLate) or behind(job, warehouse)
+        return JobReport(job, "planned", (str(step),) if needed else ())
 
     return run_worker(
         worker,
         "shadow",
-        lambda: [Portion(to_shadow() | archived_lately(worker.clock()))],
+        takes("shadow", worker.store, worker.clock),
         partial(reported, work=work),
         dry_run_report,
     )

@@ -13,12 +13,15 @@ from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import Job
 from tableferry.fleet.job_run import JobRun
 from tableferry.fleet.modes.claims import Claims, Portion, Takes
-from tableferry.fleet.queue.selections import Selection, any_of, longest_ago
+from tableferry.fleet.modes.due import all_due, count_due, nothing_done
+from tableferry.fleet.queue.selections import Selection, longest_ago
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.threads import TableThreads, warehouses_beside
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.neighbours import Neighbourhood
+from tableferry.fleet.warehouse.views import Views
 from tableferry.heartbeat import heartbeat
 
 _log = logging.getLogger(__name__)
@@ -30,7 +33,7 @@ class Worker:
 
     Attributes:
         store: The queue.
-        warehouse: The tables.
+        open_warehouse: Opens the tables, which may start Spark; it's called when a job is due, maybe twice.
         settings: The fleet's.
         name: The worker's, unique among processes.
         clock: What time it is.
@@ -40,7 +43,7 @@ class Worker:
     """
 
     store: Store
-    warehouse: Warehouse
+    open_warehouse: Callable[[], Warehouse]
     settings: FleetSettings
     name: str
     clock: Clock
@@ -48,41 +51,56 @@ class Worker:
     share: tuple[int, int] = (0, 1)
     dry_run: bool = False
 
+    def with_new_listings(self) -> Worker:
+        """Return the worker with a warehouse that reads the catalog's listings once, in this run."""
+
+        def opened() -> Warehouse:
+            return replace(self.open_warehouse(), neighbourhood=Neighbourhood(), views=Views())
+
+        return replace(self, open_warehouse=opened)
+
 
 def run_worker(
     worker: Worker,
     mode: str,
     takes: Takes,
     do: Callable[[JobRun], JobReport],
-    dry_run_report: Callable[[Job], JobReport],
+    dry_run_report: Callable[[Job, Warehouse], JobReport],
 ) -> ModeReport:
     """Do each job that a run takes, as these are now, once; `do` gives the claims back.
+
+    The queue is asked first: the warehouse is opened if at least one job is due.
 
     Raises:
         Refused: Among them are tables of a format that this compute can't write.
     """
-
-    def all_due() -> Selection:
-        return any_of(portion.selection for portion in takes())
-
-    if worker.warehouse.serverless:
-        formats = worker.store.counts(all_due(), ("target_format",))
-        worker.warehouse.check_formats(str(group["target_format"]) for group in formats)
+    due = count_due(worker.store, takes)
+    if not due:
+        return nothing_done(mode, worker.name)
+    warehouse = _opened(worker, takes)
     reports: list[JobReport] = []
-    due = sum(int(group["jobs"]) for group in worker.store.counts(all_due(), ("state",)))
     if due > worker.batch_size:
         takes = _longest_waiting(worker, takes)
     due = min(due, worker.batch_size)
     with activity(_log, mode, worker=worker.name) as running:
         running.count("tables", 0, due)
         if worker.dry_run:
-            for job in worker.store.jobs(all_due(), limit=worker.batch_size):
-                reports.append(dry_run_report(job))
+            for job in worker.store.jobs(all_due(takes), limit=worker.batch_size):
+                reports.append(dry_run_report(job, warehouse))
                 _count(running, reports)
         else:
             at_once = min(worker.settings.tables_at_once, due)
-            _work(worker, takes, do, reports, running, warehouses_beside(worker.warehouse, at_once))
+            _work(worker, takes, do, reports, running, warehouse, at_once)
     return ModeReport(tuple(reports))
+
+
+def _opened(worker: Worker, takes: Takes) -> Warehouse:
+    """Open the warehouse, and make sure that this compute can write what is due."""
+    warehouse = worker.open_warehouse()
+    if warehouse.serverless:
+        formats = worker.store.counts(all_due(takes), ("target_format",))
+        warehouse.check_formats(str(group["target_format"]) for group in formats)
+    return warehouse
 
 
 def _work(
@@ -91,9 +109,11 @@ def _work(
     do: Callable[[JobRun], JobReport],
     reports: list[JobReport],
     running: Activity,
-    warehouses: Sequence[Warehouse],
+    warehouse: Warehouse,
+    at_once: int,
 ) -> None:
     """Claim jobs and do them, until there are no more, and report each as it ends."""
+    warehouses = warehouses_beside(warehouse, at_once)
 
     def done(report: JobReport) -> None:
         claims.ended(report.job.task_id)
@@ -116,7 +136,7 @@ def _work(
             return
         while claimed := claims.more():
             for job in claimed:
-                done(do(_run(worker, job, worker.warehouse)))
+                done(do(_run(worker, job, warehouse)))
 
 
 def _longest_waiting(worker: Worker, takes: Takes) -> Takes:

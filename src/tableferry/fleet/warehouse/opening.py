@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tableferry import session, workspace
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Access
 from tableferry.fleet.warehouse.unity import UnityAccess
-from tableferry.fleet.warehouse.users_file import Users, read_users
+from tableferry.fleet.warehouse.users_file import NO_USERS, Users
 from tableferry.tables import DEFAULT_CATALOG, METASTORES, TableName
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 def open_access(
     spark: SparkSession,
     *,
-    users: Path | None = None,
+    users: Users = NO_USERS,
     require_lineage: bool = False,
     say: Callable[[str], None] = session.to_stderr,
 ) -> AccessByCatalog:
@@ -29,16 +28,12 @@ def open_access(
 
     Args:
         spark: The session.
-        users: A CSV file of who uses which table.
+        users: Who uses which table, as a file of the user's says.
         require_lineage: Whether it's an error that Unity Catalog's lineage table can't be read.
         say: Takes warnings.
-
-    Raises:
-        TableError: The file can't be read.
     """
-    read = read_users(users) if users else {}
     return AccessByCatalog(
-        lambda catalog: open_catalog(spark, catalog, users=read, require_lineage=require_lineage, say=say)
+        lambda catalog: open_catalog(spark, catalog, users=users, require_lineage=require_lineage, say=say)
     )
 
 

@@ -14,6 +14,8 @@ HEADER = ["table", "user"]
 Users = Mapping[str, tuple[str, ...]]
 """Mail addresses by `key`."""
 
+NO_USERS: Users = {}
+
 
 def key(table: TableName) -> str:
     """Return the key that all spellings of a table share in such a file."""
