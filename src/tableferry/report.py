@@ -1,23 +1,12 @@
-"""Turns what a command found into text for people or JSON for programs."""
+"""Tables of text for people, and the console that prints them."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Mapping, Sequence
-from datetime import date, datetime
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-
-from tableferry.tables import TableName
-
-
-def as_json(value: object) -> str:
-    """Write a value as indented JSON: dataclasses by their fields, table names and times as text."""
-    return json.dumps(_plain(value), indent=2, ensure_ascii=False)
 
 
 def grid(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
@@ -49,21 +38,3 @@ def _cell(value: object) -> str:
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _plain(value: object) -> Any:
-    match value:
-        case TableName():
-            return str(value)
-        case datetime() | date():
-            return value.isoformat()
-        case Mapping():
-            return {str(key): _plain(item) for key, item in value.items()}
-        case str() | bool() | int() | float() | None:
-            return value
-        case Sequence() | set() | frozenset():
-            return [_plain(item) for item in value]
-        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        case _:
-            return str(value)

@@ -12,8 +12,8 @@ from rich.console import Console
 from tests.unit.fleets import LEASE, NOW, Fleet, days_ago, opened, small, small_figures
 from typer.testing import CliRunner
 
-from tableferry import report
 from tableferry.cli import app
+from tableferry.cli.output import as_json
 from tableferry.fleet.job import PauseReason, State, TargetFormat, Trouble
 from tableferry.fleet.queue.records import NotificationRecord
 from tableferry.fleet.queue.selections import everything, finished, named
@@ -490,7 +490,7 @@ def test_an_empty_queue(store: Store) -> None:
 
 
 def test_the_json_has_keys_that_programs_can_rely_on(figures: Figures) -> None:
-    data = json.loads(report.as_json(figures))
+    data = json.loads(as_json(figures))
     assert list(data) == [
         "at", "total", "archived", "paused", "states", "ages", "owners", "owner_count", "schemas",
         "schema_count", "waves", "pauses", "formats", "stuck", "stuck_causes", "stuck_total", "paused_jobs",

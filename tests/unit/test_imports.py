@@ -53,7 +53,7 @@ print(json.dumps(loaded))
 def test_what_only_decides_loads_neither_spark_nor_rich_and_the_command_line_no_database() -> None:
     forbidden = {
         # For its help; the first, as what the others load of these stays loaded.
-        "tableferry.cli": [*SPARK, "sqlalchemy", "alembic", "jinja2", "pydantic", "sqlglot"],
+        "tableferry.cli.root": [*SPARK, "sqlalchemy", "alembic", "jinja2", "pydantic", "sqlglot"],
         **{module: [*SPARK, "rich"] for module in PURE},
     }
     command = [sys.executable, "-c", IMPORT_EACH, json.dumps(forbidden)]

@@ -18,7 +18,8 @@ from typer.testing import CliRunner, Result
 
 from tableferry import cli
 from tableferry.activity import Activity, activity
-from tableferry.cli.logs import Lines, Live, LogFormat
+from tableferry.cli.live import Live
+from tableferry.cli.logs import Lines, LogFormat
 
 LOG = logging.getLogger("tableferry.test")
 TIME = re.compile(r"^\d\d:\d\d:\d\d ")

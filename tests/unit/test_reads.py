@@ -16,8 +16,9 @@ from tableferry.pipelines.flows import (
     Source,
     SqlSource,
     View,
+    explicit_start,
 )
-from tableferry.pipelines.reads import Read, explicit_start, followed, views_behind
+from tableferry.pipelines.reads import Read, followed, views_behind
 from tableferry.tables import TableName
 
 SRC, DIM = TableName.parse("bronze.src"), TableName.parse("bronze.dim")

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_origin, get_type_
 
 import typer
 
-from tableferry import report
+from tableferry import cli
 from tableferry.cli.logs import LogFormat, showing
+from tableferry.cli.output import as_json
 from tableferry.errors import TableferryError, first_line, is_sparks
 from tableferry.extras import install
 
@@ -159,9 +160,9 @@ def _taken(group: type[_Group], values: dict[str, Any]) -> _Group:
 
 def _print(answer: Answer, output: Output) -> None:
     if output is Output.JSON:
-        typer.echo(report.as_json(answer.data))
+        typer.echo(as_json(answer.data))
     elif callable(answer.text):
-        answer.text(report.console())
+        answer.text(cli.console())
     else:
         for line in answer.text:
             typer.echo(line)

@@ -13,7 +13,8 @@ from typer.core import TyperGroup
 
 from tableferry import convert
 from tableferry.cli.command import Answer, App
-from tableferry.cli.options import Warehouse, resolved
+from tableferry.cli.options import Warehouse
+from tableferry.cli.spark import resolved
 from tableferry.convert.syncing import show
 
 # A source between backticks may hold a comma.

@@ -1,132 +1,37 @@
-"""``tableferry fleet``: a warehouse of Hive tables to Iceberg or Delta; its queue is made and filled here."""
+"""``tableferry fleet``: a warehouse of Hive tables to Iceberg or Delta; which module has which command."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from typing import Annotated
+from typing import ClassVar
 
-import typer
+from tableferry.cli.command import App
+from tableferry.cli.groups import Entry, LazyGroup
 
-from tableferry import fleet
-from tableferry.amounts import counted
-from tableferry.cli.command import Answer, App
-from tableferry.cli.fleet_close import fleet_close
-from tableferry.cli.fleet_jobs import register_jobs
-from tableferry.cli.fleet_modes import register_modes
-from tableferry.cli.fleet_options import Catalog, NewTables, Target, WhichFleet, WhichQueue, without_password
-from tableferry.cli.fleet_preflight import fleet_preflight
-from tableferry.cli.fleet_status import fleet_status
-from tableferry.cli.fleet_views import fleet_views
-from tableferry.cli.fleet_waves import wave_app
-from tableferry.fleet.job import LONGEST_GAP
-from tableferry.fleet.naming import Names
-from tableferry.tables import DEFAULT_CATALOG
 
-_log = logging.getLogger(__name__)
+class _Fleet(LazyGroup):
+    entries: ClassVar = {
+        "init": Entry("fleet_queue:queue_app"),
+        "add": Entry("fleet_queue:queue_app"),
+        "preflight": Entry("fleet_preflight:preflight_app"),
+        "list": Entry("fleet_jobs:jobs_app"),
+        "show": Entry("fleet_jobs:jobs_app"),
+        "pause": Entry("fleet_jobs:jobs_app"),
+        "resume": Entry("fleet_jobs:jobs_app"),
+        "archive": Entry("fleet_jobs:jobs_app"),
+        "status": Entry("fleet_status:status_app"),
+        "preprocess": Entry("fleet_modes:modes_app"),
+        "communicate": Entry("fleet_modes:modes_app"),
+        "migrate": Entry("fleet_modes:modes_app"),
+        "shadow": Entry("fleet_modes:modes_app"),
+        "revert": Entry("fleet_modes:modes_app"),
+        "views": Entry("fleet_views:views_app"),
+        "close": Entry("fleet_close:close_app"),
+        "wave": Entry("fleet_waves:wave_app", is_group=True),
+    }
+
 
 fleet_app = App(
-    help="Move a warehouse of Hive tables to Iceberg or Delta, table by table.", no_args_is_help=True
+    cls=_Fleet,
+    help="Move a warehouse of Hive tables to Iceberg or Delta, table by table.",
+    no_args_is_help=True,
 )
-
-_SHOWN = 20
-
-
-@fleet_app.command("init")
-def fleet_init(which: WhichQueue) -> Answer:
-    """Make the queue, or bring it up to this version."""
-    with which.opened() as opened:
-        opened.store.create()
-        url = without_password(opened.settings.store)
-    return Answer({"store": url}, [f"The queue is ready: {url}", "Next: tableferry fleet add TABLE…"])
-
-
-@fleet_app.command("add")
-def fleet_add(
-    which_tables: NewTables,
-    target: Target = None,
-    initial_gap: Annotated[
-        int | None,
-        typer.Option(
-            "--initial-gap-days",
-            min=0,
-            max=LONGEST_GAP,
-            help="Days from the first letter to the migration.",
-        ),
-    ] = None,
-    probation: Annotated[
-        int | None,
-        typer.Option(
-            "--probation-gap-days",
-            min=0,
-            max=LONGEST_GAP,
-            help="Days from the second letter to the archive.",
-        ),
-    ] = None,
-    owners: Annotated[
-        list[str] | None,
-        typer.Option("--owner", metavar="ADDRESS", help="An owner, where the catalog isn't to be asked."),
-    ] = None,
-    users: Annotated[
-        list[str] | None,
-        typer.Option("--user", metavar="ADDRESS", help="Somebody who reads these tables; may be repeated."),
-    ] = None,
-    wave: Annotated[
-        str, typer.Option("--wave", metavar="WAVE", help="The wave that they are migrated with.")
-    ] = "",
-    catalog: Catalog = DEFAULT_CATALOG,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show which, and add none.")] = False,
-    *,
-    which: WhichFleet,
-) -> Answer:
-    """Put tables into the queue: names, patterns ('sales.*'), files, or what a query gives."""
-    named = which_tables.named(catalog, owners or (), users or (), wave)
-    with which.opened(
-        target_format=target, initial_gap_days=initial_gap, probation_gap_days=probation
-    ) as opened:
-        now = opened.store.now()
-        registration = fleet.register(
-            opened.store, named, opened.settings, now, spark=opened.spark, dry_run=dry_run
-        )
-    return Answer(registration, _lines(registration))
-
-
-def _lines(registration: fleet.Registration) -> Iterator[str]:
-    jobs = registration.jobs
-    for name in registration.left_out:
-        _log.info("Note: %s is left out, as a migration of this fleet made it", name)
-    if registration.added is None:
-        for job in jobs[:_SHOWN]:
-            names = Names.of(job)
-            where = f", as {names.target}" if names.elsewhere else ""
-            yield f"{job.name} to {job.target_format.value.capitalize()}{where}"
-        if len(jobs) > _SHOWN:
-            yield f"and {len(jobs) - _SHOWN:,} more"
-        yield f"{counted(len(jobs), 'table')} would be added, where they have no job yet."
-        return
-    yield f"Added {counted(registration.added, 'table')}{_known(registration)}."
-    if registration.added:
-        yield "Next: tableferry fleet preprocess"
-
-
-def _known(registration: fleet.Registration) -> str:
-    """Say how many had a job already, and what that means where a wave was asked for."""
-    known = len(registration.jobs) - (registration.added or 0)
-    if not known:
-        return ""
-    had = f"; {known:,} had a job already"
-    waves = {job.wave for job in registration.jobs if job.wave is not None}
-    if not waves:
-        return had
-    wave = waves.pop() if len(waves) == 1 else "WAVE"
-    keep = "keeps its wave" if known == 1 else "keep their wave"
-    return f"{had}, and {keep}: tableferry fleet wave add {wave} TABLE… changes it"
-
-
-fleet_app.command("preflight")(fleet_preflight)
-register_jobs(fleet_app)
-fleet_app.command("status")(fleet_status)
-fleet_app.add_typer(wave_app, name="wave")
-register_modes(fleet_app)
-fleet_app.command("views")(fleet_views)
-fleet_app.command("close")(fleet_close)

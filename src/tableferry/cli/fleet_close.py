@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tableferry import fleet, report
 from tableferry.amounts import counted
-from tableferry.cli.command import Answer
+from tableferry.cli.command import Answer, App
 from tableferry.cli.fleet_modes import ModeOptions, run_mode
 from tableferry.cli.fleet_options import WhichFleet, WhichTables, person
 from tableferry.errors import TableferryError
@@ -21,9 +21,12 @@ from tableferry.fleet.job import CLOSED, LONGEST_GAP
 if TYPE_CHECKING:
     from tableferry.fleet.modes.close import Leftover, Marking
 
+close_app = App()
+
 _DAYS = 7
 
 
+@close_app.command("close")
 def fleet_close(
     which_tables: WhichTables,
     after_days: Annotated[

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tableferry import fleet, report
 from tableferry.amounts import counted
-from tableferry.cli.command import Answer, Common, Output
+from tableferry.cli.command import Answer, App, Common, Output
 from tableferry.cli.fleet_options import OpenFleet, Patterns, WhichQueue, WhichTables, person
 from tableferry.errors import Busy, Refused, TableferryError
 from tableferry.fleet.job import Job, PauseReason, State
@@ -20,7 +20,10 @@ from tableferry.fleet.next_action import next_action
 from tableferry.fleet.pausing import left_as, resumed
 from tableferry.fleet.wave import Wave
 
+jobs_app = App()
 
+
+@jobs_app.command("list")
 def fleet_list(
     tables: Patterns = None,
     states: Annotated[
@@ -78,6 +81,7 @@ def _becomes(job: Job) -> str:
     return f"{job.target_format.value}, {names.target}" if names.elsewhere else job.target_format.value
 
 
+@jobs_app.command("show")
 def fleet_show(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A table, as schema.table or in full.")],
     which: WhichQueue,
@@ -119,6 +123,7 @@ def fleet_show(
     return Answer({**row(job, waves), "events": events, "letters": notifications}, show)
 
 
+@jobs_app.command("pause")
 def fleet_pause(
     which_tables: WhichTables,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for whoever asks.")] = "",
@@ -137,6 +142,7 @@ def fleet_pause(
     return _edit_jobs(which, which_tables.patterns, pause, common.output)
 
 
+@jobs_app.command("resume")
 def fleet_resume(
     which_tables: WhichTables,
     accept: Annotated[
@@ -169,21 +175,13 @@ def fleet_resume(
     return _edit_jobs(which, which_tables.patterns, resume, common.output)
 
 
+@jobs_app.command("archive")
 def fleet_archive(which: WhichQueue) -> Answer:
     """Move jobs that are completed, with their last letter sent, out of the queue, unless marked to close."""
     with which.opened() as opened:
         moved = opened.store.archive(fleet.selections.finished(), opened.store.now())
     text = f"{counted(moved, 'job')} moved to the archive; tableferry fleet list --archived shows them."
     return Answer({"archived": moved}, [text])
-
-
-def register_jobs(app: typer.Typer) -> None:
-    """Add these commands to the fleet's."""
-    app.command("list")(fleet_list)
-    app.command("show")(fleet_show)
-    app.command("pause")(fleet_pause)
-    app.command("resume")(fleet_resume)
-    app.command("archive")(fleet_archive)
 
 
 def row(job: Job, waves: Mapping[str, Wave]) -> dict[str, Any]:

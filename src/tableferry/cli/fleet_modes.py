@@ -14,7 +14,7 @@ from uuid import uuid4
 import typer
 
 from tableferry import fleet, session
-from tableferry.cli.command import Answer
+from tableferry.cli.command import Answer, App
 from tableferry.cli.fleet_options import WhichFleet, WhichTables, person
 from tableferry.cli.fleet_reports import data, notification_lines, report_lines
 from tableferry.fleet.reports import ModeReport
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tableferry.fleet.modes.due import Mode
     from tableferry.fleet.modes.worker import Worker
 
+modes_app = App()
 
 # More workers than any fleet has; databases take no larger numbers than of nine digits.
 _LONGEST_COUNT = 9
@@ -76,38 +77,25 @@ class ModeOptions:
         return int(number) - 1, int(workers)
 
 
-def register_modes(app: typer.Typer) -> None:
-    """Add the modes to the fleet's commands."""
-    _register(
-        app,
-        "preprocess",
-        "Look at new jobs' tables; end probations that are over, and note what is completed.",
-        lambda worker: fleet.preprocess(worker),
-    )
-    app.command("communicate")(fleet_communicate)
-    _register(
-        app,
-        "migrate",
-        "Migrate tables whose first letter is old enough, and archive those whose probation is over.",
-        lambda worker: fleet.migrate(worker),
-    )
-    _register(
-        app,
-        "shadow",
-        "Bring the Hive copies of tables on probation in step with what was written since.",
-        lambda worker: fleet.shadow(worker),
-    )
-    app.command("revert")(fleet_revert)
+@modes_app.command("preprocess")
+def fleet_preprocess(options: ModeOptions, which: WhichFleet) -> Answer:
+    """Look at new jobs' tables; end probations that are over, and note what is completed."""
+    return run_mode("preprocess", options, which, lambda worker: fleet.preprocess(worker))
 
 
-def _register(app: typer.Typer, mode: Mode, description: str, run: Callable[[Worker], ModeReport]) -> None:
-    """Add a mode that takes what is due."""
-
-    @app.command(mode, help=description)
-    def command(options: ModeOptions, which: WhichFleet) -> Answer:
-        return run_mode(mode, options, which, run)
+@modes_app.command("migrate")
+def fleet_migrate(options: ModeOptions, which: WhichFleet) -> Answer:
+    """Migrate tables whose first letter is old enough, and archive those whose probation is over."""
+    return run_mode("migrate", options, which, lambda worker: fleet.migrate(worker))
 
 
+@modes_app.command("shadow")
+def fleet_shadow(options: ModeOptions, which: WhichFleet) -> Answer:
+    """Bring the Hive copies of tables on probation in step with what was written since."""
+    return run_mode("shadow", options, which, lambda worker: fleet.shadow(worker))
+
+
+@modes_app.command("communicate")
 def fleet_communicate(
     letters: Annotated[
         Path,
@@ -133,6 +121,7 @@ def fleet_communicate(
     return Answer(communicated, notification_lines(communicated, folder), ok=communicated.ok)
 
 
+@modes_app.command("revert")
 def fleet_revert(
     which_tables: WhichTables,
     from_archive: Annotated[

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tableferry import fleet, session
-from tableferry.cli.options import Warehouse, pairs, resolved, separated
+from tableferry.cli.options import Warehouse, pairs, separated
+from tableferry.cli.spark import resolved
 from tableferry.fleet.job import TargetFormat
 
 if TYPE_CHECKING:

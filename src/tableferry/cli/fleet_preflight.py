@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tableferry import fleet
-from tableferry.cli.command import Answer, Common, Output
+from tableferry.cli.command import Answer, App, Common, Output
 from tableferry.cli.fleet_options import Catalog, NewTables, OpenFleet, Target, WhichFleet
 from tableferry.cli.options import Html, write_file
 from tableferry.errors import TableError
@@ -17,7 +17,10 @@ from tableferry.fleet.job import Job, TargetFormat
 from tableferry.fleet.reports import Preflight
 from tableferry.tables import DEFAULT_CATALOG
 
+preflight_app = App()
 
+
+@preflight_app.command("preflight")
 def fleet_preflight(
     which_tables: NewTables,
     target: Target = None,

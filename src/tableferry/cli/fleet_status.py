@@ -8,12 +8,15 @@ from typing import Annotated
 import typer
 
 from tableferry import fleet, report
-from tableferry.cli.command import Answer, Common, Output
+from tableferry.cli.command import Answer, App, Common, Output
 from tableferry.cli.fleet_options import OpenFleet, WhichFleet
 from tableferry.cli.options import Html, write_file
 from tableferry.fleet.status.figures import Figures
 
+status_app = App()
 
+
+@status_app.command("status")
 def fleet_status(
     watch: Annotated[bool, typer.Option("--watch", help="Show it anew until Ctrl-C.")] = False,
     interval: Annotated[

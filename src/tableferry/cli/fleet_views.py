@@ -10,9 +10,11 @@ import typer
 
 from tableferry import fleet
 from tableferry.amounts import joined
-from tableferry.cli.command import Answer
+from tableferry.cli.command import Answer, App
 from tableferry.cli.fleet_options import WhichFleet
 from tableferry.fleet.view_moves.reports import ViewsReport
+
+views_app = App()
 
 Views = Annotated[
     list[str] | None,
@@ -24,6 +26,7 @@ Views = Annotated[
 ]
 
 
+@views_app.command("views")
 def fleet_views(
     views: Views = None,
     partial: Annotated[

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,11 +15,8 @@ from enum import StrEnum
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
-from rich.table import Column
-from rich.text import Text
 
+from tableferry import cli
 from tableferry.activity import Activity
 from tableferry.amounts import duration
 
@@ -41,9 +40,8 @@ class LogFormat(StrEnum):
 def showing(*, verbose: bool = False, quiet: bool = False, log_format: LogFormat) -> Iterator[None]:
     """Show what the package logs while a command works: everything, warnings alone, or what is in between."""
     level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
-    console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
-    live = console.is_terminal and log_format is LogFormat.TEXT and not quiet
-    handler = Live(console, verbose=verbose) if live else Lines(level, log_format)
+    live = log_format is LogFormat.TEXT and not quiet and _may_be_terminal()
+    handler = _Terminal(level, verbose=verbose) if live else Lines(level, log_format)
     if not quiet:
         handler.start()
     package = logging.getLogger("tableferry")
@@ -62,7 +60,13 @@ def showing(*, verbose: bool = False, quiet: bool = False, log_format: LogFormat
         handler.close()
 
 
-class _Display(logging.Handler):
+def _may_be_terminal() -> bool:
+    """Return False where rich would find no terminal, so that rich isn't imported to find that out."""
+    forced = any(os.environ.get(name) for name in ("FORCE_COLOR", "TTY_COMPATIBLE"))
+    return forced or (sys.stderr is not None and sys.stderr.isatty())
+
+
+class Display(logging.Handler):
     """Follows which steps run now, and lets them count anew once a second.
 
     A step's counts may have to be asked of Spark, which may take long. So a thread of its own asks: it holds
@@ -111,7 +115,7 @@ class _Display(logging.Handler):
             work()
 
 
-class Lines(_Display):
+class Lines(Display):
     """Writes a line for each record, and says what still runs before there was silence for ten seconds."""
 
     def __init__(
@@ -144,61 +148,31 @@ class Lines(_Display):
         self._last = self._clock()
 
 
-class Live(_Display):
-    """Shows each step under way in a terminal, with its counts, and takes it away when it ends.
+class _Terminal(Display):
+    """Shows records in a terminal; the first one imports rich, because many commands log nothing."""
 
-    It's there only while something runs, so that what the command prints in the end stands by itself.
-    """
-
-    def __init__(self, console: Console, *, verbose: bool) -> None:
+    def __init__(self, level: int, *, verbose: bool) -> None:
         super().__init__()
-        self._console, self._verbose = console, verbose
-        self.progress: Progress | None = None
+        self._level, self._verbose = level, verbose
+        self._display: Display | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show what runs now; lines of steps are for ``--verbose``, all others for everybody."""
+        """Hand the record to the display."""
         super().emit(record)
-        of_a_step = hasattr(record, "event") and record.levelno < logging.WARNING
-        if self._verbose or (record.levelno >= logging.INFO and not of_a_step):
-            self._console.print(as_text(record))
-        self._redraw()
+        if self._display is None:
+            self._display = cli.live_display(verbose=self._verbose) or Lines(self._level, LogFormat.TEXT)
+        self._display.emit(record)
+
+    def tick(self) -> None:
+        """Let the display do what it does once a second."""
+        if self._display is not None:
+            self._display.tick()
 
     def close(self) -> None:
         """Take the display away."""
-        self.running = ()
-        self._redraw()
+        if self._display is not None:
+            self._display.close()
         super().close()
-
-    def _redraw(self) -> None:
-        if self.progress is None and self.running:
-            # Where a line is too narrow, only the title goes on in the next one.
-            title = TextColumn("{task.description}", markup=False, table_column=Column())
-            counts, elapsed = _Counts(Column(no_wrap=True)), _Elapsed(Column(no_wrap=True))
-            columns = (SpinnerColumn(), title, counts, elapsed)
-            # Results on stdout aren't to land in this display on stderr.
-            self.progress = Progress(*columns, console=self._console, transient=True, redirect_stdout=False)
-            self.progress.start()
-        if self.progress is None:
-            return
-        tasks = {id(task.fields["activity"]): task for task in self.progress.tasks}
-        for running in self.running:
-            if id(running) not in tasks:
-                self.progress.add_task(running.title, total=None, activity=running)
-        for key in tasks.keys() - {id(running) for running in self.running}:
-            self.progress.remove_task(tasks[key].id)
-        if not self.running:
-            self.progress.stop()
-            self.progress = None
-
-
-class _Counts(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(task.fields["activity"].counted, style="progress.percentage")
-
-
-class _Elapsed(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(duration(task.fields["activity"].elapsed), style="progress.elapsed")
 
 
 def _still(running: Activity) -> str:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from tableferry import session
 from tableferry.errors import TableferryError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-_log = logging.getLogger(__name__)
 
 Project = Annotated[
     Path,
@@ -91,11 +84,6 @@ def separated(values: Iterable[str] | None) -> list[str]:
     """Return the names in texts that separate them by commas or line ends."""
     names = (name.strip() for text in values or () for name in text.replace("\n", ",").split(","))
     return [name for name in names if name]
-
-
-def resolved(warehouse: Path | None = None, *, iceberg: bool = False, kafka: bool = False) -> SparkSession:
-    """Return the Spark session, and log which one it is."""
-    return session.resolve(warehouse, iceberg=iceberg, kafka=kafka, say=_log.info)
 
 
 def write_file(file: Path, text: str, *, to_stderr: bool) -> None:

@@ -13,7 +13,8 @@ import typer
 
 from tableferry import pipelines, session
 from tableferry.cli.command import Answer, App
-from tableferry.cli.options import Environment, Project, Tokens, Warehouse, looking_back, pairs, resolved
+from tableferry.cli.options import Environment, Project, Tokens, Warehouse, looking_back, pairs
+from tableferry.cli.spark import resolved
 from tableferry.errors import SessionError, TableferryError
 from tableferry.extras import install
 

@@ -513,3 +513,13 @@ class Project:
     def checkpoints(self, migration: Migration) -> tuple[Path, ...]:
         """Return where the checkpoints of a migration's old streams are."""
         return tuple(Path(self.root, folder) for folder in migration.checkpoints)
+
+
+def explicit_start(options: Mapping[str, str]) -> int | str | None:
+    """Return the start that reader options give; their names are read in any case, as Spark does."""
+    lowered = {name.lower(): value for name, value in options.items()}
+    if version := lowered.get("startingversion"):
+        return int(version) if version.isdigit() else version
+    if timestamp := lowered.get("startingtimestamp"):
+        return f"timestamp:{timestamp}"
+    return None

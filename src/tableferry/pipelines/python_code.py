@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from tableferry.errors import TableferryError, first_line
-from tableferry.pipelines.flows import PythonCode, View
+from tableferry.pipelines.flows import PythonCode, View, explicit_start
 from tableferry.pipelines.hidden import MARK, reads_hidden_streams
-from tableferry.pipelines.reads import Read, explicit_start
+from tableferry.pipelines.reads import Read
 from tableferry.pipelines.steps import Start
 from tableferry.tables import TableName
 

@@ -16,6 +16,7 @@ from tableferry.pipelines.flows import (
     PythonSource,
     SqlSource,
     View,
+    explicit_start,
 )
 from tableferry.pipelines.steps import Start
 from tableferry.tables import TableName
@@ -50,16 +51,6 @@ class Read:
     def without_versions(self) -> bool:
         """Whether it's Kafka's topics or files, of which only a checkpoint says how far they are read."""
         return self.kafka is not None or self.files is not None
-
-
-def explicit_start(options: Mapping[str, str]) -> Start | None:
-    """Return the start that reader options give; their names are read in any case, as Spark does."""
-    lowered = {name.lower(): value for name, value in options.items()}
-    if version := lowered.get("startingversion"):
-        return int(version) if version.isdigit() else version
-    if timestamp := lowered.get("startingtimestamp"):
-        return f"timestamp:{timestamp}"
-    return None
 
 
 def looked_up(views: Mapping[str, View], name: str) -> frozenset[str]:

@@ -29,10 +29,10 @@ from tableferry.pipelines.flows import (
     PythonSource,
     SqlSource,
     View,
+    explicit_start,
 )
 from tableferry.pipelines.hidden import MARK, reads_hidden_streams
 from tableferry.pipelines.python_code import NOWHERE, TrackedSpark, load_function, start_options
-from tableferry.pipelines.reads import explicit_start
 from tableferry.pipelines.seen_files import SeenFile
 from tableferry.pipelines.source_offsets import KafkaOffset
 from tableferry.pipelines.steps import Start

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from tableferry.errors import Problem
-from tableferry.pipelines import flows
+from tableferry.pipelines import flows, sql
 from tableferry.pipelines.spec import migration, models
 from tableferry.pipelines.spec.compile_sources import Sources
 from tableferry.pipelines.spec.compile_targets import Targets
@@ -16,7 +16,6 @@ from tableferry.pipelines.spec.documents import Document
 from tableferry.pipelines.spec.names import Names
 from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.pipelines.spec.sources import View
-from tableferry.pipelines.sql import references
 from tableferry.tables import TableName
 
 
@@ -269,7 +268,7 @@ class Compiler:
         source = self._sources(written.path, names).sql(details.sql_statement, details.sql_path, location)
         if source is None:
             return None
-        streamed = any(reference.streamed for reference in references(source.statement))
+        streamed = any(reference.streamed for reference in sql.references(source.statement))
         mode: flows.Mode = "stream" if streamed else "batch"
         return self._own_view(flows.View(f"v_{written.name}", mode, source, str(location)))
 

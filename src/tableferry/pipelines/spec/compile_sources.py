@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlglot.errors import SqlglotError
-
 from tableferry.errors import Problem
-from tableferry.pipelines import flows
-from tableferry.pipelines.reads import explicit_start
+from tableferry.pipelines import flows, sql
+from tableferry.pipelines.flows import explicit_start
 from tableferry.pipelines.spec import read, sources
 from tableferry.pipelines.spec.folder import find, modules
 from tableferry.pipelines.spec.names import Names, table_name
 from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.pipelines.spec.substitute import Substitutions
-from tableferry.pipelines.sql import references
 from tableferry.tables import TableName
 
 
@@ -58,9 +55,9 @@ class Sources:
             statement = self.values.leniently(content)
         resolved = self.names.in_sql((statement or "").strip().rstrip(";"), self.views)
         try:
-            references(resolved)
-        except SqlglotError as error:
-            cause = error.__cause__ if isinstance(error.__cause__, SqlglotError) else error
+            sql.references(resolved)
+        except sql.SqlglotError as error:
+            cause = error.__cause__ if isinstance(error.__cause__, sql.SqlglotError) else error
             reason = " ".join(str(cause).split())
             self.problems.append(statement_location.problem(f"its SQL can't be read ({reason}): correct it"))
             return None

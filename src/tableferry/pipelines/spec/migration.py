@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from tableferry.errors import Problem
@@ -151,7 +152,7 @@ def _missing_start(view: flows.View) -> str | None:
 
 def _missing_validity(select: list[str]) -> list[str]:
     """List the validity columns that select expressions don't yield; none where that can't be judged."""
-    if not select:
+    if not select or all(any(_has_name(column, written) for written in select) for column in _VALIDITY):
         return []
     # Only here is SQL parsed, and loading the parser takes longer than reading a small project.
     import sqlglot
@@ -165,3 +166,8 @@ def _missing_validity(select: list[str]) -> list[str]:
         return []
     outputs = {name.upper() for name in parsed.named_selects}
     return [column for column in _VALIDITY if column not in outputs]
+
+
+def _has_name(column: str, expression: str) -> bool:
+    """Return whether an expression is a column under this name, as written by most projects."""
+    return re.fullmatch(rf"\s*([\w.]+\s+as\s+)?{column}\s*", expression, re.IGNORECASE) is not None

@@ -53,7 +53,7 @@ def is_elsewhere(path: str) -> bool:
 class SnakeModel(BaseModel):
     """A mapping whose keys are written as its fields are named."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class CamelModel(SnakeModel):

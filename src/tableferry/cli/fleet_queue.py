@@ -1,0 +1,114 @@
+"""``tableferry fleet init|add``: create the queue, and put tables into it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from tableferry import fleet
+from tableferry.amounts import counted
+from tableferry.cli.command import Answer, App
+from tableferry.cli.fleet_options import Catalog, NewTables, Target, WhichFleet, WhichQueue, without_password
+from tableferry.fleet.job import LONGEST_GAP
+from tableferry.fleet.naming import Names
+from tableferry.tables import DEFAULT_CATALOG
+
+_log = logging.getLogger(__name__)
+
+queue_app = App()
+
+_SHOWN = 20
+
+
+@queue_app.command("init")
+def fleet_init(which: WhichQueue) -> Answer:
+    """Make the queue, or bring it up to this version."""
+    with which.opened() as opened:
+        opened.store.create()
+        url = without_password(opened.settings.store)
+    return Answer({"store": url}, [f"The queue is ready: {url}", "Next: tableferry fleet add TABLE…"])
+
+
+@queue_app.command("add")
+def fleet_add(
+    which_tables: NewTables,
+    target: Target = None,
+    initial_gap: Annotated[
+        int | None,
+        typer.Option(
+            "--initial-gap-days",
+            min=0,
+            max=LONGEST_GAP,
+            help="Days from the first letter to the migration.",
+        ),
+    ] = None,
+    probation: Annotated[
+        int | None,
+        typer.Option(
+            "--probation-gap-days",
+            min=0,
+            max=LONGEST_GAP,
+            help="Days from the second letter to the archive.",
+        ),
+    ] = None,
+    owners: Annotated[
+        list[str] | None,
+        typer.Option("--owner", metavar="ADDRESS", help="An owner, where the catalog isn't to be asked."),
+    ] = None,
+    users: Annotated[
+        list[str] | None,
+        typer.Option("--user", metavar="ADDRESS", help="Somebody who reads these tables; may be repeated."),
+    ] = None,
+    wave: Annotated[
+        str, typer.Option("--wave", metavar="WAVE", help="The wave that they are migrated with.")
+    ] = "",
+    catalog: Catalog = DEFAULT_CATALOG,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show which, and add none.")] = False,
+    *,
+    which: WhichFleet,
+) -> Answer:
+    """Put tables into the queue: names, patterns ('sales.*'), files, or what a query gives."""
+    named = which_tables.named(catalog, owners or (), users or (), wave)
+    with which.opened(
+        target_format=target, initial_gap_days=initial_gap, probation_gap_days=probation
+    ) as opened:
+        now = opened.store.now()
+        registration = fleet.register(
+            opened.store, named, opened.settings, now, spark=opened.spark, dry_run=dry_run
+        )
+    return Answer(registration, _lines(registration))
+
+
+def _lines(registration: fleet.Registration) -> Iterator[str]:
+    jobs = registration.jobs
+    for name in registration.left_out:
+        _log.info("Note: %s is left out, as a migration of this fleet made it", name)
+    if registration.added is None:
+        for job in jobs[:_SHOWN]:
+            names = Names.of(job)
+            where = f", as {names.target}" if names.elsewhere else ""
+            yield f"{job.name} to {job.target_format.value.capitalize()}{where}"
+        if len(jobs) > _SHOWN:
+            yield f"and {len(jobs) - _SHOWN:,} more"
+        yield f"{counted(len(jobs), 'table')} would be added, where they have no job yet."
+        return
+    yield f"Added {counted(registration.added, 'table')}{_known(registration)}."
+    if registration.added:
+        yield "Next: tableferry fleet preprocess"
+
+
+def _known(registration: fleet.Registration) -> str:
+    """Say how many had a job already, and what that means where a wave was asked for."""
+    known = len(registration.jobs) - (registration.added or 0)
+    if not known:
+        return ""
+    had = f"; {known:,} had a job already"
+    waves = {job.wave for job in registration.jobs if job.wave is not None}
+    if not waves:
+        return had
+    wave = waves.pop() if len(waves) == 1 else "WAVE"
+    keep = "keeps its wave" if known == 1 else "keep their wave"
+    return f"{had}, and {keep}: tableferry fleet wave add {wave} TABLE… changes it"

@@ -1,0 +1,103 @@
+"""Groups that import a command's module when that command is run, and not before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, ClassVar
+
+import typer.main
+from typer.core import TyperCommand, TyperGroup
+
+from tableferry.cli.command import App
+from tableferry.cli.help import load_renderer
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a group finds one of its commands.
+
+    Attributes:
+        app: A module below ``tableferry.cli`` and, after a colon, its application: a group, or the one where
+            the command is registered.
+        help: The line in the list of commands; without it, the list imports the module.
+        is_group: Whether the application is a group, and the command is all of it.
+    """
+
+    app: str
+    help: str = ""
+    is_group: bool = False
+
+    @property
+    def exists(self) -> bool:
+        """Whether the module exists: a bundle with the package's source has that of its own routes only."""
+        return find_spec(self._module) is not None
+
+    @property
+    def _module(self) -> str:
+        return f"tableferry.cli.{self.app.partition(':')[0]}"
+
+    def load(self, name: str) -> Any:
+        """Import the module, and return the command by its name."""
+        app: App = getattr(import_module(self._module), self.app.partition(":")[2])
+        if self.is_group:
+            command: Any = typer.main.get_group(app)
+        else:
+            alone = App(add_completion=False)
+            alone.registered_commands = [info for info in app.registered_commands if info.name == name]
+            command = typer.main.get_command(alone)
+        command.name = name
+        return command
+
+
+class _Commands(Mapping[str, Any]):
+    """Commands by their names; each is loaded when it is first looked up."""
+
+    def __init__(self, entries: Mapping[str, Entry]) -> None:
+        self._entries = entries
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            self._loaded[name] = self._entries[name].load(name)
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+class LazyGroup(TyperGroup):
+    """A group that knows its commands by name; its subclasses say which."""
+
+    entries: ClassVar[Mapping[str, Entry]]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.entries_here = {name: entry for name, entry in self.entries.items() if entry.exists}
+        self.commands: Any = _Commands(self.entries_here)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names, without loading the commands."""
+        return list(self.commands)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Import the command's module, and where its help is asked for, the renderer."""
+        if not set(args).isdisjoint(ctx.help_option_names):
+            load_renderer()
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help; a command whose entry has a line for it isn't loaded."""
+        load_renderer()
+        shown = copy(self)
+        shown.commands = {
+            name: TyperCommand(name, help=entry.help) if entry.help else self.commands[name]
+            for name, entry in self.entries_here.items()
+        }
+        TyperGroup.format_help(shown, ctx, formatter)

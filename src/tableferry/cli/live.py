@@ -1,0 +1,76 @@
+"""What a command shows in a terminal while it works: each step under way, with its counts and its time."""
+
+from __future__ import annotations
+
+import logging
+
+from rich.console import Console
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.table import Column
+from rich.text import Text
+
+from tableferry.amounts import duration
+from tableferry.cli.logs import Display, as_text
+
+
+def live_display(*, verbose: bool) -> Live | None:
+    """Return a display on stderr, or None where that is no terminal."""
+    console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+    return Live(console, verbose=verbose) if console.is_terminal else None
+
+
+class Live(Display):
+    """Shows each step under way in a terminal, with its counts, and takes it away when it ends.
+
+    It's there only while something runs, so that what the command prints in the end stands by itself.
+    """
+
+    def __init__(self, console: Console, *, verbose: bool) -> None:
+        super().__init__()
+        self._console, self._verbose = console, verbose
+        self.progress: Progress | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show what runs now; lines of steps are for ``--verbose``, all others for everybody."""
+        super().emit(record)
+        of_a_step = hasattr(record, "event") and record.levelno < logging.WARNING
+        if self._verbose or (record.levelno >= logging.INFO and not of_a_step):
+            self._console.print(as_text(record))
+        self._redraw()
+
+    def close(self) -> None:
+        """Take the display away."""
+        self.running = ()
+        self._redraw()
+        super().close()
+
+    def _redraw(self) -> None:
+        if self.progress is None and self.running:
+            # Where a line is too narrow, only the title goes on in the next one.
+            title = TextColumn("{task.description}", markup=False, table_column=Column())
+            counts, elapsed = _Counts(Column(no_wrap=True)), _Elapsed(Column(no_wrap=True))
+            columns = (SpinnerColumn(), title, counts, elapsed)
+            # Results on stdout aren't to land in this display on stderr.
+            self.progress = Progress(*columns, console=self._console, transient=True, redirect_stdout=False)
+            self.progress.start()
+        if self.progress is None:
+            return
+        tasks = {id(task.fields["activity"]): task for task in self.progress.tasks}
+        for running in self.running:
+            if id(running) not in tasks:
+                self.progress.add_task(running.title, total=None, activity=running)
+        for key in tasks.keys() - {id(running) for running in self.running}:
+            self.progress.remove_task(tasks[key].id)
+        if not self.running:
+            self.progress.stop()
+            self.progress = None
+
+
+class _Counts(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(task.fields["activity"].counted, style="progress.percentage")
+
+
+class _Elapsed(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(duration(task.fields["activity"].elapsed), style="progress.elapsed")

@@ -1,0 +1,52 @@
+"""The application and its commands, each with the line that the list of commands shows."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import typer
+
+from tableferry import __version__
+from tableferry.cli.command import App
+from tableferry.cli.groups import Entry, LazyGroup
+
+
+class _Root(LazyGroup):
+    entries: ClassVar = {
+        "verify": Entry(
+            "verify:verify_app",
+            "Compare two tables: columns, row counts, an order-free hash, and the rows that differ.",
+        ),
+        "new": Entry("new:new_app", "Make a bundle of your own, to deploy to a workspace."),
+        "pipelines": Entry(
+            "pipelines:pipelines_app",
+            "Copy a Delta table's history into a streaming table, and stream on right behind it.",
+            is_group=True,
+        ),
+        "convert": Entry("convert:convert_app", "Turn Parquet into Delta in place, and back.", is_group=True),
+        "fleet": Entry(
+            "fleet:fleet_app",
+            "Move a warehouse of Hive tables to Iceberg or Delta, table by table.",
+            is_group=True,
+        ),
+        "spec": Entry("spec:spec_app", "Data flow specs.", is_group=True),
+        "bundle": Entry("bundle:bundle_app", "Check a Databricks bundle.", is_group=True),
+    }
+
+
+app = App(
+    cls=_Root,
+    help="Moves tables that people already depend on, without losing a row.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
