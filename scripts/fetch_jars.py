@@ -147,7 +147,8 @@ def _fetch_metastore() -> int:
         folder = Path(name)
         if failed := _retrieve(_METASTORE_PACKAGES, folder):
             return failed
-        with tarfile.open(folder / "got" / "hive-standalone-metastore-bin.tar.gz") as archive:
+        [packed] = (folder / "got").glob("*.tar.gz")
+        with tarfile.open(packed) as archive:
             archive.extractall(folder, filter="data")
         [unpacked] = folder.glob("apache-hive-metastore-*")
         for jar in (folder / "got").glob("*.jar"):
@@ -175,7 +176,8 @@ def _retrieve(module: str, folder: Path) -> int:
     command: list[str | Path] = ["java", "-jar", ivy, "-ivy", packages, "-cache", folder / "cache"]
     if settings := _ivy_settings():
         command += ["-settings", settings]
-    return _run([*command, "-retrieve", f"{folder}/got/[artifact](-[classifier]).[ext]"])
+    # Two organisations may give a jar the same name.
+    return _run([*command, "-retrieve", f"{folder}/got/[organisation]_[artifact](-[classifier]).[ext]"])
 
 
 def _publish(folder: Path, at: Path) -> None:

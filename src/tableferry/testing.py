@@ -34,10 +34,6 @@ SMALL_TABLES = " ".join(
         "-Djdk.lang.Process.launchMechanism=VFORK",
         # Commits to the metastore don't wait for the disk.
         "-Dderby.system.durability=test",
-        # The metastore reads the same rows of Derby for each statement. The cache is right while one process
-        # uses the metastore, and Derby admits only one.
-        "-Dspark.hadoop.datanucleus.cache.level2=true",
-        "-Dspark.hadoop.datanucleus.cache.level2.type=soft",
         # Without Hadoop's native library, a rename by its FileContext starts eight `readlink` processes, and
         # each commit of Delta renames once, each micro-batch three times. These two rename by Hadoop's
         # FileSystem, which calls Java. Neither lets two processes write the same file.
