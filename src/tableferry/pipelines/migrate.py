@@ -6,8 +6,9 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from tableferry import recorded_tables
 from tableferry.errors import TableferryError
 from tableferry.pipelines import finishing
 from tableferry.pipelines.flows import Project
@@ -21,6 +22,7 @@ from tableferry.pipelines.proofs import Proof, prove_start
 from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport, UndoReport, VerifyReport
 from tableferry.pipelines.steps import Begin
 from tableferry.pipelines.update import Update
+from tableferry.recorded_tables import RecordedTables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,7 +135,9 @@ def run(
         drop_history=drop_history,
         look_back=look_back or LOOK_BACK,
     )
-    return update.run()
+    report = update.run()
+    recorded_tables.write(spark)
+    return report
 
 
 def prepare(
@@ -166,7 +170,7 @@ def prepare(
 
 def status(
     project: Project | str | Path,
-    spark: SparkSession,
+    spark: SparkSession | RecordedTables,
     *,
     targets: Collection[str] = (),
     pipeline_id: str | None = None,
@@ -175,12 +179,19 @@ def status(
 ) -> StatusReport:
     """Say for each target whether it's copying, waiting for which sources, or complete; writes nothing.
 
-    The arguments are those of `plan`.
+    In place of a session it takes what `session.recorded` returns, and gives the same report or none. The
+    other arguments are those of `plan`.
+
+    Raises:
+        NeedsSpark: What is recorded isn't enough: give a session.
     """
+    session = cast("SparkSession", spark)
     opened = open_project(
-        project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
+        project, session, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )
-    return StatusReport(opened.decided(count_rows=True)[0])
+    report = StatusReport(opened.decided(count_rows=True)[0])
+    recorded_tables.write(session)
+    return report
 
 
 def verify(
@@ -264,7 +275,9 @@ def finish(
     opened = open_project(
         project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )
-    return Update(opened).finish(verify=verify)
+    report = Update(opened).finish(verify=verify)
+    recorded_tables.write(spark)
+    return report
 
 
 def _given(spark: SparkSession | None) -> SparkSession:
