@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -42,6 +44,9 @@ def main() -> None:
         # The version needs no command, so it is printed before Typer is imported.
         print(__version__)
         return
+    # Else Python searches all objects for garbage when it exits, which takes a fifth of a short command's time.
+    # The exit frees them anyway.
+    atexit.register(gc.freeze)
     try:
         import_module(_DEFERRED["app"]).app()
     except SystemExit as left:
