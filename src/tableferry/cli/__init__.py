@@ -44,8 +44,8 @@ def main() -> None:
         # The version needs no command, so it is printed before Typer is imported.
         print(__version__)
         return
-    # Else Python searches all objects for garbage when it exits, which takes a fifth of a short command's time.
-    # The exit frees them anyway.
+    # Else Python searches all objects for garbage when it exits: a fifth of the time of a short command. The
+    # exit frees them anyway.
     atexit.register(gc.freeze)
     try:
         import_module(_DEFERRED["app"]).app()
