@@ -158,8 +158,6 @@ def _folder(spark: SparkSession, name: TableName) -> Path | None:
     """Return the folder of a Delta table if this process sees the same files as Spark, and may trust them."""
     if name.path is not None:
         return local_folder(name.path) if in_process(spark) else None
-    recorder = recorded_tables.recorder_of(spark)
-    before = recorder.metastore_digest() if recorder else ""
     details = described(spark, name)
     if "VIEW" in details.get("Type", "").upper():
         raise TableError(f"{name} is a view: name the Delta table behind it")
@@ -173,8 +171,8 @@ def _folder(spark: SparkSession, name: TableName) -> Path | None:
     if managed or not in_process(spark):
         return None
     folder = local_folder(details.get("Location", ""))
-    if folder is not None and recorder is not None:
-        recorder.note(name, folder, before)
+    if folder is not None:
+        recorded_tables.note(spark, name, folder)
     return folder
 
 

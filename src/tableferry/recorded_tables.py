@@ -68,7 +68,7 @@ class Recorder:
 
     Attributes:
         configuration: The digest of the configuration that the session was started with.
-        noted: By `TableName.key`, a table's folder and the metastore's digest before the catalog was asked.
+        noted: By `TableName.key`, a table's folder and the metastore's digest at that time.
     """
 
     spark: SparkSession
@@ -76,19 +76,15 @@ class Recorder:
     configuration: str
     noted: dict[str, tuple[str, str]] = field(default_factory=dict)
 
-    def metastore_digest(self) -> str:
-        """Return the digest of the metastore as it is now."""
-        return metastore_digest(self.warehouse)
-
-    def note(self, name: TableName, folder: Path, before: str) -> None:
-        """Note the folder that the catalog has given a table; ``before`` is the digest from before that."""
+    def note(self, name: TableName, folder: Path) -> None:
+        """Note the folder that the catalog has just given a table."""
         if name.path is None and self._is_in_default_catalog(name):
-            self.noted[name.key] = str(folder), before
+            self.noted[name.key] = str(folder), metastore_digest(self.warehouse)
 
     def write(self) -> None:
         """Write the notes that are still valid, and keep an earlier record that is."""
-        digest = self.metastore_digest()
-        folders = {key: folder for key, (folder, before) in self.noted.items() if digest and before == digest}
+        digest = metastore_digest(self.warehouse)
+        folders = {key: folder for key, (folder, then) in self.noted.items() if digest and then == digest}
         if not folders:
             return
         if earlier := read(self.warehouse, self.configuration):
@@ -127,15 +123,16 @@ def stop() -> None:
     _recorder = None
 
 
-def recorder_of(spark: SparkSession) -> Recorder | None:
-    """Return what notes the answers of a session's catalog; None unless it's this process's local session."""
-    return _recorder if _recorder is not None and _recorder.spark is spark else None
+def note(spark: SparkSession, name: TableName, folder: Path) -> None:
+    """Note the folder that the catalog of a session has just given a table, if it's this process's own."""
+    if _recorder is not None and _recorder.spark is spark:
+        _recorder.note(name, folder)
 
 
 def write(spark: SparkSession) -> None:
-    """Write the notes of a session's catalog, if there are any."""
-    if (recorder := recorder_of(spark)) is not None:
-        recorder.write()
+    """Write the notes of a session's catalog, if it's this process's local session."""
+    if _recorder is not None and _recorder.spark is spark:
+        _recorder.write()
 
 
 def read(warehouse: Path, configuration: str) -> RecordedTables | None:

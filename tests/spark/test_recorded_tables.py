@@ -108,6 +108,8 @@ def test_status_by_record_is_that_of_spark_in_each_state(project: Project, recor
     assert phases(by_record(project, recorder)) == {"finished"}
     project.spark.sql(f"RESTORE TABLE {project.schema}.rows TO VERSION AS OF 0")
     assert phases(by_record(project, recorder)) == {"finished", "refused"}
+    project.standard("rows", "src")
+    assert phases(by_record(project, recorder)) == {"finished", "plain"}
 
 
 def test_record_counts_no_more_after_any_change_of_the_catalog(

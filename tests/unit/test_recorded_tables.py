@@ -52,15 +52,10 @@ def recorder(warehouse: Path) -> Recorder:
     return Recorder(cast(Any, FakeSession()), warehouse, "conf")
 
 
-def note(recorder: Recorder, name: TableName, folder: Path | None = None) -> None:
-    """Note a table's folder as the catalog is asked for it now."""
-    recorder.note(name, folder or orders_folder(recorder.warehouse), recorder.metastore_digest())
-
-
 def recorded(recorder: Recorder, *names: str) -> dict[str, str] | None:
     """Note names, write them, and return what is read then."""
     for name in names:
-        note(recorder, TableName.parse(name))
+        recorder.note(TableName.parse(name), orders_folder(recorder.warehouse))
     recorder.write()
     tables = recorded_tables.read(recorder.warehouse, "conf")
     return dict(tables.folders) if tables else None
@@ -107,7 +102,7 @@ def test_lock_that_derby_leaves_is_no_change(recorder: Recorder) -> None:
 
 
 def test_answer_from_before_a_change_is_not_recorded(recorder: Recorder) -> None:
-    note(recorder, ORDERS)
+    recorder.note(ORDERS, orders_folder(recorder.warehouse))
     touch(recorder.warehouse / METASTORE / "seg0" / "c10.dat")
     assert recorded(recorder) is None
     assert recorded(recorder, "silver.lines") == {"silver.lines": str(orders_folder(recorder.warehouse))}
@@ -116,7 +111,7 @@ def test_answer_from_before_a_change_is_not_recorded(recorder: Recorder) -> None
 def test_record_of_another_configuration_or_state_is_replaced(recorder: Recorder) -> None:
     assert recorded(recorder, "silver.orders") is not None
     other = Recorder(recorder.spark, recorder.warehouse, "other conf")
-    note(other, TableName.parse("silver.lines"), Path("/elsewhere"))
+    other.note(TableName.parse("silver.lines"), Path("/elsewhere"))
     other.write()
     assert recorded_tables.read(recorder.warehouse, "conf") is None
     tables = recorded_tables.read(recorder.warehouse, "other conf")
@@ -134,7 +129,7 @@ def test_names_that_a_new_session_may_find_elsewhere_are_not_recorded(recorder: 
     (recorder.warehouse / FILE).unlink()
     recorder.noted.clear()
     assert recorded(recorder, "silver.orders") is None
-    note(recorder, TableName.at("/folder"))
+    recorder.note(TableName.at("/folder"), Path("/folder"))
     assert recorder.noted == {}
 
 
@@ -160,16 +155,16 @@ def test_warehouse_that_cannot_be_written_is_left_alone(recorder: Recorder) -> N
 def test_only_the_process_s_own_session_is_noted(recorder: Recorder) -> None:
     recorded_tables.start(recorder)
     try:
-        assert recorded_tables.recorder_of(cast(Any, FakeSession())) is None
-        assert recorded_tables.recorder_of(recorder.spark) is recorder
-        note(recorder, ORDERS)
+        recorded_tables.note(cast(Any, FakeSession()), ORDERS, Path("/elsewhere"))
         recorded_tables.write(cast(Any, FakeSession()))
-        assert recorded_tables.read(recorder.warehouse, "conf") is None
+        assert recorder.noted == {}
+        recorded_tables.note(recorder.spark, ORDERS, orders_folder(recorder.warehouse))
         recorded_tables.write(recorder.spark)
         assert recorded_tables.read(recorder.warehouse, "conf") is not None
     finally:
         recorded_tables.stop()
-    assert recorded_tables.recorder_of(recorder.spark) is None
+    recorded_tables.note(recorder.spark, TableName.parse("a.b"), Path("/elsewhere"))
+    assert "a.b" not in recorder.noted
 
 
 def test_facts_of_a_recorded_table_are_read_from_its_log(warehouse: Path) -> None:
@@ -227,7 +222,7 @@ def test_record_counts_for_a_new_local_session_alone(
     monkeypatch.setattr(localspark, "_running", None)
     configuration = localspark._configuration(folder, *localspark._versions())
     recorder.configuration = configuration
-    note(recorder, ORDERS)
+    recorder.note(ORDERS, orders_folder(folder))
     recorder.write()
     assert session.recorded(folder) is not None
     monkeypatch.setenv("TABLEFERRY_WAREHOUSE", str(folder))

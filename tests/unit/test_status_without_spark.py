@@ -92,7 +92,7 @@ class Finished:
         current = SimpleNamespace(currentCatalog=lambda: "spark_catalog", currentDatabase=lambda: "default")
         recorder = Recorder(cast(Any, SimpleNamespace(catalog=current)), self.warehouse, configuration)
         for name in names:
-            recorder.note(name, self.folder(name), recorder.metastore_digest())
+            recorder.note(name, self.folder(name))
         recorder.write()
 
     def status(self, *arguments: str, code: int = 0) -> Result:
