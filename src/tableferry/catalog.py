@@ -16,11 +16,9 @@ from urllib.parse import unquote, urlsplit
 
 from pyspark.errors import PySparkException
 
-from tableferry import recorded_tables
 from tableferry.driver import in_process
 from tableferry.errors import TableError, TableferryError, first_line
-from tableferry.recorded_tables import NeedsSpark, RecordedTables
-from tableferry.tables import DEFAULT_CATALOG, TableFacts, TableName
+from tableferry.tables import TableFacts, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,9 +72,7 @@ def explained(problem: str, remedy: str, kind: type[TableferryError] = TableErro
         raise kind(f"{problem} ({first_line(error)}): {remedy}") from error
 
 
-def facts(
-    spark: SparkSession | RecordedTables, name: TableName, *, defining: bool = False
-) -> TableFacts | None:
+def facts(spark: SparkSession, name: TableName, *, defining: bool = False) -> TableFacts | None:
     """Return what is known of a Delta table now, or None if there is no such table.
 
     While a pipeline is being defined (``defining``), its platform may refuse to say more of a table than its
@@ -84,10 +80,7 @@ def facts(
 
     Raises:
         TableError: It's there, but it isn't a Delta table, or it may not be read.
-        NeedsSpark: Only a session can say it.
     """
-    if isinstance(spark, RecordedTables):
-        return _recorded_facts(spark, name)
     try:
         try:
             folder = _folder(spark, name)
@@ -103,13 +96,6 @@ def facts(
         raise TableError(
             f"table {name} can't be described ({first_line(error)}): check its name and your rights"
         ) from error
-
-
-def _recorded_facts(tables: RecordedTables, name: TableName) -> TableFacts:
-    folder = local_folder(name.path) if name.path is not None else tables.folder(name)
-    if folder is None or (found := _facts_from_log(name, folder)) is None:
-        raise NeedsSpark(f"the log of {name} can't be read here")
-    return found
 
 
 def facts_again(spark: SparkSession, table: TableFacts) -> TableFacts | None:
@@ -131,12 +117,6 @@ def earliest_version(spark: SparkSession, table: TableFacts) -> int:
         return int(history.collect()[0]["version"])
     commits = (entry.name[:20] for entry in Path(table.folder, "_delta_log").glob("*.json"))
     return min((int(version) for version in commits if version.isdigit()), default=0)
-
-
-def current_catalog(spark: SparkSession | RecordedTables) -> str:
-    """Return the catalog of names that are written without one."""
-    # Only what a session calls by its metastore's names is recorded.
-    return DEFAULT_CATALOG if isinstance(spark, RecordedTables) else spark.catalog.currentCatalog()
 
 
 def location(spark: SparkSession, name: TableName) -> str:
@@ -168,12 +148,7 @@ def _folder(spark: SparkSession, name: TableName) -> Path | None:
         )
     # Where a catalog arbitrates commits, the newest ones need not be in the log yet.
     managed = "delta.feature.catalog" in details.get("Table Properties", "")
-    if managed or not in_process(spark):
-        return None
-    folder = local_folder(details.get("Location", ""))
-    if folder is not None:
-        recorded_tables.note(spark, name, folder)
-    return folder
+    return local_folder(details.get("Location", "")) if in_process(spark) and not managed else None
 
 
 def described(spark: SparkSession, name: TableName) -> dict[str, str]:

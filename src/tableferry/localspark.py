@@ -2,7 +2,6 @@
 
     <warehouse>/warehouse/        the tables
     <warehouse>/metastore_db/     the metastore
-    <warehouse>/tables.json       where the metastore says that tables are, as `recorded_tables` keeps it
     <warehouse>/metastore.lock    held by the process that uses the metastore; holds its id
     <warehouse>/spark.log         what Spark's Java process had to say since its last start
     <warehouse>/derby.log
@@ -25,11 +24,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tableferry import recorded_tables
 from tableferry.errors import SessionError
 from tableferry.extras import install
 
@@ -127,32 +124,11 @@ def start(
             conf = with_iceberg(conf, spark_version)
         if kafka:
             conf = with_kafka(conf)
-        # Starting Java changes some variables.
-        configuration = _configuration(folder, spark_version, delta_version)
-        before = recorded_tables.metastore_digest(folder)
         _running = _launch(folder, conf, lock)
-        # Derby writes when it's opened; it isn't opened where the metastore is a server.
-        if recorded_tables.metastore_digest(folder) != before:
-            recorded_tables.start(recorded_tables.Recorder(_running.spark, folder, configuration))
     except BaseException:
         os.close(lock)
         raise
     return _running.spark
-
-
-def recorded(warehouse: str | Path) -> recorded_tables.RecordedTables | None:
-    """Return the tables that a session on a warehouse has recorded, if a new session has the same.
-
-    None also where this process has a session: that one is asked.
-    """
-    if _running is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
-        return None
-    try:
-        spark_version, delta_version = _versions()
-    except SessionError:
-        return None
-    folder = Path(warehouse).expanduser().resolve()
-    return recorded_tables.read(folder, _configuration(folder, spark_version, delta_version))
 
 
 def stop(spark: SparkSession) -> bool:
@@ -234,13 +210,6 @@ def with_kafka(conf: Mapping[str, str]) -> dict[str, str]:
     """Add Spark's connector for Kafka to the settings of a local session."""
     package = f"org.apache.spark:spark-sql-kafka-0-10_{SCALA_VERSION}:{KAFKA_VERSION}"
     return {**conf, "spark.jars.packages": f"{conf['spark.jars.packages']},{package}"}
-
-
-def _configuration(folder: Path, spark_version: str, delta_version: str) -> str:
-    package = find_spec("pyspark")
-    home = Path(package.origin or "").parent if package else Path()
-    conf = settings(folder, spark_version, delta_version)
-    return recorded_tables.configuration_digest(conf, os.environ, home)
 
 
 def check_java() -> None:
@@ -506,7 +475,6 @@ def _stopped(spark: SparkSession) -> bool:
 
 
 def _end(running: _Running) -> None:
-    recorded_tables.stop()
     if not _stopped(running.spark):
         running.spark.stop()
     _end_java(running.gateway)

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tableferry import localspark, recorded_tables, workspace
+from tableferry import localspark, workspace
 from tableferry.activity import activity
 from tableferry.driver import in_process
 from tableferry.errors import SessionError
@@ -95,17 +95,6 @@ def resolve(
             spark = _take(choice, app_name, say)
     _quiet()
     return spark
-
-
-def recorded(warehouse: str | Path | None = None) -> recorded_tables.RecordedTables | None:
-    """Return the tables that a session on this warehouse has recorded, if a new session has the same.
-
-    None where only a session can tell: in a workspace, through Spark Connect, with a metastore that is a
-    server, and after the warehouse's own metastore was opened or changed since then.
-    """
-    if choose(os.environ, databricks_connect=has_databricks_connect()).kind != "local":
-        return None
-    return localspark.recorded(warehouse or os.environ.get(WAREHOUSE_VARIABLE) or DEFAULT_WAREHOUSE)
 
 
 def stop(spark: SparkSession) -> None:

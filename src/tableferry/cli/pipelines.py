@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -18,14 +17,12 @@ from tableferry.cli.options import Environment, Project, Tokens, Warehouse, look
 from tableferry.cli.spark import resolved
 from tableferry.errors import SessionError, TableferryError
 from tableferry.extras import install
-from tableferry.recorded_tables import NeedsSpark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
     from tableferry.pipelines.flows import Project as LoadedProject
-    from tableferry.recorded_tables import RecordedTables
 
 pipelines_app = App(
     help="Copy a Delta table's history into a streaming table, and stream on right behind it.",
@@ -110,17 +107,6 @@ class _Which:
         spark = resolved(self.warehouse, kafka=project.reads_kafka)
         session.use(spark, tokens.get("pipeline_catalog"), tokens.get("pipeline_schema"))
         return spark
-
-    def recorded_tables(
-        self, pipeline: pipelines.Pipeline | None, tokens: Mapping[str, str]
-    ) -> RecordedTables | None:
-        """Return what is recorded of the project's tables; None where only a session can tell.
-
-        A pipeline's tables are its own, and names without a schema are recorded for the default one.
-        """
-        if pipeline is not None or tokens.keys() & {"pipeline_catalog", "pipeline_schema"}:
-            return None
-        return session.recorded(self.warehouse)
 
     def read(self) -> tuple[LoadedProject, pipelines.Pipeline | None, Mapping[str, str]]:
         """Read the project; return it, what runs its flows, and the tokens that it was read with."""
@@ -280,19 +266,10 @@ def pipelines_prepare(
 @pipelines_app.command("status")
 def pipelines_status(target: Targets = None, *, which: WhichPipeline) -> Answer:
     """Say for each target whether it's copying, waiting for which sources, or complete."""
-    project, pipeline, tokens = which.read()
-
-    def status_by(spark: SparkSession | RecordedTables) -> pipelines.StatusReport:
-        return pipelines.status(
-            project, spark, targets=target or (), pipeline_id=which.pipeline_id, pipeline=pipeline
-        )
-
-    status = None
-    if (tables := which.recorded_tables(pipeline, tokens)) is not None:
-        with suppress(NeedsSpark):
-            status = status_by(tables)
-    if status is None:
-        status = status_by(which.spark_session(project, pipeline, tokens))
+    project, spark, pipeline = which.opened()
+    status = pipelines.status(
+        project, spark, targets=target or (), pipeline_id=which.pipeline_id, pipeline=pipeline
+    )
     return Answer(
         pipelines.show.status_data(status), lambda console: pipelines.show.print_status(console, status)
     )

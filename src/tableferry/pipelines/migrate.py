@@ -6,9 +6,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from tableferry import recorded_tables
 from tableferry.errors import TableferryError
 from tableferry.pipelines import finishing
 from tableferry.pipelines.flows import Project
@@ -22,7 +21,6 @@ from tableferry.pipelines.proofs import Proof, prove_start
 from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport, UndoReport, VerifyReport
 from tableferry.pipelines.steps import Begin
 from tableferry.pipelines.update import Update
-from tableferry.recorded_tables import RecordedTables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,9 +133,7 @@ def run(
         drop_history=drop_history,
         look_back=look_back or LOOK_BACK,
     )
-    report = update.run()
-    recorded_tables.write(spark)
-    return report
+    return update.run()
 
 
 def prepare(
@@ -170,7 +166,7 @@ def prepare(
 
 def status(
     project: Project | str | Path,
-    spark: SparkSession | RecordedTables,
+    spark: SparkSession,
     *,
     targets: Collection[str] = (),
     pipeline_id: str | None = None,
@@ -179,19 +175,12 @@ def status(
 ) -> StatusReport:
     """Say for each target whether it's copying, waiting for which sources, or complete; writes nothing.
 
-    In place of a session it takes what `session.recorded` returns, and gives the same report or none. The
-    other arguments are those of `plan`.
-
-    Raises:
-        NeedsSpark: What is recorded isn't enough: give a session.
+    The arguments are those of `plan`.
     """
-    session = cast("SparkSession", spark)
     opened = open_project(
-        project, session, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
+        project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )
-    report = StatusReport(opened.decided(count_rows=True)[0])
-    recorded_tables.write(session)
-    return report
+    return StatusReport(opened.decided(count_rows=True)[0])
 
 
 def verify(
@@ -275,9 +264,7 @@ def finish(
     opened = open_project(
         project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )
-    report = Update(opened).finish(verify=verify)
-    recorded_tables.write(spark)
-    return report
+    return Update(opened).finish(verify=verify)
 
 
 def _given(spark: SparkSession | None) -> SparkSession:

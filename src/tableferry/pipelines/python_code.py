@@ -13,7 +13,6 @@ from tableferry.pipelines.flows import PythonCode, View, explicit_start
 from tableferry.pipelines.hidden import MARK, reads_hidden_streams
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.steps import Start
-from tableferry.recorded_tables import NeedsSpark, RecordedTables
 from tableferry.tables import TableName
 
 if TYPE_CHECKING:
@@ -152,18 +151,12 @@ class _TrackedReader:
 
 
 def seen_by_python(
-    spark: SparkSession | RecordedTables, view: View, code: PythonCode, *, asked: bool = True
+    spark: SparkSession, view: View, code: PythonCode, *, asked: bool = True
 ) -> tuple[Read, ...]:
     """Run a view's Python function to see which tables it follows; what it returns is never computed.
 
     ``asked`` has the plan of what it returns looked at, which a function of a pipeline can't.
-
-    Raises:
-        NeedsSpark: There is no session to run it with.
-        TableferryError: It fails.
     """
-    if isinstance(spark, RecordedTables):
-        raise NeedsSpark(f"the function of {view.name} has to be run")
     tracked = TrackedSpark(spark, {}, more=MARK if asked else NOWHERE)
     function = load_function(code, "get_df")
     try:
