@@ -13,7 +13,6 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from tableferry.cli.command import App
-from tableferry.cli.help import load_renderer
 
 
 @dataclass(frozen=True)
@@ -86,15 +85,8 @@ class LazyGroup(TyperGroup):
         """Return the names, without loading the commands."""
         return list(self.commands)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Import the command's module, and where its help is asked for, the renderer."""
-        if not set(args).isdisjoint(ctx.help_option_names):
-            load_renderer()
-        return super().resolve_command(ctx, args)
-
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help; a command whose entry has a line for it isn't loaded."""
-        load_renderer()
         shown = copy(self)
         shown.commands = {
             name: TyperCommand(name, help=entry.help) if entry.help else self.commands[name]
