@@ -18,7 +18,8 @@ from pyspark.errors import PySparkException
 
 from tableferry.driver import in_process
 from tableferry.errors import TableError, TableferryError, first_line
-from tableferry.tables import TableFacts, TableName
+from tableferry.local_metastore import LocalMetastore, NeedsSpark
+from tableferry.tables import DEFAULT_CATALOG, TableFacts, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,7 +73,9 @@ def explained(problem: str, remedy: str, kind: type[TableferryError] = TableErro
         raise kind(f"{problem} ({first_line(error)}): {remedy}") from error
 
 
-def facts(spark: SparkSession, name: TableName, *, defining: bool = False) -> TableFacts | None:
+def facts(
+    spark: SparkSession | LocalMetastore, name: TableName, *, defining: bool = False
+) -> TableFacts | None:
     """Return what is known of a Delta table now, or None if there is no such table.
 
     While a pipeline is being defined (``defining``), its platform may refuse to say more of a table than its
@@ -80,7 +83,10 @@ def facts(spark: SparkSession, name: TableName, *, defining: bool = False) -> Ta
 
     Raises:
         TableError: It's there, but it isn't a Delta table, or it may not be read.
+        NeedsSpark: Only a session can say it.
     """
+    if isinstance(spark, LocalMetastore):
+        return _facts_from_metastore(spark, name)
     try:
         try:
             folder = _folder(spark, name)
@@ -96,6 +102,16 @@ def facts(spark: SparkSession, name: TableName, *, defining: bool = False) -> Ta
         raise TableError(
             f"table {name} can't be described ({first_line(error)}): check its name and your rights"
         ) from error
+
+
+def _facts_from_metastore(metastore: LocalMetastore, name: TableName) -> TableFacts | None:
+    uri = name.path if name.path is not None else metastore.folder_uri(name)
+    if uri is None:
+        return None
+    folder = local_folder(uri)
+    if folder is None or (found := _facts_from_log(name, folder)) is None:
+        raise NeedsSpark(f"the log of {name} can't be read here")
+    return found
 
 
 def facts_again(spark: SparkSession, table: TableFacts) -> TableFacts | None:
@@ -117,6 +133,11 @@ def earliest_version(spark: SparkSession, table: TableFacts) -> int:
         return int(history.collect()[0]["version"])
     commits = (entry.name[:20] for entry in Path(table.folder, "_delta_log").glob("*.json"))
     return min((int(version) for version in commits if version.isdigit()), default=0)
+
+
+def current_catalog(spark: SparkSession | LocalMetastore) -> str:
+    """Return the catalog of names that are written without one."""
+    return DEFAULT_CATALOG if isinstance(spark, LocalMetastore) else spark.catalog.currentCatalog()
 
 
 def location(spark: SparkSession, name: TableName) -> str:

@@ -27,8 +27,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tableferry import local_metastore
 from tableferry.errors import SessionError
 from tableferry.extras import install
+from tableferry.local_metastore import LocalMetastore, NeedsSpark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,6 +133,31 @@ def start(
     return _running.spark
 
 
+@contextmanager
+def metastore(warehouse: str | Path) -> Iterator[LocalMetastore]:
+    """Open the metastore of a local session on a warehouse, without Spark.
+
+    Raises:
+        NeedsSpark: This process has a session, or one may have another metastore, or none is there yet.
+        SessionError: Java or a package is missing, or the folder is in use or can't be used.
+    """
+    if _running is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        raise NeedsSpark("this process has a session")
+    if not local_metastore.is_certain(os.environ):
+        raise NeedsSpark("configuration files can name another metastore")
+    _versions()
+    if not (Path(warehouse).expanduser() / local_metastore.FOLDER).is_dir():
+        raise NeedsSpark(f"{warehouse} has no metastore")
+    folder = _folder(warehouse)
+    java = check_java()
+    lock = _lock(folder)
+    try:
+        with _locale_for(folder), local_metastore.opened(folder, java) as tables:
+            yield tables
+    finally:
+        os.close(lock)
+
+
 def stop(spark: SparkSession) -> bool:
     """End the local session of this process together with its Java process; False where it isn't that one."""
     global _running
@@ -154,7 +181,7 @@ def settings(folder: Path, spark_version: str, delta_version: str) -> dict[str, 
         "spark.sql.catalogImplementation": "hive",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.hadoop.javax.jdo.option.ConnectionURL": (
-            f"jdbc:derby:;databaseName={folder / 'metastore_db'};create=true"
+            f"jdbc:derby:;databaseName={folder / local_metastore.FOLDER};create=true"
         ),
         "spark.hadoop.hive.exec.scratchdir": str(temporary / "hive"),
         "spark.local.dir": str(temporary),
@@ -212,8 +239,8 @@ def with_kafka(conf: Mapping[str, str]) -> dict[str, str]:
     return {**conf, "spark.jars.packages": f"{conf['spark.jars.packages']},{package}"}
 
 
-def check_java() -> None:
-    """Make sure of the Java that Spark's launcher would take.
+def check_java() -> str:
+    """Check the Java that Spark's launcher would take, and return its program.
 
     Raises:
         SessionError: There is none, or Spark doesn't run on it.
@@ -233,6 +260,7 @@ def check_java() -> None:
     if match is None or int(match[1]) not in JAVA_VERSIONS:
         version = match[1] if match else "of an unknown version"
         raise SessionError(f"local Spark needs Java {supported}, and {java} is Java {version}: {remedy}")
+    return java
 
 
 def _versions() -> tuple[str, str]:
@@ -428,7 +456,8 @@ def _why_not_open(folder: Path, log: Path, message: str) -> SessionError:
     text = message + "\n" + log.read_text(encoding="utf-8", errors="replace")
     if _DERBY_IN_USE in text:
         return SessionError(
-            f"{folder / 'metastore_db'} is in use by another program: stop it, or give another --warehouse"
+            f"{folder / local_metastore.FOLDER} is in use by another program: stop it, or give another "
+            "--warehouse"
         )
     return SessionError(f"Spark couldn't start on {folder} ({_cause(text)}): see {log}")
 

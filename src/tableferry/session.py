@@ -22,6 +22,7 @@ from tableferry.activity import activity
 from tableferry.driver import in_process
 from tableferry.errors import SessionError
 from tableferry.extras import install
+from tableferry.local_metastore import LocalMetastore, NeedsSpark
 from tableferry.quoting import quote
 from tableferry.redaction import CORE_CAN_BE_SET
 
@@ -95,6 +96,25 @@ def resolve(
             spark = _take(choice, app_name, say)
     _quiet()
     return spark
+
+
+@contextmanager
+def metastore(warehouse: str | Path | None = None) -> Iterator[LocalMetastore]:
+    """Open the metastore of this warehouse without Spark, to read in which folders its tables are.
+
+    Args:
+        warehouse: As for `resolve`.
+
+    Raises:
+        NeedsSpark: Only a session can tell: in a workspace, through Spark Connect, where configuration files
+            can name another metastore, and where this process has a session.
+        SessionError: As `resolve`, for a local session.
+    """
+    if choose(os.environ, databricks_connect=has_databricks_connect()).kind != "local":
+        raise NeedsSpark("the session isn't a local one")
+    folder = warehouse or os.environ.get(WAREHOUSE_VARIABLE) or DEFAULT_WAREHOUSE
+    with localspark.metastore(folder) as opened:
+        yield opened
 
 
 def stop(spark: SparkSession) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +18,7 @@ from tableferry.cli.options import Environment, Project, Tokens, Warehouse, look
 from tableferry.cli.spark import resolved
 from tableferry.errors import SessionError, TableferryError
 from tableferry.extras import install
+from tableferry.local_metastore import LocalMetastore, NeedsSpark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,6 +109,20 @@ class _Which:
         spark = resolved(self.warehouse, kafka=project.reads_kafka)
         session.use(spark, tokens.get("pipeline_catalog"), tokens.get("pipeline_schema"))
         return spark
+
+    def metastore(
+        self, pipeline: pipelines.Pipeline | None, tokens: Mapping[str, str]
+    ) -> AbstractContextManager[LocalMetastore]:
+        """Open the project's metastore without Spark.
+
+        A declarative pipeline has its own tables, and the tokens say what names without a schema mean.
+
+        Raises:
+            NeedsSpark: Only a session can tell.
+        """
+        if pipeline is not None or tokens.keys() & {"pipeline_catalog", "pipeline_schema"}:
+            raise NeedsSpark("the session's schema isn't the default one")
+        return session.metastore(self.warehouse)
 
     def read(self) -> tuple[LoadedProject, pipelines.Pipeline | None, Mapping[str, str]]:
         """Read the project; return it, what runs its flows, and the tokens that it was read with."""
@@ -266,10 +282,18 @@ def pipelines_prepare(
 @pipelines_app.command("status")
 def pipelines_status(target: Targets = None, *, which: WhichPipeline) -> Answer:
     """Say for each target whether it's copying, waiting for which sources, or complete."""
-    project, spark, pipeline = which.opened()
-    status = pipelines.status(
-        project, spark, targets=target or (), pipeline_id=which.pipeline_id, pipeline=pipeline
-    )
+    project, pipeline, tokens = which.read()
+
+    def status_by(spark: SparkSession | LocalMetastore) -> pipelines.StatusReport:
+        return pipelines.status(
+            project, spark, targets=target or (), pipeline_id=which.pipeline_id, pipeline=pipeline
+        )
+
+    try:
+        with which.metastore(pipeline, tokens) as metastore:
+            status = status_by(metastore)
+    except NeedsSpark:
+        status = status_by(which.spark_session(project, pipeline, tokens))
     return Answer(
         pipelines.show.status_data(status), lambda console: pipelines.show.print_status(console, status)
     )

@@ -6,9 +6,10 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tableferry.errors import TableferryError
+from tableferry.local_metastore import LocalMetastore
 from tableferry.pipelines import finishing
 from tableferry.pipelines.flows import Project
 from tableferry.pipelines.misfits import left_behind, too_wide
@@ -166,7 +167,7 @@ def prepare(
 
 def status(
     project: Project | str | Path,
-    spark: SparkSession,
+    spark: SparkSession | LocalMetastore,
     *,
     targets: Collection[str] = (),
     pipeline_id: str | None = None,
@@ -175,10 +176,15 @@ def status(
 ) -> StatusReport:
     """Say for each target whether it's copying, waiting for which sources, or complete; writes nothing.
 
-    The arguments are those of `plan`.
+    In place of a session it takes what `session.metastore` opens, and returns the same report or none. The
+    other arguments are those of `plan`.
+
+    Raises:
+        NeedsSpark: The metastore and the tables' logs don't say all: pass a session.
     """
+    session = cast("SparkSession", spark)
     opened = open_project(
-        project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
+        project, session, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )
     return StatusReport(opened.decided(count_rows=True)[0])
 

@@ -16,7 +16,9 @@ from pyspark.sql import SparkSession
 
 from tableferry import files
 from tableferry.activity import activity
+from tableferry.catalog import current_catalog
 from tableferry.errors import SpecError, StateError, TableferryError
+from tableferry.local_metastore import LocalMetastore
 from tableferry.pipelines import spec
 from tableferry.pipelines.decide import decide
 from tableferry.pipelines.eligibility import runnable
@@ -27,7 +29,7 @@ from tableferry.pipelines.leases import Leases
 from tableferry.pipelines.pipeline import Pipeline
 from tableferry.pipelines.plans import EngineKind, Facts, LookBack, Plan, Request
 from tableferry.pipelines.state import StateStore
-from tableferry.tables import TableName
+from tableferry.tables import DEFAULT_CATALOG, TableName
 
 _log = logging.getLogger(__name__)
 
@@ -159,7 +161,7 @@ def open_state(
     name = (
         pipeline_id
         or os.environ.get("TABLEFERRY_PIPELINE_ID")
-        or (_running_pipeline(spark) if spark else None)
+        or (_running_pipeline(spark) if spark and not isinstance(spark, LocalMetastore) else None)
         or re.sub(r"\W+", "-", loaded.name).strip("-").lower()
         or "project"
     )
@@ -179,7 +181,7 @@ def _registered(project: Project, spark: SparkSession) -> Project:
     migrations = [dataflow.migration for dataflow in project.dataflows if dataflow.migration]
     if all(migration.catalog_type != "hms" for migration in migrations):
         return project
-    if spark.catalog.currentCatalog() == "spark_catalog":
+    if current_catalog(spark) == DEFAULT_CATALOG:
         return project
 
     def in_metastore(dataflow: DataFlow) -> DataFlow:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from tableferry.errors import TableferryError, first_line
+from tableferry.local_metastore import LocalMetastore, NeedsSpark
 from tableferry.pipelines.flows import PythonCode, View, explicit_start
 from tableferry.pipelines.hidden import MARK, reads_hidden_streams
 from tableferry.pipelines.reads import Read
@@ -151,12 +152,18 @@ class _TrackedReader:
 
 
 def seen_by_python(
-    spark: SparkSession, view: View, code: PythonCode, *, asked: bool = True
+    spark: SparkSession | LocalMetastore, view: View, code: PythonCode, *, asked: bool = True
 ) -> tuple[Read, ...]:
     """Run a view's Python function to see which tables it follows; what it returns is never computed.
 
     ``asked`` has the plan of what it returns looked at, which a function of a pipeline can't.
+
+    Raises:
+        NeedsSpark: There is no session to run it with.
+        TableferryError: It fails.
     """
+    if isinstance(spark, LocalMetastore):
+        raise NeedsSpark(f"the function of {view.name} has to be run")
     tracked = TrackedSpark(spark, {}, more=MARK if asked else NOWHERE)
     function = load_function(code, "get_df")
     try:

@@ -1,0 +1,190 @@
+"""Read the metastore of a local warehouse without Spark.
+
+A local session's metastore is a Derby database in the warehouse. Java alone opens it in about a second; a
+Spark session takes ten times as long. The schema is that of Hive 2.3, which the Hive client in Spark creates.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tableferry.tables import DEFAULT_CATALOG, TableName
+
+FOLDER = "metastore_db"
+"""The name of the Derby database in a warehouse."""
+
+# A Delta table's folder is the property "path" of its SerDe: Spark's HiveExternalCatalog keeps it there.
+_QUERY = """
+    SELECT t.TBL_TYPE, provider.PARAM_VALUE, managed.PARAM_VALUE, path.PARAM_VALUE
+    FROM APP.TBLS t
+    JOIN APP.DBS d ON d.DB_ID = t.DB_ID
+    LEFT JOIN APP.SDS s ON s.SD_ID = t.SD_ID
+    LEFT JOIN APP.TABLE_PARAMS provider
+        ON provider.TBL_ID = t.TBL_ID AND provider.PARAM_KEY = 'spark.sql.sources.provider'
+    LEFT JOIN APP.TABLE_PARAMS managed
+        ON managed.TBL_ID = t.TBL_ID AND managed.PARAM_KEY LIKE 'delta.feature.catalog%'
+    LEFT JOIN APP.SERDE_PARAMS path ON path.SERDE_ID = s.SERDE_ID AND path.PARAM_KEY = 'path'
+    WHERE d.NAME = ? AND t.TBL_NAME = ?
+"""
+
+# Variables with which Spark, Hadoop or Hive can get another metastore than the warehouse's, or other jars.
+_VARIABLES = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "HADOOP_CONF_DIR", "HIVE_CONF_DIR")
+_JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+_JAVA_PROPERTIES = re.compile(r"-D(spark|hive|javax\.jdo|derby|datanucleus)\.")
+
+
+class NeedsSpark(Exception):
+    """Only a Spark session has the answer."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A table as the metastore has it.
+
+    Attributes:
+        kind: ``MANAGED_TABLE``, ``EXTERNAL_TABLE`` or ``VIRTUAL_VIEW``.
+        provider: The data source, such as ``delta``; None for a Hive table.
+        path: The URI of a data source table's folder.
+        arbitrated: Whether the catalog arbitrates commits, so that the newest need not be in the table's log.
+    """
+
+    kind: str
+    provider: str | None
+    path: str | None
+    arbitrated: bool = False
+
+
+@dataclass(frozen=True)
+class LocalMetastore:
+    """Stands in for a session where only facts of Delta tables are read.
+
+    Attributes:
+        find: Returns the entry of a table, or None; it takes the schema and the table's name in lower case.
+    """
+
+    find: Callable[[str, str], Entry | None]
+
+    def folder_uri(self, name: TableName) -> str | None:
+        """Return the folder of a Delta table, or None if there is no table of that name.
+
+        Raises:
+            NeedsSpark: The name is of another catalog, or the table is none that its log alone describes.
+        """
+        schema, _, table = name.key.partition(".")
+        # Spark reads delta.`/folder` as the path of a table.
+        if name.path is not None or "." in table or "/" in table:
+            raise NeedsSpark(f"{name} isn't a name of {DEFAULT_CATALOG}")
+        entry = self.find(schema, table)
+        if entry is None:
+            return None
+        if entry.kind == "VIRTUAL_VIEW" or (entry.provider or "").lower() != "delta" or entry.arbitrated:
+            raise NeedsSpark(f"{name} isn't a Delta table that its log alone describes")
+        if entry.path is None:
+            raise NeedsSpark(f"the metastore has no path of {name}")
+        return entry.path
+
+    def __getattr__(self, name: str) -> Any:
+        raise NeedsSpark(f"a session's {name} is needed")
+
+
+def is_certain(environ: Mapping[str, str]) -> bool:
+    """Return whether a session of these environment variables has the metastore that is in the warehouse.
+
+    Spark's and Hive's configuration files can name another one.
+    """
+    if any(environ.get(variable) for variable in _VARIABLES):
+        return False
+    if any(_JAVA_PROPERTIES.search(environ.get(variable, "")) for variable in _JAVA_VARIABLES):
+        return False
+    conf = _spark_home() / "conf"
+    return not (conf.is_dir() and any(conf.iterdir()))
+
+
+@contextmanager
+def opened(warehouse: Path, java: str) -> Iterator[LocalMetastore]:
+    """Open the metastore of a warehouse that no other process uses.
+
+    Args:
+        warehouse: The warehouse's folder.
+        java: The program.
+
+    Raises:
+        NeedsSpark: It can't be opened so.
+    """
+    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+    from py4j.protocol import Py4JError
+
+    jars = _spark_home() / "jars"
+    derby = [str(jar) for jar in jars.glob("derby*.jar")]
+    py4j = next((str(jar) for jar in jars.glob("py4j-*.jar")), None)
+    if py4j is None or not derby or not (warehouse / FOLDER).is_dir():
+        raise NeedsSpark(f"{warehouse} has no metastore, or this Spark no Derby")
+    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    options.append(f"-Dderby.stream.error.file={warehouse / 'derby.log'}")
+    try:
+        port, token, process = launch_gateway(
+            jarpath=py4j, classpath=":".join(derby), java_path=java, javaopts=options,
+            die_on_exit=True, enable_auth=True, return_proc=True,
+        )  # fmt: skip
+    except (OSError, ValueError, Py4JError) as error:
+        raise NeedsSpark(f"Java doesn't start: {error}") from error
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
+    try:
+        source = gateway.jvm.org.apache.derby.jdbc.EmbeddedDataSource()
+        source.setDatabaseName(str(warehouse / FOLDER))
+        try:
+            statement = source.getConnection().prepareStatement(_QUERY)
+        except Py4JError as error:
+            raise NeedsSpark(f"the metastore of {warehouse} can't be opened: {error}") from error
+        # A statement has one result at a time, and facts of several tables are read in threads.
+        lock = threading.Lock()
+
+        def find(schema: str, table: str) -> Entry | None:
+            with lock:
+                return _entry(statement, schema, table)
+
+        yield LocalMetastore(find)
+        _shut_down(source)
+    finally:
+        gateway.shutdown()
+        # Java ends when its standard input does.
+        process.stdin.close()
+        process.wait()
+
+
+def _entry(statement: Any, schema: str, table: str) -> Entry | None:
+    statement.setString(1, schema)
+    statement.setString(2, table)
+    rows = statement.executeQuery()
+    try:
+        if not rows.next():
+            return None
+        kind, provider, managed, path = (rows.getString(column) for column in range(1, 5))
+    finally:
+        rows.close()
+    return Entry(kind, provider, path, arbitrated=managed is not None)
+
+
+def _shut_down(source: Any) -> None:
+    """Shut the database down, so that the next process needs no recovery."""
+    from py4j.protocol import Py4JJavaError
+
+    source.setShutdownDatabase("shutdown")
+    try:
+        source.getConnection()
+    except Py4JJavaError as error:
+        # Derby reports a shutdown by an exception.
+        if error.java_exception.getSQLState() != "08006":
+            raise
+
+
+def _spark_home() -> Path:
+    package = find_spec("pyspark")
+    return Path(package.origin).parent if package and package.origin else Path("pyspark")
