@@ -267,6 +267,17 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
         ],
     ),
     (
+        # The column is read here, and has another name in the result.
+        {
+            "cdcSettings": {**CDC, "scd_type": "2"},
+            "tableMigrationDetails.sourceDetails.selectExp": ["__START_AT + 1 AS A", "B AS __END_AT"],
+        },
+        [
+            "tableMigrationDetails.sourceDetails.selectExp: has no __START_AT, which a target of scd_type 2 needs: "
+            'map the legacy table\'s validity columns, such as "EFFECTIVE_FROM AS __START_AT"'
+        ],
+    ),
+    (
         {"cdcSettings": {**CDC, "scd_type": "2"}, "tableMigrationDetails.sourceDetails.selectExp": ["ID"]},
         [
             "tableMigrationDetails.sourceDetails.selectExp: has no __START_AT and no __END_AT, which a "
@@ -293,6 +304,14 @@ ALLOWED: list[dict[str, Any]] = [
         "tableMigrationDetails.sourceDetails.selectExp": ["t.* EXCEPT (A)"],
     },
     {"cdcSettings": {**CDC, "scd_type": "2"}, "tableMigrationDetails.sourceDetails.selectExp": []},
+    {
+        "cdcSettings": {**CDC, "scd_type": "2"},
+        "tableMigrationDetails.sourceDetails.selectExp": ["__start_at", "t.B as __END_AT"],
+    },
+    {
+        "cdcSettings": {**CDC, "scd_type": "2"},
+        "tableMigrationDetails.sourceDetails.selectExp": ["date(A) AS __START_AT", "`B` AS __END_AT"],
+    },
 ]
 
 
