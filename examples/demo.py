@@ -338,7 +338,7 @@ def start(folder: Path, keep: bool) -> bool:
     os.environ.setdefault("JDK_JAVA_OPTIONS", SMALL_TABLES)
     console = report.console()
     console.print("Tableferry moves two tables with their history, and nothing is paused.", style="bold")
-    console.print("The data are real: all flights that left New York City in 2013. It takes a minute or two.")
+    console.print("The data are real: all flights that left New York City in 2013. It takes three minutes.")
     spark = session.resolve(folder, say=console.print)
     try:
         console.print("Making the company's tables ...")

@@ -5,8 +5,8 @@ all of its sources at one moment, so only versions that they had together are tr
 
 - Rows that are only appended grow in number, so the moment is found by their count, in ever larger steps back
   and then by halving. All values are compared at that moment.
-- What AUTO CDC makes of events is compared at several moments at once, the newest first, on a sample of keys.
-  All keys are compared at a moment that fits.
+- What AUTO CDC makes of events is compared at several moments at once, on a sample of keys: first at the two
+  newest, where most jobs stand, then at ten at a time. All keys are compared at a moment that fits.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Moment = Mapping[str, int]
 """The versions that the sources had together, by `TableName.key`."""
 
 _MOMENT = "__tableferry_moment"
-_AT_ONCE = 10
+_FIRST, _AT_ONCE = 2, 10
 _SAMPLE = 1_000
 
 
@@ -170,7 +170,7 @@ class Comparison:
             held, rows = held.where(sampled), rows.where(sampled)
         every = F.explode(F.array([F.lit(n) for n in range(len(among))]))
         held, rows = _alike(held.withColumn(_MOMENT, every), cdc.folded(cdc.feed_events(rows, at), at))
-        verdict = copies.matched(held, rows, at, "", "", partition_columns=(_MOMENT,))
+        verdict = copies.matched(held, rows, at, "", "", partition_columns=(_MOMENT,), match_rows=False)
         differ = {difference.values[0] for difference in verdict.partition_differences}
         return [moment for n, moment in enumerate(among) if str(n) not in differ]
 
@@ -263,12 +263,14 @@ class _Search:
     def _folded(self, tried: Sequence[Moment], settings: CdcSettings) -> Iterator[Moment]:
         """Yield the moments that fit, the newest first, or else the newest one of all."""
         # A truncate of one moment would reach the others, which are folded with it.
-        at_once, fits = 1 if settings.apply_as_truncates else _AT_ONCE, False
-        for start in range(0, len(tried), at_once):
+        first, at_once = (1, 1) if settings.apply_as_truncates else (_FIRST, _AT_ONCE)
+        start, end, fits = 0, first, False
+        while start < len(tried):
             self.running.count("moments", start, len(tried))
-            for moment in self.comparison.fitting(tried[start : start + at_once], settings):
+            for moment in self.comparison.fitting(tried[start:end], settings):
                 fits = True
                 yield moment
+            start, end = end, end + at_once
         if not fits:
             yield tried[0]
 
