@@ -87,7 +87,7 @@ AZURITE := $(VENV)/.azurite/node_modules
 azurite: $(if $(shell command -v npm 2>/dev/null),$(AZURITE)) ## Install the emulator of Azure's storage, for the tests
 
 $(AZURITE): | $(STAMP)
-	@npm install --silent --no-audit --no-fund --prefix $(VENV)/.azurite azurite@3.35.0
+	@npm install --loglevel=error --no-audit --no-fund --prefix $(VENV)/.azurite azurite@3.35.0
 
 .PHONY: test
 test: setup-tests ## Run the tests that fit into a quarter of an hour: every route's main ways
