@@ -25,6 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
 from tableferry import files, pipelines, report, session, verify
+from tableferry.catalog import parallel_map
 from tableferry.errors import TableferryError
 from tableferry.pipelines import show
 from tableferry.testing import SMALL_TABLES
@@ -179,8 +180,8 @@ def build_company(demo: Demo, arrivals: dict[str, pa.Table]) -> StreamingQuery:
     arrive(demo, arrivals, range(1, 9))
     for name in arrivals:
         demo.spark.catalog.createTable(f"{demo.bronze}.{name}", str(demo.source(name)), "delta")
-    run_old_aircraft_job(demo, "aircraft_legacy", "EFFECTIVE_FROM", "EFFECTIVE_TO")
     old_stream = start_old_flights_stream(demo)
+    run_old_aircraft_job(demo, "aircraft_legacy", "EFFECTIVE_FROM", "EFFECTIVE_TO")
     old_stream.processAllAvailable()
     arrive(demo, arrivals, [9])
     shutil.copytree(PROJECT, demo.project, ignore=shutil.ignore_patterns("state"))
@@ -216,7 +217,8 @@ def tell_company(demo: Demo) -> None:
         f"{demo.bronze}.aircraft_changes": "source: an aircraft flies for a carrier, or is gone",
         f"{demo.silver}.aircraft_legacy": "made from it by a job, last in August: who flew what, and when",
     }
-    rows = [(name, demo.spark.table(name).count(), what) for name, what in tables.items()]
+    counts = parallel_map(lambda name: demo.spark.table(name).count(), tables)
+    rows = [(name, count, what) for (name, what), count in zip(tables.items(), counts, strict=True)]
     report.table(demo.console, ("table", "rows", "what it is"), rows)
     demo.say(
         f"The goal: {demo.silver}.flights and {demo.silver}.aircraft, with this history, fed by a pipeline.",
