@@ -61,7 +61,7 @@ setup: java $(STAMP) $(JARS) ## Create the environment in .venv (PYTHON=/path/to
 # These wait for the network more than for the processor, so they run side by side.
 .PHONY: setup-tests
 setup-tests: java ## Install what linters and tests need, too
-	@$(MAKE) --jobs=6 $(JARS) $(DEV_STAMP) $(TEST_JARS) azurite setup-connect
+	@$(MAKE) --silent --jobs=6 $(JARS) $(DEV_STAMP) $(TEST_JARS) azurite setup-connect
 
 .PHONY: demo
 demo: setup ## Migrate a real table on this machine, step by step

@@ -83,7 +83,7 @@ def in_spark(spark: SparkSession, events: Sequence[Event]) -> DataFrame:
 
 
 STORY = st.tuples(
-    st.lists(st.tuples(LIVE, HISTORY), min_size=soak.amount(6, 20), max_size=soak.amount(12, 40)),
+    st.lists(st.tuples(LIVE, HISTORY), min_size=soak.amount(10, 20), max_size=soak.amount(20, 40)),
     st.sets(st.integers(1, 4), min_size=1, max_size=2),
     st.integers(0, 10_000),
 )

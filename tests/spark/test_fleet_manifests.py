@@ -217,6 +217,15 @@ def test_what_iceberg_reads_has_the_metrics_of_add_files(
     read = [warehouse.spark.table(warehouse.iceberg(copy).sql).collect() for copy in (ours, theirs)]
     assert sorted(read[0]) == sorted(read[1])
 
+    flat = TableName(("spark_catalog", SCHEMA, f"{form}_flat"))
+    warehouse.spark.sql(
+        f"CREATE EXTERNAL TABLE {flat.sql} (id INT) STORED AS {form} LOCATION '{tmp_path}_flat'"
+    )
+    warehouse.spark.sql(f"INSERT INTO {flat.sql} VALUES (7)")
+    theirs, ours = copies(warehouse, flat)
+    assert said(warehouse, ours) == said(warehouse, theirs)
+    assert warehouse.spark.table(warehouse.iceberg(ours).sql).collect() == [(7,)]
+
 
 @pytest.mark.parametrize("form", ["parquet", "orc"])
 @pytest.mark.parametrize("by_spark", [False, True])
