@@ -1,7 +1,7 @@
 """Read the metastore of a local warehouse without Spark.
 
-A local session's metastore is a Derby database in the warehouse. Java alone opens it in about a second; a
-Spark session takes ten times as long. The schema is that of Hive 2.3, which the Hive client in Spark creates.
+A local session's metastore is a Derby database in the warehouse. Java opens it in about a second; a Spark
+session takes ten times as long. The schema is that of Hive 2.3, which the Hive client in Spark creates.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class LocalMetastore:
         """Return the folder of a Delta table, or None if there is no table of that name.
 
         Raises:
-            NeedsSpark: The name is of another catalog, or the table is none that its log alone describes.
+            NeedsSpark: The name is of another catalog, or the table isn't a Delta table with a whole log.
         """
         schema, _, table = name.key.partition(".")
         # Spark reads delta.`/folder` as the path of a table.
@@ -85,7 +85,7 @@ class LocalMetastore:
         if entry is None:
             return None
         if entry.kind == "VIRTUAL_VIEW" or (entry.provider or "").lower() != "delta" or entry.arbitrated:
-            raise NeedsSpark(f"{name} isn't a Delta table that its log alone describes")
+            raise NeedsSpark(f"{name} isn't a Delta table with a whole log")
         if entry.path is None:
             raise NeedsSpark(f"the metastore has no path of {name}")
         return entry.path
