@@ -120,6 +120,24 @@ def test_sources_that_keep_less_than_the_table(project: Project, spark: SparkSes
     assert [row[0] for row in project.rows("out")] == [1, 2, 3, 4, 5, 6]
 
 
+@soak.slow  # tests/unit has random histories.
+def test_a_source_that_was_purged_since_proves_the_newest_moment_that_fits(
+    project: Project, spark: SparkSession
+) -> None:
+    project.create("src", COLUMNS)
+    for commit in range(1, 7):
+        project.insert("src", *((5 * commit + number, "x") for number in range(-5, 0)))
+    project.create("out_legacy", COLUMNS, (-2, "old"), (-1, "old"), *((id_, "x") for id_ in range(15)))
+    spark.sql(f"DELETE FROM {project.schema}.src WHERE id < 5")
+    project.standard("out", "src", tableMigrationDetails=project.migration("out", handOver="content"))
+    assert "holds all 15 rows made of src@3, none of what came later, and 2 rows from before" in printed(
+        project
+    )
+    # A job that left a commit out stands at no moment.
+    project.insert("out_legacy", *((id_, "x") for id_ in range(20, 25)))
+    assert "that were tried gives what out_legacy@2 holds (22 rows)" in printed(project)
+
+
 @soak.only  # tests/unit has the moments, and the other tests here a source each.
 def test_two_sources_that_a_job_has_read_at_one_moment(project: Project, spark: SparkSession) -> None:
     for table, first in (("src", 1), ("more", 100)):

@@ -1,7 +1,19 @@
-"""Which versions several tables had together."""
+"""Which versions several tables had together, and at which of them a legacy table stands."""
 
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tableferry.activity import Activity
 from tableferry.commits import Commit
-from tableferry.pipelines.content import moments
+from tableferry.pipelines.content import _Search, moments
+from tableferry.pipelines.plans import HandOver
 
 
 def commit(version: int, at: int, operation: str = "WRITE") -> Commit:
@@ -30,3 +42,74 @@ def test_it_ends_where_a_log_tells_no_more_and_where_a_table_was_made() -> None:
         {"a": 0},
     ]
     assert moments({"a": [commit(7, 20), Commit(6, "", {}, {}), commit(5, 5)]}) == [{"a": 7}, {"a": 6}]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of numbers, as a data frame counts them."""
+
+    numbers: Counter[int]
+
+    def count(self) -> int:
+        return self.numbers.total()
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Compares a legacy table with the versions of a source, in place of Spark."""
+
+    held: Rows
+    versions: Sequence[Counter[int]]
+    label: str = "legacy@0"
+
+    @property
+    def whole(self) -> Lists:
+        return self
+
+    def rows(self, moment: Mapping[str, int]) -> Rows:
+        return Rows(self.versions[moment["src"]])
+
+    def common(self, moment: Mapping[str, int]) -> int:
+        return self.common_with(self.held, moment)
+
+    def common_with(self, rows: Rows, moment: Mapping[str, int]) -> int:
+        return (rows.numbers & self.versions[moment["src"]]).total()
+
+    def named(self, moment: Mapping[str, int]) -> str:
+        return f"src@{moment['src']}"
+
+
+# A commit appends so many rows, deletes so many of the oldest, or deletes those of one remainder.
+COMMITS = st.lists(
+    st.integers(1, 5) | st.integers(-6, -1) | st.tuples(st.integers(2, 7), st.integers(0, 6)), max_size=9
+)
+
+
+@given(COMMITS, st.integers(0, 9), st.integers(0, 2))
+@example([5, 5, 5, 5, 5, 5, -5], 3, 2)
+def test_a_moment_is_found_only_if_no_row_is_lost_or_comes_twice(
+    commits: list[Any], stands: int, older: int
+) -> None:
+    source, versions, appended = Counter[int](), [Counter[int]()], [0]
+    for commit in commits:
+        if isinstance(commit, int):
+            new = range(appended[-1], appended[-1] + max(commit, 0))
+            source = source + Counter(new) - Counter(sorted(source)[: max(-commit, 0)])
+        else:
+            source = Counter(number for number in source if number % commit[0] != commit[1])
+        versions.append(source)
+        appended.append(appended[-1] + (max(commit, 0) if isinstance(commit, int) else 0))
+    stands = min(stands, len(commits))
+    legacy = Counter(range(-older, appended[stands]))
+    tried = [{"src": version} for version in reversed(range(len(versions)))]
+    comparison: Any = Lists(Rows(legacy), versions)
+    # The place of the moment before a commit that deletes rows.
+    deletes = [number for number, each in enumerate(commits) if not isinstance(each, int) or each < 0]
+    risky = frozenset(len(commits) - number for number in deletes)
+    found = _Search(comparison, 0, Activity("look"), risky)._partly(tried, {"src": "id"})
+    if not isinstance(found, HandOver):
+        assert deletes or not appended[stands]
+        return
+    version = found.positions["id"]
+    assert not any(number in legacy for number in range(appended[version], appended[-1]))
+    assert all(number in legacy for number in source if number < appended[version])

@@ -71,9 +71,12 @@ def find(
         try:
             commits = {source.name.key: _newest(spark, source, look_back) for source in sources}
             comparison = of_legacy(spark, dataflow, migration, legacy.version)
-            search = _Search(comparison, legacy.version, running)
-            tried = moments(commits)
-            return search.among(tried[:look_back] if isinstance(look_back, int) else tried, sources)
+            tried = steps(commits)
+            if isinstance(look_back, int):
+                tried = tried[:look_back]
+            risky = {at for at, (_, commit) in enumerate(tried) if commit and not _only_appends(commit)}
+            search = _Search(comparison, legacy.version, running, frozenset(risky))
+            return search.among([moment for moment, _ in tried], sources)
         except TableferryError as error:
             reason = str(error)
         except SPARK_ERRORS as error:
@@ -96,14 +99,19 @@ def _newest(spark: SparkSession, source: TableFacts, look_back: LookBack) -> lis
 
 
 def moments(commits: Mapping[str, Sequence[Commit]]) -> list[Moment]:
-    """Return the versions that tables had together, the newest first, as far back as their commits tell.
+    """Return the versions that tables had together, the newest first, as far back as their commits tell."""
+    return [moment for moment, _ in steps(commits)]
+
+
+def steps(commits: Mapping[str, Sequence[Commit]]) -> list[tuple[Moment, Commit | None]]:
+    """Return the same moments, each with the commit that came next; None after the newest one.
 
     Args:
         commits: The newest commits of each table, the newest first. Of those that bring no rows only the
             newest version counts.
     """
     moment = {key: newest[0].version for key, newest in commits.items() if newest}
-    found: list[Moment] = [dict(moment)]
+    found: list[tuple[Moment, Commit | None]] = [(dict(moment), None)]
     known = {key: takewhile(lambda commit: commit.operation, newest) for key, newest in commits.items()}
     every = [(commit.timestamp, key, commit) for key, newest in known.items() for commit in newest]
     # The versions of each table stay in order, whatever its clock said.
@@ -112,8 +120,14 @@ def moments(commits: Mapping[str, Sequence[Commit]]) -> list[Moment]:
             continue
         moment[key] = min(moment[key], commit.version - 1)
         if commit.operation not in WITHOUT_ROWS:
-            found.append(dict(moment))
+            found.append((dict(moment), commit))
     return found
+
+
+def _only_appends(commit: Commit) -> bool:
+    """Return whether a commit says that it deletes no row."""
+    mode = commit.parameters.get("mode") or commit.parameters.get("outputMode") or ""
+    return commit.operation in ("WRITE", "STREAMING UPDATE") and mode.strip('"').lower() == "append"
 
 
 def of_legacy(spark: SparkSession, dataflow: DataFlow, migration: Migration, version: int) -> Comparison:
@@ -159,6 +173,11 @@ class Comparison:
         """Count the rows that the flows bring up to a moment and that the table has."""
         return common_rows(*_alike(self.held, self.whole.rows(moment)))
 
+    def common_with(self, rows: DataFrame, moment: Moment) -> int:
+        """Count the rows that the flows bring up to a moment and that others have, in the table's columns."""
+        brought = self.whole.rows(moment)
+        return common_rows(_alike(self.held, rows)[1], _alike(self.held, brought)[1])
+
     def fitting(self, among: Sequence[Moment], settings: CdcSettings) -> list[Moment]:
         """Return the moments at which a sample of the keys has the rows that it has in the table."""
         at = replace(settings, keys=(_MOMENT, *settings.keys))
@@ -191,11 +210,19 @@ class Comparison:
 
 @dataclass(frozen=True)
 class _Search:
-    """A search for the moment at which a legacy table stands."""
+    """A search for the moment at which a legacy table stands.
+
+    Attributes:
+        comparison: Compares the table with moments.
+        version: The table's version.
+        running: Counts the moments that were tried.
+        risky: The places of moments right before commits that may delete rows.
+    """
 
     comparison: Comparison
     version: int
     running: Activity
+    risky: frozenset[int] = frozenset()
 
     def among(self, tried: Sequence[Moment], sources: Collection[TableFacts]) -> HandOver | NoHandOver:
         """Search some moments, the newest first."""
@@ -223,23 +250,48 @@ class _Search:
         positions = {ids[key]: version for key, version in moment.items()}
         return HandOver(self.version, positions, {}, "proved", why)
 
-    def _partly(self, tried: Sequence[Moment], ids: Mapping[str, str]) -> HandOver | None:
-        """Find the moment where the sources don't reach back as far as the table.
+    def _partly(self, tried: Sequence[Moment], ids: Mapping[str, str]) -> HandOver | NoHandOver | None:
+        """Find the newest moment whose rows the table has all, where the table has older rows too.
 
-        All that the flows bring up to that moment is in the table, and nothing of what came later.
+        The sources have lost those. Of what came after the moment the table may have nothing: neither of the
+        next commit, nor of what the sources hold now, nor of what they held before they lost rows again.
         """
-        if not (common := self.comparison.common(tried[0])):
+        at = self._newest_held(tried)
+        if at is None or not (count := (rows := self.comparison.whole.rows(tried[at])).count()):
             return None
-        moment = self._counted(tried, common)
-        rows = self.comparison.whole.rows(moment).count()
-        if not rows == common == self.comparison.common(moment):
-            return None
-        older = counted(self.comparison.held.count() - rows, "row")
+        later = {0, max(at - 1, 0)} | {place for place in self.risky if place < at}
+        for place in sorted(later - {at}):
+            if self.comparison.common(tried[place]) != self.comparison.common_with(rows, tried[place]):
+                came = self.comparison.named(tried[place])
+                return NoHandOver(
+                    f"{self.comparison.label} holds all rows made of {self.comparison.named(tried[at])}, and "
+                    f"also some that came later, up to {came}, but not all of these: let the old job finish "
+                    "and run again, or set handOver to version, which may lose rows or add some twice"
+                )
+        older = counted(self.comparison.held.count() - count, "row")
         why = (
-            f"{self.comparison.label} holds all {counted(rows, 'row')} made of "
-            f"{self.comparison.named(moment)}, none of what came later, and {older} from before"
+            f"{self.comparison.label} holds all {counted(count, 'row')} made of "
+            f"{self.comparison.named(tried[at])}, none of what came later, and {older} from before"
         )
-        return self._found(moment, ids, why)
+        return self._found(tried[at], ids, why)
+
+    def _newest_held(self, tried: Sequence[Moment]) -> int | None:
+        """Return the place of the newest moment whose rows, if there are any, the table has all."""
+
+        @cache
+        def is_held(at: int) -> bool:
+            self.running.count("moments", is_held.cache_info().currsize + 1, len(tried))
+            return self.comparison.whole.rows(tried[at]).count() == self.comparison.common(tried[at])
+
+        # The moment is behind `missing`, at which the table lacks rows.
+        missing, step = -1, 1
+        while (held := missing + step) < len(tried) and not is_held(held):
+            missing, step = held, step * 2
+        held = min(held, len(tried))
+        while held - missing > 1:
+            middle = (missing + held) // 2
+            missing, held = (missing, middle) if is_held(middle) else (middle, held)
+        return held if held < len(tried) else None
 
     def _counted(self, tried: Sequence[Moment], wanted: int) -> Moment:
         """Return the moment with the count of rows that is nearest to one."""
