@@ -238,11 +238,43 @@ def test_a_flow_s_checkpoint_gets_another_name_and_can_get_it_again(volume: Path
         files.write_text(old / name, name)
     for _ in range(2):
         store.rename_flow(TARGET, 0, "f_old", "f_new")
-        assert store.flows(TARGET, 0) == ("f_new",)
+        assert store.flows(TARGET, 0, ()) == ("f_new",)
         assert {name: files.read_text(new / name) for name in ("offsets/0", "offsets/.0.crc")} == {
             "offsets/0": "offsets/0",
             "offsets/.0.crc": "offsets/.0.crc",
         }
+
+
+def test_long_names_are_shortened_and_stay_apart(tmp_path: Path) -> None:
+    name = "日" * 40
+    targets = [TableName.parse(f"silver.`{name}{end}`") for end in ("a", "b")]
+    store = StateStore(tmp_path, "部" * 60)
+    for number, target in enumerate(targets):
+        start = replace(migration_start(), pipeline_id=store.pipeline_id, target=target)
+        assert store.begin(start)
+        store.track(start, Tracking({"bronze.orders": number}))
+        for flow in (f"f_{name}", "f_short"):
+            files.write_text(store.checkpoint(target, 0, flow) / "metadata", flow)
+    for number, target in enumerate(targets):
+        tracking = store.read(target).tracking
+        assert tracking is not None
+        assert tracking.current["bronze.orders"] == number
+        assert set(store.flows(target, 0, [f"f_{name}"])) == {f"f_{name}", "f_short"}
+        for flow in store.flows(target, 0, ()):
+            assert (store.checkpoint(target, 0, flow) / "metadata").exists(), flow
+        assert store.lock_file(target).name.endswith(".lock")
+    folders = [path.name for path in tmp_path.rglob("*")]
+    assert max(len(folder.encode()) for folder in folders) <= 255
+    assert StateStore(tmp_path, "p2").read(targets[0]).elsewhere
+
+
+@pytest.mark.parametrize("length", [242, 243, 244, 300])
+def test_a_name_is_shortened_only_where_a_folder_could_not_have_it(length: int) -> None:
+    folder = StateStore(Path("state"), "p1").checkpoints(TableName.parse("x" * length)).name
+    # The schema "default." is part of the name.
+    whole = f"targetTable=default.{'x' * length}"
+    assert (folder == whole) == (len(whole) <= 255)
+    assert len(folder) <= 255
 
 
 def test_a_volume_that_is_not_there_is_not_made(logged_in: FakeWorkspace) -> None:

@@ -324,11 +324,8 @@ class Gatherer:
 
     def _orphans(self, dataflow: DataFlow, stored: Mapping[str, Stored]) -> Mapping[str, Checkpoint]:
         target, generation = dataflow.target.name, stored[dataflow.key].generation
-        gone = (
-            set(self.store.flows(target, generation))
-            - {flow.name for flow in dataflow.flows}
-            - dataflow.disabled
-        )
+        known = {flow.name for flow in dataflow.flows} | dataflow.disabled
+        gone = set(self.store.flows(target, generation, known)) - known
         return {
             flow: checkpoints.read(self.store.checkpoint(target, generation, flow)) for flow in sorted(gone)
         }

@@ -21,6 +21,7 @@ for the whole target, and the number of rows, by which a file that was cut short
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,6 +44,7 @@ PART = "part-00000.csv"
 _TABLES = "_tables.json"
 _VERSIONS = "_versions.json"
 _TAKEN_OVER = "takeOver"
+_LONGEST_NAME = 255
 _SAFE = " ()-_.,~!@$&+;<>[]|"
 
 _T = TypeVar("_T")
@@ -346,20 +348,24 @@ class StateStore:
 
     def lock_file(self, target: TableName) -> Path:
         """What a run of this target locks."""
-        return self.volume / "checkpoints" / f"_{_escaped(target.key)}.lock"
+        return self.volume / "checkpoints" / _file_name("_", target.key, ".lock")
 
     def checkpoint(self, target: TableName, generation: int, flow: str) -> Path:
         """Where the checkpoint of a flow is."""
-        return self._generation_folder(target, generation) / _escaped(flow)
+        return self._generation_folder(target, generation) / _file_name("", flow)
 
     def checkpoints(self, target: TableName) -> Path:
         """Where a target's checkpoints are; they belong to the table, whichever pipeline fills it."""
-        return self.volume / "checkpoints" / f"targetTable={_escaped(target.key)}"
+        return self.volume / "checkpoints" / _file_name("targetTable=", target.key)
 
-    def flows(self, target: TableName, generation: int) -> tuple[str, ...]:
-        """Name the flows that have a checkpoint, those that the spec no longer has included."""
+    def flows(self, target: TableName, generation: int, known: Iterable[str]) -> tuple[str, ...]:
+        """Return the names of the flows that have a checkpoint, those that the spec no longer has included.
+
+        A name that is too long for a folder is shortened, unless it's one of the known ones.
+        """
+        folders = {_file_name("", name): name for name in known}
         return tuple(
-            unquote(name)
+            folders.get(name, unquote(name))
             for name in files.names(self._generation_folder(target, generation))
             if name not in (_TABLES, _VERSIONS)
         )
@@ -415,8 +421,8 @@ class StateStore:
 
     def _elsewhere(self, target: TableName) -> tuple[str, ...]:
         root = self.volume / "initial_versions"
-        folder = f"targetTable={_escaped(target.key)}"
-        others = (name for name in files.names(root) if name != f"pipelineId={_escaped(self.pipeline_id)}")
+        folder, mine = _file_name("targetTable=", target.key), _file_name("pipelineId=", self.pipeline_id)
+        others = (name for name in files.names(root) if name != mine)
         return tuple(
             unquote(name.removeprefix("pipelineId="))
             for name in others
@@ -427,8 +433,8 @@ class StateStore:
         return self.checkpoints(target) / f"generation={generation}"
 
     def _folder(self, kind: str, target: TableName) -> Path:
-        pipeline = self.volume / kind / f"pipelineId={_escaped(self.pipeline_id)}"
-        return pipeline / f"targetTable={_escaped(target.key)}"
+        pipeline = self.volume / kind / _file_name("pipelineId=", self.pipeline_id)
+        return pipeline / _file_name("targetTable=", target.key)
 
     def _recorded(
         self, target: TableName, generation: int, name: str, parse: Callable[[Any], _T]
@@ -572,6 +578,16 @@ def _name(text: str) -> TableName:
     return TableName.at(text) if "/" in text else TableName.parse(text)
 
 
-def _escaped(value: str) -> str:
-    """Write a value as Spark writes it into a partition folder's name."""
-    return quote(value, safe=_SAFE)
+def _file_name(before: str, value: str, after: str = "") -> str:
+    """Return the name of a value's file, as Spark escapes values in the names of partition folders.
+
+    A name of more than 255 bytes, which file systems refuse, is cut and gets a hash of the value.
+    """
+    escaped = quote(value, safe=_SAFE)
+    most = _LONGEST_NAME - len(before) - len(after)
+    if len(escaped) > most:
+        digest = hashlib.sha256(value.encode()).hexdigest()[:16]
+        kept = value
+        while len(escaped := f"{quote(kept, safe=_SAFE)}~{digest}") > most:
+            kept = kept[:-1]
+    return before + escaped + after
