@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tableferry import convert
+from tableferry import convert, files
 from tableferry.convert.folder import discover
 from tableferry.convert.log import commit
 from tableferry.errors import Refused, TableError
@@ -369,7 +369,7 @@ DYING = """
 import os, sys
 from pathlib import Path
 root, at, verb = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-from tableferry import convert
+from tableferry import convert, files
 convert.run([root], dry_run=True)
 seen = 0
 def watch(event, arguments):
@@ -530,6 +530,33 @@ def test_of_two_converters_where_no_file_is_created_exclusively_the_replaced_one
     [error] = [one.error for one in done if one.error]
     assert "was converted by another process meanwhile, and this one's commit isn't there" in error
     assert len(rows(events)) == 4
+
+
+def test_a_claim_is_removed_where_no_file_is_created_exclusively(
+    events: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOTSUP, "not supported")
+
+    monkeypatch.setattr(os, "link", no_links)
+    log = events / "_delta_log"
+    claim = log / f"_{FIRST}.claim"
+    assert convert.run([str(events)], resolve=no_session).ok
+    assert os.listdir(log) == [FIRST]
+
+    # One that an earlier release, or a process that died, has left beside its file.
+    claim.mkdir()
+    assert not files.create_text(log / FIRST, "")
+    assert os.listdir(log) == [FIRST]
+    assert not files.create_text(log / FIRST, "")
+    assert os.listdir(log) == [FIRST]
+    assert len(rows(events)) == 4
+
+    # Whether the owner of one without its file still runs isn't known.
+    convert.undo(str(events))
+    claim.mkdir(parents=True)
+    [report] = convert.run([str(events)], resolve=no_session).tables
+    assert "is being written by another process, or one died at it" in report.error
 
 
 @pytest.mark.parametrize("full", [errno.ENOSPC, errno.EDQUOT])

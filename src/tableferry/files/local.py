@@ -189,19 +189,29 @@ def _sweep(path: Path) -> None:
 
 
 def _claim_and_move(temporary: Path, path: Path) -> bool:
-    """Put the file where hard links aren't known: whoever makes the claim's folder may move it into place."""
+    """Put the file where hard links aren't known: whoever makes the claim's folder may move it into place.
+
+    A claim that was left is removed where the file is there: its owner has moved it, or was too late.
+    """
     claim = path.with_name(f"_{path.name}.claim")
     try:
         claim.mkdir()
     except FileExistsError as error:
         if path.exists():
+            with suppress(OSError):
+                claim.rmdir()
             return False
         raise StateError(
             f"{path} is being written by another process, or one died at it: run again, and if nobody else "
             f"runs, remove {claim} first"
         ) from error
-    os.replace(temporary, path)
-    return True
+    # Another process may have written it, and have removed its claim.
+    created = not path.exists()
+    if created:
+        os.replace(temporary, path)
+    with suppress(OSError):
+        claim.rmdir()
+    return created
 
 
 @contextmanager

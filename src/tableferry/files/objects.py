@@ -53,6 +53,11 @@ _AT_FIRST = {"max_retries": 1, "retry_timeout": timedelta(seconds=3)}
 _LATER = {"max_retries": 10, "retry_timeout": timedelta(minutes=2)}
 _CONNECT = "3s"
 
+_PROBE = "_tableferry_"
+_LEFT_PROBE = re.compile(rf"{_PROBE}[0-9a-f]{{32}}")
+# A probe that is older than that was left by a process that died.
+_LEFT = timedelta(hours=1)
+
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"status code: (\d{3})")
 # Where machines of all three clouds are asked for their own identity.
@@ -61,6 +66,8 @@ _NO_ANSWER = ("error sending request", "timed out", "dns error")
 _MOST = 200
 # Bytes that are fetched at once where less is asked for.
 _FETCHED = 1 << 20
+# As many names as a store lists in one answer.
+_PAGE = 1000
 
 _log = logging.getLogger(__name__)
 
@@ -220,6 +227,14 @@ class ObjectStore:
             objects = (meta["path"][start:] for meta in listed["objects"])
             return sorted({*objects} - {"", *folders}), folders
 
+    def first_names(self, path: ObjectPath) -> tuple[str, ...]:
+        """List the names of the first objects right below a path, in order: one request."""
+        start = len(path.key) + 1 if path.key else 0
+        with _explained(path, "can't be listed"):
+            page = next(iter(_client(self.store).list(path.key or None, chunk_size=_PAGE)), ())
+            below = [meta["path"][start:] for meta in page]
+        return tuple(name for name in below if name and "/" not in name)
+
     def names(self, path: ObjectPath) -> tuple[str, ...]:
         """List the visible names right below a path in order."""
         return tuple(name for name in self.all_names(path) if not hidden(name))
@@ -312,27 +327,49 @@ def _create(path: ObjectPath, content: bytes) -> bool:
 
 @lru_cache
 def _demand_exclusive(folder: ObjectPath) -> None:
-    """Make sure that the store refuses to create an object a second time, by one that is removed again."""
-    probe = folder / f"_tableferry_{uuid.uuid4().hex}"
+    """Check that the store refuses to create an object a second time, by one that is removed again.
+
+    Raises:
+        NotExclusive: It created the object twice, or says that it doesn't know such requests.
+        StateError: It can't be reached, or the object can't be written.
+    """
+    probe = folder / f"{_PROBE}{uuid.uuid4().hex}"
     with _explained(probe, "can't be written"):
         try:
-            exclusive = _create(probe, b"") and not _create(probe, b"")
+            # Where the answer to a creation is lost, the client asks again and finds its own object: so the
+            # first result says nothing.
+            _create(probe, b"")
+            exclusive = not _create(probe, b"")
         except Exception as error:
             if not isinstance(error, NotImplementedError) and _status(error) != "501":
                 raise
             exclusive = False
     try:
-        _client(probe.store).delete(probe.key)
-    except Exception as error:  # Some may write there, and not remove.
-        _log.warning(
-            "%s can't be removed (%s): it's empty, and nobody needs it", probe, _reason(probe, error)[0]
-        )
+        _remove_probes(probe)
+    except Exception as error:  # Some logins may write there, and not remove.
+        reason = _reason(probe, error)[0]
+        _log.warning("%s can't be removed (%s): it's empty, and nothing reads it", probe, reason)
     if not exclusive:
         raise NotExclusive(
             f"{folder.store} can't create an object only where there is none, so the commits of two writers "
             "at once could replace one another: use a store that knows conditional writes, or make sure that "
             "nobody else writes there and give --allow-unsafe-commit"
         )
+
+
+def _remove_probes(probe: ObjectPath) -> None:
+    """Remove a probe, and those beside it that a process left which died more than an hour before."""
+    client, folder = _client(probe.store), probe.parent
+    # Names come in order, so commits, which begin with digits, aren't among them.
+    listed = client.list(folder.key or None, offset=(folder / _PROBE).key, chunk_size=_PAGE)
+    page = next(iter(listed), ())
+    times = {meta["path"]: meta["last_modified"] for meta in page}
+    client.delete(probe.key)
+    if probe.key in times:
+        before = times[probe.key] - _LEFT
+        names = [key for key in times if _LEFT_PROBE.fullmatch(key.rpartition("/")[2])]
+        if left := [key for key in names if times[key] < before]:
+            client.delete(left)
 
 
 @lru_cache
