@@ -15,6 +15,7 @@ from tests import soak
 
 from tableferry import session
 from tableferry.catalog import condition
+from tableferry.convert import run
 from tableferry.convert.facts import DataFile
 from tableferry.convert.through_spark.entries import entry
 from tableferry.convert.through_spark.native import convert, convert_table, list_files
@@ -72,6 +73,33 @@ def test_a_directory_of_any_name(spark: SparkSession, tmp_path: Path, statistics
     # Again: nothing happens.
     convert(spark, f"file:{folder}", columns, statistics=statistics)
     assert operation(spark, escaped) == recorded
+
+
+@pytest.mark.parametrize(
+    ("kind", "metadata"),
+    [
+        ("Delta", ""),
+        ("Iceberg", "metadata/00000-6c1.metadata.json"),
+        ("Hudi", ".hoodie/hoodie.properties"),
+    ],
+)
+def test_a_folder_inside_a_table_is_refused_where_only_spark_reaches_it(
+    spark: SparkSession, mounted: tuple[str, Path], kind: str, metadata: str
+) -> None:
+    location, folder = mounted
+    if metadata:
+        (folder / "t" / metadata).parent.mkdir(parents=True)
+        (folder / "t" / metadata).write_text("{}")
+    else:
+        spark.sql(f"CREATE TABLE delta.`{folder / 't'}` (id BIGINT) USING delta")
+    for name in ("data", "day=a"):
+        write(spark, folder / "t" / name, "id")
+    before = snapshot(folder)
+    for name in ("data", "day=a"):
+        [report] = run([f"{location}/t/{name}"], spark).tables
+        assert report.outcome == "refused", report.error
+        assert f"{location}/t/{name} is inside the {kind} table {location}/t," in report.error
+    assert snapshot(folder) == before
 
 
 def test_null_partitions_by_path_are_null(spark: SparkSession, tmp_path: Path) -> None:

@@ -87,6 +87,16 @@ def test_two_tables_over_one_directory(ours: Fleet, tmp_path: Path) -> None:
     assert ours.job("t").state is State.UNDEFINED
 
 
+def test_a_directory_inside_a_table_that_no_catalog_knows(ours: Fleet, tmp_path: Path) -> None:
+    log = tmp_path / "orders" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / "00000000000000000000.json").write_text("{}")
+    hive_table(ours.spark, ours.name("t").sql, tmp_path / "orders" / "t", [(1, "a")])
+    [finding] = seen(ours, "t").findings
+    assert finding.reason is PauseReason.SHARED_DIRECTORY
+    assert f"is inside the Delta table {tmp_path / 'orders'}, whose metadata decide" in finding.text
+
+
 @soak.only  # tests/unit/test_fleet_preflight.py has what is looked for, and that it comes first.
 @pytest.mark.parametrize("reason", CHANGES)
 def test_what_people_do_while_a_table_waits_is_found_before_its_writers_are_blocked(

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any, get_args
@@ -208,6 +209,101 @@ def test_what_cannot_be_a_table_is_refused_by_name_and_nothing_is_written(
     assert report.outcome in ("refused", "failed")
     assert says in report.error
     assert s3.content() == before
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_lost_answer_to_the_probe_says_nothing_of_the_store(
+    s3: Bucket, weather: Weather, lost: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "_LATER", objects._AT_FIRST)
+    source, probes = events(s3), count(1)
+    weather.after = lambda request: "_tableferry_" in request and "PUT" in request and next(probes) == lost
+
+    assert converted(source).outcome == "converted"
+    assert not [name for name in s3.names() if "_tableferry_" in name]
+
+
+def test_a_store_that_answers_no_probe_is_not_called_one_that_cannot_commit(
+    s3: Bucket, weather: Weather, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "_LATER", objects._AT_FIRST)
+    source = events(s3)
+    weather.after = lambda request: "_tableferry_" in request
+
+    report = converted(source)
+
+    assert report.outcome == "failed"
+    assert "can't be written" in report.error
+    assert "--allow-unsafe-commit" not in report.error
+
+
+def test_probes_that_a_dead_process_left_are_removed(s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = events(s3)
+    left = [f"events/_delta_log/_tableferry_{number:032x}" for number in range(3)]
+    for key in [*left, "events/_delta_log/_tableferry_mine"]:
+        s3.put(key, b"")
+
+    # They may be another process's, which is at work.
+    assert converted(source).outcome == "converted"
+    assert set(left) <= set(s3.names())
+
+    convert.undo(source)
+    for key in left:
+        s3.put(key, b"")
+    forget()
+    monkeypatch.setattr(objects, "_LEFT", timedelta(seconds=-1))
+    assert converted(source).outcome == "converted"
+    assert not set(left) & set(s3.names())
+
+
+@pytest.mark.parametrize(
+    ("kind", "metadata"),
+    [
+        ("Delta", FIRST),
+        ("Iceberg", "metadata/00000-6c1.metadata.json"),
+        ("Hudi", ".hoodie/hoodie.properties"),
+    ],
+)
+def test_a_folder_inside_a_table_is_refused_after_few_requests(
+    bucket: Bucket, kind: str, metadata: str
+) -> None:
+    bucket.put(f"lake/t/{metadata}", b"{}")
+    source = events(bucket, "lake/t/data")
+    before = bucket.content()
+
+    report = converted(source)
+
+    assert report.outcome == "refused"
+    assert f"{source} is inside the {kind} table {bucket.uri}/lake/t," in report.error
+    [skipped] = convert.run([source], resolve=no_session, recursive=True).tables
+    assert skipped.outcome == "skipped"
+    assert bucket.content() == before
+
+
+def test_looking_above_a_folder_takes_three_requests_for_each_folder(s3: Bucket, weather: Weather) -> None:
+    for number in range(1_200):
+        s3.put(f"lake/t/_delta_log/{number:020}.notes", b"")
+    source = events(s3, "lake/t/data")
+    queries: list[str] = []
+    weather.before = lambda request, environ: queries.append(environ["QUERY_STRING"])
+
+    assert converted(source).outcome == "converted"
+
+    above = [query for query in queries if "prefix=" in query and "data" not in query]
+    assert 3 <= len(above) <= 9, above
+
+
+def test_a_login_that_may_list_a_prefix_only_converts_there(s3: Bucket, weather: Weather) -> None:
+    source = events(s3, "mine/t")
+
+    def forbid(request: str, environ: dict[str, Any]) -> tuple[str, bytes] | None:
+        query = environ["QUERY_STRING"]
+        if "prefix=" in query and "prefix=mine%2Ft" not in query and "prefix=mine/t" not in query:
+            return "403 Forbidden", b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
+        return None
+
+    weather.before = forbid
+    assert converted(source).outcome == "converted"
 
 
 def test_a_streaming_sinks_log_says_which_files_count(s3: Bucket) -> None:

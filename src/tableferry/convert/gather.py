@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from tableferry import workspace
 from tableferry.convert import iceberg, merging, sources, through_spark
@@ -24,7 +24,7 @@ from tableferry.convert.facts import (
     IcebergTable,
     Partitions,
 )
-from tableferry.convert.folder import discover
+from tableferry.convert.folder import discover, formats, owners
 from tableferry.convert.folder.formats import already_delta, empty_commit, foreign_format
 from tableferry.convert.folder.roots import find_roots
 from tableferry.convert.log import commit, existing
@@ -35,6 +35,8 @@ from tableferry.convert.spark_provider import SparkProvider
 from tableferry.errors import Refused, TableError, TableferryError
 from tableferry.files import ObjectPath, path_of
 from tableferry.tables import TableName
+
+_P = TypeVar("_P", Path, ObjectPath)
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class ResolvedSource:
         skipped: Why nothing is done with it; empty if something is.
         local: Whether this process reaches the location.
         iceberg: Its name in one of pyiceberg's catalogs, if it was named by that.
+        alone: Whether the folders above were checked, and none is a table.
     """
 
     source: str
@@ -56,6 +59,7 @@ class ResolvedSource:
     skipped: str = ""
     local: bool = True
     iceberg: str = ""
+    alone: bool = False
 
     def told(self, error: TableferryError) -> str:
         """Return what an error says, with the table's name if it doesn't say that itself."""
@@ -117,11 +121,19 @@ def _meant(text: str, spark_provider: SparkProvider, *, recursive: bool) -> Iter
             for table in listed.skipped:
                 yield ResolvedSource(str(table.name), skipped=f"{table.name} {table.reason}")
         case sources.Folder(path) as folder if recursive and folder.is_local:
-            yield from (ResolvedSource(str(root), str(root)) for root in find_roots(Path(path)))
+            yield from _below(Path(path), local=True)
         case sources.Folder(path) if recursive and (stored := ObjectPath.parse(path)):
-            yield from (ResolvedSource(str(root), str(root), local=False) for root in find_roots(stored))
+            yield from _below(stored, local=False)
         case source:
             yield _resolved(source)
+
+
+def _below(parent: _P, *, local: bool) -> Iterator[ResolvedSource]:
+    # Between the folder and a root there is no table: it would be the root.
+    found = owners.owner(parent)
+    for root in find_roots(parent):
+        skipped = f"{root} {owners.reason(found)}" if found else ""
+        yield ResolvedSource(str(root), str(root), skipped=skipped, local=local, alone=root != parent)
 
 
 def _resolved(source: sources.Folder | sources.Table | sources.Iceberg) -> ResolvedSource:
@@ -163,7 +175,7 @@ def gather(
         facts = Facts(source.source, source.location, local=local, delta=False)
         if source.iceberg:
             return _iceberg(facts, options, IcebergTable(source.location, source.iceberg))
-        return _read(facts, options, spark_provider, progress, known)
+        return _read(facts, options, spark_provider, progress, known, alone=source.alone)
     spark = spark_provider.session()
     entry = through_spark.entries.entry(spark, source.table)
     location = str(entry.folder or entry.location)
@@ -185,9 +197,11 @@ def _read(
     spark_provider: SparkProvider,
     progress: Callable[[int, int], None],
     known: Mapping[DataFile, Footer],
+    *,
+    alone: bool = False,
 ) -> Facts:
     if facts.local:
-        return _near(facts, options, spark_provider, progress, known)
+        return _near(facts, options, spark_provider, progress, known, alone=alone)
     return _far(facts, options, spark_provider)
 
 
@@ -197,6 +211,8 @@ def _near(
     spark_provider: SparkProvider,
     progress: Callable[[int, int], None],
     known: Mapping[DataFile, Footer],
+    *,
+    alone: bool,
 ) -> Facts:
     """Read what this process reaches: the directories' names and the files' footers."""
     root = path_of(facts.location)
@@ -212,6 +228,8 @@ def _near(
         facts = _with_log(facts, options, spark_provider)
         if facts.log is None or not to_be_redone(facts.log, facts.entry):
             return replace(facts, delta=True)
+    if not alone:
+        owners.demand_none(root)
     if (foreign := foreign_format(root)) == "Iceberg":
         return _iceberg(facts, options, IcebergTable(facts.location))
     if foreign:
@@ -246,6 +264,8 @@ def with_files(
         first.setdefault(id(footer.schema), (footer.schema, file.path))
     declared = options.requested.schema
     if declared is None:
+        if facts.entry is None:
+            merging.demand_common_columns(facts.location, first.values())
         merged = merging.merge(all_schemas(first.values(), facts.entry))
     elif facts.entry is not None:
         raise Refused(
@@ -254,6 +274,7 @@ def with_files(
     else:
         merged = merging.merge([declared.as_a_file(), *first.values()])
         declared.demand_all(merged, first.values())
+    formats.demand_no_hudi_columns(facts.location, (column.name for column in merged.columns.fields))
     return replace(
         facts,
         table_id=str(uuid.uuid4()),
@@ -310,6 +331,8 @@ def _far(facts: Facts, options: Options, spark_provider: SparkProvider) -> Facts
         files = through_spark.native.list_files(spark, facts.location)
         log = through_spark.logs.compare(spark, facts.location, files)
         return replace(facts, files=files, log=log)
+    if found := through_spark.native.owner(spark, facts.location):
+        raise owners.refused(facts.location, found)
     files = through_spark.native.list_files(spark, facts.location)
     if not files:
         raise Refused(f"{facts.location} holds no Parquet file: name the directory that holds the table")

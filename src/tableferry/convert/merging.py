@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tableferry import types
+from tableferry.amounts import first_of
 from tableferry.convert.facts import FileSchema
 from tableferry.errors import Refused
 from tableferry.types import Array, ColumnPath, DataType, Decimal, Field, Map, Primitive, Struct
@@ -92,6 +93,37 @@ def merge(schemas: Iterable[tuple[FileSchema, str]]) -> Merged:
     columns = _finished(top)
     assert isinstance(columns, Struct)
     return Merged(columns, tuple(_widenings(top, ())))
+
+
+def demand_common_columns(location: str, schemas: Iterable[tuple[FileSchema, str]]) -> None:
+    """Refuse files that can't be those of one table: without a column, or of groups that share none.
+
+    Args:
+        location: The table's folder.
+        schemas: The schema of each file, or those that differ, each with the name of such a file.
+
+    Raises:
+        Refused: They are of several tables, or of none.
+    """
+    groups: list[tuple[set[str], str]] = []
+    for schema, file in schemas:
+        names, first = {column.name.lower() for column in schema.columns.fields}, file
+        if not names:
+            raise Refused(f"{location}: {file} has no columns, so it can't be part of a table: move it away")
+        apart = []
+        for known, example in groups:
+            if names.isdisjoint(known):
+                apart.append((known, example))
+            else:
+                names, first = names | known, example
+        groups = [*apart, (names, first)]
+    if len(groups) > 1:
+        (some, one), (others, other), *_ = groups
+        raise Refused(
+            f"{location} holds files of several tables: {one} has {first_of(sorted(some))}, and {other} has "
+            f"{first_of(sorted(others))}, and no file has columns of both: move each table's files into a "
+            "folder of their own, or give --schema with the columns of all"
+        )
 
 
 def widens(narrow: Primitive, wide: Primitive) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +18,7 @@ from tableferry.convert import hive_plans, through_spark
 from tableferry.convert.completing import with_statistics
 from tableferry.convert.entry import Entry
 from tableferry.convert.facts import DataFile
+from tableferry.convert.folder import owners
 from tableferry.convert.folder.formats import already_delta
 from tableferry.convert.hive_plans import FarFiles as FarFiles
 from tableferry.convert.hive_plans import KnownFooters as KnownFooters
@@ -275,6 +276,24 @@ def has_log(spark: SparkSession, location: str) -> bool:
     """
     folder = reachable(location, same_machine=in_process(spark))
     return through_spark.native.has_log(spark, location) if folder is None else already_delta(folder)
+
+
+def owner(spark: SparkSession, location: str, names: Callable[[str], Sequence[str]] | None) -> str:
+    """Say why a location belongs to a table above it, as the end of a sentence; empty if it doesn't.
+
+    Args:
+        spark: The session.
+        location: The location.
+        names: Lists the names in a folder, given its location; None where only Spark reaches it.
+    """
+    folder = reachable(location, same_machine=in_process(spark))
+    if folder is not None:
+        found = owners.owner(folder)
+    elif names is not None:
+        found = owners.owner_by(names, location)
+    else:
+        found = through_spark.native.owner(spark, location)
+    return owners.reason(found) if found else ""
 
 
 def closing_commit() -> tuple[str, ...]:

@@ -63,6 +63,15 @@ def parents(directory: str) -> Iterator[str]:
         yield directory or "/"
 
 
+def above(location: str) -> Iterator[str]:
+    """Yield the locations that a location is below, the nearest first, without a slash at their ends."""
+    scheme, authority, path = split(location)
+    local = f"{scheme}:" if scheme else ""
+    top = f"{scheme}://{authority}" if authority else local
+    if path != "/":
+        yield from (top + parent.rstrip("/") for parent in parents(path))
+
+
 def split(location: str) -> tuple[str, str, str]:
     """Return a location's scheme, authority and path, as Hadoop normalises them."""
     match = _LOCATION.fullmatch(location)

@@ -112,6 +112,8 @@ def _walk(root: Path) -> list[DataFile]:
                             continue
                         _demand_sound(root, root / folder, entry)
                         pending.append(f"{folder}{name}/")
+                    elif name == formats.HUDI_PARTITION:
+                        raise formats.hudi_partition(str(root / folder))
                     elif not formats.is_hidden(name):
                         files.append(_data_file(folder, entry))
         except OSError as error:

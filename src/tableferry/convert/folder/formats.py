@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from tableferry import files
@@ -13,7 +13,9 @@ from tableferry.errors import Refused, TableError
 DELTA_LOG = "_delta_log"
 SINK_LOG = "_spark_metadata"
 HUDI = ".hoodie"
+HUDI_PARTITION = ".hoodie_partition_metadata"
 ICEBERG_METADATA = "metadata"
+_HUDI_COLUMNS = "_hoodie_"
 
 _COMMIT = re.compile(r"\d{20}\.(json|checkpoint(\..+)?\.(parquet|json))|_last_checkpoint")
 _ICEBERG = re.compile(r"[^._].*\.metadata\.json(\.gz)?")
@@ -59,6 +61,30 @@ def foreign_format(root: files.AnyPath) -> str | None:
     if any(map(_ICEBERG.fullmatch, names(root / ICEBERG_METADATA))):
         return "Iceberg"
     return None
+
+
+def table_format(root: files.AnyPath) -> str | None:
+    """Return the format of the table whose root a folder is: Delta, Iceberg or Hudi; None if it's none.
+
+    Of a store's folder only the first names are listed, which is enough.
+
+    Raises:
+        TableError: The metadata's directory can't be listed.
+        StateError: The store can't be reached.
+    """
+    if isinstance(root, Path):
+        return "Delta" if already_delta(root) else foreign_format(root)
+    store = files.ObjectStore(root.store)
+    return format_by(lambda folder: store.first_names(root / folder))
+
+
+def format_by(listed: Callable[[str], Sequence[str]]) -> str | None:
+    """Return the same, given a function that lists the names in a subfolder; an absent one has none."""
+    if any(map(is_commit, listed(DELTA_LOG))):
+        return "Delta"
+    if listed(HUDI):
+        return "Hudi"
+    return "Iceberg" if any(map(_ICEBERG.fullmatch, listed(ICEBERG_METADATA))) else None
 
 
 def names(folder: files.AnyPath) -> Sequence[str]:
@@ -121,6 +147,23 @@ def transactional(folder: str) -> Refused:
         f"{folder} is part of a transactional Hive table, whose files hold rows that were replaced "
         "since: copy the table to a plain one with Hive first"
     )
+
+
+def hudi_partition(folder: str) -> Refused:
+    """Return the refusal of a partition of a Hudi table."""
+    return Refused(
+        f"{folder} is a partition of a Hudi table, as it has a {HUDI_PARTITION}: Hudi's metadata decide "
+        "which of its files count, so copy the table's rows with Hudi's reader"
+    )
+
+
+def demand_no_hudi_columns(location: str, columns: Iterable[str]) -> None:
+    """Refuse files with the columns that Hudi adds to each row."""
+    if found := sorted(name for name in columns if name.startswith(_HUDI_COLUMNS)):
+        raise Refused(
+            f"{location} has {', '.join(found)}, which Hudi adds to the rows of its tables. Its files also "
+            "hold old versions of rows: copy the table with Hudi's reader, without these columns"
+        )
 
 
 def table_of_its_own(folder: str, name: str) -> Refused:

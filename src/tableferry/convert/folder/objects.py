@@ -39,6 +39,8 @@ def _is_data(root: files.ObjectPath, path: str) -> bool:
             return False
         if formats.is_acid(folder):
             raise formats.transactional(f"{root}/{'/'.join(folders[: depth + 1])}")
+    if name == formats.HUDI_PARTITION:
+        raise formats.hudi_partition("/".join([str(root), *folders]))
     return not formats.is_hidden(name)
 
 

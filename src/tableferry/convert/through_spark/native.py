@@ -6,6 +6,7 @@ its own settings: what the session has is what it takes.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,11 +16,12 @@ from typing import TYPE_CHECKING
 from tableferry.catalog import SPARK_ERRORS, condition
 from tableferry.convert.entry import Entry, existence_defaults, kept_properties, needs_defaults
 from tableferry.convert.facts import DataFile
+from tableferry.convert.folder.owners import Owner
 from tableferry.convert.through_spark.switching import NO_LOG, restore_comments, switch_to_delta
 from tableferry.driver import in_process
 from tableferry.errors import Busy, Refused, TableError, first_line
 from tableferry.hive.catalog_partitions import has_null_partition
-from tableferry.hive.locations import below, escape_wildcards, reachable
+from tableferry.hive.locations import above, below, escape_wildcards, reachable
 from tableferry.hive.partitions import PartitionColumn
 from tableferry.hive.settings import FEW_LISTING_TASKS, optional_settings
 from tableferry.quoting import quote
@@ -27,6 +29,8 @@ from tableferry.types import TIMESTAMP, TIMESTAMP_NTZ
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
 
 _OTHER_TYPES = (
     "a column's type differs between files, and this command doesn't say in which: convert with --engine "
@@ -55,6 +59,9 @@ _REMEDIES = {
     "PARQUET_TYPE_ILLEGAL": "write the column with microseconds anew",
 }
 _BUSY = ("DELTA_CONCURRENT_WRITE", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED")
+_METADATA = {"Iceberg": "metadata/*.metadata.json*", "Hudi": ".hoodie/hoodie.properties"}
+# What Delta says of a folder inside a table that can't be a partition.
+_INSIDE = "DELTA_INVALID_PARTITION_PATH"
 _MISSING = ("PATH_NOT_FOUND", "DELTA_FILE_NOT_FOUND", "DELTA_DIRECTORY_NOT_FOUND")
 
 # What is deep inside an error of a task, the most telling first.
@@ -99,20 +106,49 @@ def list_files(spark: SparkSession, location: str) -> tuple[DataFile, ...]:
 
 
 def has_log(spark: SparkSession, location: str) -> bool:
-    """Say whether there is a Delta table at a location.
+    """Say whether there is a Delta table at a location; a folder inside one is none.
 
     Raises:
         TableError: Nobody lets us look.
     """
     try:
-        spark.sql(f"DESCRIBE DETAIL delta.{quote(location)}").collect()
+        [detail] = spark.sql(f"DESCRIBE DETAIL delta.{quote(location)}").collect()
     except SPARK_ERRORS as error:
-        if condition(error).startswith(NO_LOG):
+        if condition(error).startswith((*NO_LOG, _INSIDE)):
             return False
         raise TableError(
             f"{location} can't be looked at ({first_line(error)}): check the path and your rights"
         ) from error
-    return True
+    # Of a folder that may be a partition of a table, Delta says nothing.
+    return detail["format"] is not None
+
+
+def owner(spark: SparkSession, location: str) -> Owner | None:
+    """Return the nearest table above a location, as `owners.owner` does, through Spark."""
+    for folder in above(location):
+        try:
+            if has_log(spark, folder):
+                return Owner("Delta", folder)
+            for kind, metadata in _METADATA.items():
+                if _has_files(spark, f"{escape_wildcards(folder)}/{metadata}"):
+                    return Owner(kind, folder)
+        except TableError as error:
+            _log.warning("whether %s is a table above %s isn't known: %s", folder, location, error)
+    return None
+
+
+def _has_files(spark: SparkSession, pattern: str) -> bool:
+    """Return whether there is a file that matches a pattern of Hadoop's.
+
+    Raises:
+        TableError: Its folder may not be listed.
+    """
+    try:
+        return bool(spark.read.format("binaryFile").load(pattern).select("path").limit(1).collect())
+    except SPARK_ERRORS as error:
+        if condition(error) in _MISSING:
+            return False
+        raise TableError(f"{pattern} can't be looked for ({first_line(error)})") from error
 
 
 def convert(

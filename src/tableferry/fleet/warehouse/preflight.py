@@ -26,6 +26,7 @@ from tableferry.fleet.warehouse.preflight_findings import INTEGERS, PreflightFac
 from tableferry.fleet.warehouse.rewriting import copies, places
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy, scratch_name
 from tableferry.fleet.warehouse.shadow.late import suspended
+from tableferry.fleet.warehouse.storage import storage_of
 from tableferry.hive.locations import below
 from tableferry.hive.partitions import CatalogPartition
 from tableferry.quoting import quote
@@ -67,6 +68,7 @@ def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -
         rewritten,
         isinstance(job, Job) and "folder" in job.record.get(REWRITTEN, {}),
         Names.of(job).all,
+        _inside(warehouse, table),
     )
     problems = list(findings(facts, form)) or list(_later_refusals(facts, warehouse, form))
     return Preflight(
@@ -109,6 +111,7 @@ def first_finding(warehouse: Warehouse, job: Job) -> Finding | None:
         column_mapping=warehouse.column_mapping,
         missing_place=_missing_place(warehouse, names, job.target_format) if names.elsewhere else "",
         rewritten=job.is_rewritten,
+        inside=_inside(warehouse, table),
     )
     return next(findings(facts, job.target_format), None)
 
@@ -141,6 +144,12 @@ def _around(
         for other in neighbourhood.around(spark, table.name, location, own)
     )
     return tuple(dict.fromkeys((*around, *more)))
+
+
+def _inside(warehouse: Warehouse, table: HiveTable) -> str:
+    """Say why the table's directory belongs to another table, which needn't be in a catalog."""
+    storage = storage_of(warehouse.spark, table.location)
+    return overlay.owner(warehouse.spark, table.location, storage.names if storage else None)
 
 
 def _missing_place(warehouse: Warehouse, names: Names, form: TargetFormat) -> str:

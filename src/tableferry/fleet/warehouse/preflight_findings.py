@@ -37,6 +37,7 @@ class PreflightFacts:
         rewritten: Whether its rows are rewritten, as its files can't become the new table's.
         begun: Whether that has been begun.
         names: What it and the new table are called during the migration.
+        inside: Why its directory belongs to another table above it, or empty.
     """
 
     table: HiveTable
@@ -50,6 +51,7 @@ class PreflightFacts:
     rewritten: bool = False
     begun: bool = False
     names: tuple[TableName, ...] = ()
+    inside: str = ""
 
 
 def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
@@ -85,6 +87,12 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
             f"rows will go, or in _{form.value}, for what the new table itself writes: "
             f"{first_of(others)}; what is written to one would be seen in another, or lost to it: drop "
             "the entries that nobody needs, or give each table a directory of its own",
+        )
+    if facts.inside:
+        yield Finding(
+            PauseReason.SHARED_DIRECTORY,
+            f"the directory of {table.name}, {table.location}, {facts.inside}: read that table instead, or "
+            "copy the rows to a directory of their own",
         )
     if split(table.location)[2] == "/":
         yield Finding(

@@ -1,0 +1,179 @@
+"""A folder inside a table is that table's: it is never converted, whatever its files look like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tableferry import convert
+from tableferry.convert.folder import owners
+from tableferry.errors import StateError
+
+
+def no_session() -> Any:
+    raise AssertionError("a folder needs no Spark")
+
+
+def write(file: Path, **columns: list[Any]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), file)
+
+
+def content(root: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def converted(folder: Path, **options: Any) -> convert.TableReport:
+    [report] = convert.run([str(folder)], resolve=no_session, **options).tables
+    return report
+
+
+@pytest.fixture
+def delta(tmp_path: Path) -> Path:
+    """A Delta table of two partitions that has deleted rows of one."""
+    root = tmp_path / "lake" / "orders"
+    rows = pa.table({"day": ["a", "a", "b"], "id": [1, 2, 3]})
+    deltalake.write_deltalake(root, rows, partition_by=["day"])
+    deltalake.DeltaTable(root).delete("id = 1")
+    return root
+
+
+def iceberg(root: Path) -> Path:
+    write(root / "data" / "day=a" / "f.parquet", id=[1])
+    (root / "metadata").mkdir()
+    (root / "metadata" / "00000-6c1.metadata.json").write_text("{}")
+    return root
+
+
+def hudi(root: Path) -> Path:
+    write(root / "day=a" / "f.parquet", id=[1])
+    (root / ".hoodie").mkdir()
+    (root / ".hoodie" / "hoodie.properties").write_text("")
+    return root
+
+
+def test_a_partition_of_a_delta_table_is_refused(delta: Path) -> None:
+    before = content(delta)
+    report = converted(delta / "day=a")
+    assert report.outcome == "refused"
+    assert f"{delta / 'day=a'} is inside the Delta table {delta}, whose metadata decide" in report.error
+    assert content(delta) == before
+
+
+def test_data_of_an_iceberg_table_are_refused_at_any_depth(tmp_path: Path) -> None:
+    root = iceberg(tmp_path / "t")
+    for folder in (root / "data", root / "data" / "day=a"):
+        assert f"is inside the Iceberg table {root}," in converted(folder).error, folder
+    assert not list(root.rglob("_delta_log"))
+
+
+def test_a_partition_of_a_hudi_table_is_refused(tmp_path: Path) -> None:
+    root = hudi(tmp_path / "t")
+    assert f"is inside the Hudi table {root}," in converted(root / "day=a").error
+
+
+def test_a_copied_partition_of_a_hudi_table_is_refused_by_its_mark(tmp_path: Path) -> None:
+    for name in ("whole", "part"):
+        write(tmp_path / name / "day=a" / "f.parquet", id=[1])
+    (tmp_path / "whole" / ".hoodie_partition_metadata").write_text("")
+    (tmp_path / "part" / "day=a" / ".hoodie_partition_metadata").write_text("")
+    for name, folder in (("whole", "whole"), ("part", "part/day=a")):
+        report = converted(tmp_path / name)
+        assert report.outcome == "refused"
+        assert f"{tmp_path / folder} is a partition of a Hudi table" in report.error
+
+
+def test_hudis_columns_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "f.parquet", _hoodie_commit_time=["1"], _hoodie_record_key=["1"], id=[1])
+    report = converted(tmp_path)
+    assert report.outcome == "refused"
+    assert "has _hoodie_commit_time, _hoodie_record_key, which Hudi adds to the rows" in report.error
+
+
+def test_a_link_into_a_table_is_refused(delta: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(delta / "day=a")
+    assert f"is inside the Delta table {delta}," in converted(link).error
+
+
+def test_recursion_skips_them_by_name(delta: Path) -> None:
+    report = converted(delta / "day=a", recursive=True)
+    assert (report.outcome, report.source) == ("skipped", str(delta / "day=a"))
+    assert f"is inside the Delta table {delta}," in report.error
+
+
+def test_tables_beside_a_table_are_converted(delta: Path) -> None:
+    beside = delta.parent / "events"
+    write(beside / "f.parquet", id=[1])
+    write(delta.parent / "metadata" / "f.parquet", id=[1])
+    report = convert.run([str(delta.parent)], recursive=True, resolve=no_session)
+    assert {Path(table.source).name: table.outcome for table in report.tables} == {
+        "events": "converted",
+        "metadata": "converted",
+        "orders": "already",
+    }
+
+
+def test_a_delta_table_inside_a_table_stays_as_it_is(delta: Path) -> None:
+    inside = delta / "day=c"
+    deltalake.write_deltalake(inside, pa.table({"id": [1]}))
+    before = content(inside)
+    assert converted(inside).outcome == "already"
+    assert content(inside) == before
+
+
+def test_a_log_without_a_commit_is_no_table(tmp_path: Path) -> None:
+    (tmp_path / "_delta_log").mkdir()
+    (tmp_path / "_delta_log" / "notes").write_text("")
+    write(tmp_path / "day=a" / "f.parquet", id=[1])
+    assert owners.owner(tmp_path / "day=a") is None
+    assert converted(tmp_path / "day=a").outcome == "converted"
+
+
+def test_files_of_two_tables_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", id=[1], name=["x"])
+    write(tmp_path / "b.parquet", ID=[1], more=[True])
+    write(tmp_path / "c.parquet", sku=["y"], price=[2.5])
+    report = converted(tmp_path)
+    assert report.outcome == "refused"
+    assert "holds files of several tables" in report.error
+    assert "c.parquet has price, sku, and no file has columns of both" in report.error
+    # A file with columns of both makes one table of them.
+    write(tmp_path / "d.parquet", name=["x"], sku=["y"])
+    assert "is spelled" in converted(tmp_path).error
+    (tmp_path / "b.parquet").unlink()
+    assert converted(tmp_path).outcome == "converted"
+
+
+def test_a_file_without_columns_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1]}).select([]), tmp_path / "a.parquet")
+    report = converted(tmp_path)
+    assert report.outcome == "refused"
+    assert "a.parquet has no columns" in report.error
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "kind"),
+    [
+        ("s3://lake/t/_delta_log", "00000000000000000007.json", "Delta"),
+        ("s3://lake/t/metadata", "v3.metadata.json", "Iceberg"),
+        ("s3://lake/.hoodie", "hoodie.properties", "Hudi"),
+    ],
+)
+def test_a_table_above_is_found_by_names_alone(folder: str, name: str, kind: str) -> None:
+    there = {folder: (name,)}
+
+    def names(location: str) -> tuple[str, ...]:
+        if location == "s3://lake/t/data/metadata":
+            raise StateError("this login may not list it")
+        return there.get(location, ())
+
+    root = folder.rpartition("/")[0]
+    assert owners.owner_by(names, "s3://lake/t/data/day=a") == owners.Owner(kind, root)
+    assert owners.owner_by(names, "s3://lake") is None
+    assert owners.owner_by(names, root) is None
