@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import tomllib
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import get_args
 
@@ -61,3 +63,26 @@ def test_a_queue_in_any_database_takes_one_extra() -> None:
 
 def test_extras_are_named_together() -> None:
     assert extras.install("fleet", "local") == "pip install 'tableferry[fleet,local]'"
+
+
+def test_the_environment_of_the_demos_has_what_they_import() -> None:
+    root = Path(__file__).parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    [extras] = re.findall(r"^EXTRAS := (\S+)$", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    listed = list(project["dependencies"])
+    for extra in extras.split(","):
+        listed += project["optional-dependencies"][extra]
+    installed = {re.split(r"[^\w.-]", requirement)[0].lower().replace("_", "-") for requirement in listed}
+    distributions = packages_distributions()
+    for example in sorted((root / "examples").glob("*.py")):
+        tree = ast.parse(example.read_text(encoding="utf-8"))
+        imports = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        imports += [
+            name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
+        ]
+        for package in {module.partition(".")[0] for module in imports} - {
+            "tableferry",
+            *sys.stdlib_module_names,
+        }:
+            names = {name.lower() for name in distributions[package]}
+            assert names & installed, f"{example.name} imports {package}"
