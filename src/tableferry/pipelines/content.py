@@ -12,7 +12,7 @@ all of its sources at one moment, so only versions that they had together are tr
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import takewhile
@@ -283,15 +283,8 @@ class _Search:
             self.running.count("moments", is_held.cache_info().currsize + 1, len(tried))
             return self.comparison.whole.rows(tried[at]).count() == self.comparison.common(tried[at])
 
-        # The moment is behind `missing`, at which the table lacks rows.
-        missing, step = -1, 1
-        while (held := missing + step) < len(tried) and not is_held(held):
-            missing, step = held, step * 2
-        held = min(held, len(tried))
-        while held - missing > 1:
-            middle = (missing + held) // 2
-            missing, held = (missing, middle) if is_held(middle) else (middle, held)
-        return held if held < len(tried) else None
+        _, at = _boundary(len(tried), lambda at: not is_held(at))
+        return at if at < len(tried) else None
 
     def _counted(self, tried: Sequence[Moment], wanted: int) -> Moment:
         """Return the moment with the count of rows that is nearest to one."""
@@ -301,14 +294,8 @@ class _Search:
             self.running.count("moments", more.cache_info().currsize + 1, len(tried))
             return self.comparison.whole.rows(tried[at]).count() - wanted
 
-        # The moment is behind `newer`, at which there are more rows, and not behind `older`, if there is any.
-        newer, step = -1, 1
-        while (older := newer + step) < len(tried) and more(older) > 0:
-            newer, step = older, step * 2
-        older = min(older, len(tried))
-        while older - newer > 1:
-            middle = (newer + older) // 2
-            newer, older = (middle, older) if more(middle) > 0 else (newer, middle)
+        # At `newer` there are more rows than wanted, at `older` there aren't.
+        newer, older = _boundary(len(tried), lambda at: more(at) > 0)
         near = [at for at in (newer, older) if 0 <= at < len(tried)]
         return tried[min(near, key=lambda at: abs(more(at)))]
 
@@ -325,6 +312,21 @@ class _Search:
             start, end = end, end + at_once
         if not fits:
             yield tried[0]
+
+
+def _boundary(count: int, holds: Callable[[int], bool]) -> tuple[int, int]:
+    """Return the last place where a condition holds and the next one: -1 and `count` stand for neither.
+
+    It holds up to some place only. That is found in ever larger steps, and then by halving.
+    """
+    last, step = -1, 1
+    while (after := last + step) < count and holds(after):
+        last, step = after, step * 2
+    after = min(after, count)
+    while after - last > 1:
+        middle = (last + after) // 2
+        last, after = (middle, after) if holds(middle) else (last, middle)
+    return last, after
 
 
 def _alike(held: DataFrame, rows: DataFrame) -> tuple[DataFrame, DataFrame]:

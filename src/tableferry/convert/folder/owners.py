@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tableferry import files
 from tableferry.convert.folder import formats
@@ -18,6 +18,8 @@ from tableferry.errors import Refused, StateError, TableError
 from tableferry.hive import locations
 
 _log = logging.getLogger(__name__)
+
+_F = TypeVar("_F")
 
 
 class Owner(NamedTuple):
@@ -28,20 +30,11 @@ class Owner(NamedTuple):
 
 
 def owner(folder: files.AnyPath) -> Owner | None:
-    """Return the nearest table above a folder, or None if there is none.
+    """Return the nearest table above a folder, or None if there isn't one.
 
-    In an object store this takes up to three requests for each folder above, however full they are. A folder
-    that may not be listed, as a login may be limited to a prefix, is logged and counts as none.
+    In an object store this takes up to three requests for each folder above, however full they are.
     """
-    for above in _above(folder):
-        try:
-            found = formats.table_format(above)
-        except (StateError, TableError) as error:
-            _log.warning("whether %s is a table above %s isn't known: %s", above, folder, error)
-            continue
-        if found:
-            return Owner(found, str(above))
-    return None
+    return nearest(folder, _above(folder), formats.table_format)
 
 
 def owner_by(names: Callable[[str], Sequence[str]], location: str) -> Owner | None:
@@ -51,18 +44,31 @@ def owner_by(names: Callable[[str], Sequence[str]], location: str) -> Owner | No
         names: Lists the names in a folder, given its location; an absent one has none.
         location: The location, as Hadoop writes it.
     """
-    for above in locations.above(location):
 
-        def inside(folder: str, above: str = above) -> Sequence[str]:
-            return names(f"{above}/{folder}")
+    def table_format(above: str) -> str | None:
+        return formats.format_by(lambda folder: names(f"{above}/{folder}"))
 
+    return nearest(location, locations.above(location), table_format)
+
+
+def nearest(folder: object, above: Iterable[_F], table_format: Callable[[_F], str | None]) -> Owner | None:
+    """Return the first of some folders that is the root of a table.
+
+    A folder that may not be listed, as a login may be limited to a prefix, is logged and skipped.
+
+    Args:
+        folder: The folder that the others are above.
+        above: The others, the nearest first.
+        table_format: Returns the format of the table whose root a folder is, or None.
+    """
+    for root in above:
         try:
-            found = formats.format_by(inside)
+            found = table_format(root)
         except (StateError, TableError) as error:
-            _log.warning("whether %s is a table above %s isn't known: %s", above, location, error)
+            _log.warning("whether %s is a table above %s isn't known: %s", root, folder, error)
             continue
         if found:
-            return Owner(found, above)
+            return Owner(found, str(root))
     return None
 
 

@@ -6,7 +6,6 @@ its own settings: what the session has is what it takes.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 from tableferry.catalog import SPARK_ERRORS, condition
 from tableferry.convert.entry import Entry, existence_defaults, kept_properties, needs_defaults
 from tableferry.convert.facts import DataFile
-from tableferry.convert.folder.owners import Owner
+from tableferry.convert.folder.owners import Owner, nearest
 from tableferry.convert.through_spark.switching import NO_LOG, restore_comments, switch_to_delta
 from tableferry.driver import in_process
 from tableferry.errors import Busy, Refused, TableError, first_line
@@ -29,8 +28,6 @@ from tableferry.types import TIMESTAMP, TIMESTAMP_NTZ
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_log = logging.getLogger(__name__)
 
 _OTHER_TYPES = (
     "a column's type differs between files, and this command doesn't say in which: convert with --engine "
@@ -106,7 +103,7 @@ def list_files(spark: SparkSession, location: str) -> tuple[DataFile, ...]:
 
 
 def has_log(spark: SparkSession, location: str) -> bool:
-    """Say whether there is a Delta table at a location; a folder inside one is none.
+    """Return whether a location is the root of a Delta table.
 
     Raises:
         TableError: Nobody lets us look.
@@ -125,16 +122,14 @@ def has_log(spark: SparkSession, location: str) -> bool:
 
 def owner(spark: SparkSession, location: str) -> Owner | None:
     """Return the nearest table above a location, as `owners.owner` does, through Spark."""
-    for folder in above(location):
-        try:
-            if has_log(spark, folder):
-                return Owner("Delta", folder)
-            for kind, metadata in _METADATA.items():
-                if _has_files(spark, f"{escape_wildcards(folder)}/{metadata}"):
-                    return Owner(kind, folder)
-        except TableError as error:
-            _log.warning("whether %s is a table above %s isn't known: %s", folder, location, error)
-    return None
+
+    def table_format(folder: str) -> str | None:
+        if has_log(spark, folder):
+            return "Delta"
+        root = escape_wildcards(folder)
+        return next((kind for kind, file in _METADATA.items() if _has_files(spark, f"{root}/{file}")), None)
+
+    return nearest(location, above(location), table_format)
 
 
 def _has_files(spark: SparkSession, pattern: str) -> bool:
