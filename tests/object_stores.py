@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import boto3
+from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.s3.models import s3_backends
 from obstore.store import AzureStore
 from scripts.fetch_jars import S3
 from werkzeug.serving import WSGIRequestHandler, make_server
@@ -190,6 +192,11 @@ def _of_moto(
         region_name="us-east-1",
     )
     client.create_bucket(Bucket=name)
+    # Without a request, so a thousand objects cost no time.
+    objects = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+
+    def put(key: str, body: bytes) -> None:
+        objects.put_object(name, key, body)
 
     def names() -> list[str]:
         pages = client.get_paginator("list_objects_v2").paginate(Bucket=name)
@@ -199,7 +206,7 @@ def _of_moto(
         uri,
         environment,
         options,
-        put=lambda key, body: client.put_object(Bucket=name, Key=key, Body=body),
+        put=put,
         get=lambda key: client.get_object(Bucket=name, Key=key)["Body"].read(),
         names=names,
     )

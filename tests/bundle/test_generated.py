@@ -9,8 +9,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import distribution
 from itertools import takewhile
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import uv
@@ -75,14 +77,16 @@ def made(folder: Path, **answers: str) -> Iterator[Bundle]:
 
 @pytest.fixture(scope="module", autouse=True)
 def pyspark_as_a_wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """PyPI has pyspark as a source archive alone: its wheel is built once, not for each environment.
-
-    pip keeps the one that it built for this project's own environment.
-    """
+    """Pack the installed pyspark as a wheel: uv needs half a minute to build it from its sources."""
     wheels = tmp_path_factory.mktemp("wheels")
-    (pinned,) = (line for line in CONSTRAINTS.read_text("utf-8").splitlines() if line.startswith("pyspark=="))
-    pip = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps")
-    subprocess.run([*pip, "-w", wheels, pinned], check=True)
+    installed = distribution("pyspark")
+    packed = [file for file in installed.files or () if file.parts[0] != ".." and file.suffix != ".pyc"]
+    with ZipFile(wheels / f"pyspark-{installed.version}-py3-none-any.whl", "w") as wheel:
+        for file in packed:
+            if file.name != "RECORD":
+                wheel.write(file.locate(), file)
+            else:
+                wheel.writestr(str(file), "".join(f"{name},,\n" for name in packed))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UV_FIND_LINKS", str(wheels))
         yield
