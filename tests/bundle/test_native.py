@@ -49,7 +49,9 @@ OTHERS: list[dict[str, str]] = [
 def init(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program of init.go."""
     program = tmp_path_factory.mktemp("go") / "init"
-    subprocess.run(["go", "build", "-o", program, Path(__file__).with_name("init.go")], check=True)
+    subprocess.run(
+        ["go", "build", "-gcflags=all=-N -l", "-o", program, Path(__file__).with_name("init.go")], check=True
+    )
     return program
 
 

@@ -276,6 +276,21 @@ def test_without_statistics_only_rows_and_columns_are_read(tmp_path: Path) -> No
     assert read_footer(str(tmp_path / "a.parquet"), cache=SchemaCache(0)) == Footer.of(2, footer.schema, ())
 
 
+def test_a_footer_of_another_file_s_values_is_refused(tmp_path: Path) -> None:
+    """Such as a copy of Dask's ``_metadata``, however many row groups were learned before."""
+    cache, data = SchemaCache(), tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": range(50), "b": ["x"] * 50}), data, row_group_size=2)
+    assert isinstance(read_footer(str(data), cache=cache), Footer)
+    footer = pq.read_metadata(data)
+    footer.set_file_path("a.parquet")
+    footer.write_metadata_file(tmp_path / "b.parquet")
+
+    found = read_footer(str(tmp_path / "b.parquet"), cache=cache)
+
+    assert isinstance(found, Unreadable)
+    assert "a column whose values are in another file" in found.reason
+
+
 def test_what_is_no_parquet_file_is_distinguished(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": range(100)}), path)
@@ -293,6 +308,8 @@ def test_what_is_no_parquet_file_is_distinguished(tmp_path: Path) -> None:
     assert reason(b"PAR1").startswith("is truncated")
     assert reason(b"PAR1" + b"\xff\xff\xff\x7f" + b"PAR1").startswith("is truncated")
     assert reason(b"PAR1" + b"\0\0\0\0" + b"PAR1").startswith("has a broken footer")
+    assert reason(b"\0" + whole[1:]).startswith("has lost its first bytes")
+    assert reason(b"\0" * 70_000 + whole).startswith("has lost its first bytes")
     assert reason(whole[:-4] + b"PARE").startswith("has an encrypted footer")
     path.unlink()
     assert refused(path).startswith("has vanished since it was listed")

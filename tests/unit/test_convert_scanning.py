@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.footers import read_footer
 from tests.soak import amount
 from tests.unit.test_convert_skipping import CASES, ROWS
 
@@ -114,6 +115,34 @@ def test_old_instants_are_bounded_where_they_mean_what_they_say(tmp_path: Path) 
     pq.write_table(pa.table({"t": moments}), tmp_path / "old.parquet", use_deprecated_int96_timestamps=True)
     assert scanned(tmp_path / "new.parquet", "t")["t"].lowest == '"1700-01-01T00:00:00.000"'
     assert scanned(tmp_path / "old.parquet", "t")["t"] == Bounds(None, '"2024-01-01T00:00:00.000Z"', 0)
+
+
+@pytest.mark.parametrize("spark", [b"2.4.8", b"3.5.1"])
+@pytest.mark.parametrize("read", ["footer", "scan"])
+def test_dates_that_spark_reads_by_the_old_calendar_get_no_bounds(
+    tmp_path: Path, spark: bytes, read: str
+) -> None:
+    """Arrow keeps the keys of the file whose rows it wrote again, and Spark goes by them."""
+    keys = {b"org.apache.spark.version": spark, b"org.apache.spark.legacyDateTime": b""}
+    schema = pa.schema({"day": pa.date32(), "young": pa.date32(), "at": pa.timestamp("us", "UTC")}, keys)
+    day, young = date(1000, 1, 1), date(2026, 1, 1)
+    rows = [{"day": day, "young": young, "at": datetime(1000, 1, 1, tzinfo=UTC)}]
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, schema), path)
+
+    if read == "scan":
+        bounds = scanned(path, "day", "young", "at")
+    else:
+        footer = read_footer(str(path))
+        assert isinstance(footer, Footer)
+        leaves = zip(footer.schema.leaves, footer.bounds, strict=True)
+        bounds = {leaf.path[0]: bound for leaf, bound in leaves}
+
+    assert {name: (bound.lowest, bound.highest) for name, bound in bounds.items()} == {
+        "day": (None, None),
+        "young": ('"2026-01-01"', '"2026-01-01"'),
+        "at": (None, None),
+    }
 
 
 def stats(root: Path) -> dict[str, Any]:

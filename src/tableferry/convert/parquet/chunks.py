@@ -181,6 +181,8 @@ class Columns:
             raise Encrypted
         if metadata is None:
             raise Broken("a column whose metadata is elsewhere")
+        if chunk.get(1):
+            raise Broken("a column whose values are in another file")
         if own and (metadata.get(1), metadata.get(3)) != self._expected[column]:
             raise Broken("a row group whose columns aren't the schema's")
         return metadata

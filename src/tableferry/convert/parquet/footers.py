@@ -159,20 +159,31 @@ def read_tail(path: str, size: int | None = None) -> bytes | Unreadable:
         return Unreadable(reason, passing=True)
 
 
-def tail(read: Callable[[int, int], bytes], size: int) -> bytes | Unreadable:
-    """Find the same at the end of ``size`` bytes; ``read`` gives some, by their beginning and number."""
+def tail(read: Callable[[int, int], bytes], size: int, *, reads_are_slow: bool = False) -> bytes | Unreadable:
+    """Find the same at the end of ``size`` bytes.
+
+    Args:
+        read: Gives some bytes, by their offset and number.
+        size: The file's bytes.
+        reads_are_slow: Whether a second read, only to check how the file begins, isn't worth its time.
+    """
     if size == 0:
         return Unreadable("is empty (0 bytes), so it's no Parquet file: delete it or move it away")
     data = read(max(0, size - _TAIL), min(size, _TAIL))
     magic = data[-4:]
     if magic == _ENCRYPTED:
         return Unreadable("has an encrypted footer: write it again without encryption")
-    begins = read(0, 4) == _MAGIC if magic != _MAGIC else True
+    if len(data) == size:
+        begins = data.startswith(_MAGIC)
+    else:
+        begins = (reads_are_slow and magic == _MAGIC) or read(0, 4) == _MAGIC
     if magic != _MAGIC and not begins:
         return Unreadable("is not a Parquet file: delete it or move it away")
     length = int.from_bytes(data[-_END:-4], "little")
     if magic != _MAGIC or size < _LEAST or length > size - _LEAST:
         return Unreadable("is truncated: it begins as a Parquet file and doesn't end as one; write it again")
+    if not begins:
+        return Unreadable("has lost its first bytes: it ends as a Parquet file only, so write it again")
     if length + _END > len(data):
         data = read(size - _END - length, length + _END)
     return data[-_END - length : -_END]

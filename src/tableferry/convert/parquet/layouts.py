@@ -29,7 +29,7 @@ NULLS, LOWEST, HIGHEST, OLD_LOWEST, OLD_HIGHEST, NANS = ((*STATISTICS, field) fo
 VALUES, SIZE = (1, 3, 5), (1, 3, 7)
 """How many values there are, nulls among them, and how many bytes they take."""
 
-_ROWS, _COLUMNS = (3,), (1,)
+_ROWS, _COLUMNS, _FILE_PATH = (3,), (1,), (1, 1)
 _PHYSICAL, _ENCODINGS, _NAMES = (1, 3, 1), (1, 3, 2), (1, 3, 3)
 _COUNTS, _BOUNDS = (_ROWS, NULLS, NANS, VALUES, SIZE), (LOWEST, HIGHEST, OLD_LOWEST, OLD_HIGHEST)
 # The deprecated field in the place of which another came.
@@ -268,6 +268,9 @@ class _Walk:
 
     def _field(self, path: FieldPath, kind: int, head: bytes) -> None:
         start = self._reader.at
+        # The plain reader refuses these.
+        if path == _FILE_PATH:
+            raise _Unusual
         if path in _COUNTS:
             if kind not in _NUMBERS:
                 raise _Unusual

@@ -24,7 +24,7 @@ def read(root: ObjectPath, files: Sequence[DataFile], *, leaves: int = ALL_LEAVE
 
 def _tail(store: ObjectStore, path: ObjectPath, size: int) -> bytes | Unreadable:
     try:
-        return tail(partial(store.read_range, path), size)
+        return tail(partial(store.read_range, path), size, reads_are_slow=True)
     except FileNotFoundError:
         return VANISHED
     except StateError as error:

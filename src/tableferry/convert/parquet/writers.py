@@ -38,7 +38,9 @@ class Trust(NamedTuple):
         strings: Bounds of strings.
         decimals: Bounds of decimals that are stored as bytes.
         nulls: Counts of nulls of what is stored as bytes.
-        ancient: Dates before 1582 and instants before 1900 mean what they say.
+        ancient: Spark reads dates before 1582 and instants before 1900 as they are stored. It doesn't where
+            the footer says that they follow the hybrid calendar (`DataSourceUtils.datetimeRebaseSpec`).
+            parquet-mr without Spark's version may be Hive, which wrote that calendar too.
     """
 
     numbers: bool = True
@@ -55,6 +57,12 @@ _ALL_BUT_FLOATS = Trust(strings=True, decimals=True, nulls=True)
 
 def trust(created_by: str, metadata: Mapping[bytes, bytes]) -> Trust:
     """Say what to believe of a file, by its writer, which may be empty, and its footer's keys and values."""
+    believed = _writer_trust(created_by, metadata)
+    # Spark's reader goes by these keys alone, and other writers copy them from the file that they read.
+    return believed._replace(ancient=False) if hybrid(metadata) else believed
+
+
+def _writer_trust(created_by: str, metadata: Mapping[bytes, bytes]) -> Trust:
     named = _NAMED.fullmatch(created_by)
     if named is None:
         return _NOTHING
@@ -67,10 +75,10 @@ def trust(created_by: str, metadata: Mapping[bytes, bytes]) -> Trust:
                 strings=modern,
                 decimals=modern,
                 nulls=True,
-                ancient=_proleptic(metadata),
+                ancient=_spark(metadata) is not None,
             )
         case "parquet-mr-trino" | "parquet-mr compatible Photon":
-            return _ALL_BUT_FLOATS._replace(ancient=_proleptic(metadata))
+            return _ALL_BUT_FLOATS._replace(ancient=_spark(metadata) is not None)
         case "parquet-cpp-arrow":
             return _ALL_BUT_FLOATS if version >= (11, 0) else Trust()
         case "parquet-rs" | "delta-rs" | "DuckDB" | "Polars (python)" as name:
@@ -92,11 +100,6 @@ def hybrid(metadata: Mapping[bytes, bytes]) -> bool:
 
 
 _LEGACY = b"org.apache.spark.legacyDateTime"
-
-
-def _proleptic(metadata: Mapping[bytes, bytes]) -> bool:
-    """Say whether a writer of Java's used the proleptic calendar, not the old hybrid one (Spark 2, Hive)."""
-    return _spark(metadata) is not None and not hybrid(metadata)
 
 
 def _spark(metadata: Mapping[bytes, bytes]) -> int | None:
