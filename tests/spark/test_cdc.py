@@ -111,6 +111,7 @@ def test_the_documented_truncate(spark: SparkSession, schema: str) -> None:
     assert rows(spark, target) == {(125, "Mercedes", "Guadalajara")}
 
 
+@soak.slow
 def test_the_documented_scd_type_2(spark: SparkSession, schema: str) -> None:
     target = users(schema, scd_type=2)
     fill(spark, target, spark.createDataFrame(USERS, FEED))

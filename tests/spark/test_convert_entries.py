@@ -390,6 +390,7 @@ def test_the_catalog_says_what_the_partition_columns_are(spark: SparkSession, sc
             check_declared(table_entry, declared)
 
 
+@soak.slow
 def test_defaults_hold_and_what_files_lack_is_reported(spark: SparkSession, schema: str) -> None:
     table = f"{schema}.t"
     spark.sql(f"CREATE TABLE {table} (id int) USING parquet")

@@ -99,6 +99,7 @@ def test_the_job_only_shows_until_it_is_told_to_convert(
     assert spark.sql(f"DESCRIBE HISTORY {schema}.orders").count() == 1
 
 
+@soak.slow
 def test_a_job_lets_converted_tables_follow_their_folders(
     spark: SparkSession, schema: str, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,6 +102,7 @@ def test_a_folder_inside_a_table_is_refused_where_only_spark_reaches_it(
     assert snapshot(folder) == before
 
 
+@soak.slow
 def test_null_partitions_by_path_are_null(spark: SparkSession, tmp_path: Path) -> None:
     write(spark, tmp_path / "t", "id", "int(null) AS k", partition="k")
     convert(spark, str(tmp_path / "t"), K, statistics=True)
@@ -250,6 +251,7 @@ def test_a_failed_run_leaves_a_log_folder_that_was_there(spark: SparkSession, tm
     assert (tmp_path / "_delta_log").is_dir()
 
 
+@soak.slow
 def test_the_sessions_batch_size_is_the_native_commands(spark: SparkSession, tmp_path: Path) -> None:
     key = "spark.databricks.delta.import.batchSize.statsCollection"
     root = write(spark, tmp_path / "t", "id")
@@ -282,6 +284,7 @@ def test_the_listing_leaves_out_hidden_names_and_reads_no_file(spark: SparkSessi
     assert list_files(spark, str(root / "empty")) == ()
 
 
+@soak.slow
 def test_storage_that_only_spark_reaches(spark: SparkSession, mounted: tuple[str, Path]) -> None:
     location, folder = mounted
     root = write(spark, folder / "t", "id", "if(id = 0, null, 1) AS k", partition="k")
@@ -331,6 +334,7 @@ def test_the_native_command_forgets_the_tables_comment_and_keeps_its_buckets(
     assert "Table Properties" not in row["information"]
 
 
+@soak.slow
 def test_the_native_command_leaves_a_delta_table_alone(spark: SparkSession, tmp_path: Path) -> None:
     """Files that came after the first commit aren't picked up."""
     root = write(spark, tmp_path / "t", "id")

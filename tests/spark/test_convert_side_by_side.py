@@ -233,6 +233,7 @@ def test_history_and_a_second_conversion(spark: SparkSession, tmp_path: Path) ->
     assert ours(both.native).outcome == "refused"
 
 
+@soak.slow
 def test_without_statistics(spark: SparkSession, tmp_path: Path) -> None:
     def make(root: Path) -> None:
         write(root, "a.parquet", "b.parquet")

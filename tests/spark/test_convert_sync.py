@@ -124,6 +124,7 @@ def test_a_table_of_the_catalog_follows_and_its_schema_with_it(
     assert "by OPTIMIZE, changes its files" in refused.error
 
 
+@soak.slow
 def test_a_table_that_spark_converted_follows_too(spark: SparkSession, schema: str) -> None:
     root = schema_folder(spark, schema) / "lake"
     write(root / "day=1" / "a.parquet", [1])

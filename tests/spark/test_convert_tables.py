@@ -190,6 +190,7 @@ def test_a_catalog_that_describes_the_files_wrongly_is_refused(
     assert not entry_of(spark, f"{schema}.t").is_delta
 
 
+@soak.slow
 def test_a_catalog_wider_than_the_files(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     narrow = {"id": pa.array([1, -2, None], pa.int32()), "x": pa.array([0.5, None, 2.0], pa.float32())}
     write(tmp_path / "t" / "a.parquet", narrow)
@@ -222,6 +223,7 @@ def test_a_property_that_spark_takes_for_a_secret_stays_as_it_is(
     assert shown["home"] == HIDDEN
 
 
+@soak.slow
 def test_file_columns_of_mixed_case_under_a_table_of_hive(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
@@ -243,6 +245,7 @@ def test_file_columns_of_mixed_case_under_a_table_of_hive(
     ]
 
 
+@soak.slow
 def test_two_tables_on_one_path_have_one_log(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     write(tmp_path / "t" / "a.parquet", {"id": [1]})
     for table in ("first", "second"):
@@ -491,6 +494,7 @@ PARTITION_VALUES: dict[str, tuple[str, Any]] = {
 }
 
 
+@soak.slow
 def test_verify_agrees_on_partitions_of_every_type(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     table = f"{schema}.t"
     columns = ", ".join(f"{column} {kind}" for column, (kind, _) in PARTITION_VALUES.items())
@@ -604,6 +608,7 @@ def test_a_conversion_that_dies_before_any_effect_is_finished_by_the_next(
     assert deaths == 4
 
 
+@soak.slow
 def test_of_two_converters_at_once_one_commits_and_the_entry_is_switched_once(
     spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

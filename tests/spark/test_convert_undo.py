@@ -375,6 +375,7 @@ def test_a_writer_that_comes_first_wins(
     assert tables_in(spark, schema) == ["t"]
 
 
+@soak.slow
 def test_of_two_undos_at_once_one_says_that_the_other_is_at_it(
     spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

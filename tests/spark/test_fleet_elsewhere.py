@@ -257,6 +257,7 @@ def test_a_view_that_somebody_altered_stops_a_revert_before_the_new_table_loses_
     assert tables_in(ours.spark, ours.schema) == ["orders"]
 
 
+@soak.slow
 def test_a_trial_where_the_new_table_s_own_files_go_is_found(ours: Fleet, tmp_path: Path) -> None:
     hive_table(ours.spark, ours.name("trial").sql, tmp_path / "orders_iceberg", [(7, "a")])
     ours.add("orders", form=ICEBERG, **place(ours, "spark_catalog", OldName.VIEW))

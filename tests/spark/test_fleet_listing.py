@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 from pyspark.sql import SparkSession
-from tests import object_stores
+from tests import object_stores, soak
 from tests.spark.warehouses import NoAccess
 
 from tableferry.errors import TableError
@@ -122,6 +122,7 @@ def schema(spark: SparkSession) -> Iterator[str]:
     spark.sql("DROP SCHEMA listed CASCADE")
 
 
+@soak.slow
 def test_the_session_s_catalog_and_sql_give_the_same_partitions(
     spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

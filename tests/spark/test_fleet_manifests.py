@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests import soak
 from tests.spark.warehouses import NoAccess
 
 from tableferry.errors import TableError
@@ -152,6 +153,7 @@ def alike(warehouse: Warehouse, theirs: TableName, ours: TableName, *, but: Sequ
 PARTITIONED = "p int, `On` date, word string"
 
 
+@soak.slow
 def test_partitions_have_their_values(warehouse: Warehouse, tmp_path: Path) -> None:
     null = "__HIVE_DEFAULT_PARTITION__"
     for number, directory in enumerate(

@@ -122,6 +122,7 @@ def test_a_late_file_pauses_its_table(ours: Fleet, lake: Bucket, tmp_path: Path,
     assert ours.job("t").pause_reason.startswith("WRITTEN_LATE: ")
 
 
+@soak.slow
 def test_files_come_into_iceberg_by_one_question_for_each(
     ours: Fleet, lake: Bucket, weather: Weather
 ) -> None:

@@ -108,7 +108,7 @@ def test_avro_partitions_that_are_read_otherwise_than_their_table(ours: Fleet, t
     assert "other properties of its SerDe, than the table says by now: ['b']" in refusal(ours, ICEBERG)
 
 
-@pytest.mark.parametrize("stored", ["parquet", "orc"])
+@pytest.mark.parametrize("stored", ["parquet", pytest.param("orc", marks=soak.slow)])
 def test_a_column_that_older_files_lack_and_that_has_a_default(
     ours: Fleet, tmp_path: Path, stored: str
 ) -> None:
@@ -206,9 +206,8 @@ def test_orc_and_avro_files_of_types_that_iceberg_does_not_widen(
         assert ours.rows("t") == before
 
 
-@pytest.mark.parametrize(
-    "form", ["PARQUET", pytest.param("ORC", marks=soak.slow), pytest.param("AVRO", marks=soak.slow)]
-)
+@pytest.mark.parametrize("form", ["PARQUET", "ORC", "AVRO"])
+@soak.slow
 def test_files_that_number_their_columns(ours: Fleet, tmp_path: Path, form: str) -> None:
     """As those of Iceberg, Thrift and older Arrow do; Iceberg then finds columns by nothing else."""
     made, name = ours.warehouse.iceberg(ours.name("made")).sql, ours.name("t").sql
@@ -310,6 +309,7 @@ def test_an_avro_schema_that_is_gone(ours: Fleet, tmp_path: Path) -> None:
     assert "the Avro schema of" in refusal(ours, ICEBERG)
 
 
+@soak.slow
 def test_a_field_with_a_default_that_avro_files_lack(ours: Fleet, tmp_path: Path) -> None:
     name = ours.name("t").sql
     field, more = {"name": "a", "type": "int"}, {"name": "b", "type": "int", "default": 5}

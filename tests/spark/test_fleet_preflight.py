@@ -130,6 +130,7 @@ def test_what_people_do_while_a_table_waits_is_found_before_its_writers_are_bloc
     assert ours.job("t").state is State.WRITES_UNBLOCKED
 
 
+@soak.slow
 def test_a_table_that_removes_its_files(ours: Fleet, tmp_path: Path) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
     ours.spark.sql(f"ALTER TABLE {ours.name('t').sql} SET TBLPROPERTIES ('external.table.purge' = 'true')")
@@ -206,6 +207,7 @@ def test_what_no_shadow_run_could_write_is_found_before_writes_are_blocked(
     )
 
 
+@soak.slow
 def test_partitions_outside(ours: Fleet, tmp_path: Path) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
     ours.spark.sql(
@@ -247,7 +249,7 @@ def test_partitions_that_are_read_otherwise_than_the_table(ours: Fleet, tmp_path
     assert "other properties of its SerDe, than the table says by now: ['b']" in preflight.findings[0].text
 
 
-@pytest.mark.parametrize("inner", ["INT", "TINYINT"])
+@pytest.mark.parametrize("inner", [pytest.param("INT", marks=soak.slow), "TINYINT"])
 def test_an_avro_table_that_spark_can_not_alter(ours: Fleet, tmp_path: Path, inner: str) -> None:
     name = ours.name("t").sql
     ours.spark.sql(
@@ -267,18 +269,21 @@ def test_an_avro_table_that_spark_can_not_alter(ours: Fleet, tmp_path: Path, inn
 @pytest.mark.parametrize(
     ("kind", "column", "said"),
     [
-        (
+        # tests/unit/test_convert_metrics.py has what footers say.
+        pytest.param(
             "TIMESTAMP",
             pa.array([1], pa.timestamp("ms", "UTC")),
             "x.parquet has instants in milliseconds in at",
+            marks=soak.slow,
         ),
-        (
+        pytest.param(
             "TIMESTAMP",
             pa.array(["no time"]),
             "stores at as BINARY .STRING., which Iceberg can.t read as timestamp",
+            marks=soak.slow,
         ),
         ("STRUCT<a: INT>", pa.array(["no struct"]), "the rows of .* can.t be read"),
-        ("TIMESTAMP", None, "x.parquet is not a Parquet file"),
+        pytest.param("TIMESTAMP", None, "x.parquet is not a Parquet file", marks=soak.slow),
         ("DECIMAL(9, 2)", pa.array([Decimal("1.250")]), "x.parquet stores at with 3 decimal places"),
     ],
 )

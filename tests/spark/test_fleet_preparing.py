@@ -226,7 +226,13 @@ def test_only_what_changed_since_is_compared(
     assert beside(writers.folder) == []
 
 
-@pytest.mark.parametrize("change", ["none", "one comes", "one goes", "one is stray"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(pytest.param(change, marks=soak.slow) for change in ("none", "one comes", "one goes")),
+        "one is stray",
+    ],
+)
 def test_files_are_recorded_while_people_write(
     ours: Fleet, writers: Writers, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -487,6 +493,7 @@ class TestWhereSparkReadsNoSingleFile:
             f"SELECT /*+ COALESCE(1) */ id FROM range({rows})"
         )
 
+    @soak.slow
     def test_partitions_are_compared_to_which_somebody_wrote(self, copying: Copying, tmp_path: Path) -> None:
         assert copying.ahead() == 9
         copying.make()
@@ -588,6 +595,7 @@ def test_a_trial_is_in_nobodys_way_and_goes_whatever_happens(
     assert beside(writers.folder) == []
 
 
+@soak.slow
 def test_a_trial_finds_files_whatever_their_directories_are_called(ours: Fleet, tmp_path: Path) -> None:
     writers = Writers(ours.spark, ours.name("t"), tmp_path / "a b+%20é#[1]{x}" / "t %25=?")
     writers.create()
@@ -678,6 +686,7 @@ def test_rows_of_files_are_those_that_the_table_has(ours: Fleet, tmp_path: Path)
     assert len(rows) == 4
 
 
+@soak.slow
 def test_files_that_are_gone_since_the_session_listed_them_stop_nothing(ours: Fleet, tmp_path: Path) -> None:
     writers = Writers(ours.spark, ours.name("t"), tmp_path / "t")
     writers.create()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from tests import rest_catalog
+from tests import rest_catalog, soak
 from tests.spark.test_fleet_manifests import DDL, DIFFERENT, PARTITIONED, TABLE, said
 from tests.spark.warehouses import NoAccess
 
@@ -71,6 +71,7 @@ def append(
     return rest_commit.append(warehouse, OURS, change)
 
 
+@soak.slow
 def test_all_is_said_that_add_files_says(warehouse: Warehouse, listed: TableFiles) -> None:
     iceberg._add_files(warehouse, SOURCE, THEIRS)
     appended = append(warehouse, listed, list(listed.listing.read))

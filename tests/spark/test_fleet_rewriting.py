@@ -281,6 +281,7 @@ def test_only_what_changed_is_written_and_compared_when_writes_are_blocked(
 
 
 @pytest.mark.parametrize("form", [TargetFormat.ICEBERG, pytest.param(TargetFormat.DELTA, marks=soak.slow)])
+@soak.slow
 def test_a_chunk_of_a_suspended_worker_changes_nothing_after_the_block(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
@@ -306,6 +307,7 @@ def test_a_chunk_of_a_suspended_worker_changes_nothing_after_the_block(
 
 
 @pytest.mark.parametrize("how", ["text", pytest.param("json", marks=soak.slow)])
+@soak.slow
 def test_partitions_that_spark_cant_ask_a_metastore_for_are_written_too(
     ours: Fleet, tmp_path: Path, how: str
 ) -> None:
@@ -408,6 +410,7 @@ def test_a_null_partition_of_avro_is_the_same_as_one_of_iceberg(ours: Fleet, tmp
     assert (3, "more", None) in ours.rows("facts")
 
 
+@soak.slow
 def test_a_copy_has_the_columns_that_somebody_added_since_this_session_read_the_table(
     ours: Fleet, tmp_path: Path
 ) -> None:

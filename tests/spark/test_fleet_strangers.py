@@ -175,7 +175,7 @@ def test_a_new_table_that_lies_among_hive_s_files_is_not_closed(ours: Fleet, tmp
     leftovers.demand_apart(ours.warehouse, name, Leftovers(f"file:{tmp_path}/od"))
 
 
-@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("first", [True, pytest.param(False, marks=soak.slow)])
 def test_who_was_suspended_inside_a_commit_replaces_nothing_that_came_since(
     ours: Fleet, tmp_path: Path, first: bool
 ) -> None:

@@ -281,6 +281,7 @@ def test_a_view_whose_columns_would_change_stays(moved: Moved) -> None:
     assert moved.views() == ["w"]
 
 
+@soak.slow
 def test_what_isnt_replaced_means_the_same_as_in_the_old_view(moved: Moved) -> None:
     """Settings that the old view was made with, and the schema that functions without one are of.
 

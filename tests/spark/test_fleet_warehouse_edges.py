@@ -332,6 +332,7 @@ def test_a_copy_whose_file_was_written_again_by_the_same_name_is_made_anew(
         comparing.demand_same(warehouse, source, target)
 
 
+@soak.slow
 def test_a_copy_whose_partition_has_another_value_by_now_is_made_anew(
     warehouse: Warehouse, source: TableName, tmp_path: Path
 ) -> None:

@@ -35,6 +35,7 @@ def filled(spark: SparkSession, schema: str, cdc: CdcSettings, *batches: DataFra
     return sorted((tuple(row) for row in spark.table(target.name.sql).collect()), key=repr)
 
 
+@soak.slow
 def test_history_comes_through_exactly_and_live_events_go_on(spark: SparkSession, schema: str) -> None:
     legacy = [
         (1, "a", "n1", 1, 3),
@@ -69,6 +70,7 @@ def test_history_comes_through_exactly_and_live_events_go_on(spark: SparkSession
     )
 
 
+@soak.slow
 def test_a_stream_of_the_rows_gives_the_same_events(spark: SparkSession, schema: str) -> None:
     rows = spark.createDataFrame(
         [

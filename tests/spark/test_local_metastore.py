@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
+from tests import soak
 from tests.spark.projects import Project
 
 from tableferry import catalog, local_metastore, localspark, pipelines
@@ -116,6 +117,7 @@ def test_status_by_the_metastore_is_that_of_spark_in_each_state(project: Project
     assert phases(by_metastore(project, copies)) == {"refused"}
 
 
+@soak.slow
 def test_the_metastore_gives_the_folder_that_spark_gives(
     spark: SparkSession, schema: str, copies: Copies, tmp_path: Path
 ) -> None:

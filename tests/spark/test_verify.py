@@ -381,6 +381,7 @@ def test_a_vacuumed_version_is_one_sentence(spark: SparkSession, schema: str) ->
         verify_tables(spark, name, name)
 
 
+@soak.slow
 def test_one_query_reads_each_side_once(
     spark: SparkSession, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests import soak
 from tests.unit.test_convert_fuzz import columns_of, file_of, footer_of, plainly
 
 SPLIT = "BYTE_STREAM_SPLIT"
@@ -58,7 +59,8 @@ def test_row_groups_are_known_once_some_were_seen(
     files = footers(text, **options)
     columns, *_ = columns_of(next(files), wanted)
     counts = []
-    for _ in range(40):
+    some = soak.amount(20, 40)
+    for _ in range(some):
         footer = next(files)
         _, reader, count = columns_of(footer, wanted)
         found = columns.groups(reader, count)
@@ -68,7 +70,7 @@ def test_row_groups_are_known_once_some_were_seen(
         for column, raw in enumerate(found.raws):
             assert list(raw.lowest) == [group.raws[column].lowest[0] for group in each]
             assert list(raw.nulls) == [group.raws[column].nulls[0] for group in each]
-    assert sum(counts) == 160
+    assert sum(counts) == 4 * some
     assert columns.missed < 40
 
 

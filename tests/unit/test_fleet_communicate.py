@@ -208,6 +208,80 @@ def test_a_notification_that_has_to_wait_holds_its_own_jobs_back_and_goes_to_tho
     assert jobs(store)["a"].comm_level1_date == NOW + timedelta(days=1)
 
 
+DENIED = "550 5.7.1 recipient not allowed"
+
+
+def test_a_recipient_whom_the_server_denies_keeps_no_table_from_being_announced(
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
+) -> None:
+    mail_server.rcpt = lambda address: DENIED if address == BOB else ""
+    for table in ("a", "b"):
+        add(store, table, tbl_owners=(ANN,), downstream_users=(BOB, EVE))
+    add(store, "c", tbl_owners=(BOB,))
+
+    report = tell()
+
+    assert (report.jobs, report.untold, report.ok, report.problems) == ({1: 3}, 0, True, ())
+    assert [
+        (left.recipient, [table.table for table in left.tables], left.why) for left in report.left_out
+    ] == [
+        (BOB, ["a", "b"], f"the mail server said: {DENIED}"),
+        (BOB, ["c"], f"the mail server said: {DENIED}"),
+    ]
+    assert sorted(to for _, to in mail_server.delivered) == [ANN, EVE]
+    assert tell(NOW + timedelta(days=1)) == CommunicateReport()
+
+
+def test_a_server_that_denies_everybody_is_wrong_itself(
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
+) -> None:
+    mail_server.rcpt = lambda address: DENIED
+    add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB,))
+
+    report = tell()
+
+    assert (report.jobs, report.untold, report.failed, report.left_out) == ({}, 1, 2, ())
+    relay, waiting = report.problems
+    assert f"127.0.0.1:{mail_server.port} took nothing in this run: let it relay mail" in relay
+    assert waiting == f"2 recipients wait for the next run, {ANN} among them: {DENIED}"
+    mail_server.rcpt = lambda address: ""
+    assert tell(NOW + timedelta(days=1)) == CommunicateReport(sent=2, repeated=2, jobs={1: 1})
+
+
+@pytest.mark.parametrize("words", ["450 4.2.1 mailbox busy", DENIED])
+def test_a_recipient_who_is_refused_for_a_week_is_left_out(
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport], words: str
+) -> None:
+    mail_server.rcpt = lambda address: words if address == BOB else ""
+    add(store, "a", tbl_owners=(BOB,))
+    assert tell().untold == 1
+    with MailServer() as closed:
+        pass
+    # A server that isn't there refuses nobody.
+    assert tell(NOW + timedelta(days=6), MailSettings(host="127.0.0.1", port=closed.port)).untold == 1
+    assert tell(NOW + timedelta(days=6)).untold == 1
+
+    report = tell(NOW + timedelta(days=7))
+
+    assert (report.jobs, report.ok) == ({1: 1}, True)
+    assert [(left.recipient, left.why) for left in report.left_out] == [
+        (BOB, f"the mail server said: {words}")
+    ]
+
+
+def test_a_server_that_was_away_for_a_week_has_refused_nobody(
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
+) -> None:
+    add(store, "a", tbl_owners=(BOB,))
+    with MailServer() as closed:
+        pass
+    assert tell(mail=MailSettings(host="127.0.0.1", port=closed.port)).untold == 1
+    mail_server.rcpt = lambda address: "450 greylisted"
+    assert tell(NOW + timedelta(days=8)).untold == 1
+    mail_server.rcpt = lambda address: ""
+    assert tell(NOW + timedelta(days=9)).jobs == {1: 1}
+
+
 def test_notifications_recorded_and_not_sent_are_sent_as_recorded_and_new_ones_tell_the_rest(
     store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:

@@ -61,6 +61,7 @@ class MailSettings(_Settings):
         contact: Whom to ask, for the notifications.
         ca_file: Certificates to trust instead of the machine's, as PEM.
         timeout_seconds: How long the server may take for an answer.
+        give_up_days: After so many days of refusals, a recipient is left out of a notification.
     """
 
     host: str = "localhost"
@@ -78,6 +79,12 @@ class MailSettings(_Settings):
     contact: str = ""
     ca_file: Path | None = None
     timeout_seconds: int = Field(default=30, ge=1)
+    give_up_days: int = Field(default=7, ge=1)
+
+    @property
+    def give_up_after(self) -> timedelta:
+        """The same as a duration."""
+        return timedelta(days=self.give_up_days)
 
 
 class TargetSettings(_Settings):

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from tableferry.fleet.job import Job, State
 from tableferry.fleet.mail.addresses import LeftOut, people
@@ -140,12 +140,31 @@ def noted(job: Job) -> Mapping[str, tuple[str, ...] | None]:
     return {key: None if left is None else tuple(left) for key, left in note["left"].items()}
 
 
-def note(job: Job, notifications: Mapping[str, Iterable[str] | None]) -> Job:
-    """Return the job with these notifications noted on it, and no others."""
+def put_off(job: Job) -> Mapping[str, datetime]:
+    """Return when a server first refused recipients of the notifications noted on a job, by Message-ID."""
+    since = job.record.get("letters", {}).get("put_off", {})
+    return {key: datetime.fromisoformat(since[key]) for key in noted(job) if key in since}
+
+
+def note(
+    job: Job,
+    notifications: Mapping[str, Iterable[str] | None],
+    put_off: Mapping[str, datetime] | None = None,
+) -> Job:
+    """Return the job with these notifications noted on it, and no others.
+
+    Args:
+        job: The job.
+        notifications: The recipients who are still to get each; None where that isn't known, so all.
+        put_off: When a server first refused one of them.
+    """
     if not notifications:
         return job.noted(letters=None)
     left = {key: None if to is None else sorted(to) for key, to in notifications.items()}
-    return job.noted(letters={"level": level(job), "left": left})
+    letters: dict[str, Any] = {"level": level(job), "left": left}
+    if put_off:
+        letters["put_off"] = {key: since.isoformat() for key, since in put_off.items()}
+    return job.noted(letters=letters)
 
 
 def binding(notification: NotificationRecord, jobs: Mapping[int, Job]) -> bool:

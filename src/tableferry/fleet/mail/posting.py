@@ -9,7 +9,8 @@ The rule:
 3. New notifications go, for each job, only to those whom none of rule 2 goes to: jobs that were added since,
    and owners that changed, make new notifications and never regroup old ones.
 4. A job has its date when each of its notifications was taken, or refused for good; the same save ends its
-   notes.
+   notes. A refusal in words that may mean us is for good if the server took something in the same run, and
+   each refusal is if it lasts for `MailSettings.give_up_days`.
 
 So a crash between the server's taking a notification and our remembering it repeats that one with its own
 Message-ID; and a worker whose claims lapsed meanwhile sends nothing that another has composed anew.
@@ -18,6 +19,7 @@ Message-ID; and a worker whose claims lapsed meanwhile sends nothing that anothe
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -36,6 +38,7 @@ from tableferry.fleet.mail.notifications import (
     message_id,
     note,
     noted,
+    put_off,
     with_date,
 )
 from tableferry.fleet.mail.rendering import Templates
@@ -49,6 +52,8 @@ _log = logging.getLogger(__name__)
 
 # Remembering is a commit in a lakehouse; a crash repeats the notifications of so long at most.
 _REMEMBER_EVERY = timedelta(seconds=1)
+# What a server said, and not what happened to its connection.
+_ANSWER = re.compile(r"[45]\d\d ")
 
 
 @dataclass
@@ -62,6 +67,7 @@ class Posting:
         jobs: The jobs of those notifications, ours or not.
         new: The notifications that this run composed.
         left: Who still waits for a notification, where it's known; by Message-ID.
+        put_off: When a server first said so; by Message-ID.
         taken: Notifications that need no more sending.
         sent: Notifications that a server took in this run.
         failed: Notifications for the next run.
@@ -80,12 +86,14 @@ class Posting:
     jobs: dict[int, Job] = field(default_factory=dict)
     new: set[str] = field(default_factory=set)
     left: dict[str, frozenset[str]] = field(default_factory=dict)
+    put_off: dict[str, datetime] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     sent: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
     left_out: list[LeftOut] = field(default_factory=list)
     waiting: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     problems: list[str] = field(default_factory=list)
+    _denied: list[tuple[NotificationRecord, str, str]] = field(default_factory=list)
     _lost: set[int] = field(default_factory=set)
     _unremembered: list[str] = field(default_factory=list)
     _taken_at: datetime = datetime.min
@@ -108,6 +116,9 @@ class Posting:
                 if waiting is not None:
                     # Whoever isn't among them has it, whichever job says so.
                     self.left[key] = self.left.get(key, frozenset(waiting)) & frozenset(waiting)
+        for job in self.held.values():
+            for key, since in put_off(job).items():
+                self.put_off[key] = min(since, self.put_off.get(key, since))
 
     def compose(self) -> list[NotificationRecord]:
         """Write what no notification of an earlier run says."""
@@ -152,7 +163,7 @@ class Posting:
                 for task in notification.task_ids:
                     mine[task].append(notification.message_id)
             noting = [
-                note(self.held[task], {**self._still_due(self.held[task]), **dict.fromkeys(new)})
+                self._noted(self.held[task], {**self._still_due(self.held[task]), **dict.fromkeys(new)})
                 for task, new in mine.items()
             ]
             if not self._save(noting, lease=self.settings.lease):
@@ -195,10 +206,11 @@ class Posting:
             except NoServer as error:
                 self.problems.append(str(error))
                 self.failed |= {unsent.message_id for unsent in waiting[position:]}
-                return
+                break
             self._sort(notification, jobs, to, delivery)
             if remember and self._unremembered and self.clock() - self._taken_at >= _REMEMBER_EVERY:
                 self._remember()
+        self._settle_denied()
 
     def settle(self) -> Mapping[int, int]:
         """Give the jobs back, with their date or with what is left to send; count the dated ones by level."""
@@ -210,7 +222,7 @@ class Posting:
                 settled.append(with_date(note(job, {}), now))
                 dated.add(task)
             else:
-                settled.append(note(job, due))
+                settled.append(self._noted(job, due))
         lost = self._save(settled, release=True)
         return Counter(level(self.held[task]) for task in dated - lost)
 
@@ -226,25 +238,64 @@ class Posting:
             if key in self.notifications and job.task_id in self.notifications[key].task_ids
         }
 
+    def _noted(self, job: Job, due: Mapping[str, Iterable[str] | None]) -> Job:
+        return note(job, due, {key: self.put_off[key] for key in due if key in self.put_off})
+
     def _sort(
         self, notification: NotificationRecord, jobs: list[Job], to: list[str], delivery: Delivery
     ) -> None:
         """Take down what became of a notification."""
-        about = str(jobs[0].name) if len(jobs) == 1 else f"{len(jobs)} tables"
-        whom = f"{len(to)} users" if len(to) > 1 else to[0]
-        tables = tuple(job.name for job in jobs)
+        key, now = notification.message_id, self.clock()
+        waiting = {**delivery.waiting, **delivery.denied}
+        if any(_ANSWER.match(why) for why in waiting.values()):
+            self.put_off.setdefault(key, now)
         for recipient, why in sorted(delivery.refused.items()):
-            self.left_out.append(LeftOut(recipient, tables, f"the mail server said: {why}"))
-        for recipient, why in sorted(delivery.waiting.items()):
-            self.waiting[why].append(recipient)
-        if len(delivery.refused) + len(delivery.waiting) < len(to):
-            self.sent.add(notification.message_id)
-            repeated = "" if notification.message_id in self.new else ", which an earlier run recorded"
+            self._leave_out(notification, recipient, why)
+        for recipient, why in sorted(waiting.items()):
+            if _ANSWER.match(why) and now - self.put_off[key] >= self.settings.mail.give_up_after:
+                self._leave_out(notification, recipient, why)
+                del waiting[recipient]
+            else:
+                self.waiting[why].append(recipient)
+                if recipient in delivery.denied:
+                    self._denied.append((notification, recipient, why))
+        if len(delivery.refused) + len(delivery.waiting) + len(delivery.denied) < len(to):
+            about = str(jobs[0].name) if len(jobs) == 1 else f"{len(jobs)} tables"
+            whom = f"{len(to)} users" if len(to) > 1 else to[0]
+            self.sent.add(key)
+            repeated = "" if key in self.new else ", which an earlier run recorded"
             _log.info("letter %d to %s about %s%s", notification.level, whom, about, repeated)
-        if delivery.waiting:
+        self._keep_waiting(notification, frozenset(waiting))
+
+    def _settle_denied(self) -> None:
+        """Leave out whom a server refused that took notifications for others: it isn't us whom it means."""
+        mail = self.settings.mail
+        if not self.sent:
+            if self._denied:
+                self.problems.append(
+                    f"the mail server {mail.host}:{mail.port} took nothing in this run: let it relay mail "
+                    f"from this host and from {sender(mail).addr_spec}, or set mail.user and mail.sender"
+                )
+            return
+        for notification, recipient, why in self._denied:
+            self._leave_out(notification, recipient, why)
+            self.waiting[why].remove(recipient)
+            self._keep_waiting(notification, self.left[notification.message_id] - {recipient})
+        self._denied.clear()
+        self.waiting = defaultdict(list, {why: to for why, to in self.waiting.items() if to})
+
+    def _leave_out(self, notification: NotificationRecord, recipient: str, why: str) -> None:
+        """Note that a recipient gets no notification, with the server's words."""
+        tables = tuple(self.jobs[task].name for task in notification.task_ids if task in self.jobs)
+        self.left_out.append(LeftOut(recipient, tables, f"the mail server said: {why}"))
+
+    def _keep_waiting(self, notification: NotificationRecord, recipients: frozenset[str]) -> None:
+        """Note who still waits for a notification; without anybody it needs no more sending."""
+        self.left[notification.message_id] = recipients
+        if recipients:
             self.failed.add(notification.message_id)
-            self.left[notification.message_id] = frozenset(delivery.waiting)
         else:
+            self.failed.discard(notification.message_id)
             self._take(notification)
 
     def _take(self, notification: NotificationRecord) -> None:

@@ -7,7 +7,7 @@ import smtplib
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.message import EmailMessage
 from typing import Protocol, assert_never
 
@@ -17,6 +17,7 @@ from tableferry.fleet.settings import MailSettings
 
 # What a server says to a recipient, and to a notification as a whole, when it will say so again tomorrow.
 _NOT_OF_US = re.compile(r"5(?!30)\d\d (?!5\.7\.)(?!.*\brelay)", re.IGNORECASE)
+_PERHAPS_OF_US = re.compile(r"5(?!30)\d\d ")
 _TOO_LARGE = re.compile(r"552 |5\d\d 5\.(3\.4|2\.3)\b")
 _OF_THE_ADDRESS = re.compile(r"5\d\d 5\.[12]\.")
 
@@ -34,10 +35,13 @@ class Delivery:
     Attributes:
         refused: Recipients whom the server refused for good, and its words.
         waiting: Recipients to whom the notification has to be sent once more, and why.
+        denied: Recipients whom the server refused for good in words that may mean us: 5.7.x, or relaying. A
+            server that takes notifications for others means the recipient.
     """
 
     refused: Mapping[str, str] = field(default_factory=dict)
     waiting: Mapping[str, str] = field(default_factory=dict)
+    denied: Mapping[str, str] = field(default_factory=dict)
 
 
 class Outbox(Protocol):
@@ -64,8 +68,8 @@ class SmtpOutbox:
     def send(self, message: EmailMessage, recipients: Sequence[str]) -> Delivery:
         """Send a notification to these recipients.
 
-        A refusal stays if the server says 5xx to a recipient, unless its words are about us (530,
-        5.7.x, relaying): a wrong relay mustn't count as having told everybody. Everything else passes.
+        A refusal stays if the server says 5xx to a recipient, unless its words may be about us (5.7.x,
+        relaying): a wrong relay mustn't count as having told everybody. Everything else passes.
 
         Raises:
             NoServer: Neither this one nor any other can be sent now.
@@ -101,7 +105,10 @@ class SmtpOutbox:
             return Delivery(
                 waiting=dict.fromkeys(recipients, f"the connection to {self._where} broke: {error}")
             )
-        return _sorted(refused, _NOT_OF_US)
+        delivery = _sorted(refused, _NOT_OF_US)
+        denied = {to: why for to, why in delivery.waiting.items() if _PERHAPS_OF_US.match(why)}
+        waiting = {to: why for to, why in delivery.waiting.items() if to not in denied}
+        return Delivery(delivery.refused, waiting, denied)
 
     def close(self) -> None:
         """End the connection, if there is one."""
@@ -122,7 +129,7 @@ class SmtpOutbox:
         why = f"{self._where} can't send to an address that isn't ASCII"
         delivery = self.send(message, nameable) if nameable else Delivery()
         others = {recipient: why for recipient in recipients if recipient not in nameable}
-        return Delivery({**delivery.refused, **others}, delivery.waiting)
+        return replace(delivery, refused={**delivery.refused, **others})
 
     def _connected(self) -> smtplib.SMTP:
         """Return the connection, made anew if the server has ended it: many do after some notifications."""
