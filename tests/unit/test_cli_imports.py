@@ -116,6 +116,7 @@ def test_spec_check_of_a_project_with_sql_imports_its_parser() -> None:
         ("fleet status", FLEET_OPTIONS | {"fleet_status"}),
         ("fleet migrate", FLEET_OPTIONS | {"fleet_modes", "fleet_reports"}),
         ("fleet close", FLEET_OPTIONS | {"fleet_close", "fleet_modes", "fleet_reports"}),
+        ("fleet readers", FLEET_OPTIONS | {"fleet_readers"}),
         ("fleet wave", FLEET_OPTIONS | {"fleet_waves"}),
     ],
 )

@@ -168,6 +168,38 @@ def test_a_wave_is_made_filled_started_and_paused(queue: Path) -> None:
     assert re.search(r"w1 +paused: the month's end +2 ", call("wave", "status").stdout)
 
 
+def test_readers_are_listed_with_the_servers_words_and_dropped(queue: Path) -> None:
+    refusals = {"level": 1, "recipients": {"bob@tea.example": "550 5.7.1 not allowed"}}
+    change("orders", downstream_users=("Bob@tea.example", "eve"), record={"refused_recipients": refusals})
+    change("lines", downstream_users=("Bob@tea.example",))
+    assert re.findall(r"^(\S+) +(\d) *(.*?) *$", call("readers", "list").stdout, re.MULTILINE) == [
+        ("Bob@tea.example", "2", "550 5.7.1 not allowed"),
+        ("eve", "1", "-"),
+    ]
+    [refused] = data("readers", "list", "--refused")
+    assert refused["tables"] == ["main.sales.lines", "spark_catalog.sales.orders"]
+    assert call("readers", "drop", "bob@tea.example").stdout == (
+        "bob@tea.example is dropped from 2 tables.\n"
+    )
+    left = {job.tbl_name: job.downstream_users for job in jobs()}
+    assert left == {"orders": ("eve",), "lines": (), "clicks": ()}
+    assert data("readers", "list", "--refused") == []
+    assert "There is no such reader." in call("readers", "list", "logs.*").stdout
+    nobody = call("readers", "drop", "bob@tea.example", status=1).stderr
+    assert "bob@tea.example reads none of these tables: tableferry fleet readers list shows" in nobody
+
+
+def test_a_reader_is_dropped_later_from_a_table_that_a_run_has(queue: Path) -> None:
+    change("orders", downstream_users=("eve",))
+    change("clicks", downstream_users=("eve",))
+    store = open_store(STORE)
+    store.claim(everything(), "worker", now=store.now(), lease=timedelta(hours=1), limit=1)
+    store.close()
+    [busy] = [job.tbl_name for job in jobs() if job.claimed_by]
+    answer = json.loads(call("readers", "drop", "eve", "--output", "json", status=1).stdout)
+    assert (len(answer["tables"]), [name.split(".")[-1] for name in answer["busy"]]) == (1, [busy])
+
+
 def test_after_a_run_the_wave_that_is_waited_for_is_named() -> None:
     ready: dict[str, Any] = {"state": State.READY, "desired_state": State.WRITES_BLOCKED}
     waiting, free = some_job(**ready, wave="w1"), some_job(**ready)

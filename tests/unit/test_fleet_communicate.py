@@ -24,6 +24,7 @@ from tableferry.fleet.modes.communicate import CommunicateReport, communicate
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, finished, to_migrate
 from tableferry.fleet.queue.store import Store
+from tableferry.fleet.readers import refused_recipients
 from tableferry.fleet.settings import FleetSettings, MailSettings
 from tableferry.tables import TableName
 from tableferry.testing import FixedClock
@@ -230,6 +231,12 @@ def test_a_recipient_whom_the_server_denies_keeps_no_table_from_being_announced(
     ]
     assert sorted(to for _, to in mail_server.delivered) == [ANN, EVE]
     assert tell(NOW + timedelta(days=1)) == CommunicateReport()
+    assert [refused_recipients(job) for job in jobs(store).values()] == [(1, {BOB: DENIED})] * 3
+    # The notification after the migration comes through.
+    mail_server.rcpt = lambda address: ""
+    store.edit(replace(jobs(store)["a"], **at(State.WRITES_UNBLOCKED)), NOW)
+    assert tell(NOW + timedelta(days=2)).jobs == {2: 1}
+    assert refused_recipients(jobs(store)["a"]) == (0, {})
 
 
 def test_a_server_that_denies_everybody_is_wrong_itself(

@@ -26,6 +26,7 @@ class _Fleet(LazyGroup):
         "revert": Entry("fleet_modes:modes_app"),
         "views": Entry("fleet_views:views_app"),
         "close": Entry("fleet_close:close_app"),
+        "readers": Entry("fleet_readers:readers_app", is_group=True),
         "wave": Entry("fleet_waves:wave_app", is_group=True),
     }
 

@@ -18,6 +18,9 @@ from tableferry.fleet.prechecking import precheck as precheck
 from tableferry.fleet.queue import selections as selections
 from tableferry.fleet.queue.opening import open_store as open_store
 from tableferry.fleet.queue.records import NewJob as NewJob
+from tableferry.fleet.readers import TableReader as TableReader
+from tableferry.fleet.readers import list_readers as list_readers
+from tableferry.fleet.readers import without_reader as without_reader
 from tableferry.fleet.registering import Named as Named
 from tableferry.fleet.registering import Registration as Registration
 from tableferry.fleet.registering import known_jobs as known_jobs

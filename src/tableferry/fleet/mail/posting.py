@@ -46,6 +46,7 @@ from tableferry.fleet.mail.smtp import Delivery, NoServer, Outbox
 from tableferry.fleet.queue.records import NotificationRecord
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.queue.store import Store
+from tableferry.fleet.readers import refused_recipients, with_refused
 from tableferry.fleet.settings import FleetSettings
 
 _log = logging.getLogger(__name__)
@@ -93,6 +94,7 @@ class Posting:
     left_out: list[LeftOut] = field(default_factory=list)
     waiting: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     problems: list[str] = field(default_factory=list)
+    _refused: dict[int, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
     _denied: list[tuple[NotificationRecord, str, str]] = field(default_factory=list)
     _lost: set[int] = field(default_factory=set)
     _unremembered: list[str] = field(default_factory=list)
@@ -219,10 +221,10 @@ class Posting:
         for task, job in self.held.items():
             due = self._still_due(job)
             if due.keys() <= self.taken:
-                settled.append(with_date(note(job, {}), now))
+                settled.append(with_date(note(self._with_refusals(job), {}), now))
                 dated.add(task)
             else:
-                settled.append(self._noted(job, due))
+                settled.append(self._noted(self._with_refusals(job), due))
         lost = self._save(settled, release=True)
         return Counter(level(self.held[task]) for task in dated - lost)
 
@@ -237,6 +239,11 @@ class Posting:
             for key in noted(job)
             if key in self.notifications and job.task_id in self.notifications[key].task_ids
         }
+
+    def _with_refusals(self, job: Job) -> Job:
+        """Record whom the server refused a notification of this level."""
+        due, (recorded, before) = level(job), refused_recipients(job)
+        return with_refused(job, due, {**(before if recorded == due else {}), **self._refused[job.task_id]})
 
     def _noted(self, job: Job, due: Mapping[str, Iterable[str] | None]) -> Job:
         return note(job, due, {key: self.put_off[key] for key in due if key in self.put_off})
@@ -288,6 +295,8 @@ class Posting:
         """Note that a recipient gets no notification, with the server's words."""
         tables = tuple(self.jobs[task].name for task in notification.task_ids if task in self.jobs)
         self.left_out.append(LeftOut(recipient, tables, f"the mail server said: {why}"))
+        for task in notification.task_ids:
+            self._refused[task][recipient] = why
 
     def _keep_waiting(self, notification: NotificationRecord, recipients: frozenset[str]) -> None:
         """Note who still waits for a notification; without anybody it needs no more sending."""

@@ -1,0 +1,68 @@
+"""``tableferry fleet readers list|drop``: whom notifications go to besides the owners."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tableferry import fleet, report
+from tableferry.amounts import counted, first_of
+from tableferry.cli.command import Answer, App
+from tableferry.cli.fleet_options import Patterns, WhichQueue, person
+from tableferry.errors import Busy, TableferryError
+
+readers_app = App(help="List and drop the readers who are notified.", no_args_is_help=True)
+
+Name = Annotated[
+    str, typer.Argument(metavar="READER", help="A mail address, or a name as the list shows it.")
+]
+
+
+@readers_app.command("list")
+def readers_list(
+    tables: Patterns = None,
+    refused: Annotated[
+        bool, typer.Option("--refused", help="Only those whom the mail server refused.")
+    ] = False,
+    *,
+    which: WhichQueue,
+) -> Answer:
+    """List the readers of the queue's tables, and what the mail server said of those whom it refused."""
+    with which.opened() as opened:
+        readers = fleet.list_readers(fleet.list_jobs(opened.store, fleet.Filter(tables or ())))
+    shown = [reader for reader in readers if reader.refused or not refused]
+
+    def show(console: Console) -> None:
+        if not shown:
+            console.print("There is no such reader.")
+            return
+        rows = [(reader.name, len(reader.tables), reader.refused or None) for reader in shown]
+        report.table(console, ("reader", "tables", "the mail server said"), rows)
+
+    return Answer(shown, show)
+
+
+@readers_app.command("drop")
+def readers_drop(name: Name, tables: Patterns = None, *, which: WhichQueue) -> Answer:
+    """Drop a reader from tables, or from all: no more notifications about them go there."""
+    with which.opened() as opened:
+        store = opened.store
+        jobs = fleet.select_jobs(store, tables) if tables else fleet.list_jobs(store, fleet.Filter())
+        read = [job for job in jobs if name.lower() in map(str.lower, job.downstream_users)]
+        if not read:
+            raise TableferryError(
+                f"{name} reads none of these tables: tableferry fleet readers list shows who reads what"
+            )
+        dropped, busy = [], []
+        for job in read:
+            try:
+                store.edit(fleet.without_reader(job, name), store.now(), by=person())
+                dropped.append(job.name)
+            except Busy:
+                busy.append(job.name)
+    lines = [f"{name} is dropped from {counted(len(dropped), 'table')}."]
+    if busy:
+        lines.append(f"Not from these, as a run has them now: {first_of(busy)}. Run it again afterwards.")
+    return Answer({"reader": name, "tables": dropped, "busy": busy}, lines, ok=not busy)

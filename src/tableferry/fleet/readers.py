@@ -1,0 +1,71 @@
+"""Who reads the tables of a queue, and whom the mail server refused."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from tableferry.errors import Refused
+from tableferry.fleet.job import Job
+from tableferry.tables import TableName
+
+_REFUSED = "refused_recipients"
+
+
+@dataclass(frozen=True)
+class TableReader:
+    """A reader of some tables.
+
+    Attributes:
+        name: The reader, as the jobs have it: a mail address or a user's name.
+        tables: The tables that the reader reads, by name.
+        refused: What the mail server said when it refused this address; empty if it didn't.
+    """
+
+    name: str
+    tables: tuple[TableName, ...]
+    refused: str
+
+
+def list_readers(jobs: Iterable[Job]) -> list[TableReader]:
+    """Return the readers of some jobs' tables, by name."""
+    tables: dict[str, list[TableName]] = defaultdict(list)
+    refused: dict[str, str] = {}
+    for job in jobs:
+        for name in job.downstream_users:
+            tables[name].append(job.name)
+        refused |= refused_recipients(job)[1]
+    return [
+        TableReader(name, tuple(sorted(read)), refused.get(name.lower(), ""))
+        for name, read in sorted(tables.items())
+    ]
+
+
+def without_reader(job: Job, name: str) -> Job:
+    """Return the job without a reader, who gets no more notifications about its table.
+
+    Raises:
+        Refused: Nobody of that name reads it.
+    """
+    left = tuple(reader for reader in job.downstream_users if reader.lower() != name.lower())
+    if left == job.downstream_users:
+        raise Refused(f"{job.name} has no reader {name}: tableferry fleet readers list shows who reads it")
+    level, refused = refused_recipients(job)
+    others = {to: why for to, why in refused.items() if to != name.lower()}
+    return with_refused(replace(job, downstream_users=left), level, others)
+
+
+def refused_recipients(job: Job) -> tuple[int, Mapping[str, str]]:
+    """Return the level of the last notification that the mail server refused, and to whom, with its words.
+
+    The recipients are those of that level; the level is 0 if there was no refusal.
+    """
+    recorded = job.record.get(_REFUSED, {"level": 0, "recipients": {}})
+    return recorded["level"], recorded["recipients"]
+
+
+def with_refused(job: Job, level: int, refused: Mapping[str, str]) -> Job:
+    """Return the job with these refusals of a notification recorded, and no others."""
+    recorded = {"level": level, "recipients": dict(sorted(refused.items()))} if refused else None
+    return job.noted(**{_REFUSED: recorded})
