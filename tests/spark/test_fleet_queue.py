@@ -38,6 +38,7 @@ from tableferry.fleet.modes.communicate import CommunicateReport, communicate
 from tableferry.fleet.queue.delta import DeltaStore
 from tableferry.fleet.queue.delta_tables import DeltaTables
 from tableferry.fleet.queue.records import NewJob
+from tableferry.fleet.queue.schema import REVISION
 from tableferry.fleet.queue.selections import everything, to_preprocess
 from tableferry.fleet.queue.store import ClaimLost
 from tableferry.fleet.settings import FleetSettings, MailSettings
@@ -298,6 +299,26 @@ def test_a_queue_of_an_older_version_is_brought_up_to_this_one(spark: SparkSessi
     assert queue.assign([job.task_id], "w1", NOW) == 1
     queue.archive(everything(), NOW)
     assert [job.wave for job in queue.archived(everything())] == ["w1"]
+
+
+def test_a_newer_queue_is_neither_read_nor_changed(spark: SparkSession, location: str, queue: Queue) -> None:
+    queue.add("a")
+    jobs = DeltaTables(TableName.parse(location)).jobs
+    revision = f"ALTER TABLE {jobs} SET TBLPROPERTIES ('tableferry.queue' = '%s')"
+    spark.sql(revision % 9999)
+    try:
+        older = store(spark, location)
+        for use in (
+            older.create,
+            lambda: older.jobs(everything()),
+            lambda: older.claim(everything(), "w", now=NOW, lease=LEASE, limit=1),
+        ):
+            with pytest.raises(TableferryError, match="made by a newer Tableferry: install its version here"):
+                use()
+    finally:
+        spark.sql(revision % int(REVISION))
+    [job] = store(spark, location).jobs(everything())
+    assert job.claimed_by is None
 
 
 def test_tables_that_are_no_queue_s_are_told_in_one_line(spark: SparkSession, schema: str) -> None:

@@ -25,6 +25,7 @@ from tableferry.fleet.moving_views import ViewOptions
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.sql import SqlStore
+from tableferry.fleet.reports import JobReport, ModeReport, Outcome
 from tableferry.fleet.view_moves.reports import ViewReport, ViewsReport
 from tableferry.fleet.wave import Wave, WaveStatus
 from tableferry.tables import TableName
@@ -198,6 +199,23 @@ def test_a_reader_is_dropped_later_from_a_table_that_a_run_has(queue: Path) -> N
     [busy] = [job.tbl_name for job in jobs() if job.claimed_by]
     answer = json.loads(call("readers", "drop", "eve", "--output", "json", status=1).stdout)
     assert (len(answer["tables"]), [name.split(".")[-1] for name in answer["busy"]]) == (1, [busy])
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "dry", "code"),
+    [
+        (("done", "waiting", "planned", "lost"), False, 0),
+        (("done", "paused"), False, 3),
+        (("failed", "paused"), False, 1),
+        (("paused",), True, 0),
+    ],
+)
+def test_a_run_says_by_its_exit_code_that_tables_paused(
+    queue: Path, monkeypatch: pytest.MonkeyPatch, outcomes: tuple[Outcome, ...], dry: bool, code: int
+) -> None:
+    report = ModeReport(tuple(JobReport(some_job(), outcome) for outcome in outcomes))
+    monkeypatch.setattr(fleet, "report_nothing_due", lambda *_, **__: report, raising=False)
+    call("migrate", *(["--dry-run"] if dry else []), status=code)
 
 
 def test_after_a_run_the_wave_that_is_waited_for_is_named() -> None:

@@ -6,13 +6,16 @@ import importlib
 import io
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from alembic import command
-from sqlalchemy import Engine, inspect, text
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, event, inspect, text
 from tests import servers
 from tests.fleet_queue import NOW, name
 from tests.workspace import FakeWorkspace
@@ -24,12 +27,13 @@ from tableferry.fleet.queue.delta_tables import PROPERTIES, DeltaTables
 from tableferry.fleet.queue.migrating import config, upgrade
 from tableferry.fleet.queue.opening import PASSWORD_VARIABLE, open_store
 from tableferry.fleet.queue.records import NewJob
-from tableferry.fleet.queue.schema import metadata
+from tableferry.fleet.queue.schema import REVISION, VERSION_TABLE, metadata
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.sql import SqlStore
+from tableferry.fleet.wave import Wave
 from tableferry.tables import TableName
 
-VERSIONS = "tableferry_queue_version"
+VERSIONS = VERSION_TABLE
 
 
 @pytest.fixture
@@ -235,8 +239,31 @@ def test_a_newer_queue_is_left_alone(bare: SqlStore) -> None:
     bare.create()
     with bare._engine.begin() as connection:
         connection.execute(text(f"UPDATE {VERSIONS} SET version_num = '9999'"))
-    with pytest.raises(TableferryError, match=r"was made by a newer Tableferry .*: upgrade this one"):
+    with pytest.raises(TableferryError, match=r"made by a newer Tableferry: install its version here \("):
         bare.create()
+
+
+def test_a_newer_queue_is_neither_read_nor_written(bare: SqlStore, url: str) -> None:
+    """An older package would ignore what is new there, and send notifications once more."""
+    bare.create()
+    bare.add([NewJob(name("orders"))], NOW)
+    with bare._engine.begin() as connection:
+        connection.execute(text(f"UPDATE {VERSIONS} SET version_num = '9999'"))
+    older = open_store(url)
+    for use in (
+        lambda: older.jobs(everything()),
+        older.now,
+        lambda: older.claim(everything(), "w", now=NOW, lease=timedelta(hours=1), limit=1),
+    ):
+        with pytest.raises(TableferryError, match="made by a newer Tableferry: install its version here"):
+            use()
+    older.close()
+    [job] = bare.jobs(everything())
+    assert job.claimed_by is None
+
+
+def test_the_revision_is_the_newest_of_the_migrations() -> None:
+    assert ScriptDirectory.from_config(config()).get_current_head() == REVISION
 
 
 @pytest.mark.parametrize("dialect", ["sqlite", "mysql+pymysql", "postgresql+psycopg"])
@@ -251,6 +278,93 @@ def test_an_administrator_can_read_what_an_upgrade_runs(dialect: str) -> None:
     assert "tbl_owners" in script.split("jobs_archive")[1]
     assert "ADD COLUMN wave" in script or "ADD COLUMN `wave`" in script
     assert script.count("ADD COLUMN close_at") + script.count("ADD COLUMN `close_at`") == 2
+
+
+_KILL = {
+    "postgresql": "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+    "AND datname = current_database()",
+    "mysql": "SELECT concat('KILL ', id) FROM information_schema.processlist WHERE id <> connection_id() "
+    "AND db = database()",
+}
+
+
+def kill_connections(url: str) -> None:
+    """Let the server end all other connections to the queue."""
+    store = open_store(url)
+    assert isinstance(store, SqlStore)
+    with store._engine.connect() as connection:
+        statements = connection.execute(text(_KILL[connection.dialect.name])).scalars().all()
+        if connection.dialect.name == "mysql":
+            for statement in statements:
+                connection.execute(text(statement))
+    store.close()
+
+
+def writes(store: SqlStore) -> dict[str, Callable[[], object]]:
+    """Return each way to write, all on jobs and waves of their own."""
+    store.add([NewJob(name(table)) for table in ("saved", "together", "edited", "claimed")], NOW)
+    hour = timedelta(hours=1)
+    claims = {job.tbl_name: job for job in store.claim(everything(), "w", now=NOW, lease=hour, limit=2)}
+    others = {job.tbl_name: job for job in store.jobs(everything())}
+    later = NOW + timedelta(minutes=1)
+    record = {"seen": ("a", 1)}
+    saved, together = (replace(claims[table], record=record) for table in ("saved", "together"))
+    return {
+        "save": lambda: store.save(saved, later, release=True),
+        "save_all": lambda: store.save_all([together], later, release=True)[0],
+        "edit": lambda: store.edit(replace(others["edited"], record=record), later),
+        "claim": lambda: store.claim(everything(), "v", now=later, lease=hour, limit=9)[-1],
+        "save_wave": lambda: store.save_wave(Wave("w")),
+        "add": lambda: store.add([NewJob(name("added"))], NOW),
+    }
+
+
+SERVERS = pytest.mark.parametrize("url", ["mariadb", "postgresql"], indirect=True)
+
+
+@SERVERS
+def test_a_connection_that_the_server_ended_is_made_again(bare: SqlStore, url: str) -> None:
+    bare.create()
+    kills = iter([False])
+
+    def kill(*_: Any) -> None:
+        if next(kills, False):
+            kill_connections(url)
+
+    event.listen(bare._engine, "before_cursor_execute", kill)
+    for write in writes(bare).values():
+        kills = iter([True])
+        write()
+    claimed = {job.tbl_name: job.claimed_by for job in bare.jobs(everything())}
+    assert claimed == dict.fromkeys(("saved", "together", "edited", "claimed"), "v") | {"added": None}
+
+
+@SERVERS
+def test_a_commit_whose_answer_was_lost_counts_once(bare: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare.create()
+    dialect, losses = bare._engine.dialect, iter([False])
+    commit = dialect.do_commit
+    lost: Any = dialect.dbapi.OperationalError  # type: ignore[union-attr]
+
+    def losing(connection: Any) -> None:
+        commit(connection)
+        if next(losses, False):
+            raise lost(2013, "the connection is lost") if dialect.name == "mysql" else lost("lost")
+
+    calls = writes(bare)
+    monkeypatch.setattr(dialect, "do_commit", losing)
+    for how, write in calls.items():
+        losses = iter([True])
+        written = write()
+        match how:
+            case "save_wave":
+                assert bare.waves() == [written]
+            case "add":
+                assert [job.tbl_name for job in bare.jobs(everything())][-1] == "added"
+            case _:
+                assert isinstance(written, Job)
+                [there] = [job for job in bare.jobs(everything()) if job.task_id == written.task_id]
+                assert replace(there, record={}) == replace(written, record={})
 
 
 def test_a_database_without_a_queue_says_how_to_make_it(bare: SqlStore) -> None:

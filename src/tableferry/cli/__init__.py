@@ -39,7 +39,8 @@ def main() -> None:
     Returns when the work is done, as a wheel task takes any SystemExit for a failure.
 
     Raises:
-        SystemExit: With 1 if it failed or was refused, with 2 if the command line was wrong.
+        SystemExit: With 1 if it failed or was refused, with 2 if the command line was wrong, with 3 if a mode
+            of a fleet went well and paused tables.
     """
     if sys.argv[1:] == ["--version"]:
         # The version needs no command, so it is printed before Typer is imported.

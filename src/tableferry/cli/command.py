@@ -42,12 +42,14 @@ class Answer:
     Attributes:
         data: What ``--output json`` prints.
         text: The same for people: lines, or a function that prints it to a console.
-        ok: Whether the exit code is 0; else it's 1.
+        ok: Whether it went well; if not, the exit code is 1.
+        exit_code: The exit code if it went well.
     """
 
     data: object
     text: Iterable[str] | Callable[[Console], None]
     ok: bool = True
+    exit_code: int = 0
 
 
 @dataclass(frozen=True)
@@ -166,8 +168,8 @@ def _print(answer: Answer, output: Output) -> None:
     else:
         for line in answer.text:
             typer.echo(line)
-    if not answer.ok:
-        raise typer.Exit(1)
+    if code := answer.exit_code if answer.ok else 1:
+        raise typer.Exit(code)
 
 
 @contextmanager

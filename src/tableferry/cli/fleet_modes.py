@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 modes_app = App()
 
+# The exit code of a run in which nothing failed, and tables paused.
+_TABLES_PAUSED = 3
+
 # More workers than any fleet has; databases take no larger numbers than of nine digits.
 _LONGEST_COUNT = 9
 
@@ -176,6 +179,7 @@ def run_mode(
         {"mode": mode, "dryRun": options.dry, "jobs": [data(job) for job in report.jobs]},
         report_lines(report, options.dry, waves),
         ok=report.ok,
+        exit_code=_TABLES_PAUSED if report.paused and not options.dry else 0,
     )
 
 

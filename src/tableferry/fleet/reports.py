@@ -81,6 +81,11 @@ class ModeReport:
         """Whether nothing failed; a pause is a person's turn, and no failure."""
         return all(job.outcome != "failed" for job in self.jobs)
 
+    @property
+    def paused(self) -> bool:
+        """Whether jobs paused in this run."""
+        return any(job.outcome == "paused" for job in self.jobs)
+
 
 @dataclass(frozen=True)
 class Run:

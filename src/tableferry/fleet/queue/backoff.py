@@ -9,7 +9,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_TIMES = 30
+TIMES = 30
+"""How often to try, if nobody says."""
 
 
 def pause(attempt: int, shortest: float = 0.01, longest: float = 1.0) -> None:
@@ -22,7 +23,7 @@ def retry(
     passing: Callable[[Exception], bool],
     shortest: float = 0.01,
     longest: float = 1.0,
-    times: int = _TIMES,
+    times: int = TIMES,
 ) -> T:
     """Do a piece of work, which does all or nothing, again after each error that passes by itself.
 

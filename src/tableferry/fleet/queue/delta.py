@@ -24,14 +24,15 @@ from tableferry.errors import HALF_MADE, HALF_MADE_REMEDY, Refused, TableferryEr
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.backoff import pause, retry
 from tableferry.fleet.queue.delta_rows import among, in_json, read, source, unchanged, with_event
-from tableferry.fleet.queue.delta_tables import DeltaTables
+from tableferry.fleet.queue.delta_tables import PROPERTY, DeltaTables
 from tableferry.fleet.queue.grouping import Grouped
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
 from tableferry.fleet.queue.rows import JOB_COLUMNS, from_row, to_row
-from tableferry.fleet.queue.schema import jobs, jobs_archive, notifications, waves
+from tableferry.fleet.queue.schema import REVISION, jobs, jobs_archive, notifications, waves
 from tableferry.fleet.queue.selections import Selection, may_be_assigned, numbered
 from tableferry.fleet.queue.sparksql import bound, rows
 from tableferry.fleet.queue.statements import (
+    NEWER,
     OLDER,
     chunks,
     claimed,
@@ -84,16 +85,29 @@ class DeltaStore:
         self._clock = StorageClock(self._dated)
         # A commit takes seconds, however many jobs it has.
         self._saves = Grouped(self._save_together)
+        # Whether it's known that no newer version made the queue.
+        self._is_known = False
 
     def create(self) -> None:
         """Make the tables, and a view of all events; any number may do so at once."""
         with activity(_log, "make the queue's tables", level=logging.DEBUG):
+            try:
+                self._demand_revision()
+            except Exception as error:
+                # There is no queue yet.
+                if not is_sparks(error):
+                    raise
+            self._is_known = True
             for statement in self._tables.definitions():
                 # Whoever makes the same table has put its log there, and not yet its name into the catalog.
                 retry(partial(self._run, statement), _half_made, shortest=0.2, longest=5.0, times=8)
             for table, columns in self._tables.later_columns():
                 add = partial(self._add_columns, table, columns)
                 retry(partial(self._do, add), _added_meanwhile, shortest=0.2, longest=5.0, times=8)
+            if self._do(self._revision) < int(REVISION):
+                self._run(
+                    f"ALTER TABLE {self._tables.jobs} SET TBLPROPERTIES ('{PROPERTY}' = '{int(REVISION)}')"
+                )
 
     def _add_columns(self, quoted: str, columns: Mapping[str, str]) -> None:
         """Add the columns that a table of an older version hasn't."""
@@ -430,9 +444,23 @@ class DeltaStore:
     def _sql(self, text: str, parameters: Mapping[str, Any]) -> DataFrame:
         return self._spark.sql(bound(text, parameters))
 
+    def _revision(self) -> int:
+        """Return the newest version's number that has made the queue."""
+        [shown] = self._sql(f"SHOW TBLPROPERTIES {self._tables.jobs} ('{PROPERTY}')", {}).collect()
+        # A sentence says that there is none.
+        return int(shown["value"]) if shown["value"].isdigit() else 0
+
+    def _demand_revision(self) -> None:
+        """Refuse a queue of a newer version: what is new there would be ignored."""
+        if self._revision() > int(REVISION):
+            raise TableferryError(f"the queue at delta:{self._schema} {NEWER}")
+        self._is_known = True
+
     def _do(self, work: Callable[[], T]) -> T:
         """Do a thing, again if Delta refuses it in favour of another's."""
         try:
+            if not self._is_known:
+                self._demand_revision()
             return retry(work, _passes, shortest=0.1, longest=20.0)
         except Exception as error:
             # Their classes depend on the kind of session.

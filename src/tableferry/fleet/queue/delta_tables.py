@@ -20,6 +20,9 @@ from tableferry.tables import TableName
 # On Databricks, writers of different rows then don't stand in each other's way.
 PROPERTIES = "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'tableferry.queue' = '1')"
 
+PROPERTY = "tableferry.queue"
+"""The property of the table of jobs that has the newest revision that made it, as databases have it."""
+
 # Timestamps in commits would be those of the writers' own clocks.
 _DATED_BY_STORAGE = "TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'false')"
 

@@ -12,6 +12,7 @@ from alembic.util import CommandError
 from sqlalchemy import Connection, func, select
 
 from tableferry.errors import TableferryError
+from tableferry.fleet.queue.statements import NEWER
 
 _SCRIPTS = Path(__file__).with_name("migrations")
 # Any number; PostgreSQL's locks have numbers for names.
@@ -36,8 +37,7 @@ def upgrade(connection: Connection, to: str = "head") -> None:
             command.upgrade(settings, to)
         except CommandError as error:
             raise TableferryError(
-                f"the queue at {connection.engine.url.render_as_string()} was made by a newer Tableferry "
-                f"({error}): upgrade this one"
+                f"the queue at {connection.engine.url.render_as_string()} {NEWER} ({error})"
             ) from error
 
 

@@ -39,6 +39,12 @@ from tableferry.fleet.wave import LONGEST_WAVE, Wave
 
 metadata = MetaData()
 
+REVISION = "0006"
+"""The newest revision in migrations/versions: what a queue has that this package reads and writes."""
+
+VERSION_TABLE = "tableferry_queue_version"
+"""Where alembic keeps the revision of a queue."""
+
 # MySQL's default collation takes é for e and A for a.
 EXACT: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,28 +17,39 @@ from sqlalchemy import (
     Select,
     and_,
     bindparam,
+    column,
     delete,
     insert,
     inspect,
     literal,
     select,
+    table,
     text,
     tuple_,
     update,
 )
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
 from tableferry.errors import Refused, TableferryError
 from tableferry.fleet import queue
 from tableferry.fleet.job import Job
-from tableferry.fleet.queue.backoff import pause, retry
+from tableferry.fleet.queue.backoff import TIMES, pause, retry
 from tableferry.fleet.queue.dialects import Utc, utc_now
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
 from tableferry.fleet.queue.rows import JOB_COLUMNS, from_row, to_row
-from tableferry.fleet.queue.schema import events, jobs, jobs_archive, notifications, waves
+from tableferry.fleet.queue.schema import (
+    REVISION,
+    VERSION_TABLE,
+    events,
+    jobs,
+    jobs_archive,
+    notifications,
+    waves,
+)
 from tableferry.fleet.queue.selections import Selection, may_be_assigned
 from tableferry.fleet.queue.statements import (
     EVENT_COLUMNS,
+    NEWER,
     OLDER,
     changes,
     chunks,
@@ -63,6 +77,14 @@ _MYSQL_PASSING = (1213, 1205, 1020)
 # PostgreSQL: serialization failure, deadlock detected, lock not available.
 _POSTGRESQL_PASSING = ("40001", "40P01", "55P03")
 
+# MySQL: the server is going down, isn't there, went away, or broke off.
+_MYSQL_LOST = (1053, 2002, 2003, 2006, 2013)
+# PostgreSQL: connection exceptions, and a server that is stopping or starting.
+_POSTGRESQL_LOST = ("08", "57P0")
+_PATIENCE_SECONDS = 60
+# More than fit into that time.
+_MOST_TRIES = 1000
+
 # So many new jobs make PostgreSQL's statistics of the table worthless.
 _MANY = 1000
 
@@ -77,6 +99,8 @@ class SqlStore:
         self._engine = engine
         # SQLite lets any number read at once.
         self._reading = engine.execution_options(reads_only=True)
+        # Whether a queue of this version was found there.
+        self._is_found = False
 
     def create(self) -> None:
         """Make the tables, or bring them up to this version; any number may do so at once."""
@@ -89,7 +113,7 @@ class SqlStore:
                     f"there is no folder for {url.database}, and none can be made ({error.strerror}): name "
                     "another file with --store"
                 ) from error
-        self._do(self._engine, queue.upgrade)
+        self._try(self._engine, queue.upgrade)
 
     def now(self) -> datetime:
         """Return the database's time."""
@@ -101,8 +125,8 @@ class SqlStore:
 
         def work(connection: Connection) -> int:
             missing = dict(rows)
-            for table in (jobs, jobs_archive):
-                name = (table.c.catalog_name, table.c.db_name, table.c.tbl_name)
+            for place in (jobs, jobs_archive):
+                name = (place.c.catalog_name, place.c.db_name, place.c.tbl_name)
                 for chunk in chunks(missing):
                     for existing in connection.execute(select(*name).where(tuple_(*name).in_(chunk))):
                         del missing[tuple(existing)]
@@ -143,8 +167,15 @@ class SqlStore:
     ) -> Sequence[Job]:
         """Claim jobs that nobody has, or whose claim has lapsed."""
         claimable = and_(selection, free(now))
+        made = and_(
+            jobs.c.claimed_by == worker, jobs.c.lease_until == now + lease, jobs.c.last_updated_time == now
+        )
+        tries = count()
 
         def work(connection: Connection) -> list[Job]:
+            # The answer to the commit of these claims may have been lost with the connection.
+            if next(tries) and (claims := _jobs(connection.execute(select(jobs).where(made)))):
+                return sorted(claims, key=lambda job: job.task_id)
             candidates: list[Job] = []
             for part in shares(share):
                 query = select(jobs).where(claimable, part).order_by(jobs.c.task_id)
@@ -208,7 +239,10 @@ class SqlStore:
             for chunk in chunks(sorted(before)):
                 query = select(jobs).where(jobs.c.task_id.in_(chunk)).order_by(jobs.c.task_id)
                 stored = {job.task_id: job for job in _jobs(connection.execute(query.with_for_update()))}
+                # The answer to a commit of the others may have been lost with the connection.
                 same = [number for number in stored if _same(stored[number], before[number])]
+                others = (stored[number] for number in stored.keys() - set(same))
+                written += (job for job in others if _is_written(job, after[job.task_id]))
                 rows = [
                     {**_event(after[number], str(before[number].claimed_by)), "was": stored[number].state}
                     for number in same
@@ -283,8 +317,14 @@ class SqlStore:
         """Write a wave, if nobody changed it since it was read."""
         saved = replace(wave, revision=wave.revision + 1)
         same = (waves.c.name == wave.name) & (waves.c.revision == wave.revision)
+        tries = count()
 
         def work(connection: Connection) -> None:
+            query = select(waves).where(waves.c.name == wave.name, waves.c.revision == saved.revision)
+            if next(tries) and saved in (
+                from_row(Wave, dict(row)) for row in connection.execute(query).mappings()
+            ):
+                return
             if not wave.revision:
                 known = select(waves.c.name).where(waves.c.name == wave.name)
                 if connection.execute(known).first() is not None:
@@ -370,17 +410,37 @@ class SqlStore:
         self._engine.dispose()
 
     def _do(self, engine: Engine, work: Callable[[Connection], T], *also_passing: type[Exception]) -> T:
-        """Do a thing in a transaction, again if the database ends it in favour of another's."""
+        """Do a thing in a queue of this version, again if the database ends it in favour of another's."""
+        if not self._is_found:
+            self._demand_revision()
+            self._is_found = True
+        return self._try(engine, work, *also_passing)
+
+    def _demand_revision(self) -> None:
+        """Refuse a queue of another version: what is new there would be ignored."""
+        recorded: Select[Any] = select(column("version_num")).select_from(table(VERSION_TABLE))
+        found = self._try(self._reading, lambda connection: connection.execute(recorded).scalars().all())
+        if list(found) != [REVISION]:
+            age = NEWER if max(found, default="") > REVISION else OLDER
+            raise TableferryError(f"the queue at {self._engine.url.render_as_string()} {age}")
+
+    def _try(self, engine: Engine, work: Callable[[Connection], T], *also_passing: type[Exception]) -> T:
+        """Do a thing in a transaction; again for a minute if a connection that has worked is lost."""
+        lost_at: list[float] = []
+        conflicts = count(1)
 
         def whole() -> T:
             with engine.begin() as connection:
                 return work(connection)
 
         def passing(error: Exception) -> bool:
-            return isinstance(error, also_passing) or _passes(error)
+            if self._is_found and _is_lost(error):
+                lost_at.append(time.monotonic())
+                return lost_at[-1] - lost_at[0] < _PATIENCE_SECONDS
+            return (isinstance(error, also_passing) or _passes(error)) and next(conflicts) < TIMES
 
         try:
-            return retry(whole, passing)
+            return retry(whole, passing, times=_MOST_TRIES)
         except SQLAlchemyError as error:
             raise self._explained(error) from error
 
@@ -398,7 +458,8 @@ class SqlStore:
                 found = inspect(self._engine)
                 missing = not found.has_table(jobs.name)
                 there = set() if missing else {column["name"] for column in found.get_columns(jobs.name)}
-                older = not there.issuperset(JOB_COLUMNS) or not found.has_table(waves.name)
+                tables = (waves.name, VERSION_TABLE)
+                older = not there.issuperset(JOB_COLUMNS) or not all(map(found.has_table, tables))
         except SQLAlchemyError:
             return TableferryError(
                 f"the queue at {url} can't be reached ({reason}): check the address, the user and the "
@@ -427,7 +488,10 @@ def _write(connection: Connection, job: Job, same: Selection, worker: str) -> No
     changed = event.select_from(jobs).where(same, differs(to_row(job)))
     connection.execute(insert(events).from_select(["was", *values], changed))
     if connection.execute(update(jobs).where(same).values(**to_row(job))).rowcount != 1:
-        raise lost(job)
+        # The answer to a commit may have been lost with the connection.
+        query = select(jobs).where(jobs.c.task_id == job.task_id)
+        if not any(_is_written(stored, job) for stored in _jobs(connection.execute(query))):
+            raise lost(job)
 
 
 def _event(job: Job, worker: str) -> dict[str, Any]:
@@ -441,8 +505,32 @@ def _same(there: Job, read: Job) -> bool:
     return (there.revision, there.claimed_by) == (read.revision, read.claimed_by)
 
 
+def _is_written(there: Job, written: Job) -> bool:
+    """Say whether a row is what was to be written; lists come back for the tuples in a record."""
+
+    def as_json(job: Job) -> str:
+        return json.dumps(dict(job.record), sort_keys=True)
+
+    return replace(there, record={}) == replace(written, record={}) and as_json(there) == as_json(written)
+
+
 def _jobs(result: Any) -> list[Job]:
     return [from_row(Job, dict(row)) for row in result.mappings()]
+
+
+def _is_lost(error: Exception) -> bool:
+    """Say whether the connection is lost, or the server was there before and doesn't answer now."""
+    if not isinstance(error, DBAPIError):
+        return False
+    orig: Any = error.orig
+    state = getattr(orig, "sqlstate", None)
+    if error.connection_invalidated or (state or "").startswith(_POSTGRESQL_LOST):
+        return True
+    # psycopg has no state for a server that it can't connect to.
+    is_psycopg = hasattr(orig, "sqlstate")
+    if is_psycopg and state is None and isinstance(error, OperationalError):
+        return True
+    return bool(getattr(orig, "args", ())) and orig.args[0] in _MYSQL_LOST
 
 
 def _passes(error: Exception) -> bool:

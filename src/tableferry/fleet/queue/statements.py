@@ -38,6 +38,7 @@ EVENT_COLUMNS = {
 # A change of any of them makes an event.
 _RECORDED = ("state", "desired_state", "migration_paused", "pause_reason")
 
+NEWER = "was made by a newer Tableferry: install its version here"
 OLDER = "was made by an older Tableferry: bring it up to this version with `tableferry fleet init`"
 """What is wrong with a queue that lacks a column or a table, and the remedy."""
 

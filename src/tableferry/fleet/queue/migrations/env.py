@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from tableferry.fleet.queue.schema import metadata
+from tableferry.fleet.queue.schema import VERSION_TABLE, metadata
 
 _connection = context.config.attributes.get("connection")
 
@@ -13,7 +13,7 @@ context.configure(
     url=context.config.get_main_option("sqlalchemy.url") if _connection is None else None,
     target_metadata=metadata,
     # Another program in the same database may have alembic's own.
-    version_table="tableferry_queue_version",
+    version_table=VERSION_TABLE,
 )
 
 with context.begin_transaction():
