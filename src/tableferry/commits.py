@@ -137,21 +137,29 @@ def _from_log(log: Path, versions: Iterable[int]) -> Iterator[Commit]:
                 break
 
 
+TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
+"""The property that lets a Delta table forget the batches of a stream that was idle for longer."""
+
+
 def newest_batches(spark: SparkSession, table: TableFacts, queries: Iterable[str]) -> Mapping[str, int]:
     """Return the newest batch that a Delta table holds of each streaming query that fills it.
 
     The queries' ids are those of their checkpoints' ``metadata``. Where this process sees the table's log,
-    its ``txn`` actions say it, which are never cleaned up. Elsewhere ``DESCRIBE HISTORY`` does, as far as it
-    reaches. The number is -1 where the table surely holds none, and there is no entry where nobody knows.
+    its ``txn`` actions say it, which stay unless the table has `TRANSACTION_RETENTION`. Elsewhere, and of
+    those that are gone, ``DESCRIBE HISTORY`` says it, as far as it reaches. The number is -1 where the table
+    surely holds none, and there is no entry where nobody knows.
     """
     queries = list(queries)
-    if not queries:
-        return {}
-    if table.folder is not None and deltalake is not None:
+    newest: dict[str, int] = {}
+    if queries and table.folder is not None and deltalake is not None:
         log = deltalake.DeltaTable(table.folder)
         versions = {query: log.transaction_version(query) for query in queries}
-        return {query: -1 if version is None else version for query, version in versions.items()}
-    newest: dict[str, int] = {}
+        newest = {query: version for query, version in versions.items() if version is not None}
+        queries = [query for query in queries if query not in newest]
+        if TRANSACTION_RETENTION not in table.properties:
+            return {**newest, **dict.fromkeys(queries, -1)}
+    if not queries:
+        return newest
     oldest = table.version
     for row in spark.sql(f"DESCRIBE HISTORY {table.name.sql}").collect():
         oldest = min(oldest, row["version"])

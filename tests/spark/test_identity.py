@@ -128,6 +128,32 @@ def test_what_was_lost_replaced_or_set_back_is_known(
     assert ids(flowing) == [1, 2, 3, 4, 5, 6, 7]
 
 
+@pytest.mark.parametrize("has_history", [True, False])
+def test_a_target_that_forgets_its_stream_s_batches_goes_on(
+    flowing: Project, spark: SparkSession, has_history: bool
+) -> None:
+    """Delta leaves them out of its checkpoints when the stream was idle for long enough."""
+    spark.sql(
+        f"ALTER TABLE {flowing.schema}.out "
+        "SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 1 millisecond')"
+    )
+    log = flowing.folder("out") / "_delta_log"
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
+        spark._jsparkSession, str(flowing.folder("out"))
+    ).checkpoint()
+    newest = max(path.name for path in log.glob("*.checkpoint.parquet"))
+    for commit in log.glob("*.json"):
+        # DESCRIBE HISTORY has the commits; without them nobody knows.
+        if not has_history and commit.name[:20] < newest[:20]:
+            commit.unlink()
+    flowing.insert("src", (4, "d"))
+    notes = [note for target in flowing.plan().targets for note in target.notes]
+    assert any("remembers a stream's batches" in note for note in notes) is not has_history
+    flowing.run()
+    assert ids(flowing) == [1, 2, 3, 4]
+
+
 @soak.slow
 def test_a_clone_is_another_table_and_its_original_s_replacement_is_refused(
     flowing: Project, spark: SparkSession

@@ -16,6 +16,7 @@ from tests.unit.test_decide import (
     only,
 )
 
+from tableferry.commits import TRANSACTION_RETENTION
 from tableferry.errors import TableError
 from tableferry.pipelines.flows import CdcSettings, DataFlow, Target, log_name
 from tableferry.pipelines.identities import (
@@ -145,6 +146,40 @@ def test_a_batch_that_died_behind_its_commit_to_the_table_is_no_harm() -> None:
 
 def test_a_table_that_says_nothing_of_batches_is_believed() -> None:
     assert refusals(facts_of(replace(SOUND, batches={}))) == ""
+
+
+def test_a_dropped_log_of_events_is_to_be_restored_as_a_whole() -> None:
+    gone = replace(SOUND, set_back=SetBack(log_name(ORDERS), 5, None))
+    [refusal] = only(facts_of(gone)).refusals
+    assert "restore it (UNDROP TABLE, or a backup of its version 5), or rebuild" in refusal
+    assert "restore version" not in refusal
+
+
+def forgetful(checkpoint: Checkpoint) -> Facts:
+    """A table that forgets the batches of a stream that was idle for a week, and has forgotten them."""
+    known = facts_of(replace(SOUND, batches={}), checkpoint)
+    table = TableFacts(ORDERS, "orders-id", 9, properties={TRANSACTION_RETENTION: "interval 7 days"})
+    return replace(known, tables={**known.tables, ORDERS.key: table})
+
+
+def test_a_table_that_forgets_batches_goes_on_where_all_were_finished() -> None:
+    target = only(forgetful(RUNS))
+    assert target.refusals == ()
+    [note] = [note for note in target.notes if "remembers" in note]
+    assert note == (
+        "silver.orders remembers a stream's batches for interval 7 days "
+        "(delta.setTransactionRetentionDuration), and neither its log nor its history says whether it has "
+        "batch 3 of f_orders: the checkpoint says that it has"
+    )
+
+
+def test_a_table_that_forgot_a_batch_that_was_not_finished_is_refused_without_a_full_refresh() -> None:
+    [refusal] = only(forgetful(replace(RUNS, offered=4))).refusals
+    assert "whether it has batch 4 of f_orders, which a run began and didn't finish" in refusal
+    assert (
+        "copy commits/3 to commits/4 in the flow's folder under /state/checkpoints; if it hasn't, " in refusal
+    )
+    assert "--full-refresh" not in refusal
 
 
 def test_a_checkpoint_that_brought_nothing_may_be_lost() -> None:

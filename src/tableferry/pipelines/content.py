@@ -28,7 +28,7 @@ from tableferry.driver import following
 from tableferry.errors import TableferryError, first_line
 from tableferry.pipelines import cdc, copies, views
 from tableferry.pipelines.expected import NotKnownError, Whole, together
-from tableferry.pipelines.flows import CdcSettings, DataFlow, HistorySource, Migration
+from tableferry.pipelines.flows import BY_VERSION, CdcSettings, DataFlow, HistorySource, Migration
 from tableferry.pipelines.plans import LOOK_BACK, HandOver, LookBack, NoHandOver
 from tableferry.tables import TableFacts
 from tableferry.verify import Verdict, common_rows
@@ -242,7 +242,7 @@ class _Search:
             f"none of the {counted(len(tried), 'moment')} that were tried gives what {verdict.source_label} "
             f"holds ({counted(verdict.source.rows, 'row')}); the nearest is {verdict.target_label} "
             f"({verdict.target.rows:,}): let the old job finish and run again, look further back with "
-            "--look-back, or set handOver to version",
+            f"--look-back, or {BY_VERSION}",
             verdict,
         )
 
@@ -266,7 +266,7 @@ class _Search:
                 return NoHandOver(
                     f"{self.comparison.label} holds all rows made of {self.comparison.named(tried[at])}, and "
                     f"also some that came later, up to {came}, but not all of these: let the old job finish "
-                    "and run again, or set handOver to version, which may lose rows or add some twice"
+                    f"and run again, or {BY_VERSION}"
                 )
         older = counted(self.comparison.held.count() - count, "row")
         why = (

@@ -21,6 +21,7 @@ from tableferry.catalog import facts
 from tableferry.commits import SETTING_BACK, WITHOUT_ROWS, Commit, commits_after
 from tableferry.errors import StateError
 from tableferry.pipelines import checkpoints, file_logs
+from tableferry.pipelines.flows import BY_VERSION
 from tableferry.pipelines.plans import HandOver, LegacyWrites
 from tableferry.pipelines.source_offsets import FileOffset, KafkaOffset, Offset, SourceOffset, files_id
 from tableferry.pipelines.state import MigrationStart
@@ -292,13 +293,12 @@ def _offsets(stream: OldStream, batch: int) -> Mapping[str, SourceOffset] | str:
     if others:
         return (
             f"offsets/{batch} of {stream.folder} has a source that is neither a Delta table nor Kafka nor "
-            "files, or that had nothing to read yet: give its start in readerOptions, and set handOver to "
-            "version"
+            f"files, or that had nothing to read yet: give its start in readerOptions and {BY_VERSION}"
         )
     try:
         return dict(_looked_up(stream, *source) for source in offsets.items())
     except StateError as error:
-        return f"{error}: restore it, or set handOver to version and give modifiedAfter in readerOptions"
+        return f"{error}: restore it, or give modifiedAfter in readerOptions and {BY_VERSION}"
 
 
 def _looked_up(stream: OldStream, source_id: str, offset: SourceOffset) -> tuple[str, SourceOffset]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tableferry.pipelines import auto_loader, seen_files, topics
-from tableferry.pipelines.flows import Migration, OtherSource
+from tableferry.pipelines.flows import BY_VERSION, Migration, OtherSource
 from tableferry.pipelines.planning_context import Findings, PlanningContext, refused
 from tableferry.pipelines.plans import HandOver
 from tableferry.pipelines.reads import Read
@@ -118,7 +118,7 @@ def no_file_hand_over(context: PlanningContext) -> str:
     return (
         f"{where} which files are read in a checkpoint of its own, into which only Auto Loader itself could "
         "import the old stream's log: run the project with the streaming engine outside Databricks, or give "
-        "modifiedAfter in readerOptions, with handOver version"
+        f"modifiedAfter in readerOptions and {BY_VERSION}"
     )
 
 

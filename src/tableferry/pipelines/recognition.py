@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from tableferry.commits import TRANSACTION_RETENTION
 from tableferry.pipelines.flows import CdcSettings, Flow, Target
 from tableferry.pipelines.identities import FlowIdentity, FlowSettings, Recorded, cdc_settings
-from tableferry.pipelines.planning_context import Findings, PlanningContext, refused
+from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, refused
 from tableferry.pipelines.plans import Checkpoint, EngineKind
 from tableferry.pipelines.state import Stored
 
@@ -151,7 +152,14 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
             f"{table.location}: {table.name} was refreshed {on_table.generation} times, and the state says "
             f"{context.stored.generation}: restore {context.facts.state}, or {rebuild}"
         )
-    if set_back := recorded.set_back:
+    set_back = recorded.set_back
+    if set_back and set_back.version is None:
+        return refused(
+            f"{table.location}: {set_back} since the flows into {table.name} last ran, and the rows of a key "
+            f"are worked out from its events there: restore it (UNDROP TABLE, or a backup of its version "
+            f"{set_back.left_at}), or {rebuild}"
+        )
+    if set_back:
         return refused(
             f"{table.location}: {set_back} since the flows into {table.name} last ran, and their checkpoints "
             f"weren't, so rows are missing: restore version {set_back.left_at}, or {rebuild}"
@@ -253,7 +261,7 @@ def _check_batches(
     findings = Findings()
     newest = recorded.batches.get(checkpoint.id)
     if newest is None:
-        return findings
+        return _check_forgotten_batches(context, table, flow, checkpoint)
     if checkpoint.offered is None or newest > checkpoint.offered:
         findings += refused(
             f"{flow.location}: the checkpoint of {flow.name} is behind {table.name}: it knows of "
@@ -269,6 +277,28 @@ def _check_batches(
             f"missing: restore the newer table, or rebuild it with --full-refresh {context.target}"
         )
     return findings
+
+
+def _check_forgotten_batches(
+    context: PlanningContext, table: Target, flow: Flow, checkpoint: Checkpoint
+) -> Findings:
+    """Decide where neither the table's log nor its history says which batches it has."""
+    known = context.facts.tables.get(table.name.key)
+    kept = known.properties.get(TRANSACTION_RETENTION, "") if known else ""
+    if not kept or checkpoint.offered is None:
+        return Findings()
+    forgets = (
+        f"{table.name} remembers a stream's batches for {kept} ({TRANSACTION_RETENTION}), and neither its "
+        f"log nor its history says whether it has {_batch(checkpoint.offered)} of {flow.name}"
+    )
+    if not checkpoint.pending:
+        return noted(f"{forgets}: the checkpoint says that it has")
+    number = checkpoint.offered
+    return refused(
+        f"{flow.location}: {forgets}, which a run began and didn't finish. Look whether the table has its "
+        f"rows. If it has, copy commits/{number - 1} to commits/{number} in the flow's folder under "
+        f"{context.facts.state}/checkpoints; if it hasn't, remove offsets/{number} there. Then run again"
+    )
 
 
 def _batch(number: int | None) -> str:

@@ -16,7 +16,7 @@ from tableferry.tables import TableName
 _VALIDITY = ("__START_AT", "__END_AT")
 _NO_CHECKPOINT = (
     "handOver checkpoint needs the checkpoint of the stream that fills the legacy table: give "
-    "checkpointLocation, or set handOver to version"
+    f"checkpointLocation, or {flows.BY_VERSION}"
 )
 _NO_STARTS = (
     "says where the streaming flows start, which autoStartingVersionsEnabled: false leaves to readerOptions: "
