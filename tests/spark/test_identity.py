@@ -128,6 +128,23 @@ def test_what_was_lost_replaced_or_set_back_is_known(
     assert ids(flowing) == [1, 2, 3, 4, 5, 6, 7]
 
 
+def test_a_target_that_is_renamed_keeps_its_migration(flowing: Project, spark: SparkSession) -> None:
+    flowing.insert("src", (4, "d"))
+    (flowing.root / "dataflows/d/dataflowspec/out_main.json").unlink()
+    flowing.standard("renamed", "src", migration={"table": "out_legacy"}, sourceViewName="v_out")
+    refused(
+        flowing, r"a migration of \S+\.out_legacy has begun before, for a target that the project no longer"
+    )
+
+    old, new = (TableName.parse(f"{flowing.schema}.{name}") for name in ("out", "renamed"))
+    spark.sql(f"ALTER TABLE {old.sql} RENAME TO {new.sql}")
+    for folder in list(flowing.state.glob(f"**/targetTable={old.key}")):
+        folder.rename(folder.with_name(f"targetTable={new.key}"))
+    flowing.run()
+    assert [row[0] for row in flowing.rows("renamed", "id")] == [1, 2, 3, 4]
+    assert flowing.status().complete
+
+
 @pytest.mark.parametrize("has_history", [True, False])
 def test_a_target_that_forgets_its_stream_s_batches_goes_on(
     flowing: Project, spark: SparkSession, has_history: bool

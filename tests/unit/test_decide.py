@@ -111,6 +111,20 @@ def only(known: Facts, *flows: DataFlow, **request: object) -> TargetPlan:
     return target
 
 
+def test_a_migration_that_began_for_another_target_is_no_new_one() -> None:
+    earlier = {"legacy-id": ("targetTable=silver.old",)}
+    target = only(facts(earlier=earlier, state="/state"))
+    [refusal] = target.refusals
+    assert "a migration of silver.orders_legacy has begun before, for a target that the project no" in refusal
+    assert (
+        "in the folders targetTable=silver.old under initial_versions, tracking and checkpoints in" in refusal
+    )
+    assert "rename these folders to targetTable=silver.orders." in refusal
+    assert target.steps == ()
+    # One that goes on has its own.
+    assert only(facts(earlier=earlier, stored=COPIED)).refusals == ()
+
+
 def test_the_first_plan_records_copies_and_leaves_the_live_flow_out() -> None:
     target = only(facts())
     assert target.phase == "new"

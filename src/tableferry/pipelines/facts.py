@@ -89,6 +89,7 @@ class Gatherer:
             if not read.unseen:
                 names[read.table.key] = read.table
         unstarted: list[TableName] = []
+        is_new = False
         for dataflow in chosen:
             target, migration = dataflow.target.name, dataflow.migration
             state = known[target.key]
@@ -100,6 +101,7 @@ class Gatherer:
                 names[migration.table.key] = migration.table
                 locations[migration.table.key] = migration.location
             if state.migration_start is None:
+                is_new = True
                 names[target.key] = target
                 if not migration.take_over:
                     unstarted.append(target)
@@ -122,6 +124,9 @@ class Gatherer:
                 if dataflow.key not in self.refreshed and self.pipeline is None
             },
             adoptable=adoptable,
+            earlier=self.store.starts_of_others(dataflow.target.name for dataflow in self.project.dataflows)
+            if is_new
+            else {},
             filled=frozenset(filled) - {""},
             # A flow that is being defined can't be asked whether it has started: Delta refuses a bad start.
             earliest={}

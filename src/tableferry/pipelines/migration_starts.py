@@ -87,6 +87,14 @@ def migration_start(
         findings += refused(
             f"{migration.location}: table {migration.table} doesn't exist: correct database and table"
         )
+    if legacy and (earlier := context.facts.earlier.get(legacy.table_id)):
+        findings += refused(
+            f"{migration.location}: a migration of {migration.table} has begun before, for a target that the "
+            f"project no longer has, and another start would lose what came meanwhile. Its state is in the "
+            f"folders {' and '.join(earlier)} under initial_versions, tracking and checkpoints in "
+            f"{context.facts.state}: name that target again. If the table was renamed, rename these folders "
+            f"to targetTable={target.key}. To migrate a second time on purpose, remove those of the first"
+        )
     if target.key in context.facts.filled and not findings and not stopped:
         findings += refused(
             f"{context.dataflow.target.location}: {target} already has data that this migration didn't "

@@ -203,6 +203,8 @@ class Facts:
         stored: State by the target's key.
         orphans: Checkpoints of flows that the spec no longer has, by the target's key and the flow's name.
         adoptable: The one other pipeline's state by the target's key, where there is one.
+        earlier: State folders of migrations of targets that the project doesn't have, by the legacy table's
+            id.
         checkpoints: By the target's key and the flow's name.
         reads: What each flow follows, by the target's key and the flow's name.
         filled: Keys of targets that hold rows, asked only where no state is recorded.
@@ -230,6 +232,7 @@ class Facts:
     checkpoints: Mapping[tuple[str, str], Checkpoint] = field(default_factory=dict)
     orphans: Mapping[str, Mapping[str, Checkpoint]] = field(default_factory=dict)
     adoptable: Mapping[str, Stored] = field(default_factory=dict)
+    earlier: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     filled: frozenset[str] = frozenset()
     earliest: Mapping[str, int] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)

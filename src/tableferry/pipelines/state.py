@@ -245,6 +245,20 @@ class StateStore:
         elsewhere = self._elsewhere(target)
         return Stored(migration_start, tracking, elsewhere, generation, resetting, undoing=undoing)
 
+    def starts_of_others(self, known: Iterable[TableName]) -> Mapping[str, tuple[str, ...]]:
+        """Return the folders of migrations of other targets than those known, by the legacy table's id.
+
+        Such a target was renamed in the spec, or its spec is gone.
+        """
+        folder = self.volume / "initial_versions" / _file_name("pipelineId=", self.pipeline_id)
+        mine = {_file_name("targetTable=", target.key) for target in known}
+        found: dict[str, tuple[str, ...]] = {}
+        for name in files.names(folder):
+            if name.startswith("targetTable=") and name not in mine:
+                for table_id in self._read(folder / name / PART, _read_legacy_ids) or ():
+                    found[table_id] = (*found.get(table_id, ()), name)
+        return found
+
     def keep_seen(self, target: TableName, name: str, seen: Iterable[SeenFile]) -> None:
         """Record which files an old stream had read; the same name always stands for the same files."""
         files.create_text(self._seen_file(target, name), seen_files.written(seen))
@@ -514,6 +528,10 @@ def _read_migration_start(
     if certainty not in get_args(Certainty):
         raise ValueError(f"handOver is {certainty}")
     return MigrationStart(pipeline_id, target, copy, baselines, recorded_at, batches, certainty)
+
+
+def _read_legacy_ids(rows: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+    return (rows[0]["copyTableId"],)
 
 
 def _tracking_text(migration_start: MigrationStart, tracking: Tracking) -> str:
