@@ -362,9 +362,10 @@ def _print_targets(console: Console, targets: Sequence[TargetPlan]) -> None:
 
 def _phase(target: TargetPlan) -> str:
     """Say where a target stands."""
-    migration = target.dataflow.migration
-    taken_over = migration is not None and migration.take_over
-    return PHASES[target.phase].replace("copied", "taken over") if taken_over else PHASES[target.phase]
+    migration, phase = target.dataflow.migration, PHASES[target.phase]
+    if target.phase == "complete" and target.migration_start:
+        phase = phase.replace("complete", f"complete ({target.migration_start.certainty})")
+    return phase.replace("copied", "taken over") if migration and migration.take_over else phase
 
 
 def _print_legacy_writes(console: Console, target: TargetPlan, indent: str = "") -> None:
