@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
+from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import soak
 from typer.testing import CliRunner
@@ -25,6 +28,7 @@ from typer.testing import CliRunner
 from tableferry import convert
 from tableferry.cli import app
 from tableferry.convert import plan
+from tableferry.convert.facts import DataFile
 from tableferry.convert.folder import discover
 from tableferry.convert.plan import Options
 from tableferry.convert.spark_provider import SparkProvider
@@ -304,21 +308,21 @@ def test_of_two_at_once_one_writes_each_version(folder: Path, monkeypatch: pytes
     look = running._still_there
     write(folder / "day=1" / "c.parquet", {"id": [4]})
 
-    def another_first(*arguments: Any) -> Any:
+    def another_first(*arguments: Any, **options: Any) -> Any:
         monkeypatch.setattr(running, "_still_there", look)
         write(folder / "day=1" / "d.parquet", {"id": [5]})
         assert synced(folder).outcome == "synced"
         write(folder / "day=1" / "e.parquet", {"id": [6]})
-        return look(*arguments)
+        return look(*arguments, **options)
 
     monkeypatch.setattr(running, "_still_there", another_first)
     assert synced(folder).outcome == "synced"
     assert ids(folder) == [1, 2, 3, 4, 5, 6]
     assert deltalake.DeltaTable(str(folder)).version() == 2
 
-    def somebody_else(*arguments: Any) -> Any:
+    def somebody_else(*arguments: Any, **options: Any) -> Any:
         append(folder)
-        return look(*arguments)
+        return look(*arguments, **options)
 
     write(folder / "day=1" / "f.parquet", {"id": [7]})
     monkeypatch.setattr(running, "_still_there", somebody_else)
@@ -359,16 +363,79 @@ def test_a_file_that_is_renamed_while_the_folder_is_listed_is_there_once(
 
 
 def test_what_changes_all_the_time_is_left_for_later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = running._still_there
+    look = running._unchanged
 
-    def somebody_else(*arguments: Any) -> Any:
+    def somebody_else(changes: Any, root: Path, **_: Any) -> Any:
         set_property(folder)
-        return look(*arguments)
+        return look(changes, root)
 
     write(folder / "day=1" / "c.parquet", {"id": [4]})
-    monkeypatch.setattr(running, "_still_there", somebody_else)
-    with pytest.raises(Busy, match="is written by others all the time"):
+    for check in ("_still_there", "_unchanged"):
+        monkeypatch.setattr(running, check, somebody_else)
+    with pytest.raises(Busy, match="others write versions of the table all the time"):
         running.follow(folder, Options(), SparkProvider(None, no_session), lambda *_: None)
+
+
+@settings(max_examples=soak.amount(15, 300), deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 60))
+def test_a_version_is_what_the_folder_was_at_one_moment_while_files_are_replaced(
+    chance: random.Random, replaced: int
+) -> None:
+    """Files are replaced while the folder is listed, directory by directory, and while footers are read."""
+    listing, numbers = discover.list_files, count(100)
+    with TemporaryDirectory() as temporary, pytest.MonkeyPatch.context() as patch:
+        folder = Path(temporary) / "events"
+        for number in range(12):
+            write(folder / f"day={number % 3}" / f"{number}.parquet", {"id": [number]})
+        assert convert.run([str(folder)]).ok
+        left = iter(range(replaced))
+        moments: set[frozenset[str]] = set()
+
+        def note() -> None:
+            moments.add(frozenset(str(path.relative_to(folder)) for path in folder.glob("day=*/*.parquet")))
+
+        def replace_one() -> None:
+            """Write a file, and remove another, as compactions do."""
+            if next(left, None) is not None:
+                old = chance.choice(sorted(folder.glob("day=*/*.parquet")))
+                write(folder / f"day={chance.randrange(3)}" / f"{next(numbers)}.parquet", {"id": [0]})
+                note()
+                old.unlink()
+                note()
+
+        def list_slowly(root: Path) -> tuple[DataFile, ...]:
+            found: list[DataFile] = []
+            for day in range(3):
+                found += (file for file in listing(root) if file.path.startswith(f"day={day}/"))
+                for _ in range(chance.randrange(3)):
+                    replace_one()
+            return tuple(sorted(found))
+
+        note()
+        patch.setattr(discover, "list_files", list_slowly)
+        assert synced(folder).error == ""
+        patch.undo()
+        table = deltalake.DeltaTable(str(folder))
+        assert frozenset(str(Path(uri).relative_to(folder)) for uri in table.file_uris()) in moments
+        assert synced(folder).error == ""
+        assert len(deltalake.DeltaTable(str(folder)).file_uris()) == 12
+
+
+def test_a_folder_that_is_never_at_rest_is_left_for_later(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing, numbers = discover.list_files, count()
+    write(folder / "day=2" / "c.parquet", {"id": [4]})
+
+    def busy(root: Path) -> Any:
+        files = listing(root)
+        for old in (folder / "day=1").glob("*.parquet"):
+            old.rename(old.with_name(f"{next(numbers)}.parquet"))
+        return files
+
+    monkeypatch.setattr(running, "pause", lambda *_, **__: None)
+    monkeypatch.setattr(discover, "list_files", busy)
+    assert "files come and go faster than the folder can be listed" in synced(folder).error
 
 
 def test_each_row_is_there_once_at_every_moment_while_others_write(folder: Path) -> None:

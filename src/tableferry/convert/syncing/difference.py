@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tableferry import files as storage
 from tableferry import types
@@ -38,12 +39,14 @@ class Difference:
         listed: The files in the folder.
         notes: What a person should know.
         broken: Files that can't be read, and aren't being written any more: what's wrong with each.
+        vanished: Whether new files went before they were read.
     """
 
     changes: Changes | None
     listed: tuple[DataFile, ...] = ()
     notes: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
+    vanished: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,22 @@ class _Files:
 
 
 def difference(
-    root: AnyPath, options: Options, spark: SparkProvider, progress: Callable[[int, int], None]
+    root: AnyPath,
+    options: Options,
+    spark: SparkProvider,
+    progress: Callable[[int, int], None],
+    listed: Sequence[DataFile] | None = None,
+    known: MutableMapping[DataFile, Footer] | None = None,
 ) -> Difference:
     """Look at what came to a table's folder and went from it since its newest version; nothing is written.
+
+    Args:
+        root: The table's folder.
+        options: How it is looked at.
+        spark: A session, where one is needed.
+        progress: Called with how many new files were read, of how many.
+        listed: The files in the folder; by default it is listed.
+        known: Footers that were read before; those of new files are added.
 
     Raises:
         Refused: Somebody else wrote rows to the table, or a file doesn't fit it, or was written again under
@@ -66,7 +82,7 @@ def difference(
         TableferryError: Something can't be read.
     """
     before = table.read(root)
-    listed = discover.list_files(root)
+    listed = tuple(discover.list_files(root) if listed is None else listed)
     if not options.include_subfolders:
         discover.demand_no_subfolders(str(root), listed)
     changed = _compare(before, listed, rewritten=options.rewritten)
@@ -75,9 +91,10 @@ def difference(
             f"{root}: {first_of([before.files[name].path for name in changed.gone])} went, and the table has "
             "delta.appendOnly: unset that, or bring them back"
         )
-    new, footers, notes, broken = _read_new(root, changed.new, options, spark, progress)
+    read = _read_new(root, changed.new, options, spark, progress, {} if known is None else known)
+    new, footers, notes = read.files, read.footers, read.notes
     if not new and not changed.gone:
-        return Difference(None, listed, notes, broken)
+        return Difference(None, listed, notes, read.broken, read.vanished)
     # All directories together, for two may be one value in two spellings.
     partitions = inference.check(listed, before.partition_columns)
     values = {file.path: value for file, value in zip(listed, partitions.values, strict=True)}
@@ -85,8 +102,8 @@ def difference(
     restated: Contents | None = None
     if _widened(before.schema, merged):
         kept = changed.kept
-        read = read_footers(root, kept, spark, options.reader, leaves=options.leaves)
-        of_kept = all_readable(root, kept, read, progress)
+        footers_of_kept = read_footers(root, kept, spark, options.reader, leaves=options.leaves)
+        of_kept = all_readable(root, kept, footers_of_kept, progress)
         both = [*zip(kept, of_kept, strict=True), *zip(new, footers, strict=True)]
         merged = _merged(before, both)
         restated = _contents(before, merged, kept, of_kept, values, options)
@@ -100,7 +117,8 @@ def difference(
     added = with_statistics(root, added, spark, scanned_by, lambda *_: None)
     if restated is not None:
         restated = with_statistics(root, restated, spark, scanned_by, lambda *_: None)
-    return Difference(Changes(before, added, restated, changed.gone), listed, notes, broken)
+    changes = Changes(before, added, restated, changed.gone)
+    return Difference(changes, listed, notes, read.broken, read.vanished)
 
 
 def _compare(before: Table, listed: Sequence[DataFile], *, rewritten: bool) -> _Files:
@@ -119,37 +137,48 @@ def _compare(before: Table, listed: Sequence[DataFile], *, rewritten: bool) -> _
     return _Files(new, gone, tuple(file for file in listed if known.get(file.path) == file))
 
 
+class _Read(NamedTuple):
+    """What reading a folder's new files gave, as `Difference` has it; ``files`` are those with a footer."""
+
+    files: tuple[DataFile, ...]
+    footers: tuple[Footer, ...]
+    notes: tuple[str, ...]
+    broken: tuple[str, ...]
+    vanished: bool
+
+
 def _read_new(
     root: AnyPath,
     new: Sequence[DataFile],
     options: Options,
     spark: SparkProvider,
     progress: Callable[[int, int], None],
-) -> tuple[tuple[DataFile, ...], tuple[Footer, ...], tuple[str, ...], tuple[str, ...]]:
+    known: MutableMapping[DataFile, Footer],
+) -> _Read:
     """Read the footers of those new files that have one; others may still be written."""
-    files: list[DataFile] = []
-    footers: list[Footer] = []
     unfinished: list[str] = []
     broken: list[str] = []
-    read = read_footers(root, new, spark, options.reader, leaves=options.leaves)
-    for number, (file, footer) in enumerate(zip(new, read, strict=True), 1):
+    vanished = False
+    unread = [file for file in new if file not in known]
+    read = read_footers(root, unread, spark, options.reader, leaves=options.leaves)
+    for number, (file, footer) in enumerate(zip(unread, read, strict=True), 1):
         match footer:
             case Footer():
-                files.append(file)
-                footers.append(footer)
+                known[file] = footer
             case Unreadable() if not storage.exists(root / file.path):
-                pass
+                vanished = True
             case Unreadable(reason):
                 young = time.time_ns() // 1_000_000 - file.modified < _FINISHED
                 if young:
                     unfinished.append(file.path)
                 else:
                     broken.append(f"{file.path} {reason}")
-        progress(number, len(new))
+        progress(number, len(unread))
     notes: tuple[str, ...] = ()
     if unfinished:
         notes = (f"left for the next sync, as they may still be written: {first_of(unfinished)}",)
-    return tuple(files), tuple(footers), notes, tuple(broken)
+    files = tuple(file for file in new if file in known)
+    return _Read(files, tuple(known[file] for file in files), notes, tuple(broken), vanished)
 
 
 def _merged(before: Table, read: Sequence[tuple[DataFile, Footer]]) -> Struct:

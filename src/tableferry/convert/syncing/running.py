@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Literal
 
 from tableferry import files, session
 from tableferry.activity import activity
+from tableferry.backoff import pause
 from tableferry.convert import through_spark
-from tableferry.convert.facts import DataFile
+from tableferry.convert.facts import DataFile, Footer
 from tableferry.convert.folder import discover
 from tableferry.convert.folder.formats import already_delta
 from tableferry.convert.gather import ResolvedSource, by_store, expand
@@ -39,6 +40,8 @@ Outcome = Literal["planned", "synced", "current", "skipped", "refused", "failed"
 
 # So often a version is tried to be written that others write at the same time.
 _TRIES = 5
+# So often a folder is listed, or a version prepared, while others replace its files.
+_LOOKS = 50
 _CHECKPOINT_EVERY = 10
 
 
@@ -196,19 +199,60 @@ def follow(
 ) -> Difference:
     """Write the version of a table that holds what its folder holds, and return what it changed.
 
-    Of several that write a version at once one wins; the others look at everything again.
+    Of several that write a version at once one wins; the others look at everything again. Where files come
+    and go meanwhile, the version holds what the folder held at one moment since this began.
 
     Raises:
         TableferryError: As for `difference`; or others write all the time.
     """
-    for _ in range(_TRIES):
-        found = difference(root, options, spark, progress)
+    footers: dict[DataFile, Footer] = {}
+    conflicts = 0
+    for attempt in range(_LOOKS):
+        listed = _list_at_rest(root) if attempt else None
+        found = difference(root, options, spark, progress, listed, footers)
+        if found.vanished and attempt:
+            continue
         if found.changes is None:
             return found
-        still = _still_there(found.changes, found.listed, root)
+        check = partial(_still_there, listed=found.listed) if listed is None else _unchanged
+        still = check(found.changes, root)
         if still and put(root, still, unsafe=options.unsafe_commit):
             return replace(found, changes=still, notes=(*found.notes, *_checkpointed(still)))
-    raise Busy(f"{root} is written by others all the time: run it again")
+        conflicts += still is not None
+        if conflicts == _TRIES:
+            raise Busy(f"{root}: others write versions of the table all the time: run it again")
+        pause(attempt)
+    raise Busy(
+        f"{root}: the files that a version would add or remove have changed before it could be written, "
+        f"{_LOOKS} times: run it again when fewer are replaced"
+    )
+
+
+def _list_at_rest(root: AnyPath) -> tuple[DataFile, ...]:
+    """List the files that were there at one moment: two listings, one after the other, say the same.
+
+    Raises:
+        Busy: No two did.
+    """
+    before = discover.list_files(root)
+    for attempt in range(_LOOKS):
+        now = discover.list_files(root)
+        if now == before:
+            return tuple(now)
+        before = now
+        pause(attempt, longest=0.1)
+    raise Busy(
+        f"{root}: files come and go faster than the folder can be listed ({_LOOKS} times): run it again when "
+        "fewer are replaced"
+    )
+
+
+def _unchanged(changes: Changes, root: AnyPath) -> Changes | None:
+    """Return the changes if the files that they add and remove are still as they were, else None."""
+    there = {file.path: file for file in discover.list_files(root)}
+    removed = (changes.table.files[name].path for name in changes.removed)
+    same = all(there.get(file.path) == file for file in changes.added.files)
+    return changes if same and not any(path in there for path in removed) else None
 
 
 def put(root: AnyPath, changes: Changes, *, unsafe: bool = False) -> bool:
@@ -221,7 +265,7 @@ def put(root: AnyPath, changes: Changes, *, unsafe: bool = False) -> bool:
     return f'"txnId":"{identity}"' in (files.read_text(name) or "").partition("\n")[0]
 
 
-def _still_there(changes: Changes, listed: Sequence[DataFile], root: AnyPath) -> Changes | None:
+def _still_there(changes: Changes, root: AnyPath, listed: Sequence[DataFile]) -> Changes | None:
     """Leave out what was written again since the folder was listed, which the next sync finds.
 
     Returns:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from tableferry.backoff import pause
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import Job
-from tableferry.fleet.queue.backoff import pause
 from tableferry.fleet.queue.loads import loads
 from tableferry.fleet.queue.selections import Selection, behind
 from tableferry.fleet.queue.store import Store

@@ -19,10 +19,10 @@ from uuid import uuid4
 from sqlalchemy import JSON, ClauseElement, ColumnElement, Select, and_, literal_column, select
 
 from tableferry.activity import activity
+from tableferry.backoff import pause, retry
 from tableferry.driver import in_process
 from tableferry.errors import HALF_MADE, HALF_MADE_REMEDY, Refused, TableferryError, first_line, is_sparks
 from tableferry.fleet.job import Job
-from tableferry.fleet.queue.backoff import pause, retry
 from tableferry.fleet.queue.delta_rows import among, in_json, read, source, unchanged, with_event
 from tableferry.fleet.queue.delta_tables import PROPERTY, DeltaTables
 from tableferry.fleet.queue.grouping import Grouped

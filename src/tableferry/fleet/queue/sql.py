@@ -30,10 +30,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
+from tableferry.backoff import TIMES, pause, retry
 from tableferry.errors import Refused, TableferryError
 from tableferry.fleet import queue
 from tableferry.fleet.job import Job
-from tableferry.fleet.queue.backoff import TIMES, pause, retry
 from tableferry.fleet.queue.dialects import Utc, utc_now
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
 from tableferry.fleet.queue.rows import JOB_COLUMNS, from_row, to_row
