@@ -23,7 +23,8 @@ SUPPORTED := 3.11 3.12 3.13
 EXTRAS := local,remote,databricks,fleet,template,cloud,iceberg,scan,sync,demo
 DEV_EXTRAS := $(EXTRAS),dev
 BENCHMARKS := $(wildcard benchmarks/cli_start.py benchmarks/pipeline_init.py benchmarks/spec_load.py benchmarks/convert.py benchmarks/fleet_queue.py \
-    benchmarks/fleet_copy.py benchmarks/fleet_block.py benchmarks/fleet_thousand.py benchmarks/shadow.py benchmarks/cdc.py benchmarks/hand_over.py)
+    benchmarks/fleet_copy.py benchmarks/fleet_block.py benchmarks/fleet_thousand.py benchmarks/shadow.py benchmarks/cdc.py benchmarks/hand_over.py \
+    benchmarks/sync.py)
 
 # Else each process that a test starts compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -28,7 +28,6 @@ from typer.testing import CliRunner
 from tableferry import convert
 from tableferry.cli import app
 from tableferry.convert import plan
-from tableferry.convert.facts import DataFile
 from tableferry.convert.folder import discover
 from tableferry.convert.plan import Options
 from tableferry.convert.spark_provider import SparkProvider
@@ -381,8 +380,8 @@ def test_what_changes_all_the_time_is_left_for_later(folder: Path, monkeypatch: 
 def test_a_version_is_what_the_folder_was_at_one_moment_while_files_are_replaced(
     chance: random.Random, replaced: int
 ) -> None:
-    """Files are replaced while the folder is listed, directory by directory, and while footers are read."""
-    listing, numbers = discover.list_files, count(100)
+    """Files are replaced while the folder is listed, directory by directory."""
+    listing, numbers = discover._list_folder, count(100)
     with TemporaryDirectory() as temporary, pytest.MonkeyPatch.context() as patch:
         folder = Path(temporary) / "events"
         for number in range(12):
@@ -403,16 +402,14 @@ def test_a_version_is_what_the_folder_was_at_one_moment_while_files_are_replaced
                 old.unlink()
                 note()
 
-        def list_slowly(root: Path) -> tuple[DataFile, ...]:
-            found: list[DataFile] = []
-            for day in range(3):
-                found += (file for file in listing(root) if file.path.startswith(f"day={day}/"))
-                for _ in range(chance.randrange(3)):
-                    replace_one()
-            return tuple(sorted(found))
+        def list_slowly(root: Path, below: str) -> Any:
+            found = listing(root, below)
+            for _ in range(chance.randrange(3)):
+                replace_one()
+            return found
 
         note()
-        patch.setattr(discover, "list_files", list_slowly)
+        patch.setattr(discover, "_list_folder", list_slowly)
         assert synced(folder).error == ""
         patch.undo()
         table = deltalake.DeltaTable(str(folder))
@@ -424,17 +421,18 @@ def test_a_version_is_what_the_folder_was_at_one_moment_while_files_are_replaced
 def test_a_folder_that_is_never_at_rest_is_left_for_later(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listing, numbers = discover.list_files, count()
-    write(folder / "day=2" / "c.parquet", {"id": [4]})
+    listing, numbers = discover._list_folder, count()
 
-    def busy(root: Path) -> Any:
-        files = listing(root)
+    def busy(root: Path, below: str) -> Any:
+        found = listing(root, below)
         for old in (folder / "day=1").glob("*.parquet"):
             old.rename(old.with_name(f"{next(numbers)}.parquet"))
-        return files
+        return found
 
-    monkeypatch.setattr(running, "pause", lambda *_, **__: None)
-    monkeypatch.setattr(discover, "list_files", busy)
+    write(folder / "day=2" / "c.parquet", {"id": [4]})
+    for module in (running, discover):
+        monkeypatch.setattr(module, "pause", lambda *_, **__: None)
+    monkeypatch.setattr(discover, "_list_folder", busy)
     assert "files come and go faster than the folder can be listed" in synced(folder).error
 
 

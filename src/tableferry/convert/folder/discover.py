@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tableferry import files as storage
+from tableferry.backoff import pause
 from tableferry.convert.facts import DataFile
 from tableferry.convert.folder import formats, objects, sinklog
-from tableferry.errors import Refused, TableError
+from tableferry.errors import Busy, Refused, TableError
 
 _NAMED = 5
+# So often a folder is looked at while others change it.
+_LOOKS = 300
+# Longer than a tick of any file system's clock.
+_TICK_NANOSECONDS = 20_000_000
 
 
 def list_files(root: storage.AnyPath) -> tuple[DataFile, ...]:
@@ -26,7 +32,33 @@ def list_files(root: storage.AnyPath) -> tuple[DataFile, ...]:
         TableError: There is no such directory, or one may not be read.
         Refused: There is no data file, or something that can't be part of a table of Parquet files.
     """
-    files = visible_files(root)
+    return _checked(root, visible_files(root))
+
+
+def list_at_rest(root: storage.AnyPath) -> tuple[DataFile, ...]:
+    """List the same files as they were together at one moment, though files come and go meanwhile.
+
+    On a file system, a directory's modification time says whether files have come to it or gone from it. In
+    an object store, two listings after each other have to say the same.
+
+    Raises:
+        TableError, Refused: As for `list_files`.
+        Busy: There was no such moment.
+    """
+    if isinstance(root, Path):
+        demand_directory(root)
+        return _checked(root, _visible(root, sorted(_walk_at_rest(root))))
+    before = list_files(root)
+    for attempt in range(_LOOKS):
+        now = list_files(root)
+        if now == before:
+            return now
+        before = now
+        pause(attempt, longest=0.1)
+    raise _never_at_rest(root)
+
+
+def _checked(root: storage.AnyPath, files: tuple[DataFile, ...]) -> tuple[DataFile, ...]:
     if not files:
         raise Refused(
             f"{root} holds no Parquet file, at any depth (names that begin with '_' or '.' don't count): "
@@ -46,15 +78,19 @@ def visible_files(root: storage.AnyPath) -> tuple[DataFile, ...]:
     """
     if isinstance(root, Path):
         demand_directory(root)
-        files = sorted(_walk(root))
-        sink = (root / formats.SINK_LOG).is_dir()
-    else:
-        files, sink = objects.data_files(root)
-    if sink:
-        log = root / formats.SINK_LOG
-        by_path = {file.path: file for file in files}
-        files = sorted(by_path[path] for path in sinklog.committed(log, by_path))
-    return tuple(files)
+        return _visible(root, sorted(_walk(root)))
+    files, sink = objects.data_files(root)
+    return _committed(root, files) if sink else tuple(files)
+
+
+def _visible(root: Path, files: list[DataFile]) -> tuple[DataFile, ...]:
+    return _committed(root, files) if (root / formats.SINK_LOG).is_dir() else tuple(files)
+
+
+def _committed(root: storage.AnyPath, files: Iterable[DataFile]) -> tuple[DataFile, ...]:
+    """Leave out what a streaming sink never committed."""
+    by_path = {file.path: file for file in files}
+    return tuple(sorted(by_path[path] for path in sinklog.committed(root / formats.SINK_LOG, by_path)))
 
 
 def demand_readable_names(root: str, files: Sequence[DataFile]) -> None:
@@ -97,42 +133,91 @@ def changes(before: Sequence[DataFile], after: Sequence[DataFile]) -> list[str]:
 
 
 def _walk(root: Path) -> list[DataFile]:
-    files = []
+    files: list[DataFile] = []
     pending = [""]
     while pending:
-        folder = pending.pop()
-        try:
-            with os.scandir(root / folder) as entries:
-                for entry in entries:
-                    name = entry.name
-                    if entry.is_dir():
-                        if formats.is_hidden(name) and "=" not in name:
-                            if folder:
-                                _demand_no_table(root / folder, name)
-                            continue
-                        _demand_sound(root, root / folder, entry)
-                        pending.append(f"{folder}{name}/")
-                    elif name == formats.HUDI_PARTITION:
-                        raise formats.hudi_partition(str(root / folder))
-                    elif not formats.is_hidden(name):
-                        files.append(_data_file(folder, entry))
-        except OSError as error:
-            path = error.filename or root / folder
-            raise TableError(
-                f"{path} can't be read ({error.strerror}): ask for the right to, or remove it"
-            ) from error
+        found, folders = _list_folder(root, pending.pop())
+        files += found
+        pending += folders
     return files
 
 
-def _data_file(folder: str, entry: os.DirEntry[str]) -> DataFile:
+def _walk_at_rest(root: Path) -> list[DataFile]:
+    """Find the same files as they were at one moment.
+
+    It's that at which a pass over the directories begins that finds each as it was before it was listed.
+    """
+    listed: dict[str, tuple[int, list[DataFile], list[str]]] = {}
+    for attempt in range(_LOOKS):
+        files: list[DataFile] = []
+        pending, at_rest = [""], True
+        while pending:
+            folder = pending.pop()
+            try:
+                modified = os.stat(root / folder).st_mtime_ns
+            except FileNotFoundError:
+                at_rest = False
+                continue
+            known = listed.get(folder)
+            if known is None or known[0] != modified:
+                at_rest = False
+                # The clock of modification times has ticks: a change in the same one isn't seen.
+                if time.time_ns() - modified < _TICK_NANOSECONDS:
+                    modified = -1
+                known = listed[folder] = (modified, *_list_folder(root, folder))
+            files += known[1]
+            pending += known[2]
+        if at_rest:
+            return files
+        pause(min(attempt, 3))
+    raise _never_at_rest(root)
+
+
+def _never_at_rest(root: storage.AnyPath) -> Busy:
+    return Busy(
+        f"{root}: files come and go faster than the folder can be listed ({_LOOKS} times): run it again when "
+        "fewer are replaced"
+    )
+
+
+def _list_folder(root: Path, folder: str) -> tuple[list[DataFile], list[str]]:
+    """List a directory's data files, and the directories in it that may hold some; those end in ``/``."""
+    files: list[DataFile] = []
+    folders: list[str] = []
+    try:
+        with os.scandir(root / folder) as entries:
+            for entry in entries:
+                name = entry.name
+                if entry.is_dir():
+                    if formats.is_hidden(name) and "=" not in name:
+                        if folder:
+                            _demand_no_table(root / folder, name)
+                        continue
+                    _demand_sound(root, root / folder, entry)
+                    folders.append(f"{folder}{name}/")
+                elif name == formats.HUDI_PARTITION:
+                    raise formats.hudi_partition(str(root / folder))
+                elif not formats.is_hidden(name) and (file := _data_file(folder, entry)):
+                    files.append(file)
+    except OSError as error:
+        path = error.filename or root / folder
+        if folder and isinstance(error, FileNotFoundError) and Path(path) == root / folder:
+            # The directory went since its parent was read.
+            return [], []
+        raise TableError(
+            f"{path} can't be read ({error.strerror}): ask for the right to, or remove it"
+        ) from error
+    return files, folders
+
+
+def _data_file(folder: str, entry: os.DirEntry[str]) -> DataFile | None:
+    """Look at an entry; None if the file went since its directory was read."""
     try:
         status = entry.stat()
     except FileNotFoundError:
         if entry.is_symlink():
             raise Refused(f"{entry.path} is a link to a file that isn't there: remove it") from None
-        raise Refused(
-            f"{entry.path} vanished while it was listed: convert when nobody writes there"
-        ) from None
+        return None
     if not stat.S_ISREG(status.st_mode):
         raise Refused(f"{entry.path} is neither a file nor a directory: move it away")
     return DataFile(folder + entry.name, status.st_size, status.st_mtime_ns // 1_000_000)

@@ -40,7 +40,7 @@ Outcome = Literal["planned", "synced", "current", "skipped", "refused", "failed"
 
 # So often a version is tried to be written that others write at the same time.
 _TRIES = 5
-# So often a folder is listed, or a version prepared, while others replace its files.
+# So often a version is prepared while others replace the folder's files.
 _LOOKS = 50
 _CHECKPOINT_EVERY = 10
 
@@ -208,7 +208,7 @@ def follow(
     footers: dict[DataFile, Footer] = {}
     conflicts = 0
     for attempt in range(_LOOKS):
-        listed = _list_at_rest(root) if attempt else None
+        listed = discover.list_at_rest(root) if attempt else None
         found = difference(root, options, spark, progress, listed, footers)
         if found.vanished and attempt:
             continue
@@ -225,25 +225,6 @@ def follow(
     raise Busy(
         f"{root}: the files that a version would add or remove have changed before it could be written, "
         f"{_LOOKS} times: run it again when fewer are replaced"
-    )
-
-
-def _list_at_rest(root: AnyPath) -> tuple[DataFile, ...]:
-    """List the files that were there at one moment: two listings, one after the other, say the same.
-
-    Raises:
-        Busy: No two did.
-    """
-    before = discover.list_files(root)
-    for attempt in range(_LOOKS):
-        now = discover.list_files(root)
-        if now == before:
-            return tuple(now)
-        before = now
-        pause(attempt, longest=0.1)
-    raise Busy(
-        f"{root}: files come and go faster than the folder can be listed ({_LOOKS} times): run it again when "
-        "fewer are replaced"
     )
 
 
