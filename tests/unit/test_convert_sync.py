@@ -161,6 +161,35 @@ def test_what_contradicts_the_table_changes_nothing(folder: Path) -> None:
     assert deltalake.DeltaTable(str(folder)).version() == 0
 
 
+def test_a_partition_that_does_not_fit_is_refused_with_what_helps(folder: Path) -> None:
+    odd = folder / "day=soon" / "c.parquet"
+    write(odd, {"id": [4]})
+    refusal = synced(folder)
+    assert refusal.outcome == "refused"
+    assert (
+        "'soon' is no int, as partition column day is declared, in the file name: day=soon/c" in refusal.error
+    )
+    assert refusal.error.endswith("which no sync changes: rename the directory, or move the file away")
+    odd.parent.rename(folder / "day=3")
+    assert synced(folder).outcome == "synced"
+    assert rows(folder, "id", "day") == [(1, 1), (2, 1), (3, 2), (4, 3)]
+
+
+def test_a_partition_in_another_spelling_is_noted(folder: Path) -> None:
+    write(folder / "day=01" / "c.parquet", {"id": [4]})
+    table = synced(folder)
+    assert (table.outcome, table.notes) == ("synced", ("'01' and '1' are the same value of day",))
+    assert rows(folder, "id", "day") == [(1, 1), (2, 1), (3, 2), (4, 1)]
+
+
+def test_a_file_that_was_only_touched_is_refused_by_that_name(folder: Path) -> None:
+    os.utime(folder / "day=1" / "a.parquet", (OLD, OLD))
+    assert "day=1/a.parquet was written again under the same name, copied or touched" in synced(folder).error
+    assert "--rewritten" in synced(folder).error
+    assert synced(folder, rewritten=True).outcome == "synced"
+    assert ids(folder) == [1, 2, 3]
+
+
 def test_files_in_plain_folders_are_taken_in_as_a_conversion_takes_them(tmp_path: Path) -> None:
     root = tmp_path / "t"
     write(root / "a.parquet", {"id": [1]})

@@ -188,8 +188,10 @@ class Partitions:
 
     Attributes:
         values: For each file, in the listing's order, each column's value as the log writes it; None is null.
+        same_values: Which directories have one value of a column in two spellings, as notes say too.
     """
 
     columns: tuple[PartitionColumn, ...]
     values: tuple[tuple[str | None, ...], ...]
     notes: tuple[str, ...] = ()
+    same_values: tuple[str, ...] = ()

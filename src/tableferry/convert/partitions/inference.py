@@ -6,6 +6,7 @@ The work is done once per directory and the values are shared by its files.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal as Number
 
 from tableferry.convert.facts import DataFile, Partitions
@@ -41,11 +42,19 @@ def infer(files: Sequence[DataFile]) -> Partitions:
     return _partitions(layout, columns, values, notes)
 
 
-def check(files: Sequence[DataFile], columns: Sequence[PartitionColumn]) -> Partitions:
+DECLARE = "declare another type, such as string, or rename the directory"
+
+
+def check(files: Sequence[DataFile], columns: Sequence[PartitionColumn], unfit: str = DECLARE) -> Partitions:
     """Hold the directories of files against partition columns that somebody declared.
 
     Names are compared without regard to case, and the table gets the declared spelling, as with Spark's own
     conversion.
+
+    Args:
+        files: The files.
+        columns: The columns.
+        unfit: What to do about a value that isn't of its column's type.
 
     Raises:
         Refused: A file's directories have other columns, or a value that isn't of its column's type.
@@ -54,7 +63,7 @@ def check(files: Sequence[DataFile], columns: Sequence[PartitionColumn]) -> Part
     for directory in layout.directories:
         _demand_declared(directory, columns)
     values: list[dict[str, str]] = []
-    notes = [*_layout_notes(layout)]
+    notes, same = [*_layout_notes(layout)], list[str]()
     for level, column in enumerate(columns):
         level_values = {}
         for text, file in _examples(layout, level).items():
@@ -63,12 +72,12 @@ def check(files: Sequence[DataFile], columns: Sequence[PartitionColumn]) -> Part
             except ValueError:
                 raise Refused(
                     f"'{text}' is no {column.type}, as partition column {column.name} is declared, in the "
-                    f"file name: {file}: declare another type, such as string, or rename the directory"
+                    f"file name: {file}: {unfit}"
                 ) from None
         values.append(level_values)
         notes += _zone_note(column)
-        notes += _fused(column, level_values)
-    return _partitions(layout, columns, values, notes)
+        same += _fused(column, level_values)
+    return replace(_partitions(layout, columns, values, notes + same), same_values=tuple(same))
 
 
 def _partitions(

@@ -26,6 +26,10 @@ from tableferry.errors import Refused
 from tableferry.files import AnyPath
 from tableferry.types import Struct
 
+_UNFIT = (
+    "the conversion gave the column that type, which no sync changes: rename the directory, or move the file "
+    "away"
+)
 # A file that was last written so long ago, in milliseconds, is no longer being written.
 _FINISHED = 15 * 60 * 1000
 
@@ -96,7 +100,8 @@ def difference(
     if not new and not changed.gone:
         return Difference(None, listed, notes, read.broken, read.vanished)
     # All directories together, for two may be one value in two spellings.
-    partitions = inference.check(listed, before.partition_columns)
+    partitions = inference.check(listed, before.partition_columns, _UNFIT)
+    notes += partitions.same_values
     values = {file.path: value for file, value in zip(listed, partitions.values, strict=True)}
     merged = _merged(before, list(zip(new, footers, strict=True)))
     restated: Contents | None = None
@@ -129,9 +134,9 @@ def _compare(before: Table, listed: Sequence[DataFile], *, rewritten: bool) -> _
     if again and not rewritten:
         raise Refused(
             f"{before.root}: {first_of([file.path for file in again])} "
-            f"{'was' if len(again) == 1 else 'were'} written again under the same name, which whoever "
-            "reads the table can't follow: write new files, or take such files in with --rewritten, which "
-            "makes streams that read the table take all their rows for new"
+            f"{'was' if len(again) == 1 else 'were'} written again under the same name, copied or touched, "
+            "and whoever reads the table can't follow that: write new files, or take such files in with "
+            "--rewritten, which makes streams that read the table take all their rows for new"
         )
     new = tuple(file for file in listed if file.path not in known or file != known[file.path])
     return _Files(new, gone, tuple(file for file in listed if known.get(file.path) == file))
