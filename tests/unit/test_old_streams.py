@@ -77,6 +77,19 @@ def test_what_restore_has_undone_is_left_out() -> None:
     assert len(list(undone_left_out([Commit(8, "RESTORE", {"version": ""}, {}), other(7)]))) == 2
 
 
+def test_a_dead_checkpoint_among_several_is_named_and_can_be_left_out() -> None:
+    commits = [batch(4, "q1", 3)]
+    with pytest.raises(StateError) as raised:
+        newest([ONE, TWO], commits, {"q1": {3: whole(5)}})
+    assert "query of /checkpoints/two (q2): leave it out, as the other checkpoints are enough" in str(
+        raised.value
+    )
+    assert newest([ONE], commits, {"q1": {3: whole(5)}}).batches == {"q1": 3}
+    with pytest.raises(StateError) as alone:
+        newest([TWO], commits, {})
+    assert "leave it out" not in str(alone.value)
+
+
 def test_two_streams_have_one_position_in_a_source_that_both_read() -> None:
     commits = [batch(4, "q2", 1), batch(3, "q1", 1), batch(2, "q2", 0), batch(1, "q1", 0)]
     own = {"q1": {1: whole(5), 0: whole(3)}, "q2": {1: whole(9, "t2"), 0: whole(8, "t2")}}

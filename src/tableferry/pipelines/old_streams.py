@@ -171,10 +171,13 @@ def newest(
         made = _batches(streams, commits[start:])
         batches = {query: empty.get((query, batch), batch) for query, batch in made.items()}
         if silent := next((stream for stream in streams if stream.query not in batches), None):
+            others = len(streams) > 1 and any(stream.query in batches for stream in streams)
             nothing = (
                 f"none of the newest {counted(len(commits), 'commit')} since any RESTORE was made by the "
-                f"query of {silent.folder} ({silent.query}): name the checkpoint of a stream whose sink is "
-                "this very table, not one of foreachBatch, or set handOver to content"
+                f"query of {silent.folder} ({silent.query}): "
+                + ("leave it out, as the other checkpoints are enough where it's dead, or " if others else "")
+                + "name the checkpoint of a stream whose sink is this very table, not one of foreachBatch, "
+                "or set handOver to content"
             )
             raise StateError(problem) if problem else NotItsSinkError(nothing)
         read = [offsets[query][batch] for query, batch in batches.items()]
