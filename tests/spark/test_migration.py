@@ -743,6 +743,19 @@ def test_what_does_not_fit_is_found_before_anything_is_copied(project: Project, 
     assert project.rows("t") == [(0, "z"), (2**40, "b")]
 
 
+def test_rows_that_do_not_tell_how_new_they_are_are_warned_of(project: Project) -> None:
+    project.create("src", "id int, v string, at int", (1, "a", 1))
+    project.create("t_legacy", "id int, v string", (1, "a"))
+    cdc = {"keys": ["id"], "sequence_by": "at", "scd_type": "1", "except_column_list": ["at"]}
+    project.standard("t", "src", cdc=cdc, migration={})
+    [target] = project.plan().targets
+    [note] = [text for text in target.notes if "counts as newer than its copied row" in text]
+    assert note.startswith(f"{project.schema}.t_legacy has nothing for at, so any event of a key counts")
+    project.standard("t", "src", cdc=cdc, migration={"selectExp": ["*", "5 AS at"]})
+    [target] = project.plan().targets
+    assert not any("counts as newer" in text for text in target.notes)
+
+
 def test_what_the_legacy_table_has_and_its_target_will_not_is_reported(
     project: Project, spark: SparkSession
 ) -> None:

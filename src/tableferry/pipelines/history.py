@@ -64,14 +64,19 @@ def _events(frame: DataFrame, data: Sequence[str], sequence: Column, operation: 
     )
 
 
+def has_sequence(frame: DataFrame, settings: CdcSettings) -> bool:
+    """Say whether the rows' events have a sequence; without one, they count as older than all of the feed."""
+    sequence = frame.select(_sequence(frame, settings).alias(SEQUENCE)).schema[SEQUENCE]
+    return _has_intervals(frame, settings) or not isinstance(sequence.dataType, NullType)
+
+
 def check_sequence(frame: DataFrame, settings: CdcSettings, location: str) -> None:
     """Make sure that the rows' events have a sequence: AUTO CDC on a platform takes none without.
 
     Raises:
         TableError: They would come without one, merely before every event of the feed.
     """
-    sequence = frame.select(_sequence(frame, settings).alias(SEQUENCE)).schema[SEQUENCE]
-    if not _has_intervals(frame, settings) and isinstance(sequence.dataType, NullType):
+    if not has_sequence(frame, settings):
         raise TableError(
             f"{location}: AUTO CDC of a pipeline takes no event without a sequence, and the copied rows have "
             f"nothing for {settings.sequence_by}: map it, or __START_AT, in selectExp"

@@ -14,7 +14,13 @@ from tableferry.pipelines import finishing
 from tableferry.pipelines.flows import Project
 from tableferry.pipelines.misfits import left_behind, too_wide
 from tableferry.pipelines.opening import open_project, open_state, target_keys
-from tableferry.pipelines.perform import Before, NotRepresentable, not_representable, open_later
+from tableferry.pipelines.perform import (
+    Before,
+    NotRepresentable,
+    not_representable,
+    open_later,
+    without_sequence,
+)
 from tableferry.pipelines.pipeline import DatabricksPipeline, Pipeline
 from tableferry.pipelines.plans import LOOK_BACK, LookBack, Plan, TargetPlan
 from tableferry.pipelines.preparing import drop_clone
@@ -76,7 +82,7 @@ def plan(
 
 def _with_row_findings(target: TargetPlan, spark: SparkSession) -> TargetPlan:
     """Add what the tables' columns and rows show."""
-    notes = filter(None, (open_later(target, spark), left_behind(target, spark)))
+    notes = filter(None, (note(target, spark) for note in (open_later, left_behind, without_sequence)))
     return replace(
         target,
         notes=(*target.notes, *notes),

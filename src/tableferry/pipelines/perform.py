@@ -322,6 +322,18 @@ def open_later(target: TargetPlan, spark: SparkSession) -> str:
     )
 
 
+def without_sequence(target: TargetPlan, spark: SparkSession) -> str:
+    """Say that the rows to copy don't tell how new they are; empty if they do, or if that doesn't matter."""
+    source = target.copied_from
+    if source is None or source.cdc is None or history.has_sequence(views.history(spark, source), source.cdc):
+        return ""
+    return (
+        f"{source.migration.table} has nothing for {source.cdc.sequence_by}, so any event of a key counts as "
+        "newer than its copied row: one that comes late or again replaces it, and brings a deleted key back. "
+        "Where the legacy table has such a time, map it in selectExp"
+    )
+
+
 def refusal(legacy: NotRepresentable) -> str:
     """Say why such rows stop a run, and how to go on."""
     first = ", ".join(f"{key}={value}" for key, value in legacy.rows[0].items() if key != "__reason")

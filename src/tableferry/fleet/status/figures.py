@@ -44,7 +44,7 @@ PHASES: Mapping[State, Phase] = {
 """Every state in the order of the migration, forward and then back."""
 
 STATE_WORDS: Mapping[State, str] = {
-    State.UNDEFINED: "new, not looked at yet",
+    State.UNDEFINED: "new, not ready yet",
     State.READY: "waiting for its letter and its day",
     State.WRITES_BLOCKED: "writes blocked",
     State.ICEBERG_READY: "copy made",
