@@ -6,6 +6,7 @@ Anything else that reaches the user is a defect of Tableferry.
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -79,6 +80,20 @@ class Busy(TableferryError):
 def is_sparks(error: Exception) -> bool:
     """Return whether an error is Spark's, without loading Spark's classes to ask them."""
     return type(error).__module__.startswith(("pyspark.", "py4j."))
+
+
+def is_java_gone(error: BaseException | None) -> bool:
+    """Return whether Spark's Java process, which py4j calls, ended under a call or before it."""
+    while error is not None:
+        if type(error).__name__ == "Py4JNetworkError":
+            return True
+        frames = traceback.walk_tb(error.__traceback__)
+        if isinstance(error, ConnectionError) and any(
+            frame.f_globals.get("__name__", "").startswith("py4j.") for frame, _ in frames
+        ):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def first_line(error: Exception) -> str:

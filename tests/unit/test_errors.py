@@ -1,8 +1,15 @@
 from __future__ import annotations
 
-import pytest
+import logging
+import socket
+from typing import Any
 
-from tableferry.errors import first_line
+import pytest
+import typer
+from py4j.java_gateway import GatewayParameters, JavaGateway
+
+from tableferry.cli.command import _guarded
+from tableferry.errors import TableferryError, first_line, is_java_gone
 
 NOT_FOUND = "[TABLE_OR_VIEW_NOT_FOUND] The table or view `t` cannot be found. Verify the spelling"
 FRAMES = """Traceback (most recent call last):
@@ -51,3 +58,40 @@ IN_A_BATCH = (
 )
 def test_the_sentence_of_a_spark_error(text: str, sentence: str) -> None:
     assert first_line(Exception(text)) == sentence
+
+
+def call_java_that_is_gone() -> Any:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return JavaGateway(gateway_parameters=GatewayParameters(port=port)).jvm.java.lang.System.nanoTime()
+
+
+def test_a_java_process_that_was_killed_is_known() -> None:
+    with pytest.raises(Exception) as raised:  # noqa: PT011
+        call_java_that_is_gone()
+    assert is_java_gone(raised.value)
+    wrapped = TableferryError("flow f failed: fix it and run again")
+    wrapped.__cause__ = raised.value
+    assert is_java_gone(wrapped)
+    # Another server that isn't there is no Java.
+    assert not is_java_gone(ConnectionRefusedError(111, "Connection refused"))
+    assert not is_java_gone(TableferryError("no"))
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_command_says_that_java_was_killed(caplog: pytest.LogCaptureFixture, wrapped: bool) -> None:
+    def command() -> None:
+        with _guarded(debug=False):
+            try:
+                call_java_that_is_gone()
+            except Exception as error:
+                if wrapped:
+                    raise TableferryError("flow f failed: fix it") from error
+                raise
+
+    with caplog.at_level(logging.ERROR), pytest.raises(typer.Exit) as left:
+        command()
+    assert left.value.exit_code == 1
+    [said] = [record.message for record in caplog.records if record.name.startswith("tableferry")]
+    assert said.startswith("Spark's Java process has ended: it was killed, or the machine ran out of memory.")

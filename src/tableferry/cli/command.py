@@ -17,7 +17,7 @@ import typer
 from tableferry import cli
 from tableferry.cli.logs import LogFormat, showing
 from tableferry.cli.output import as_json
-from tableferry.errors import TableferryError, first_line, is_sparks
+from tableferry.errors import TableferryError, first_line, is_java_gone, is_sparks
 from tableferry.extras import install
 
 if TYPE_CHECKING:
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _Group = TypeVar("_Group")
+
+_JAVA_GONE = (
+    "Spark's Java process has ended: it was killed, or the machine ran out of memory. Look at spark.log in "
+    "the warehouse's folder and at the machine's log, and run again: a run continues where the last one ended"
+)
 
 
 class Output(StrEnum):
@@ -180,7 +185,7 @@ def _guarded(*, debug: bool) -> Iterator[None]:
     except TableferryError as error:
         if debug:
             raise
-        _log.error("%s", error)
+        _log.error("%s", _JAVA_GONE if is_java_gone(error) else error)
         raise typer.Exit(1) from None
     except ModuleNotFoundError as error:
         if debug or (error.name or "").partition(".")[0] != "pyspark":
@@ -193,6 +198,9 @@ def _guarded(*, debug: bool) -> Iterator[None]:
         )
         raise typer.Exit(1) from None
     except Exception as error:
+        if not debug and is_java_gone(error):
+            _log.error(_JAVA_GONE)
+            raise typer.Exit(1) from None
         # Spark may fail anywhere, and its Python classes aren't loaded before it's needed.
         if debug or not is_sparks(error):
             raise
