@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tableferry.catalog import facts
-from tableferry.tables import TableFacts, TableName
+from tableferry.tables import TRANSACTION_RETENTION, TableFacts, TableName
 
 try:
     import deltalake
@@ -135,10 +135,6 @@ def _from_log(log: Path, versions: Iterable[int]) -> Iterator[Commit]:
                 timestamp = info.get("inCommitTimestamp") or info.get("timestamp", 0)
                 yield Commit(version, info.get("operation", ""), parameters, metrics, timestamp)
                 break
-
-
-TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
-"""The property that lets a Delta table forget the batches of a stream that was idle for longer."""
 
 
 def newest_batches(spark: SparkSession, table: TableFacts, queries: Iterable[str]) -> Mapping[str, int]:

@@ -95,6 +95,10 @@ class TableName:
         return ".".join(part if _PLAIN.fullmatch(part) else quote(part) for part in self.parts)
 
 
+TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
+"""The property that lets a Delta table forget the batches of a stream that was idle for longer."""
+
+
 @dataclass(frozen=True)
 class TableFacts:
     """What is known of a Delta table at one moment.

@@ -16,7 +16,6 @@ from tests.unit.test_decide import (
     only,
 )
 
-from tableferry.commits import TRANSACTION_RETENTION
 from tableferry.errors import TableError
 from tableferry.pipelines.flows import CdcSettings, DataFlow, Target, log_name
 from tableferry.pipelines.identities import (
@@ -32,7 +31,7 @@ from tableferry.pipelines.plans import HISTORY_FLOW, Checkpoint, Facts
 from tableferry.pipelines.source_offsets import Offset
 from tableferry.pipelines.state import Stored
 from tableferry.pipelines.steps import DefineAppend, DefineTable, Reset
-from tableferry.tables import TableFacts
+from tableferry.tables import TRANSACTION_RETENTION, TableFacts
 
 BEGUN_FLOW = FlowIdentity({}, {SOURCE.key: "source-id"}, "query-id")
 IDENTITY = TableIdentity("orders-id", 0, {FLOW.name: BEGUN_FLOW}, f"{LEGACY}@9")

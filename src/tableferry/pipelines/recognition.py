@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from tableferry.commits import TRANSACTION_RETENTION
 from tableferry.pipelines.flows import CdcSettings, Flow, Target
 from tableferry.pipelines.identities import FlowIdentity, FlowSettings, Recorded, cdc_settings
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, refused
 from tableferry.pipelines.plans import Checkpoint, EngineKind
 from tableferry.pipelines.state import Stored
+from tableferry.tables import TRANSACTION_RETENTION
 
 _ENGINES = {
     "streaming": "the streaming engine",
