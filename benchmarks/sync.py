@@ -1,6 +1,6 @@
 """How often a sync succeeds while another job replaces files, and whether each version was the folder's.
 
-A thread removes a file of the folder, and writes another, so many times a second; syncs follow. Each version
+A thread removes a file of the folder and writes another, many times a second, while syncs run. Each version
 is compared with all that the folder held since its sync began.
 
 python benchmarks/sync.py --files 3000 --per-second 20 --syncs 100
@@ -29,7 +29,7 @@ LOOP = 10_000_000
 
 
 class Replacer:
-    """Replaces files of a folder, and remembers what it held after each change."""
+    """Replaces files of a folder, and records its content after each change."""
 
     def __init__(self, folder: Path, files: int, per_second: float) -> None:
         self.folder, self.seconds = folder, 1 / per_second
@@ -107,10 +107,10 @@ def measure(folder: Path, files: int, per_second: float, syncs: int) -> None:
         replacer.ended.set()
         thread.join()
     rate = replacer.replaced / (time.monotonic() - started)
-    print(f"{files:,} files, of which {rate:.1f} a second were replaced")
+    print(f"{files:,} files, {rate:.1f} of them replaced per second")
     median = sorted(seconds)[len(seconds) // 2]
     print(f"{syncs - len(errors)} of {syncs} syncs succeeded, in {median:.2f} s (median)")
-    print(f"{strangers} versions were none of what the folder held meanwhile")
+    print(f"{strangers} versions differ from every content of the folder during their sync")
     for error in sorted(set(errors)):
         print(f"  {error}")
 

@@ -169,7 +169,7 @@ def build_company(demo: Demo) -> tuple[StreamingQuery, dict[str, pa.Table]]:
     The old aircraft job has seen no month after August.
 
     Returns:
-        The old stream, which goes on by itself, and the rows of twelve months, by the source's name.
+        The running old stream, and the rows of twelve months, by the source's name.
     """
     demo.spark.sql(f"CREATE SCHEMA {demo.bronze}")
     demo.spark.sql(f"CREATE SCHEMA {demo.silver}")

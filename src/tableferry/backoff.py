@@ -10,7 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 TIMES = 30
-"""How often to try, if nobody says."""
+"""The default number of attempts."""
 
 
 def pause(attempt: int, shortest: float = 0.01, longest: float = 1.0) -> None:

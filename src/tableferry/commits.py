@@ -143,7 +143,7 @@ def newest_batches(spark: SparkSession, table: TableFacts, queries: Iterable[str
     The queries' ids are those of their checkpoints' ``metadata``. Where this process sees the table's log,
     its ``txn`` actions say it, which stay unless the table has `TRANSACTION_RETENTION`. Elsewhere, and of
     those that are gone, ``DESCRIBE HISTORY`` says it, as far as it reaches. The number is -1 where the table
-    surely holds none, and there is no entry where nobody knows.
+    surely holds none, and an unknown one has no entry.
     """
     queries = list(queries)
     newest: dict[str, int] = {}

@@ -31,7 +31,7 @@ def table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[obje
 
 
 def _print_plainly(console: Console, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
-    """Print the same without rich's layout, which takes a millisecond a row; say whether it fits so."""
+    """Print the same without rich's layout, which takes a millisecond per row; return whether it fits."""
     cells = [columns, *([_cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     if sum(widths) + 2 * (len(widths) - 1) > console.width or not all(

@@ -215,7 +215,7 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
     (
         {"tableMigrationDetails.handOver": "checkpoint"},
         [
-            "tableMigrationDetails.sourceDetails.checkpointLocation: handOver checkpoint needs the checkpoint of the stream that fills the legacy table: give checkpointLocation, or set handOver to version, which loses what the old job hasn't taken by then"
+            "tableMigrationDetails.sourceDetails.checkpointLocation: handOver checkpoint needs the checkpoint of the stream that fills the legacy table: give checkpointLocation, or set handOver to version, which loses the rows that the old job hasn't processed yet"
         ],
     ),
     (

@@ -1,4 +1,4 @@
-"""``tableferry fleet readers list|drop``: whom notifications go to besides the owners."""
+"""``tableferry fleet readers list|drop``: the readers who are notified."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def readers_list(
     *,
     which: WhichQueue,
 ) -> Answer:
-    """List the readers of the queue's tables, and what the mail server said of those whom it refused."""
+    """List the readers of the queue's tables, with the mail server's refusals."""
     with which.opened() as opened:
         readers = fleet.list_readers(fleet.list_jobs(opened.store, fleet.Filter(tables or ())))
     shown = [reader for reader in readers if reader.refused or not refused]

@@ -20,7 +20,7 @@ class TableReader:
     Attributes:
         name: The reader, as the jobs have it: a mail address or a user's name.
         tables: The tables that the reader reads, by name.
-        refused: What the mail server said when it refused this address; empty if it didn't.
+        refused: The mail server's refusal of this address; empty without one.
     """
 
     name: str
@@ -46,7 +46,7 @@ def without_reader(job: Job, name: str) -> Job:
     """Return the job without a reader, who gets no more notifications about its table.
 
     Raises:
-        Refused: Nobody of that name reads it.
+        Refused: It has no reader of that name.
     """
     left = tuple(reader for reader in job.downstream_users if reader.lower() != name.lower())
     if left == job.downstream_users:
@@ -57,7 +57,7 @@ def without_reader(job: Job, name: str) -> Job:
 
 
 def refused_recipients(job: Job) -> tuple[int, Mapping[str, str]]:
-    """Return the level of the last notification that the mail server refused, and to whom, with its words.
+    """Return the level of the last refused notification, and the server's words by recipient.
 
     The recipients are those of that level; the level is 0 if there was no refusal.
     """

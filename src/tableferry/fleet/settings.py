@@ -61,7 +61,7 @@ class MailSettings(_Settings):
         contact: Whom to ask, for the notifications.
         ca_file: Certificates to trust instead of the machine's, as PEM.
         timeout_seconds: How long the server may take for an answer.
-        give_up_days: After so many days of refusals, a recipient is left out of a notification.
+        give_up_days: The days of refusals after which a notification leaves a recipient out.
     """
 
     host: str = "localhost"

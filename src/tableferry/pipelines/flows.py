@@ -18,8 +18,8 @@ from tableferry.tables import TableName
 HandOverBy = Literal["checkpoint", "content", "version", "explicit"]
 """The old streams' checkpoints, comparing rows, the sources' versions of the moment, or the spec itself."""
 
-BY_VERSION = "set handOver to version, which loses what the old job hasn't taken by then"
-"""The last resort, for messages: the new flows begin behind what the sources hold at that moment."""
+BY_VERSION = "set handOver to version, which loses the rows that the old job hasn't processed yet"
+"""The last resort, for messages: the new flows start after the sources' current versions."""
 
 Mode = Literal["stream", "batch"]
 ScdType = Literal[1, 2]

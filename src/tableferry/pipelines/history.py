@@ -65,7 +65,7 @@ def _events(frame: DataFrame, data: Sequence[str], sequence: Column, operation: 
 
 
 def has_sequence(frame: DataFrame, settings: CdcSettings) -> bool:
-    """Say whether the rows' events have a sequence; without one, they count as older than all of the feed."""
+    """Return whether the rows' events have a sequence; without one, they are older than the whole feed."""
     sequence = frame.select(_sequence(frame, settings).alias(SEQUENCE)).schema[SEQUENCE]
     return _has_intervals(frame, settings) or not isinstance(sequence.dataType, NullType)
 

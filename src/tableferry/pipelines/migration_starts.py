@@ -90,7 +90,7 @@ def migration_start(
     if legacy and (earlier := context.facts.earlier.get(legacy.table_id)):
         findings += refused(
             f"{migration.location}: a migration of {migration.table} has begun before, for a target that the "
-            f"project no longer has, and another start would lose what came meanwhile. Its state is in the "
+            f"project no longer has, and another start would lose the rows since then. Its state is in the "
             f"folders {' and '.join(earlier)} under initial_versions, tracking and checkpoints in "
             f"{context.facts.state}: name that target again. If the table was renamed, rename these folders "
             f"to targetTable={target.key}. To migrate a second time on purpose, remove those of the first"

@@ -323,13 +323,13 @@ def open_later(target: TargetPlan, spark: SparkSession) -> str:
 
 
 def without_sequence(target: TargetPlan, spark: SparkSession) -> str:
-    """Say that the rows to copy don't tell how new they are; empty if they do, or if that doesn't matter."""
+    """Return a note if the rows to copy have no sequence; empty if they have one."""
     source = target.copied_from
     if source is None or source.cdc is None or history.has_sequence(views.history(spark, source), source.cdc):
         return ""
     return (
         f"{source.migration.table} has nothing for {source.cdc.sequence_by}, so any event of a key counts as "
-        "newer than its copied row: one that comes late or again replaces it, and brings a deleted key back. "
+        "newer than its copied row: a late or repeated event replaces it and restores a deleted key. "
         "Where the legacy table has such a time, map it in selectExp"
     )
 

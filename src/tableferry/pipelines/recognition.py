@@ -282,7 +282,7 @@ def _check_batches(
 def _check_forgotten_batches(
     context: PlanningContext, table: Target, flow: Flow, checkpoint: Checkpoint
 ) -> Findings:
-    """Decide where neither the table's log nor its history says which batches it has."""
+    """Decide for a table whose log and history have lost a stream's batches."""
     known = context.facts.tables.get(table.name.key)
     kept = known.properties.get(TRANSACTION_RETENTION, "") if known else ""
     if not kept or checkpoint.offered is None:

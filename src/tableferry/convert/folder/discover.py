@@ -15,7 +15,7 @@ from tableferry.convert.folder import formats, objects, sinklog
 from tableferry.errors import Busy, Refused, TableError
 
 _NAMED = 5
-# So often a folder is looked at while others change it.
+# The number of attempts to list a folder that others change.
 _LOOKS = 300
 # Longer than a tick of any file system's clock.
 _TICK_NANOSECONDS = 20_000_000
@@ -36,7 +36,7 @@ def list_files(root: storage.AnyPath) -> tuple[DataFile, ...]:
 
 
 def list_at_rest(root: storage.AnyPath) -> tuple[DataFile, ...]:
-    """List the same files as they were together at one moment, though files come and go meanwhile.
+    """List the same files as they were at one moment, even if files are added and removed during the listing.
 
     On a file system, a directory's modification time says whether files have come to it or gone from it. In
     an object store, two listings after each other have to say the same.

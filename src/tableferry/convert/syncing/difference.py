@@ -74,7 +74,7 @@ def difference(
 
     Args:
         root: The table's folder.
-        options: How it is looked at.
+        options: How its files are read.
         spark: A session, where one is needed.
         progress: Called with how many new files were read, of how many.
         listed: The files in the folder; by default it is listed.
@@ -135,7 +135,7 @@ def _compare(before: Table, listed: Sequence[DataFile], *, rewritten: bool) -> _
         raise Refused(
             f"{before.root}: {first_of([file.path for file in again])} "
             f"{'was' if len(again) == 1 else 'were'} written again under the same name, copied or touched, "
-            "and whoever reads the table can't follow that: write new files, or take such files in with "
+            "and readers of the table can't follow that: write new files, or take such files in with "
             "--rewritten, which makes streams that read the table take all their rows for new"
         )
     new = tuple(file for file in listed if file.path not in known or file != known[file.path])

@@ -199,8 +199,8 @@ def follow(
 ) -> Difference:
     """Write the version of a table that holds what its folder holds, and return what it changed.
 
-    Of several that write a version at once one wins; the others look at everything again. Where files come
-    and go meanwhile, the version holds what the folder held at one moment since this began.
+    Of several that write a version at once one wins; the others look at everything again. If files
+    are added and removed meanwhile, the version has the folder's files of one moment after the start.
 
     Raises:
         TableferryError: As for `difference`; or others write all the time.

@@ -9,8 +9,8 @@ The rule:
 3. New notifications go, for each job, only to those whom none of rule 2 goes to: jobs that were added since,
    and owners that changed, make new notifications and never regroup old ones.
 4. A job has its date when each of its notifications was taken, or refused for good; the same save ends its
-   notes. A refusal in words that may mean us is for good if the server took something in the same run, and
-   each refusal is if it lasts for `MailSettings.give_up_days`.
+   notes. A refusal that may concern the sender is permanent if the server took a message in the
+   same run, and each refusal is permanent after `MailSettings.give_up_days`.
 
 So a crash between the server's taking a notification and our remembering it repeats that one with its own
 Message-ID; and a worker whose claims lapsed meanwhile sends nothing that another has composed anew.
@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 # Remembering is a commit in a lakehouse; a crash repeats the notifications of so long at most.
 _REMEMBER_EVERY = timedelta(seconds=1)
-# What a server said, and not what happened to its connection.
+# A server's answer, as opposed to a lost connection.
 _ANSWER = re.compile(r"[45]\d\d ")
 
 
@@ -68,7 +68,7 @@ class Posting:
         jobs: The jobs of those notifications, ours or not.
         new: The notifications that this run composed.
         left: Who still waits for a notification, where it's known; by Message-ID.
-        put_off: When a server first said so; by Message-ID.
+        put_off: The time of a server's first refusal; by Message-ID.
         taken: Notifications that need no more sending.
         sent: Notifications that a server took in this run.
         failed: Notifications for the next run.

@@ -35,8 +35,8 @@ class Delivery:
     Attributes:
         refused: Recipients whom the server refused for good, and its words.
         waiting: Recipients to whom the notification has to be sent once more, and why.
-        denied: Recipients whom the server refused for good in words that may mean us: 5.7.x, or relaying. A
-            server that takes notifications for others means the recipient.
+        denied: Recipients with a permanent refusal that may concern the sender: 5.7.x, or relaying. If the
+            server takes messages for others, it concerns the recipient.
     """
 
     refused: Mapping[str, str] = field(default_factory=dict)

@@ -447,11 +447,11 @@ class DeltaStore:
     def _revision(self) -> int:
         """Return the newest version's number that has made the queue."""
         [shown] = self._sql(f"SHOW TBLPROPERTIES {self._tables.jobs} ('{PROPERTY}')", {}).collect()
-        # A sentence says that there is none.
+        # Spark returns a sentence if there is none.
         return int(shown["value"]) if shown["value"].isdigit() else 0
 
     def _demand_revision(self) -> None:
-        """Refuse a queue of a newer version: what is new there would be ignored."""
+        """Refuse a queue of a newer version, whose new columns this one would ignore."""
         if self._revision() > int(REVISION):
             raise TableferryError(f"the queue at delta:{self._schema} {NEWER}")
         self._is_known = True

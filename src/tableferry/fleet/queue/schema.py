@@ -40,7 +40,7 @@ from tableferry.fleet.wave import LONGEST_WAVE, Wave
 metadata = MetaData()
 
 REVISION = "0006"
-"""The newest revision in migrations/versions: what a queue has that this package reads and writes."""
+"""The newest revision in migrations/versions, which a queue must have."""
 
 VERSION_TABLE = "tableferry_queue_version"
 """Where alembic keeps the revision of a queue."""

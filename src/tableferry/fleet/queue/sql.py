@@ -77,7 +77,7 @@ _MYSQL_PASSING = (1213, 1205, 1020)
 # PostgreSQL: serialization failure, deadlock detected, lock not available.
 _POSTGRESQL_PASSING = ("40001", "40P01", "55P03")
 
-# MySQL: the server is going down, isn't there, went away, or broke off.
+# MySQL: shutdown, no connection, server gone, connection lost.
 _MYSQL_LOST = (1053, 2002, 2003, 2006, 2013)
 # PostgreSQL: connection exceptions, and a server that is stopping or starting.
 _POSTGRESQL_LOST = ("08", "57P0")
@@ -417,7 +417,7 @@ class SqlStore:
         return self._try(engine, work, *also_passing)
 
     def _demand_revision(self) -> None:
-        """Refuse a queue of another version: what is new there would be ignored."""
+        """Refuse a queue of another version."""
         recorded: Select[Any] = select(column("version_num")).select_from(table(VERSION_TABLE))
         found = self._try(self._reading, lambda connection: connection.execute(recorded).scalars().all())
         if list(found) != [REVISION]:
@@ -506,7 +506,7 @@ def _same(there: Job, read: Job) -> bool:
 
 
 def _is_written(there: Job, written: Job) -> bool:
-    """Say whether a row is what was to be written; lists come back for the tuples in a record."""
+    """Return whether a row has the written values; JSON gives lists for the tuples in a record."""
 
     def as_json(job: Job) -> str:
         return json.dumps(dict(job.record), sort_keys=True)
@@ -519,7 +519,7 @@ def _jobs(result: Any) -> list[Job]:
 
 
 def _is_lost(error: Exception) -> bool:
-    """Say whether the connection is lost, or the server was there before and doesn't answer now."""
+    """Return whether the connection is lost, or a new one can't be made."""
     if not isinstance(error, DBAPIError):
         return False
     orig: Any = error.orig
