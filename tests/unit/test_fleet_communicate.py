@@ -255,18 +255,19 @@ def test_a_server_that_denies_everybody_is_wrong_itself(
     assert tell(NOW + timedelta(days=1)) == CommunicateReport(sent=2, repeated=2, jobs={1: 1})
 
 
-@pytest.mark.parametrize("words", ["450 4.2.1 mailbox busy", DENIED])
 def test_a_recipient_who_is_refused_for_a_week_is_left_out(
-    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport], words: str
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
+    words = "450 4.2.1 mailbox busy"
     mail_server.rcpt = lambda address: words if address == BOB else ""
     add(store, "a", tbl_owners=(BOB,))
     assert tell().untold == 1
     with MailServer() as closed:
         pass
-    # A server that isn't there refuses nobody.
+    # A server that isn't there refuses no recipient.
     assert tell(NOW + timedelta(days=6), MailSettings(host="127.0.0.1", port=closed.port)).untold == 1
-    assert tell(NOW + timedelta(days=6)).untold == 1
+    add(store, "b", tbl_owners=(ANN,))
+    assert tell(NOW + timedelta(days=6)).jobs == {1: 1}
 
     report = tell(NOW + timedelta(days=7))
 
@@ -274,6 +275,30 @@ def test_a_recipient_who_is_refused_for_a_week_is_left_out(
     assert [(left.recipient, left.why) for left in report.left_out] == [
         (BOB, f"the mail server said: {words}")
     ]
+
+
+@pytest.mark.parametrize("words", ["450 4.7.1 try later", DENIED])
+def test_a_server_that_refuses_everybody_for_a_week_is_wrong_itself(
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport], words: str
+) -> None:
+    mail_server.rcpt = lambda address: words
+    add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB,))
+    for days in (0, 7, 30):
+        report = tell(NOW + timedelta(days=days))
+        assert (report.untold, report.left_out) == (1, ())
+    assert "took nothing in this run: let it relay mail" in report.problems[0]
+    mail_server.rcpt = lambda address: ""
+    assert tell(NOW + timedelta(days=31)).jobs == {1: 1}
+
+
+def test_a_recipient_who_is_denied_alone_is_left_out_where_the_server_took_others_lately(
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
+) -> None:
+    add(store, "a", tbl_owners=(ANN,))
+    assert tell().jobs == {1: 1}
+    mail_server.rcpt = lambda address: DENIED
+    add(store, "b", tbl_owners=(BOB,))
+    assert tell(NOW + timedelta(days=3)).jobs == {1: 1}
 
 
 def test_a_server_that_was_away_for_a_week_has_refused_nobody(

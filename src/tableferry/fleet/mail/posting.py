@@ -9,8 +9,8 @@ The rule:
 3. New notifications go, for each job, only to those whom none of rule 2 goes to: jobs that were added since,
    and owners that changed, make new notifications and never regroup old ones.
 4. A job has its date when each of its notifications was taken, or refused for good; the same save ends its
-   notes. A refusal that may concern the sender is permanent if the server took a message in the
-   same run, and each refusal is permanent after `MailSettings.give_up_days`.
+   notes. A refusal that may concern the sender is permanent at once, and each refusal after
+   `MailSettings.give_up_days`, if the server took a message in this run or in as many days before it.
 
 So a crash between the server's taking a notification and our remembering it repeats that one with its own
 Message-ID; and a worker whose claims lapsed meanwhile sends nothing that another has composed anew.
@@ -25,6 +25,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
+
+from sqlalchemy import select
 
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import Job
@@ -44,6 +46,7 @@ from tableferry.fleet.mail.notifications import (
 from tableferry.fleet.mail.rendering import Templates
 from tableferry.fleet.mail.smtp import Delivery, NoServer, Outbox
 from tableferry.fleet.queue.records import NotificationRecord
+from tableferry.fleet.queue.schema import notifications
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.readers import refused_recipients, with_refused
@@ -95,7 +98,7 @@ class Posting:
     waiting: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     problems: list[str] = field(default_factory=list)
     _refused: dict[int, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
-    _denied: list[tuple[NotificationRecord, str, str]] = field(default_factory=list)
+    _perhaps_refused: list[tuple[NotificationRecord, str, str]] = field(default_factory=list)
     _lost: set[int] = field(default_factory=set)
     _unremembered: list[str] = field(default_factory=list)
     _taken_at: datetime = datetime.min
@@ -212,7 +215,7 @@ class Posting:
             self._sort(notification, jobs, to, delivery)
             if remember and self._unremembered and self.clock() - self._taken_at >= _REMEMBER_EVERY:
                 self._remember()
-        self._settle_denied()
+        self._settle_refused()
 
     def settle(self) -> Mapping[int, int]:
         """Give the jobs back, with their date or with what is left to send; count the dated ones by level."""
@@ -259,13 +262,10 @@ class Posting:
         for recipient, why in sorted(delivery.refused.items()):
             self._leave_out(notification, recipient, why)
         for recipient, why in sorted(waiting.items()):
-            if _ANSWER.match(why) and now - self.put_off[key] >= self.settings.mail.give_up_after:
-                self._leave_out(notification, recipient, why)
-                del waiting[recipient]
-            else:
-                self.waiting[why].append(recipient)
-                if recipient in delivery.denied:
-                    self._denied.append((notification, recipient, why))
+            self.waiting[why].append(recipient)
+            late = _ANSWER.match(why) and now - self.put_off[key] >= self.settings.mail.give_up_after
+            if late or recipient in delivery.denied:
+                self._perhaps_refused.append((notification, recipient, why))
         if len(delivery.refused) + len(delivery.waiting) + len(delivery.denied) < len(to):
             about = str(jobs[0].name) if len(jobs) == 1 else f"{len(jobs)} tables"
             whom = f"{len(to)} users" if len(to) > 1 else to[0]
@@ -274,22 +274,29 @@ class Posting:
             _log.info("letter %d to %s about %s%s", notification.level, whom, about, repeated)
         self._keep_waiting(notification, frozenset(waiting))
 
-    def _settle_denied(self) -> None:
-        """Leave out whom a server refused that took notifications for others: it isn't us whom it means."""
-        mail = self.settings.mail
-        if not self.sent:
-            if self._denied:
-                self.problems.append(
-                    f"the mail server {mail.host}:{mail.port} took nothing in this run: let it relay mail "
-                    f"from this host and from {sender(mail).addr_spec}, or set mail.user and mail.sender"
-                )
+    def _settle_refused(self) -> None:
+        """Leave out recipients with a lasting refusal, unless the server refuses everybody."""
+        if not self._perhaps_refused:
             return
-        for notification, recipient, why in self._denied:
+        if not self.sent and not self._took_others():
+            mail = self.settings.mail
+            self.problems.append(
+                f"the mail server {mail.host}:{mail.port} took nothing in this run: let it relay mail from "
+                f"this host and from {sender(mail).addr_spec}, or set mail.user and mail.sender"
+            )
+            return
+        for notification, recipient, why in self._perhaps_refused:
             self._leave_out(notification, recipient, why)
             self.waiting[why].remove(recipient)
             self._keep_waiting(notification, self.left[notification.message_id] - {recipient})
-        self._denied.clear()
+        self._perhaps_refused.clear()
         self.waiting = defaultdict(list, {why: to for why, to in self.waiting.items() if to})
+
+    def _took_others(self) -> bool:
+        """Return whether a server took a notification since the time after which a refusal is permanent."""
+        since = self.clock() - self.settings.mail.give_up_after
+        query = select(notifications.c.message_id).where(notifications.c.sent_at >= since).limit(1)
+        return bool(self.store.rows(query))
 
     def _leave_out(self, notification: NotificationRecord, recipient: str, why: str) -> None:
         """Note that a recipient gets no notification, with the server's words."""
