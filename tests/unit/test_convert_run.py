@@ -637,3 +637,18 @@ def test_an_encoding_that_spark_does_not_read_is_reported(tmp_path: Path) -> Non
         assert done.plan is not None
         [note] = [text for text in done.plan.notes if "BYTE_STREAM_SPLIT" in text]
         assert note.startswith("column `s.x` of b.parquet is encoded as BYTE_STREAM_SPLIT")
+
+
+def test_a_map_of_structs_takes_a_field_that_some_files_lack(tmp_path: Path) -> None:
+    """delta-rs reads it by Arrow, as docs/reference/parquet.md says."""
+    number = pa.int64()
+    for name, fields, value in (
+        ("a", [("x", number)], {"x": 1}),
+        ("b", [("x", number), ("y", number)], {"x": 2, "y": 3}),
+    ):
+        column = pa.array([[("k", value)]], pa.map_(pa.string(), pa.struct(fields)))
+        pq.write_table(pa.table({"m": column}), tmp_path / f"{name}.parquet")
+    assert convert.run([str(tmp_path)], resolve=no_session).tables[0].outcome == "converted"
+    rows = deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table().to_pylist()
+    assert sorted(dict(row["m"])["k"]["x"] for row in rows) == [1, 2]
+    assert [dict(row["m"])["k"]["y"] for row in rows if dict(row["m"])["k"]["x"] == 1] == [None]
