@@ -408,6 +408,23 @@ def test_jobs_are_listed_by_state_pattern_owner_and_pause(queue: Path) -> None:
     assert call("list", "--paused").stdout == "No job is like that.\n"
 
 
+def test_paused_jobs_are_listed_by_cause_with_one_remedy_each(queue: Path) -> None:
+    paused = {"migration_paused": True}
+    change("orders", **paused, pause_reason="IS_CSV_TEXT: STORED AS TEXTFILE")
+    change("lines", **paused, pause_reason="IS_CSV_TEXT: STORED AS TEXTFILE")
+    change("clicks", **paused, pause_reason="EMPTY_TABLE")
+    shown = call("list", "--paused").stdout
+    text, _, empty = shown.partition("EMPTY_TABLE")
+    assert text.startswith("IS_CSV_TEXT: 2 jobs\n  let its rows be rewritten")
+    assert text.count("then: tableferry fleet resume --rewrite TABLE…") == 1
+    assert re.search(r"sales\.orders +Undefined +A@tea\.example +STORED AS TEXTFILE", text)
+    assert empty.startswith(
+        ": 1 job\n  drop it, or resume once it has rows; then: tableferry fleet resume TABLE…"
+    )
+    assert shown.endswith("3 jobs\n")
+    assert call("list", "--paused", "--limit", "1").stdout.endswith("1 of 3 jobs\n")
+
+
 def test_a_job_is_shown_with_what_happened_and_what_comes_next(queue: Path) -> None:
     begins = NOW + timedelta(days=14)
     change(

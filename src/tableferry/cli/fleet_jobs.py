@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -14,10 +15,10 @@ from tableferry.amounts import counted
 from tableferry.cli.command import Answer, App, Common, Output
 from tableferry.cli.fleet_options import OpenFleet, Patterns, WhichQueue, WhichTables, person
 from tableferry.errors import Busy, Refused, TableferryError
-from tableferry.fleet.job import Job, PauseReason, State
+from tableferry.fleet.job import REWRITABLE, Job, PauseReason, State
 from tableferry.fleet.naming import Names
 from tableferry.fleet.next_action import next_action
-from tableferry.fleet.pausing import left_as, resumed
+from tableferry.fleet.pausing import left_as, reason, remedy, resumed
 from tableferry.fleet.wave import Wave
 
 jobs_app = App()
@@ -57,6 +58,11 @@ def fleet_list(
         if not shown:
             console.print("No job is like that." if filter_ != fleet.Filter() else "The queue is empty.")
             return
+        total = counted(len(jobs), "job")
+        if paused:
+            _show_paused(console, shown)
+            console.print(total if len(shown) == len(jobs) else f"{len(shown):,} of {total}")
+            return
         headings = ("table", "state", "to", "owners", "next")
         rows = [
             (
@@ -69,10 +75,31 @@ def fleet_list(
             for job in shown
         ]
         report.table(console, headings, rows)
-        total = counted(len(jobs), "job")
         console.print(total if len(shown) == len(jobs) else f"{len(shown):,} of {total}")
 
     return Answer([row(job, waves) for job in shown], show)
+
+
+def _show_paused(console: Console, jobs: Sequence[Job]) -> None:
+    """Print paused jobs by cause, each cause with its remedy."""
+    groups: dict[tuple[str, str], list[Job]] = defaultdict(list)
+    for job in jobs:
+        code, _, _ = job.pause_reason.partition(":")
+        groups[code, remedy(job)].append(job)
+    for (code, what), of in sorted(groups.items(), key=lambda group: -len(group[1])):
+        option = " --rewrite" if reason(of[0]) in REWRITABLE else ""
+        console.print(f"{code}: {counted(len(of), 'job')}")
+        console.print(f"  {what}; then: tableferry fleet resume{option} TABLE…")
+        rows = [
+            (
+                job.name,
+                job.state,
+                ", ".join(job.tbl_owners) or None,
+                job.pause_reason.partition(": ")[2] or None,
+            )
+            for job in of
+        ]
+        report.table(console, ("table", "state", "owners", "details"), rows)
 
 
 def _becomes(job: Job) -> str:
