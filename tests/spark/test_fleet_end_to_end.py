@@ -36,6 +36,30 @@ def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
         yield fleet(spark, schema, tmp_path)
 
 
+def test_a_table_that_is_recreated_before_its_migration_is_checked_and_announced_again(
+    ours: Fleet, tmp_path: Path
+) -> None:
+    ours.add("orders")
+    assert errors(ours.preprocess()) == []
+    ours.notify()
+    ours.spark.sql(f"DROP TABLE {ours.schema}.orders")
+    hive_table(ours.spark, f"{ours.schema}.orders", tmp_path / "others", [(7, "z")])
+    ours.clock.turn(days=14)
+
+    [waits] = ours.migrate().jobs
+
+    assert (waits.outcome, waits.did) == ("waiting", ())
+    assert waits.error.startswith("the table was recreated since it was checked: preprocess checks it again")
+    assert ours.job("orders").pair == (State.UNDEFINED, State.UNDEFINED)
+    assert errors(ours.preprocess()) == []
+    assert ours.migrate().jobs == ()
+    ours.notify()
+    assert ours.job("orders").comm_level1_date == ours.clock()
+    ours.clock.turn(days=14)
+    [planned] = ours.migrate(dry_run=True).jobs
+    assert planned.outcome == "planned"
+
+
 # The other format is covered by the property test and by test_fleet_warehouse.py.
 @pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
 def test_a_table_is_migrated_end_to_end(ours: Fleet, form: TargetFormat) -> None:

@@ -56,6 +56,9 @@ WITHHELD = "withheld_rights"
 """The note in a job's record of the rights to write to the Hive table that only a revert gives back."""
 
 
+CHECKED = "checked"
+"""The note in a job's record of the table that the preprocessor checked: its directory, and its creation."""
+
 FAILURES = "failures"
 """The note in a job's record of how many runs in a row have failed at it."""
 

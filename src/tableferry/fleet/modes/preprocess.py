@@ -8,7 +8,7 @@ from functools import partial
 
 from tableferry.activity import activity
 from tableferry.fleet.commands import command
-from tableferry.fleet.job import REWRITTEN, Job, PauseReason, State
+from tableferry.fleet.job import CHECKED, REWRITTEN, Job, PauseReason, State
 from tableferry.fleet.job_run import JobRun, reported
 from tableferry.fleet.modes.due import takes
 from tableferry.fleet.modes.worker import Worker, run_worker
@@ -87,6 +87,7 @@ def _looked(
         )
     if settings.require_owner and not job.tbl_owners:
         return job.paused(PauseReason.MISSING_OWNER)
+    job = job.noted(**{CHECKED: existing.checked(warehouse, job.name)})
     return replace(job, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from tableferry.catalog import SPARK_ERRORS
@@ -31,6 +32,9 @@ _ICEBERG = re.compile(r"[\[ ]table_type=iceberg[,\]]", re.IGNORECASE)
 _UUID = re.compile(r"[\[ ]uuid=([0-9a-f-]{36})[,\]]")
 _MADE_OF = re.compile(rf"[\[ ,]{re.escape(SOURCE)}=([^,\]]*)[,\]]")
 _NEW = (Kind.ICEBERG, Kind.DELTA)
+# As Java writes a time: Sat Nov 28 22:15:16 UTC 2026.
+_CREATED = "%a %b %d %H:%M:%S %Y"
+_ZONED = re.compile(r"(?<=:\d\d) \S+(?= \d{4}$)")
 # A rename changes it, and whoever counts a table's rows.
 _CHANGED_AT = re.compile(r"(?<=[\[ ])transient_lastDdlTime=\d+(, )?")
 
@@ -263,6 +267,32 @@ def entries(
     if anew or not seen.entries.keys() >= set(names):
         seen.look(warehouse)
     return {name: entry for name in names if (entry := seen.entries[name]) is not None}
+
+
+def checked(warehouse: Warehouse, name: TableName) -> Mapping[str, str] | None:
+    """Return a Hive table's directory and creation, for `is_checked`; None if there is no such table.
+
+    Raises:
+        TableError: There is no such schema, or it may not be listed.
+    """
+    entry = entries(warehouse, (name,)).get(name)
+    return None if entry is None else {"location": entry.location, "created": entry.created}
+
+
+def is_checked(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Return whether two results of `checked` are of one table.
+
+    Catalogs write the time of creation in the time zone of the process that asks, which may be another one
+    each time.
+    """
+    if before["location"] != now["location"]:
+        return False
+    try:
+        first, second = (_ZONED.sub("", each["created"]) for each in (before, now))
+        apart = abs(datetime.strptime(first, _CREATED) - datetime.strptime(second, _CREATED))
+    except ValueError:
+        return before["created"] == now["created"]
+    return apart <= timedelta(hours=26) and apart % timedelta(minutes=15) == timedelta()
 
 
 def has_schema(warehouse: Warehouse, schema: TableName) -> bool:

@@ -1,0 +1,32 @@
+"""Whether a table is still the one that the preprocessor checked."""
+
+from __future__ import annotations
+
+import pytest
+
+from tableferry.fleet.warehouse.existing import is_checked
+
+BEFORE = {"location": "file:/lake/t", "created": "Sat Nov 28 22:15:16 UTC 2026"}
+
+
+@pytest.mark.parametrize(
+    ("location", "created", "same"),
+    [
+        ("file:/lake/t", "Sat Nov 28 22:15:16 UTC 2026", True),
+        # The same moment, by workers in other time zones.
+        ("file:/lake/t", "Sat Nov 28 23:15:16 CET 2026", True),
+        ("file:/lake/t", "Sun Nov 29 03:45:16 IST 2026", True),
+        ("file:/lake/t", "Sat Nov 28 22:15:17 UTC 2026", False),
+        ("file:/lake/t", "Mon Nov 30 22:15:16 UTC 2026", False),
+        ("file:/lake/other", "Sat Nov 28 22:15:16 UTC 2026", False),
+        ("file:/lake/t", "1795904116000", False),
+    ],
+)
+def test_a_table_is_known_by_its_directory_and_its_creation(location: str, created: str, same: bool) -> None:
+    assert is_checked(BEFORE, {"location": location, "created": created}) is same
+
+
+def test_a_time_in_another_spelling_is_compared_as_text() -> None:
+    epoch = {"location": "file:/lake/t", "created": "1795904116000"}
+    assert is_checked(epoch, dict(epoch))
+    assert not is_checked(epoch, {**epoch, "created": "1795904117000"})
