@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableferry.convert.facts import DataFile
-from tableferry.convert.folder.discover import changes, list_files
+from tableferry.convert.folder.discover import changes, list_at_rest, list_files
 from tableferry.convert.folder.formats import already_delta, foreign_format
 from tableferry.errors import Refused, TableError
 
@@ -331,3 +332,12 @@ def test_a_broken_sinks_log_is_refused(tmp_path: Path) -> None:
         (tmp_path / "_spark_metadata/1").write_text(text)
         with pytest.raises(Refused, match=rf"_spark_metadata/1 {reason}"):
             list_files(tmp_path)
+
+
+def test_a_directory_from_the_future_is_at_rest(tmp_path: Path) -> None:
+    """The clock of a file server may be ahead of this machine's."""
+    put(tmp_path, "p=1/f", "p=2/g")
+    future = time.time() + 3600
+    for folder in (tmp_path / "p=1", tmp_path):
+        os.utime(folder, (future, future))
+    assert list_at_rest(tmp_path) == list_files(tmp_path)

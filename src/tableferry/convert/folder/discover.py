@@ -148,6 +148,8 @@ def _walk_at_rest(root: Path) -> list[DataFile]:
     It's that at which a pass over the directories begins that finds each as it was before it was listed.
     """
     listed: dict[str, tuple[int, list[DataFile], list[str]]] = {}
+    # When each directory's modification time was first seen: it may be in the future of this machine's clock.
+    first_seen: dict[tuple[str, int], int] = {}
     for attempt in range(_LOOKS):
         files: list[DataFile] = []
         pending, at_rest = [""], True
@@ -162,7 +164,10 @@ def _walk_at_rest(root: Path) -> list[DataFile]:
             if known is None or known[0] != modified:
                 at_rest = False
                 # The clock of modification times has ticks: a change in the same one isn't seen.
-                if time.time_ns() - modified < _TICK_NANOSECONDS:
+                seen_for = time.monotonic_ns() - first_seen.setdefault(
+                    (folder, modified), time.monotonic_ns()
+                )
+                if max(time.time_ns() - modified, seen_for) < _TICK_NANOSECONDS:
                     modified = -1
                 known = listed[folder] = (modified, *_list_folder(root, folder))
             files += known[1]
