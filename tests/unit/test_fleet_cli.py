@@ -190,6 +190,17 @@ def test_readers_are_listed_with_the_servers_words_and_dropped(queue: Path) -> N
     assert "bob@tea.example reads none of these tables: tableferry fleet readers list shows" in nobody
 
 
+def test_a_reader_by_name_is_the_one_with_the_address(queue: Path) -> None:
+    settings = queue / "fleet.yml"
+    settings.write_text(settings.read_text() + "mail: {domain: tea.example}\n")
+    refusals = {"level": 1, "recipients": {"bob@tea.example": "550 5.7.1 not allowed"}}
+    change("orders", downstream_users=("bob",), record={"refused_recipients": refusals})
+    [bob] = data("readers", "list", "--refused")
+    assert (bob["name"], bob["refused"]) == ("bob", "550 5.7.1 not allowed")
+    assert data("readers", "drop", "bob@tea.example")["tables"] == ["spark_catalog.sales.orders"]
+    assert data("readers", "list") == []
+
+
 def test_a_reader_is_dropped_later_from_a_table_that_a_run_has(queue: Path) -> None:
     change("orders", downstream_users=("eve",))
     change("clicks", downstream_users=("eve",))

@@ -31,7 +31,8 @@ def readers_list(
 ) -> Answer:
     """List the readers of the queue's tables, with the mail server's refusals."""
     with which.opened() as opened:
-        readers = fleet.list_readers(fleet.list_jobs(opened.store, fleet.Filter(tables or ())))
+        jobs = fleet.list_jobs(opened.store, fleet.Filter(tables or ()))
+        readers = fleet.list_readers(jobs, opened.settings.mail.domain)
     shown = [reader for reader in readers if reader.refused or not refused]
 
     def show(console: Console) -> None:
@@ -48,17 +49,17 @@ def readers_list(
 def readers_drop(name: Name, tables: Patterns = None, *, which: WhichQueue) -> Answer:
     """Drop a reader from tables, or from all: no more notifications about them go there."""
     with which.opened() as opened:
-        store = opened.store
+        store, domain = opened.store, opened.settings.mail.domain
         jobs = fleet.select_jobs(store, tables) if tables else fleet.list_jobs(store, fleet.Filter())
-        read = [job for job in jobs if name.lower() in map(str.lower, job.downstream_users)]
-        if not read:
+        edited = [changed for job in jobs if (changed := fleet.without_reader(job, name, domain)) != job]
+        if not edited:
             raise TableferryError(
                 f"{name} reads none of these tables: tableferry fleet readers list shows who reads what"
             )
         dropped, busy = [], []
-        for job in read:
+        for job in edited:
             try:
-                store.edit(fleet.without_reader(job, name), store.now(), by=person())
+                store.edit(job, store.now(), by=person())
                 dropped.append(job.name)
             except Busy:
                 busy.append(job.name)

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from tableferry.errors import Refused
 from tableferry.fleet.job import Job
+from tableferry.fleet.mail.addresses import address
 from tableferry.tables import TableName
 
 _REFUSED = "refused_recipients"
@@ -28,8 +28,13 @@ class TableReader:
     refused: str
 
 
-def list_readers(jobs: Iterable[Job]) -> list[TableReader]:
-    """Return the readers of some jobs' tables, by name."""
+def list_readers(jobs: Iterable[Job], domain: str = "") -> list[TableReader]:
+    """Return the readers of some jobs' tables, by name.
+
+    Args:
+        jobs: The jobs.
+        domain: The setting `MailSettings.domain`, which completes names to addresses.
+    """
     tables: dict[str, list[TableName]] = defaultdict(list)
     refused: dict[str, str] = {}
     for job in jobs:
@@ -37,23 +42,34 @@ def list_readers(jobs: Iterable[Job]) -> list[TableReader]:
             tables[name].append(job.name)
         refused |= refused_recipients(job)[1]
     return [
-        TableReader(name, tuple(sorted(read)), refused.get(name.lower(), ""))
+        TableReader(name, tuple(sorted(read)), refused.get(_address(name, domain), ""))
         for name, read in sorted(tables.items())
     ]
 
 
-def without_reader(job: Job, name: str) -> Job:
-    """Return the job without a reader, who gets no more notifications about its table.
+def without_reader(job: Job, name: str, domain: str = "") -> Job:
+    """Return the job without a reader, who gets no more notifications; the same job if it has no such reader.
 
-    Raises:
-        Refused: It has no reader of that name.
+    Args:
+        job: The job.
+        name: The reader's name or address.
+        domain: The setting `MailSettings.domain`, which completes names to addresses.
     """
-    left = tuple(reader for reader in job.downstream_users if reader.lower() != name.lower())
+    dropped = _address(name, domain)
+    left = tuple(reader for reader in job.downstream_users if _address(reader, domain) != dropped)
     if left == job.downstream_users:
-        raise Refused(f"{job.name} has no reader {name}: tableferry fleet readers list shows who reads it")
+        return job
     level, refused = refused_recipients(job)
-    others = {to: why for to, why in refused.items() if to != name.lower()}
+    others = {to: why for to, why in refused.items() if to != dropped}
     return with_refused(replace(job, downstream_users=left), level, others)
+
+
+def _address(name: str, domain: str) -> str:
+    """Return a reader's address, or the name if there is none, in lower case."""
+    try:
+        return address(name, domain)
+    except ValueError:
+        return name.lower()
 
 
 def refused_recipients(job: Job) -> tuple[int, Mapping[str, str]]:
