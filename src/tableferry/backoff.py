@@ -9,8 +9,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-TIMES = 30
-"""The default number of attempts."""
+_TIMES = 30
 
 
 def pause(attempt: int, shortest: float = 0.01, longest: float = 1.0) -> None:
@@ -23,7 +22,7 @@ def retry(
     passing: Callable[[Exception], bool],
     shortest: float = 0.01,
     longest: float = 1.0,
-    times: int = TIMES,
+    times: int = _TIMES,
 ) -> T:
     """Do a piece of work, which does all or nothing, again after each error that passes by itself.
 

@@ -58,26 +58,22 @@ def fleet_list(
         if not shown:
             console.print("No job is like that." if filter_ != fleet.Filter() else "The queue is empty.")
             return
-        total = counted(len(jobs), "job")
         if paused:
             _show_paused(console, shown)
-            console.print(total if len(shown) == len(jobs) else f"{len(shown):,} of {total}")
-            return
-        headings = ("table", "state", "to", "owners", "next")
-        rows = [
-            (
-                job.name,
-                _state(job),
-                _becomes(job),
-                ", ".join(job.tbl_owners) or None,
-                _next(job, waves),
-            )
-            for job in shown
-        ]
-        report.table(console, headings, rows)
+        else:
+            _show_jobs(console, shown, waves)
+        total = counted(len(jobs), "job")
         console.print(total if len(shown) == len(jobs) else f"{len(shown):,} of {total}")
 
     return Answer([row(job, waves) for job in shown], show)
+
+
+def _show_jobs(console: Console, jobs: Sequence[Job], waves: Mapping[str, Wave]) -> None:
+    rows = [
+        (job.name, _state(job), _becomes(job), ", ".join(job.tbl_owners) or None, _next(job, waves))
+        for job in jobs
+    ]
+    report.table(console, ("table", "state", "to", "owners", "next"), rows)
 
 
 def _show_paused(console: Console, jobs: Sequence[Job]) -> None:

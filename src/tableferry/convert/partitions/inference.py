@@ -42,10 +42,10 @@ def infer(files: Sequence[DataFile]) -> Partitions:
     return _partitions(layout, columns, values, notes)
 
 
-DECLARE = "declare another type, such as string, or rename the directory"
+_DECLARE = "declare another type, such as string, or rename the directory"
 
 
-def check(files: Sequence[DataFile], columns: Sequence[PartitionColumn], unfit: str = DECLARE) -> Partitions:
+def check(files: Sequence[DataFile], columns: Sequence[PartitionColumn], unfit: str = _DECLARE) -> Partitions:
     """Hold the directories of files against partition columns that somebody declared.
 
     Names are compared without regard to case, and the table gets the declared spelling, as with Spark's own

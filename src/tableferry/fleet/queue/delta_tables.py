@@ -17,11 +17,11 @@ from tableferry.fleet.queue.sparksql import SparkDialect
 from tableferry.fleet.queue.statements import EVENT_COLUMNS
 from tableferry.tables import TableName
 
-# On Databricks, writers of different rows then don't stand in each other's way.
-PROPERTIES = "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'tableferry.queue' = '1')"
-
 PROPERTY = "tableferry.queue"
 """The property of the table of jobs that has the newest revision that made it, as databases have it."""
+
+# On Databricks, writers of different rows then don't stand in each other's way.
+PROPERTIES = f"TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', '{PROPERTY}' = '1')"
 
 # Timestamps in commits would be those of the writers' own clocks.
 _DATED_BY_STORAGE = "TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'false')"

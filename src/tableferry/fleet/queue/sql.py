@@ -30,7 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
-from tableferry.backoff import TIMES, pause, retry
+from tableferry.backoff import pause, retry
 from tableferry.errors import Refused, TableferryError
 from tableferry.fleet import queue
 from tableferry.fleet.job import Job
@@ -427,20 +427,22 @@ class SqlStore:
     def _try(self, engine: Engine, work: Callable[[Connection], T], *also_passing: type[Exception]) -> T:
         """Do a thing in a transaction; again for a minute if a connection that has worked is lost."""
         lost_at: list[float] = []
-        conflicts = count(1)
 
         def whole() -> T:
             with engine.begin() as connection:
                 return work(connection)
 
         def passing(error: Exception) -> bool:
-            if self._is_found and _is_lost(error):
-                lost_at.append(time.monotonic())
-                return lost_at[-1] - lost_at[0] < _PATIENCE_SECONDS
-            return (isinstance(error, also_passing) or _passes(error)) and next(conflicts) < TIMES
+            return isinstance(error, also_passing) or _passes(error)
+
+        def lost_lately(error: Exception) -> bool:
+            if not (self._is_found and _is_lost(error)):
+                return False
+            lost_at.append(time.monotonic())
+            return lost_at[-1] - lost_at[0] < _PATIENCE_SECONDS
 
         try:
-            return retry(whole, passing, times=_MOST_TRIES)
+            return retry(lambda: retry(whole, passing), lost_lately, times=_MOST_TRIES)
         except SQLAlchemyError as error:
             raise self._explained(error) from error
 
