@@ -146,6 +146,12 @@ def arrive(demo: Demo, arrivals: dict[str, pa.Table], months: Iterable[int]) -> 
     return counts
 
 
+def make_source(demo: Demo, name: str, rows: pa.Table) -> None:
+    """Make a source's table with the rows of eight months."""
+    arrive(demo, {name: rows}, range(1, 9))
+    demo.spark.catalog.createTable(f"{demo.bronze}.{name}", str(demo.source(name)), "delta")
+
+
 def run_old_aircraft_job(demo: Demo, table: str, start: str, end: str) -> None:
     changes = f"{demo.bronze}.aircraft_changes"
     job = (COMPANY / "old_aircraft_job.sql").read_text().format(changes=changes, start=start, end=end)
@@ -174,17 +180,13 @@ def build_company(demo: Demo) -> tuple[StreamingQuery, dict[str, pa.Table]]:
     demo.spark.sql(f"CREATE SCHEMA {demo.bronze}")
     demo.spark.sql(f"CREATE SCHEMA {demo.silver}")
     arrivals = {"flights": read_flights(demo)}
-    arrive(demo, arrivals, range(1, 9))
-    demo.spark.catalog.createTable(f"{demo.bronze}.flights", str(demo.source("flights")), "delta")
+    make_source(demo, "flights", arrivals["flights"])
     old_stream = start_old_flights_stream(demo)
     # The stream works while the rest is made.
-    changes = find_aircraft_changes(demo, arrivals["flights"])
-    arrive(demo, {"aircraft_changes": changes}, range(1, 9))
-    name = f"{demo.bronze}.aircraft_changes"
-    demo.spark.catalog.createTable(name, str(demo.source("aircraft_changes")), "delta")
+    arrivals["aircraft_changes"] = find_aircraft_changes(demo, arrivals["flights"])
+    make_source(demo, "aircraft_changes", arrivals["aircraft_changes"])
     run_old_aircraft_job(demo, "aircraft_legacy", "EFFECTIVE_FROM", "EFFECTIVE_TO")
     old_stream.processAllAvailable()
-    arrivals["aircraft_changes"] = changes
     arrive(demo, arrivals, [9])
     shutil.copytree(PROJECT, demo.project, ignore=shutil.ignore_patterns("state"))
     tokens = {"bronze_schema": demo.bronze, "silver_schema": demo.silver}
