@@ -237,6 +237,15 @@ def test_what_no_type_holds_exactly_is_not_compared_and_can_be_excluded(spark: S
         verify(both, both, keys=["m"])
 
 
+@pytest.mark.parametrize("keys", [["id"], None])
+def test_columns_without_a_common_value_are_listed_first(spark: SparkSession, keys: list[str] | None) -> None:
+    rows = "SELECT id, id % 3 AS kind, concat('{}', id) AS loaded, IF(id = {}, 'x', 'y') AS v FROM range(50)"
+    verdict = verify(spark.sql(rows.format("old", 7)), spark.sql(rows.format("new", 8)), keys=keys)
+    assert verdict.differ_everywhere == ("loaded",)
+    assert verdict.excludable[0] == "loaded"
+    assert render(verdict).split("\n\n")[1] == "No value is on both sides in: loaded"
+
+
 def test_the_session_time_zone_plays_no_part(spark: SparkSession) -> None:
     before = str(spark.conf.get("spark.sql.session.timeZone"))
     # Both instants are 02:30 in Berlin, on the night when the clocks go back.

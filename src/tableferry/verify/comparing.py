@@ -22,7 +22,7 @@ from tableferry.driver import following
 from tableferry.errors import TableError, is_sparks
 from tableferry.quoting import unquote
 from tableferry.tables import TableName
-from tableferry.verify.measuring import Side, count_common, find_rows, measure, pair
+from tableferry.verify.measuring import Side, count_common, differ_everywhere, find_rows, measure, pair
 from tableferry.verify.verdict import Verdict, compare
 
 _log = logging.getLogger(__name__)
@@ -135,7 +135,10 @@ def verify(
         excluded=both.excluded,
         partition_columns=tuple(column.name for column in both.partitions),
     )
-    return verdict if verdict.rows_match or not both.keys else replace(verdict, keys=find_rows(both))
+    if verdict.rows_match or not both.keys:
+        return verdict
+    rows = verdict.source.rows + verdict.target.rows
+    return replace(verdict, keys=find_rows(both), differ_everywhere=differ_everywhere(both, rows))
 
 
 def common_rows(source: DataFrame, target: DataFrame) -> int:

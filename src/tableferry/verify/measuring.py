@@ -27,6 +27,7 @@ from tableferry.verify.verdict import (
 # Wide enough for the sum of 64-bit hashes of any number of rows.
 _SUM = "decimal(38,0)"
 _LONGEST_TEXT = 1000
+_SAMPLED_ROWS = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,28 @@ def count_common(both: Pair) -> int:
     here, there = (F.count_if(F.col("side") == side) for side in (1, -1))
     common = rows.groupBy("h1", "h2").agg(F.least(here, there).alias("common"))
     return int(common.agg(F.sum("common")).collect()[0][0] or 0)
+
+
+def differ_everywhere(both: Pair, rows: int) -> tuple[str, ...]:
+    """Name the columns of which both sides have values, and none in common; empty if that's all columns.
+
+    Of large tables (``rows`` on both sides together) it compares a sample of each column's values, by a hash.
+    """
+    parts = max(rows // _SAMPLED_ROWS, 1)
+    values = both.both(
+        lambda value: [
+            F.posexplode(F.array(*(both.hash(value, 0, [column]) for column in both.columns))).alias(
+                "place", "hash"
+            )
+        ]
+    ).where(F.pmod("hash", F.lit(parts)) == 0)
+    here, there = (F.count_if(F.col("side") == side) > 0 for side in (1, -1))
+    sides = values.groupBy("place", "hash").agg(here.alias("here"), there.alias("there"))
+    found = sides.groupBy("place").agg(
+        F.bool_or("here") & F.bool_or("there") & ~F.bool_or(F.col("here") & F.col("there"))
+    )
+    names = [both.columns[place].name for place, differs in sorted(found.collect()) if differs]
+    return tuple(names) if len(names) < len(both.columns) else ()
 
 
 def find_rows(both: Pair) -> KeyFindings:

@@ -13,7 +13,10 @@ _LEAD = 12
 
 def render(verdict: Verdict) -> str:
     """Write a verdict for people: a sentence, the counts, and then each kind of difference as a table."""
-    sections = [_sentence(verdict), _counts(verdict)]
+    sections = [_sentence(verdict)]
+    if verdict.differ_everywhere:
+        sections.append(f"No value is on both sides in: {', '.join(verdict.differ_everywhere)}")
+    sections.append(_counts(verdict))
     if verdict.schema != SchemaDifferences():
         sections.append(_schema(verdict))
     if verdict.partition_differences:

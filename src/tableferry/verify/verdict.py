@@ -152,6 +152,8 @@ class Verdict:
         partition_differences: Those that differ; of more than 10,000 partitions only the 20 whose row counts
             lie furthest apart.
         keys: What matching by keys found; None without keys, or if all rows are the same.
+        differ_everywhere: Compared columns of which the sides have no value in common; looked for where
+            ``keys`` is.
     """
 
     source_label: str
@@ -165,6 +167,7 @@ class Verdict:
     differing_partitions: int = 0
     partition_differences: tuple[PartitionDifference, ...] = ()
     keys: KeyFindings | None = None
+    differ_everywhere: tuple[str, ...] = ()
 
     @property
     def rows_match(self) -> bool:
@@ -185,7 +188,13 @@ class Verdict:
         """Columns that are known to stand in the way of a match: what ``--exclude`` could name."""
         seen = self.keys.rows if self.keys else ()
         return tuple(
-            dict.fromkeys((*self.schema.uncompared, *(value.column for row in seen for value in row.values)))
+            dict.fromkeys(
+                (
+                    *self.schema.uncompared,
+                    *self.differ_everywhere,
+                    *(value.column for row in seen for value in row.values),
+                )
+            )
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -215,6 +224,7 @@ class Verdict:
                     for difference in self.partition_differences
                 ],
             },
+            "differ_in_all_rows": list(self.differ_everywhere),
             "keys": _keys_to_dict(self.keys) if self.keys else None,
         }
 
