@@ -44,6 +44,7 @@ class Commit:
         parameters: What it says of how it was made; a stream's commit has its ``queryId`` and ``epochId``.
         metrics: What it counted, such as ``numOutputRows``; empty where metrics are switched off, too.
         timestamp: When it was made, in milliseconds since 1970; 0 where the log no longer says.
+        user_metadata: The text that its writer gave with it; mostly empty.
     """
 
     version: int
@@ -51,6 +52,24 @@ class Commit:
     parameters: Mapping[str, str]
     metrics: Mapping[str, str]
     timestamp: int = 0
+    user_metadata: str = ""
+
+    @property
+    def only_appends(self) -> bool:
+        """Whether it is an append, by its log: it deletes and changes no row."""
+        mode = self.parameters.get("mode") or self.parameters.get("outputMode") or ""
+        return self.operation in ("WRITE", "STREAMING UPDATE") and mode.strip('"').lower() == "append"
+
+    @property
+    def adds_rows(self) -> bool:
+        """Whether it may have added new rows, by its log."""
+        match self.operation:
+            case "MERGE":
+                return self.metrics.get("numTargetRowsInserted") != "0"
+            case "WRITE" | "STREAMING UPDATE" | "COPY INTO":
+                return self.metrics.get("numOutputRows") != "0"
+            case _:
+                return False
 
 
 def newest_version(spark: SparkSession, name: TableName) -> int:
@@ -89,6 +108,7 @@ def commits_after(spark: SparkSession, name: TableName, version: int) -> tuple[C
             row["operationParameters"] or {},
             row["operationMetrics"] or {},
             round(row["timestamp"].timestamp() * 1000),
+            row["userMetadata"] or "",
         )
         for row in newer
     )
@@ -133,7 +153,8 @@ def _from_log(log: Path, versions: Iterable[int]) -> Iterator[Commit]:
                 parameters = {name: str(value) for name, value in info.get("operationParameters", {}).items()}
                 metrics = info.get("operationMetrics", {})
                 timestamp = info.get("inCommitTimestamp") or info.get("timestamp", 0)
-                yield Commit(version, info.get("operation", ""), parameters, metrics, timestamp)
+                note = info.get("userMetadata") or ""
+                yield Commit(version, info.get("operation", ""), parameters, metrics, timestamp, note)
                 break
 
 

@@ -153,7 +153,7 @@ class Streaming:
         return self.project.status().complete
 
     def finish(self) -> None:
-        self.project.finish()
+        self.project.finish(accept_assumed=True)
 
 
 class Declarative:
@@ -184,7 +184,7 @@ class Declarative:
         return self.project.status(pipeline=self.pipeline.kind).complete
 
     def finish(self) -> None:
-        self.project.finish(pipeline=self.pipeline.kind)
+        self.project.finish(pipeline=self.pipeline.kind, accept_assumed=True)
 
     def _prepare(self) -> str:
         (target,) = pipelines.prepare(

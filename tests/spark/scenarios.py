@@ -402,6 +402,8 @@ class Scenario:
             "tableMigrationDetails": {
                 "enabled": True,
                 "catalogType": "hms",
+                # make soak also compares rows at the start, which takes time.
+                "handOver": soak.amount("version", "auto"),
                 "sourceDetails": {"database": self.schema, "table": self.legacy},
             },
         }

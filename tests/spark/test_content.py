@@ -129,16 +129,26 @@ def test_a_source_that_was_purged_since_proves_the_newest_moment_that_fits(
         project.insert("src", *((5 * commit + number, "x") for number in range(-5, 0)))
     project.create("out_legacy", COLUMNS, (-2, "old"), (-1, "old"), *((id_, "x") for id_ in range(15)))
     spark.sql(f"DELETE FROM {project.schema}.src WHERE id < 5")
-    project.standard("out", "src", tableMigrationDetails=project.migration("out", handOver="content"))
-    assert "holds all 15 rows made of src@3, none of what came later, and 2 rows from before" in printed(
-        project
-    )
+    migration = project.migration("out", handOver="content")
+    for options in ({}, {"skipChangeCommits": "true"}, {"ignoreDeletes": "true"}):
+        source = project.delta("src", readerOptions=options)
+        project.standard("out", source, tableMigrationDetails=migration)
+        assert "holds all 15 rows made of src@3, none of what came later, and 2 rows from before" in printed(
+            project
+        )
     # A job that left a commit out stands at no moment.
     project.insert("out_legacy", *((id_, "x") for id_ in range(20, 25)))
     assert (
         "out_legacy@2 holds all rows made of src@3, and also some that came later, up to src@7, but not all "
-        "of these: let the old job finish and run again"
+        "of these. src@7 (DELETE) deleted or changed rows since, so that rows can't show where it stands: "
+        "pause what writes to the sources"
     ) in printed(project)
+    spark.sql(f"RESTORE TABLE {project.schema}.out_legacy TO VERSION AS OF 1")
+    assert project.run().ok
+    assert [row[0] for row in project.rows("out", "id")] == sorted([-2, -1, *range(30)], key=repr)
+    (proof,) = project.verify().proofs
+    assert "may have skipped rows of" in proof.why_not
+    assert "src@7 (DELETE)" in proof.why_not
 
 
 @soak.only  # tests/unit has the moments, and the other tests here a source each.

@@ -92,7 +92,7 @@ def test_an_append_target_is_copied_once_compared_and_then_flows(project: Projec
 
     ran = Ran(HISTORY, "f_v_new")
     assert pipelines.status(project.root, project.spark, pipeline=ran).complete
-    pipelines.finish(project.root, project.spark, pipeline=ran)
+    pipelines.finish(project.root, project.spark, pipeline=ran, accept_assumed=True)
     assert list(declared(project).appends) == [live]
     # The table itself was recorded when its copy was compared, before the live flow could start.
     assert pipelines.plan(project.root, project.spark, pipeline=ran).refusals == ()
@@ -270,7 +270,8 @@ def test_history_and_feed_become_two_auto_cdc_flows_of_one_target(project: Proje
 
     pinned = f"{project.schema}.new__tableferry_pinned"
     assert project.spark.catalog.tableExists(pinned) is clone
-    pipelines.finish(project.root, project.spark, pipeline=Ran(HISTORY, "f_v_new"))
+    ran = Ran(HISTORY, "f_v_new")
+    pipelines.finish(project.root, project.spark, pipeline=ran, accept_assumed=True)
     assert not project.spark.catalog.tableExists(pinned)
 
 

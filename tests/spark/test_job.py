@@ -102,7 +102,7 @@ def test_two_runs_of_the_job_migrate_the_example(
     assert re.search(rf"{schema}.orders +waiting for sources +20 +matches", output)
     load(spark, SAMPLE, f"spark_catalog.{schema}", "new")
     job.run(monkeypatch)
-    complete = rf"{schema}.orders +complete \(assumed\): safe to remove +20 +matches"
+    complete = rf"{schema}.orders +complete \(proved\): safe to remove +20 +matches"
     assert re.search(complete, capsys.readouterr().out)
     assert verify.verify_tables(spark, f"{schema}.orders_feed", f"{schema}.orders").matches
     # A task that fails must fail the job.

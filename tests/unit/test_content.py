@@ -12,12 +12,16 @@ from hypothesis import strategies as st
 
 from tableferry.activity import Activity
 from tableferry.commits import Commit
-from tableferry.pipelines.content import _Search, moments
-from tableferry.pipelines.plans import HandOver
+from tableferry.pipelines.content import _Search, steps
+from tableferry.pipelines.plans import HandOver, NoHandOver
 
 
 def commit(version: int, at: int, operation: str = "WRITE") -> Commit:
     return Commit(version, operation, {}, {}, at)
+
+
+def moments(commits: Mapping[str, Sequence[Commit]]) -> list[Mapping[str, int]]:
+    return [step.moment for step in steps(commits)]
 
 
 def test_tables_are_stepped_back_in_the_order_of_their_commits() -> None:
@@ -25,8 +29,8 @@ def test_tables_are_stepped_back_in_the_order_of_their_commits() -> None:
         "a": [commit(4, 50), commit(3, 20), commit(2, 10)],
         "b": [commit(9, 40), commit(8, 30), commit(7, 5)],
     }
-    steps = [(4, 9), (3, 9), (3, 8), (3, 7), (2, 7), (1, 7), (1, 6)]
-    assert moments(commits) == [{"a": a, "b": b} for a, b in steps]
+    versions = [(4, 9), (3, 9), (3, 8), (3, 7), (2, 7), (1, 7), (1, 6)]
+    assert moments(commits) == [{"a": a, "b": b} for a, b in versions]
 
 
 def test_of_versions_with_the_same_rows_only_the_newest_counts() -> None:
@@ -105,8 +109,10 @@ def test_a_moment_is_found_only_if_no_row_is_lost_or_comes_twice(
     comparison: Any = Lists(Rows(legacy), versions)
     # The place of the moment before a commit that deletes rows.
     deletes = [number for number, each in enumerate(commits) if not isinstance(each, int) or each < 0]
-    risky = frozenset(len(commits) - number for number in deletes)
-    found = _Search(comparison, 0, Activity("look"), risky)._partly(tried, {"src": "id"})
+    purges = {len(commits) - number: f"src@{number + 1} (DELETE)" for number in deletes}
+    found = _Search(comparison, 0, Activity("look"), purges)._partly(tried, {"src": "id"})
+    if isinstance(found, NoHandOver):
+        assert any(purge in found.why for purge in purges.values())
     if not isinstance(found, HandOver):
         assert deletes or not appended[stands]
         return

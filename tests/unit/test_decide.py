@@ -243,7 +243,8 @@ def test_a_table_that_was_taken_over_is_neither_rebuilt_nor_filled_by_two() -> N
     writes = {ORDERS.key: LegacyWrites({"query": 13}, 9)}
     (refusal,) = only(taken_over(stored=stored, legacy_writes=writes), TAKEN_OVER).refusals
     assert refusal.startswith(
-        "silver.orders: its old stream has gone on since it was taken over (up to batch 13, from version 9 "
+        "silver.orders: its old stream (up to batch 13) has written to it since it was taken over, from "
+        "version 9 on"
     )
     assert "RESTORE TABLE `silver`.`orders` TO VERSION AS OF 8" in refusal
     undoing = replace(stored, undoing=True)

@@ -68,16 +68,31 @@ def call(command: str, project: ProjectFiles, *more: str) -> Result:
     return CliRunner().invoke(cli.app, [*arguments, *more])
 
 
+def finish(project: ProjectFiles, *more: str) -> Result:
+    """Finish migrations, whose hand-over these tests assume."""
+    return call("finish", project, "--accept-assumed", *more)
+
+
+def test_finish_refuses_an_assumed_hand_over(
+    project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
+) -> None:
+    store.track(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", started=(flow,)))
+    refused = call("finish", project)
+    assert refused.exit_code == 1
+    assert_says(refused, r"its hand-over was assumed, and finish compares no rows.* --accept-assumed")
+    assert not store.read(TARGET).finished
+
+
 def test_a_complete_migration_is_taken_out(
     project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
 ) -> None:
     store.track(start(), Tracking({SOURCE.key: 5}, copied=0, copied_rows=9, verified="match"))
     logged_in.flow_progress(PIPELINE, f"main.silver.{flow_name(flow, TARGET)}", "COMPLETED")
-    done = call("finish", project)
+    done = finish(project)
     assert (done.exit_code, done.stderr) == (0, "")
     assert store.read(TARGET).finished
     assert [path for path in logged_in.files if "initial_versions" in path or "tracking" in path] == []
-    second = call("finish", project, "--target", "silver.orders", "--output", "json")
+    second = finish(project, "--target", "silver.orders", "--output", "json")
     assert (second.exit_code, '"already"' in second.stdout) == (0, True)
 
 
@@ -93,14 +108,14 @@ def test_what_was_taken_over_is_known_for_no_streaming_table_from_then_on(
     began = MigrationStart(PIPELINE, TARGET, PinnedCopy(TARGET, "id-2", 7), {}, STARTED, {"query": 3})
     assert taken_over.begin(began)
     taken_over.track(began, Tracking({}, copied=0))
-    waiting = call("finish", project)
+    waiting = finish(project)
     assert f"{flow} hasn't run yet" in waiting.stderr
     logged_in.flow_progress(PIPELINE, f"main.silver.{flow_name(flow, TARGET)}", "COMPLETED")
     # Neither a clone nor the old checkpoint is asked for.
-    done = call("finish", project)
+    done = finish(project)
     assert (done.exit_code, done.stderr) == (0, "")
     assert taken_over.read(TARGET) == Stored(finished=True, finished_by="databricks", taken_over=True)
-    assert call("finish", project).exit_code == 0
+    assert finish(project).exit_code == 0
     assert taken_over.read(TARGET).taken_over
 
 
@@ -110,7 +125,7 @@ def test_a_flow_whose_first_batch_failed_has_not_run(
     store.track(start(), Tracking({SOURCE.key: 5}, copied=0, copied_rows=9, verified="match"))
     for status in ("QUEUED", "STARTING", "RUNNING", "FAILED"):
         logged_in.flow_progress(PIPELINE, f"main.silver.{flow_name(flow, TARGET)}", status)
-    refused = call("finish", project)
+    refused = finish(project)
     assert refused.exit_code == 1
     assert_says(refused, r"its migration isn't complete \(copied, ready to flow; \w+ hasn't run yet\)")
     assert not store.read(TARGET).finished
@@ -120,7 +135,7 @@ def test_a_flow_that_is_recorded_to_have_run_is_not_asked_for(
     project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
 ) -> None:
     store.track(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", started=(flow,)))
-    assert call("finish", project).exit_code == 0
+    assert finish(project).exit_code == 0
     assert store.read(TARGET).finished
     assert EVENTS not in logged_in.asked
 
@@ -130,7 +145,7 @@ def test_what_another_engine_runs_is_not_finished_here(
 ) -> None:
     store.track(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", engine="streaming"))
     logged_in.flow_progress(PIPELINE, f"main.silver.{flow_name(flow, TARGET)}", "COMPLETED")
-    refused = call("finish", project)
+    refused = finish(project)
     assert refused.exit_code == 1
     assert_says(
         refused, r"silver\.orders: its migration is run by the streaming engine, .* --engine streaming"
@@ -148,14 +163,14 @@ def test_the_clone_that_an_scd_copy_has_read_goes_first(
     clone = "main.silver.orders__tableferry_pinned"
     logged_in.put_table(clone)
     logged_in.closed.add(clone)
-    refused = call("finish", project)
+    refused = finish(project)
     assert refused.exit_code == 1
     assert_says(
         refused, r"silver\.orders__tableferry_pinned, which only a copy has read, can't be dropped \("
     )
     assert not store.read(TARGET).finished
     logged_in.closed.clear()
-    assert call("finish", project).exit_code == 0
+    assert finish(project).exit_code == 0
     assert store.read(TARGET).finished
     assert clone not in logged_in.tables
 
@@ -179,7 +194,7 @@ def test_what_is_not_complete_stays(
     for update in range(4):
         logged_in.flow_progress(PIPELINE, "main.silver.another", "COMPLETED", update=f"u{update}")
     before = dict(logged_in.files)
-    refused = call("finish", project)
+    refused = finish(project)
     assert refused.exit_code == 1
     assert_says(
         refused, rf"silver\.orders: its migration isn't complete \({why}\): run the job that prepares"
@@ -190,9 +205,9 @@ def test_what_is_not_complete_stays(
 def test_what_has_not_begun_here_is_not_complete(
     project: ProjectFiles, flow: str, logged_in: FakeWorkspace
 ) -> None:
-    assert_says(call("finish", project), r"silver\.orders: its migration isn't complete \(not begun\)")
+    assert_says(finish(project), r"silver\.orders: its migration isn't complete \(not begun\)")
     StateStore(Path("/Volumes/main/bronze/state"), "old").begin(start("old"))
-    assert_says(call("finish", project), r"\(not begun; it began under pipelineId=old\)")
+    assert_says(finish(project), r"\(not begun; it began under pipelineId=old\)")
     assert EVENTS not in logged_in.asked
 
 
@@ -204,7 +219,7 @@ def test_the_event_log_is_read_back_to_the_migration_s_start(
     for day in (1, 30, 31):
         logged_in.first_event = datetime(2025, 12, day, 12, tzinfo=UTC)
         logged_in.flow_progress(PIPELINE, "main.silver.another", "COMPLETED")
-    assert call("finish", project).exit_code == 1
+    assert finish(project).exit_code == 1
     assert logged_in.asked.count(EVENTS) == 2
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from tableferry.commits import Commit
 from tableferry.errors import StateError
-from tableferry.pipelines.old_streams import OldStream, newest, sorted_out, undone_left_out
+from tableferry.pipelines.old_streams import OldStream, foreign, lasting, newest, sorted_out
 from tableferry.pipelines.plans import HandOver, LegacyWrites
 from tableferry.pipelines.source_offsets import Offset
+from tableferry.tables import TableName
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
 ONE, TWO = OldStream(Path("/checkpoints/one"), "q1"), OldStream(Path("/checkpoints/two"), "q2")
 
 
@@ -19,8 +23,10 @@ def batch(version: int, query: str, number: int) -> Commit:
     return Commit(version, "STREAMING UPDATE", {"queryId": query, "epochId": str(number)}, {})
 
 
-def other(version: int, operation: str = "WRITE") -> Commit:
-    return Commit(version, operation, {}, {})
+def other(
+    version: int, operation: str = "WRITE", metrics: Mapping[str, str] = NOTHING, user_metadata: str = ""
+) -> Commit:
+    return Commit(version, operation, {}, metrics, user_metadata=user_metadata)
 
 
 def whole(version: int, table: str = "t1") -> dict[str, Offset]:
@@ -71,10 +77,18 @@ def test_a_batch_that_brought_nothing_moves_the_position_of_the_newest_version_a
 def test_what_restore_has_undone_is_left_out() -> None:
     restored = Commit(8, "RESTORE", {"version": "5"}, {})
     commits = [batch(9, "q1", 5), restored, batch(7, "q1", 4), other(6), batch(5, "q1", 3)]
-    assert [commit.version for commit in undone_left_out(commits)] == [9, 8, 5]
-    assert [commit.version for commit in undone_left_out(commits[1:])] == [8, 5]
-    # To a time: nobody knows to which version, so nothing is left out.
-    assert len(list(undone_left_out([Commit(8, "RESTORE", {"version": ""}, {}), other(7)]))) == 2
+    assert [commit.version for commit in lasting(commits)] == [9, 8, 5]
+    assert [commit.version for commit in lasting(commits[1:])] == [8, 5]
+    # Of a RESTORE to a time the log doesn't report the version.
+    to_a_time = [batch(9, "q1", 5), Commit(8, "RESTORE", {"version": ""}, {}), other(7)]
+    assert [commit.version for commit in lasting(to_a_time)] == [9]
+    assert [commit.version for commit in lasting(to_a_time, with_unknown=True)] == [9, 8, 7]
+
+
+def test_a_table_that_was_set_back_hands_over_where_it_was_set_back_to() -> None:
+    restored = Commit(4, "RESTORE", {"version": "2"}, {})
+    commits = [restored, batch(3, "q1", 1), batch(2, "q1", 0)]
+    assert newest([ONE], commits, {"q1": {0: whole(5), 1: whole(7)}}) == HandOver(4, {"t1": 4}, {"q1": 0})
 
 
 def test_a_dead_checkpoint_among_several_is_named_and_can_be_left_out() -> None:
@@ -128,3 +142,27 @@ def test_what_brings_no_rows_is_no_write() -> None:
     assert str(more).startswith("WRITE (2 versions, the newest is 9), STREAMING UPDATE (2 versions")
     assert str(more).endswith(" and maybe others before")
     assert str(sorted_out(commits[1:2], (), more=True)) == ""
+
+
+@pytest.mark.parametrize(
+    ("commits", "added", "first", "mixed"),
+    [
+        ([batch(9, "own", 1), batch(8, "own", 0)], {}, None, False),
+        ([other(9, "OPTIMIZE"), other(8, "SET TBLPROPERTIES"), other(7, "")], {}, None, False),
+        ([other(9, "DELETE"), other(8, "RESTORE")], {}, None, False),
+        ([other(9), batch(8, "own", 0)], {"WRITE": [9]}, 9, False),
+        ([batch(9, "own", 1), other(8), batch(7, "own", 0)], {"WRITE": [8]}, 8, True),
+        ([batch(9, "redeployed", 0), other(8)], {"STREAMING UPDATE": [9], "WRITE": [8]}, 8, False),
+        ([batch(9, "old", 4), batch(8, "own", 0)], {}, 9, False),
+        ([other(9, user_metadata="tableferry:silver.out:f_once:0")], {}, None, False),
+        ([other(9, user_metadata="tableferry:silver.other:f_once:0")], {"WRITE": [9]}, 9, False),
+        ([other(9, metrics={"numOutputRows": "0"})], {}, None, False),
+        ([other(9, "MERGE", metrics={"numTargetRowsInserted": "0"})], {}, None, False),
+        ([other(9, "MERGE")], {"MERGE": [9]}, 9, False),
+    ],
+)
+def test_foreign_commits_are_those_of_no_flow_and_no_maintenance(
+    commits: list[Commit], added: dict[str, list[int]], first: int | None, mixed: bool
+) -> None:
+    writes = foreign(commits, {"old"}, {"own"}, TableName.parse("silver.out"), more=False)
+    assert (writes.added, writes.first, writes.mixed) == (added, first, mixed)

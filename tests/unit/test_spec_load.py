@@ -62,7 +62,10 @@ def test_append_only_example(project: ProjectFiles) -> None:
         )
     }
     assert dataflow.migration == Migration(
-        TableName(("silver", "orders_legacy")), "uc", location=f"{MAIN}: tableMigrationDetails"
+        TableName(("silver", "orders_legacy")),
+        "uc",
+        content_first=True,
+        location=f"{MAIN}: tableMigrationDetails",
     )
     assert dataflow.features == {"operationalMetadataEnabled": True}
 
@@ -333,12 +336,14 @@ def test_migration_extension(project: ProjectFiles) -> None:
         "leaveOutNotRepresentable": True,
         "autoStartingVersionsEnabled": False,
         "pinnedClone": False,
+        "compareExcept": ["loaded_at"],
     }
     project.write(MAIN, written)
     migration = project.load().dataflows[0].migration
     assert migration is not None
     assert (migration.leave_out_not_representable, migration.auto_starting_versions) == (True, False)
     assert not migration.pinned_clone
+    assert migration.compare_except == ("loaded_at",)
 
 
 def test_the_checkpoints_of_old_streams(project: ProjectFiles) -> None:

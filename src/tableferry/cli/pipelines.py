@@ -338,13 +338,21 @@ def pipelines_finish(
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Don't compare with what the old streams wrote.")
     ] = False,
+    accept_assumed: Annotated[
+        bool,
+        typer.Option(
+            "--accept-assumed",
+            help="Finish migrations whose hand-over was assumed, though no rows prove it.",
+        ),
+    ] = False,
     *,
     which: WhichPipeline,
 ) -> Answer:
-    """Take complete migrations out: state files go, data and streaming flows stay.
+    """Take complete migrations out: remove their state files, keep data and streaming flows.
 
-    Where old streams said where they hand over, their rows are compared with the target's first. With
-    --engine databricks nothing is compared, and it needs no Spark, only a login to the workspace.
+    Rows are compared first where no rows have proved the hand-over yet. Without that proof an assumed
+    hand-over needs --accept-assumed. With --engine databricks nothing is compared: it needs no Spark, only a
+    login to the workspace.
     """
     project, pipeline, tokens = which.read()
     in_workspace = isinstance(pipeline, pipelines.DatabricksPipeline)
@@ -352,6 +360,7 @@ def pipelines_finish(
     finish = pipelines.finish(
         project, spark, targets=target or (),
         pipeline_id=which.pipeline_id, pipeline=pipeline, verify=not no_verify,
+        accept_assumed=accept_assumed,
     )  # fmt: skip
     return Answer(
         pipelines.show.finish_data(finish), lambda console: pipelines.show.print_finish(console, finish)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from tableferry.commits import WITHOUT_ROWS, Commit, commits_after
 from tableferry.driver import following
 from tableferry.errors import TableferryError, first_line
 from tableferry.pipelines import cdc, copies, views
+from tableferry.pipelines.determinism import unstable_columns
 from tableferry.pipelines.expected import NotKnownError, Whole, together
 from tableferry.pipelines.flows import BY_VERSION, CdcSettings, DataFlow, HistorySource, Migration
 from tableferry.pipelines.plans import LOOK_BACK, HandOver, LookBack, NoHandOver
@@ -74,9 +75,8 @@ def find(
             tried = steps(commits)
             if isinstance(look_back, int):
                 tried = tried[:look_back]
-            risky = {at for at, (_, commit) in enumerate(tried) if commit and not _only_appends(commit)}
-            search = _Search(comparison, legacy.version, running, frozenset(risky))
-            return search.among([moment for moment, _ in tried], sources)
+            search = _Search(comparison, legacy.version, running, _purges(tried, sources))
+            return search.among([step.moment for step in tried], sources)
         except TableferryError as error:
             reason = str(error)
         except SPARK_ERRORS as error:
@@ -98,20 +98,30 @@ def _newest(spark: SparkSession, source: TableFacts, look_back: LookBack) -> lis
     return [*newest[:1], *takewhile(lambda commit: commit.timestamp >= since, newest[1:])]
 
 
-def moments(commits: Mapping[str, Sequence[Commit]]) -> list[Moment]:
-    """Return the versions that tables had together, the newest first, as far back as their commits tell."""
-    return [moment for moment, _ in steps(commits)]
+@dataclass(frozen=True)
+class Step:
+    """A moment of several tables.
+
+    Attributes:
+        moment: The versions that they had.
+        table: The key of the table that was written to next; empty after the newest moment.
+        commit: The commit that came next; None after the newest moment.
+    """
+
+    moment: Moment
+    table: str = ""
+    commit: Commit | None = None
 
 
-def steps(commits: Mapping[str, Sequence[Commit]]) -> list[tuple[Moment, Commit | None]]:
-    """Return the same moments, each with the commit that came next; None after the newest one.
+def steps(commits: Mapping[str, Sequence[Commit]]) -> list[Step]:
+    """Return the moments of several tables, the newest first, as far back as their commits tell.
 
     Args:
         commits: The newest commits of each table, the newest first. Of those that bring no rows only the
             newest version counts.
     """
     moment = {key: newest[0].version for key, newest in commits.items() if newest}
-    found: list[tuple[Moment, Commit | None]] = [(dict(moment), None)]
+    found = [Step(dict(moment))]
     known = {key: takewhile(lambda commit: commit.operation, newest) for key, newest in commits.items()}
     every = [(commit.timestamp, key, commit) for key, newest in known.items() for commit in newest]
     # The versions of each table stay in order, whatever its clock said.
@@ -120,14 +130,18 @@ def steps(commits: Mapping[str, Sequence[Commit]]) -> list[tuple[Moment, Commit 
             continue
         moment[key] = min(moment[key], commit.version - 1)
         if commit.operation not in WITHOUT_ROWS:
-            found.append((dict(moment), commit))
+            found.append(Step(dict(moment), key, commit))
     return found
 
 
-def _only_appends(commit: Commit) -> bool:
-    """Return whether a commit says that it deletes no row."""
-    mode = commit.parameters.get("mode") or commit.parameters.get("outputMode") or ""
-    return commit.operation in ("WRITE", "STREAMING UPDATE") and mode.strip('"').lower() == "append"
+def _purges(tried: Sequence[Step], sources: Collection[TableFacts]) -> Mapping[int, str]:
+    """Name the commits that may have deleted or changed rows, by the place of the moment before each."""
+    names = {source.name.key: source.name for source in sources}
+    return {
+        place: f"{names[step.table]}@{step.commit.version} ({step.commit.operation})"
+        for place, step in enumerate(tried)
+        if step.commit and not step.commit.only_appends
+    }
 
 
 def of_legacy(spark: SparkSession, dataflow: DataFlow, migration: Migration, version: int) -> Comparison:
@@ -139,7 +153,8 @@ def of_legacy(spark: SparkSession, dataflow: DataFlow, migration: Migration, ver
     """
     history = HistorySource(migration, version, dataflow.target.cdc)
     rows, label = copies.history_of(spark, history), f"{migration.table}@{version}"
-    return Comparison(Whole.of(spark, dataflow), dataflow.target.cdc, rows, label)
+    excluded = copies.not_compared(spark, history)
+    return Comparison(Whole.of(spark, dataflow), dataflow.target.cdc, rows, label, excluded)
 
 
 @dataclass(frozen=True)
@@ -150,12 +165,14 @@ class Comparison:
         cdc: How the target is made of what they bring.
         held: The table's rows.
         label: What to call them.
+        excluded: Columns that aren't compared, besides those that Spark computes differently each time.
     """
 
     whole: Whole
     cdc: CdcSettings | None
     held: DataFrame
     label: str
+    excluded: tuple[str, ...] = ()
 
     def at(self, moment: Moment) -> Verdict:
         """Compare all rows, in the columns that the flows bring.
@@ -164,19 +181,24 @@ class Comparison:
             TableferryError: They can't be read.
         """
         rows = self.whole.rows(moment)
+        exclude = (*self.excluded, *unstable_columns(rows))
         if self.cdc:
             rows = cdc.folded(cdc.feed_events(rows, self.cdc), self.cdc)
         held, rows = _alike(self.held, rows)
-        return copies.matched(held, rows, self.cdc, self.label, self.named(moment))
+        return copies.matched(held, rows, self.cdc, self.label, self.named(moment), exclude=exclude)
 
     def common(self, moment: Moment) -> int:
         """Count the rows that the flows bring up to a moment and that the table has."""
-        return common_rows(*_alike(self.held, self.whole.rows(moment)))
+        return self._common(self.held, self.whole.rows(moment))
 
     def common_with(self, rows: DataFrame, moment: Moment) -> int:
         """Count the rows that the flows bring up to a moment and that others have, in the table's columns."""
         brought = self.whole.rows(moment)
-        return common_rows(_alike(self.held, rows)[1], _alike(self.held, brought)[1])
+        return self._common(_alike(self.held, rows)[1], _alike(self.held, brought)[1])
+
+    def _common(self, rows: DataFrame, others: DataFrame) -> int:
+        exclude = {*self.excluded, *unstable_columns(rows), *unstable_columns(others)}
+        return common_rows(*(frame.drop(*exclude) for frame in _alike(rows, others)))
 
     def fitting(self, among: Sequence[Moment], settings: CdcSettings) -> list[Moment]:
         """Return the moments at which a sample of the keys has the rows that it has in the table."""
@@ -184,12 +206,15 @@ class Comparison:
         rows = together(
             [self.whole.rows(moment).withColumn(_MOMENT, F.lit(n)) for n, moment in enumerate(among)]
         )
+        exclude = (*self.excluded, *unstable_columns(rows))
         held = self.held
         if (sampled := self._sampled(held, rows, settings)) is not None:
             held, rows = held.where(sampled), rows.where(sampled)
         every = F.explode(F.array([F.lit(n) for n in range(len(among))]))
         held, rows = _alike(held.withColumn(_MOMENT, every), cdc.folded(cdc.feed_events(rows, at), at))
-        verdict = copies.matched(held, rows, at, "", "", partition_columns=(_MOMENT,), match_rows=False)
+        verdict = copies.matched(
+            held, rows, at, "", "", partition_columns=(_MOMENT,), match_rows=False, exclude=exclude
+        )
         differ = {difference.values[0] for difference in verdict.partition_differences}
         return [moment for n, moment in enumerate(among) if str(n) not in differ]
 
@@ -216,13 +241,13 @@ class _Search:
         comparison: Compares the table with moments.
         version: The table's version.
         running: Counts the moments that were tried.
-        risky: The places of moments right before commits that may delete rows.
+        purges: The commits that may delete or change rows, by the place of the moment before each.
     """
 
     comparison: Comparison
     version: int
     running: Activity
-    risky: frozenset[int] = frozenset()
+    purges: Mapping[int, str] = field(default_factory=dict)
 
     def among(self, tried: Sequence[Moment], sources: Collection[TableFacts]) -> HandOver | NoHandOver:
         """Search some moments, the newest first."""
@@ -234,6 +259,8 @@ class _Search:
             if verdict.matches:
                 rows = counted(verdict.target.rows, "row")
                 why = f"{verdict.source_label} holds exactly the {rows} made of {verdict.target_label}"
+                if verdict.excluded:
+                    why += f", without comparing {joined(verdict.excluded)}"
                 return self._found(moment, ids, why)
         if not settings and (found := self._partly(tried, ids)):
             return found
@@ -259,15 +286,23 @@ class _Search:
         at = self._newest_held(tried)
         if at is None or not (count := (rows := self.comparison.whole.rows(tried[at])).count()):
             return None
-        later = {0, max(at - 1, 0)} | {place for place in self.risky if place < at}
+        purges = {place: purge for place, purge in self.purges.items() if place < at}
+        later = {0, max(at - 1, 0), *purges}
         for place in sorted(later - {at}):
             if self.comparison.common(tried[place]) != self.comparison.common_with(rows, tried[place]):
                 came = self.comparison.named(tried[place])
-                return NoHandOver(
+                problem = (
                     f"{self.comparison.label} holds all rows made of {self.comparison.named(tried[at])}, and "
-                    f"also some that came later, up to {came}, but not all of these: let the old job finish "
-                    f"and run again, or {BY_VERSION}"
+                    f"also some that came later, up to {came}, but not all of these"
                 )
+                if purges:
+                    # The purged rows stay missing, however long the old job runs.
+                    return NoHandOver(
+                        f"{problem}. {joined(list(purges.values()))} deleted or changed rows since, so that "
+                        "rows can't show where it stands: pause what writes to the sources, let the old job "
+                        "process all of them, and set handOver to version"
+                    )
+                return NoHandOver(f"{problem}: let the old job finish and run again, or {BY_VERSION}")
         older = counted(self.comparison.held.count() - count, "row")
         why = (
             f"{self.comparison.label} holds all {counted(count, 'row')} made of "

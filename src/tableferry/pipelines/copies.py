@@ -9,6 +9,7 @@ from pyspark.sql.types import NullType, StructField, StructType
 
 from tableferry import verify
 from tableferry.pipelines import history, views
+from tableferry.pipelines.determinism import unstable_columns
 from tableferry.pipelines.expected import together
 from tableferry.pipelines.flows import CdcSettings, HistorySource
 from tableferry.pipelines.fold import START
@@ -25,6 +26,7 @@ def compared(
     more: Sequence[DataFrame] = (),
     more_in_target: Sequence[DataFrame] = (),
     without: Sequence[str] = (),
+    unstable: Sequence[str] = (),
 ) -> verify.Verdict:
     """Compare the legacy table, as it is mapped, with a target.
 
@@ -35,14 +37,22 @@ def compared(
         version: The version of the target; None for its newest.
         more: Rows that the target must hold besides.
         more_in_target: Rows that count as if the target held them.
-        without: Columns that aren't compared.
+        without: Columns that one side alone has, and that aren't compared.
+        unstable: Columns that Spark computes differently each time. They aren't compared either, and the
+            verdict names them.
     """
     source = together([history_of(spark, copied_from), *more]).drop(*without)
     copied = together([rows_of(spark, target, version), *more_in_target]).select(
         *map(views.quoted, source.columns)
     )
     label = f"{copied_from.migration.table}@{copied_from.version}"
-    return matched(source, copied, copied_from.cdc, label, str(target))
+    exclude = (*not_compared(spark, copied_from), *unstable)
+    return matched(source, copied, copied_from.cdc, label, str(target), exclude=exclude)
+
+
+def not_compared(spark: SparkSession, copied_from: HistorySource) -> tuple[str, ...]:
+    """Return the columns of a copy that its spec, or Spark's plan, keeps out of comparisons."""
+    return (*copied_from.migration.compare_except, *unstable_columns(history_rows(spark, copied_from)))
 
 
 def rows_of(spark: SparkSession, table: TableName, version: int | None) -> DataFrame:
@@ -71,10 +81,12 @@ def matched(
     *,
     partition_columns: Sequence[str] = (),
     match_rows: bool = True,
+    exclude: Sequence[str] = (),
 ) -> verify.Verdict:
     """Compare rows of one target; where they differ, match them by its keys, or by all values.
 
-    Without ``match_rows`` the verdict has counts and hashes alone, which takes one query instead of three.
+    Of ``exclude`` the columns that aren't keys are left out. Without ``match_rows`` the verdict has counts
+    and hashes alone, which takes one query instead of three.
     """
     keys: Sequence[str] | None = settings.keys if settings else None
     if settings and settings.scd_type == 2:
@@ -83,10 +95,13 @@ def matched(
         starts = _leaves(start)
         source, copied = (_taken_apart(frame, start.name, starts) for frame in (source, copied))
         keys = (*settings.keys, *starts)
+    matching = {key.lower().strip("`") for key in keys or ()}
+    present = {name.lower() for name in source.columns}
     return verify.verify(
         source,
         copied,
         keys=keys if match_rows else (),
+        exclude=[name for name in exclude if name.lower() in present - matching],
         partition_columns=partition_columns,
         source_label=source_label,
         target_label=target_label,

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tableferry.catalog import SPARK_ERRORS
+from tableferry.commits import WITHOUT_ROWS, commits_after
 from tableferry.errors import TableError, first_line
 from tableferry.pipelines import auto_loader, brokers, reads, seen_files, sql, views
 from tableferry.pipelines.flows import (
@@ -51,6 +52,7 @@ class Brought:
         topics: The options with which it reads Kafka, by the key of `topics.name`.
         files: The keys of the views of files that it follows.
         new_rows: All of that gives its new rows alone: change feeds, Kafka and files; else none does.
+        skips: It skips commits that delete or change rows.
     """
 
     spark: SparkSession
@@ -60,6 +62,7 @@ class Brought:
     topics: Mapping[str, Mapping[str, str]]
     files: frozenset[str]
     new_rows: bool
+    skips: bool
 
     @classmethod
     def by(cls, spark: SparkSession, dataflow: DataFlow, flow: Flow) -> Brought:
@@ -79,6 +82,7 @@ class Brought:
             {read.table.key: read.kafka for read in followed if read.kafka is not None},
             frozenset(read.table.key for read in followed if read.files is not None),
             _reads_new_rows(dataflow, flow),
+            _skips(dataflow, flow),
         )
 
     def rows(self, spans: Spans, offsets: Offsets = NO_OFFSETS) -> DataFrame:
@@ -103,6 +107,25 @@ class Brought:
         return flow_rows(
             self.spark, self.dataflow.views, self.flow, target, {}, once=True, spans=spans, offsets=offsets
         )
+
+    def check_skipped(self, commits: Mapping[str, range]) -> None:
+        """Require that a flow skips none of some commits, where it skips any.
+
+        Args:
+            commits: By `TableName.key`, from the last commit before them to the last of them.
+
+        Raises:
+            NotKnownError: It skips one, or the log no longer has it.
+        """
+        for key, table in self.tables.items() if self.skips else ():
+            for commit in commits_after(self.spark, table, commits[key].start):
+                if commit.version > commits[key].stop or commit.operation in WITHOUT_ROWS:
+                    continue
+                if not commit.only_appends:
+                    raise NotKnownError(
+                        f"{self.flow.name} may have skipped rows of {table}@{commit.version} "
+                        f"({commit.operation or 'its log no longer has it'})"
+                    )
 
     def feeds_are_whole(self) -> bool:
         """Say whether the change feeds reach back to the first versions of their tables."""
@@ -215,9 +238,27 @@ def _reads_new_rows(dataflow: DataFlow, flow: Flow) -> bool:
             case _:
                 assert_never(view.source)
         for source in sources:
-            if source.from_setup or any(option.lower() in _SKIPPING for option in source.options):
+            if source.from_setup or (source.change_feed and _has_skipping(source)):
                 raise NotKnownError(f"{name} skips commits")
             kinds.add(source.change_feed)
     if len(kinds) > 1:
         raise NotKnownError(f"{flow.name} follows rows of one table and new rows of another source")
     return kinds == {True}
+
+
+def _skips(dataflow: DataFlow, flow: Flow) -> bool:
+    """Return whether a flow skips commits of a table that delete or change rows."""
+    sources: list[DeltaSource] = []
+    for name in reads.views_behind(dataflow.views, flow.view):
+        match dataflow.views[name].source:
+            case DeltaSource() as source:
+                sources.append(source)
+            case JoinSource(sides):
+                sources += [side.source for side in sides]
+            case _:
+                continue
+    return any(map(_has_skipping, sources))
+
+
+def _has_skipping(source: DeltaSource) -> bool:
+    return any(option.lower() in _SKIPPING for option in source.options)

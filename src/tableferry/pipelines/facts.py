@@ -113,16 +113,23 @@ class Gatherer:
             [name for name in unstarted if tables[name.key] is not None],
         )
         old_checkpoints = self._old_checkpoints(chosen, known)
+        orphans = {
+            dataflow.key: self._orphans(dataflow, stored)
+            for dataflow in chosen
+            if dataflow.key not in self.refreshed and self.pipeline is None
+        }
+        recorded = (
+            self._recorded_of_pipeline(stored, filled_by_pipeline)
+            if self.pipeline
+            else self._recorded(stored, tables, progress)
+        )
+        own = {dataflow.key: _queries(dataflow, progress, orphans, recorded) for dataflow in chosen}
         return Facts(
             tables=tables,
             stored=stored,
             reads=all_flows,
             checkpoints=progress,
-            orphans={
-                dataflow.key: self._orphans(dataflow, stored)
-                for dataflow in chosen
-                if dataflow.key not in self.refreshed and self.pipeline is None
-            },
+            orphans=orphans,
             adoptable=adoptable,
             earlier=self.store.starts_of_others(dataflow.target.name for dataflow in self.project.dataflows)
             if is_new
@@ -133,11 +140,9 @@ class Gatherer:
             if isinstance(self.pipeline, Defining)
             else self._earliest(followed, known, progress, tables),
             rows=self._row_counts(followed, tables) if count_rows else {},
-            recorded=self._recorded_of_pipeline(stored, filled_by_pipeline)
-            if self.pipeline
-            else self._recorded(stored, tables, progress),
+            recorded=recorded,
             hand_overs=self._hand_overs(chosen, known, tables, followed, old_checkpoints),
-            legacy_writes=self._legacy_writes(chosen, known, old_checkpoints, all_of_them=count_rows),
+            legacy_writes=self._legacy_writes(chosen, known, old_checkpoints, own, all_of_them=count_rows),
             old_checkpoints=old_checkpoints,
             brokers=self._brokers(chosen, known, progress, followed),
             auto_loader=self._auto_loader(followed),
@@ -229,6 +234,7 @@ class Gatherer:
         chosen: Sequence[DataFlow],
         known: Mapping[str, Stored],
         old_checkpoints: Mapping[str, tuple[OldCheckpoint, ...] | NoHandOver],
+        own: Mapping[str, frozenset[str]],
         *,
         all_of_them: bool,
     ) -> Mapping[str, LegacyWrites]:
@@ -251,13 +257,13 @@ class Gatherer:
             and is_asked(dataflow.key, start)
         }
 
-        def since(start: MigrationStart) -> LegacyWrites | None:
+        def since(key: str) -> LegacyWrites | None:
             try:
-                return old_streams.legacy_writes(self.spark, start)
+                return old_streams.legacy_writes(self.spark, starts[key], own[key])
             except TableError:  # It may go once it is copied, and have its name for something else.
                 return None
 
-        found = zip(starts, catalog.parallel_map(since, starts.values()), strict=True)
+        found = zip(starts, catalog.parallel_map(since, starts), strict=True)
         return {key: writes for key, writes in found if writes is not None}
 
     def hold(self, facts: Facts) -> bool:
@@ -479,3 +485,23 @@ class Gatherer:
         }
         counts = catalog.parallel_map(lambda name: self.spark.table(name.sql).count(), sources.values())
         return dict(zip(sources, counts, strict=True))
+
+
+def _queries(
+    dataflow: DataFlow,
+    progress: Mapping[FlowKey, Checkpoint],
+    orphans: Mapping[str, Mapping[str, Checkpoint]],
+    recorded: Mapping[str, Recorded],
+) -> frozenset[str]:
+    """Return the ids of all queries that the migration has filled a target with, as far as it's recorded."""
+    table = recorded.get(dataflow.key)
+    identities = filter(None, (table.on_table, table.in_state) if table else ())
+    return frozenset(
+        {
+            checkpoint.id
+            for flow in dataflow.streaming_flows
+            if (checkpoint := progress.get((dataflow.key, flow.name)))
+        }
+        | {checkpoint.id for checkpoint in orphans.get(dataflow.key, {}).values()}
+        | {flow.checkpoint for identity in identities for flow in identity.flows.values()}
+    ) - {""}

@@ -28,14 +28,16 @@ def finish(
     pipeline: Pipeline,
     drop: Callable[[TableName], None],
     only: Collection[str] = (),
+    *,
+    accept_assumed: bool = False,
 ) -> FinishReport:
     """Remove the state of complete migrations, and the clones that their copies have read.
 
     ``drop`` drops a table if it's there; ``only`` are the keys of the targets that are asked for, none for
-    all.
+    all. ``accept_assumed`` finishes migrations whose hand-over was assumed, as no rows are compared here.
 
     Raises:
-        Refused: A migration isn't complete; nothing was removed.
+        Refused: A migration isn't complete, or its hand-over was assumed; nothing was removed.
         TableferryError: A clone can't be dropped; its migration isn't taken out.
     """
     chosen = project.chosen(only)
@@ -45,7 +47,10 @@ def finish(
         for dataflow, stored in zip(chosen, states, strict=True)
         if dataflow.migration or stored.migration_start
     }
-    if refusals := _check_complete(migrating.values(), pipeline):
+    refusals = _check_complete(migrating.values(), pipeline)
+    if not refusals and not accept_assumed:
+        refusals = _check_assumed(migrating.values())
+    if refusals:
         raise Refused("\n".join(refusals))
     if migrating:
         with files.locked([store.lock_file(name) for name in migrating], f"the project {project.name}"):
@@ -57,7 +62,24 @@ def finish(
     return FinishReport(
         tuple(name for name, (_, stored) in migrating.items() if not stored.finished),
         tuple(name for name, (_, stored) in migrating.items() if stored.finished),
+        certainties=tuple(
+            (name, stored.migration_start.certainty)
+            for name, (_, stored) in migrating.items()
+            if stored.migration_start and not stored.finished
+        ),
     )
+
+
+def _check_assumed(migrating: Collection[tuple[DataFlow, Stored]]) -> list[str]:
+    """Return a refusal for each migration whose hand-over neither rows nor checkpoints show."""
+    return [
+        f"{dataflow.target.name}: its hand-over was assumed, and finish compares no rows of a pipeline on "
+        "Databricks: compare it with the old table (`tableferry pipelines verify --engine databricks`), then "
+        "finish it with --accept-assumed"
+        for dataflow, stored in migrating
+        if stored.migration_start and not stored.finished
+        if stored.migration_start.certainty == "assumed" and dataflow.streaming_flows
+    ]
 
 
 def _check_complete(migrating: Collection[tuple[DataFlow, Stored]], pipeline: Pipeline) -> list[str]:

@@ -379,7 +379,9 @@ class Migration:
         pinned_clone: Where a pipeline fills an SCD target, its copy streams a clone of the pinned version.
         hand_over: What says where the streaming flows go on.
         or_content: For ``checkpoint``: compare rows where the stream didn't write by a sink of its own.
+        content_first: For ``version``: use the versions that rows prove, and the newest ones where none fits.
         checkpoints: Those of the old streams that fill the legacy table, for ``checkpoint``.
+        compare_except: Columns that no comparison with the legacy table compares.
     """
 
     table: TableName
@@ -393,7 +395,9 @@ class Migration:
     take_over: bool = False
     hand_over: HandOverBy = "version"
     or_content: bool = False
+    content_first: bool = False
     checkpoints: tuple[str, ...] = ()
+    compare_except: tuple[str, ...] = ()
     location: str = ""
 
 

@@ -18,6 +18,9 @@ from tableferry.tables import TableFacts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+CONTENT_FIRST_BYTES = 10_000_000_000
+"""The largest size of a legacy table and its sources together that ``handOver: auto`` compares."""
+
 
 @dataclass(frozen=True)
 class HandOverFinder:
@@ -49,6 +52,8 @@ class HandOverFinder:
                 case "checkpoint":
                     by_checkpoint.append(dataflow)
                 case "content":
+                    by_content.append(dataflow)
+                case "version" if self.look_back and dataflow.migration and dataflow.migration.content_first:
                     by_content.append(dataflow)
         found: dict[str, HandOver | NoHandOver] = {}
         asked = parallel_map(self._by_checkpoint, by_checkpoint)
@@ -104,7 +109,17 @@ class HandOverFinder:
         sources = [source for key in keys if (source := self.tables.get(key))]
         if not self.look_back or legacy is None or len(sources) < len(keys):
             return None
+        if migration.content_first and (size := self._bytes([legacy, *sources])) > CONTENT_FIRST_BYTES:
+            return NoHandOver(
+                f"{migration.table} and its sources have {size:,} bytes, and handOver auto compares at most "
+                f"{CONTENT_FIRST_BYTES:,}: set handOver to content to compare them"
+            )
         return content.find(self.spark, dataflow, migration, legacy, sources, self.look_back)
+
+    def _bytes(self, tables: Iterable[TableFacts]) -> int:
+        """Add up the sizes of tables' newest versions."""
+        sizes = (self.spark.sql(f"DESCRIBE DETAIL {table.name.sql}").collect()[0] for table in tables)
+        return sum(detail["sizeInBytes"] or 0 for detail in sizes)
 
     def _entered(self, dataflow: DataFlow) -> frozenset[str]:
         """Return the keys of the sources whose commits the flows of a target can begin in the middle.

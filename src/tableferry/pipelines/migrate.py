@@ -251,16 +251,18 @@ def finish(
     environment: str | None = None,
     pipeline: Pipeline | None = None,
     verify: bool = True,
+    accept_assumed: bool = False,
 ) -> FinishReport:
-    """Take complete migrations out: their state files go, their data and their flows' checkpoints stay.
+    """Take complete migrations out: remove their state files, and keep their data and flows' checkpoints.
 
-    Before that, targets whose old streams said where they hand over are compared with what those have
-    written, unless ``verify`` is False. The other arguments are those of `plan`; what a pipeline on
-    Databricks runs is finished without ``spark``, and not compared.
+    A target whose hand-over an old stream recorded is compared with that stream's rows first, unless
+    ``verify`` is False. Where the hand-over was assumed, the legacy table is compared with its sources at
+    the baselines; ``accept_assumed`` finishes such a migration without that. The other arguments are those of
+    `plan`. A pipeline on Databricks is finished without ``spark``, and without a comparison.
 
     Raises:
-        Refused: A migration isn't complete, or its target isn't proved to hold what the old streams wrote;
-            nothing was removed.
+        Refused: A migration isn't complete, its target differs from what the old streams wrote, or neither
+            rows nor ``accept_assumed`` vouch for an assumed hand-over; nothing was removed.
         TableferryError: There is no session, and no pipeline on Databricks.
     """
     if pipeline is not None and pipeline.kind == "databricks":
@@ -271,12 +273,13 @@ def finish(
             drop = pipeline.drop
         else:
             drop = partial(drop_clone, _given(spark))
-        return finishing.finish(loaded, store, pipeline, drop, target_keys(loaded, targets))
+        only = target_keys(loaded, targets)
+        return finishing.finish(loaded, store, pipeline, drop, only, accept_assumed=accept_assumed)
     spark = _given(spark)
     opened = open_project(
         project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )
-    return Update(opened).finish(verify=verify)
+    return Update(opened).finish(verify=verify, accept_assumed=accept_assumed)
 
 
 def _given(spark: SparkSession | None) -> SparkSession:

@@ -102,8 +102,12 @@ def migration_start(
         )
     findings += _check_readers(context, migration)
     hand_over = context.facts.hand_overs.get(target.key)
+    not_proved = ""
     if isinstance(hand_over, NoHandOver):
-        findings += refused(f"{migration.location}: {hand_over.why}")
+        if migration.content_first:
+            not_proved = hand_over.why
+        else:
+            findings += refused(f"{migration.location}: {hand_over.why}")
         hand_over = None
     elif hand_over is None and not findings and not stopped and _is_looked_for(migration):
         return None, noted("the hand-over point is looked for by plan and run")
@@ -166,7 +170,7 @@ def migration_start(
         read.explicit is None and read.table.key in baselines for read in context.reads()
     )
     findings = planned(Begin(start, hand_over.files))
-    findings += _how_sure(context, hand_over) if counts else Findings()
+    findings += _how_sure(context, hand_over, not_proved) if counts else Findings()
     return start, findings + (checkpoint_imports.sure(context, imported) if imported.by_flow else Findings())
 
 
@@ -175,8 +179,8 @@ def _is_looked_for(migration: Migration) -> bool:
     return migration.hand_over == "content" or (migration.hand_over == "checkpoint" and migration.or_content)
 
 
-def _how_sure(context: PlanningContext, hand_over: HandOver) -> Findings:
-    """Say what the hand-over point rests on."""
+def _how_sure(context: PlanningContext, hand_over: HandOver, not_proved: str) -> Findings:
+    """Name the evidence for the hand-over point; ``not_proved`` is why comparing rows didn't prove it."""
     match hand_over.certainty:
         case "recorded":
             batches = " and ".join(f"batch {batch}" for batch in hand_over.batches.values())
@@ -190,26 +194,45 @@ def _how_sure(context: PlanningContext, hand_over: HandOver) -> Findings:
                 return noted("the hand-over point is assumed: it's what the spec says; --check compares it")
             return noted(
                 "the hand-over point is assumed: rows up to the baselines that the old jobs haven't taken "
-                "yet are lost; --check compares it"
+                "yet are lost; "
+                + (f"handOver auto doesn't prove it: {not_proved}" if not_proved else "--check compares it")
             )
         case _:
             assert_never(hand_over.certainty)
 
 
 def check_old_streams(context: PlanningContext) -> Findings:
-    """Refuse to write into a table that was taken over, and that its old streams write to again."""
+    """Refuse to write into a table that was taken over, and to which another process adds rows."""
     start, writes = context.migration_start, context.facts.legacy_writes.get(context.target.key)
     if context.request.in_pipeline:
         # Its flows may have the old streams' ids there, so that the table's log doesn't tell them apart.
         return checkpoint_imports.check(context)
-    if start is None or not start.take_over or writes is None or writes.first is None:
+    if start is None or not start.take_over or writes is None:
         return Findings()
-    batches = " and ".join(f"batch {batch}" for batch in writes.batches.values())
-    return refused(
-        f"{context.target}: its old stream has gone on since it was taken over (up to {batches}, from "
-        f"version {writes.first} on), so rows may be there twice: stop it; where nothing else came since, "
-        f"RESTORE TABLE {context.target.sql} TO VERSION AS OF {writes.first - 1}; else remove what came "
-        "twice, and take it over anew: `tableferry pipelines undo`, then run"
+    changed = {operation: seen for operation, seen in writes.others.items() if operation not in writes.added}
+    findings = (
+        noted(f"other processes changed rows since the take-over: {writes.named(changed)}")
+        if changed
+        else Findings()
+    )
+    if writes.first is None:
+        return findings
+    writers = []
+    if writes.batches:
+        batches = " and ".join(f"batch {batch}" for batch in writes.batches.values())
+        writers.append(f"its old stream (up to {batches})")
+    if writes.added:
+        writers.append(f"another process ({writes.named(writes.added)})")
+    again = "take the table over again: `tableferry pipelines undo`, then run"
+    remedy = f"remove the rows that are in it twice, and {again}"
+    if not writes.mixed:
+        remedy = (
+            f"RESTORE TABLE {context.target.sql} TO VERSION AS OF {writes.first - 1}; or, if these rows "
+            f"belong there, {again}"
+        )
+    return findings + refused(
+        f"{context.target}: {' and '.join(writers)} has written to it since it was taken over, from version "
+        f"{writes.first} on, so rows may be in it twice: stop that writer; then {remedy}"
     )
 
 
@@ -254,7 +277,8 @@ def end(context: PlanningContext) -> Findings:
         return incomplete
     if unstarted:
         return context.ambiguous(unstarted) + incomplete
-    note = "its migration is complete and switched off: its state files are removed"
+    certainty = stored.migration_start.certainty
+    note = f"its migration is complete ({certainty}) and switched off: its state files are removed"
     return planned(Forget(target)) + noted(note)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, assert_never
@@ -25,7 +24,8 @@ from tableferry.pipelines.flows import BY_VERSION
 from tableferry.pipelines.plans import HandOver, LegacyWrites
 from tableferry.pipelines.source_offsets import FileOffset, KafkaOffset, Offset, SourceOffset, files_id
 from tableferry.pipelines.state import MigrationStart
-from tableferry.tables import TableFacts
+from tableferry.pipelines.transactions import is_run_once
+from tableferry.tables import TableFacts, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +79,7 @@ def hand_over(
     streams = [_old_stream(folder) for folder in folders]
     moved = {stream.query: checkpoints.moved_to(stream.folder) for stream in streams}
     oldest = max(legacy.version - LOOK_BACK, -1)
-    commits = commits_after(spark, legacy.name, oldest)
+    commits = tuple(lasting(commits_after(spark, legacy.name, oldest)))
     brought = _batches(streams, commits)
     # A finished batch that the table lacks otherwise was lost with a newer table: it isn't empty.
     empty = {(query, batch): moved[query][batch] for query, batch in brought.items() if batch in moved[query]}
@@ -88,10 +88,13 @@ def hand_over(
     return newest(streams, commits, offsets, at_most, within, empty)
 
 
-def legacy_writes(spark: SparkSession, start: MigrationStart) -> LegacyWrites | None:
-    """Look at what was committed to the legacy table after the version that is copied.
+def legacy_writes(
+    spark: SparkSession, start: MigrationStart, own: Collection[str] = ()
+) -> LegacyWrites | None:
+    """List what was committed to the legacy table after the version that is copied.
 
-    None if the table is gone, or another one has its name.
+    ``own`` are the ids of the queries with which a table that was taken over is filled now. None if the table
+    is gone, or another one has its name.
 
     Raises:
         TableError: It isn't a Delta table any more, or may not be read.
@@ -101,11 +104,10 @@ def legacy_writes(spark: SparkSession, start: MigrationStart) -> LegacyWrites | 
     if legacy is None or (legacy.table_id and legacy.table_id != pinned.table_id):
         return None
     oldest = max(pinned.version, legacy.version - LOOK_BACK)
-    commits = commits_after(spark, pinned.table, oldest)
+    commits: Iterable[Commit] = commits_after(spark, pinned.table, oldest)
     if start.take_over:
-        # Whatever else is written there is written to the target.
-        writes = sorted_out(undone_left_out(commits), start.batches, more=oldest > pinned.version)
-        return replace(writes, others={})
+        commits = lasting(commits, with_unknown=True)
+        return foreign(commits, start.batches, own, start.target, more=oldest > pinned.version)
     return sorted_out(commits, start.batches, more=oldest > pinned.version)
 
 
@@ -123,16 +125,51 @@ def sorted_out(commits: Iterable[Commit], old: Collection[str], *, more: bool) -
     return LegacyWrites(batches, first, others, more)
 
 
-def undone_left_out(commits: Iterable[Commit]) -> Iterator[Commit]:
-    """Leave out, of a table's commits with the newest first, those that RESTORE has undone."""
+def foreign(
+    commits: Iterable[Commit], old: Collection[str], own: Collection[str], target: TableName, *, more: bool
+) -> LegacyWrites:
+    """Tell the commits of a migration's flows, by their queries' ids, from those of other writers.
+
+    Args:
+        commits: Those of the table since it was taken over, the newest first.
+        old: The ids of the old streams' queries.
+        own: The ids of the queries of the migration's flows.
+        target: The table.
+        more: There are older commits since then.
+    """
+    others, newest_own = [], -1
+    for commit in commits:
+        if commit.parameters.get("queryId", "") in own or is_run_once(commit.user_metadata, target):
+            newest_own = max(newest_own, commit.version)
+        elif commit.operation and commit.operation not in SETTING_BACK:
+            others.append(commit)
+    writes = sorted_out(others, old, more=more)
+    added: dict[str, list[int]] = {}
+    for commit in others:
+        if commit.parameters.get("queryId", "") not in old and commit.adds_rows:
+            added.setdefault(commit.operation, []).append(commit.version)
+    firsts = [versions[-1] for versions in added.values()]
+    first = min((*firsts, *(() if writes.first is None else (writes.first,))), default=None)
+    return replace(writes, added=added, first=first, mixed=first is not None and newest_own > first)
+
+
+def lasting(commits: Iterable[Commit], *, with_unknown: bool = False) -> Iterator[Commit]:
+    """Yield, of a table's commits with the newest first, those that no RESTORE has undone.
+
+    Where the log doesn't report the version that a table was set back to, older commits may be undone: they
+    are yielded only ``with_unknown``.
+    """
     below: int | None = None
     for commit in commits:
         if below is not None and commit.version > below:
             continue
+        if commit.operation in SETTING_BACK:
+            version = (commit.parameters.get("version") or "").strip('"')
+            if commit.operation == "RESTORE" and version.isdigit():
+                below = int(version)
+            elif not with_unknown:
+                return
         yield commit
-        version = (commit.parameters.get("version") or "").strip('"')
-        if commit.operation == "RESTORE" and version.isdigit():
-            below = int(version)
 
 
 class _Offsets(dict[int, "Mapping[str, SourceOffset] | str"]):
@@ -164,8 +201,7 @@ def newest(
     Raises:
         StateError: There is none, with what is wrong at the newest one.
     """
-    # What was set back lacks the rows of batches before, and nobody knows of how many.
-    commits = tuple(takewhile(lambda commit: commit.operation not in SETTING_BACK, commits))
+    commits = tuple(lasting(commits))
     problem = ""
     for start, commit in enumerate(commits):
         made = _batches(streams, commits[start:])

@@ -174,22 +174,30 @@ class LegacyWrites:
 
     Attributes:
         batches: The newest batch of each old stream from which the migration goes on, by the query's id.
-        first: The version that the first of these batches made; None where there is none.
+        first: The first version of these batches and of ``added``; None where there is none.
         others: The versions that others have made, the newest first, by what they call their operation.
         more: There are older ones that weren't looked at.
+        added: Of a table that was taken over, those of ``others`` that added rows.
+        mixed: The flows of the migration wrote after ``first``.
     """
 
     batches: Mapping[str, int] = field(default_factory=dict)
     first: int | None = None
     others: Mapping[str, Sequence[int]] = field(default_factory=dict)
     more: bool = False
+    added: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    mixed: bool = False
 
     def __str__(self) -> str:
-        """Name them, in a few words."""
+        """Name the others' commits, in a few words."""
+        return self.named(self.others)
+
+    def named(self, commits: Mapping[str, Sequence[int]]) -> str:
+        """Name some commits, in a few words."""
         named = [
             f"{operation or 'a commit that its log tells no more of'} ({counted(len(versions), 'version')}, "
             f"the newest is {versions[0]})"
-            for operation, versions in self.others.items()
+            for operation, versions in commits.items()
         ]
         return ", ".join(named) + (" and maybe others before" if self.more and named else "")
 

@@ -20,10 +20,12 @@ from tableferry.catalog import facts as table_facts
 from tableferry.driver import following
 from tableferry.errors import TableferryError
 from tableferry.pipelines import content, copies, expected, file_logs, old_streams, reads
+from tableferry.pipelines.determinism import unstable_columns
 from tableferry.pipelines.expected import Brought, NotKnownError, Whole
 from tableferry.pipelines.flows import DataFlow
 from tableferry.pipelines.old_streams import Limits
 from tableferry.pipelines.plans import Checkpoint, Facts, HandOver, NoHandOver, Plan, TargetPlan
+from tableferry.pipelines.rows import flow_rows
 from tableferry.pipelines.seen_files import SeenFile, beyond
 from tableferry.pipelines.source_offsets import FileOffset, KafkaOffset
 from tableferry.pipelines.state import MigrationStart
@@ -50,6 +52,7 @@ class Proof:
         records: How many records of Kafka they have taken that the legacy table lacks, likewise.
         files: How many files, likewise.
         rows: How many rows the target holds.
+        of_start: The legacy table was compared with the sources at the hand-over, and not the target.
     """
 
     target: TableName
@@ -59,6 +62,7 @@ class Proof:
     records: int = 0
     files: int = 0
     rows: int = 0
+    of_start: bool = False
 
     @property
     def proved(self) -> bool:
@@ -72,10 +76,11 @@ class Proof:
         return keys is not None and keys.source_only > 0 and not keys.target_only and not keys.different
 
 
-def prove(
-    spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts, *, only_recorded: bool = False
-) -> Proof | None:
-    """Compare a target with its legacy table; None if it has none besides itself.
+def prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts) -> Proof | None:
+    """Compare a target with its legacy table; None if it has none.
+
+    A table that was taken over is compared with its own version of then. How far a pipeline's flows are in
+    such a table isn't known.
 
     Args:
         spark: Where they are.
@@ -83,11 +88,9 @@ def prove(
         target: One of its targets.
         facts: What the plan was decided from. Where Tableferry runs the flows, their checkpoints say how far
             they are; a pipeline's are taken to be as far as the sources.
-        only_recorded: Leave out a migration whose hand-over point isn't recorded by old streams.
     """
-    start = target.migration_start
     migration = target.dataflow.migration
-    if migration is None or migration.take_over or (only_recorded and not (start and start.batches)):
+    if migration is None or (migration.take_over and planned.in_pipeline):
         return None
     try:
         return _prove(spark, planned, target, facts)
@@ -96,7 +99,7 @@ def prove(
 
 
 def prove_start(spark: SparkSession, target: TargetPlan) -> Proof:
-    """Compare the legacy table of a migration that is about to start with what the flows make of its sources.
+    """Compare the legacy table, as it is copied, with what the flows make of its sources.
 
     They are read up to the baselines, or to where the spec itself says that a flow starts.
     """
@@ -115,8 +118,8 @@ def prove_start(spark: SparkSession, target: TargetPlan) -> Proof:
         with activity(_log, "compare it with its sources", table=history.migration.table):
             verdict = comparison.at(until)
     except TableferryError as error:
-        return Proof(target.target, why_not=str(error))
-    return Proof(target.target, verdict, rows=verdict.target.rows)
+        return Proof(target.target, why_not=str(error), of_start=True)
+    return Proof(target.target, verdict, rows=verdict.target.rows, of_start=True)
 
 
 def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts) -> Proof:
@@ -144,7 +147,9 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
     offsets = {key: reached for key, reached in taken.items() if isinstance(reached, KafkaOffset)}
     files = {key: reached for key, reached in taken.items() if isinstance(reached, FileOffset)}
     hand_over = HandOver(legacy.version, versions, {}, kafka=offsets, files=files)
-    if start.batches:
+    if start.take_over:
+        hand_over = _taken_over(start)
+    elif start.batches:
         checkpoints = planned.project.checkpoints(history.migration)
         if not checkpoints:
             raise NotKnownError(
@@ -158,6 +163,8 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
         hand_over = found if isinstance(found, HandOver) else hand_over
     lacking = _Lacking.of(start, hand_over, taken)
     if start.certainty == "proved" and target.dataflow.target.cdc and any(lacking.commits.values()):
+        for output in expected.brought(spark, target.dataflow):
+            output.check_skipped(lacking.commits)
         until = {key: commits.stop for key, commits in lacking.commits.items()}
         return _from_sources(spark, target, until, version)
     more, more_in_target = _lacking(spark, target.dataflow, lacking)
@@ -174,6 +181,7 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
             more_in_target=more_in_target,
             # Each job says for itself when it has loaded a row.
             without=[column.name for column in target.dataflow.target.metadata],
+            unstable=_unstable(spark, target.dataflow),
         )
         rows = verdict.target.rows - sum(frame.count() for frame in more_in_target)
         running.count("rows", rows)
@@ -187,13 +195,47 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
     )
 
 
+def _unstable(spark: SparkSession, dataflow: DataFlow) -> list[str]:
+    """Return the columns that the flows of a target compute differently each time, as far as it's known."""
+    target = replace(dataflow.target, metadata=())
+    columns: list[str] = []
+    for flow in dataflow.streaming_flows:
+        try:
+            columns += unstable_columns(flow_rows(spark, dataflow.views, flow, target, {}, once=True))
+        except TableferryError as error:
+            _log.debug("%s: which of its columns change isn't known: %s", flow.name, error)
+    return columns
+
+
+def _taken_over(start: MigrationStart) -> HandOver:
+    """Return the version at which a table was taken over, with the sources' versions and offsets of then.
+
+    Raises:
+        NotKnownError: The old stream stopped within a commit, or read files.
+    """
+    bases = start.baselines.values()
+    for base in bases:
+        if base.of_files:
+            raise NotKnownError(f"which files of {base.table} the old stream had read isn't kept")
+        if base.within and not base.of_kafka:
+            raise NotKnownError(f"the old stream stopped within version {base.version + 1} of {base.table}")
+    return HandOver(
+        start.copy.version,
+        {base.table_id: base.version for base in bases if not base.of_kafka},
+        start.batches,
+        kafka={base.table_id: KafkaOffset.parse(base.within) for base in bases if base.of_kafka},
+    )
+
+
 def _from_sources(
     spark: SparkSession, target: TargetPlan, until: Mapping[str, int], version: int | None
 ) -> Proof:
     """Compare with what the flows make of all commits, where the copied history was proved to be made so."""
     settings, label = target.dataflow.target.cdc, str(target.target)
     rows = copies.rows_of(spark, target.target, version)
-    comparison = content.Comparison(Whole.of(spark, target.dataflow), settings, rows, label)
+    migration = target.dataflow.migration
+    except_columns = migration.compare_except if migration else ()
+    comparison = content.Comparison(Whole.of(spark, target.dataflow), settings, rows, label, except_columns)
     with activity(_log, "compare it with its sources", table=target.target):
         verdict = comparison.at(until)
     return Proof(target.target, verdict, rows=verdict.source.rows)
@@ -327,6 +369,7 @@ def _lacking(
             raise NotKnownError(f"{dataflow.target.name} isn't filled by appends alone")
         for flow in expected.brought(spark, dataflow):
             if lacking.lacks(flow):
+                flow.check_skipped(lacking.commits)
                 spans = {key: Span(lag.stop, lag.start) for key, lag in lacking.commits.items()}
                 more.append(flow.rows(spans, {**lacking.offsets, **lacking.files}))
                 if not flow.new_rows:

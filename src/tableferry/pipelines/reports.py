@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tableferry import verify
 from tableferry.pipelines.plans import OVER, Plan, TargetPlan
 from tableferry.pipelines.proofs import Proof
+from tableferry.pipelines.state import Certainty
 from tableferry.pipelines.streaming import FlowResult
 from tableferry.tables import TableName
 
@@ -81,9 +82,11 @@ class FinishReport:
     """The targets whose migration was taken out, and whose was out already.
 
     Attributes:
-        proofs: How those compare with their legacy tables whose hand-over point old streams recorded.
+        proofs: How those whose hand-over isn't proved yet compare with their legacy tables.
+        certainties: What shows where each of ``finished`` was handed over.
     """
 
     finished: tuple[TableName, ...]
     already: tuple[TableName, ...] = ()
     proofs: tuple[Proof, ...] = ()
+    certainties: tuple[tuple[TableName, Certainty], ...] = ()

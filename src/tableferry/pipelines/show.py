@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tableferry import report
-from tableferry.amounts import counted
+from tableferry.amounts import counted, joined
 from tableferry.pipelines.plans import PHASES, Plan, TargetPlan, Wait
 from tableferry.verify import render
 
@@ -103,6 +103,7 @@ def finish_data(finish: FinishReport) -> dict[str, Any]:
     return {
         "finished": [str(name) for name in finish.finished],
         "already": [str(name) for name in finish.already],
+        "handOver": {str(name): certainty for name, certainty in finish.certainties},
         "proofs": [_proof_data(proof) for proof in finish.proofs],
     }
 
@@ -132,6 +133,7 @@ def _proof_data(proof: Proof) -> dict[str, Any]:
     return {
         "target": str(proof.target),
         "proved": proof.proved,
+        "ofStart": proof.of_start,
         "whyNot": proof.why_not or None,
         "rows": proof.rows,
         "commitsFromSources": proof.behind,
@@ -230,6 +232,9 @@ def print_verify(console: Console, found: VerifyReport) -> None:
 
 
 def _print_proof(console: Console, proof: Proof) -> None:
+    if proof.of_start:
+        _print_start(console, proof)
+        return
     if proof.verdict is None:
         console.print(f"{proof.target}: can't be proved: {proof.why_not}")
         return
@@ -244,7 +249,10 @@ def _print_proof(console: Console, proof: Proof) -> None:
         legacy += f" and {counted(proof.files, 'file')} behind it"
     if proof.proved:
         made = "made " if legacy is proof.verdict.target_label else ""
-        console.print(f"{proof.target}: proved: it holds the {rows} {made}of {legacy}, and no others")
+        console.print(
+            f"{proof.target}: proved: it holds the {rows} {made}of {legacy}, and no others"
+            + _not_compared(proof.verdict)
+        )
         return
     console.print(f"{proof.target}: DIFFERS from {legacy}:")
     console.print(render(proof.verdict), markup=False, highlight=False)
@@ -279,8 +287,13 @@ def print_finish(console: Console, finish: FinishReport) -> None:
     """Print what `finish` took out."""
     for proof in finish.proofs:
         _print_proof(console, proof)
+    certainties = dict(finish.certainties)
     for name in finish.finished:
-        console.print(f"{name}: finished; its data and its streaming flows stay, its state files are gone")
+        certainty = f" ({certainties[name]})" if name in certainties else ""
+        console.print(
+            f"{name}: complete{certainty}, and finished; its data and its streaming flows stay, its state "
+            "files are removed"
+        )
     for name in finish.already:
         console.print(f"{name}: was finished already")
     console.print(
@@ -369,9 +382,12 @@ def _phase(target: TargetPlan) -> str:
 
 
 def _print_legacy_writes(console: Console, target: TargetPlan, indent: str = "") -> None:
-    """Say what came into the legacy table behind the version that is copied."""
+    """Print what was written to the legacy table after the version that is copied.
+
+    Of a table that was taken over the plan's refusals and notes name it.
+    """
     writes, start = target.legacy_writes, target.migration_start
-    if writes is None or start is None:
+    if writes is None or start is None or start.take_over:
         return
     if writes.batches:
         last = ", ".join(f"batch {batch}" for batch in writes.batches.values())
@@ -421,8 +437,12 @@ def _waits(wait: Wait) -> str:
 
 def _copied(verdict: Verdict, done: str = "") -> str:
     outcome = (
-        "matches the legacy table row for row"
+        f"matches the legacy table row for row{_not_compared(verdict)}"
         if verdict.matches
         else "DIFFERS from the legacy table: see `tableferry verify`"
     )
     return f"{verdict.source.rows:,} rows of history{done}; the copy {outcome}"
+
+
+def _not_compared(verdict: Verdict) -> str:
+    return f" ({joined(verdict.excluded)}: not compared)" if verdict.excluded else ""

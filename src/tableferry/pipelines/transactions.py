@@ -23,8 +23,13 @@ def run_once(owner: TableName, flow: str, generation: int) -> str:
 
 
 def options(writer: str, version: int) -> dict[str, str]:
-    """Return the options of a write that happens once."""
-    return {"txnAppId": writer, "txnVersion": str(version)}
+    """Return the options of a write that happens once; the table's history shows its writer."""
+    return {"txnAppId": writer, "txnVersion": str(version), "userMetadata": writer}
+
+
+def is_run_once(user_metadata: str, owner: TableName) -> bool:
+    """Return whether a commit's metadata names a run-once writer of a target."""
+    return user_metadata.startswith(f"tableferry:{owner.key}:")
 
 
 def end(spark: SparkSession, table: TableName, writer: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from tableferry import files, session
 from tableferry.errors import Refused
@@ -59,14 +59,16 @@ class Update:
             lambda plan: preparing.prepare(plan, self._opened, self._runner),
         )
 
-    def finish(self, *, verify: bool = True) -> FinishReport:
-        """Remove the state of complete migrations, once the old streams' rows are compared with theirs."""
+    def finish(self, *, verify: bool = True, accept_assumed: bool = False) -> FinishReport:
+        """Remove the state of complete migrations, once their rows or the user vouch for the hand-over."""
         compared: list[Proof] = []
 
         def remove(plan: Plan, facts: Facts) -> tuple[Plan, Facts]:
             if verify:
-                compared.extend(self._proofs(plan, facts, only_recorded=True))
-                _check_proofs(compared)
+                compared.extend(self._finishing_proofs(plan, facts, accept_assumed=accept_assumed))
+            _check_proofs(compared)
+            if not accept_assumed:
+                _check_assumed(plan, compared)
             for target in _migrating(plan):
                 self._runner.guard(self._opened.spark)
                 # First, for nobody looks for the clone any more once the state is gone.
@@ -76,11 +78,35 @@ class Update:
 
         plan = self._perform(_check_complete, lambda plan, _: bool(_migrating(plan)), remove)
         targets = _migrating(plan)
+        finished = [target for target in targets if target.phase != "finished"]
+        proved = {proof.target for proof in compared if proof.proved}
         return FinishReport(
-            tuple(target.target for target in targets if target.phase != "finished"),
+            tuple(target.target for target in finished),
             tuple(target.target for target in targets if target.phase == "finished"),
             tuple(compared),
+            tuple(
+                (target.target, "proved" if target.target in proved else target.migration_start.certainty)
+                for target in finished
+                if target.migration_start
+            ),
         )
+
+    def _finishing_proofs(self, plan: Plan, facts: Facts, *, accept_assumed: bool) -> Iterator[Proof]:
+        """Compare the migrations whose rows weren't compared at their start."""
+        for target in _migrating(plan):
+            start = target.migration_start
+            if start is None or target.phase == "finished" or start.certainty == "proved":
+                continue
+            if start.certainty == "recorded":
+                if proof := proofs.prove(self._opened.spark, plan, target, facts):
+                    yield proof
+            elif _is_assumed(target) and not accept_assumed:
+                proof = proofs.prove_start(self._opened.spark, target)
+                if not proof.proved:
+                    # The old job may have caught up with the flows.
+                    now = proofs.prove(self._opened.spark, plan, target, facts)
+                    proof = now if now and now.proved else proof
+                yield proof
 
     def undo(self) -> UndoReport:
         """Give tables that were taken over back to their old streams."""
@@ -95,16 +121,15 @@ class Update:
         """Compare targets with their legacy tables; writes nothing."""
         while True:
             plan, facts = self._opened.decided()
-            report = VerifyReport(plan.pipeline_id, tuple(self._proofs(plan, facts)))
+            found = (
+                proofs.prove(self._opened.spark, plan, target, facts)
+                for target in plan.targets
+                if target.phase != "finished"
+            )
+            report = VerifyReport(plan.pipeline_id, tuple(filter(None, found)))
             # What another run brings meanwhile may be on one side only.
             if report.ok or self._opened.hold(facts):
                 return report
-
-    def _proofs(self, plan: Plan, facts: Facts, *, only_recorded: bool = False) -> Iterator[Proof]:
-        for target in plan.targets:
-            proof = proofs.prove(self._opened.spark, plan, target, facts, only_recorded=only_recorded)
-            if proof and target.phase != "finished":
-                yield proof
 
     def _advance(self, has_work: Callable[[Plan], bool], work: Callable[[Plan], None]) -> RunReport:
         """Perform the work of a plan, if there is any, and record how far each target is then."""
@@ -159,17 +184,49 @@ def _migrating(plan: Plan) -> tuple[TargetPlan, ...]:
     )
 
 
+def _is_assumed(target: TargetPlan) -> bool:
+    """Return whether neither rows nor checkpoints show where the flows of a target start."""
+    start, dataflow = target.migration_start, target.dataflow
+    assumed = start is not None and start.certainty == "assumed"
+    return assumed and dataflow.migration is not None and bool(dataflow.streaming_flows)
+
+
 def _check_proofs(found: Iterable[Proof]) -> None:
-    """Refuse to take a migration out whose rows aren't proved to be the old streams'."""
+    """Refuse to finish a migration whose rows differ from what its old streams wrote."""
     refusals = [
         f"{proof.target}: "
         + (proof.why_not or "it doesn't hold what the old streams wrote: see `tableferry pipelines verify`")
         + "; or finish it with --no-verify"
         for proof in found
-        if not proof.proved
+        if not proof.proved and not proof.of_start
     ]
     if refusals:
         raise Refused("\n".join(refusals))
+
+
+def _check_assumed(plan: Plan, found: Collection[Proof]) -> None:
+    """Refuse to finish a migration for whose hand-over nothing vouches."""
+    proofs_by_target = {proof.target: proof for proof in found}
+    refusals = []
+    for target in _migrating(plan):
+        proof = proofs_by_target.get(target.target)
+        if target.phase == "finished" or not _is_assumed(target) or (proof and proof.proved):
+            continue
+        refusals.append(
+            f"{target.target}: its hand-over was assumed, and {_why_not_proved(proof)}: compare it with the "
+            "old table (`tableferry pipelines verify`), then finish it with --accept-assumed"
+        )
+    if refusals:
+        raise Refused("\n".join(refusals))
+
+
+def _why_not_proved(proof: Proof | None) -> str:
+    if proof is None or proof.verdict is None:
+        return f"no rows prove it ({proof.why_not if proof else '--no-verify'})"
+    legacy, sources = proof.verdict.source_label, proof.verdict.target_label
+    if proof.only_legacy_has_more:
+        return f"{legacy} has all rows made of {sources}, and others that the flows may have written again"
+    return f"{legacy} lacks rows made of {sources}, so the target may lack them"
 
 
 def _check_complete(plan: Plan) -> None:

@@ -69,6 +69,10 @@ def migration(
         problems.append(location.at("sourceDetails", "checkpointLocation").problem(_NO_STARTS))
     if details.hand_over == "content" and not details.auto_starting_versions_enabled:
         problems.append(location.at("handOver").problem(_NO_STARTS))
+    keys = {key.lower().strip("`") for key in target.cdc.keys} if target.cdc else set()
+    if bad := [name for name in details.compare_except if name.lower() in keys]:
+        message = f"names {', '.join(bad)}, and rows are matched by their keys: leave that out"
+        problems.append(location.at("compareExcept").problem(message))
     if details.mode == "takeOver":
         problems += _not_taken_over(document, table, target)
     hand_over = details.hand_over
@@ -86,7 +90,9 @@ def migration(
         details.mode == "takeOver",
         hand_over,
         details.hand_over != hand_over == "checkpoint" and details.mode == "copy",
+        details.hand_over != hand_over == "version" and details.auto_starting_versions_enabled,
         written.checkpoints if hand_over == "checkpoint" else (),
+        tuple(details.compare_except),
         str(location),
     )
 

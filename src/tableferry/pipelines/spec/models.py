@@ -384,7 +384,8 @@ class TableMigrationDetails(CamelModel):
         "exactly what the legacy table holds. `version`: behind the newest versions of the sources at the "
         "first run, before which the old jobs must have taken all of them and have stopped. `explicit`: at "
         "the startingVersion that readerOptions give for each source. `auto`: `checkpoint` where "
-        "checkpointLocation is given, or `content` if that stream writes in foreachBatch; else `version`.",
+        "checkpointLocation is given, or `content` if that stream writes in foreachBatch. Without a "
+        "checkpoint `content`, where the tables have at most 10 GB, and `version` where no rows fit.",
     )
     source_details: MigrationSource
     leave_out_not_representable: bool = Field(
@@ -394,6 +395,12 @@ class TableMigrationDetails(CamelModel):
         True,
         description="Where a pipeline on Databricks fills an SCD target, let its copy stream a clone of the "
         "legacy table's pinned version; false reads that version itself as a batch.",
+    )
+    compare_except: list[str] = Field(
+        default_factory=list,
+        description="Columns that no comparison with the legacy table compares, such as a time of loading "
+        "that each job sets itself. Columns made by functions like current_timestamp() or uuid() are left "
+        "out without it.",
     )
 
 

@@ -1,0 +1,102 @@
+"""`finish` takes out only what rows, a checkpoint or the user vouch for, and `auto` compares rows first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.spark.projects import Project
+
+from tableferry.errors import Refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLUMNS = "id int, v string"
+
+
+@pytest.fixture
+def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
+    """A source with three rows, of which the old job has processed two."""
+    project = Project(tmp_path / "shop", schema, spark)
+    project.create("src", COLUMNS, (1, "a"), (2, "b"))
+    project.create("out_legacy", COLUMNS, (1, "a"), (2, "b"))
+    project.insert("src", (3, "c"))
+    return project
+
+
+def migrate(project: Project, hand_over: str) -> None:
+    project.standard("out", "src", tableMigrationDetails=project.migration("out", handOver=hand_over))
+
+
+def ids(project: Project) -> list[int]:
+    return [row[0] for row in project.rows("out", "id")]
+
+
+def test_finish_refuses_an_assumed_hand_over_that_lost_a_row_until_the_user_accepts_it(
+    project: Project,
+) -> None:
+    migrate(project, "version")
+    project.run()
+    project.insert("src", (4, "d"))
+    project.run()
+    assert ids(project) == [1, 2, 4]
+    assert project.status().complete
+    for options in ({}, {"verify": False}):
+        with project.nothing_written(), pytest.raises(Refused, match=r"assumed.*--accept-assumed"):
+            project.finish(**options)
+    report = project.finish(accept_assumed=True)
+    assert [certainty for _, certainty in report.certainties] == ["assumed"]
+
+
+def test_finish_proves_an_assumed_hand_over_by_the_sources_at_the_baseline(project: Project) -> None:
+    project.insert("out_legacy", (3, "c"))
+    migrate(project, "version")
+    project.run()
+    # The old job has stopped, so that the new table has a row more.
+    project.insert("src", (4, "d"))
+    project.run()
+    report = project.finish()
+    assert [certainty for _, certainty in report.certainties] == ["proved"]
+    assert [proof.proved for proof in report.proofs] == [True]
+
+
+def test_auto_starts_where_rows_show_that_the_old_job_stopped(project: Project) -> None:
+    migrate(project, "auto")
+    notes = project.plan().targets[0].notes
+    assert any("is proved: " in note and "out_legacy@1 holds exactly the 2 rows" in note for note in notes)
+    project.run()
+    assert ids(project) == [1, 2, 3]
+
+
+def test_auto_assumes_the_newest_versions_where_no_rows_fit_and_says_why(project: Project) -> None:
+    project.spark.sql(f"UPDATE {project.schema}.out_legacy SET v = 'changed' WHERE id = 1")
+    migrate(project, "auto")
+    (note,) = (note for note in project.plan().targets[0].notes if "assumed" in note)
+    assert "none of the 3 moments that were tried" in note
+    project.run()
+    project.insert("src", (4, "d"))
+    project.run()
+    assert ids(project) == [1, 2, 4]
+
+
+def test_columns_that_no_run_can_reproduce_are_left_out_of_comparisons_and_named(project: Project) -> None:
+    project.insert("out_legacy", (3, "c"))
+    mapped = ["id", "v", "current_timestamp() AS loaded_at", "'old' AS job"]
+    source = project.delta("src", selectExp=["id", "v", "current_timestamp() AS loaded_at", "'new' AS job"])
+    details = project.migration("out", {"selectExp": mapped}, handOver="auto", compareExcept=["job"])
+    project.standard("out", source, tableMigrationDetails=details)
+    notes = project.plan().targets[0].notes
+    assert any("without comparing job and loaded_at" in note for note in notes), notes
+    (report,) = project.run().targets
+    assert report.verdict is not None
+    assert report.verdict.matches
+    assert report.verdict.excluded == ("job", "loaded_at")
+    project.insert("src", (4, "d"))
+    project.insert("out_legacy", (4, "d"))
+    project.run()
+    (proof,) = project.verify().proofs
+    assert (proof.proved, proof.rows) == (True, 4)
+    assert proof.verdict is not None
+    assert proof.verdict.excluded == ("job", "loaded_at")
