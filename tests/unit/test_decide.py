@@ -37,6 +37,7 @@ from tableferry.pipelines.source_offsets import Offset
 from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, Stored, Tracking
 from tableferry.pipelines.steps import (
     Adopt,
+    AdoptRenamed,
     Begin,
     DefineAppend,
     DefineTable,
@@ -119,8 +120,13 @@ def test_a_migration_that_began_for_another_target_is_no_new_one() -> None:
     assert (
         "in the folders targetTable=silver.old under initial_versions, tracking and checkpoints in" in refusal
     )
-    assert "rename these folders to targetTable=silver.orders." in refusal
+    assert "If the table was renamed, run with --adopt" in refusal
     assert target.steps == ()
+    [missing] = only(facts(earlier=earlier), adopt=True).refusals
+    assert "rename the table first (ALTER TABLE ... RENAME TO `silver`.`orders`)" in missing
+    existing = {**facts().tables, ORDERS.key: TableFacts(ORDERS, "id", 4)}
+    adopting = only(facts(earlier=earlier, tables=existing, filled=frozenset({ORDERS.key})), adopt=True)
+    assert (adopting.refusals, adopting.steps) == ((), (AdoptRenamed(ORDERS, "targetTable=silver.old"),))
     # One that goes on has its own.
     assert only(facts(earlier=earlier, stored=COPIED)).refusals == ()
 

@@ -10,9 +10,12 @@ import errno
 import fcntl
 import io
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ from tests.workspace import FakeWorkspace
 from tableferry import files
 from tableferry.errors import Busy, StateError
 from tableferry.files import locked
+from tableferry.pipelines.identities import TableIdentity
 from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, StateStore, Stored, Tracking
 from tableferry.tables import TableName
 
@@ -368,3 +372,41 @@ def test_one_lock_at_a_time(tmp_path: Path) -> None:
         pass
     with locked([path], "the migration of a"):
         pass
+
+
+def test_the_state_of_a_renamed_target_is_renamed_whole_wherever_it_dies(
+    volume: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, old = StateStore(volume, "p1"), TableName.parse("silver.old")
+    began = migration_start(target=old)
+    tracking = Tracking({}, copied=0)
+    identity = TableIdentity("id", 0, {})
+    really = files.move
+
+    class Crash(BaseException):
+        pass
+
+    for dies_at in range(4):
+        store.begin(began)
+        store.track(began, tracking)
+        store.identify(old, 0, old, identity)
+        store.leave(old, 0, {old.key: 7})
+        moves = count()
+
+        def move(source: Path, to: Path, moves: Iterator[int] = moves, dies_at: int = dies_at) -> None:
+            if next(moves) == dies_at:
+                raise Crash
+            really(source, to)
+
+        with monkeypatch.context() as patched, suppress(Crash):
+            patched.setattr(files, "move", move)
+            store.adopt_renamed(TARGET, "targetTable=silver.old")
+        assert store.starts_of_others([TARGET]) or dies_at == 3
+        store.adopt_renamed(TARGET, "targetTable=silver.old")
+        found = store.read(TARGET)
+        assert found.migration_start == replace(began, target=TARGET)
+        assert found.copied
+        assert store.identities(TARGET, 0) == {TARGET.key: identity}
+        assert store.versions(TARGET, 0) == {TARGET.key: 7}
+        assert store.starts_of_others([TARGET]) == {}
+        store.forget(TARGET)

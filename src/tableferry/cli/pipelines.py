@@ -50,7 +50,10 @@ EngineOption = Annotated[
         "--engine", help="What runs the flows: tableferry itself, or a declarative pipeline of either kind."
     ),
 ]
-Adopt = Annotated[bool, typer.Option("--adopt", help="Go on from state that another pipelineId recorded.")]
+Adopt = Annotated[
+    bool,
+    typer.Option("--adopt", help="Use the state of another pipelineId, or of a target that was renamed."),
+]
 LookBack = Annotated[
     str | None,
     typer.Option(

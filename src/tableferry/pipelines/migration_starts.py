@@ -13,7 +13,7 @@ from tableferry.pipelines.plans import HandOver, NoHandOver
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.source_offsets import described
 from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, Stored
-from tableferry.pipelines.steps import Adopt, Begin, Forget
+from tableferry.pipelines.steps import Adopt, AdoptRenamed, Begin, Forget
 from tableferry.tables import TableFacts, TableName
 
 
@@ -87,13 +87,21 @@ def migration_start(
         findings += refused(
             f"{migration.location}: table {migration.table} doesn't exist: correct database and table"
         )
-    if legacy and (earlier := context.facts.earlier.get(legacy.table_id)):
+    earlier = context.facts.earlier.get(legacy.table_id) if legacy else None
+    if earlier and len(earlier) == 1 and context.request.adopt:
+        if context.facts.tables.get(target.key):
+            return None, planned(AdoptRenamed(target, earlier[0]))
+        return None, refused(
+            f"{migration.location}: {target} doesn't exist, and --adopt gives it the state of {earlier[0]}: "
+            f"rename the table first (ALTER TABLE ... RENAME TO {target.sql})"
+        )
+    if earlier:
         findings += refused(
             f"{migration.location}: a migration of {migration.table} has begun before, for a target that the "
             f"project no longer has, and another start would lose the rows since then. Its state is in the "
             f"folders {' and '.join(earlier)} under initial_versions, tracking and checkpoints in "
-            f"{context.facts.state}: name that target again. If the table was renamed, rename these folders "
-            f"to targetTable={target.key}. To migrate a second time on purpose, remove those of the first"
+            f"{context.facts.state}: name that target again. If the table was renamed, run with --adopt. To "
+            "migrate a second time on purpose, remove those of the first"
         )
     if target.key in context.facts.filled and not findings and not stopped:
         findings += refused(

@@ -312,6 +312,25 @@ class StateStore:
                 self.track(mine, stored.tracking)
         other._remove(target)
 
+    def adopt_renamed(self, target: TableName, folder: str) -> None:
+        """Rename the state folders of a target that had another name; can be repeated after a crash.
+
+        Where the migration starts is renamed last: until then the old name is found.
+        """
+        old, new = self.volume / "checkpoints" / folder, self.checkpoints(target)
+        files.move(old, new)
+        for generation in files.names(new):
+            for name in (_TABLES, _VERSIONS):
+                path = new / generation / name
+                if (text := files.read_text(path)) is not None:
+                    recorded = {
+                        target.key if _file_name("targetTable=", key) == folder else key: value
+                        for key, value in json.loads(text).items()
+                    }
+                    files.write_text(path, json.dumps(recorded, indent=2))
+        for moved in (self.tracking_file(target).parent, self.migration_start_file(target).parent):
+            files.move(moved.with_name(folder), moved)
+
     def finish(self, target: TableName) -> None:
         """Take a migration out: its state files go, its checkpoints stay, for its flows go on.
 

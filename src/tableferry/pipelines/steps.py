@@ -52,6 +52,25 @@ class Adopt:
 
 
 @dataclass(frozen=True)
+class AdoptRenamed:
+    """Use the state of a migration whose target had another name.
+
+    Attributes:
+        folder: The name of the folders that its state is in.
+    """
+
+    target: TableName
+    folder: str
+
+    def __str__(self) -> str:
+        return f"rename the state in {self.folder} to that of {self.target}"
+
+    def perform(self, effects: Effects) -> None:
+        """Rename it."""
+        effects.store.adopt_renamed(self.target, self.folder)
+
+
+@dataclass(frozen=True)
 class Begin:
     """Record the baselines and the pinned copy, before the first row is copied.
 
@@ -291,7 +310,7 @@ class DefineSnapshots:
         return f"apply {what} to {self.target.name} as SCD type {snapshots.scd_type}"
 
 
-StateStep = Adopt | Begin | Reset | RenameFlow | Forget | Recognise
+StateStep = Adopt | AdoptRenamed | Begin | Reset | RenameFlow | Forget | Recognise
 FlowDefinition = DefineAppend | DefineAutoCdc
 Definition = DefineTable | DefineView | DefineSnapshots | FlowDefinition
 Step = StateStep | Definition

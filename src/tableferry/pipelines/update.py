@@ -13,6 +13,7 @@ from tableferry.pipelines.perform import Before, Runner, progress
 from tableferry.pipelines.plans import OVER, PHASES, Facts, LookBack, Plan, TargetPlan
 from tableferry.pipelines.proofs import Proof
 from tableferry.pipelines.reports import FinishReport, RunReport, TargetReport, UndoReport, VerifyReport
+from tableferry.pipelines.steps import AdoptRenamed
 
 _log = logging.getLogger(__name__)
 
@@ -137,6 +138,11 @@ class Update:
         def advance(plan: Plan, facts: Facts) -> tuple[Plan, Facts]:
             if has_work(plan):
                 work(plan)
+                if any(isinstance(step, AdoptRenamed) for step in plan.steps):
+                    # Only the state that has the new name now tells what is next.
+                    plan, _ = self._decide(self._runner.validate)
+                    if has_work(plan):
+                        work(plan)
                 plan, facts = self._opened.decided()
             self._runner.track(progress(plan, facts))
             return plan, facts
