@@ -71,6 +71,7 @@ EVENTS = st.one_of(
     st.tuples(st.just("old"), st.none() | st.integers(0, 2)),
     st.tuples(st.just("run"), st.none() | st.integers(0, 8)),
     st.tuples(st.just("undo"), st.none() | st.integers(0, 4)),
+    st.tuples(st.just("foreign"), st.none()),
 )
 
 
@@ -78,7 +79,10 @@ EVENTS = st.one_of(
 def test_whoever_fills_it_brings_every_row_once(
     project: Project, spark: SparkSession, old: Old, tmp_path: Path
 ) -> None:
-    """Take over, give back, take over again; streams that die within a commit, crashes at every effect."""
+    """Take over, give back, take over again; streams that die within a commit, crashes at every effect.
+
+    Another process adds rows that belong there: the next run is refused, and the table is taken over again.
+    """
     numbers = count()
 
     @soak.slow_examples(soak.amount(2, 16))
@@ -94,6 +98,7 @@ def test_whoever_fills_it_brings_every_row_once(
         details = {"table": target, "checkpointLocation": str(checkpoint)}
         shop.standard(target, source, tableMigrationDetails=shop.migration(target, details, mode="takeOver"))
         ours = False
+        foreign: list[int] = []
         for kind, value in [*events, ("commit", 1), ("run", None), ("commit", 2), ("run", None)]:
             match kind:
                 case "commit":
@@ -106,6 +111,14 @@ def test_whoever_fills_it_brings_every_row_once(
                 case "run":
                     ours = True
                     dies(partial(pipelines.run, shop.root, spark), value)
+                case "foreign" if ours:
+                    dies(partial(pipelines.run, shop.root, spark), None)
+                    foreign.append(-next(rows))
+                    shop.insert(target, (foreign[-1], "foreign"))
+                    with pytest.raises(Refused, match="another process"):
+                        pipelines.run(shop.root, spark)
+                    pipelines.undo(shop.root, spark)
+                    ours = False
                 case "undo" if ours:
                     # What a run that died has left has to be finished first.
                     dies(partial(pipelines.run, shop.root, spark), None)
@@ -113,7 +126,7 @@ def test_whoever_fills_it_brings_every_row_once(
                     dies(partial(pipelines.undo, shop.root, spark), None, "nothing of it was taken over yet")
                     ours = False
         held = sorted(row[0] for row in shop.rows(target))
-        assert held == sorted(row[0] for row in shop.rows(source))
+        assert held == sorted([*foreign, *(row[0] for row in shop.rows(source))])
 
     scenario()
 
