@@ -73,6 +73,11 @@ class TableName:
         return ".".join(map(quote, self.parts))
 
     @property
+    def plain_sql(self) -> str:
+        """The name as SQL reads it, with backticks only where they are needed, for people to run."""
+        return str(self) if self.path is None else self.sql
+
+    @property
     def key(self) -> str:
         """What two spellings of one table share: lower case, without the default catalog."""
         if self.path is not None:

@@ -13,9 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from tests import soak
 from tests.oracle import Event, scd1, scd2
 
-from tableferry.pipelines import key_ranges
+from tableferry.catalog import facts
+from tableferry.commits import commits_after, newest_version
+from tableferry.pipelines import foreign_writes, key_ranges
 from tableferry.pipelines.cdc import COMPACTED_EVERY, apply, create_tables
 from tableferry.pipelines.flows import CdcSettings, ScdType, Target, log_name
+from tableferry.pipelines.identities import ForeignWrites
 from tableferry.tables import TableName
 
 
@@ -163,7 +166,10 @@ def tell(
         rows = legacy(spark, batches[0], cdc) if copied and at == 0 else None
         apply(events, target.name, cdc, number=numbers[at], before=before, sizes=sizes, copied=rows)
 
+    erases = crashing == 1 and chance.random() < 0.5
     for at in range(len(batches)):
+        if at == 1 and erases:
+            batches[0] = erase(spark, target, batches[0], chance)
         if at == crashing:
             with pytest.raises(Crash):
                 take(at, crash)
@@ -172,9 +178,55 @@ def tell(
         take(at)
     take(crashing)
 
+    events = [event for batch in batches for event in batch]
     columns = [*LEGACY, "__START_AT", "__END_AT"] if scd == 2 else LEGACY
     actual = [tuple(row) for row in spark.table(target.name.sql).select(*columns).collect()]
     assert sorted(map(repr, actual)) == sorted(map(repr, expected(events, cdc)))
+
+
+def erase(spark: SparkSession, target: Target, events: Sequence[Event], chance: random.Random) -> list[Event]:
+    """Delete a key or a row by hand, run the statements that a refusal names, and return what is left."""
+    cdc, log = target.cdc, log_name(target.name)
+    assert cdc is not None
+    rows = expected(events, cdc)
+    if not rows:
+        return list(events)
+    row = chance.choice(sorted(rows, key=repr))
+    versions = {name: newest_version(spark, name) for name in (target.name, log)}
+    one_row = cdc.scd_type == 2 and chance.random() < 0.5
+    condition = "k <=> {k} AND `sub key` <=> {sub}" + (" AND __START_AT = {start}" if one_row else "")
+    condition = condition.format(
+        k="NULL" if row[0] is None else row[0],
+        sub="NULL" if row[1] is None else f"'{row[1]}'",
+        start=row[-2],
+    )
+    spark.sql(f"DELETE FROM {target.name.sql} WHERE {condition}")
+
+    def found() -> tuple[ForeignWrites, ...]:
+        known = [facts(spark, name) for name in (target.name, log)]
+        assert known[0] is not None
+        assert known[1] is not None
+        commits = [commits_after(spark, name, version) for name, version in versions.items()]
+        assert cdc is not None
+        return foreign_writes.find(spark, cdc, known[0], known[1], *commits)
+
+    [writes] = found()
+    assert writes.left == 1
+    for statement in writes.statements:
+        spark.sql(statement)
+    assert [writes.left for writes in found()] == [0, 0]
+    if not one_row or [other[:2] for other in rows].count(row[:2]) == 1:
+        return [event for event in events if event.key != row[:2]]
+    return [
+        Event(event.key, event.sequence, "delete")
+        if event.key == row[:2] and event.operation == "upsert" and is_in(event.sequence, *row[-2:])
+        else event
+        for event in events
+    ]
+
+
+def is_in(sequence: Any, start: Any, end: Any) -> bool:
+    return bool(sequence >= start and (end is None or sequence < end))
 
 
 def expected(events: Sequence[Event], cdc: CdcSettings) -> list[tuple[Any, ...]]:

@@ -22,6 +22,7 @@ from tableferry.pipelines.identities import (
     PROPERTY,
     FlowIdentity,
     FlowSettings,
+    ForeignWrites,
     Recorded,
     SetBack,
     TableIdentity,
@@ -30,7 +31,7 @@ from tableferry.pipelines.identities import (
 from tableferry.pipelines.plans import HISTORY_FLOW, Checkpoint, Facts
 from tableferry.pipelines.source_offsets import Offset
 from tableferry.pipelines.state import Stored
-from tableferry.pipelines.steps import DefineAppend, DefineTable, Reset
+from tableferry.pipelines.steps import AcceptWrites, DefineAppend, DefineTable, Reset
 from tableferry.tables import TRANSACTION_RETENTION, TableFacts
 
 BEGUN_FLOW = FlowIdentity({}, {SOURCE.key: "source-id"}, "query-id")
@@ -152,6 +153,60 @@ def test_a_dropped_log_of_events_is_to_be_restored_as_a_whole() -> None:
     [refusal] = only(facts_of(gone)).refusals
     assert "restore it (UNDROP TABLE, or a backup of its version 5), or rebuild" in refusal
     assert "restore version" not in refusal
+
+
+DELETED = ForeignWrites(ORDERS, log_name(ORDERS), 5, 6, ("DELETE",), 2, ("MERGE INTO log",), restorable=True)
+
+
+@pytest.mark.parametrize(
+    ("writes", "why"),
+    [
+        (
+            DELETED,
+            "removed rows in version 6 of silver.orders (DELETE), and silver.__tableferry_events_orders "
+            "still has events of 2 keys or rows, which the next event of a key restores. To remove them "
+            "there too, run MERGE INTO log; or undo it by RESTORE TABLE silver.orders TO VERSION AS OF 5",
+        ),
+        (
+            replace(DELETED, table=log_name(ORDERS), other=ORDERS, left=1, restorable=False),
+            "removed events in version 6 of silver.__tableferry_events_orders (DELETE), and silver.orders "
+            "still has 1 row of them, which no later event closes or replaces. To remove them there too, run "
+            "MERGE INTO log; or rebuild it with --full-refresh silver.orders",
+        ),
+        (
+            replace(DELETED, last=8, left=None, unreadable="VACUUM"),
+            "removed rows in versions 6 to 8 of silver.orders (DELETE), and version 5 can't be read "
+            "(VACUUM), so it can't be determined whether silver.__tableferry_events_orders still has the "
+            "events of the same keys. Delete them there, and record that it is done, by ALTER TABLE "
+            "silver.orders SET TBLPROPERTIES ('tableferry.reviewedVersion' = '8'); or rebuild it",
+        ),
+    ],
+)
+def test_rows_that_only_one_of_target_and_event_log_lost_are_refused(writes: ForeignWrites, why: str) -> None:
+    target = only(facts_of(replace(SOUND, foreign_writes=(writes,))))
+    assert why in " ".join(target.refusals)
+    assert target.steps == ()
+
+
+def test_rows_that_target_and_event_log_both_lost_are_recorded_once() -> None:
+    versions = {ORDERS.key: 6, log_name(ORDERS).key: 4}
+    gone = replace(SOUND, foreign_writes=(replace(DELETED, left=0, statements=()),), versions=versions)
+    target = only(facts_of(gone))
+    assert not target.refusals
+    assert not [note for note in target.notes if "another process" in note]
+    assert [step for step in target.steps if isinstance(step, AcceptWrites)] == [
+        AcceptWrites(ORDERS, 0, versions)
+    ]
+
+
+def test_values_changed_by_another_process_are_noted() -> None:
+    updated = replace(DELETED, operations=("UPDATE",), left=0, statements=(), only_deletes=False)
+    target = only(facts_of(replace(SOUND, foreign_writes=(updated,))))
+    assert not target.refusals
+    assert (
+        "another process wrote version 6 of silver.orders (UPDATE): the next event of a key replaces its "
+        "values by those of silver.__tableferry_events_orders"
+    ) in target.notes
 
 
 def forgetful(checkpoint: Checkpoint) -> Facts:

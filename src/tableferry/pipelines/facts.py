@@ -9,11 +9,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from tableferry import catalog, files, session
-from tableferry.commits import commits_after, newest_batches, set_back
+from tableferry.commits import Commit, commits_after, newest_batches, set_back
 from tableferry.errors import StateError, TableError
 from tableferry.pipelines import (
     brokers,
     checkpoints,
+    foreign_writes,
     imported_checkpoints,
     old_streams,
     python_code,
@@ -21,7 +22,7 @@ from tableferry.pipelines import (
 )
 from tableferry.pipelines.flows import DataFlow, Project, PythonSource, log_name
 from tableferry.pipelines.hand_overs import HandOverFinder
-from tableferry.pipelines.identities import Recorded, SetBack, on_table
+from tableferry.pipelines.identities import ForeignWrites, Recorded, SetBack, on_table
 from tableferry.pipelines.pipeline import Defining, Pipeline
 from tableferry.pipelines.plans import (
     Checkpoint,
@@ -425,24 +426,33 @@ class Gatherer:
                     for flow_identity in (identity.flows.values() if identity else ())
                     if not flow_identity.settings
                 }
-                set_back = self._set_back(facts, versions)
+                commits = self._commits_since(facts, versions)
+                set_back = _set_back(facts, versions, commits)
+                writes: tuple[ForeignWrites, ...] = ()
+                at = {key: facts.version}
                 if table.cdc and set_back is None and (log := log_name(table.name)).key in versions:
                     # Rows are worked out from the events of their key: without some they come out wrong.
                     log_facts = catalog.facts(self.spark, log)
-                    gone = SetBack(log, versions[log.key], None)
-                    set_back = self._set_back(log_facts, versions) if log_facts else gone
+                    if log_facts is None:
+                        set_back = SetBack(log, versions[log.key], None)
+                    else:
+                        log_commits = self._commits_since(log_facts, versions)
+                        set_back = _set_back(log_facts, versions, log_commits)
+                        at[log.key] = log_facts.version
+                        if set_back is None and owner.key not in self.refreshed:
+                            writes = foreign_writes.find(
+                                self.spark, table.cdc, facts, log_facts, commits, log_commits
+                            )
                 batches = newest_batches(self.spark, facts, queries - {""})
-                recorded[key] = Recorded(facts.table_id, *table_identities, batches, set_back)
+                recorded[key] = Recorded(facts.table_id, *table_identities, batches, set_back, writes, at)
         return recorded
 
-    def _set_back(self, table: TableFacts, versions: Mapping[str, int]) -> SetBack | None:
+    def _commits_since(self, table: TableFacts, versions: Mapping[str, int]) -> Sequence[Commit]:
+        """Return the commits since a table's flows last ran, the newest first, if that is known."""
         left_at = versions.get(table.name.key)
-        if left_at is None or table.version == left_at:
-            return None
-        version: int | None = table.version
-        if table.version > left_at:
-            version = set_back(commits_after(self.spark, table.name, left_at), left_at)
-        return None if version is None else SetBack(table.name, left_at, version)
+        if left_at is None or table.version <= left_at:
+            return ()
+        return commits_after(self.spark, table.name, left_at)
 
     def _earliest(
         self,
@@ -505,3 +515,11 @@ def _queries(
         | {checkpoint.id for checkpoint in orphans.get(dataflow.key, {}).values()}
         | {flow.checkpoint for identity in identities for flow in identity.flows.values()}
     ) - {""}
+
+
+def _set_back(table: TableFacts, versions: Mapping[str, int], commits: Sequence[Commit]) -> SetBack | None:
+    left_at = versions.get(table.name.key)
+    if left_at is None or table.version == left_at:
+        return None
+    version = set_back(commits, left_at) if table.version > left_at else table.version
+    return None if version is None else SetBack(table.name, left_at, version)

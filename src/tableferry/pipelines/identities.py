@@ -19,6 +19,9 @@ from tableferry.tables import TableFacts, TableName
 PROPERTY = "tableferry.flows"
 """The table property that holds a `TableIdentity` as JSON."""
 
+REVIEWED = "tableferry.reviewedVersion"
+"""The table property that states up to which version a person has checked the commits of others."""
+
 
 @dataclass(frozen=True)
 class FlowSettings:
@@ -137,6 +140,41 @@ class SetBack:
 
 
 @dataclass(frozen=True)
+class ForeignWrites:
+    """Commits of other processes to a CDC target, or to its event log, that may have removed rows.
+
+    Attributes:
+        table: The table that they wrote to.
+        other: The other one of target and event log.
+        before: The version before the first of them.
+        last: The version of the last one.
+        operations: The operations of their commits, each once.
+        left: How many of the removed keys and rows the other table still has; None if ``before`` can't be
+            read.
+        statements: What removes these there.
+        unreadable: Why ``before`` can't be read.
+        only_deletes: They changed no value and added no row.
+        restorable: No later commit changed rows, so ``before`` can be restored.
+    """
+
+    table: TableName
+    other: TableName
+    before: int
+    last: int
+    operations: tuple[str, ...]
+    left: int | None
+    statements: tuple[str, ...] = ()
+    unreadable: str = ""
+    only_deletes: bool = True
+    restorable: bool = False
+
+    def __str__(self) -> str:
+        first = self.before + 1
+        versions = f"version {first}" if first == self.last else f"versions {first} to {self.last}"
+        return f"{versions} of {self.table} ({', '.join(self.operations)})"
+
+
+@dataclass(frozen=True)
 class Recorded:
     """What is recorded of a table, and what it says itself.
 
@@ -148,6 +186,8 @@ class Recorded:
         batches: By the checkpoint's id, the newest batch that the table holds of it, -1 for none; one that
             the table can't say anything about isn't in here.
         set_back: Where somebody has set it, or its log of events, back since its flows last ran.
+        foreign_writes: What others may have removed from it, or from its event log, since then.
+        versions: Its version and its event log's at which that was determined, by the table's key.
     """
 
     table_id: str | None
@@ -155,6 +195,8 @@ class Recorded:
     in_state: TableIdentity | None = None
     batches: Mapping[str, int] = field(default_factory=dict)
     set_back: SetBack | None = None
+    foreign_writes: tuple[ForeignWrites, ...] = ()
+    versions: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def has_checkpoints(self) -> bool:

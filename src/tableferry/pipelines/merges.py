@@ -11,7 +11,7 @@ from tableferry.pipelines.fold import ALIVE, OPERATION, RANK, SEQUENCE, START, T
 from tableferry.quoting import quote
 from tableferry.tables import TableName
 
-_TRUNCATES = "__truncates"
+TRUNCATES = "__truncates"
 
 
 def unknown(fold: Fold, batch: DataFrame, log: DataFrame) -> DataFrame:
@@ -80,13 +80,13 @@ def _insert(columns: Sequence[str]) -> str:
 
 def newest(fold: Fold, log: DataFrame) -> DataFrame:
     """Return the sequence and rank of the newest event of each key of which a log has several."""
-    kind = (F.col(OPERATION) == TRUNCATE).alias(_TRUNCATES)
+    kind = (F.col(OPERATION) == TRUNCATE).alias(TRUNCATES)
     keys = [F.col(quote(key)) for key in fold.keys]
     several = log.groupBy(*keys, kind).agg(
         F.max(F.struct(SEQUENCE, RANK)).alias("newest"), F.count(F.lit(1)).alias("events")
     )
     return several.where("events > 1").select(
-        *keys, _TRUNCATES, F.col(f"newest.{SEQUENCE}").alias(SEQUENCE), F.col(f"newest.{RANK}").alias(RANK)
+        *keys, TRUNCATES, F.col(f"newest.{SEQUENCE}").alias(SEQUENCE), F.col(f"newest.{RANK}").alias(RANK)
     )
 
 
@@ -98,5 +98,5 @@ def superseded_merge(fold: Fold, log: TableName, view: str) -> str:
     equal = " AND ".join(f"t.{quote(key)} <=> s.{quote(key)}" for key in fold.keys)
     return (
         f"MERGE INTO {log.sql} t USING {view} s ON {equal} AND "
-        f"(t.{OPERATION} = '{TRUNCATE}') = s.{_TRUNCATES} AND {_outranks('s', 't')} WHEN MATCHED THEN DELETE"
+        f"(t.{OPERATION} = '{TRUNCATE}') = s.{TRUNCATES} AND {_outranks('s', 't')} WHEN MATCHED THEN DELETE"
     )

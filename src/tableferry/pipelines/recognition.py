@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from tableferry.amounts import counted
 from tableferry.pipelines.flows import CdcSettings, Flow, Target
-from tableferry.pipelines.identities import FlowIdentity, FlowSettings, Recorded, cdc_settings
-from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, refused
+from tableferry.pipelines.identities import (
+    REVIEWED,
+    FlowIdentity,
+    FlowSettings,
+    ForeignWrites,
+    Recorded,
+    cdc_settings,
+)
+from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
 from tableferry.pipelines.plans import Checkpoint, EngineKind
 from tableferry.pipelines.state import Stored
+from tableferry.pipelines.steps import AcceptWrites
 from tableferry.tables import TRANSACTION_RETENTION
 
 _ENGINES = {
@@ -164,17 +173,60 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
             f"{table.location}: {set_back} since the flows into {table.name} last ran, and their checkpoints "
             f"weren't, so rows are missing: restore version {set_back.left_at}, or {rebuild}"
         )
+    findings = _check_foreign_writes(context, table, recorded)
     identities: dict[str, FlowIdentity] = {}
     made_with: Mapping[str, str] | None = None
     for identity in (on_table, in_state):
         if identity and identity.generation == context.stored.generation:
             identities |= identity.flows
             made_with = identity.settings if made_with is None else made_with
-    findings = Findings()
+    of_flows = Findings()
     for flow in flows_into(context, table):
-        findings += context.ambiguous(flow) + _check_flow(context, table, flow, identities, recorded)
+        of_flows += context.ambiguous(flow) + _check_flow(context, table, flow, identities, recorded)
     # What its flows brought says it better; before their first batch there is only what the copy rests on.
-    return findings or check_made_with(table, made_with, rebuild)
+    return findings + (of_flows or check_made_with(table, made_with, rebuild))
+
+
+def _check_foreign_writes(context: PlanningContext, table: Target, recorded: Recorded) -> Findings:
+    """Refuse a CDC target whose rows and events differ by what other processes removed."""
+    findings = Findings()
+    for writes in recorded.foreign_writes:
+        findings += _check_foreign_write(context, table, writes)
+    if recorded.foreign_writes and not findings.refusals:
+        findings += planned(AcceptWrites(context.target, context.stored.generation, recorded.versions))
+    return findings
+
+
+def _check_foreign_write(context: PlanningContext, table: Target, writes: ForeignWrites) -> Findings:
+    of_target = writes.table == table.name
+    written, rebuild = writes.table.plain_sql, f"rebuild it with --full-refresh {context.target}"
+    if writes.left is None:
+        rows = "events of the same keys" if of_target else "rows of the same keys"
+        return refused(
+            f"{table.location}: another process may have removed rows in {writes}, and version "
+            f"{writes.before} can't be read ({writes.unreadable}), so it can't be determined whether "
+            f"{writes.other} still has the {rows}. Delete them there, and record that it is done, by ALTER "
+            f"TABLE {written} SET TBLPROPERTIES ('{REVIEWED}' = '{writes.last}'); or {rebuild}"
+        )
+    if not writes.left:
+        if writes.only_deletes or not of_target:
+            return Findings()
+        return noted(
+            f"another process wrote {writes}: the next event of a key replaces its values by those of "
+            f"{writes.other}"
+        )
+    if of_target:
+        left = counted(writes.left, "key or row", "keys or rows")
+        removed, left = "rows", f"events of {left}, which the next event of a key restores"
+    else:
+        left = counted(writes.left, "row")
+        removed, left = "events", f"{left} of them, which no later event closes or replaces"
+    statements = " ".join(f"{statement};" for statement in writes.statements)
+    undo = f"undo it by RESTORE TABLE {written} TO VERSION AS OF {writes.before}"
+    return refused(
+        f"{table.location}: another process removed {removed} in {writes}, and {writes.other} still has "
+        f"{left}. To remove them there too, run {statements} or {undo if writes.restorable else rebuild}"
+    )
 
 
 def _check_flow(

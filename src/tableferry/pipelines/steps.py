@@ -194,6 +194,29 @@ class Recognise:
 
 
 @dataclass(frozen=True)
+class AcceptWrites:
+    """Record that what other processes wrote to a CDC target and its event log fits together.
+
+    Attributes:
+        target: The spec's own target.
+        generation: The target's generation.
+        versions: The versions up to which it was checked, by the table's key.
+    """
+
+    target: TableName
+    generation: int
+    versions: Mapping[str, int]
+
+    def __str__(self) -> str:
+        checked = ", ".join(f"{key}@{version}" for key, version in sorted(self.versions.items()))
+        return f"record that rows removed by other processes are gone from both of {checked}"
+
+    def perform(self, effects: Effects) -> None:
+        """Record it."""
+        effects.store.leave(self.target, self.generation, self.versions)
+
+
+@dataclass(frozen=True)
 class DefineTable:
     """Make sure that a streaming table is there.
 
@@ -310,7 +333,7 @@ class DefineSnapshots:
         return f"apply {what} to {self.target.name} as SCD type {snapshots.scd_type}"
 
 
-StateStep = Adopt | AdoptRenamed | Begin | Reset | RenameFlow | Forget | Recognise
+StateStep = Adopt | AdoptRenamed | Begin | Reset | RenameFlow | Forget | Recognise | AcceptWrites
 FlowDefinition = DefineAppend | DefineAutoCdc
 Definition = DefineTable | DefineView | DefineSnapshots | FlowDefinition
 Step = StateStep | Definition

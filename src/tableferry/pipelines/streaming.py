@@ -29,6 +29,7 @@ from tableferry.errors import TableError, TableferryError, first_line
 from tableferry.pipelines import batches, cdc, checkpoints, file_logs, snapshot_cdc, transactions, views
 from tableferry.pipelines.flows import Flow, HistorySource, Source, Target, log_name
 from tableferry.pipelines.fold import END, SEQUENCE, START
+from tableferry.pipelines.foreign_writes import foreign_commits
 from tableferry.pipelines.guard import Guard, unguarded
 from tableferry.pipelines.history import history_events
 from tableferry.pipelines.identities import (
@@ -210,16 +211,31 @@ class StreamingEngine:
 
     def _leave(self) -> None:
         """Record at which version the flows leave each table, so that one that is set back is known."""
-        filled: dict[tuple[TableName, int], set[TableName]] = {}
+        filled: dict[tuple[TableName, int], dict[TableName, bool]] = {}
         for definition in self._flows:
-            key = (definition.owner, definition.generation)
-            target = definition.flow.target
-            logs = {log_name(target)} if isinstance(definition, DefineAutoCdc) else set()
-            filled.setdefault(key, set()).update({target}, logs)
+            tables = filled.setdefault((definition.owner, definition.generation), {})
+            is_cdc = isinstance(definition, DefineAutoCdc)
+            tables |= dict.fromkeys([definition.flow.target, *_logs(definition)], is_cdc)
         for (owner, generation), tables in filled.items():
             self._before(f"recording in the state at which version the tables of {owner} are left")
-            versions = {table.key: newest_version(self._spark, table) for table in tables}
+            recorded = self._store.versions(owner, generation)
+            versions = {
+                table.key: self._left_at(table, recorded.get(table.key) if is_cdc else None)
+                for table, is_cdc in tables.items()
+            }
             self._store.leave(owner, generation, versions)
+
+    def _left_at(self, table: TableName, recorded: int | None) -> int:
+        """Return a table's newest version; for a CDC table the one before the first foreign write since.
+
+        What another process removes during a run is compared before the next one.
+        """
+        if recorded is None:
+            return newest_version(self._spark, table)
+        commits = commits_after(self._spark, table, recorded)
+        foreign = foreign_commits(commits)
+        newest = commits[0].version if commits else recorded
+        return foreign[0].version - 1 if foreign else newest
 
     def _in_order(self) -> Iterable[str]:
         """Order tables so that each can take its columns from those it reads: staging tables first."""
@@ -522,6 +538,10 @@ def _observed(progress: Any) -> dict[str, Any]:
 def _add(broken: Counter[str], counts: Mapping[str, Any]) -> None:
     """Add what was counted of rules; of no rows it's NULL."""
     broken.update({name: count for name, count in counts.items() if count})
+
+
+def _logs(definition: FlowDefinition) -> tuple[TableName, ...]:
+    return (log_name(definition.flow.target),) if isinstance(definition, DefineAutoCdc) else ()
 
 
 def _made(commits: Iterable[Commit], definition: FlowDefinition, query_id: str | None) -> tuple[Commit, ...]:
