@@ -26,6 +26,7 @@ from tests.workspace import FakeWorkspace
 from tableferry import files
 from tableferry.errors import Busy, StateError
 from tableferry.files import locked
+from tableferry.pipelines.flows import log_name
 from tableferry.pipelines.identities import TableIdentity
 from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, StateStore, Stored, Tracking
 from tableferry.tables import TableName
@@ -390,7 +391,7 @@ def test_the_state_of_a_renamed_target_is_renamed_whole_wherever_it_dies(
         store.begin(began)
         store.track(began, tracking)
         store.identify(old, 0, old, identity)
-        store.leave(old, 0, {old.key: 7})
+        store.leave(old, 0, {old.key: 7, log_name(old).key: 3})
         moves = count()
 
         def move(source: Path, to: Path, moves: Iterator[int] = moves, dies_at: int = dies_at) -> None:
@@ -407,6 +408,6 @@ def test_the_state_of_a_renamed_target_is_renamed_whole_wherever_it_dies(
         assert found.migration_start == replace(began, target=TARGET)
         assert found.copied
         assert store.identities(TARGET, 0) == {TARGET.key: identity}
-        assert store.versions(TARGET, 0) == {TARGET.key: 7}
+        assert store.versions(TARGET, 0) == {TARGET.key: 7, log_name(TARGET).key: 3}
         assert store.starts_of_others([TARGET]) == {}
         store.forget(TARGET)

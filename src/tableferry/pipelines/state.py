@@ -35,6 +35,7 @@ from urllib.parse import quote, unquote
 from tableferry import files
 from tableferry.errors import Busy, StateError
 from tableferry.pipelines import seen_files
+from tableferry.pipelines.flows import log_name
 from tableferry.pipelines.identities import TableIdentity
 from tableferry.pipelines.seen_files import SeenFile
 from tableferry.pipelines.source_offsets import is_files, is_kafka
@@ -315,19 +316,21 @@ class StateStore:
     def adopt_renamed(self, target: TableName, folder: str) -> None:
         """Rename the state folders of a target that had another name; can be repeated after a crash.
 
-        Where the migration starts is renamed last: until then the old name is found.
+        What is recorded of the target and of its event log gets their new names. Where the migration starts
+        is renamed last: until then the old name is found.
         """
-        old, new = self.volume / "checkpoints" / folder, self.checkpoints(target)
-        files.move(old, new)
+        new = self.checkpoints(target)
+        files.move(new.with_name(folder), new)
         for generation in files.names(new):
             for name in (_TABLES, _VERSIONS):
                 path = new / generation / name
-                if (text := files.read_text(path)) is not None:
-                    recorded = {
-                        target.key if _file_name("targetTable=", key) == folder else key: value
-                        for key, value in json.loads(text).items()
-                    }
-                    files.write_text(path, json.dumps(recorded, indent=2))
+                if (text := files.read_text(path)) is None:
+                    continue
+                recorded = json.loads(text)
+                renamed = {key: target.key for key in recorded if _file_name("targetTable=", key) == folder}
+                renamed |= {_log_key(old): _log_key(key) for old, key in renamed.items()}
+                recorded = {renamed.get(key, key): value for key, value in recorded.items()}
+                files.write_text(path, json.dumps(recorded, indent=2))
         for moved in (self.tracking_file(target).parent, self.migration_start_file(target).parent):
             files.move(moved.with_name(folder), moved)
 
@@ -494,6 +497,11 @@ class StateStore:
                 f"{path} isn't a whole state file ({error}): restore it from the volume's backup; Tableferry "
                 "never takes new baselines in its place"
             ) from error
+
+
+def _log_key(target_key: str) -> str:
+    """Return the key of the event log of the target with a key."""
+    return log_name(TableName(tuple(target_key.split(".")))).key
 
 
 _BEGINNING = (
