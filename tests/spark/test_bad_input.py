@@ -13,7 +13,7 @@ from tests.spark.projects import Project
 from typer.testing import CliRunner, Result
 
 from tableferry import cli
-from tableferry.errors import TableError
+from tableferry.errors import TableError, TableferryError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -336,3 +336,30 @@ def test_plan_says_which_legacy_rows_are_open_until_a_date_in_the_future(
     for arguments in ([], ["--check"]):
         planned = call(project, "plan", *arguments)
         assert (planned.exit_code, sentence in " ".join(planned.stdout.split())) == (0, True), planned.output
+
+
+def test_a_source_column_wider_than_its_target_is_named_with_both_types_and_a_remedy(
+    project: Project, spark: SparkSession
+) -> None:
+    source, target = (f"{project.schema}.{table}" for table in ("src", "out"))
+    project.create("src", "id int", properties="'delta.enableTypeWidening' = 'true'")
+    spark.sql(f"INSERT INTO {source} VALUES (1)")
+    project.create("out_legacy", "id int", (1,))
+    project.standard("out", "src", migration={})
+    project.run()
+    spark.sql(f"ALTER TABLE {source} ALTER COLUMN id TYPE bigint")
+    spark.sql(f"INSERT INTO {source} VALUES (3000000000)")
+    narrow = "column 'id' of .*out is INT, and f_v_out writes BIGINT: widen the column .* TYPE BIGINT"
+    # With ANSI mode a task checks each value, and those that fit pass.
+    with pytest.raises(TableferryError, match=rf"TASK_WRITE_FAILED.*{narrow}"):
+        project.run()
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        with pytest.raises(TableError, match=rf"ansi.enabled is false, and {narrow}"):
+            project.run()
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    spark.sql(f"ALTER TABLE {target} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    spark.sql(f"ALTER TABLE {target} ALTER COLUMN id TYPE bigint")
+    assert project.run().ok
+    assert [row[0] for row in spark.sql(f"SELECT id FROM {target} ORDER BY id").collect()] == [1, 3000000000]

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql.types import ArrayType, MapType, StructType
+
 from tableferry import catalog
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import TableferryError
 from tableferry.pipelines import views
 from tableferry.pipelines.ddl import fits, sql_type
+from tableferry.pipelines.flows import Flow
 from tableferry.pipelines.fold import END, START
 from tableferry.pipelines.plans import TargetPlan
 from tableferry.pipelines.rows import flow_rows
@@ -19,7 +22,7 @@ from tableferry.quoting import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType
 
 _FAILED: tuple[type[Exception], ...] = (TableferryError, *SPARK_ERRORS)
 _CONSTRAINT = "delta.constraints."
@@ -57,6 +60,28 @@ def too_wide(target: TargetPlan, spark: SparkSession) -> tuple[str, ...]:
                     f"CAST({quote(name)} AS {sql_type(field.dataType)}) AS {quote(name)} in selectExp",
                 )
     return tuple(sentences.values())
+
+
+def narrower(rows: StructType, table: StructType, flow: Flow) -> str:
+    """Name the columns of a table that can't hold each value of the rows that a flow appends; empty for none.
+
+    Columns of nested types aren't looked at, because an append can add fields to them.
+    """
+    columns = _columns(table)
+    sentences = []
+    for field in rows:
+        name, kind = columns.get(field.name.lower(), (field.name, field.dataType))
+        if any(isinstance(each, ArrayType | MapType | StructType) for each in (kind, field.dataType)):
+            continue
+        if not fits(field.dataType, kind):
+            column, wide, narrow = quote(name), sql_type(field.dataType), sql_type(kind)
+            sentences.append(
+                f"column '{name}' of {flow.target} is {narrow}, and {flow.name} writes {wide}: widen the "
+                f"column (set delta.enableTypeWidening, then ALTER TABLE {flow.target.sql} ALTER COLUMN "
+                f"{column} TYPE {wide}), or write CAST({column} AS {narrow}) AS {column} in selectExp of the "
+                "flow's view"
+            )
+    return "; ".join(sentences)
 
 
 def left_behind(target: TargetPlan, spark: SparkSession) -> str:

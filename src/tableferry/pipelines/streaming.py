@@ -26,7 +26,16 @@ from tableferry.catalog import SPARK_ERRORS, exists, explained, facts
 from tableferry.commits import Commit, commits_after, counted, newest_version
 from tableferry.driver import Size, following, in_process
 from tableferry.errors import TableError, TableferryError, first_line
-from tableferry.pipelines import batches, cdc, checkpoints, file_logs, snapshot_cdc, transactions, views
+from tableferry.pipelines import (
+    batches,
+    cdc,
+    checkpoints,
+    file_logs,
+    misfits,
+    snapshot_cdc,
+    transactions,
+    views,
+)
 from tableferry.pipelines.flows import Flow, HistorySource, Source, Target, log_name
 from tableferry.pipelines.fold import END, SEQUENCE, START
 from tableferry.pipelines.foreign_writes import foreign_commits
@@ -60,6 +69,8 @@ _TRIES = 5
 # What stops a stream that goes on from its checkpoint at once: a source that gained a column; and, in Spark
 # 4.1 (SPARK-57438), Kafka's source behind a batch that another run has begun, which is done by then.
 _GOES_ON = ("DELTA_SCHEMA_CHANGED", 'because the return value of "scala.Option.get()" is null')
+# What a task fails with that meets a value which doesn't fit its column.
+_OVERFLOWS = ("TASK_WRITE_FAILED", "CAST_OVERFLOW", "CAST_INVALID_INPUT", "NUMERIC_VALUE_OUT_OF_RANGE")
 # The name under which a stream counts the rows that break a rule.
 _OBSERVED = "tableferry_broken"
 # Lets a stream start at a version that its source doesn't have yet: it has nothing to read until it comes.
@@ -109,8 +120,11 @@ class FlowResult:
     broken: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
-def failed(flow: Flow, error: Exception) -> TableferryError:
-    """Say where a flow failed, why, and what to do."""
+def failed(flow: Flow, error: Exception, narrower: str = "") -> TableferryError:
+    """Say where a flow failed, why, and what to do.
+
+    ``narrower`` names the columns that can't hold each of its values, which a failed task may have met.
+    """
     # What a task failed with is a cause of what the query says.
     texts, cause = [str(error)], getattr(error, "_cause", None)
     while cause is not None:
@@ -118,7 +132,7 @@ def failed(flow: Flow, error: Exception) -> TableferryError:
         cause = getattr(cause, "_cause", None)
     remedy = next(
         (remedy for code, remedy in _REMEDIES.items() if any(code in text for text in texts)),
-        "fix it and run again",
+        narrower or "fix it and run again",
     )
     what = f"{flow.location or flow.name}: flow {flow.name} into {flow.target} failed"
     return TableferryError(f"{what} ({first_line(error)}): {remedy}")
@@ -268,7 +282,28 @@ class StreamingEngine:
                 _count(running, rows, commits)
                 return FlowResult(flow, definition.owner, rows, definition.once, broken)
         except SPARK_ERRORS as error:
-            raise failed(flow, error) from error
+            overflows = not is_cdc and any(code in str(error) for code in _OVERFLOWS)
+            raise failed(flow, error, self._narrower(definition) if overflows else "") from error
+
+    def _narrower(self, definition: FlowDefinition) -> str:
+        """Name the columns of a table that can't hold each value that a flow appends."""
+        target = definition.flow.target
+        columns, rows = self._spark.table(target.sql).schema, self._frame(definition).schema
+        narrower = misfits.narrower(rows, columns, definition.flow)
+        widens = narrower and self._facts(target).properties.get("delta.enableTypeWidening") == "true"
+        return "" if widens else narrower
+
+    def _check_types(self, definition: FlowDefinition) -> None:
+        """Refuse values that don't fit, where Spark isn't asked to check each of them.
+
+        Raises:
+            TableError: A column of the table is narrower than what the flow appends.
+        """
+        if self._spark.conf.get("spark.sql.ansi.enabled") != "false":
+            return
+        flow = definition.flow
+        if narrower := self._narrower(definition):
+            raise TableError(f"{flow.location or flow.name}: spark.sql.ansi.enabled is false, and {narrower}")
 
     def _title(self, definition: FlowDefinition) -> str:
         if self._is_history(definition):
@@ -389,6 +424,7 @@ class StreamingEngine:
             )
             query = writer.foreachBatch(fold).start()
         else:
+            self._check_types(definition)
             query = (
                 writer.format("delta")
                 .outputMode("append")
