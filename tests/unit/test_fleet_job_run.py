@@ -416,4 +416,21 @@ def test_a_hive_table_that_keeps_its_name_is_not_migrated_anew_behind_the_switch
     assert "lake.orders doesn't exist" in report.error
     assert "; writes to spark_catalog.lake.orders stay blocked" in report.error
     [paused] = store.jobs(everything())
-    assert (paused.pair, paused.record, access.granted) == ((state, desired), rights, False)
+    assert (paused.pair, paused.record[RIGHTS], access.granted) == ((state, desired), [RIGHT], False)
+
+
+def test_pause_after_the_switch_leaves_a_hive_table_in_the_new_tables_place_alone(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(existing, "job_tables", lambda *_: {ORDERS: Kind.HIVE})
+    store.add([NewJob(ORDERS)], NOW)
+    [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
+    pair = (State.WRITES_UNBLOCKED, State.HIVE_DROPPED)
+    rights = {RIGHTS: [RIGHT]}
+    job = store.save(replace(job, state=pair[0], desired_state=pair[1], record=rights), NOW, lease=LEASE)
+    access: Any = Grants(granted=False)
+    spark: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda *_: None))
+    report = run_job(JobRun(job, store, Warehouse(spark, access), lambda: NOW, LEASE), FORWARD)
+    assert "rename or drop it" in report.error
+    [paused] = store.jobs(everything())
+    assert (paused.pair, access.granted) == (pair, False)

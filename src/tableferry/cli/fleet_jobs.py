@@ -172,8 +172,8 @@ def fleet_resume(
         bool,
         typer.Option(
             "--accept",
-            help="What was found is as it should be: files that came late, removed partitions, or rows of a "
-            "copy that a revert is to drop.",
+            help="What was found is as it should be: files that came late, removed partitions, a table that "
+            "was changed by hand, or rows of a copy that a revert is to drop.",
         ),
     ] = False,
     rewrite: Annotated[

@@ -38,8 +38,9 @@ def closing_steps(job: Job, existing: Existing) -> tuple[Step, ...]:
     if kind is not target_kind(job):
         actual = f"is {kind.words}" if kind else "doesn't exist"
         raise Refused(
-            f"{names.target} {actual}, and {target_kind(job).words} is needed there, for it is to have all "
-            f"rows when {names.archived} is dropped: put the names right, and resume the job"
+            f"{names.target} {actual}, and {target_kind(job).words} is needed there, because it has to have "
+            f"all rows when {names.archived} is dropped: restore it and {command('resume', job.name)}, or "
+            f"revert to {names.archived}: {_back(job)}"
         )
     # A view, or a table of another format, that people made under the free name isn't Hive's: should one lie
     # in these directories all the same, it's found with the other neighbours. So is a Hive table, where that
@@ -67,6 +68,12 @@ def closing_steps(job: Job, existing: Existing) -> tuple[Step, ...]:
         # Last, for until then an expired snapshot could take a file that Hive reads.
         steps.append(AllowCleaning(names.target))
     return tuple(steps)
+
+
+def _back(job: Job) -> str:
+    """Return the commands that revert a job which is marked to be closed, or is being closed."""
+    revert = command("revert --from-archive", job.name)
+    return f"{command('close --undo', job.name)}, then {revert}" if CLOSING in job.record else revert
 
 
 def why_not_closed(job: Job) -> str:

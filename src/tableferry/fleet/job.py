@@ -59,6 +59,12 @@ WITHHELD = "withheld_rights"
 CHECKED = "checked"
 """The note in a job's record of the table that the preprocessor checked: its directory, and its creation."""
 
+WITHOUT_COPY = "without_hive_copy"
+"""The note in a job's record that it is finished without its Hive copy, as a person confirmed."""
+
+ROWS_LOST = "rows_lost"
+"""The note in a job's record of the rows that a revert couldn't copy from a dropped new table."""
+
 FAILURES = "failures"
 """The note in a job's record of how many runs in a row have failed at it."""
 
@@ -120,6 +126,12 @@ class PauseReason(StrEnum):
     WRITTEN_WHILE_BLOCKED = "WRITTEN_WHILE_BLOCKED"
     WRITTEN_LATE = "WRITTEN_LATE"
     PARTITIONS_REMOVED = "PARTITIONS_REMOVED"
+    NEW_TABLE_MISSING = "NEW_TABLE_MISSING"
+    NEW_TABLE_REPLACED = "NEW_TABLE_REPLACED"
+    NEW_TABLE_UNREADABLE = "NEW_TABLE_UNREADABLE"
+    HIVE_COPY_MISSING = "HIVE_COPY_MISSING"
+    HIVE_COPY_REPLACED = "HIVE_COPY_REPLACED"
+    HIVE_COPY_CHANGED = "HIVE_COPY_CHANGED"
     ROWS_DIFFER = "ROWS_DIFFER"
     STEP_REFUSED = "STEP_REFUSED"
     STEP_FAILED = "STEP_FAILED"

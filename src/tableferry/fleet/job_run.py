@@ -20,6 +20,7 @@ from tableferry.fleet.job import (
     LAST_ERROR,
     MOVED,
     RIGHTS,
+    ROWS_LOST,
     WITHHELD,
     Job,
     PauseReason,
@@ -34,6 +35,7 @@ from tableferry.fleet.queue.statements import lost
 from tableferry.fleet.queue.store import ClaimLost, Store
 from tableferry.fleet.reports import JobReport
 from tableferry.fleet.steps import BlockWrites, CheckLate, DropView, Rename, Step, UnblockWrites
+from tableferry.fleet.stops import report_hand_change, resolve_hand_changes, stopping_at_lost_metadata
 from tableferry.fleet.transitions import FORWARD, Action, Transition
 from tableferry.fleet.warehouse import existing, versions
 from tableferry.fleet.warehouse.context import Warehouse
@@ -151,6 +153,8 @@ def advance(run: JobRun, transitions: Transitions) -> JobReport:
 def dry_run_report(job: Job, warehouse: Warehouse, transitions: Transitions) -> JobReport:
     """Say what a run by these transitions would do, without doing it."""
     try:
+        if (stopped := report_hand_change(job, warehouse)) is not None:
+            return stopped
         steps = dry_run_steps(job, existing.job_tables(warehouse, Names.of(job)), transitions)
     except TableferryError as error:
         return JobReport(job, "paused", (), str(error))
@@ -190,10 +194,12 @@ def _recorded(run: JobRun, work: Callable[[JobRun], JobReport]) -> JobReport:
 def _once(run: JobRun, transition: Transition) -> None:
     """Make one transition, and save the state that it reached."""
     names = Names.of(run.job)
+    resolve_hand_changes(run)
     steps = plan(run.job, existing.job_tables(run.warehouse, names))
     for step in steps:
         try:
-            run.perform(step)
+            with stopping_at_lost_metadata(run):
+                run.perform(step)
         except WrittenSince as error:
             if _begin_again(run, names, str(error)):
                 return
@@ -223,7 +229,8 @@ def _arrived(job: Job, transition: Transition) -> Job:
     """Return the job in the state that it wanted, wanting the next."""
     job = replace(arrived(job, transition), shadow_status=None)
     if job.pair == (State.ICEBERG_DROPPED, State.ICEBERG_DROPPED):
-        job = replace(job.paused(PauseReason.REVERTED), in_process=False, shadow_watermark=None)
+        reverted = job.paused(PauseReason.REVERTED, job.record.get(ROWS_LOST, ""))
+        job = replace(reverted, in_process=False, shadow_watermark=None)
     if job.state is State.HIVE_DROPPED:
         # What was said to be as it should be holds for what was found then.
         job = job.noted(**{ACCEPT: None})
@@ -297,8 +304,8 @@ def _let_writers_in(run: JobRun) -> None:
     if run.job.pair not in FORWARD:
         return
     names = Names.of(run.job)
-    if names.hive == names.main and run.job.state in (State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED):
-        # It has this name behind the switch as well, also when the new table has lost its own.
+    if run.job.state in (State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED):
+        # After the switch a Hive table with this name is the Hive copy, or one that another process created.
         return
     tables = existing.job_tables(run.warehouse, names)
     if tables.get(names.main) is Kind.HIVE and not is_switched(names, tables):

@@ -9,6 +9,7 @@ from tableferry.errors import Refused
 from tableferry.fleet.commands import command
 from tableferry.fleet.job import ACCEPT, FOUND, REWRITABLE, RIGHTS, Job, PauseReason, State
 from tableferry.fleet.naming import Names
+from tableferry.fleet.transitions import BACK
 
 REMEDIES: Mapping[PauseReason, str] = {
     PauseReason.NONE: "nothing to do",
@@ -35,6 +36,12 @@ REMEDIES: Mapping[PauseReason, str] = {
     PauseReason.WRITTEN_LATE: "give the table the late files' rows (--accept), or set late_files: take",
     PauseReason.WRITTEN_WHILE_BLOCKED: "stop its writers, as nothing could keep them out",
     PauseReason.PARTITIONS_REMOVED: "bring them back, or say that it was meant so (--accept)",
+    PauseReason.NEW_TABLE_MISSING: "restore the new table, or revert to the Hive copy",
+    PauseReason.NEW_TABLE_REPLACED: "continue with the table in its place (--accept), or rename or drop that",
+    PauseReason.NEW_TABLE_UNREADABLE: "restore the new table's files, or revert to the Hive copy",
+    PauseReason.HIVE_COPY_MISSING: "continue without it, or in a revert create it again (--accept)",
+    PauseReason.HIVE_COPY_REPLACED: "continue without it (--accept); in a revert rename or drop it first",
+    PauseReason.HIVE_COPY_CHANGED: "change the new table too, or undo the change of the Hive copy (--accept)",
     PauseReason.ROWS_DIFFER: "compare both tables (tableferry verify) before anything else",
     PauseReason.STEP_REFUSED: "do what the details say",
     PauseReason.STEP_FAILED: "fix what the details say",
@@ -61,17 +68,34 @@ def remedy_of(code: str) -> str:
     return known or "see what the reason says"
 
 
+_ACCEPTED = frozenset(
+    (
+        PauseReason.NEW_TABLE_REPLACED,
+        PauseReason.NEW_TABLE_UNREADABLE,
+        PauseReason.HIVE_COPY_MISSING,
+        PauseReason.HIVE_COPY_REPLACED,
+        PauseReason.HIVE_COPY_CHANGED,
+    )
+)
+_REVERTED = frozenset((PauseReason.NEW_TABLE_MISSING, PauseReason.NEW_TABLE_UNREADABLE))
+
+
 def resume_command(job: Job) -> str:
-    """Write the command by which a paused job goes on."""
-    return command("resume", job.name, *(["--rewrite"] if reason(job) in REWRITABLE else []))
+    """Return the command by which a paused job continues."""
+    why, found = reason(job), job.record.get(FOUND)
+    if why in _REVERTED and found and job.pair not in BACK:
+        return command("revert --from-archive" if job.state is State.HIVE_DROPPED else "revert", job.name)
+    if why in _ACCEPTED and found:
+        return command("resume --accept", job.name)
+    return command("resume", job.name, *(["--rewrite"] if why in REWRITABLE else []))
 
 
 def resumed(job: Job, *, accept: bool = False, rewrite: bool = False) -> Job:
     """Return a paused job as it goes on, its attempts counted anew; a reverted one begins from the start.
 
-    With `accept`, what was found is as it should be: late files, removed partitions, or rows of a copy that
-    is to be dropped. With `rewrite`, its rows may be rewritten, and it is looked at once more; only a job
-    that hasn't begun can be told so.
+    With `accept`, what was found is as it should be: late files, removed partitions, rows of a copy that
+    is to be dropped, or what `hand_changes` found. With `rewrite`, its rows may be rewritten, and it is
+    looked at once more; only a job that hasn't begun can be told so.
 
     Raises:
         Refused: It has begun.

@@ -41,6 +41,7 @@ from tableferry.fleet.warehouse import (
     preparing,
     removing,
     renaming,
+    restoring,
     versions,
     views,
 )
@@ -240,6 +241,14 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.ShadowWritten(target, hive, form):
             if versions.current(warehouse, target, form) != job.shadow_watermark:
                 return _perform(steps.Shadow(target, hive, form), job, warehouse, save, running)
+        case steps.RestoreEntry(target, hive, form):
+            restoring.restore_entry(warehouse, target, hive, form)
+        case steps.RestoreHiveCopy(target, hive, form):
+            restoring.restore_hive_copy(warehouse, target, hive, form, job.stg_format)
+        case steps.AdoptTable(target, source, form):
+            restoring.adopt_table(warehouse, source, target, form)
+        case steps.DropEntry(table):
+            restoring.drop_entry(warehouse, table, job.target_format)
         case steps.CheckSuspended(hive):
             suspended.demand_none(warehouse, hive)
         case steps.RemoveRewritten(target, hive, folder):

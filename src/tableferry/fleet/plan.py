@@ -13,7 +13,7 @@ from typing import assert_never
 
 from tableferry.errors import Refused
 from tableferry.fleet.commands import command
-from tableferry.fleet.job import REWRITTEN, RIGHTS, Job, State, TargetFormat
+from tableferry.fleet.job import REWRITTEN, RIGHTS, WITHOUT_COPY, Job, State, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.steps import (
     AllowLogCleaning,
@@ -37,6 +37,7 @@ from tableferry.fleet.steps import (
     RemoveRewritten,
     Rename,
     RepeatPreflight,
+    RestoreEntry,
     RewriteAhead,
     RewriteRest,
     Shadow,
@@ -137,7 +138,6 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             _demand(existing, names.target, target_kind(job))
             return _archive(job, names, existing)
         case Action.BLOCK_COPY:
-            _demand(existing, names.target, target_kind(job))
             archived = _is_hive(existing, names.archived)
             hive = names.archived if archived else names.hive
             if archived and names.hive in existing:
@@ -146,8 +146,14 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             back = (Rename(names.archived, names.hive),) if archived else ()
             # Before anybody is kept from writing, for what it finds may need a person.
             late, view = CheckLate(names.target, hive, job.target_format), _view(names, existing)
+            if names.target not in existing:
+                return (RestoreEntry(names.target, hive, job.target_format), *view, *back)
+            _demand(existing, names.target, target_kind(job))
             return (late, *view, BlockWrites(names.target), *back)
         case Action.SYNC:
+            if names.target not in existing:
+                # It was dropped, so there is nothing to copy.
+                return ()
             _demand(existing, names.target, target_kind(job))
             hive = _hive_copy(names, existing)
             return (*_in_step(job, names.target, hive), CopyAccess(names.target, hive))
@@ -305,6 +311,9 @@ def _switch_back(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]
         return ()
     _demand(existing, names.hive, Kind.HIVE)
     if names.main not in existing:
+        if names.copy not in existing:
+            # It was dropped.
+            return (into,)
         _demand(existing, names.copy, target_kind(job))
         return (_rest(job, names, names.hive), into)
     _demand(existing, names.main, target_kind(job))
@@ -350,6 +359,9 @@ def _archive(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
     last_look = CheckLate(names.target, names.archived, job.target_format, decide=False)
     if _is_hive(existing, names.archived) and names.hive not in existing:
         return (last_look,)
+    if job.record.get(WITHOUT_COPY) and names.archived not in existing:
+        # A person confirmed that it's gone, or that the table with its name stays.
+        return ()
     _demand(existing, names.hive, Kind.HIVE)
     if names.archived in existing:
         raise Refused(_taken(names.hive, names.archived, job))

@@ -242,6 +242,30 @@ class RemoveRewritten(_Described):
     text = "remove {folder}, which was written for {target}"
 
 
+class RestoreEntry(_OnCopy):
+    """Enter a dropped Delta table in the catalog again, if its log is left."""
+
+    text = "restore {target} from its Delta log, if that is left"
+
+
+class RestoreHiveCopy(_OnCopy):
+    """Create the Hive copy again, without rows, which the next shadow run writes."""
+
+    text = "create {hive} again with the columns of {target}"
+
+
+class AdoptTable(_OnCopy):
+    """Continue with a table that replaced the new one."""
+
+    text = "continue with {target}, which replaced the new table"
+
+
+class DropEntry(_OnTable):
+    """Drop the entry of a table whose metadata files are gone."""
+
+    text = "drop the entry of {table}, whose metadata files are gone"
+
+
 class DropCopy(_OnCopy):
     """Drop the target, if it was made of the Hive table; files that this reads stay."""
 
@@ -330,6 +354,10 @@ Step = (
     | CheckViews
     | Shadow
     | ShadowWritten
+    | RestoreEntry
+    | RestoreHiveCopy
+    | AdoptTable
+    | DropEntry
     | DropCopy
     | AllowLogCleaning
     | NoteLeftovers

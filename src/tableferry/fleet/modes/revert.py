@@ -9,7 +9,8 @@ from functools import partial
 
 from tableferry.errors import Busy, Refused, TableError
 from tableferry.fleet.closing import why_final
-from tableferry.fleet.job import Job, PauseReason, State
+from tableferry.fleet.hand_changes import Acceptance
+from tableferry.fleet.job import ACCEPT, FOUND, Job, PauseReason, State
 from tableferry.fleet.job_run import dry_run_report, run_job
 from tableferry.fleet.modes.due import takes
 from tableferry.fleet.modes.worker import Worker, run_worker
@@ -102,6 +103,9 @@ def _reverting(job: Job, now: datetime, *, from_archive: bool) -> Job:
     if why := why_final(job):
         raise Refused(f"{job.name} {why}; it can't be reverted")
     job = job.without_failures()
+    if job.record.get(FOUND) == Acceptance.GIVE_UP_NEW_TABLE:
+        # The pause told the person that rows are lost, and this command is its remedy.
+        job = job.noted(**{ACCEPT: Acceptance.GIVE_UP_NEW_TABLE.value, FOUND: None})
     if job.pair in BACK:
         return replace(job, migration_paused=False, pause_reason=PauseReason.NONE.value)
     if job.state is State.HIVE_DROPPED and not from_archive:

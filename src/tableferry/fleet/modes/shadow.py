@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from tableferry.fleet.job import Job, State
+from tableferry.fleet.hand_changes import Condition
+from tableferry.fleet.job import WITHOUT_COPY, Job, State
 from tableferry.fleet.job_run import JobRun, reported
 from tableferry.fleet.modes.due import takes
 from tableferry.fleet.modes.worker import Worker, run_worker
@@ -13,8 +14,10 @@ from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import perform
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.steps import CheckLate, Shadow
-from tableferry.fleet.warehouse import existing, versions
+from tableferry.fleet.stops import report_hand_change, resolve_hand_changes, stopping_at_lost_metadata
+from tableferry.fleet.warehouse import versions
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.table_conditions import table_conditions
 
 SHADOWING = "Shadowing"
 
@@ -32,15 +35,23 @@ def shadow(worker: Worker) -> ModeReport:
         return current != job.shadow_watermark
 
     def work(run: JobRun) -> JobReport:
-        match _step(run.job):
-            case Shadow() as step:
-                _keep_in_step(run, step)
-            case CheckLate() as step:
-                _look_for_late_files(run, step)
+        resolve_hand_changes(run)
+        with stopping_at_lost_metadata(run):
+            match _step(run.job):
+                case Shadow() if run.job.record.get(WITHOUT_COPY):
+                    run.end(run.job)
+                case Shadow() as step:
+                    _keep_in_step(run, step)
+                case CheckLate() as step:
+                    _look_for_late_files(run, step)
         return JobReport(run.job, "done", tuple(run.did))
 
     def dry_run_report(job: Job, warehouse: Warehouse) -> JobReport:
+        if (stopped := report_hand_change(job, warehouse)) is not None:
+            return stopped
         step = _step(job)
+        if isinstance(step, Shadow) and job.record.get(WITHOUT_COPY):
+            return JobReport(job, "planned")
         needed = isinstance(step, CheckLate) or behind(job, warehouse)
         return JobReport(job, "planned", (str(step),) if needed else ())
 
@@ -65,7 +76,7 @@ def _keep_in_step(run: JobRun, step: Shadow) -> None:
 
 def _look_for_late_files(run: JobRun, step: CheckLate) -> None:
     # With the archived table the record of its files is gone, and nothing to compare them with is left.
-    if step.hive in existing.job_tables(run.warehouse, Names.of(run.job)):
+    if table_conditions(run.warehouse, run.job)[1] is Condition.SOUND:
         run.job = perform(step, run.job, run.warehouse, run.save)
     run.end(run.job)
 

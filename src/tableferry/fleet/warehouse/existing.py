@@ -280,18 +280,20 @@ def checked(warehouse: Warehouse, name: TableName) -> Mapping[str, str] | None:
 
 
 def is_checked(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """Return whether two results of `checked` are of one table.
+    """Return whether two results of `checked` are of one table."""
+    return before["location"] == now["location"] and is_same_creation(before["created"], now["created"])
 
-    Catalogs write the time of creation in the time zone of the process that asks, which may be another one
-    each time.
+
+def is_same_creation(before: str, now: str) -> bool:
+    """Return whether two times of creation, as catalogs write them, are the same.
+
+    Catalogs write them in the time zone of the process that asks, which may be another one each time.
     """
-    if before["location"] != now["location"]:
-        return False
     try:
-        first, second = (_ZONED.sub("", each["created"]) for each in (before, now))
+        first, second = (_ZONED.sub("", each) for each in (before, now))
         apart = abs(datetime.strptime(first, _CREATED) - datetime.strptime(second, _CREATED))
     except ValueError:
-        return before["created"] == now["created"]
+        return before == now
     return apart <= timedelta(hours=26) and apart % timedelta(minutes=15) == timedelta()
 
 

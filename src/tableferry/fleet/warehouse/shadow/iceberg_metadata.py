@@ -112,6 +112,16 @@ class Metadata:
             if field["id"] not in before and field.get("initial-default") is not None
         )
 
+    def first_partition_columns(self) -> tuple[str, ...]:
+        """Return the columns by which the table was partitioned at first, by their present names."""
+        names = {field["id"]: field["name"] for field in self.schemas[self.schema].values()}
+        fields = self.specs[min(self.specs)] if self.specs else ()
+        return tuple(
+            names[field["source-id"]]
+            for field in fields
+            if field["transform"] == "identity" and field["source-id"] in names
+        )
+
     def partition_fields(self, columns: Sequence[str]) -> dict[int, tuple[str, ...]]:
         """Return, for each spec by which a file has one value for each of these columns, their fields."""
         now = self.schemas[self.schema]

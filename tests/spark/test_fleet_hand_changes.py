@@ -1,0 +1,168 @@
+"""A table that people dropped or replaced in probation doesn't block its job, and a revert keeps its rows."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests import soak
+from tests.spark.fleets import Fleet, dynamic_fleet, errors, hive_table
+from tests.spark.tables import tables_in
+
+from tableferry.fleet.job import PauseReason, State, TargetFormat
+from tableferry.fleet.pausing import reason, resumed
+
+ICEBERG, DELTA = TargetFormat
+FORMATS = [ICEBERG, pytest.param(DELTA, marks=soak.slow)]
+
+
+@pytest.fixture
+def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
+    with dynamic_fleet(spark, schema, tmp_path) as ours:
+        yield ours
+
+
+def on_probation(ours: Fleet, folder: Path, form: TargetFormat, *tables: str) -> None:
+    for table in tables:
+        hive_table(ours.spark, ours.name(table).sql, folder / table, [(1, "a"), (2, "b")])
+    ours.to_probation(*tables, form=form)
+
+
+def drop(ours: Fleet, table: str, form: TargetFormat | None = None) -> None:
+    name = ours.name(table)
+    ours.spark.sql(f"DROP TABLE {(ours.warehouse.named(name, form) if form else name).sql}")
+
+
+def accept(ours: Fleet, table: str) -> None:
+    """Resume a job as `fleet resume --accept` does."""
+    job = ours.job(table)
+    assert job.migration_paused
+    ours.store.edit(resumed(job, accept=True), ours.clock(), by="ann")
+
+
+def numbers(ours: Fleet, table: str) -> list[int]:
+    return [row[0] for row in ours.rows(table)]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_dropped_hive_copy_is_given_up_or_created_again_by_a_revert(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
+    on_probation(ours, tmp_path, form, "t", "u")
+    ours.write("u", "INSERT INTO {t} VALUES (3, NULL, 'b')")
+    for table in ("t", "u"):
+        drop(ours, f"{table}_hive")
+    # The first run of shadow finds it, and not the third failure.
+    assert len(errors(ours.shadow())) == 2
+    for table in ("t", "u"):
+        assert reason(ours.job(table)) is PauseReason.HIVE_COPY_MISSING
+    accept(ours, "t")
+    assert errors(ours.shadow()) == []
+    ours.to_archive("t")
+    assert ours.job("t").state is State.HIVE_DROPPED
+    assert numbers(ours, "t") == [1, 2]
+
+    [stopped] = errors(ours.revert("u"))
+    assert f"Create {ours.name('u_hive')} again" in stopped
+    accept(ours, "u")
+    assert errors(ours.revert()) == []
+    assert ours.job("u").state is State.ICEBERG_DROPPED
+    assert numbers(ours, "u") == [1, 2, 3]
+    assert tables_in(ours.spark, ours.schema) == ["t", "u"]
+    ours.spark.sql(f"INSERT INTO {ours.name('u').sql} VALUES (4, NULL, 'c')")
+    assert numbers(ours, "u") == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("form", [pytest.param(ICEBERG, marks=soak.slow), DELTA])
+def test_revert_works_after_the_new_table_was_dropped(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
+    on_probation(ours, tmp_path, form, "t", "u")
+    assert errors(ours.shadow()) == []
+    for table in ("t", "u"):
+        ours.write(table, "INSERT INTO {t} VALUES (3, NULL, 'b')")
+        drop(ours, table, form)
+    [first, _] = errors(ours.shadow())
+    assert f"tableferry fleet revert {ours.name('t')}" in first
+    if form is DELTA:
+        shutil.rmtree(tmp_path / "u" / "_delta_log")
+    assert errors(ours.revert("t", "u")) == []
+    assert tables_in(ours.spark, ours.schema) == ["t", "u"]
+    if form is DELTA:
+        # The log was left, so nothing was lost.
+        assert numbers(ours, "t") == [1, 2, 3]
+        assert ours.job("t").pause_reason == "REVERTED"
+        assert not (tmp_path / "t" / "_delta_log").exists()
+    else:
+        assert numbers(ours, "t") == numbers(ours, "u") == [1, 2]
+    assert f"REVERTED: {ours.name('u')} was gone before the revert" in ours.job("u").pause_reason
+
+
+@soak.slow
+@pytest.mark.parametrize("form", TargetFormat)
+def test_revert_drops_the_entry_of_a_new_table_without_metadata(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
+    on_probation(ours, tmp_path, form, "t")
+    assert errors(ours.shadow()) == []
+    shutil.rmtree(tmp_path / "t_iceberg" if form is ICEBERG else tmp_path / "t" / "_delta_log")
+    [stopped] = errors(ours.shadow())
+    assert reason(ours.job("t")) is PauseReason.NEW_TABLE_UNREADABLE, stopped
+    assert errors(ours.revert("t")) == []
+    assert tables_in(ours.spark, ours.schema) == ["t"]
+    assert numbers(ours, "t") == [1, 2]
+
+
+@soak.slow
+@pytest.mark.parametrize("form", TargetFormat)
+def test_table_that_replaced_the_new_one_is_adopted(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
+    on_probation(ours, tmp_path, form, "t")
+    assert errors(ours.shadow()) == []
+    name = ours.warehouse.named(ours.name("t"), form).sql
+    drop(ours, "t", form)
+    ours.spark.sql(f"CREATE TABLE {name} USING {form.value} AS SELECT * FROM {ours.name('t_hive').sql}")
+    ours.spark.sql(f"INSERT INTO {name} VALUES (3, NULL, 'b')")
+    assert len(errors(ours.shadow())) == 1
+    assert reason(ours.job("t")) is PauseReason.NEW_TABLE_REPLACED
+    accept(ours, "t")
+    assert errors(ours.shadow()) == []
+    assert numbers(ours, "t_hive") == [1, 2, 3]
+
+
+@soak.slow
+def test_table_of_the_hive_copy_s_name_stays_when_the_migration_is_finished_without_one(
+    ours: Fleet, tmp_path: Path
+) -> None:
+    on_probation(ours, tmp_path, ICEBERG, "t")
+    drop(ours, "t_hive")
+    # The metastore keeps the second of a table's creation.
+    ours.spark.sql("SELECT java_method('java.lang.Thread', 'sleep', 1100L)")
+    hive_table(ours.spark, ours.name("t_hive").sql, tmp_path / "another", [(9, "z")])
+    assert len(errors(ours.shadow())) == 1
+    assert reason(ours.job("t")) is PauseReason.HIVE_COPY_REPLACED
+    accept(ours, "t")
+    assert errors(ours.shadow()) == []
+    ours.to_archive("t")
+    assert ours.job("t").state is State.HIVE_DROPPED
+    assert numbers(ours, "t_hive") == [9]
+    assert tables_in(ours.spark, ours.schema) == ["t", "t_hive"]
+
+
+@soak.slow
+def test_hive_table_in_the_new_table_s_place_is_never_migrated_by_the_archive(
+    ours: Fleet, tmp_path: Path
+) -> None:
+    on_probation(ours, tmp_path, ICEBERG, "t")
+    drop(ours, "t", ICEBERG)
+    hive_table(ours.spark, ours.name("t").sql, tmp_path / "another", [(9, "z")])
+    ours.clock.turn(days=14)
+    assert errors(ours.preprocess()) == []
+    [stopped] = errors(ours.migrate())
+    assert "rename or drop it" in stopped
+    assert ours.job("t").pair == (State.WRITES_UNBLOCKED, State.HIVE_DROPPED)
+    ours.spark.sql(f"ALTER TABLE {ours.name('t').sql} RENAME TO {ours.schema}.another")
+    assert errors(ours.revert("t")) == []
+    assert (numbers(ours, "t"), numbers(ours, "another")) == ([1, 2], [9])
