@@ -145,7 +145,7 @@ def _demand_switched_in_time(root: Path, source: str) -> None:
         return
     named, listed = (
         [file._replace(modified=0) for file in files]
-        for files in (conversion.files, discover.visible_files(root))
+        for files in (conversion.listed, discover.visible_files(root))
     )
     if changes := discover.changes(named, listed):
         raise TableError(
@@ -162,7 +162,7 @@ def _unchanged(root: AnyPath, planned: contents.Contents) -> None:
                 "there, and run again"
             )
         return
-    if changes := discover.changes(planned.files, discover.list_files(root)):
+    if changes := discover.changes(planned.listed, discover.list_files(root)):
         raise Refused(
             f"{root} was written while it was converted: {'; '.join(changes)}: stop what writes "
             "there, and run again"
