@@ -37,15 +37,20 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def perform(plan: Plan, spark: SparkProvider) -> verify.Verdict | None:
+def perform(plan: Plan, spark: SparkProvider, *, level: int = logging.INFO) -> verify.Verdict | None:
     """Do a plan's steps in order, and return how the rows compared, if comparing is one of them.
+
+    Args:
+        plan: The plan.
+        spark: Gives the session if a step needs one.
+        level: At which level the steps are logged.
 
     Raises:
         TableferryError: A step failed; the folder is as it was, or whole Delta.
     """
     verdict = None
     for step in plan.steps:
-        with activity(_log, str(step), table=plan.source) as running:
+        with activity(_log, str(step), table=plan.source, level=level) as running:
             verdict = _perform(step, plan, spark, running) or verdict
     return verdict
 
