@@ -389,6 +389,9 @@ WIDENED: list[tuple[pa.DataType, Any, pa.DataType, Any]] = [
     (pa.uint8(), 255, pa.int32(), -1),
     (pa.uint32(), 2**32 - 1, pa.int64(), -1),
     (pa.null(), None, pa.int64(), 7),
+    (pa.null(), None, pa.int8(), 7),
+    (pa.null(), None, pa.float64(), 0.5),
+    (pa.null(), None, pa.date32(), date(2024, 1, 2)),
     (
         pa.timestamp("ms", "UTC"),
         datetime(1969, 1, 2, tzinfo=UTC),
@@ -455,6 +458,14 @@ def test_what_merging_refuses_spark_reads_wrongly(spark: SparkSession, tmp_path:
         by_spark(spark, tmp_path)
     with set_to(spark, parquet__enableVectorizedReader="false"):
         assert by_spark(spark, tmp_path) == [Number(-1)]
+
+
+def test_spark_reads_no_strings_from_nulls_without_type(spark: SparkSession, tmp_path: Path) -> None:
+    """Therefore such a file is refused where others have strings, though it has no value."""
+    pq.write_table(pa.table({"c": pa.array([None], pa.null())}), tmp_path / "a.parquet")
+    commit(tmp_path, Struct((types.Field("c", types.STRING),)))
+    with pytest.raises(Exception, match="PARQUET_COLUMN_DATA_TYPE_MISMATCH"):
+        by_spark(spark, tmp_path)
 
 
 def test_a_schema_is_merged_from_what_spark_and_others_write(spark: SparkSession, tmp_path: Path) -> None:

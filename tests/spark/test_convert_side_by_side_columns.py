@@ -257,7 +257,8 @@ def test_files_without_rows(spark: SparkSession, tmp_path: Path) -> None:
         root.mkdir()
         pq.write_table(pa.table({"id": [1]}), root / "a.parquet")
         pq.write_table(pa.table({"id": pa.array([], pa.int64())}), root / "empty.parquet")
-        pq.write_table(pa.table({"only": pa.array([], pa.int32())}), root / "none.parquet")
+        nothing = {"id": pa.array([], pa.int64()), "only": pa.array([], pa.int32())}
+        pq.write_table(pa.table(nothing), root / "none.parquet")
 
     both = twins(tmp_path, make)
 
@@ -292,6 +293,7 @@ def test_schemas_that_both_merge(spark: SparkSession, tmp_path: Path) -> None:
         rows = [{"id": 2**31 - 1, "text": "q", "s": {"x": 2**31 - 1, "y": 1}, "l": [1]}]
         pq.write_table(pa.Table.from_pylist(rows, two), root / "b.parquet")
         unusual = {
+            "id": pa.array([3], pa.int32()),
             "u8": pa.array([255], pa.uint8()),
             "u16": pa.array([65535], pa.uint16()),
             "u32": pa.array([2**32 - 1], pa.uint32()),
@@ -305,7 +307,9 @@ def test_schemas_that_both_merge(spark: SparkSession, tmp_path: Path) -> None:
             "nothing": pa.array([None], pa.null()),
         }
         pq.write_table(pa.table(unusual), root / "c.parquet")
-        old = pa.table({"old": pa.array([-1, None], pa.timestamp("us"))})
+        numbers = pa.array([1, 2], pa.int32())
+        instants = pa.array([-1, None], pa.timestamp("us"))
+        old = pa.table({"id": numbers, "old": instants, "nothing": numbers})
         pq.write_table(old, root / "d.parquet", use_deprecated_int96_timestamps=True)
 
     both = twins(tmp_path, make)

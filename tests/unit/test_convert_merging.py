@@ -142,6 +142,60 @@ def test_unsigned_numbers_become_no_decimals() -> None:
         assert "stored in a way" in refusal(*schemas)
 
 
+def untyped(**columns: DataType) -> FileSchema:
+    """Return the schema of a file whose columns have nulls alone and no type."""
+    return FileSchema(
+        schema(**columns).columns, (), untyped=frozenset({("a",), ("s", "x"), ("l", "element")})
+    )
+
+
+@pytest.mark.parametrize(
+    "kind", [types.BYTE, types.SHORT, types.INTEGER, types.LONG, types.DOUBLE, types.DATE]
+)
+def test_nulls_without_type_take_the_type_of_other_files(kind: Primitive) -> None:
+    def nested(leaf: Primitive) -> dict[str, DataType]:
+        return {"a": leaf, "s": Struct((Field("x", leaf),)), "l": Array(leaf)}
+
+    for schemas in permutations((untyped(**nested(types.INTEGER)), schema(**nested(kind)))):
+        assert merged(*schemas) == Merged(schema(**nested(kind)).columns)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(types.STRING, types.BINARY, types.BOOLEAN, types.TIMESTAMP, types.TIMESTAMP_NTZ),
+        *(Decimal(5, 2), Decimal(10, 0), Array(types.INTEGER), Struct((Field("x", types.INTEGER),))),
+    ],
+)
+def test_nulls_without_type_are_refused_where_spark_reads_no_such_type_from_them(kind: DataType) -> None:
+    for nulls, typed in permutations((0, 1)):
+        schemas = [untyped(a=types.INTEGER), schema(a=kind)]
+        message = refusal(schemas[nulls], schemas[typed])
+        assert message == (
+            f"column `a` has no type in {nulls}.parquet, only nulls that its writer stored as int, and Spark "
+            f"can't read those as {kind}, the type in {typed}.parquet: write {nulls}.parquet again with that "
+            "type, or without the column"
+        )
+
+
+def test_nulls_without_type_are_refused_whatever_the_order_of_the_types_that_widen() -> None:
+    schemas = [untyped(a=types.INTEGER), schema(a=types.DATE), schema(a=types.TIMESTAMP_NTZ)]
+    for order in permutations(schemas):
+        assert "Spark can't read those as timestamp_ntz" in refusal(*order)
+    with_float = merged(schema(a=types.FLOAT), untyped(a=types.INTEGER))
+    assert with_float.columns == schema(a=types.DOUBLE).columns
+    assert [str(widening) for widening in with_float.widenings] == ["`a` from float to double"]
+
+
+def test_columns_without_type_in_every_file_are_reported_with_a_file() -> None:
+    nulls = untyped(a=types.INTEGER, s=Struct((Field("x", types.INTEGER),)))
+    assert merged(schema(b=types.LONG), nulls, nulls).untyped == {
+        ("a",): "1.parquet",
+        ("s", "x"): "1.parquet",
+    }
+    assert merged(schema(a=types.LONG), untyped(a=types.INTEGER)).untyped == {}
+
+
 def test_spellings_that_differ_in_case_are_refused_with_both_files() -> None:
     assert refusal(schema(Id=types.LONG), schema(id=types.LONG)) == (
         "column `Id` in 0.parquet is spelled `id` in 1.parquet, which Spark can't tell apart: "

@@ -652,3 +652,124 @@ def test_a_map_of_structs_takes_a_field_that_some_files_lack(tmp_path: Path) -> 
     rows = deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table().to_pylist()
     assert sorted(dict(row["m"])["k"]["x"] for row in rows) == [1, 2]
     assert [dict(row["m"])["k"]["y"] for row in rows if dict(row["m"])["k"]["x"] == 1] == [None]
+
+
+def write_typed(file: Path, **columns: pa.Array) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), file)
+
+
+def test_file_without_rows_and_with_other_types_is_left_out(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    write_typed(root / "p=1/a.parquet", id=pa.array([1]), name=pa.array(["x"]))
+    write_typed(root / "p=1/b.parquet", id=pa.array([], pa.int64()), name=pa.array([], pa.int32()))
+    write_typed(root / "p=2/c.parquet", id=pa.array([], pa.int64()), name=pa.array([], pa.null()))
+    write_typed(root / "p=2/d.parquet", id=pa.array([], pa.int64()), name=pa.array([], pa.string()))
+
+    [table] = convert.run([str(root)], resolve=no_session).tables
+
+    assert (table.outcome, table.error) == ("converted", "")
+    assert table.plan is not None
+    assert table.plan.files == 2
+    [note] = [note for note in table.plan.notes if "left out" in note]
+    assert note == (
+        "2 files are left out, as they have no rows, and other columns or types than the rest: "
+        "p=1/b.parquet, p=2/c.parquet"
+    )
+    assert rows(root) == [{"id": 1, "name": "x", "p": 1}]
+    assert [action["add"]["path"] for action in actions(root) if "add" in action] == [
+        "p=1/a.parquet",
+        "p=2/d.parquet",
+    ]
+
+
+def test_table_with_a_file_that_was_left_out_is_converted_already(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    write_typed(root / "a.parquet", name=pa.array(["x"]))
+    write_typed(root / "b.parquet", name=pa.array([], pa.int32()))
+    assert convert.run([str(root)]).ok
+
+    [again] = convert.run([str(root)]).tables
+
+    assert (again.outcome, again.error) == ("already", "")
+    write_typed(root / "b.parquet", name=pa.array(["y"]))
+    [changed] = convert.run([str(root)]).tables
+    assert changed.outcome == "refused"
+    assert "b.parquet changed from" in changed.error
+
+
+def test_files_that_all_have_no_rows_are_refused_where_their_types_differ(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    write_typed(root / "a.parquet", name=pa.array([], pa.string()))
+    write_typed(root / "b.parquet", name=pa.array([], pa.int32()))
+
+    [table] = convert.run([str(root)]).tables
+
+    assert table.outcome == "refused"
+    assert "column `name` is string in a.parquet and int in b.parquet" in table.error
+
+
+def test_file_without_rows_that_the_declared_schema_does_not_fit_is_left_out(tmp_path: Path) -> None:
+    root, declared = tmp_path / "t", tmp_path / "columns.sql"
+    declared.write_text("id int")
+    write_typed(root / "a.parquet", id=pa.array([1], pa.int32()))
+    write_typed(root / "b.parquet", id=pa.array([], pa.int64()))
+    write_typed(root / "c.parquet", id=pa.array([], pa.int32()), more=pa.array([], pa.int32()))
+
+    [table] = convert.run([str(root)], schema=declared).tables
+
+    assert (table.outcome, table.error) == ("converted", "")
+    assert rows(root) == [{"id": 1}]
+
+
+def test_column_without_type_in_every_file_is_refused(tmp_path: Path) -> None:
+    root, declared = tmp_path / "t", tmp_path / "columns.sql"
+    write_typed(root / "a.parquet", id=pa.array([1]), name=pa.array([None], pa.null()))
+
+    [table] = convert.run([str(root)]).tables
+
+    assert table.outcome == "refused"
+    assert table.error == (
+        f"{root}: column `name` has only nulls and no type in every file that has it, as in a.parquet: give "
+        "its type with --schema, if that's tinyint, smallint, int, bigint, double or date, as which Spark "
+        "reads such nulls; else write the files again with the type, or without the column"
+    )
+    declared.write_text("id bigint, name string")
+    [refused] = convert.run([str(root)], schema=declared).tables
+    assert "`name` has no type in a.parquet" in refused.error
+    assert f"as string, the type in {declared}: write a.parquet again with that type" in refused.error
+    declared.write_text("id bigint, name date")
+    [done] = convert.run([str(root)], schema=declared).tables
+    assert (done.outcome, done.error) == ("converted", "")
+    assert rows(root) == [{"id": 1, "name": None}]
+    assert json.loads(actions(root)[-1]["add"]["stats"])["minValues"] == {"id": 1}
+
+
+def test_partition_column_may_have_no_type_in_the_files(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    write_typed(root / "day=2024-01-01/a.parquet", id=pa.array([1]), day=pa.array([None], pa.null()))
+
+    [table] = convert.run([str(root)]).tables
+
+    assert (table.outcome, table.error) == ("converted", "")
+    assert [str(row["day"]) for row in rows(root)] == ["2024-01-01"]
+
+
+@pytest.mark.parametrize("statistics", list(convert.Statistics))
+def test_nulls_without_type_are_converted_where_another_file_has_the_type(
+    tmp_path: Path, statistics: convert.Statistics
+) -> None:
+    root = tmp_path / "t"
+    write_typed(
+        root / "a.parquet", day=pa.array([None, None], pa.null()), n=pa.array([None, None], pa.null())
+    )
+    write_typed(root / "b.parquet", day=pa.array([1], pa.date32()), n=pa.array([7], pa.int8()))
+
+    [table] = convert.run([str(root)], statistics=statistics).tables
+
+    assert (table.outcome, table.error) == ("converted", "")
+    columns = json.loads(actions(root)[1]["metaData"]["schemaString"])["fields"]
+    assert [column["type"] for column in columns] == ["date", "byte"]
+    nulls, _ = (json.loads(add["add"].get("stats", "{}")) for add in actions(root)[3:])
+    assert "minValues" not in nulls
+    assert len(rows(root)) == 3

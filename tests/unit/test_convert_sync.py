@@ -161,6 +161,43 @@ def test_what_contradicts_the_table_changes_nothing(folder: Path) -> None:
     assert deltalake.DeltaTable(str(folder)).version() == 0
 
 
+def test_sync_leaves_out_a_new_file_without_rows_and_with_other_types(folder: Path) -> None:
+    write(folder / "day=1" / "c.parquet", {"id": []}, {"id": pa.string()})
+    left_out = (
+        "1 file is left out, as it has no rows, and other columns or types than the rest: day=1/c.parquet",
+    )
+    table = synced(folder)
+    assert (table.outcome, table.notes, table.error) == ("current", left_out, "")
+    write(folder / "day=1" / "d.parquet", {"id": [4]})
+    assert (synced(folder).outcome, ids(folder)) == ("synced", [1, 2, 3, 4])
+    assert synced(folder).outcome == "current"
+    write(folder / "day=1" / "c.parquet", {"id": ["x"]})
+    assert "column `id` is bigint in the table and string in day=1/c.parquet" in synced(folder).error
+
+
+def test_sync_after_a_conversion_that_left_a_file_out_leaves_it_out(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    write(root / "a.parquet", {"id": [1]})
+    write(root / "b.parquet", {"id": []}, {"id": pa.string()})
+    assert convert.run([str(root)]).ok
+    assert synced(root).outcome == "current"
+
+
+def test_sync_takes_nulls_without_type_where_the_table_has_a_type_that_fits(folder: Path) -> None:
+    write(folder / "day=1" / "c.parquet", {"id": [None]}, {"id": pa.null()})
+    assert synced(folder).outcome == "synced"
+    found = deltalake.DeltaTable(str(folder)).to_pyarrow_table(columns=["id"]).column("id").to_pylist()
+    assert sorted(found, key=lambda number: number or 9) == [1, 2, 3, None]
+    write(folder / "day=1" / "d.parquet", {"id": [5], "more": [None]}, {"more": pa.null()})
+    table = synced(folder)
+    assert table.outcome == "refused"
+    assert table.error == (
+        f"{folder}: column `more` has only nulls and no type in every new file that has it, as in "
+        "day=1/d.parquet, and the table doesn't have it: write the files again with its type, or without the "
+        "column"
+    )
+
+
 def test_a_partition_that_does_not_fit_is_refused_with_what_helps(folder: Path) -> None:
     odd = folder / "day=soon" / "c.parquet"
     write(odd, {"id": [4]})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,9 @@ import pytest
 from tests.unit.fleets import LEASE, NOW, Fleet, opened
 
 from tableferry import session
-from tableferry.fleet.job_run import JobRun
+from tableferry.cli import logs
+from tableferry.errors import Refused
+from tableferry.fleet.job_run import JobRun, reported
 from tableferry.fleet.modes import worker as worker_module
 from tableferry.fleet.modes.claims import Portion
 from tableferry.fleet.modes.worker import Worker, run_worker
@@ -23,6 +27,7 @@ from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.settings import FleetSettings
+from tableferry.fleet.steps import MakeManaged
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.testing import FixedClock
 
@@ -95,6 +100,52 @@ def test_tables_are_moved_at_once_in_sessions_of_their_own(fleet: Fleet, session
     assert sessions == [1, 2, 3]
     assert set.union(*by_thread.values()) == {1, 2, 3}
     assert all(job.claimed_by is None for job in fleet.store.jobs(everything()))
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_run_writes_one_line_for_each_table_and_its_steps_with_verbose(
+    fleet: Fleet, sessions: list[Any], capsys: pytest.CaptureFixture[str], at_once: int
+) -> None:
+    add(fleet, "abcd")
+
+    def move(run: JobRun) -> JobReport:
+        run.perform(MakeManaged(run.job.name))
+        run.perform(MakeManaged(run.job.name))
+        if run.job.tbl_name == "c":
+            raise Refused("the schema is gone")
+        return release(run)
+
+    lines = {}
+    for verbose in (False, True):
+        with logs.showing(verbose=verbose, log_format=logs.LogFormat.TEXT):
+            run(worker(fleet, at_once=at_once), partial(reported, work=move))
+        lines[verbose] = [line.partition(" ")[2] for line in capsys.readouterr().err.splitlines()]
+    first, *tables, last = lines[False]
+    assert first == "try: started (w)"
+    assert re.fullmatch(r"try: done in 0\.\d s, 4 of 4 tables \(w\)", last)
+    name, seconds = r"spark_catalog\.sales\.", r"0\.\d s"
+    assert len(tables) == 4
+    for number, line in enumerate(tables, 1):
+        what = "paused" if ".c:" in line else "done"
+        assert re.fullmatch(rf"{name}[a-d]: {what} at Undefined in {seconds}, {number} of 4 tables", line)
+    # A step's start and its end, of two steps of each table.
+    assert sum("make" in line for line in lines[True]) == 4 * 2 * 2
+
+
+def test_paused_table_is_written_even_if_the_run_is_quiet(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add(fleet, "ab")
+
+    def move(run: JobRun) -> JobReport:
+        if run.job.tbl_name == "b":
+            raise Refused("the schema is gone")
+        return release(run)
+
+    with logs.showing(quiet=True, log_format=logs.LogFormat.TEXT):
+        run(worker(fleet, at_once=1), partial(reported, work=move))
+    [line] = capsys.readouterr().err.splitlines()
+    assert "spark_catalog.sales.b: paused at Undefined" in line
 
 
 def test_no_two_tables_are_in_one_session_at_a_time(fleet: Fleet, sessions: list[Any]) -> None:

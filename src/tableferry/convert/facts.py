@@ -41,12 +41,15 @@ class FileSchema:
         columns: All columns, as Spark would read them.
         leaves: Those of which there can be statistics, in the file's order.
         undecimal: Paths of what is stored in a way that Spark can't read as a wider decimal: integers without
-            a sign, and nulls without a type.
+            a sign, and nulls without a type that aren't stored as int.
+        untyped: Paths of columns that contain only nulls, stored as int, and have no type, as pandas and
+            Arrow write them.
     """
 
     columns: Struct
     leaves: tuple[Leaf, ...]
     undecimal: frozenset[ColumnPath] = frozenset()
+    untyped: frozenset[ColumnPath] = frozenset()
 
 
 class Bounds(NamedTuple):

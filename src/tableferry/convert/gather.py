@@ -188,7 +188,8 @@ def gather(
     facts = _read(facts, by_catalog, spark_provider, progress, known)
     if facts.delta and facts.log is None:
         return facts
-    return replace(facts, mismatches=through_spark.partitions.partitions_of(spark, entry, facts.files))
+    there = (*facts.files, *facts.left_out)
+    return replace(facts, mismatches=through_spark.partitions.partitions_of(spark, entry, there))
 
 
 def _read(
@@ -260,28 +261,65 @@ def with_files(
     """
     footers = tuple(known[file] for file in files)
     first: dict[int, tuple[FileSchema, str]] = {}
+    with_rows: set[int] = set()
     for file, footer in zip(files, footers, strict=True):
         first.setdefault(id(footer.schema), (footer.schema, file.path))
-    declared = options.requested.schema
-    if declared is None:
-        if facts.entry is None:
-            merging.demand_common_columns(facts.location, first.values())
-        merged = merging.merge(all_schemas(first.values(), facts.entry))
-    elif facts.entry is not None:
+        if footer.rows or options.as_hive:
+            with_rows.add(id(footer.schema))
+    if options.requested.schema is not None and facts.entry is not None:
         raise Refused(
             f"{facts.source} has its columns in the catalog: leave out --schema, which is for folders"
         )
-    else:
-        merged = merging.merge([declared.as_a_file(), *first.values()])
-        declared.demand_all(merged, first.values())
+    if options.requested.schema is None and facts.entry is None:
+        merging.demand_common_columns(facts.location, first.values())
+
+    def fit(schemas: Sequence[tuple[FileSchema, str]]) -> merging.Merged:
+        merged = _merged(facts, options, schemas)
+        # Of a Hive table only the columns in the catalog count, which have types.
+        if merged.untyped and not options.as_hive:
+            partition_columns = {column.name.lower() for column in _partitions(files, options).columns}
+            merging.demand_types(facts.location, merged, partition_columns, _untyped_remedy(facts))
+        return merged
+
+    merged, unfit = merging.fitting(first.values(), with_rows, fit)
     formats.demand_no_hudi_columns(facts.location, (column.name for column in merged.columns.fields))
+    partitions = _partitions(files, options)
+    kept = [number for number, footer in enumerate(footers) if id(footer.schema) not in unfit]
     return replace(
         facts,
         table_id=str(uuid.uuid4()),
-        files=files,
-        partitions=_partitions(files, options),
-        footers=footers,
+        files=tuple(files[number] for number in kept),
+        left_out=tuple(
+            file for file, footer in zip(files, footers, strict=True) if id(footer.schema) in unfit
+        ),
+        partitions=replace(partitions, values=tuple(partitions.values[number] for number in kept)),
+        footers=tuple(footers[number] for number in kept),
         merged=merged,
+    )
+
+
+def _merged(facts: Facts, options: Options, schemas: Sequence[tuple[FileSchema, str]]) -> merging.Merged:
+    """Find the columns of files that have these schemas, as the catalog or the user wants them.
+
+    Raises:
+        Refused: They contradict one another, or what is wanted.
+    """
+    declared = options.requested.schema
+    if declared is not None:
+        merged = merging.merge([declared.as_a_file(), *schemas])
+        declared.demand_all(merged, schemas)
+        return merged
+    return merging.merge(all_schemas(schemas, facts.entry))
+
+
+def _untyped_remedy(facts: Facts) -> str:
+    if facts.entry is None:
+        give = "give its type with --schema"
+    else:
+        give = f"add it to the catalog's table with ALTER TABLE {facts.entry.name.sql} ADD COLUMNS"
+    return (
+        f": {give}, if that's tinyint, smallint, int, bigint, double or date, as which Spark reads such "
+        "nulls; else write the files again with the type, or without the column"
     )
 
 
@@ -367,9 +405,9 @@ def _with_log(facts: Facts, options: Options, spark_provider: SparkProvider) -> 
 def _compared(conversion: existing.Conversion, files: Sequence[DataFile], *, times: bool) -> ExistingLog:
     logged, listed = (
         sorted(file if times else file._replace(modified=0) for file in these)
-        for these in (conversion.files, files)
+        for these in (conversion.listed, files)
     )
-    named = {file.path for file in conversion.files}
+    named = {file.path for file in conversion.listed}
     new = [file for file in files if file.path not in named]
     only_new = [file for file in listed if file.path in named] == logged
     return ExistingLog(

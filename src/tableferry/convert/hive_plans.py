@@ -53,7 +53,7 @@ def of_table(spark: SparkSession, table: TableName, column_mapping: bool, known:
         TableError: Something about it can't be read.
     """
     # Whether a log that is there is the right one, the route decides that asked.
-    options = Options(column_mapping=column_mapping, keep_log=True)
+    options = Options(column_mapping=column_mapping, keep_log=True, as_hive=True)
     found, provider = ResolvedSource(str(table), table=table), SparkProvider(spark, lambda: spark)
     return decide(_as_catalog(gather(found, options, provider, unseen, known)), options)
 
@@ -74,7 +74,7 @@ def of_far_files(
         TableError: Something about it can't be read.
         StateError: A file can't be read just now.
     """
-    options = Options(partitioned_by=entry.partition_columns, column_mapping=column_mapping)
+    options = Options(partitioned_by=entry.partition_columns, column_mapping=column_mapping, as_hive=True)
     there = list(starmap(DataFile, far.files))
     listed = tuple(sorted(there))
     discover.demand_readable_names(entry.location, listed)

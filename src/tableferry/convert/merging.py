@@ -10,18 +10,24 @@ reads the very same and deltalake nothing at all ("not yet supported"), so it's 
 
 Refused, as Spark fails or returns other values: long to double, int to float, numbers to string, date to
 timestamp, and decimals from unsigned integers, of which it reads 4294967295 as -1 without the vectorized
-reader and can't read any with it; so it does with nulls that have no type. Refused, as they mean something
-else though readers take the one for the other: timestamp_ntz and timestamp, binary and string.
+reader and can't read any with it. Refused, as they mean something else though readers take the one for the
+other: timestamp_ntz and timestamp, binary and string.
+
+Nulls without a type (pandas and Arrow store a column of nulls alone as INT32 with the logical type UNKNOWN):
+Spark reads them as byte, short, int, long, double and date, and deltalake as any type. As float, decimal,
+string, binary, boolean, timestamps, structs, arrays and maps Spark fails with
+PARQUET_COLUMN_DATA_TYPE_MISMATCH, as columns, in structs and in arrays, although there is no value to read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tableferry import types
-from tableferry.amounts import first_of
+from tableferry.amounts import counted, first_of
 from tableferry.convert.facts import FileSchema
 from tableferry.errors import Refused
 from tableferry.types import Array, ColumnPath, DataType, Decimal, Field, Map, Primitive, Struct
@@ -32,6 +38,8 @@ _WHOLE_DIGITS = {types.BYTE: 10, types.SHORT: 10, types.INTEGER: 10, types.LONG:
 _MOST_DIGITS = 38
 # Of every int a double holds each digit, of a long it doesn't.
 _IN_DOUBLE = (types.BYTE, types.SHORT, types.INTEGER, types.FLOAT, types.DOUBLE)
+# As which Spark reads nulls that have no type.
+_NULLS_READ_AS = (types.BYTE, types.SHORT, types.INTEGER, types.LONG, types.DOUBLE, types.DATE)
 
 
 @dataclass(frozen=True, order=True)
@@ -49,25 +57,39 @@ class Widening:
 
 @dataclass(frozen=True)
 class Merged:
-    """What a table's files have in common; columns that directories' names give aren't there."""
+    """What a table's files have in common; columns that directories' names give aren't there.
+
+    Attributes:
+        untyped: The columns that have no type in every file that has them, each with such a file.
+    """
 
     columns: Struct
     widenings: tuple[Widening, ...] = ()
+    untyped: Mapping[ColumnPath, str] = field(default_factory=dict, hash=False)
 
 
 class _File(NamedTuple):
-    """A file whose schema is added; `undecimal` is as in `FileSchema`."""
+    """A file whose schema is added; `undecimal` and `untyped` are as in `FileSchema`."""
 
     name: str
     undecimal: frozenset[ColumnPath]
+    untyped: frozenset[ColumnPath]
 
 
 @dataclass
 class _Node:
-    """A column, field or element on its way to its final type, and every type it was seen with."""
+    """A column, field or element on its way to its final type, and every type it was seen with.
+
+    Attributes:
+        file: The first file that has its type.
+        typed: Whether a file has its type; without one it's that of nulls without a type.
+        nulls_in: The first file in which it's nulls without a type; empty if there is none.
+    """
 
     type: DataType
     file: str
+    typed: bool = True
+    nulls_in: str = ""
     undecimal: bool = False
     metadata: dict[str, Any] = field(default_factory=dict)
     seen: dict[Primitive, str] = field(default_factory=dict)
@@ -89,10 +111,76 @@ def merge(schemas: Iterable[tuple[FileSchema, str]]) -> Merged:
     for schema, file in schemas:
         if id(schema) not in merged:
             merged[id(schema)] = schema
-            _add(top, schema.columns, _File(file, schema.undecimal), ())
+            _add(top, schema.columns, _File(file, schema.undecimal, schema.untyped), ())
+    untyped = dict(_settle_nulls(top, ()))
     columns = _finished(top)
     assert isinstance(columns, Struct)
-    return Merged(columns, tuple(_widenings(top, ())))
+    return Merged(columns, tuple(_widenings(top, ())), untyped)
+
+
+def fitting(
+    schemas: Iterable[tuple[FileSchema, str]],
+    with_rows: Collection[int],
+    fit: Callable[[Sequence[tuple[FileSchema, str]]], Merged],
+) -> tuple[Merged, frozenset[int]]:
+    """Find the schema of all files, except of files without rows that don't fit the others.
+
+    Args:
+        schemas: The schemas to find it of, each with a file, in the files' order.
+        with_rows: The ids of those that a file with rows has.
+        fit: Finds the schema of some of them, or refuses them.
+
+    Returns:
+        The schema, and the ids of the schemas that were left out.
+
+    Raises:
+        Refused: The files that have rows don't fit, or no file has rows and they don't.
+    """
+    everything = list(schemas)
+    kept = {id(schema) for schema, _ in everything} & set(with_rows)
+    empty = [id(schema) for schema, _ in everything if id(schema) not in kept]
+    try:
+        return fit(everything), frozenset()
+    except Refused:
+        if not empty or not kept:
+            raise
+    merged = fit([item for item in everything if id(item[0]) in kept])
+    for schema in empty:
+        with suppress(Refused):
+            merged = fit([item for item in everything if id(item[0]) in {*kept, schema}])
+            kept.add(schema)
+    return merged, frozenset(empty) - kept
+
+
+def left_out_note(files: Sequence[str]) -> str:
+    """Say of which files a table is without, as `fitting` left their schemas out."""
+    return (
+        f"{counted(len(files), 'file is left out, as it has', 'files are left out, as they have')} no rows, "
+        f"and other columns or types than the rest: {first_of(files)}"
+    )
+
+
+def demand_types(
+    location: str, merged: Merged, partitions: Collection[str], remedy: str, files: str = "every file"
+) -> None:
+    """Refuse columns that have no type in any file.
+
+    Args:
+        location: The table's folder.
+        merged: The schema of its files.
+        partitions: Its partition columns, in lower case, which have a type of their own.
+        remedy: What a person can do.
+        files: In which files they have none.
+
+    Raises:
+        Refused: There are some.
+    """
+    for path, file in merged.untyped.items():
+        if path[0].lower() not in partitions:
+            raise Refused(
+                f"{location}: column {_name(path)} has only nulls and no type in {files} that has it, as in "
+                f"{file}{remedy}"
+            )
 
 
 def demand_common_columns(location: str, schemas: Iterable[tuple[FileSchema, str]]) -> None:
@@ -133,6 +221,11 @@ def widens(narrow: Primitive, wide: Primitive) -> bool:
 
 def _add(node: _Node, data_type: DataType, file: _File, path: ColumnPath) -> None:
     """Add what one file says of a column to what the files before it said."""
+    if path in file.untyped:
+        node.nulls_in = node.nulls_in or file.name
+        return
+    if not node.typed:
+        node.type, node.file, node.typed = _without_parts(data_type), file.name, True
     match node.type, data_type:
         case (Struct(), Struct()):
             spellings = {name.lower(): name for name in node.parts}
@@ -174,10 +267,34 @@ def _part(
 ) -> None:
     part = node.parts.get(name)
     if part is None:
-        empty = Struct() if isinstance(data_type, Struct) else data_type
-        part = node.parts[name] = _Node(empty, file.name)
+        typed = (*above, name) not in file.untyped
+        part = node.parts[name] = _Node(_without_parts(data_type), file.name, typed)
     part.metadata = {**(metadata or {}), **part.metadata}
     _add(part, data_type, file, (*above, name))
+
+
+def _without_parts(data_type: DataType) -> DataType:
+    return Struct() if isinstance(data_type, Struct) else data_type
+
+
+def _settle_nulls(node: _Node, path: ColumnPath) -> Iterator[tuple[ColumnPath, str]]:
+    """Make sure that Spark reads nulls without a type as the type that they get, and yield those without any.
+
+    Raises:
+        Refused: It doesn't.
+    """
+    if node.nulls_in and not node.typed:
+        yield path, node.nulls_in
+    elif node.nulls_in and node.type == types.FLOAT:
+        node.type = types.DOUBLE
+    elif node.nulls_in and node.type not in _NULLS_READ_AS:
+        raise Refused(
+            f"column {_name(path)} has no type in {node.nulls_in}, only nulls that its writer stored as int, "
+            f"and Spark can't read those as {_finished(node)}, the type in {node.file}: write "
+            f"{node.nulls_in} again with that type, or without the column"
+        )
+    for name, part in node.parts.items():
+        yield from _settle_nulls(part, (*path, name))
 
 
 def _wider(left: Primitive, right: Primitive) -> Primitive | None:

@@ -185,7 +185,7 @@ def write(
         return None
     plan = _over_table(hive_plans.of_table(spark, table, column_mapping, known), spark)
     with optional_settings(spark, {_USER_METADATA: MARK}):
-        perform(plan, SparkProvider(spark, lambda: spark))
+        perform(plan, SparkProvider(spark, lambda: spark), level=logging.DEBUG)
     return _drafted(plan)
 
 

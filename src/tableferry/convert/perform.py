@@ -37,15 +37,20 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def perform(plan: Plan, spark: SparkProvider) -> verify.Verdict | None:
+def perform(plan: Plan, spark: SparkProvider, *, level: int = logging.INFO) -> verify.Verdict | None:
     """Do a plan's steps in order, and return how the rows compared, if comparing is one of them.
+
+    Args:
+        plan: The plan.
+        spark: Gives the session if a step needs one.
+        level: At which level the steps are logged.
 
     Raises:
         TableferryError: A step failed; the folder is as it was, or whole Delta.
     """
     verdict = None
     for step in plan.steps:
-        with activity(_log, str(step), table=plan.source) as running:
+        with activity(_log, str(step), table=plan.source, level=level) as running:
             verdict = _perform(step, plan, spark, running) or verdict
     return verdict
 
@@ -145,7 +150,7 @@ def _demand_switched_in_time(root: Path, source: str) -> None:
         return
     named, listed = (
         [file._replace(modified=0) for file in files]
-        for files in (conversion.files, discover.visible_files(root))
+        for files in (conversion.listed, discover.visible_files(root))
     )
     if changes := discover.changes(named, listed):
         raise TableError(
@@ -162,7 +167,7 @@ def _unchanged(root: AnyPath, planned: contents.Contents) -> None:
                 "there, and run again"
             )
         return
-    if changes := discover.changes(planned.files, discover.list_files(root)):
+    if changes := discover.changes(planned.listed, discover.list_files(root)):
         raise Refused(
             f"{root} was written while it was converted: {'; '.join(changes)}: stop what writes "
             "there, and run again"

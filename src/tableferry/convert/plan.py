@@ -20,7 +20,7 @@ from tableferry.convert.facts import DataFile, ExistingLog, FileSchema, Footer, 
 from tableferry.convert.log import mapping
 from tableferry.convert.log.contents import Contents, indexed
 from tableferry.convert.log.statistics import INDEXED
-from tableferry.convert.merging import Merged
+from tableferry.convert.merging import Merged, left_out_note
 from tableferry.convert.mismatches import PartitionMismatches, sentences
 from tableferry.convert.requested import NOTHING_MORE, Requested, clustered
 from tableferry.convert.steps import (
@@ -68,7 +68,8 @@ class Engine(StrEnum):
 class Options:
     """What the user asked for: the options of `tableferry.convert.run`.
 
-    With ``keep_log`` a log that is there stays without being compared with the files.
+    With ``keep_log`` a log that is there stays without being compared with the files. With ``as_hive`` the
+    table has all files that the Hive table has: none is left out.
     """
 
     partitioned_by: tuple[PartitionColumn, ...] | None = None
@@ -80,6 +81,7 @@ class Options:
     verify: bool = False
     include_subfolders: bool = False
     keep_log: bool = False
+    as_hive: bool = False
     unsafe_commit: bool = False
     requested: Requested = NOTHING_MORE
     rewritten: bool = False
@@ -99,6 +101,8 @@ class Facts:
         local: Whether this process reaches it.
         delta: Whether it has a Delta log that is to stay.
         table_id: The id that the table would get.
+        left_out: Files of the folder that the table won't have: without rows, and with a schema that doesn't
+            fit the others.
         footers: What each file's footer says; empty where only Spark reaches them.
         merged: The schema of all files together; None where only Spark reaches them.
         entry: What the catalog says of it, if it was named by its name.
@@ -113,6 +117,7 @@ class Facts:
     delta: bool
     table_id: str = ""
     files: tuple[DataFile, ...] = ()
+    left_out: tuple[DataFile, ...] = ()
     partitions: Partitions = _UNPARTITIONED
     footers: tuple[Footer, ...] = ()
     merged: Merged | None = None
@@ -362,6 +367,7 @@ def _contents(facts: Facts, options: Options, merged: Merged) -> Contents:
         files=facts.files,
         values=facts.partitions.values,
         footers=facts.footers,
+        left_out=facts.left_out,
         statistics=options.statistics is not Statistics.NONE,
         description=_comment(facts),
         configuration={**properties, **more.properties},
@@ -413,6 +419,8 @@ def _remarks(facts: Facts, merged: Merged) -> tuple[str, ...]:
             f"{first_of([f'`{name}`' for name in both])} in the files isn't what counts: the names of the "
             "directories do"
         )
+    if facts.left_out:
+        remarks.append(left_out_note([file.path for file in facts.left_out]))
     if empty := [
         file.path for file, footer in zip(facts.files, facts.footers, strict=True) if not footer.rows
     ]:

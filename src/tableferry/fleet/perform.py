@@ -100,7 +100,9 @@ def perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save) -> Job
         TableferryError: Something else that the user can fix.
     """
     with (
-        activity(_log, str(step), table=job.name, worker=job.claimed_by or "") as running,
+        activity(
+            _log, str(step), table=job.name, worker=job.claimed_by or "", level=logging.DEBUG
+        ) as running,
         following(warehouse.spark, running),
     ):
         return _perform(step, job, warehouse, save, running)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
@@ -23,12 +23,14 @@ class JobReport:
             worker.
         did: What was done, or would be, a line each.
         error: Why it waits, failed or is lost; empty otherwise.
+        seconds: How long the run worked on it.
     """
 
     job: Job
     outcome: Outcome
     did: tuple[str, ...] = ()
     error: str = ""
+    seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)

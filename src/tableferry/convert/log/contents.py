@@ -32,6 +32,9 @@ _ESCAPED = re.compile(
 ICEBERG = "tableferryIceberg"
 """The key under which a commit's `commitInfo` says of which metadata file of an Iceberg table it was made."""
 
+LEFT_OUT = "tableferryLeftOut"
+"""The key under which a commit's `commitInfo` names the files of the folder that the table doesn't have."""
+
 _CLUSTERING = "delta.clustering"
 _LEGACY = ("appendOnly", "invariants")
 _FEATURES: Mapping[types.DataType, str] = {TIMESTAMP_NTZ: "timestampNtz", VARIANT: "variantType"}
@@ -44,6 +47,7 @@ class Contents:
     Attributes:
         schema: All columns, the partition columns among them.
         values: For each file, the value of each partition column; None is null.
+        left_out: Files in the folder that the table doesn't have, and that the commit records.
         features: The table features that the schema doesn't show by itself.
         writer_features: Those of them that only who writes has to know.
         cluster_by: The columns to cluster by, each as the physical names that lead to it.
@@ -58,6 +62,7 @@ class Contents:
     files: tuple[DataFile, ...]
     values: tuple[tuple[str | None, ...], ...]
     footers: tuple[Footer, ...]
+    left_out: tuple[DataFile, ...] = ()
     statistics: bool = True
     description: str | None = None
     configuration: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -67,6 +72,11 @@ class Contents:
     iceberg: IcebergState | None = None
     catalog_entry: Entry | None = None
     user_metadata: str = ""
+
+    @property
+    def listed(self) -> tuple[DataFile, ...]:
+        """The files that the folder has, sorted by path."""
+        return tuple(sorted((*self.files, *self.left_out))) if self.left_out else self.files
 
 
 def indexed(contents: Contents) -> Struct:
@@ -140,9 +150,11 @@ def _commit_info(contents: Contents, now: int) -> dict[str, Any]:
     own: dict[str, Any] = {}
     if contents.iceberg:
         own = {ICEBERG: {"metadata": contents.iceberg.at.rpartition("/")[2]}}
+    if contents.left_out:
+        own[LEFT_OUT] = contents.left_out
     if contents.catalog_entry:
         parameters["catalogTable"] = contents.catalog_entry.name.sql
-        own = {definitions.KEY: definitions.plain(contents.catalog_entry)}
+        own |= {definitions.KEY: definitions.plain(contents.catalog_entry)}
     return {
         "timestamp": now,
         "operation": commit.OPERATION,

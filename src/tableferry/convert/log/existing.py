@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from tableferry import files
 from tableferry.convert.facts import DataFile
 from tableferry.convert.log import commit, definitions
-from tableferry.convert.log.contents import ICEBERG
+from tableferry.convert.log.contents import ICEBERG, LEFT_OUT
 from tableferry.errors import TableError
 from tableferry.hive.partitions import PartitionColumn
 from tableferry.types import Struct, from_json
@@ -25,6 +25,7 @@ class Conversion:
         table_id: The id of the table.
         ours: Whether Tableferry wrote it.
         files: The data files that it names, sorted by path.
+        left_out: Files that the folder had, and that the table doesn't.
         written: When it was written, as milliseconds since 1970, UTC, by the clock of its file system.
         columns: All columns of the table; None if it has a type that isn't known.
         partition_columns: From the root down.
@@ -36,6 +37,12 @@ class Conversion:
     written: int
     columns: Struct | None
     partition_columns: tuple[PartitionColumn, ...]
+    left_out: tuple[DataFile, ...] = ()
+
+    @property
+    def listed(self) -> tuple[DataFile, ...]:
+        """The files that the folder had, sorted by path."""
+        return tuple(sorted((*self.files, *self.left_out)))
 
 
 def iceberg_metadata(root: files.AnyPath) -> str:
@@ -85,6 +92,7 @@ def _parsed(text: str, first: files.AnyPath) -> Conversion | None:
         written=files.modified(first),
         columns=columns,
         partition_columns=partition_columns,
+        left_out=tuple(DataFile(*file) for file in info.get(LEFT_OUT, ())),
     )
 
 

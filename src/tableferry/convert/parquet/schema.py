@@ -62,7 +62,9 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True)
 class Interpreted:
-    """What a schema means to Spark; the leaves are in the file's order, `undecimal` is as in `FileSchema`.
+    """What a schema means to Spark; the leaves are in the file's order.
+
+    `undecimal` and `untyped` are as in `FileSchema`.
 
     Attributes:
         repeated: Leaves in arrays and maps, with ``element``, ``key`` and ``value`` in their paths.
@@ -73,6 +75,7 @@ class Interpreted:
     columns: Struct
     stored: tuple[Stored, ...]
     undecimal: frozenset[ColumnPath]
+    untyped: frozenset[ColumnPath]
     repeated: tuple[Stored, ...] = ()
     two_level: tuple[ColumnPath, ...] = ()
     ids: Mapping[ColumnPath, int] = dataclass_field(default_factory=dict, hash=False)
@@ -89,7 +92,13 @@ def interpret(root: Element) -> Interpreted:
     stored = tuple(Stored(path, *leaf) for path, leaf in reader.leaves.items())
     repeated = tuple(Stored(path, *leaf) for path, leaf in reader.repeated.items())
     return Interpreted(
-        columns, stored, frozenset(reader.undecimal), repeated, tuple(reader.two_level), reader.ids
+        columns,
+        stored,
+        frozenset(reader.undecimal),
+        frozenset(reader.untyped),
+        repeated,
+        tuple(reader.two_level),
+        reader.ids,
     )
 
 
@@ -116,7 +125,7 @@ def with_spark_schema(file: Interpreted, row_metadata: str) -> tuple[FileSchema,
         for index, stored in enumerate(file.stored)
         if (leaf_type := _type_at(columns, stored.path)) is not None
     }
-    return FileSchema(columns, tuple(leaves.values()), file.undecimal), tuple(leaves)
+    return FileSchema(columns, tuple(leaves.values()), file.undecimal, file.untyped), tuple(leaves)
 
 
 class _SchemaReader:
@@ -127,6 +136,7 @@ class _SchemaReader:
         self.leaves: dict[ColumnPath, tuple[int, Element]] = {}
         self.repeated: dict[ColumnPath, tuple[int, Element]] = {}
         self.undecimal: set[ColumnPath] = set()
+        self.untyped: set[ColumnPath] = set()
         self.two_level: list[ColumnPath] = []
         self.ids: dict[ColumnPath, int] = {}
 
@@ -158,7 +168,9 @@ class _SchemaReader:
             self.ids[path] = element.id
         if element.physical:
             leaf_type = _leaf(element, path)
-            if _undecimal(element):
+            if _untyped(element):
+                self.untyped.add(path)
+            elif _undecimal(element):
                 self.undecimal.add(path)
             (self.leaves if plain else self.repeated)[path] = (self.column, element)
             self.column += 1
@@ -254,6 +266,11 @@ def _leaf(element: Element, path: ColumnPath) -> Primitive:
             return types.TIMESTAMP if annotation.utc else types.TIMESTAMP_NTZ
         case _:
             raise _illegal(element, path)
+
+
+def _untyped(element: Element) -> bool:
+    annotation = element.annotation
+    return annotation is not None and annotation.kind == "UNKNOWN" and element.physical == "INT32"
 
 
 def _undecimal(element: Element) -> bool:

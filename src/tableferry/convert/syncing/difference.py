@@ -96,6 +96,7 @@ def difference(
             "delta.appendOnly: unset that, or bring them back"
         )
     read = _read_new(root, changed.new, options, spark, progress, {} if known is None else known)
+    read = _without_unfit(before, read)
     new, footers, notes = read.files, read.footers, read.notes
     if not new and not changed.gone:
         return Difference(None, listed, notes, read.broken, read.vanished)
@@ -186,6 +187,37 @@ def _read_new(
     return _Read(files, tuple(known[file] for file in files), notes, tuple(broken), vanished)
 
 
+def _without_unfit(before: Table, read: _Read) -> _Read:
+    """Leave out new files without rows whose schema doesn't fit the table and the other new files.
+
+    Raises:
+        Refused: Files that have rows don't fit.
+    """
+    # A file that takes the place of one of the table's has to be read in its stead, with rows or without.
+    replaced = {file.path for file in before.files.values()}
+    pairs = list(zip(read.files, read.footers, strict=True))
+    with_rows = {id(footer.schema) for file, footer in pairs if footer.rows or file.path in replaced}
+    if all(id(footer.schema) in with_rows for _, footer in pairs):
+        return read
+    by_schema = {id(footer.schema): (file, footer) for file, footer in pairs}
+    table = (FileSchema(Struct(), ()), "the table")
+
+    def fit(schemas: Sequence[tuple[FileSchema, str]]) -> merging.Merged:
+        return merging.Merged(_merged(before, [by_schema[id(schema)] for schema, _ in schemas[1:]]))
+
+    schemas = [table, *((footer.schema, file.path) for file, footer in by_schema.values())]
+    _, unfit = merging.fitting(schemas, {id(table[0]), *with_rows}, fit)
+    if not unfit:
+        return read
+    kept = [(file, footer) for file, footer in pairs if id(footer.schema) not in unfit]
+    note = merging.left_out_note([file.path for file, footer in pairs if id(footer.schema) in unfit])
+    return read._replace(
+        files=tuple(file for file, _ in kept),
+        footers=tuple(footer for _, footer in kept),
+        notes=(*read.notes, note),
+    )
+
+
 def _merged(before: Table, read: Sequence[tuple[DataFile, Footer]]) -> Struct:
     """Return the table's columns with what its new files add, in the table's order, new ones at the end.
 
@@ -196,8 +228,10 @@ def _merged(before: Table, read: Sequence[tuple[DataFile, Footer]]) -> Struct:
     # What the directories' names give needn't be what the files have under that name.
     data = Struct(tuple(column for column in before.schema.fields if column.name.lower() not in partitions))
     schemas = {id(footer.schema): (_without(footer.schema, partitions), file.path) for file, footer in read}
-    merged = merging.merge([(FileSchema(data, ()), "the table"), *schemas.values()]).columns
-    by_name = {column.name: column for column in merged.fields}
+    merged = merging.merge([(FileSchema(data, ()), "the table"), *schemas.values()])
+    remedy = ", and the table doesn't have it: write the files again with its type, or without the column"
+    merging.demand_types(str(before.root), merged, partitions, remedy, "every new file")
+    by_name = {column.name: column for column in merged.columns.fields}
     old = tuple(
         replace(column, type=by_name.pop(column.name).type) if column.name in by_name else column
         for column in before.schema.fields

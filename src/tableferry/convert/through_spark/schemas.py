@@ -14,14 +14,15 @@ def to_text(schema: FileSchema) -> str:
     """Write a schema as text, the same for equal ones."""
     columns = types.plain(schema.columns)
     leaves = [(leaf.path, types.plain(leaf.type)) for leaf in schema.leaves]
-    return json.dumps([columns, leaves, sorted(schema.undecimal)])
+    return json.dumps([columns, leaves, sorted(schema.undecimal), sorted(schema.untyped)])
 
 
 def from_text(text: str) -> FileSchema:
     """Read what `to_text` wrote."""
-    columns, leaves, undecimal = json.loads(text)
+    columns, leaves, undecimal, untyped = json.loads(text)
     return FileSchema(
         cast(Struct, types.typed(columns)),
         tuple(Leaf(tuple(path), cast(Primitive, types.typed(leaf))) for path, leaf in leaves),
         frozenset(map(tuple, undecimal)),
+        frozenset(map(tuple, untyped)),
     )

@@ -33,10 +33,11 @@ def preprocess(worker: Worker) -> ModeReport:
         return _looked(job, warehouse, worker.settings, neighbourhood, worker.store)
 
     def look(run: JobRun) -> JobReport:
-        with activity(_log, "look at the table", table=run.job.name, worker=run.job.claimed_by or ""):
+        worker = run.job.claimed_by or ""
+        with activity(_log, "look at the table", table=run.job.name, worker=worker, level=logging.DEBUG):
             run.end(looked(run.job, run.warehouse))
-            outcome: Outcome = "paused" if run.job.migration_paused else "done"
-            return JobReport(run.job, outcome, (_summary(run.job),))
+        outcome: Outcome = "paused" if run.job.migration_paused else "done"
+        return JobReport(run.job, outcome, (_summary(run.job),))
 
     def dry_run_report(job: Job, warehouse: Warehouse) -> JobReport:
         return JobReport(job, "planned", (_summary(looked(job, warehouse)),))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from functools import partial
 
 from tableferry.activity import Activity, activity
+from tableferry.amounts import duration
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import Job
 from tableferry.fleet.job_run import JobRun
@@ -90,7 +92,7 @@ def run_worker(
                 _count(running, reports)
         else:
             at_once = min(worker.settings.tables_at_once, due)
-            _work(worker, takes, do, reports, running, warehouse, at_once)
+            _work(worker, takes, _timed(do), reports, running, warehouse, at_once)
     return ModeReport(tuple(reports))
 
 
@@ -185,16 +187,31 @@ def _run(worker: Worker, job: Job, warehouse: Warehouse) -> JobRun:
     return JobRun(job, worker.store, warehouse, worker.clock, worker.settings.lease)
 
 
+def _timed(do: Callable[[JobRun], JobReport]) -> Callable[[JobRun], JobReport]:
+    """Let a job's report record how long the run worked on it."""
+
+    def timed(run: JobRun) -> JobReport:
+        began = time.monotonic()
+        report = do(run)
+        return replace(report, seconds=time.monotonic() - began)
+
+    return timed
+
+
 def _count(running: Activity, reports: list[JobReport]) -> None:
-    """Log what became of a job, and count it."""
+    """Log what became of a job, and count it.
+
+    It's the only line of a job at INFO: its steps are at DEBUG.
+    """
     report, due = reports[-1], running.counts["tables"].total
     # Others may have added jobs meanwhile.
     running.count("tables", len(reports), max(due or 0, len(reports)))
-    _log.info(
-        "[%d/%d] %s: %s, %s", len(reports), running.counts["tables"].total, report.job.name, report.outcome,
-        report.job.state,
+    level = logging.INFO if report.outcome in ("done", "planned", "waiting") else logging.WARNING
+    _log.log(
+        level, "%s: %s at %s in %s, %d of %d tables", report.job.name, report.outcome, report.job.state,
+        duration(report.seconds), len(reports), running.counts["tables"].total,
         extra={
             "event": "table", "table": str(report.job.name), "outcome": report.outcome,
-            "state": str(report.job.state), "worker": running.worker,
+            "state": str(report.job.state), "seconds": round(report.seconds, 3), "worker": running.worker,
         },
     )  # fmt: skip

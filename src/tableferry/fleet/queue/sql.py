@@ -9,12 +9,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
     Connection,
     Engine,
+    Insert,
     Select,
+    Update,
     and_,
     bindparam,
     column,
@@ -51,6 +53,7 @@ from tableferry.fleet.queue.statements import (
     EVENT_COLUMNS,
     NEWER,
     OLDER,
+    RECORDED,
     changes,
     chunks,
     claimed,
@@ -62,7 +65,6 @@ from tableferry.fleet.queue.statements import (
     held,
     lost,
     new_jobs,
-    read_as,
     shares,
     still,
     unclaimed,
@@ -223,8 +225,8 @@ class SqlStore:
     def save(self, job: Job, now: datetime, *, lease: timedelta | None = None, release: bool = False) -> Job:
         """Write a claimed job back, if nobody changed it since."""
         saved = held(job, now, lease, release)
-        same = and_(read_as(job), jobs.c.claimed_by == job.claimed_by)
-        self._do(self._engine, lambda connection: _write(connection, saved, same, str(job.claimed_by)))
+        same = {**_as_read(job), "read_claim": job.claimed_by}
+        self._do(self._engine, lambda connection: _write(connection, _HELD, same, saved, str(job.claimed_by)))
         return saved
 
     def save_all(
@@ -261,8 +263,8 @@ class SqlStore:
     def edit(self, job: Job, now: datetime, *, by: str = "") -> Job:
         """Write an unclaimed job back, as a person does."""
         edited = unclaimed(job, now)
-        same = and_(read_as(job), free(now))
-        self._do(self._engine, lambda connection: _write(connection, edited, same, by))
+        same = {**_as_read(job), "free_at": now}
+        self._do(self._engine, lambda connection: _write(connection, _FREE, same, edited, by))
         return edited
 
     def archive(self, selection: Selection, now: datetime) -> int:
@@ -479,17 +481,50 @@ class SqlStore:
         return TableferryError(f"the queue at {url} doesn't take this ({reason})")
 
 
-def _write(connection: Connection, job: Job, same: Selection, worker: str) -> None:
+class _Write(NamedTuple):
+    """The statements that write a job, if its row is what was read, and the event of its change.
+
+    They are built once, because building them takes most of the time of a write.
+    """
+
+    event: Insert
+    job: Update
+
+
+def _writing(same: Selection) -> _Write:
+    """Build the statements; their parameters are those of the condition, `_event`, and the job's columns."""
+    values = {name: bindparam(f"event_{name}", type_=events.c[name].type) for name in _EVENT_VALUES}
+    new = {name: bindparam(f"new_{name}", type_=jobs.c[name].type) for name in RECORDED}
+    changed = select(jobs.c.state, *values.values()).select_from(jobs).where(same, differs(new))
+    return _Write(insert(events).from_select(["was", *values], changed), update(jobs).where(same))
+
+
+_EVENT_VALUES = ("task_id", "day", "worker", *EVENT_COLUMNS)
+_READ = and_(
+    jobs.c.task_id == bindparam("read_id", type_=jobs.c.task_id.type),
+    jobs.c.revision == bindparam("read_revision", type_=jobs.c.revision.type),
+)
+# The row as it was read, and still claimed by the same worker.
+_HELD = _writing(and_(_READ, jobs.c.claimed_by == bindparam("read_claim", type_=jobs.c.claimed_by.type)))
+# The row as it was read, and unclaimed.
+_FREE = _writing(and_(_READ, free(bindparam("free_at", type_=Utc))))
+
+
+def _as_read(job: Job) -> dict[str, Any]:
+    return {"read_id": job.task_id, "read_revision": job.revision}
+
+
+def _write(connection: Connection, write: _Write, same: Mapping[str, Any], job: Job, worker: str) -> None:
     """Write a job, if its row is what was read, and the event of its change.
 
     Raises:
         ClaimLost: It isn't.
     """
-    values = _event(job, worker)
-    event = select(jobs.c.state, *(literal(value, events.c[name].type) for name, value in values.items()))
-    changed = event.select_from(jobs).where(same, differs(to_row(job)))
-    connection.execute(insert(events).from_select(["was", *values], changed))
-    if connection.execute(update(jobs).where(same).values(**to_row(job))).rowcount != 1:
+    row = to_row(job)
+    values = {f"event_{name}": value for name, value in _event(job, worker).items()}
+    new = {f"new_{name}": row[name] for name in RECORDED}
+    connection.execute(write.event, {**same, **values, **new})
+    if connection.execute(write.job, {**same, **row}).rowcount != 1:
         # The answer to a commit may have been lost with the connection.
         query = select(jobs).where(jobs.c.task_id == job.task_id)
         if not any(_is_written(stored, job) for stored in _jobs(connection.execute(query))):

@@ -8,7 +8,20 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from sqlalchemy import JSON, ColumnElement, Select, Table, Text, and_, cast, func, or_, select, true
+from sqlalchemy import (
+    JSON,
+    BindParameter,
+    ColumnElement,
+    Select,
+    Table,
+    Text,
+    and_,
+    cast,
+    func,
+    or_,
+    select,
+    true,
+)
 from sqlalchemy.sql.visitors import replacement_traverse
 
 from tableferry.errors import Busy
@@ -35,8 +48,8 @@ EVENT_COLUMNS = {
 }
 """What an event holds of the job as it is after a change, by the job's columns."""
 
-# A change of any of them makes an event.
-_RECORDED = ("state", "desired_state", "migration_paused", "pause_reason")
+RECORDED = ("state", "desired_state", "migration_paused", "pause_reason")
+"""A change of any of these columns makes an event."""
 
 NEWER = "was made by a newer Tableferry: install its version here"
 OLDER = "was made by an older Tableferry: bring it up to this version with `tableferry fleet init`"
@@ -45,7 +58,7 @@ OLDER = "was made by an older Tableferry: bring it up to this version with `tabl
 _c = jobs.c
 
 
-def free(now: datetime) -> Selection:
+def free(now: datetime | BindParameter[datetime]) -> Selection:
     """Jobs that nobody has, or whose claim has lapsed."""
     return or_(_c.claimed_by.is_(None), _c.lease_until <= now)
 
@@ -70,12 +83,12 @@ def still(job: Job, now: datetime) -> Selection:
 
 def differs(new: Mapping[str, Any]) -> Selection:
     """Rows whose state or pause isn't the new one; the values may be columns of another table."""
-    return or_(*(_c[name] != new[name] for name in _RECORDED))
+    return or_(*(_c[name] != new[name] for name in RECORDED))
 
 
 def changes(before: Job, after: Job) -> bool:
     """Say whether the state or the pause changes."""
-    return any(getattr(before, name) != getattr(after, name) for name in _RECORDED)
+    return any(getattr(before, name) != getattr(after, name) for name in RECORDED)
 
 
 def claimed(job: Job, worker: str, now: datetime, lease: timedelta) -> Job:

@@ -105,7 +105,7 @@ def _until_little(
                 return rows
         changed = specs_of(members(before) ^ members(listed))
         if failure is not None:
-            _log.info("%s was written to while it was copied (%s)", source, first_line(failure))
+            _log.debug("%s was written to while it was copied (%s)", source, first_line(failure))
             prepared.busy = changed
         elif not prepared.by_file and prepared.compared is not None:
             # Of which files rows were read nobody knows, where these aren't the same as before.

@@ -83,7 +83,7 @@ def append(warehouse: Warehouse, target: TableName, change: Change) -> Appended 
     mapping = known.get(MAPPING) or json.dumps(mapping_of(schema))
     added = data_files.entries_of(change, leaves, partial(_ends, table.io))
     if added is None:
-        _log.info("not all files of %s are read from here, so that Spark adds them to %s", source.name, name)
+        _log.debug("not all files of %s are read from here, so that Spark adds them to %s", source.name, name)
         return None
     taken = {file.path for file, _ in change.gone}
     try:

@@ -56,7 +56,7 @@ def write_ahead(warehouse: Warehouse, source: TableName, target: TableName, form
             work = _Work.on(warehouse, listed, target, form)
             names = sorted({*stale(work.wanted, work.copy.held), *differing})
             left = sum(work.wanted[name].bytes for name in names if name in work.wanted)
-            _log.info("%s: %s of %s are to be written", source, size(left), size(work.bytes))
+            _log.debug("%s: %s of %s are to be written", source, size(left), size(work.bytes))
             work.write(names)
             compared, differing = work.compare()
             rows += compared
@@ -70,7 +70,7 @@ def write_ahead(warehouse: Warehouse, source: TableName, target: TableName, form
         if failure is not None:
             if unchanged:
                 raise failure
-            _log.info("%s was written to while it was rewritten (%s)", source, failure)
+            _log.debug("%s was written to while it was rewritten (%s)", source, failure)
         elif not differing and (unchanged or left <= _FEW_BYTES):
             break
     return rows
@@ -178,7 +178,7 @@ class _Work:
             try:
                 rows += self._compare(chunk)
             except comparing.RowsDiffer as error:
-                _log.info("%s: %s differs (%s)", self.copy.name, first_of(chunk), error)
+                _log.debug("%s: %s differs (%s)", self.copy.name, first_of(chunk), error)
                 differing |= dict.fromkeys(chunk, error)
             else:
                 known |= {name: held[name].version for name in chunk}
