@@ -349,7 +349,7 @@ def test_a_source_column_wider_than_its_target_is_named_with_both_types_and_a_re
     project.run()
     spark.sql(f"ALTER TABLE {source} ALTER COLUMN id TYPE bigint")
     spark.sql(f"INSERT INTO {source} VALUES (3000000000)")
-    narrow = "column 'id' of .*out is INT, and f_v_out writes BIGINT: widen the column .* TYPE BIGINT"
+    narrow = "column 'id' of .*out is int, and f_v_out writes bigint: widen the column .* TYPE bigint"
     # With ANSI mode a task checks each value, and those that fit pass.
     with pytest.raises(TableferryError, match=rf"TASK_WRITE_FAILED.*{narrow}"):
         project.run()

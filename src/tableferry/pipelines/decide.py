@@ -69,6 +69,8 @@ def in_order(project: Project, facts: Facts) -> tuple[DataFlow, ...]:
 def _target_plan(context: PlanningContext) -> TargetPlan:
     stored, findings = migration_starts.adopt(context)
     context = replace(context, stored=stored)
+    if earlier := migration_starts.earlier_start(context):
+        return _result(context, "new", findings + earlier)
     migration = context.migration
     finished = context.dataflow.migration is not None and stored.finished
     if finished:

@@ -45,6 +45,31 @@ def adopt(context: PlanningContext) -> tuple[Stored, Findings]:
     return adopted, planned(Adopt(target, stored.elsewhere[0]))
 
 
+def earlier_start(context: PlanningContext) -> Findings:
+    """Refuse a second migration of a legacy table, or adopt the first one whose target was renamed."""
+    migration, target, stored = context.migration, context.target, context.stored
+    if migration is None or stored.migration_start or stored.elsewhere or stored.finished:
+        return Findings()
+    legacy = context.facts.tables.get(migration.table.key)
+    earlier = context.facts.earlier.get(legacy.table_id) if legacy else None
+    if not earlier:
+        return Findings()
+    if len(earlier) > 1 or not context.request.adopt:
+        return refused(
+            f"{migration.location}: a migration of {migration.table} has begun before, for a target that the "
+            f"project no longer has, and another start would lose the rows since then. Its state is in the "
+            f"folders {' and '.join(earlier)} under initial_versions, tracking and checkpoints in "
+            f"{context.facts.state}: name that target again. If the table was renamed, run with --adopt. To "
+            "migrate a second time on purpose, remove those of the first"
+        )
+    if context.facts.tables.get(target.key) is None:
+        return refused(
+            f"{migration.location}: {target} doesn't exist, and --adopt gives it the state of {earlier[0]}: "
+            f"rename the table first (ALTER TABLE ... RENAME TO {target.sql})"
+        )
+    return planned(AdoptRenamed(target, earlier[0]))
+
+
 def uncopied_producers(context: PlanningContext) -> tuple[TableName, ...]:
     """Targets of this project that the migration reads and whose own history isn't copied yet."""
     if not (context.dataflow.migration and context.dataflow.migration.auto_starting_versions):
@@ -86,22 +111,6 @@ def migration_start(
     elif legacy is None:
         findings += refused(
             f"{migration.location}: table {migration.table} doesn't exist: correct database and table"
-        )
-    earlier = context.facts.earlier.get(legacy.table_id) if legacy else None
-    if earlier and len(earlier) == 1 and context.request.adopt:
-        if context.facts.tables.get(target.key):
-            return None, planned(AdoptRenamed(target, earlier[0]))
-        return None, refused(
-            f"{migration.location}: {target} doesn't exist, and --adopt gives it the state of {earlier[0]}: "
-            f"rename the table first (ALTER TABLE ... RENAME TO {target.sql})"
-        )
-    if earlier:
-        findings += refused(
-            f"{migration.location}: a migration of {migration.table} has begun before, for a target that the "
-            f"project no longer has, and another start would lose the rows since then. Its state is in the "
-            f"folders {' and '.join(earlier)} under initial_versions, tracking and checkpoints in "
-            f"{context.facts.state}: name that target again. If the table was renamed, run with --adopt. To "
-            "migrate a second time on purpose, remove those of the first"
         )
     if target.key in context.facts.filled and not findings and not stopped:
         findings += refused(
