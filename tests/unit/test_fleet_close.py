@@ -89,7 +89,10 @@ def test_what_is_left_to_do_is_told_by_the_tables_and_the_note(
 @pytest.mark.parametrize(
     ("existing", "message"),
     [
-        ({"archived": Kind.HIVE}, "orders doesn't exist, .* revert to .*: tableferry fleet revert --from-archive"),
+        (
+            {"archived": Kind.HIVE},
+            "orders doesn't exist, .* revert to .*: tableferry fleet revert --from-archive",
+        ),
         ({"main": Kind.DELTA, "archived": Kind.HIVE}, "orders is a Delta table, and an Iceberg table"),
         ({"main": Kind.HIVE}, "orders is a Hive table, and an Iceberg table is needed"),
         ({"main": Kind.ICEBERG, "hive": Kind.HIVE}, "orders_hive is there again"),

@@ -52,7 +52,7 @@ from tableferry.fleet.warehouse.rewriting import copies, places, writing
 from tableferry.fleet.warehouse.shadow.late import suspended
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.late.settling import WrittenLate, check
-from tableferry.fleet.warehouse.shadow.shadowing import PartitionsRemoved, shadow
+from tableferry.fleet.warehouse.shadow.shadowing import HiveCopyChanged, PartitionsRemoved, shadow
 from tableferry.fleet.warehouse.shadow.trying import try_shadow
 from tableferry.fleet.warehouse.taken_rights import TakenRights
 from tableferry.tables import TableName
@@ -219,6 +219,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             with (
                 _stopping(PauseReason.WRITTEN_LATE, WrittenLate),
                 _stopping(PauseReason.PARTITIONS_REMOVED, PartitionsRemoved),
+                _stopping(PauseReason.HIVE_COPY_CHANGED, HiveCopyChanged),
             ):
                 shadowed = shadow(
                     warehouse,
