@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from tests.spark.tables import tables_in
 
 from tableferry.fleet.job import PauseReason, State, TargetFormat
 from tableferry.fleet.pausing import reason, resumed
+from tableferry.fleet.warehouse.asking import describe
+from tableferry.fleet.warehouse.shared_files import warning
 
 ICEBERG, DELTA = TargetFormat
 FORMATS = [ICEBERG, pytest.param(DELTA, marks=soak.slow)]
@@ -217,3 +220,29 @@ def test_shadow_reports_partitions_whose_files_are_gone(
     accept(ours, "t")
     assert errors(ours.shadow()) == []
     assert numbers(ours, "t_hive") == [12]
+
+
+@soak.slow
+def test_statements_of_the_pause_repair_a_delta_table_after_its_hive_copy_was_overwritten(
+    ours: Fleet, tmp_path: Path
+) -> None:
+    on_probation(ours, tmp_path, DELTA, "t")
+    assert errors(ours.shadow()) == []
+    hive = ours.name("t_hive").sql
+    comment = describe(ours.spark, ours.name("t_hive"))["comment"]
+    assert comment == f"{warning(ours.name('t'))} a table"
+    ours.spark.sql(f"INSERT OVERWRITE {hive} PARTITION (day = 'a') VALUES (7, NULL)")
+    [stopped] = errors(ours.shadow())
+    statements = re.search(r"run (DELETE .*?); (INSERT .*?); then resume the job with --accept", stopped)
+    assert statements, stopped
+    # The column of the reason takes them.
+    assert "--accept" in ours.job("t").pause_reason
+    for statement in statements.groups():
+        ours.spark.sql(statement)
+    accept(ours, "t")
+    for _ in range(2):
+        assert errors(ours.shadow()) == []
+        assert numbers(ours, "t") == numbers(ours, "t_hive") == [2, 7]
+    assert errors(ours.revert("t")) == []
+    assert numbers(ours, "t") == [2, 7]
+    assert describe(ours.spark, ours.name("t"))["comment"] == "a table"

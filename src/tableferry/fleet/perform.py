@@ -42,6 +42,7 @@ from tableferry.fleet.warehouse import (
     removing,
     renaming,
     restoring,
+    shared_files,
     versions,
     views,
 )
@@ -242,6 +243,10 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.ShadowWritten(target, hive, form):
             if versions.current(warehouse, target, form) != job.shadow_watermark:
                 return _perform(steps.Shadow(target, hive, form), job, warehouse, save, running)
+        case steps.WarnOfSharedFiles(hive, target):
+            shared_files.warn(warehouse, hive, target)
+        case steps.RestoreComment(table):
+            shared_files.restore_comment(warehouse, table)
         case steps.RestoreEntry(target, hive, form):
             restoring.restore_entry(warehouse, target, hive, form)
         case steps.RestoreHiveCopy(target, hive, form):
