@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+
+from tableferry.errors import TableError
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import asking
 from tableferry.fleet.warehouse.asking import describe, explaining
@@ -9,6 +12,8 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.quoting import literal
 from tableferry.tables import TableName
+
+_log = logging.getLogger(__name__)
 
 _COMMENT = "tableferry.comment"
 # Before the comment in the property, as Spark doesn't show an empty one.
@@ -23,11 +28,16 @@ def warning(target: TableName) -> str:
 def warn(warehouse: Warehouse, hive: TableName, target: TableName) -> None:
     """Put the warning before a Hive copy's comment; done already, or a copy that is missing, is fine.
 
-    Raises:
-        TableError: The Hive copy may not be described or changed.
+    A comment that may not be changed is logged: writers are let in by then, and the migration continues.
     """
-    if kinds(warehouse, (hive,)).get(hive) is not Kind.HIVE:
-        return
+    try:
+        if kinds(warehouse, (hive,)).get(hive) is Kind.HIVE:
+            _warn(warehouse, hive, target)
+    except TableError as error:
+        _log.warning("%s has no warning in its comment: %s", hive, error)
+
+
+def _warn(warehouse: Warehouse, hive: TableName, target: TableName) -> None:
     with explaining(f"the comment of {hive} can't be changed", "check your rights, and run again"):
         now = _comment(warehouse, hive)
         noted = asking.properties(warehouse.spark, hive).get(_COMMENT)
