@@ -60,7 +60,6 @@ PLACES = [(DELTA, "spark_catalog", OldName.VIEW), (ICEBERG, CATALOG, OldName.TAB
 MORE_PLACES = [
     (ICEBERG, "spark_catalog", OldName.VIEW),
     (ICEBERG, "spark_catalog", OldName.TABLE),
-    (DELTA, "spark_catalog", OldName.TABLE),
     (ICEBERG, CATALOG, OldName.VIEW),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from tests.spark.tables import tables_in
 
 from tableferry.fleet.job import PauseReason, State, TargetFormat
 from tableferry.fleet.pausing import reason, resumed
+from tableferry.fleet.warehouse.asking import describe
+from tableferry.fleet.warehouse.shared_files import warning
 
 ICEBERG, DELTA = TargetFormat
 FORMATS = [ICEBERG, pytest.param(DELTA, marks=soak.slow)]
@@ -166,3 +169,80 @@ def test_hive_table_in_the_new_table_s_place_is_never_migrated_by_the_archive(
     ours.spark.sql(f"ALTER TABLE {ours.name('t').sql} RENAME TO {ours.schema}.another")
     assert errors(ours.revert("t")) == []
     assert (numbers(ours, "t"), numbers(ours, "another")) == ([1, 2], [9])
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_shadow_reports_dropped_moved_and_added_partitions_of_the_hive_copy(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
+    hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(n, day) for n, day in enumerate("abcd", 1)])
+    ours.to_probation("t", form=form)
+    hive = ours.name("t_hive").sql
+    ours.spark.sql(f"ALTER TABLE {hive} DROP PARTITION (day = 'a')")
+    [stopped] = errors(ours.shadow())
+    assert f"day=a of {ours.name('t_hive')} changed by hand" in stopped
+    assert reason(ours.job("t")) is PauseReason.HIVE_COPY_CHANGED
+    # Another change than the one that was reported is reported as well.
+    (tmp_path / "elsewhere").mkdir()
+    shutil.copytree(tmp_path / "t" / "day=c", tmp_path / "moved")
+    shutil.copytree(tmp_path / "t" / "day=d", tmp_path / "added")
+    ours.spark.sql(f"ALTER TABLE {hive} PARTITION (day = 'b') SET LOCATION '{tmp_path}/elsewhere'")
+    # The same files in another place are no change of rows.
+    ours.spark.sql(f"ALTER TABLE {hive} PARTITION (day = 'c') SET LOCATION '{tmp_path}/moved'")
+    ours.spark.sql(f"ALTER TABLE {hive} ADD PARTITION (day = 'x') LOCATION '{tmp_path}/added'")
+    accept(ours, "t")
+    [stopped] = errors(ours.shadow())
+    assert "day=a, day=b, day=x of" in stopped
+    # What was meant is done to the new table as well; --accept holds after it.
+    ours.write("t", "DELETE FROM {t} WHERE day = 'b'")
+    accept(ours, "t")
+    assert errors(ours.shadow()) == []
+    assert numbers(ours, "t_hive") == numbers(ours, "t") == [1, 3, 4]
+    assert errors(ours.shadow()) == []
+    assert errors(ours.revert("t")) == []
+    assert numbers(ours, "t") == [1, 3, 4]
+
+
+@soak.slow
+@pytest.mark.parametrize("form", TargetFormat)
+def test_shadow_reports_partitions_whose_files_are_gone(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
+    on_probation(ours, tmp_path, form, "t")
+    ours.write("t", "UPDATE {t} SET id = id + 10 WHERE day = 'b'")
+    ours.write("t", "DELETE FROM {t} WHERE day = 'a'")
+    assert errors(ours.shadow()) == []
+    assert errors(ours.shadow()) == []
+    [folder] = (tmp_path / "t_sync").glob("*/*/day=b")
+    shutil.rmtree(folder)
+    [stopped] = errors(ours.shadow())
+    assert f"day=b of {ours.name('t_hive')} changed by hand" in stopped
+    accept(ours, "t")
+    assert errors(ours.shadow()) == []
+    assert numbers(ours, "t_hive") == [12]
+
+
+@soak.slow
+def test_statements_of_the_pause_repair_a_delta_table_after_its_hive_copy_was_overwritten(
+    ours: Fleet, tmp_path: Path
+) -> None:
+    on_probation(ours, tmp_path, DELTA, "t")
+    assert errors(ours.shadow()) == []
+    hive = ours.name("t_hive").sql
+    comment = describe(ours.spark, ours.name("t_hive"))["comment"]
+    assert comment == f"{warning(ours.name('t'))} a table"
+    ours.spark.sql(f"INSERT OVERWRITE {hive} PARTITION (day = 'a') VALUES (7, NULL)")
+    [stopped] = errors(ours.shadow())
+    statements = re.search(r"run (DELETE .*?); (INSERT .*?); then resume the job with --accept", stopped)
+    assert statements, stopped
+    # The column of the reason takes them.
+    assert "--accept" in ours.job("t").pause_reason
+    for statement in statements.groups():
+        ours.spark.sql(statement)
+    accept(ours, "t")
+    for _ in range(2):
+        assert errors(ours.shadow()) == []
+        assert numbers(ours, "t") == numbers(ours, "t_hive") == [2, 7]
+    assert errors(ours.revert("t")) == []
+    assert numbers(ours, "t") == [2, 7]
+    assert describe(ours.spark, ours.name("t"))["comment"] == "a table"

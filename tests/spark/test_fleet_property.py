@@ -287,6 +287,9 @@ def test_no_row_is_lost_whoever_dies(
     stored: str,
     old_name: OldName | None,
 ) -> None:
+    if (form, stored, old_name) == (TargetFormat.DELTA, "PARQUET", OldName.TABLE):
+        pytest.skip("a Hive table that shares its files with a Delta table can't keep its name")
+
     @soak.slow_examples(soak.amount(1, 6))
     @given(st.booleans(), st.booleans(), st.lists(EVENTS, min_size=4, max_size=9), st.integers(0, 14))
     def scenario(managed: bool, shared: bool, events: list[tuple[str, Any]], first_death: int) -> None:

@@ -228,6 +228,20 @@ def test_a_place_that_is_another_name_of_the_same_one_is_refused() -> None:
         placed(asked, "ice")
 
 
+def test_hive_table_that_shares_its_files_with_a_delta_table_can_t_keep_its_name() -> None:
+    asked = NewJob(
+        name("spark_catalog.sales.orders"),
+        TargetFormat.DELTA,
+        target_schema="lake",
+        old_name=OldName.TABLE,
+    )
+    with pytest.raises(TableError, match=r"can't keep its name \(old_name: table\) .* use old_name: view"):
+        placed(asked, "ice")
+    # A rewritten table has files of its own.
+    assert placed(replace(asked, rewrite=True), "ice").old_name is OldName.TABLE
+    assert placed(replace(asked, target_schema=None), "ice").old_name is None
+
+
 def test_a_file_says_where_new_tables_are_made(tmp_path: Path) -> None:
     file = tmp_path / "tables.csv"
     file.write_text(

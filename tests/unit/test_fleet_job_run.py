@@ -36,6 +36,7 @@ from tableferry.fleet.steps import (
     ShadowWritten,
     Step,
     UnblockWrites,
+    WarnOfSharedFiles,
     WriteCheckpoint,
 )
 from tableferry.fleet.transitions import FORWARD, Action
@@ -242,7 +243,7 @@ def test_writers_do_not_wait_for_what_is_done_when_they_are_in_again(
     monkeypatch.setattr(existing, "job_tables", lambda *_: {ORDERS: Kind.DELTA})
     run = JobRun(store.save(job, NOW, lease=LEASE), store, Warehouse(nothing, nothing), clock, LEASE)
     advance(run, {pair: FORWARD[pair]})
-    assert done == [UnblockWrites, CheckViews, WriteCheckpoint]
+    assert done == [UnblockWrites, CheckViews, WriteCheckpoint, WarnOfSharedFiles]
     assert run.job.record[MOVED]["seconds"] == 120
 
 

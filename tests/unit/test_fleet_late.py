@@ -19,6 +19,7 @@ from tableferry.fleet.warehouse.files import ListedFile, Listing
 from tableferry.fleet.warehouse.shadow.late import settling, suspended
 from tableferry.fleet.warehouse.shadow.late.classify import Evidence, Findings, basename, classify, run_of
 from tableferry.fleet.warehouse.shadow.late.record import Record, RecordedFiles
+from tableferry.fleet.warehouse.shadow.late.settling import _found, _is_accepted
 from tableferry.fleet.warehouse.shadow.marks import FOLDER as FOLDER_KEY
 from tableferry.fleet.warehouse.shadow.marks import RUNS, TARGET, Marks
 from tableferry.tables import TableName
@@ -136,6 +137,29 @@ def test_known_files_may_go_only_where_nobody_reads_them() -> None:
         assert classified(changed, known=(OLD, changed)) == Findings()
     assert classified(known=(OLD,)) == Findings()
     assert classified(known=(OLD,), read=(OLD.path,)) == Findings(removed=(OLD,))
+
+
+def test_files_of_a_job_that_overwrote_a_partition_came_late() -> None:
+    young = file(f"k=1/{DELTA_FILE}", modified=NOW)
+    beside = file(f"k=2/{DELTA_FILE}", modified=NOW)
+    findings = classified(young, beside, known=(OLD,), read=(OLD.path,))
+    # By their names both may be of a write to the new table that is in progress.
+    assert findings.undecided == (young, beside)
+    decided = findings.deciding(lambda _: False)
+    assert (decided.late, decided.undecided, decided.removed) == ((young,), (beside,), (OLD,))
+
+    # Maintenance of the new table removes files that it doesn't read any more.
+    cleaned = classified(young, known=(OLD,))
+    assert cleaned.deciding(lambda _: False).undecided == (young,)
+    # After the repair the new table doesn't read the old file either, and what was accepted is the same.
+    found = _found(decided)
+    repaired = classified(young, beside, known=(OLD,)).deciding(lambda each: _is_accepted(each, found))
+    assert repaired.late == (young,)
+    assert _is_accepted(repaired, found)
+    more = file("k=1/000007_0")
+    later = classified(young, more, known=(OLD,)).deciding(lambda each: _is_accepted(each, found))
+    assert not _is_accepted(later, found)
+    assert later.undecided == (young,)
 
 
 NAMES = st.builds(

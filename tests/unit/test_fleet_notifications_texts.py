@@ -131,6 +131,19 @@ def test_a_table_without_probation_is_told_so(templates: Templates) -> None:
     assert "sales.orders_hive_archived" in text
 
 
+@pytest.mark.parametrize(("level", "audience"), [each for each in EVERY if each[0] < 3])
+def test_notification_warns_of_a_hive_table_that_shares_its_files(
+    templates: Templates, level: int, audience: Audience
+) -> None:
+    shared = job(target_format=TargetFormat.DELTA)
+    others = [job(2, "returns"), job(3, "logs", target_format=TargetFormat.DELTA, record={REWRITTEN: {}})]
+    warning = "an INSERT OVERWRITE makes the Delta table unreadable"
+    assert warning not in flat(templates.words(level, audience, others, NOW).text)
+    assert warning in flat(templates.words(level, audience, [shared], NOW).text)
+    text = flat(templates.words(level, audience, [shared, *others], NOW).text)
+    assert "The Hive table of sales.orders reads the files of the Delta table then. Don't read it" in text
+
+
 @pytest.mark.parametrize("audience", ["owner", "user"])
 def test_whose_files_stay_is_told_before(templates: Templates, audience: Audience) -> None:
     stays, text, csv = job(), job(2, "clicks", record={REWRITTEN: {}}), job(3, "logs", record={REWRITTEN: {}})

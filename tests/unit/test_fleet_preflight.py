@@ -82,7 +82,15 @@ def test_a_table_that_can_be_migrated() -> None:
     for form in TargetFormat:
         assert reasons(FACTS, form) == []
     assert "spark.sql.sources.partitionOverwriteMode=dynamic" in remarks(FACTS, DELTA)[0]
-    assert remarks(replace(FACTS, table=replace(TABLE, partition_columns=())), DELTA) == ()
+    assert remarks(replace(FACTS, table=replace(TABLE, partition_columns=())), ICEBERG) == ()
+
+
+def test_hive_table_that_shares_its_files_with_a_delta_table_is_not_used() -> None:
+    keeps_name = replace(FACTS, keeps_name=True)
+    assert reasons(keeps_name, DELTA) == [PauseReason.UNSUPPORTED_LAYOUT]
+    assert reasons(keeps_name, ICEBERG) == reasons(replace(keeps_name, rewritten=True), DELTA) == []
+    assert "shares its files with the Delta table: nothing may read it" in remarks(FACTS, DELTA)[-1]
+    assert "shares its files" not in " ".join(remarks(replace(FACTS, rewritten=True), DELTA))
 
 
 @pytest.mark.parametrize(

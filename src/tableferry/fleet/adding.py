@@ -127,7 +127,8 @@ def placed(job: NewJob, iceberg_catalog: str) -> NewJob:
     """Return a job with the place that its new table is made in; none, if that is where the Hive table is.
 
     Raises:
-        TableError: It names the catalog by which Iceberg finds the tables of the metastore.
+        TableError: It names the catalog by which Iceberg finds the tables of the metastore; or the Hive table
+            is to keep its name while it shares its files with a Delta table.
     """
     catalog, schema, _ = job.name.parts
 
@@ -145,6 +146,12 @@ def placed(job: NewJob, iceberg_catalog: str) -> NewJob:
         )
     if place == (catalog, schema):
         return replace(job, target_catalog=None, target_schema=None, old_name=None)
+    if job.target_format is TargetFormat.DELTA and job.old_name is OldName.TABLE and not job.rewrite:
+        raise TableError(
+            f"{job.name} can't keep its name (old_name: table) when it becomes Delta: both tables would "
+            "share their files, and readers of the old name see changed rows twice; use old_name: view, or "
+            "Iceberg"
+        )
     return replace(
         job, target_catalog=place[0], target_schema=place[1], old_name=job.old_name or OldName.VIEW
     )

@@ -246,6 +246,11 @@ class Job:
         return REWRITTEN in self.record
 
     @property
+    def shares_files(self) -> bool:
+        """Whether the new table writes into the directories that the Hive table reads, as Delta does."""
+        return self.target_format is TargetFormat.DELTA and not self.is_rewritten
+
+    @property
     def name(self) -> TableName:
         """The table, by the name that people use."""
         return TableName((self.catalog_name, self.db_name, self.tbl_name))

@@ -42,6 +42,7 @@ from tableferry.fleet.warehouse import (
     removing,
     renaming,
     restoring,
+    shared_files,
     versions,
     views,
 )
@@ -52,7 +53,7 @@ from tableferry.fleet.warehouse.rewriting import copies, places, writing
 from tableferry.fleet.warehouse.shadow.late import suspended
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.late.settling import WrittenLate, check
-from tableferry.fleet.warehouse.shadow.shadowing import PartitionsRemoved, shadow
+from tableferry.fleet.warehouse.shadow.shadowing import HiveCopyChanged, PartitionsRemoved, shadow
 from tableferry.fleet.warehouse.shadow.trying import try_shadow
 from tableferry.fleet.warehouse.taken_rights import TakenRights
 from tableferry.tables import TableName
@@ -221,6 +222,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             with (
                 _stopping(PauseReason.WRITTEN_LATE, WrittenLate),
                 _stopping(PauseReason.PARTITIONS_REMOVED, PartitionsRemoved),
+                _stopping(PauseReason.HIVE_COPY_CHANGED, HiveCopyChanged),
             ):
                 shadowed = shadow(
                     warehouse,
@@ -243,6 +245,10 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.ShadowWritten(target, hive, form):
             if versions.current(warehouse, target, form) != job.shadow_watermark:
                 return _perform(steps.Shadow(target, hive, form), job, warehouse, save, running)
+        case steps.WarnOfSharedFiles(hive, target):
+            shared_files.warn(warehouse, hive, target)
+        case steps.RestoreComment(table):
+            shared_files.restore_comment(warehouse, table)
         case steps.RestoreEntry(target, hive, form):
             restoring.restore_entry(warehouse, target, hive, form)
         case steps.RestoreHiveCopy(target, hive, form):

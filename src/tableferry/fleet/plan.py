@@ -37,6 +37,7 @@ from tableferry.fleet.steps import (
     RemoveRewritten,
     Rename,
     RepeatPreflight,
+    RestoreComment,
     RestoreEntry,
     RewriteAhead,
     RewriteRest,
@@ -48,6 +49,7 @@ from tableferry.fleet.steps import (
     Verify,
     VerifyRewritten,
     VerifyShadow,
+    WarnOfSharedFiles,
     WriteCheckpoint,
 )
 from tableferry.fleet.transitions import BACK, FORWARD, Action, Transition
@@ -131,7 +133,8 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
                     # A change of its properties makes writes fail that are under way.
                     return (AllowLogCleaning(names.target), *unblock)
                 case TargetFormat.DELTA, False:
-                    return (*unblock, WriteCheckpoint(names.target))
+                    warn = WarnOfSharedFiles(names.hive, names.target)
+                    return (*unblock, WriteCheckpoint(names.target), warn)
                 case _:
                     return unblock
         case Action.ARCHIVE:
@@ -181,6 +184,7 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
                 CheckSuspended(names.main),
                 *drop,
                 *((RemoveRewritten(names.copy, names.main, folder),) if folder else ()),
+                *((RestoreComment(names.main),) if job.shares_files else ()),
                 MakeManaged(names.main),
             )
         case _:

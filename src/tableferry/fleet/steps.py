@@ -266,6 +266,18 @@ class DropEntry(_OnTable):
     text = "drop the entry of {table}, whose metadata files are gone"
 
 
+class WarnOfSharedFiles(_FromTo):
+    """Warn in the Hive copy's comment that it shares its files with a Delta table."""
+
+    text = "warn in the comment of {source} that it shares its files with {target}"
+
+
+class RestoreComment(_OnTable):
+    """Give a Hive table the comment that it had before the warning."""
+
+    text = "restore the comment of {table}"
+
+
 class DropCopy(_OnCopy):
     """Drop the target, if it was made of the Hive table; files that this reads stay."""
 
@@ -354,6 +366,8 @@ Step = (
     | CheckViews
     | Shadow
     | ShadowWritten
+    | WarnOfSharedFiles
+    | RestoreComment
     | RestoreEntry
     | RestoreHiveCopy
     | AdoptTable

@@ -64,6 +64,7 @@ class Line:
         old_name: What the old name becomes then: ``view``, or ``table`` if the Hive table keeps it.
         old: The same in words.
         rewritten: Whether its rows are rewritten, as its files can't become the new table's.
+        shares_files: Whether the Hive table and the new one read the same files, so that it mustn't be used.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Line:
     old_name: str
     old: str
     rewritten: bool
+    shares_files: bool
 
 
 @dataclass(frozen=True)
@@ -198,6 +200,7 @@ def line(job: Job, now: datetime) -> Line:
         old_name=job.old_name or "",
         old=_OLD_NAMES[job.old_name],
         rewritten=job.is_rewritten,
+        shares_files=job.shares_files,
     )
 
 

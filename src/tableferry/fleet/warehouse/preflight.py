@@ -12,7 +12,7 @@ from tableferry.amounts import first_of
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert import overlay
 from tableferry.errors import Refused, TableError, first_line
-from tableferry.fleet.job import REWRITTEN, Job, PauseReason, TargetFormat
+from tableferry.fleet.job import REWRITTEN, Job, OldName, PauseReason, TargetFormat
 from tableferry.fleet.naming import Moving, Names
 from tableferry.fleet.plan import target_kind
 from tableferry.fleet.reports import Finding, Preflight
@@ -69,6 +69,7 @@ def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -
         isinstance(job, Job) and "folder" in job.record.get(REWRITTEN, {}),
         Names.of(job).all,
         _inside(warehouse, table),
+        job.old_name is OldName.TABLE,
     )
     problems = list(findings(facts, form)) or list(_later_refusals(facts, warehouse, form))
     return Preflight(
@@ -112,6 +113,7 @@ def first_finding(warehouse: Warehouse, job: Job) -> Finding | None:
         missing_place=_missing_place(warehouse, names, job.target_format) if names.elsewhere else "",
         rewritten=job.is_rewritten,
         inside=_inside(warehouse, table),
+        keeps_name=job.old_name is OldName.TABLE,
     )
     return next(findings(facts, job.target_format), None)
 

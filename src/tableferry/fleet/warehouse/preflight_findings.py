@@ -38,6 +38,7 @@ class PreflightFacts:
         begun: Whether that has been begun.
         names: What it and the new table are called during the migration.
         inside: Why its directory belongs to another table above it, or empty.
+        keeps_name: Whether the Hive table keeps its name during probation (`old_name: table`).
     """
 
     table: HiveTable
@@ -52,6 +53,7 @@ class PreflightFacts:
     begun: bool = False
     names: tuple[TableName, ...] = ()
     inside: str = ""
+    keeps_name: bool = False
 
 
 def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
@@ -93,6 +95,13 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
             PauseReason.SHARED_DIRECTORY,
             f"the directory of {table.name}, {table.location}, {facts.inside}: read that table instead, or "
             "copy the rows to a directory of their own",
+        )
+    if facts.keeps_name and form is TargetFormat.DELTA and not facts.rewritten:
+        yield Finding(
+            PauseReason.UNSUPPORTED_LAYOUT,
+            f"{table.name} is to keep its name (old_name: table), and would share its files with the new "
+            "Delta table, so that readers see changed rows twice: use old_name: view, choose Iceberg, or "
+            "leave the table in Hive",
         )
     if split(table.location)[2] == "/":
         yield Finding(
@@ -197,6 +206,12 @@ def remarks(facts: PreflightFacts, form: TargetFormat) -> tuple[str, ...]:
         sentences.append(
             f"the tables of {first_of(facts.unlisted)} can't be listed, so whether one of them shares the "
             "table's directory isn't known: ask for the right to see them, and look again"
+        )
+    if form is TargetFormat.DELTA and not facts.rewritten:
+        sentences.append(
+            "until the Hive table is archived, it shares its files with the Delta table: nothing may read "
+            "it, because changed rows appear twice, or write to it, because an INSERT OVERWRITE makes the "
+            "Delta table unreadable"
         )
     return tuple(sentences)
 

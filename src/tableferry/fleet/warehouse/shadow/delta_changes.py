@@ -94,6 +94,10 @@ class DeltaTarget:
         """Return the rows at the version."""
         return self._at(self.version)
 
+    def rows_at(self, version: str) -> DataFrame:
+        """Return the rows at an earlier version."""
+        return self._at(version)
+
     def changes(self, marks: Marks, kinds: Mapping[str, str], partition_columns: Sequence[str]) -> Changes:
         """Return what happened since the watermark, given the Hive table's types and partition columns."""
         if marks.watermark is None:

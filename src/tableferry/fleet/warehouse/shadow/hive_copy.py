@@ -23,9 +23,10 @@ from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.file_columns import AVRO_SCHEMAS
 from tableferry.fleet.warehouse.shadow.changes import Columns
 from tableferry.fleet.warehouse.shadow.conditions import casts, spec, sql_types
-from tableferry.fleet.warehouse.shadow.marks import PREFIX
+from tableferry.fleet.warehouse.shadow.marks import PREFIX, fingerprint
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parsed, raw, spell
 from tableferry.fleet.warehouse.storage import Hadoop, storage_of
+from tableferry.hive import session_catalog
 from tableferry.hive.locations import below
 from tableferry.hive.settings import optional_settings
 from tableferry.hive.sql import in_metastore
@@ -75,6 +76,7 @@ class HiveCopy:
         odd: The values of those partitions that the catalog spells otherwise than Spark, such as ``01``.
         bucketed: Whether each of its files holds the rows of one bucket.
         options: The names of what its SerDe is told besides.
+        specs: Its partitions as the catalog spells them.
     """
 
     warehouse: Warehouse
@@ -90,6 +92,7 @@ class HiveCopy:
     odd: Mapping[Partition, Partition] = field(default_factory=dict)
     bucketed: bool = False
     options: frozenset[str] = frozenset()
+    specs: frozenset[str] = frozenset()
 
     @classmethod
     def read(cls, warehouse: Warehouse, name: TableName) -> HiveCopy:
@@ -152,6 +155,7 @@ class HiveCopy:
             odd,
             bucketed,
             frozenset(table.options),
+            frozenset(lines),
         )
 
     @property
@@ -172,6 +176,20 @@ class HiveCopy:
             return str(self.spark.conf.get("spark.sql.sources.commitProtocolClass")).endswith(_COMMITTER)
         except SPARK_ERRORS:  # Serverless compute shows few of its settings.
             return False
+
+    def known_locations(self) -> dict[str, str] | None:
+        """Return the locations of all partitions by the catalog's spelling; None if that takes a query each.
+
+        A table without partition columns has one partition, whose spelling is empty.
+        """
+        if not self.partition_columns:
+            return {"": self.location}
+        known = session_catalog.partitions(self.spark, self.name)
+        return None if known is None else {partition.spec: partition.location for partition in known}
+
+    def fingerprint(self, locations: Mapping[str, str] | None) -> str:
+        """Return the fingerprint of its partitions with these locations."""
+        return fingerprint(self.specs, None if locations is None else locations.values())
 
     def locations(self, partitions: Iterable[Partition]) -> dict[Partition, str]:
         """Return the locations of those of some partitions that the table has; a DESCRIBE for each."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+
+from tableferry.hive.locations import split
 
 PREFIX = "tableferry.shadow_"
 WATERMARK, TARGET = PREFIX + "watermark", PREFIX + "target"
 PENDING, FOLDER, RUNS = PREFIX + "pending", PREFIX + "folder", PREFIX + "runs"
+PARTITIONS = PREFIX + "partitions"
+"""The property with the fingerprint of the partitions that the last run, or the switch, left."""
 
 REPLACED = PREFIX + "replaced"
 """The property that says that columns were renamed, dropped or retyped since the switch."""
@@ -20,6 +25,23 @@ SWEEP = "sweep"
 def sync_folder(location: str) -> str:
     """Return the directory beside a Hive table's in which its partitions are rewritten."""
     return f"{location.rstrip('/')}_sync"
+
+
+def fingerprint(specs: Iterable[str], locations: Iterable[str] | None) -> str:
+    """Return what tells a table's partitions, and their locations where these are known, from others."""
+    known = None if locations is None else sorted(map(split, locations))
+    return f"{_digest(sorted(specs))}.{'' if known is None else _digest(known)}"
+
+
+def has_same_partitions(noted: str, now: str) -> bool:
+    """Return whether two fingerprints are of the same partitions; unknown locations count as the same."""
+    (specs, locations), (specs_now, locations_now) = noted.split("."), now.split(".")
+    return specs == specs_now and (not locations or not locations_now or locations == locations_now)
+
+
+def _digest(values: Sequence[object]) -> str:
+    text = "\n".join(map(str, values))
+    return sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 # How many runs one property names: older metastores take 4,000 characters.

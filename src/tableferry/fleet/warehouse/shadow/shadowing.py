@@ -14,6 +14,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from pyspark.sql.functions import expr
@@ -23,6 +24,7 @@ from tableferry.catalog import SPARK_ERRORS
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.settings import RemovedPartitions
 from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
+from tableferry.fleet.warehouse.files import list_files
 from tableferry.fleet.warehouse.shadow.changes import (
     Action,
     Changes,
@@ -39,11 +41,18 @@ from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.late.classify import basename, directory_name
 from tableferry.fleet.warehouse.shadow.late.settling import Settled, read_marks, settle
 from tableferry.fleet.warehouse.shadow.limits import unfit
-from tableferry.fleet.warehouse.shadow.marks import SWEEP, TARGET, Marks, runs_noted
-from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, nulls_first
+from tableferry.fleet.warehouse.shadow.marks import (
+    PARTITIONS,
+    SWEEP,
+    TARGET,
+    Marks,
+    has_same_partitions,
+    runs_noted,
+)
+from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, nulls_first, parsed
 from tableferry.fleet.warehouse.shadow.sweeping import unused
 from tableferry.fleet.warehouse.shadow.target import Target, read_target
-from tableferry.hive.locations import below
+from tableferry.hive.locations import below, split
 from tableferry.quoting import quote
 from tableferry.tables import TableName
 from tableferry.types import declared
@@ -81,6 +90,7 @@ def shadow(
 
     Raises:
         WrittenLate: Somebody left files in the copy's directories.
+        HiveCopyChanged: Partitions of the copy were dropped, moved or added, or lost their files.
         PartitionsRemoved: A version removed partitions that it didn't write, and that is to pause the job.
         Refused: The target changed in a way that a Hive table can't follow.
         TableError: A table can't be read.
@@ -101,6 +111,10 @@ def shadow(
     return result
 
 
+class HiveCopyChanged(NeedsPerson):
+    """Partitions of the Hive copy were changed by hand, and a person must decide."""
+
+
 class PartitionsRemoved(NeedsPerson):
     """A version removed partitions that it didn't write, and a person must decide."""
 
@@ -114,6 +128,7 @@ class _Run:
         columns: The changes of its columns.
         name: This run's name, which is in those of the files that it writes.
         compare_all: Whether to compare all rows, though the watermark is known.
+        locations: Those of the copy's partitions before the run, where the catalog gives all together.
     """
 
     copy: HiveCopy
@@ -124,6 +139,7 @@ class _Run:
     accept: str
     name: str
     compare_all: bool
+    locations: Mapping[str, str] | None
 
     @classmethod
     def of(
@@ -141,7 +157,8 @@ class _Run:
         copy.demand_columns(columns)
         every = {**columns.every, **{key: copy.columns[key] for key in keys}}
         copy, name = replace(copy, columns=every), uuid.uuid4().hex[:8]
-        return cls(copy, columns, target, marks, settled, accept, name, compare_all)
+        locations = copy.known_locations()
+        return cls(copy, columns, target, marks, settled, accept, name, compare_all, locations)
 
     def run(self, *, dry_run: bool) -> ShadowResult:
         changes, plan = self._planned()
@@ -165,7 +182,8 @@ class _Run:
                 ended = replace(self, marks=replace(self.marks, runs=(*self.marks.runs, self.name)))
             else:
                 ended = self
-            ended._note(target.version, SWEEP if replaced or self.marks.pending else "")
+            pending = SWEEP if replaced or self.marks.pending else ""
+            ended._note(target.version, pending, partitions=ended._fingerprint(plan))
             left = ended._clean(replaced)
         if not dry_run:
             self.settled.finish()
@@ -236,19 +254,85 @@ class _Run:
         marks = replace(self.marks, watermark=None) if self.compare_all else self.marks
         changes = self.target.changes(marks, copy.columns, copy.partition_columns)
         if changes.compare_all:
-            return changes, Plan(rewrite=self._differing())
-        return changes, self._plan(changes.touching(self.settled.partitions))
+            return changes, Plan(rewrite=self._differing(self.target.rows()))
+        touched = self.settled.partitions | self._altered(changes)
+        return changes, self._plan(changes.touching(touched))
+
+    def _altered(self, changes: Changes) -> frozenset[Partition]:
+        """Return the partitions that the copy's catalog entry shows otherwise than the last run left them.
+
+        Those that this run rewrites anyway are left out. After a run that died it can't be told which changes
+        were its own.
+
+        Raises:
+            HiveCopyChanged: There are some, and nobody has confirmed that they are written again.
+        """
+        copy, marks = self.copy, self.marks
+        noted, now = copy.properties.get(PARTITIONS), copy.fingerprint(self.locations)
+        if noted is None or marks.watermark is None or marks.pending:
+            return frozenset()
+        rewritten = {*changes.touched, *self.settled.partitions}
+        if self.target.shared is not None:
+            # The copy reads the new files of these already.
+            rewritten |= {*changes.added, *changes.moved}
+        empty = sorted(self._without_files(marks.watermark), key=nulls_first)
+        altered = set(empty)
+        if not has_same_partitions(noted, now):
+            altered.update(self._differing(self.target.rows_at(marks.watermark)))
+        altered -= rewritten
+        if not altered:
+            return frozenset()
+        spelled = sorted(copy.spelled(partition) or "its files" for partition in altered)
+        # The new table may be changed before this is accepted, which leaves the copy's entry as it is.
+        found = sha256(f"{now} {empty}".encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        if self.accept != found:
+            name = self.target.name.table
+            raise HiveCopyChanged(
+                f"{first_of(spelled)} of {copy.name} changed by hand: dropped, moved, added or without "
+                f"files. If that was meant, change {name} in the same way; then resume with --accept, which "
+                f"writes the partitions again from {name}",
+                found,
+            )
+        return frozenset(altered)
+
+    def _without_files(self, watermark: str) -> Iterator[Partition]:
+        """Yield the partitions in the folder of shadow runs that lost all their files."""
+        copy, folder = self.copy, self.marks.folder
+        inside = {
+            spec: split(location)
+            for spec, location in (self.locations or {}).items()
+            if below(location, folder) is not None
+        }
+        if not inside:
+            return
+        directories = {file.directory for file in list_files(copy.warehouse, [folder])}
+        kinds = [copy.columns[key] for key in copy.partition_columns]
+        empty = [
+            parsed(copy.name, spec, kinds) if spec else WHOLE
+            for spec, directory in inside.items()
+            if directory not in directories
+        ]
+        for chunk in chunks(empty):
+            # Without partition columns an empty table is one group of no rows.
+            yield from +self._counted(self._only(self.target.rows_at(watermark), chunk))
 
     def _is_noted(self) -> bool:
         """Say whether the copy's properties have this version and nothing pending already."""
-        marks, target = self.marks, self.target
-        noted = self.copy.properties.get(TARGET), marks.watermark, marks.pending
-        return noted == (target.id, target.version, "")
+        marks, target, copy = self.marks, self.target, self.copy
+        noted = copy.properties.get(TARGET), marks.watermark, marks.pending, copy.properties.get(PARTITIONS)
+        return noted == (target.id, target.version, "", copy.fingerprint(self.locations))
 
-    def _note(self, watermark: str, pending: str) -> None:
+    def _fingerprint(self, plan: Plan) -> str:
+        """Return the fingerprint of the partitions that a plan left."""
+        if not plan.share and not plan.rewrite:
+            return self.copy.fingerprint(self.locations)
+        now = HiveCopy.read(self.copy.warehouse, self.copy.name)
+        return now.fingerprint(now.known_locations())
+
+    def _note(self, watermark: str, pending: str, **more: str) -> None:
         marks, target = self.marks, self.target
-        runs = runs_noted(marks.runs)
-        self.copy.note(watermark=watermark, target=target.id, folder=marks.folder, pending=pending, **runs)
+        notes = {**runs_noted(marks.runs), **more}
+        self.copy.note(watermark=watermark, target=target.id, folder=marks.folder, pending=pending, **notes)
 
     def _plan(self, changes: Changes) -> Plan:
         copy, shared = self.copy, self.target.shared
@@ -266,9 +350,9 @@ class _Run:
         append = tuple(partition for partition in plan.append if partition not in odd)
         return replace(plan, append=append, rewrite=(*plan.rewrite, *sorted(odd, key=nulls_first)))
 
-    def _differing(self) -> tuple[Partition, ...]:
-        """Return the partitions whose rows aren't the target's."""
-        copy, rows = self.copy, self.target.rows()
+    def _differing(self, rows: DataFrame) -> tuple[Partition, ...]:
+        """Return the partitions whose rows aren't the target's, given these."""
+        copy = self.copy
         try:
             hive_rows = self._comparable(copy.spark.table(copy.name.sql))
             verdict = verify(self._comparable(rows), hive_rows, partition_columns=copy.partition_columns)

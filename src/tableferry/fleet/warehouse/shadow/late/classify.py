@@ -59,6 +59,7 @@ class Findings:
             run's directory where no file of shadow runs is.
         removed: Recorded files that the new table reads, and that are gone.
         settled: Files that came late or were replaced, and whose rows the new table has by now.
+        overwritten: Undecided files in directories that lost a recorded file, or where one was replaced.
     """
 
     late: tuple[ListedFile, ...] = ()
@@ -68,6 +69,21 @@ class Findings:
     replaced: tuple[ListedFile, ...] = ()
     removed: tuple[ListedFile, ...] = ()
     settled: tuple[ListedFile, ...] = ()
+    overwritten: tuple[ListedFile, ...] = ()
+
+    def deciding(self, accepted: Callable[[Findings], bool]) -> Findings:
+        """Return the findings with the files of an overwrite among those that came late.
+
+        A job that overwrites a partition removes the files in its directory, also those that the new table
+        reads. So its own files aren't of a write to the new table. Maintenance removes files that the new
+        table doesn't read any more: it decides nothing, unless a person accepted the result.
+        """
+        decided = replace(
+            self,
+            late=tuple(sorted({*self.late, *self.overwritten})),
+            undecided=tuple(file for file in self.undecided if file not in self.overwritten),
+        )
+        return decided if self.removed or self.replaced or accepted(decided) else self
 
     def without(self, settled: Collection[ListedFile]) -> Findings:
         """Return the findings without those about which everything was done or said already."""
@@ -76,6 +92,7 @@ class Findings:
             late=tuple(file for file in self.late if file not in settled),
             replaced=tuple(file for file in self.replaced if file not in settled),
             removed=tuple(file for file in self.removed if file not in settled),
+            overwritten=tuple(file for file in self.overwritten if file not in settled),
             settled=tuple(file for file in (*self.late, *self.replaced) if file in settled),
         )
 
@@ -143,6 +160,9 @@ def classify(listed: Collection[ListedFile], evidence: Evidence) -> Findings:
         for location, file in late.items()
         if evidence.shared and location not in rewritten and _may_be_written(file, evidence.now)
     ]
+    lost = {_parent(location[2]) for location in removed} | {
+        _parent(split(file.path)[2]) for file in replaced
+    }
     return Findings(
         tuple(sorted(set(late.values()).difference(undecided, overwritten))),
         tuple(sorted(undecided)),
@@ -150,6 +170,7 @@ def classify(listed: Collection[ListedFile], evidence: Evidence) -> Findings:
         tuple(sorted(file for location, file in others.items() if location not in late)),
         tuple(sorted(replaced)),
         tuple(sorted(recorded[location][-1] for location in removed & in_use)),
+        overwritten=tuple(sorted(file for file in undecided if _parent(split(file.path)[2]) in lost)),
     )
 
 

@@ -23,10 +23,10 @@ from typing import NamedTuple
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
-from tableferry.fleet.warehouse.files import ListedFile, Listing, list_files
+from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles, list_files
 from tableferry.fleet.warehouse.frames import frame_of
 from tableferry.fleet.warehouse.prepared import Recorded
-from tableferry.fleet.warehouse.shadow.marks import ROOT, sync_folder
+from tableferry.fleet.warehouse.shadow.marks import PARTITIONS, ROOT, fingerprint, sync_folder
 from tableferry.hive.locations import below, escape_wildcards
 from tableferry.hive.partitions import same_values
 from tableferry.quoting import literal
@@ -118,7 +118,8 @@ class Record:
         warehouse.run(
             f"ALTER TABLE {name.sql} SET TBLPROPERTIES "
             f"({literal(FILES)} = {literal(folder)}, {literal(ROOT)} = {literal(table.location)}, "
-            f"{literal(ODD)} = {literal(str(odd).lower())})",
+            f"{literal(ODD)} = {literal(str(odd).lower())}, "
+            f"{literal(PARTITIONS)} = {literal(_partitions_of(listed))})",
             of=(name,),
         )
         return record
@@ -173,6 +174,15 @@ def _is_begun(begun: Recorded | None, listing: Listing) -> bool:
         begun is not None
         and begun.files <= set(listing.files)
         and begun.stray == begun.files.intersection(listing.stray)
+    )
+
+
+def _partitions_of(listed: TableFiles) -> str:
+    partitions, table = listed.partitions, listed.table
+    if not table.partition_columns:
+        return fingerprint((), (table.location,))
+    return fingerprint(
+        (partition.spec for partition in partitions), [partition.location for partition in partitions]
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from time import sleep
@@ -15,6 +15,7 @@ from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
 from tableferry.fleet.warehouse.files import ListedFile, list_files
+from tableferry.fleet.warehouse.shadow import conditions
 from tableferry.fleet.warehouse.shadow.changes import plan_columns
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.late.classify import (
@@ -27,13 +28,17 @@ from tableferry.fleet.warehouse.shadow.late.classify import (
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.late.taking import LateFile, take
 from tableferry.fleet.warehouse.shadow.marks import REPLACED, TARGET, Marks
-from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parse
+from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, nulls_first, parse
 from tableferry.fleet.warehouse.shadow.target import Target, read_target
 from tableferry.hive.locations import below, escape_wildcards, split
+from tableferry.quoting import quote
 from tableferry.tables import TableName
 
 # How often, and after how many seconds, a table that is being written to is looked at again.
 _RETRIES, _PAUSE = 5, 2.0
+
+# So many partitions the repairing statements of a message name.
+_REPAIRED = 20
 
 
 class WrittenLate(NeedsPerson):
@@ -160,7 +165,7 @@ def settle(
         return Settled()
     if not record.is_there():
         return Settled(lost=record)
-    findings = _look(record, target, marks)
+    findings = _look(record, target, marks).deciding(lambda decided: _is_accepted(decided, accept))
     adopted: tuple[ListedFile, ...] = ()
     if target.shared is None:
         # Somebody added files in the copy's directories to the new table.
@@ -175,6 +180,7 @@ def settle(
             break
         sleep(_PAUSE)
         findings = _look(record, read_target(copy.warehouse, name, form), marks)
+        findings = findings.deciding(lambda decided: _is_accepted(decided, accept))
         waiting &= {file.path for file in findings.undecided}
     if waiting:
         raise TableError(
@@ -184,17 +190,21 @@ def settle(
     rewrite = _in_use(copy, record, marks, findings.unfinished)
     rewrite |= _partitions(_located(copy, record, (*adopted, *findings.settled)))
     late = _located(copy, record, findings.late)
-    digest = _digest([*findings.late, *findings.replaced, *findings.removed])
-    if accept and accept == digest:
+    digest = _found(findings)
+    if _is_accepted(findings, accept):
         rewrite |= _partitions([*late, *_located(copy, record, findings.replaced)])
         taken = (*findings.late, *findings.replaced)
         asked = (*taken, *findings.removed)
         return Settled(rewrite, (*taken, *adopted, *findings.settled), asked, record)
     if changed := (*findings.replaced, *findings.removed):
+        located = _partitions(_located(copy, record, changed))
+        repair = (
+            _repair(copy, target, located) if located else f"make sure that {name} has its rows and theirs"
+        )
         raise WrittenLate(
-            f"{_paths(changed)} below {record.root} were replaced or removed after the switch, perhaps by a "
-            f"job of Hive's: make sure that {name} has its rows and theirs, and then resume "
-            "the job with --accept",
+            f"files that {name} reads were replaced or removed after the switch, perhaps by a job of Hive's: "
+            f"{repair}; then resume the job with --accept. The files are {_paths(changed)} below "
+            f"{record.root}",
             digest,
         )
     can_take = all(partition is not None for _, partition in late)
@@ -217,6 +227,37 @@ def settle(
 def _digest(files: Iterable[ListedFile]) -> str:
     """Return a digest of files by which somebody can accept just these, with their sizes and times."""
     return sha256("\n".join(map(str, sorted(files))).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def _found(findings: Findings) -> str:
+    """Return what names the files of findings, so that exactly these can be accepted.
+
+    The files that are gone have a part of their own: after a repair the new table doesn't read them any more.
+    """
+    return f"{_digest([*findings.late, *findings.replaced])}.{_digest(findings.removed)}"
+
+
+def _is_accepted(findings: Findings, accept: str) -> bool:
+    """Return whether a person accepted these files, of which the new table may have been repaired since."""
+    asked, _, removed = accept.partition(".")
+    now, _, removed_now = _found(findings).partition(".")
+    return bool(accept) and asked == now and (not findings.removed or removed == removed_now)
+
+
+def _repair(copy: HiveCopy, target: Target, partitions: Collection[Partition]) -> str:
+    """Return the statements that give the new table the rows that the Hive copy has in some partitions."""
+    kinds = target.columns()
+    some = sorted(partitions, key=nulls_first)[:_REPAIRED]
+    where = conditions.where(some, copy.partition_columns, kinds)
+    own = {column.lower(): column for column in copy.columns}
+    same = list(own) == [column.lower() for column in kinds]
+    columns = "*" if same else ", ".join(quote(own[key]) for key in map(str.lower, kinds) if key in own)
+    into = "" if same else f" ({', '.join(quote(column) for column in kinds if column.lower() in own)})"
+    more = "" if len(some) == len(partitions) else ", and the same for the other partitions"
+    return (
+        f"run DELETE FROM {target.name.sql} WHERE {where}; INSERT INTO {target.name.sql}{into} SELECT "
+        f"{columns} FROM {copy.name.sql} WHERE {where}{more}"
+    )
 
 
 def _look(record: Record, target: Target, marks: Marks) -> Findings:

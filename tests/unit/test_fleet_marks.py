@@ -1,0 +1,30 @@
+"""The properties in which a shadow run leaves its progress."""
+
+from __future__ import annotations
+
+import pytest
+
+from tableferry.fleet.warehouse.shadow.marks import fingerprint, has_same_partitions
+
+SPECS, PLACES = ("day=a", "day=b"), ("file:/w/t/day=a", "file:/w/t/day=b")
+
+
+@pytest.mark.parametrize(
+    ("specs", "places", "same"),
+    [
+        (SPECS, PLACES, True),
+        (SPECS[::-1], PLACES[::-1], True),
+        (SPECS, ("file:///w/t/day=a/", "file:/w/t/day=b"), True),
+        (SPECS, ("file:/w/t/day=a", "file:/w/moved"), False),
+        (SPECS[:1], PLACES[:1], False),
+        ((*SPECS, "day=c"), (*PLACES, "file:/w/t/day=c"), False),
+        # Only some sessions are given the locations of all partitions together.
+        (SPECS, None, True),
+        (SPECS[:1], None, False),
+    ],
+)
+def test_fingerprint_tells_dropped_moved_and_added_partitions(
+    specs: tuple[str, ...], places: tuple[str, ...] | None, same: bool
+) -> None:
+    noted, now = fingerprint(SPECS, PLACES), fingerprint(specs, places)
+    assert has_same_partitions(noted, now) is same

@@ -1,0 +1,29 @@
+"""The warning in the comment of a Hive copy that shares its files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tableferry.errors import TableError
+from tableferry.fleet.plan import Kind
+from tableferry.fleet.warehouse import shared_files
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.tables import TableName
+
+ORDERS = TableName(("spark_catalog", "sales", "orders"))
+HIVE = TableName(("spark_catalog", "sales", "orders_hive"))
+
+
+def test_comment_that_may_not_be_changed_holds_up_no_migration(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(*_: object) -> str:
+        raise TableError("only the owner may alter it")
+
+    monkeypatch.setattr(shared_files, "kinds", lambda *_: {HIVE: Kind.HIVE})
+    monkeypatch.setattr(shared_files, "_comment", refused)
+    nothing: Any = None
+    shared_files.warn(Warehouse(nothing, nothing), HIVE, ORDERS)
+    assert f"{HIVE} has no warning in its comment: only the owner may alter it" in caplog.text
