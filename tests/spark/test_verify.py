@@ -172,6 +172,57 @@ def test_every_two_distinct_values_differ(spark: SparkSession) -> None:
     assert different_cases == {"moved", "twice", "copies"}
 
 
+def _mixed(*members: str) -> str:
+    return f"to_variant_object(array({', '.join(f'CAST({member} AS VARIANT)' for member in members)}))"
+
+
+def _object(**fields: str) -> str:
+    members = ", ".join(f"'{name}', CAST({value} AS VARIANT)" for name, value in fields.items())
+    return f"to_variant_object(map({members}))"
+
+
+DAY, TEXT = "DATE'2024-01-31'", "'2024-01-31'"
+
+
+def test_variants_of_mixed_types_are_compared_at_every_depth(spark: SparkSession) -> None:
+    variants = [
+        *(f"CAST({value} AS VARIANT)" for value in (DAY, TEXT, "1", "'1'", "NULL")),
+        *(_mixed(first, second) for first in (DAY, TEXT) for second in (DAY, TEXT)),
+        *(_mixed("1", value) for value in (DAY, TEXT, "X'41'", "'QQ=='")),
+        *(_object(a=_mixed("1", value), b=TEXT) for value in (DAY, TEXT)),
+        *(_mixed("1", _object(VARIANT=value)) for value in (DAY, TEXT)),
+        *(_mixed(_object(a="1"), _object(a=value), _object(a=_mixed("1", value))) for value in (DAY, TEXT)),
+        *(_mixed("1", _mixed("1", _mixed("1", _mixed("1", value)))) for value in (DAY, TEXT)),
+    ]
+    for shape in ("v", "map('k', array(named_struct('x', v)))"):
+        rows = ", ".join(f"struct({at} AS n, {variant} AS v)" for at, variant in enumerate(variants))
+        every = f"(SELECT n, {shape} AS v FROM (SELECT inline(array({rows}))))"
+        sides = [
+            spark.sql(
+                f"SELECT concat(a.n, '-', b.n) AS case, {side}.v FROM {every} a JOIN {every} b ON a.n >= b.n"
+            )
+            for side in ("a", "b")
+        ]
+        assert differing_cases(*sides) == {
+            f"{number}-{other}" for number in range(len(variants)) for other in range(number)
+        }, shape
+    orders = (
+        f"parse_json('[1, {{{fields}}}]') AS v"
+        for fields in ('"b": "x", "a": [1, "y"]', '"a": [1, "y"], "b": "x"')
+    )
+    assert verify(*(spark.sql(f"SELECT {variant}") for variant in orders)).matches
+
+
+def test_variants_that_mix_types_too_deep_are_not_called_equal(spark: SparkSession) -> None:
+    deep = TEXT
+    for _ in range(10):
+        deep = _mixed("1", deep)
+    same = spark.sql(f"SELECT 1 AS id, {deep} AS v")
+    with pytest.raises(TableError, match=r"mixed types at more than 8 levels.*--exclude"):
+        verify(same, same)
+    assert verify(same, same, exclude=["v"]).matches
+
+
 def test_types_that_differ_are_reported_and_compared_by_value(spark: SparkSession) -> None:
     source = spark.sql(
         """SELECT 1 AS i, 1.50BD AS d, CAST(0.1 AS FLOAT) AS f, -0.0D AS z, DATE'2024-01-31' AS day,

@@ -302,7 +302,7 @@ def _merged(facts: Facts, options: Options, schemas: Sequence[tuple[FileSchema, 
     """Find the columns of files that have these schemas, as the catalog or the user wants them.
 
     Raises:
-        Refused: They contradict one another, or what is wanted.
+        Refused: The files contradict one another, or the columns that are wanted.
     """
     declared = options.requested.schema
     if declared is not None:

@@ -57,7 +57,7 @@ class Widening:
 
 @dataclass(frozen=True)
 class Merged:
-    """What a table's files have in common; columns that directories' names give aren't there.
+    """The schema of a table's files; columns that directories' names give are missing.
 
     Attributes:
         untyped: The columns that have no type in every file that has them, each with such a file.
@@ -83,7 +83,7 @@ class _Node:
     Attributes:
         file: The first file that has its type.
         typed: Whether a file has its type; without one it's that of nulls without a type.
-        nulls_in: The first file in which it's nulls without a type; empty if there is none.
+        nulls_in: The first file in which it has nulls without a type; empty without such a file.
     """
 
     type: DataType
@@ -153,7 +153,7 @@ def fitting(
 
 
 def left_out_note(files: Sequence[str]) -> str:
-    """Say of which files a table is without, as `fitting` left their schemas out."""
+    """Name the files that a table doesn't have because `fitting` left their schemas out."""
     return (
         f"{counted(len(files), 'file is left out, as it has', 'files are left out, as they have')} no rows, "
         f"and other columns or types than the rest: {first_of(files)}"
@@ -168,8 +168,8 @@ def demand_types(
     Args:
         location: The table's folder.
         merged: The schema of its files.
-        partitions: Its partition columns, in lower case, which have a type of their own.
-        remedy: What a person can do.
+        partitions: Its partition columns, in lower case, whose type doesn't come from the files.
+        remedy: The end of the message.
         files: In which files they have none.
 
     Raises:

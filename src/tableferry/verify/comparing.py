@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from pyspark.errors import AnalysisException, ParseException
@@ -23,6 +24,7 @@ from tableferry.errors import TableError, is_sparks
 from tableferry.quoting import unquote
 from tableferry.tables import TableName
 from tableferry.verify.measuring import Side, count_common, differ_everywhere, find_rows, measure, pair
+from tableferry.verify.values import TOO_DEEP
 from tableferry.verify.verdict import Verdict, compare
 
 _log = logging.getLogger(__name__)
@@ -124,30 +126,47 @@ def verify(
         target_label: What to call the target.
 
     Raises:
-        TableError: A key or an excluded column doesn't exist or can't be used.
+        TableError: A key or an excluded column doesn't exist or can't be used, or a value can't be compared.
     """
     both = pair(Side(source_label, source), Side(target_label, target), keys, exclude, partition_columns)
-    verdict = compare(
-        measure(both),
-        source_label=source_label,
-        target_label=target_label,
-        schema=both.schema,
-        excluded=both.excluded,
-        partition_columns=tuple(column.name for column in both.partitions),
-    )
-    if verdict.rows_match or not both.keys:
-        return verdict
-    rows = verdict.source.rows + verdict.target.rows
-    return replace(verdict, keys=find_rows(both), differ_everywhere=differ_everywhere(both, rows))
+    with _comparable():
+        verdict = compare(
+            measure(both),
+            source_label=source_label,
+            target_label=target_label,
+            schema=both.schema,
+            excluded=both.excluded,
+            partition_columns=tuple(column.name for column in both.partitions),
+        )
+        if verdict.rows_match or not both.keys:
+            return verdict
+        rows = verdict.source.rows + verdict.target.rows
+        return replace(verdict, keys=find_rows(both), differ_everywhere=differ_everywhere(both, rows))
 
 
 def common_rows(source: DataFrame, target: DataFrame) -> int:
     """Count the rows that two sets have in common, as multisets.
 
     Raises:
-        TableError: A side has two columns of one name.
+        TableError: A side has two columns of one name, or a value can't be compared.
     """
-    return count_common(pair(Side("source", source), Side("target", target)))
+    with _comparable():
+        return count_common(pair(Side("source", source), Side("target", target)))
+
+
+@contextmanager
+def _comparable() -> Iterator[None]:
+    """Report a value that can't be compared as what it is, where Spark finds one inside the ``with``.
+
+    Raises:
+        TableError: There is one.
+    """
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        if TOO_DEEP not in str(error):
+            raise
+        raise TableError(TOO_DEEP) from error
 
 
 def verify_tables(

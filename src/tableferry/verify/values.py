@@ -12,8 +12,9 @@ What counts as equal:
   compares with its own kind and with dates, never with TIMESTAMP;
 - struct fields by their name without case, whatever their order; arrays in order; maps whatever the order of
   their entries, at any depth;
-- a VARIANT by its JSON text and its schema: a date and a string of the same letters differ, unless they sit
-  in one array with values of other types.
+- a VARIANT by its JSON text and the types of its values: a date and a string of the same letters differ, also
+  in arrays that mix types. A comparison fails where such arrays are more than eight levels deep in one
+  another, because their types aren't read there.
 """
 
 from __future__ import annotations
@@ -42,6 +43,13 @@ _SIMPLE = (
 )
 _FLOATING = (T.FloatType, T.DoubleType)
 _NESTED = (T.ArrayType, T.MapType, T.StructType)
+# The number of levels of arrays that mix types, and of arrays and objects around them, that are compared.
+_MIXED_LEVELS = 8
+TOO_DEEP = (
+    f"a VARIANT has arrays of mixed types at more than {_MIXED_LEVELS} levels, which can't be compared: "
+    "leave its column out (--exclude)"
+)
+"""The message of a comparison that can't compare a value."""
 _JSON = {
     "ignoreNullFields": "false",
     "timeZone": "UTC",
@@ -202,11 +210,33 @@ def hashable(column: Column, kind: T.DataType) -> list[Column]:
             )
             return [null, F.size(column), F.array_sort(entries)]
         case T.VariantType():
-            return [null, F.schema_of_variant(column), F.to_json(column)]
+            return [null, F.schema_of_variant(column), F.to_json(column), _mixed_types(column)]
         case T.CalendarIntervalType():
             # It has no order, which a map's entries need.
             return [null, column.cast(T.StringType())]
     return [null, column]
+
+
+def _mixed_types(variant: Column, levels: int = _MIXED_LEVELS) -> Column:
+    """Hash the types of the values in a variant's arrays that mix types; null without such an array.
+
+    Their schema says VARIANT for these values, and JSON shows a date as it shows a string.
+    """
+    if not levels:
+        below: Column = F.raise_error(F.lit(TOO_DEEP))
+    else:
+        members = F.coalesce(
+            F.try_variant_get(variant, "$", "array<variant>"),
+            F.map_values(F.try_variant_get(variant, "$", "map<string, variant>")),
+        )
+        below = F.xxhash64(
+            F.transform(
+                members,
+                lambda member: F.struct(F.schema_of_variant(member), _mixed_types(member, levels - 1)),
+            )
+        )
+    # A field of that name is taken for a type, which costs time alone.
+    return F.when(F.schema_of_variant(variant).contains("VARIANT"), below)
 
 
 def text(column: Column, kind: T.DataType) -> Column:

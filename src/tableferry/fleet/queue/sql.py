@@ -482,7 +482,7 @@ class SqlStore:
 
 
 class _Write(NamedTuple):
-    """The statements that write a job, if its row is what was read, and the event of its change.
+    """The statements that write a job, if its row is unchanged, and the event of its change.
 
     They are built once, because building them takes most of the time of a write.
     """
