@@ -134,7 +134,10 @@ def tell(
         events += [Event((), at, "truncate") for at in truncates]
     chance = random.Random(seed)
     chance.shuffle(events)
-    cut = chance.randrange(len(events) + 1)
+    crashing = chance.randrange(2)
+    # Rows are deleted by hand after the first batch, unless that one comes again, which would restore them.
+    erases = crashing == 1
+    cut = chance.randrange(len(events) // 2 if erases else 0, len(events) + 1)
     batches = [events[:cut], events[cut:]]
     # Some begin with a copy, whose rows go into the target as they are.
     copied = chance.random() < 0.5
@@ -150,7 +153,7 @@ def tell(
     numbers = [chance.choice([0, 1, COMPACTED_EVERY - 1]) for _ in batches]
     if copied:
         numbers[0] = 0
-    crashing, point = chance.randrange(2), chance.choice(["events of", "rows of"])
+    point = chance.choice(["events of", "rows of"])
     if numbers[crashing] == COMPACTED_EVERY - 1:
         point = chance.choice([point, "compacting"])
 
@@ -166,7 +169,6 @@ def tell(
         rows = legacy(spark, batches[0], cdc) if copied and at == 0 else None
         apply(events, target.name, cdc, number=numbers[at], before=before, sizes=sizes, copied=rows)
 
-    erases = crashing == 1 and chance.random() < 0.5
     for at in range(len(batches)):
         if at == 1 and erases:
             batches[0] = erase(spark, target, batches[0], chance)
