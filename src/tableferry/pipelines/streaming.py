@@ -26,7 +26,16 @@ from tableferry.catalog import SPARK_ERRORS, exists, explained, facts
 from tableferry.commits import Commit, commits_after, counted, newest_version
 from tableferry.driver import Size, following, in_process
 from tableferry.errors import TableError, TableferryError, first_line
-from tableferry.pipelines import batches, cdc, checkpoints, file_logs, snapshot_cdc, transactions, views
+from tableferry.pipelines import (
+    batches,
+    cdc,
+    checkpoints,
+    file_logs,
+    sequences,
+    snapshot_cdc,
+    transactions,
+    views,
+)
 from tableferry.pipelines.flows import Flow, HistorySource, Source, Target, log_name
 from tableferry.pipelines.fold import END, SEQUENCE, START
 from tableferry.pipelines.foreign_writes import foreign_commits
@@ -140,6 +149,7 @@ class StreamingEngine:
         self._views: dict[str, dict[str, DefineView]] = {}
         self._flows: list[FlowDefinition] = []
         self._snapshots: list[DefineSnapshots] = []
+        self._newest: dict[str, DataFrame | None] = {}
         self._details = run_details(store.pipeline_id)
 
     def table(self, definition: DefineTable) -> None:
@@ -282,6 +292,8 @@ class StreamingEngine:
             if isinstance(definition, DefineAutoCdc):
                 copied = self._frame(definition) if self._is_history(definition) else None
                 cdc.apply(frame, flow.target, definition.settings, before=self._before, copied=copied)
+                if (newest := self._newest.pop(flow.target.key, None)) is not None:
+                    sequences.release(newest)
             else:
                 self._before(f"rows of {flow.name} into {flow.target}")
                 writer = transactions.run_once(definition.owner, flow.name, definition.generation)
@@ -486,11 +498,30 @@ class StreamingEngine:
         frame = self._frame(definition, counted)
         if not isinstance(definition, DefineAutoCdc):
             return frame
-        return (
-            history_events(frame, definition.settings)
-            if self._is_history(definition)
-            else cdc.feed_events(frame, definition.settings)
-        )
+        if not self._is_history(definition):
+            return cdc.feed_events(frame, definition.settings)
+        events = history_events(frame, definition.settings)
+        newest = self._newest_events(definition) if sequences.has_none(events) else None
+        return events if newest is None else sequences.with_sequences(events, newest, definition.settings)
+
+    def _newest_events(self, definition: DefineAutoCdc) -> DataFrame | None:
+        """Return the newest events before the copy, read once; None where the sources don't tell them."""
+        target, before = definition.flow.target, definition.events_before
+        if before is None:
+            return None
+        if target.key not in self._newest:
+            try:
+                self._newest[target.key] = sequences.newest_events(
+                    self._spark, before, definition.settings, keep=True
+                )
+            except TableferryError as error:
+                _log.warning(
+                    "%s: copied rows get no sequence, because the events before them can't be read (%s)",
+                    target,
+                    first_line(error),
+                )
+                self._newest[target.key] = None
+        return self._newest[target.key]
 
 
 def _await(query: StreamingQuery, running: Activity, broken: Counter[str]) -> None:
