@@ -186,6 +186,35 @@ LATER: dict[str, list[tuple[object, ...]]] = {
 }  # fmt: skip
 
 
+def test_late_event_loses_to_copied_row_whose_sequence_only_the_source_has(project: Project) -> None:
+    project.create("src", EVENTS)
+    project.insert("src", (1, "a", 1, False), (2, "b", 1, False), (3, "c", 2, False))
+    project.insert("src", (2, "b3", 3, False), (3, None, 4, True))
+    project.create("out_legacy", "id int, v string", (1, "a"), (2, "b3"))
+    project.standard(
+        "out",
+        "src",
+        cdc={
+            "keys": ["id"],
+            "sequence_by": "seq",
+            "scd_type": "1",
+            "apply_as_deletes": "gone",
+            "except_column_list": ["gone", "seq"],
+        },
+        tableMigrationDetails=project.migration("out", handOver="content"),
+    )
+    [target] = project.plan().targets
+    assert f"{project.schema}.out_legacy has nothing for seq, so its rows get the sequence" in " ".join(
+        target.notes
+    )
+    assert project.run().ok
+    assert project.rows("out") == [(1, "a"), (2, "b3")]
+    # The second and the third are older than what the legacy table had, and than the delete.
+    project.insert("src", (1, "new", 5, False), (2, "late", 2, False), (3, "late", 3, False))
+    project.run()
+    assert project.rows("out") == [(1, "new"), (2, "b3")]
+
+
 @soak.only  # The demo has a dimension that a batch job makes of a feed.
 @pytest.mark.parametrize("scd", ["1", "2"])
 def test_what_a_merge_made_of_a_feed_is_found_by_its_keys(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tableferry.pipelines import checkpoint_imports, recognition
-from tableferry.pipelines.flows import Flow, HistorySource, Target, View
+from tableferry.pipelines.flows import CdcSettings, Flow, HistorySource, Target, View
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
 from tableferry.pipelines.plans import HISTORY_FLOW, HISTORY_VIEW, EngineKind, FlowPlan, pinned_name
 from tableferry.pipelines.reads import views_behind
@@ -17,6 +17,7 @@ from tableferry.pipelines.steps import (
     DefineSnapshots,
     DefineTable,
     DefineView,
+    EventsBefore,
     FlowDefinition,
     Start,
 )
@@ -141,5 +142,28 @@ def _flow_definition(context: PlanningContext, flow: Flow, plan: FlowPlan, *, on
     if table.cdc and (flow.kind == "cdc" or flow.name == HISTORY_FLOW):
         cdc_flow = replace(flow, kind="cdc")
         common = (context.target, context.generation, table.cdc, once, identify, *start)
-        return DefineAutoCdc(cdc_flow, *common)
+        before = _events_before(context, table.cdc) if flow.name == HISTORY_FLOW else None
+        return DefineAutoCdc(cdc_flow, *common, before)
     return DefineAppend(flow, context.target, context.generation, once, identify, *start, plan.imports)
+
+
+def _events_before(context: PlanningContext, cdc: CdcSettings) -> EventsBefore | None:
+    """Return the events that tell how new copied rows are.
+
+    A truncate is newer than every row without a sequence, so its events can't tell it of some rows alone.
+    """
+    start = context.migration_start
+    if start is None or start.certainty == "assumed" or context.request.in_pipeline:
+        return None
+    if (
+        cdc.scd_type != 1
+        or cdc.apply_as_truncates
+        or any(read.explicit is not None for read in context.reads())
+    ):
+        return None
+    baselines = start.baselines.values()
+    if any(baseline.of_files or baseline.of_kafka or baseline.within for baseline in baselines):
+        return None
+    return EventsBefore(
+        context.dataflow, {key: baseline.version for key, baseline in start.baselines.items()}
+    )

@@ -14,7 +14,7 @@ from tableferry.activity import Activity, activity
 from tableferry.catalog import SPARK_ERRORS, explained, facts, schema_exists
 from tableferry.driver import following
 from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line
-from tableferry.pipelines import batches, cdc, copies, history, transactions, views
+from tableferry.pipelines import batches, cdc, copies, history, sequences, transactions, views
 from tableferry.pipelines.engine import define
 from tableferry.pipelines.flows import CdcSettings, DataFlow, Flow, Project, log_name
 from tableferry.pipelines.guard import Guard, unguarded
@@ -327,6 +327,18 @@ def without_sequence(target: TargetPlan, spark: SparkSession) -> str:
     source = target.copied_from
     if source is None or source.cdc is None or history.has_sequence(views.history(spark, source), source.cdc):
         return ""
+    known_before = (step.events_before for step in target.steps if isinstance(step, DefineAutoCdc))
+    before = next(filter(None, known_before), None)
+    if before is not None:
+        try:
+            sequences.newest_events(spark, before, source.cdc, keep=False)
+        except TableferryError:
+            _log.debug("the events before the copy of %s can't be read", target.target, exc_info=True)
+        else:
+            return (
+                f"{source.migration.table} has nothing for {source.cdc.sequence_by}, so its rows get the "
+                "sequence of the newest event that the sources have of their keys up to the baseline"
+            )
     return (
         f"{source.migration.table} has nothing for {source.cdc.sequence_by}, so any event of a key counts as "
         "newer than its copied row: a late or repeated event replaces it and restores a deleted key. "

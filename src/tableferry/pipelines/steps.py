@@ -12,7 +12,7 @@ from typing import Protocol
 
 from tableferry.amounts import counted
 from tableferry.errors import Busy
-from tableferry.pipelines.flows import CdcSettings, Flow, HistorySource, Target, View
+from tableferry.pipelines.flows import CdcSettings, DataFlow, Flow, HistorySource, Target, View
 from tableferry.pipelines.identities import FlowSettings, TableIdentity
 from tableferry.pipelines.source_offsets import FileOffset
 from tableferry.pipelines.state import Baseline, MigrationStart, StateStore
@@ -296,8 +296,24 @@ class DefineAppend:
 
 
 @dataclass(frozen=True)
+class EventsBefore:
+    """The events that a target's flows made of their sources up to the baselines.
+
+    Attributes:
+        until: The last version of each source, by `TableName.key`.
+    """
+
+    dataflow: DataFlow
+    until: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class DefineAutoCdc:
-    """Apply a view's events to the target as AUTO CDC does; its fields mean what `DefineAppend`'s do."""
+    """Apply a view's events to the target as AUTO CDC does; most fields mean what `DefineAppend`'s do.
+
+    Attributes:
+        events_before: What tells the sequences of copied rows that have none; None where that isn't known.
+    """
 
     flow: Flow
     owner: TableName
@@ -308,6 +324,7 @@ class DefineAutoCdc:
     ahead: bool = False
     seed: str = ""
     seen: str = ""
+    events_before: EventsBefore | None = None
 
     def __str__(self) -> str:
         kind = f"SCD type {self.settings.scd_type}" + (", once" if self.once else "")

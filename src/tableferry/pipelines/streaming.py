@@ -32,6 +32,7 @@ from tableferry.pipelines import (
     checkpoints,
     file_logs,
     misfits,
+    sequences,
     snapshot_cdc,
     transactions,
     views,
@@ -154,6 +155,7 @@ class StreamingEngine:
         self._views: dict[str, dict[str, DefineView]] = {}
         self._flows: list[FlowDefinition] = []
         self._snapshots: list[DefineSnapshots] = []
+        self._newest: dict[str, DataFrame | None] = {}
         self._details = run_details(store.pipeline_id)
 
     def table(self, definition: DefineTable) -> None:
@@ -317,6 +319,8 @@ class StreamingEngine:
             if isinstance(definition, DefineAutoCdc):
                 copied = self._frame(definition) if self._is_history(definition) else None
                 cdc.apply(frame, flow.target, definition.settings, before=self._before, copied=copied)
+                if (newest := self._newest.pop(flow.target.key, None)) is not None:
+                    sequences.release(newest)
             else:
                 self._before(f"rows of {flow.name} into {flow.target}")
                 writer = transactions.run_once(definition.owner, flow.name, definition.generation)
@@ -522,11 +526,30 @@ class StreamingEngine:
         frame = self._frame(definition, counted)
         if not isinstance(definition, DefineAutoCdc):
             return frame
-        return (
-            history_events(frame, definition.settings)
-            if self._is_history(definition)
-            else cdc.feed_events(frame, definition.settings)
-        )
+        if not self._is_history(definition):
+            return cdc.feed_events(frame, definition.settings)
+        events = history_events(frame, definition.settings)
+        newest = self._newest_events(definition) if sequences.has_none(events) else None
+        return events if newest is None else sequences.with_sequences(events, newest, definition.settings)
+
+    def _newest_events(self, definition: DefineAutoCdc) -> DataFrame | None:
+        """Return the newest events before the copy, read once; None where the sources don't tell them."""
+        target, before = definition.flow.target, definition.events_before
+        if before is None:
+            return None
+        if target.key not in self._newest:
+            try:
+                self._newest[target.key] = sequences.newest_events(
+                    self._spark, before, definition.settings, keep=True
+                )
+            except TableferryError as error:
+                _log.warning(
+                    "%s: copied rows get no sequence, because the events before them can't be read (%s)",
+                    target,
+                    first_line(error),
+                )
+                self._newest[target.key] = None
+        return self._newest[target.key]
 
 
 def _await(query: StreamingQuery, running: Activity, broken: Counter[str]) -> None:

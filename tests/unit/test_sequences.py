@@ -1,0 +1,48 @@
+"""Whose events tell how new the copied rows of an SCD type 1 target are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.unit.test_decide import FLOW, ORDERS, SOURCE, STARTED, dataflow, facts, only
+
+from tableferry.pipelines.flows import CdcSettings, Target
+from tableferry.pipelines.plans import HISTORY_FLOW
+from tableferry.pipelines.state import Baseline, MigrationStart, Stored
+from tableferry.pipelines.steps import DefineAutoCdc, EventsBefore
+
+SCD1 = CdcSettings(keys=("id",), sequence_by="at", scd_type=1)
+PROVED = replace(STARTED, certainty="proved")
+
+
+def events_before(
+    start: MigrationStart, cdc: CdcSettings = SCD1, *, explicit: int | None = None, **request: object
+) -> EventsBefore | None:
+    flow = dataflow(target=Target(ORDERS, cdc), flows=(replace(FLOW, kind="cdc"),))
+    target = only(facts(stored=Stored(start), explicit=explicit), flow, **request)
+    [copy] = [
+        step for step in target.steps if isinstance(step, DefineAutoCdc) and step.flow.name == HISTORY_FLOW
+    ]
+    return copy.events_before
+
+
+def test_events_up_to_the_baseline_tell_sequences_of_proved_and_recorded_hand_overs() -> None:
+    for start in (PROVED, replace(STARTED, certainty="recorded")):
+        before = events_before(start)
+        assert before is not None
+        assert before.until == {SOURCE.key: 5}
+
+
+def test_assumed_hand_over_tells_no_sequences() -> None:
+    assert events_before(STARTED) is None
+
+
+def test_rows_with_intervals_need_no_sequences() -> None:
+    assert events_before(PROVED, CdcSettings(keys=("id",), sequence_by="at", scd_type=2)) is None
+
+
+def test_truncates_starts_of_the_user_and_parts_of_a_commit_tell_no_sequences() -> None:
+    assert events_before(PROVED, replace(SCD1, apply_as_truncates="gone")) is None
+    assert events_before(PROVED, explicit=2) is None
+    part = Baseline(SOURCE, "source-id", 5, ("v_orders",), within="{}")
+    assert events_before(replace(PROVED, baselines={SOURCE.key: part})) is None
