@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from tableferry.errors import TableError
-from tableferry.quoting import quote
+from tableferry.quoting import identifier, quote
 
 DEFAULT_CATALOG = "spark_catalog"
 METASTORES = (DEFAULT_CATALOG, "hive_metastore")
@@ -75,7 +75,7 @@ class TableName:
     @property
     def plain_sql(self) -> str:
         """The name as SQL reads it, with backticks only where they are needed, for people to run."""
-        return str(self) if self.path is None else self.sql
+        return identifier(*self.parts) if self.path is None else self.sql
 
     @property
     def key(self) -> str:
