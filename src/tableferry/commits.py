@@ -54,11 +54,19 @@ class Commit:
     timestamp: int = 0
     user_metadata: str = ""
 
+    def parameter(self, name: str) -> str:
+        """Return one of the parameters, without the quotes of JSON; empty where there is none."""
+        return (self.parameters.get(name) or "").strip('"')
+
+    @property
+    def mode(self) -> str:
+        """How a write treats earlier rows: ``append``, ``overwrite``, ``complete``, in lower case."""
+        return (self.parameter("mode") or self.parameter("outputMode")).lower()
+
     @property
     def only_appends(self) -> bool:
         """Whether it is an append, by its log: it deletes and changes no row."""
-        mode = self.parameters.get("mode") or self.parameters.get("outputMode") or ""
-        return self.operation in ("WRITE", "STREAMING UPDATE") and mode.strip('"').lower() == "append"
+        return self.operation in ("WRITE", "STREAMING UPDATE") and self.mode == "append"
 
     @property
     def adds_rows(self) -> bool:
@@ -124,12 +132,31 @@ def set_back(commits: Sequence[Commit], version: int) -> int | None:
     restores = [commit for commit in commits if commit.operation in SETTING_BACK]
     while restored := next((commit for commit in restores if commit.version <= at), None):
         # Spark shows no version, not an empty one, of a RESTORE to a time; a CLONE has none of this table's.
-        target = (restored.parameters.get("version") or "").strip('"')
+        target = restored.parameter("version")
         if not target.isdigit() or int(target) < version:
             return int(target) if target.isdigit() else -1
         # It may have been set forward again, or back to a version that had been set back itself.
         at = int(target)
     return None
+
+
+def lasting(commits: Iterable[Commit], *, with_unknown: bool = False) -> Iterator[Commit]:
+    """Yield, of a table's commits with the newest first, those that no RESTORE has undone.
+
+    Where the log doesn't report the version that a table was set back to, older commits may be undone: they
+    are yielded only ``with_unknown``.
+    """
+    below: int | None = None
+    for commit in commits:
+        if below is not None and commit.version > below:
+            continue
+        if commit.operation in SETTING_BACK:
+            version = commit.parameter("version")
+            if commit.operation == "RESTORE" and version.isdigit():
+                below = int(version)
+            elif not with_unknown:
+                return
+        yield commit
 
 
 def counted(commits: Iterable[Commit], metric: str) -> int | None:

@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 import pytest
 
-from tableferry.commits import Commit
+from tableferry.commits import Commit, lasting
 from tableferry.errors import StateError
-from tableferry.pipelines.old_streams import OldStream, foreign, lasting, newest, sorted_out
+from tableferry.pipelines.old_streams import OldStream, foreign, newest, sorted_out
 from tableferry.pipelines.plans import HandOver, LegacyWrites
 from tableferry.pipelines.source_offsets import Offset
 from tableferry.tables import TableName

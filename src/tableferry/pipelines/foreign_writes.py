@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from tableferry.catalog import SPARK_ERRORS
-from tableferry.commits import SETTING_BACK, WITHOUT_ROWS, Commit
+from tableferry.commits import SETTING_BACK, WITHOUT_ROWS, Commit, lasting
 from tableferry.errors import first_line
 from tableferry.pipelines.flows import CdcSettings
 from tableferry.pipelines.fold import (
@@ -61,17 +61,7 @@ def foreign_commits(newest_first: Sequence[Commit]) -> tuple[Commit, ...]:
 
 
 def _in_effect(newest_first: Sequence[Commit]) -> Iterator[Commit]:
-    at = newest_first[0].version if newest_first else 0
-    for commit in newest_first:
-        if commit.version > at:
-            continue
-        if commit.operation in SETTING_BACK:
-            restored = _parameter(commit, "version")
-            if not restored.isdigit():
-                return
-            at = int(restored)
-            continue
-        yield commit
+    return (commit for commit in lasting(newest_first) if commit.operation not in SETTING_BACK)
 
 
 def _may_remove(commit: Commit) -> bool:
@@ -79,8 +69,7 @@ def _may_remove(commit: Commit) -> bool:
     if not operation or operation in WITHOUT_ROWS or operation.startswith("CREATE TABLE"):
         return False
     if operation in _APPENDS:
-        mode = _parameter(commit, "mode") or _parameter(commit, "outputMode")
-        return mode.lower() in _REPLACING
+        return commit.mode in _REPLACING
     if operation == "MERGE":
         return not _is_own_merge(commit) and not _only_inserts(commit)
     return True
@@ -88,11 +77,11 @@ def _may_remove(commit: Commit) -> bool:
 
 def _is_own_merge(commit: Commit) -> bool:
     """Recognize our MERGEs, of earlier releases too, by columns that only our statements have."""
-    return ALIVE in _parameter(commit, "notMatchedPredicates") or TRUNCATES in _parameter(commit, "predicate")
+    return ALIVE in commit.parameter("notMatchedPredicates") or TRUNCATES in commit.parameter("predicate")
 
 
 def _only_inserts(commit: Commit) -> bool:
-    kinds = [_parameter(commit, name) for name in ("matchedPredicates", "notMatchedBySourcePredicates")]
+    kinds = [commit.parameter(name) for name in ("matchedPredicates", "notMatchedBySourcePredicates")]
     return any(kinds) and all(kind in ("", "[]") for kind in kinds)
 
 
@@ -102,10 +91,6 @@ def _only_deletes(commit: Commit) -> bool:
     return commit.operation in ("DELETE", "TRUNCATE") or (
         commit.operation == "MERGE" and actions == {"delete"}
     )
-
-
-def _parameter(commit: Commit, name: str) -> str:
-    return (commit.parameters.get(name) or "").strip('"')
 
 
 def _spans(newest_first: Sequence[Commit]) -> Iterator[_Span]:

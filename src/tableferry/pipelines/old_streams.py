@@ -8,7 +8,7 @@ however far the sources and the streams are by now, and nothing needs to be paus
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, assert_never
 from tableferry import files
 from tableferry.amounts import counted
 from tableferry.catalog import facts
-from tableferry.commits import SETTING_BACK, WITHOUT_ROWS, Commit, commits_after
+from tableferry.commits import SETTING_BACK, WITHOUT_ROWS, Commit, commits_after, lasting
 from tableferry.errors import StateError
 from tableferry.pipelines import checkpoints, file_logs
 from tableferry.pipelines.flows import BY_VERSION
@@ -79,8 +79,8 @@ def hand_over(
     streams = [_old_stream(folder) for folder in folders]
     moved = {stream.query: checkpoints.moved_to(stream.folder) for stream in streams}
     oldest = max(legacy.version - LOOK_BACK, -1)
-    commits = tuple(lasting(commits_after(spark, legacy.name, oldest)))
-    brought = _batches(streams, commits)
+    commits = commits_after(spark, legacy.name, oldest)
+    brought = _batches(streams, tuple(lasting(commits)))
     # A finished batch that the table lacks otherwise was lost with a newer table: it isn't empty.
     empty = {(query, batch): moved[query][batch] for query, batch in brought.items() if batch in moved[query]}
     offsets = {stream.query: _Offsets(stream) for stream in streams}
@@ -151,25 +151,6 @@ def foreign(
     firsts = [versions[-1] for versions in added.values()]
     first = min((*firsts, *(() if writes.first is None else (writes.first,))), default=None)
     return replace(writes, added=added, first=first, mixed=first is not None and newest_own > first)
-
-
-def lasting(commits: Iterable[Commit], *, with_unknown: bool = False) -> Iterator[Commit]:
-    """Yield, of a table's commits with the newest first, those that no RESTORE has undone.
-
-    Where the log doesn't report the version that a table was set back to, older commits may be undone: they
-    are yielded only ``with_unknown``.
-    """
-    below: int | None = None
-    for commit in commits:
-        if below is not None and commit.version > below:
-            continue
-        if commit.operation in SETTING_BACK:
-            version = (commit.parameters.get("version") or "").strip('"')
-            if commit.operation == "RESTORE" and version.isdigit():
-                below = int(version)
-            elif not with_unknown:
-                return
-        yield commit
 
 
 class _Offsets(dict[int, "Mapping[str, SourceOffset] | str"]):
