@@ -27,7 +27,6 @@ from tableferry.commits import WITHOUT_ROWS, Commit, commits_after
 from tableferry.driver import following
 from tableferry.errors import TableferryError, first_line
 from tableferry.pipelines import cdc, copies, views
-from tableferry.pipelines.determinism import unstable_columns
 from tableferry.pipelines.expected import NotKnownError, Whole, together
 from tableferry.pipelines.flows import BY_VERSION, CdcSettings, DataFlow, HistorySource, Migration
 from tableferry.pipelines.plans import LOOK_BACK, HandOver, LookBack, NoHandOver
@@ -153,8 +152,9 @@ def of_legacy(spark: SparkSession, dataflow: DataFlow, migration: Migration, ver
     """
     history = HistorySource(migration, version, dataflow.target.cdc)
     rows, label = copies.history_of(spark, history), f"{migration.table}@{version}"
-    excluded = copies.not_compared(spark, history)
-    return Comparison(Whole.of(spark, dataflow), dataflow.target.cdc, rows, label, excluded)
+    whole = Whole.of(spark, dataflow)
+    excluded = (*copies.not_compared(spark, history), *copies.unstable_of_flows(spark, dataflow))
+    return Comparison(whole, dataflow.target.cdc, rows, label, excluded)
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Comparison:
         cdc: How the target is made of what they bring.
         held: The table's rows.
         label: What to call them.
-        excluded: Columns that aren't compared, besides those that Spark computes differently each time.
+        excluded: Columns that aren't compared.
     """
 
     whole: Whole
@@ -181,11 +181,10 @@ class Comparison:
             TableferryError: They can't be read.
         """
         rows = self.whole.rows(moment)
-        exclude = (*self.excluded, *unstable_columns(rows))
         if self.cdc:
             rows = cdc.folded(cdc.feed_events(rows, self.cdc), self.cdc)
         held, rows = _alike(self.held, rows)
-        return copies.matched(held, rows, self.cdc, self.label, self.named(moment), exclude=exclude)
+        return copies.matched(held, rows, self.cdc, self.label, self.named(moment), exclude=self.excluded)
 
     def common(self, moment: Moment) -> int:
         """Count the rows that the flows bring up to a moment and that the table has."""
@@ -197,8 +196,7 @@ class Comparison:
         return self._common(_alike(self.held, rows)[1], _alike(self.held, brought)[1])
 
     def _common(self, rows: DataFrame, others: DataFrame) -> int:
-        exclude = {*self.excluded, *unstable_columns(rows), *unstable_columns(others)}
-        return common_rows(*(frame.drop(*exclude) for frame in _alike(rows, others)))
+        return common_rows(*(frame.drop(*self.excluded) for frame in _alike(rows, others)))
 
     def fitting(self, among: Sequence[Moment], settings: CdcSettings) -> list[Moment]:
         """Return the moments at which a sample of the keys has the rows that it has in the table."""
@@ -206,14 +204,13 @@ class Comparison:
         rows = together(
             [self.whole.rows(moment).withColumn(_MOMENT, F.lit(n)) for n, moment in enumerate(among)]
         )
-        exclude = (*self.excluded, *unstable_columns(rows))
         held = self.held
         if (sampled := self._sampled(held, rows, settings)) is not None:
             held, rows = held.where(sampled), rows.where(sampled)
         every = F.explode(F.array([F.lit(n) for n in range(len(among))]))
         held, rows = _alike(held.withColumn(_MOMENT, every), cdc.folded(cdc.feed_events(rows, at), at))
         verdict = copies.matched(
-            held, rows, at, "", "", partition_columns=(_MOMENT,), match_rows=False, exclude=exclude
+            held, rows, at, "", "", partition_columns=(_MOMENT,), match_rows=False, exclude=self.excluded
         )
         differ = {difference.values[0] for difference in verdict.partition_differences}
         return [moment for n, moment in enumerate(among) if str(n) not in differ]

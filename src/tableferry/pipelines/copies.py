@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import NullType, StructField, StructType
 
 from tableferry import verify
+from tableferry.errors import TableferryError
 from tableferry.pipelines import history, views
 from tableferry.pipelines.determinism import unstable_columns
 from tableferry.pipelines.expected import together
-from tableferry.pipelines.flows import CdcSettings, HistorySource
+from tableferry.pipelines.flows import CdcSettings, DataFlow, HistorySource
 from tableferry.pipelines.fold import START
-from tableferry.pipelines.rows import history_rows
+from tableferry.pipelines.rows import flow_rows, history_rows
 from tableferry.tables import TableName
+
+_log = logging.getLogger(__name__)
 
 
 def compared(
@@ -53,6 +58,18 @@ def compared(
 def not_compared(spark: SparkSession, copied_from: HistorySource) -> tuple[str, ...]:
     """Return the columns of a copy that its spec, or Spark's plan, keeps out of comparisons."""
     return (*copied_from.migration.compare_except, *unstable_columns(history_rows(spark, copied_from)))
+
+
+def unstable_of_flows(spark: SparkSession, dataflow: DataFlow) -> tuple[str, ...]:
+    """Return the columns that a target's flows compute differently each time, as far as it's known."""
+    target = replace(dataflow.target, metadata=())
+    columns: list[str] = []
+    for flow in dataflow.streaming_flows:
+        try:
+            columns += unstable_columns(flow_rows(spark, dataflow.views, flow, target, {}, once=True))
+        except TableferryError as error:
+            _log.debug("%s: which of its columns change isn't known: %s", flow.name, error)
+    return tuple(columns)
 
 
 def rows_of(spark: SparkSession, table: TableName, version: int | None) -> DataFrame:

@@ -20,12 +20,10 @@ from tableferry.catalog import facts as table_facts
 from tableferry.driver import following
 from tableferry.errors import TableferryError
 from tableferry.pipelines import content, copies, expected, file_logs, old_streams, reads
-from tableferry.pipelines.determinism import unstable_columns
 from tableferry.pipelines.expected import Brought, NotKnownError, Whole
 from tableferry.pipelines.flows import DataFlow
 from tableferry.pipelines.old_streams import Limits
 from tableferry.pipelines.plans import Checkpoint, Facts, HandOver, NoHandOver, Plan, TargetPlan
-from tableferry.pipelines.rows import flow_rows
 from tableferry.pipelines.seen_files import SeenFile, beyond
 from tableferry.pipelines.source_offsets import FileOffset, KafkaOffset
 from tableferry.pipelines.state import MigrationStart
@@ -181,7 +179,7 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
             more_in_target=more_in_target,
             # Each job says for itself when it has loaded a row.
             without=[column.name for column in target.dataflow.target.metadata],
-            unstable=_unstable(spark, target.dataflow),
+            unstable=copies.unstable_of_flows(spark, target.dataflow),
         )
         rows = verdict.target.rows - sum(frame.count() for frame in more_in_target)
         running.count("rows", rows)
@@ -193,18 +191,6 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
         files=lacking.file_count,
         rows=rows,
     )
-
-
-def _unstable(spark: SparkSession, dataflow: DataFlow) -> list[str]:
-    """Return the columns that the flows of a target compute differently each time, as far as it's known."""
-    target = replace(dataflow.target, metadata=())
-    columns: list[str] = []
-    for flow in dataflow.streaming_flows:
-        try:
-            columns += unstable_columns(flow_rows(spark, dataflow.views, flow, target, {}, once=True))
-        except TableferryError as error:
-            _log.debug("%s: which of its columns change isn't known: %s", flow.name, error)
-    return columns
 
 
 def _taken_over(start: MigrationStart) -> HandOver:
@@ -234,8 +220,11 @@ def _from_sources(
     settings, label = target.dataflow.target.cdc, str(target.target)
     rows = copies.rows_of(spark, target.target, version)
     migration = target.dataflow.migration
-    except_columns = migration.compare_except if migration else ()
-    comparison = content.Comparison(Whole.of(spark, target.dataflow), settings, rows, label, except_columns)
+    excluded = (
+        *(migration.compare_except if migration else ()),
+        *copies.unstable_of_flows(spark, target.dataflow),
+    )
+    comparison = content.Comparison(Whole.of(spark, target.dataflow), settings, rows, label, excluded)
     with activity(_log, "compare it with its sources", table=target.target):
         verdict = comparison.at(until)
     return Proof(target.target, verdict, rows=verdict.source.rows)
