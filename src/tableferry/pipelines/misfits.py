@@ -5,6 +5,7 @@ All of it shows before anything is copied; found later, it is a failed task, or 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, MapType, StructType
@@ -50,15 +51,13 @@ def too_wide(target: TargetPlan, spark: SparkSession) -> tuple[str, ...]:
             brought = flow_rows(spark, dataflow.views, flow, dataflow.target, {}, once=False).schema
         except _FAILED:  # Whoever builds it to run it says why.
             continue
-        for field in brought:
-            name, kind = copied.get(field.name.lower(), (field.name, field.dataType))
-            if not fits(field.dataType, kind):
-                sentences.setdefault(
-                    name,
-                    f"{source.migration.location}: column '{name}' is {sql_type(kind)} in the copied rows, "
-                    f"and {sql_type(field.dataType)} in what {flow.name} brings, which doesn't fit: write "
-                    f"CAST({quote(name)} AS {sql_type(field.dataType)}) AS {quote(name)} in selectExp",
-                )
+        for name, wide, narrow in _misfits(brought, copied):
+            sentences.setdefault(
+                name,
+                f"{source.migration.location}: column '{name}' is {sql_type(narrow)} in the copied rows, "
+                f"and {sql_type(wide)} in what {flow.name} brings, which doesn't fit: write "
+                f"CAST({quote(name)} AS {sql_type(wide)}) AS {quote(name)} in selectExp",
+            )
     return tuple(sentences.values())
 
 
@@ -67,21 +66,28 @@ def narrower(rows: StructType, table: StructType, flow: Flow) -> str:
 
     Columns of nested types aren't looked at, because an append can add fields to them.
     """
-    columns = _columns(table)
     sentences = []
+    for name, brought, kind in _misfits(rows, _columns(table)):
+        if any(isinstance(each, ArrayType | MapType | StructType) for each in (kind, brought)):
+            continue
+        column, wide, narrow = quote(name), sql_type(brought), sql_type(kind)
+        sentences.append(
+            f"column '{name}' of {flow.target} is {narrow}, and {flow.name} writes {wide}: widen the "
+            f"column (set delta.enableTypeWidening, then ALTER TABLE {flow.target.sql} ALTER COLUMN "
+            f"{column} TYPE {wide}), or write CAST({column} AS {narrow}) AS {column} in selectExp of the "
+            "flow's view"
+        )
+    return "; ".join(sentences)
+
+
+def _misfits(
+    rows: StructType, columns: Mapping[str, tuple[str, DataType]]
+) -> Iterator[tuple[str, DataType, DataType]]:
+    """Yield each column that can't hold all values of some rows: its name, and their type and its own."""
     for field in rows:
         name, kind = columns.get(field.name.lower(), (field.name, field.dataType))
-        if any(isinstance(each, ArrayType | MapType | StructType) for each in (kind, field.dataType)):
-            continue
         if not fits(field.dataType, kind):
-            column, wide, narrow = quote(name), sql_type(field.dataType), sql_type(kind)
-            sentences.append(
-                f"column '{name}' of {flow.target} is {narrow}, and {flow.name} writes {wide}: widen the "
-                f"column (set delta.enableTypeWidening, then ALTER TABLE {flow.target.sql} ALTER COLUMN "
-                f"{column} TYPE {wide}), or write CAST({column} AS {narrow}) AS {column} in selectExp of the "
-                "flow's view"
-            )
-    return "; ".join(sentences)
+            yield name, field.dataType, kind
 
 
 def left_behind(target: TargetPlan, spark: SparkSession) -> str:
