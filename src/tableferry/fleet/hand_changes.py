@@ -157,13 +157,8 @@ def _missing(job: Job, phase: Phase, hive: Condition) -> HandChange:
     target, reason = Names.of(job).target, PauseReason.NEW_TABLE_MISSING
     gone = f"{target} doesn't exist: it was dropped or renamed"
     if hive is not Condition.SOUND:
-        resume = command("resume", job.name)
-        return HandChange(
-            reason,
-            f"{gone}, and {hive_name(job)} is {hive}, so no table has the rows. Restore {target} over its "
-            f"files ({restore_hint(job)}); then: {resume}",
-            resume,
-        )
+        restore = f". Restore {target} over its files ({restore_hint(job)})"
+        return _without_rows(job, reason, hive, f"{gone}, and", restore)
     revert = _revert(job, phase)
     later = "the rows that were written later are lost"
     if job.target_format is TargetFormat.DELTA:
@@ -191,13 +186,8 @@ def _taken(job: Job, phase: Phase, hive: Condition) -> HandChange:
     target = Names.of(job).target
     other = f"{target} is a table of another format, or a view, in the new table's place: rename or drop it"
     if hive is not Condition.SOUND:
-        resume = command("resume", job.name)
-        return HandChange(
-            PauseReason.NAME_TAKEN,
-            f"{other}. {hive_name(job)} is {hive}, so no table has the rows: restore {target} over its files "
-            f"({restore_hint(job)}); then: {resume}",
-            resume,
-        )
+        restore = f": restore {target} over its files ({restore_hint(job)})"
+        return _without_rows(job, PauseReason.NAME_TAKEN, hive, f"{other}.", restore)
     way = command("resume", job.name) if phase is Phase.REVERTING else _revert(job, phase)
     return HandChange(
         PauseReason.NAME_TAKEN,
@@ -210,13 +200,7 @@ def _unreadable(job: Job, phase: Phase, hive: Condition) -> HandChange:
     target, reason = Names.of(job).target, PauseReason.NEW_TABLE_UNREADABLE
     gone = f"the metadata files of {target} are gone"
     if hive is not Condition.SOUND:
-        resume = command("resume", job.name)
-        return HandChange(
-            reason,
-            f"{gone}, and {hive_name(job)} is {hive}, so no table has the rows. Restore the files from a "
-            f"backup; then: {resume}",
-            resume,
-        )
+        return _without_rows(job, reason, hive, f"{gone}, and", ". Restore the files from a backup")
     reverting = phase is Phase.REVERTING
     way = command("resume --accept", job.name) if reverting else _revert(job, phase)
     return HandChange(
@@ -226,6 +210,13 @@ def _unreadable(job: Job, phase: Phase, hive: Condition) -> HandChange:
         way,
         Acceptance.GIVE_UP_NEW_TABLE,
     )
+
+
+def _without_rows(job: Job, reason: PauseReason, hive: Condition, problem: str, restore: str) -> HandChange:
+    """Return the change of a job of which no table has the rows, until the new one is restored."""
+    resume = command("resume", job.name)
+    text = f"{problem} {hive_name(job)} is {hive}, so no table has the rows{restore}; then: {resume}"
+    return HandChange(reason, text, resume)
 
 
 def rows_lost(job: Job) -> str:

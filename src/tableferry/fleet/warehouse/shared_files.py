@@ -15,6 +15,7 @@ from tableferry.tables import TableName
 
 _log = logging.getLogger(__name__)
 
+_WARNING = "Shares its files with the Delta table"
 _COMMENT = "tableferry.comment"
 # Before the comment in the property, as Spark doesn't show an empty one.
 _MARK = "="
@@ -22,7 +23,7 @@ _MARK = "="
 
 def warning(target: TableName) -> str:
     """Return the warning about a Hive copy that shares its files with a Delta table."""
-    return f"Shares its files with the Delta table {target}: don't read it, and don't write to it."
+    return f"{_WARNING} {target}: don't read it, and don't write to it."
 
 
 def warn(warehouse: Warehouse, hive: TableName, target: TableName) -> None:
@@ -60,7 +61,7 @@ def restore_comment(warehouse: Warehouse, name: TableName) -> None:
         noted = asking.properties(warehouse.spark, name).get(_COMMENT)
         if noted is None:
             return
-        if _comment(warehouse, name).startswith("Shares its files with the Delta table "):
+        if _comment(warehouse, name).startswith(f"{_WARNING} "):
             comment = noted.removeprefix(_MARK)
             value = literal(comment) if comment else "NULL"
             warehouse.run(f"COMMENT ON TABLE {name.sql} IS {value}", of=(name,))

@@ -92,11 +92,11 @@ class DeltaTarget:
 
     def rows(self) -> DataFrame:
         """Return the rows at the version."""
-        return self._at(self.version)
+        return self.rows_at(self.version)
 
     def rows_at(self, version: str) -> DataFrame:
         """Return the rows at an earlier version."""
-        return self._at(version)
+        return self.spark.sql(f"SELECT * FROM {self.name.sql} VERSION AS OF {version}")
 
     def changes(self, marks: Marks, kinds: Mapping[str, str], partition_columns: Sequence[str]) -> Changes:
         """Return what happened since the watermark, given the Hive table's types and partition columns."""
@@ -280,14 +280,11 @@ class DeltaTarget:
         if self.mapped:
             return False
         try:
-            before = sql_types(self._at(str(first)).schema)
+            before = sql_types(self.rows_at(str(first)).schema)
         except SPARK_ERRORS:  # It's no longer there to be compared.
             return False
         now = {name.lower(): kind for name, kind in self.columns().items()}
         return all(now.get(name.lower()) == kind for name, kind in before.items())
-
-    def _at(self, version: str) -> DataFrame:
-        return self.spark.sql(f"SELECT * FROM {self.name.sql} VERSION AS OF {version}")
 
 
 def _directory(path: str) -> str:

@@ -86,11 +86,13 @@ class IcebergTarget:
 
     def rows(self) -> DataFrame:
         """Return the rows of the current snapshot."""
-        return self._at(self.version)
+        return self.rows_at(self.version)
 
     def rows_at(self, version: str) -> DataFrame:
-        """Return the rows at an earlier version."""
-        return self._at(version)
+        """Return the rows of an earlier snapshot."""
+        if version == NO_SNAPSHOT:
+            return self.spark.table(self.name.sql).limit(0)
+        return self.spark.sql(f"SELECT * FROM {self.name.sql} VERSION AS OF {version}")
 
     def changes(self, marks: Marks, kinds: Mapping[str, str], partition_columns: Sequence[str]) -> Changes:
         """Return what happened since the watermark, given the Hive table's types and partition columns."""
@@ -250,7 +252,7 @@ class IcebergTarget:
             return f"snapshot {gone[0]}, which has files that were replaced, has expired"
         partitions: set[Partition] = set()
         for snapshot_id, paths in paths_by_snapshot.items():
-            rows = self._at(snapshot_id).where(f"_file IN ({', '.join(paths)})")
+            rows = self.rows_at(snapshot_id).where(f"_file IN ({', '.join(paths)})")
             partitions |= {tuple(row) for row in rows.selectExpr(*texts(columns)).distinct().collect()}
         return partitions
 
@@ -262,8 +264,3 @@ class IcebergTarget:
             for snapshot in snapshots
         )
         return self.spark.sql(union)
-
-    def _at(self, snapshot: str) -> DataFrame:
-        if snapshot == NO_SNAPSHOT:
-            return self.spark.table(self.name.sql).limit(0)
-        return self.spark.sql(f"SELECT * FROM {self.name.sql} VERSION AS OF {snapshot}")
