@@ -124,7 +124,12 @@ class Gatherer:
             if self.pipeline
             else self._recorded(stored, tables, progress)
         )
-        own = {dataflow.key: _queries(dataflow, progress, orphans, recorded) for dataflow in chosen}
+        own = {
+            dataflow.key: recorded[dataflow.key].queries
+            | {checkpoint.id for checkpoint in orphans.get(dataflow.key, {}).values() if checkpoint.id}
+            for dataflow in chosen
+            if dataflow.key in recorded
+        }
         return Facts(
             tables=tables,
             stored=stored,
@@ -260,7 +265,7 @@ class Gatherer:
 
         def since(key: str) -> LegacyWrites | None:
             try:
-                return old_streams.legacy_writes(self.spark, starts[key], own[key])
+                return old_streams.legacy_writes(self.spark, starts[key], own.get(key, frozenset()))
             except TableError:  # It may go once it is copied, and have its name for something else.
                 return None
 
@@ -416,11 +421,11 @@ class Gatherer:
                     continue
                 table_identities = (on_table(facts), identities.get(key))
                 # A merge makes commits of its own, which say nothing of the stream that brought their rows.
-                queries = {
+                queries = frozenset(
                     progress[owner.key, flow.name].id
                     for flow in dataflow.streaming_flows
                     if flow.target.key == key and flow.kind == "append"
-                } | {
+                ) | {
                     flow_identity.checkpoint
                     for identity in table_identities
                     for flow_identity in (identity.flows.values() if identity else ())
@@ -443,8 +448,11 @@ class Gatherer:
                             writes = foreign_writes.find(
                                 self.spark, table.cdc, facts, log_facts, commits, log_commits
                             )
-                batches = newest_batches(self.spark, facts, queries - {""})
-                recorded[key] = Recorded(facts.table_id, *table_identities, batches, set_back, writes, at)
+                queries -= {""}
+                batches = newest_batches(self.spark, facts, queries)
+                recorded[key] = Recorded(
+                    facts.table_id, *table_identities, batches, set_back, writes, at, queries
+                )
         return recorded
 
     def _commits_since(self, table: TableFacts, versions: Mapping[str, int]) -> Sequence[Commit]:
@@ -495,26 +503,6 @@ class Gatherer:
         }
         counts = catalog.parallel_map(lambda name: self.spark.table(name.sql).count(), sources.values())
         return dict(zip(sources, counts, strict=True))
-
-
-def _queries(
-    dataflow: DataFlow,
-    progress: Mapping[FlowKey, Checkpoint],
-    orphans: Mapping[str, Mapping[str, Checkpoint]],
-    recorded: Mapping[str, Recorded],
-) -> frozenset[str]:
-    """Return the ids of all queries that the migration has filled a target with, as far as it's recorded."""
-    table = recorded.get(dataflow.key)
-    identities = filter(None, (table.on_table, table.in_state) if table else ())
-    return frozenset(
-        {
-            checkpoint.id
-            for flow in dataflow.streaming_flows
-            if (checkpoint := progress.get((dataflow.key, flow.name)))
-        }
-        | {checkpoint.id for checkpoint in orphans.get(dataflow.key, {}).values()}
-        | {flow.checkpoint for identity in identities for flow in identity.flows.values()}
-    ) - {""}
 
 
 def _set_back(table: TableFacts, versions: Mapping[str, int], commits: Sequence[Commit]) -> SetBack | None:

@@ -188,6 +188,8 @@ class Recorded:
         set_back: Where somebody has set it, or its log of events, back since its flows last ran.
         foreign_writes: What others may have removed from it, or from its event log, since then.
         versions: Its version and its event log's at which that was determined, by the table's key.
+        queries: The ids of the streaming queries that append to it, as far as checkpoints and identities
+            tell.
     """
 
     table_id: str | None
@@ -197,6 +199,7 @@ class Recorded:
     set_back: SetBack | None = None
     foreign_writes: tuple[ForeignWrites, ...] = ()
     versions: Mapping[str, int] = field(default_factory=dict)
+    queries: frozenset[str] = frozenset()
 
     @property
     def has_checkpoints(self) -> bool:
