@@ -21,7 +21,7 @@ from tableferry.convert.perform import perform
 from tableferry.convert.plan import Engine, Facts, Options, Plan, Statistics, decide
 from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.steps import Reader, SwitchEntry
-from tableferry.errors import Refused, TableferryError, first_line, is_sparks
+from tableferry.errors import Refused, TableError, TableferryError, first_line, is_sparks
 from tableferry.files import path_of
 
 if TYPE_CHECKING:
@@ -42,15 +42,17 @@ class TableReport:
             ``already`` Delta; ``skipped`` as a schema's view or table of another format; ``refused`` for a
             reason that is its own; ``failed`` for another.
         plan: What was planned, as far as it came.
-        error: Why it was skipped or refused, or how it failed.
+        error: Why it was refused, or how it failed.
+        skipped: Why it was skipped.
         verdict: How the rows compared, if that was asked for.
     """
 
     source: str
     outcome: Outcome
     plan: Plan | None = None
-    error: str = ""
+    error: TableferryError | None = None
     verdict: verifying.Verdict | None = None
+    skipped: str = ""
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def _convert(
 ) -> TableReport:
     source = resolved.source
     if resolved.skipped:
-        return TableReport(source, "skipped", error=resolved.skipped)
+        return TableReport(source, "skipped", skipped=resolved.skipped)
     plan = None
     try:
         with activity(_log, "read the files' footers", table=source) as running:
@@ -172,20 +174,18 @@ def _convert(
             return TableReport(source, "planned", plan)
         verdict = perform(plan, spark_provider)
     except Refused as error:
-        return TableReport(source, "refused", plan, resolved.told(error))
+        return TableReport(source, "refused", plan, error)
     except TableferryError as error:
-        return TableReport(source, "failed", plan, resolved.told(error))
+        return TableReport(source, "failed", plan, error)
     except Exception as error:
         # One table's trouble with Spark isn't the others'; any other error is a defect, and ends the run.
         if not is_sparks(error):
             raise
-        return TableReport(source, "failed", plan, f"{source}: Spark failed ({first_line(error)})")
+        failed = TableError("SPARK_FAILED", table=source, reason=first_line(error))
+        return TableReport(source, "failed", plan, failed)
     if verdict and not verdict.matches:
-        differs = (
-            f"{source} holds other rows as Delta than as Parquet: look at them, and undo the conversion "
-            f"with tableferry convert undo {shlex.quote(source)}"
-        )
-        return TableReport(source, "failed", plan, f"{differs}\n{verifying.render(verdict)}", verdict)
+        differs = TableError("ROWS_DIFFER_AFTER_CONVERSION", table=source, source=shlex.quote(source))
+        return TableReport(source, "failed", plan, differs, verdict)
     return TableReport(source, _outcome(facts, plan), plan, verdict=verdict)
 
 
@@ -229,10 +229,7 @@ def _undo(
     if resolved.table is not None:
         return through_spark.undoing.undo(SparkProvider(spark, resolve).session(), resolved.table)
     if not resolved.local and not by_store(resolved.location, Engine.AUTO):
-        raise Refused(
-            f"{source} is storage that only Spark reaches from here: remove {resolved.location}/_delta_log "
-            "with its own tools, if nothing was written after the conversion"
-        )
+        raise Refused("UNDO_OUT_OF_REACH", table=source, folder=resolved.location)
     root = path_of(resolved.location)
     if isinstance(root, Path) and (named := definitions.recorded(commit.info(root))):
         commit.demand_only_a_conversion(root)

@@ -75,10 +75,7 @@ def check_declared(entry: Entry, declared: Sequence[PartitionColumn]) -> None:
         user, catalog = (
             ", ".join(map(str, columns)) or "nothing" for columns in (declared, entry.partition_columns)
         )
-        raise Refused(
-            f"{entry.name} is partitioned by {catalog} in the catalog, not by {user}: leave --partitioned-by "
-            "out"
-        )
+        raise Refused("PARTITIONED_BY_DIFFERS_FROM_CATALOG", table=entry.name, columns=catalog, declared=user)
 
 
 def lasting_properties(entry: Entry) -> dict[str, str]:
@@ -99,9 +96,7 @@ def kept_properties(entry: Entry) -> dict[str, str]:
     for key in kept:
         if key.lower().startswith("delta.") and not key.lower().startswith(_HARMLESS):
             raise Refused(
-                f"{entry.name} has the property {key}, which begins to mean something when the table becomes "
-                f"Delta: ALTER TABLE {entry.name.sql} UNSET TBLPROPERTIES ('{key}'), convert, and set it "
-                "again"
+                "PROPERTY_ACTIVE_IN_DELTA", table=entry.name, property=key, statement=entry.name.sql
             )
     return kept
 

@@ -32,7 +32,7 @@ from tableferry.convert.partitions import inference
 from tableferry.convert.plan import Engine, Facts, Options, Statistics, all_schemas, to_be_redone
 from tableferry.convert.readers import all_readable, read_footers
 from tableferry.convert.spark_provider import SparkProvider
-from tableferry.errors import Refused, TableError, TableferryError
+from tableferry.errors import Refused, TableError
 from tableferry.files import ObjectPath, path_of
 from tableferry.tables import TableName
 
@@ -61,12 +61,6 @@ class ResolvedSource:
     iceberg: str = ""
     alone: bool = False
 
-    def told(self, error: TableferryError) -> str:
-        """Return what an error says, with the table's name if it doesn't say that itself."""
-        text = str(error)
-        named = [name for name in (self.source, self.location, str(self.table or "")) if name]
-        return text if any(name in text for name in named) else f"{self.source}: {text}"
-
 
 def expand(
     named: Iterable[str], spark_provider: SparkProvider, *, recursive: bool
@@ -91,7 +85,7 @@ def single(text: str) -> ResolvedSource:
     """
     source = sources.parse(text)
     if isinstance(source, sources.Schema):
-        raise TableError(f"{text} means several tables: name one")
+        raise TableError("SEVERAL_TABLES_NAMED", text=text)
     return _resolved(source)
 
 
@@ -222,10 +216,7 @@ def _near(
     if already_delta(root):
         commit.demand_no_undo(root)
         if empty := empty_commit(root):
-            raise Refused(
-                f"{empty} is empty, as a writer leaves it that dies before it writes: make sure that nobody "
-                "converts the folder right now, remove that file, and convert again"
-            )
+            raise Refused("EMPTY_COMMIT", file=empty)
         facts = _with_log(facts, options, spark_provider)
         if facts.log is None or not to_be_redone(facts.log, facts.entry):
             return replace(facts, delta=True)
@@ -267,9 +258,7 @@ def with_files(
         if footer.rows or options.as_hive:
             with_rows.add(id(footer.schema))
     if options.requested.schema is not None and facts.entry is not None:
-        raise Refused(
-            f"{facts.source} has its columns in the catalog: leave out --schema, which is for folders"
-        )
+        raise Refused("DECLARED_SCHEMA_OF_CATALOG_TABLE", table=facts.source)
     if options.requested.schema is None and facts.entry is None:
         merging.demand_common_columns(facts.location, first.values())
 
@@ -314,35 +303,29 @@ def _merged(facts: Facts, options: Options, schemas: Sequence[tuple[FileSchema, 
 
 def _untyped_remedy(facts: Facts) -> str:
     if facts.entry is None:
-        give = "give its type with --schema"
+        declare = "declare its type with --schema"
     else:
-        give = f"add it to the catalog's table with ALTER TABLE {facts.entry.name.sql} ADD COLUMNS"
+        declare = f"add it to the catalog's table with ALTER TABLE {facts.entry.name.sql} ADD COLUMNS"
     return (
-        f": {give}, if that's tinyint, smallint, int, bigint, double or date, as which Spark reads such "
-        "nulls; else write the files again with the type, or without the column"
+        f"If its type is tinyint, smallint, int, bigint, double or date, {declare}. "
+        "Else rewrite the files with the type, or without the column."
     )
 
 
 def _iceberg(facts: Facts, options: Options, table: IcebergTable) -> Facts:
     """Read an Iceberg table's metadata, which say all that a conversion needs."""
     if not facts.local:
-        raise Refused(
-            f"{facts.location} is storage that only Spark reaches from here: convert it where it's mounted"
-        )
+        raise Refused("STORAGE_OUT_OF_REACH", table=facts.location)
     asked = options.partitioned_by is not None or options.requested.schema is not None
     if asked or options.statistics is Statistics.SCAN:
-        raise Refused(
-            f"{facts.source} is an Iceberg table, whose metadata say its columns, partitions and "
-            "statistics: leave out --partitioned-by, --schema and --statistics scan"
-        )
+        raise Refused("ICEBERG_TABLE_WITH_OPTIONS", table=facts.source)
     root = path_of(facts.location)
     if already_delta(root):
         commit.demand_no_undo(root)
         made = existing.iceberg_metadata(root)
         if made and made != iceberg.metadata.current(table).rpartition("/")[2]:
             raise Refused(
-                f"{facts.source} is Delta, and was written as Iceberg since: undo its conversion with "
-                f"tableferry convert undo {shlex.quote(facts.location)}, and convert it again"
+                "ICEBERG_WRITTEN_SINCE_CONVERSION", table=facts.source, folder=shlex.quote(facts.location)
             )
         return replace(facts, delta=True)
     found = iceberg.reading.read(table, facts.source, statistics=options.statistics is Statistics.FOOTERS)
@@ -373,7 +356,7 @@ def _far(facts: Facts, options: Options, spark_provider: SparkProvider) -> Facts
         raise owners.refused(facts.location, found)
     files = through_spark.native.list_files(spark, facts.location)
     if not files:
-        raise Refused(f"{facts.location} holds no Parquet file: name the directory that holds the table")
+        raise Refused("NO_PARQUET_FILES", folder=facts.location)
     discover.demand_readable_names(facts.location, files)
     if not options.include_subfolders:
         discover.demand_no_subfolders(facts.location, files)

@@ -99,7 +99,7 @@ def of_far_files(
 
 def _demand_answer(footer: Footer | Unreadable) -> Footer | Unreadable:
     if isinstance(footer, Unreadable) and footer.passing:
-        raise StateError(footer.reason)
+        raise StateError("FOOTER_NOT_READABLE", reason=footer.reason)
     return footer
 
 

@@ -178,8 +178,12 @@ def demand_types(
     for path, file in merged.untyped.items():
         if path[0].lower() not in partitions:
             raise Refused(
-                f"{location}: column {_name(path)} has only nulls and no type in {files} that has it, as in "
-                f"{file}{remedy}"
+                "COLUMN_WITHOUT_TYPE",
+                table=location,
+                column=_name(path),
+                files=files,
+                file=file,
+                advice=remedy,
             )
 
 
@@ -197,7 +201,7 @@ def demand_common_columns(location: str, schemas: Iterable[tuple[FileSchema, str
     for schema, file in schemas:
         names, first = {column.name.lower() for column in schema.columns.fields}, file
         if not names:
-            raise Refused(f"{location}: {file} has no columns, so it can't be part of a table: move it away")
+            raise Refused("FILE_WITHOUT_COLUMNS", table=location, file=file)
         apart = []
         for known, example in groups:
             if names.isdisjoint(known):
@@ -208,9 +212,12 @@ def demand_common_columns(location: str, schemas: Iterable[tuple[FileSchema, str
     if len(groups) > 1:
         (some, one), (others, other), *_ = groups
         raise Refused(
-            f"{location} holds files of several tables: {one} has {first_of(sorted(some))}, and {other} has "
-            f"{first_of(sorted(others))}, and no file has columns of both: move each table's files into a "
-            "folder of their own, or give --schema with the columns of all"
+            "FILES_OF_SEVERAL_TABLES",
+            table=location,
+            file=one,
+            columns=sorted(some),
+            other=other,
+            other_columns=sorted(others),
         )
 
 
@@ -232,9 +239,11 @@ def _add(node: _Node, data_type: DataType, file: _File, path: ColumnPath) -> Non
             for column in data_type.fields:
                 if column.name not in node.parts and (spelling := spellings.get(column.name.lower())):
                     raise Refused(
-                        f"column {_name((*path, spelling))} in {node.parts[spelling].file} is spelled "
-                        f"{_name((*path, column.name))} in {file.name}, which Spark can't tell apart: "
-                        "write one of them again with the other's name"
+                        "COLUMN_SPELLED_DIFFERENTLY",
+                        column=_name((*path, spelling)),
+                        file=node.parts[spelling].file,
+                        other_column=_name((*path, column.name)),
+                        other=file.name,
                     )
                 _part(node, column.name, column.type, file, path, column.metadata)
         case (Array(), Array()):
@@ -289,9 +298,11 @@ def _settle_nulls(node: _Node, path: ColumnPath) -> Iterator[tuple[ColumnPath, s
         node.type = types.DOUBLE
     elif node.nulls_in and node.type not in _NULLS_READ_AS:
         raise Refused(
-            f"column {_name(path)} has no type in {node.nulls_in}, only nulls that its writer stored as int, "
-            f"and Spark can't read those as {_finished(node)}, the type in {node.file}: write "
-            f"{node.nulls_in} again with that type, or without the column"
+            "NULLS_NOT_READABLE_AS_TYPE",
+            column=_name(path),
+            file=node.nulls_in,
+            type=_finished(node),
+            other=node.file,
         )
     for name, part in node.parts.items():
         yield from _settle_nulls(part, (*path, name))
@@ -349,12 +360,15 @@ def _conflict(node: _Node, data_type: DataType, file: str, path: ColumnPath, rig
         # A type that others have already widened is in none of the files.
         clashing = (item for item in node.seen.items() if rigid or _wider(item[0], data_type) is None)
         known_type, known_file = next(clashing, (known_type, known_file))
-    why = ", one of them stored in a way that Spark reads as no wider decimal" if rigid else ""
     return Refused(
-        f"column {_name(path)} is {known_type} in {known_file} and {data_type} in {file}{why}: "
-        "write one of them again with the other's type, or convert them as two tables"
+        "COLUMN_TYPES_CONFLICT_DECIMAL" if rigid else "COLUMN_TYPES_CONFLICT",
+        column=_name(path),
+        type=known_type,
+        file=known_file,
+        other_type=data_type,
+        other=file,
     )
 
 
 def _name(path: ColumnPath) -> str:
-    return f"`{'.'.join(path)}`"
+    return ".".join(path)

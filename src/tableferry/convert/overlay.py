@@ -358,8 +358,5 @@ def _drafted(plan: Plan) -> Draft | None:
 
 def _root_of_empty(entry: Entry) -> Path:
     if entry.folder is None:
-        raise Refused(
-            f"{entry.name} is empty and in storage that only Spark reaches from here: make it anew with "
-            "CREATE TABLE … USING delta, or write a first row to it"
-        )
+        raise Refused("EMPTY_TABLE_OUT_OF_REACH", table=entry.name)
     return entry.folder

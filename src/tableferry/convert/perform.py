@@ -115,8 +115,7 @@ def _natively(spark: SparkSession, step: ConvertNatively) -> None:
     log = through_spark.logs.compare(spark, step.location, listed, step.table)
     if log.differences:
         raise TableError(
-            f"{step.location} was written while Spark converted it: {'; '.join(log.differences)}: it is "
-            "Delta, and its commit says otherwise: stop what writes there, undo the conversion, and run again"
+            "FILES_CHANGED_DURING_NATIVE_CONVERSION", table=step.location, changes="; ".join(log.differences)
         )
 
 
@@ -154,21 +153,17 @@ def _demand_switched_in_time(root: Path, source: str) -> None:
     )
     if changes := discover.changes(named, listed):
         raise TableError(
-            f"{source} was written while its entry was switched: {'; '.join(changes)}: stop what writes "
-            f"there, undo it with tableferry convert undo {shlex.quote(source)}, and run again"
+            "FILES_CHANGED_DURING_SWITCH",
+            table=source,
+            changes="; ".join(changes),
+            source=shlex.quote(source),
         )
 
 
 def _unchanged(root: AnyPath, planned: contents.Contents) -> None:
     if planned.iceberg:
         if (now := iceberg.metadata.current(planned.iceberg.table)) != planned.iceberg.at:
-            raise Refused(
-                f"{root} was written while it was converted: its metadata are {now} now: stop what writes "
-                "there, and run again"
-            )
+            raise Refused("ICEBERG_CHANGED_DURING_CONVERSION", table=root, metadata=now)
         return
     if changes := discover.changes(planned.listed, discover.list_files(root)):
-        raise Refused(
-            f"{root} was written while it was converted: {'; '.join(changes)}: stop what writes "
-            "there, and run again"
-        )
+        raise Refused("FILES_CHANGED_DURING_CONVERSION", table=root, changes="; ".join(changes))

@@ -160,10 +160,7 @@ def engine_for(location: str, local: bool, requested: Engine) -> tuple[Engine, s
         case Engine.NATIVE:
             return Engine.NATIVE, "asked for"
         case Engine.TABLEFERRY if not local:
-            raise Refused(
-                f"{location} is storage that only Spark reaches from here, so tableferry can't write "
-                "its log: use --engine native, or run where it's mounted"
-            )
+            raise Refused("LOG_OUT_OF_REACH", table=location)
         case Engine.TABLEFERRY:
             return Engine.TABLEFERRY, "asked for"
         case _ if local and ObjectPath.parse(location):
@@ -187,7 +184,11 @@ def decide(facts: Facts, options: Options) -> Plan:
     register: tuple[Step, ...] = ()
     if entry and facts.mismatches:
         if not (options.msck and facts.mismatches.fixable):
-            raise Refused(". ".join(sentences(entry.name, entry.location, facts.mismatches)))
+            raise Refused(
+                "CATALOG_PARTITIONS_DIFFER",
+                table=entry.name,
+                differences=". ".join(sentences(entry.name, entry.location, facts.mismatches)),
+            )
         register = (RegisterPartitions(entry.name),)
     if facts.delta:
         return _keep_log(plan, facts, options, (*register, *switch))
@@ -201,10 +202,7 @@ def decide(facts: Facts, options: Options) -> Plan:
         notes = (f"since an earlier conversion files changed, so it is done again: {changes}", *notes)
     if engine is Engine.NATIVE:
         if options.requested:
-            raise Refused(
-                f"{facts.source}: Spark's own command takes no schema, properties or columns to cluster by: "
-                "leave them out, or run where tableferry reaches the files"
-            )
+            raise Refused("NATIVE_COMMAND_WITHOUT_OPTIONS", table=facts.source)
         # By its name, Spark's own command switches the entry too.
         table, switch = (entry.name if entry else None), ()
         columns, statistics = facts.partitions.columns, options.statistics is not Statistics.NONE
@@ -272,22 +270,29 @@ def _differing(facts: Facts, log: ExistingLog) -> Refused:
         if not facts.local:
             undo = f"remove {facts.location}/_delta_log with its storage's own tools"
         return Refused(
-            f"{facts.source} is Delta, and files in {facts.location} changed since its conversion: "
-            f"{changes}: if they are the table's, take them in with tableferry convert sync "
-            f"{shlex.quote(facts.source)}, or {undo} and convert it again; what a failed write to the Delta "
-            "table left goes with VACUUM"
+            "FILES_CHANGED_SINCE_CONVERSION",
+            table=facts.source,
+            folder=facts.location,
+            changes=changes,
+            source=shlex.quote(facts.source),
+            undo=undo,
         )
     if log.shown_by:
         names = ", ".join(map(str, log.shown_by))
         return Refused(
-            f"{entry.name} is Parquet and {names} is Delta, both in {facts.location}, where files changed "
-            f"since its conversion: {changes}: undo that with tableferry convert undo {log.shown_by[0]}, and "
-            "convert all of them again"
+            "FILES_CHANGED_UNDER_TWO_ENTRIES",
+            table=entry.name,
+            delta_tables=names,
+            folder=facts.location,
+            changes=changes,
+            first=log.shown_by[0],
         )
     return Refused(
-        f"{entry.name} is Parquet in the catalog, and the Delta log in {facts.location} has other files or "
-        f"rows: {changes}: if the folder is right, move its _delta_log away and convert again; if the log "
-        f"is, run CONVERT TO DELTA {entry.name.sql} in Spark, which switches the entry alone"
+        "DELTA_AND_PARQUET_DIFFER",
+        table=entry.name,
+        folder=facts.location,
+        changes=changes,
+        statement=entry.name.sql,
     )
 
 
@@ -341,19 +346,13 @@ def _contents(facts: Facts, options: Options, merged: Merged) -> Contents:
     properties = kept_properties(facts.entry) if facts.entry else {}
     if facts.iceberg and facts.iceberg.by_id:
         if not options.column_mapping:
-            raise Refused(
-                f"{facts.source}: {facts.iceberg.by_id}, so its columns have to be found by their ids: give "
-                "--column-mapping, and read the table only with what knows that, as Spark does; delta-rs "
-                "1.6, which looks for names, finds null"
-            )
+            raise Refused("ICEBERG_COLUMNS_NEED_IDS", table=facts.source, reason=facts.iceberg.by_id)
         properties |= mapping.by_id(facts.iceberg.last_id)
         features = (*features, mapping.FEATURE)
     elif unfit := sorted(mapping.unfit(schema)):
         if not options.column_mapping:
             raise Refused(
-                f"{facts.location}: Delta takes no spaces, line ends or any of ,;{{}}()= in a column's name, "
-                f"as in {first_of([f'`{name}`' for name in unfit])}: give --column-mapping, which needs "
-                "readers that know it"
+                "COLUMN_NAMES_NEED_MAPPING", table=facts.location, columns=[f"`{name}`" for name in unfit]
             )
         schema, mapped = mapping.mapped(schema)
         properties |= mapped
@@ -379,9 +378,7 @@ def _contents(facts: Facts, options: Options, merged: Merged) -> Contents:
     if not more.cluster_by:
         return contents
     if not contents.statistics:
-        raise Refused(
-            f"{facts.source}: Delta clusters only by columns with statistics: leave out --statistics none"
-        )
+        raise Refused("CLUSTERING_WITHOUT_STATISTICS", table=facts.source)
     paths = clustered(more.cluster_by, schema, indexed(contents), bool(contents.partition_columns))
     return replace(contents, cluster_by=tuple(map(tuple, paths)))
 
@@ -399,9 +396,7 @@ def _demand_defaults(facts: Facts) -> None:
         for file, footer in zip(facts.files, facts.footers, strict=True):
             if all(column.name.lower() != name.lower() for column in footer.schema.columns.fields):
                 raise Refused(
-                    f"{facts.source}: column `{name}` is {default} for the rows of {file.path}, which lacks "
-                    "it, and would be null in Delta: write the table anew with CREATE TABLE … USING delta AS "
-                    "SELECT"
+                    "COLUMN_DEFAULT_LOST", table=facts.source, column=name, default=default, file=file.path
                 )
 
 

@@ -15,7 +15,7 @@ from tableferry.convert.facts import DataFile, Footer, Footers, Unreadable
 from tableferry.convert.parquet import objects, reading
 from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.steps import Reader
-from tableferry.errors import Refused, SessionError, is_sparks
+from tableferry.errors import MissingPackage, Refused, SessionError, is_sparks
 from tableferry.extras import install
 from tableferry.files import AnyPath, ObjectPath
 from tableferry.types import ColumnPath
@@ -91,9 +91,8 @@ def scan(
     try:
         from tableferry.convert.parquet import scanning
     except ModuleNotFoundError as error:
-        raise SessionError(
-            f"--statistics scan needs the package {error.name}: {install('scan')}, or take the statistics of "
-            "the footers with --statistics footers"
+        raise MissingPackage(
+            "MISSING_PACKAGE_FOR_SCAN", package=error.name, command=install("scan")
         ) from error
 
     def in_tasks(spark: SparkSession) -> Footers:
@@ -129,18 +128,13 @@ def all_readable(
         progress(len(read) + len(unreadable), len(files))
     if unreadable:
         more = f", and {len(unreadable) - _SHOWN:,} more" if len(unreadable) > _SHOWN else ""
-        raise Refused(
-            f"{root}: {'; '.join(unreadable[:_SHOWN])}{more} (what isn't the table's may stay "
-            "under a name with a leading '_')"
-        )
+        raise Refused("UNREADABLE_FILES", table=root, files=f"{'; '.join(unreadable[:_SHOWN])}{more}")
     return tuple(read)
 
 
 def _demand_process(root: ObjectPath, reader: Reader) -> None:
     if reader is Reader.SPARK:
-        raise Refused(
-            f"{root} is read here, not in Spark's tasks: leave out --reader spark, or give --engine native"
-        )
+        raise Refused("READER_NEEDS_SPARK_STORAGE", table=root)
 
 
 def _choose(

@@ -72,8 +72,7 @@ class DeclaredSchema:
             if found := by_name.get(column.name.lower()):
                 if not isinstance(found.type, Atomic | Decimal):
                     raise Refused(
-                        f"partition column `{found.name}` is {found.type} in {self.file}: declare a simple "
-                        "type"
+                        "DECLARED_SCHEMA_PARTITION_TYPE", column=found.name, type=found.type, schema=self.file
                     )
                 column = PartitionColumn(found.name, found.type)
             given.append(column)
@@ -89,16 +88,16 @@ class DeclaredSchema:
         new = next((path for path in actual if path not in known), None)
         if new is not None:
             file = next(file for schema, file in schemas if new in types.primitives(schema.columns))
-            raise Refused(
-                f"column `{'.'.join(new)}` of {file} isn't in {self.file}: add it there, or write that file "
-                "anew without it"
-            )
+            raise Refused("DECLARED_SCHEMA_COLUMN_MISSING", column=".".join(new), file=file, schema=self.file)
         for path, kinds in actual.items():
             if kinds != known[path]:
                 declared, needed = (" and ".join(map(str, these)) for these in (known[path], kinds))
                 raise Refused(
-                    f"column `{'.'.join(path)}` is {declared} in {self.file}, and the files need {needed}: "
-                    "declare it so, or write them anew"
+                    "DECLARED_SCHEMA_TYPE_TOO_NARROW",
+                    column=".".join(path),
+                    type=declared,
+                    schema=self.file,
+                    needed=needed,
                 )
 
 
@@ -148,12 +147,9 @@ def of(cluster_by: Iterable[str], properties: Mapping[str, str], schema: Path | 
         if not key.lower().startswith("delta."):
             continue
         if key not in _PROPERTIES:
-            raise Refused(
-                f"a conversion can't set {key}, only {', '.join(sorted(_PROPERTIES))}: set it afterwards "
-                "with ALTER TABLE … SET TBLPROPERTIES"
-            )
+            raise Refused("PROPERTY_NOT_SETTABLE", property=key, settable=", ".join(sorted(_PROPERTIES)))
         if not re.fullmatch(_PROPERTIES[key][0], value):
-            raise Refused(f"'{value}' is no value of {key}: see Delta's documentation of table properties")
+            raise Refused("PROPERTY_VALUE_INVALID", property=key, value=value)
     return Requested(tuple(cluster_by), dict(properties), None if schema is None else read_schema(schema))
 
 
@@ -171,21 +167,22 @@ def clustered(columns: Iterable[str], schema: Struct, indexed: Struct, partition
     """
     asked = list(columns)
     if partitioned and asked:
-        raise Refused("a table with partitions can't be clustered: leave out --cluster-by")
+        raise Refused("CLUSTERED_TABLE_WITH_PARTITIONS")
     if len(asked) > _MOST_CLUSTERED:
-        raise Refused(f"Delta clusters by {_MOST_CLUSTERED} columns at most: name no more with --cluster-by")
+        raise Refused("CLUSTERING_COLUMNS_TOO_MANY", most=_MOST_CLUSTERED)
     with_statistics = {path for path, kind in types.walk(indexed) if not isinstance(kind, Struct)}
     paths = []
     for name in asked:
         found = _physical(schema, name.split("."))
         if found is None:
-            raise Refused(f"there is no column `{name}` to cluster by: name one of {_names(schema)}")
+            raise Refused(
+                "CLUSTERING_COLUMN_MISSING",
+                column=name,
+                columns=[f"`{column.name}`" for column in schema.fields],
+            )
         path, exact = found
         if exact not in with_statistics:
-            raise Refused(
-                f"column `{name}` gets no statistics, without which Delta doesn't cluster by it: name "
-                "another, or raise delta.dataSkippingNumIndexedCols with --property"
-            )
+            raise Refused("CLUSTERING_COLUMN_WITHOUT_STATISTICS", column=name)
         paths.append(path)
     return paths
 
@@ -216,16 +213,13 @@ def read_schema(file: Path) -> DeclaredSchema:
     """
     text = files.read_text(file)
     if text is None:
-        raise Refused(f"there is no file {file}: --schema takes one with the columns' names and types")
+        raise Refused("DECLARED_SCHEMA_FILE_MISSING", file=file)
     try:
         columns = types.from_json(text) if text.lstrip().startswith("{") else _from_sql(text)
         if twice := types.named_twice(columns):
             raise ValueError(f"`{twice[-1]}` is there twice")
     except ValueError as error:
-        raise Refused(
-            f"{file} can't be read as a schema ({error}): write it as Spark's df.schema.json() does, or as "
-            "in SQL: id bigint, name string"
-        ) from error
+        raise Refused("DECLARED_SCHEMA_NOT_UNDERSTOOD", file=file, reason=error) from error
     return DeclaredSchema(merge([(FileSchema(columns, ()), str(file))]).columns, str(file))
 
 

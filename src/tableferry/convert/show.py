@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tableferry import report, types
+from tableferry import report, types, verify
 from tableferry.amounts import counted, size
 from tableferry.convert.plan import Plan
 
@@ -43,7 +43,7 @@ def print_report(console: Console, result: Report) -> None:
 
 def _row(table: TableReport) -> tuple[object, ...]:
     # Why a view is left alone is no news that needs a line of its own.
-    why = f": {table.error.removeprefix(f'{table.source} ')}" if table.outcome == "skipped" else ""
+    why = f": {table.skipped.removeprefix(f'{table.source} ')}" if table.skipped else ""
     plan = table.plan if table.plan and table.plan.files else None
     return (
         table.source,
@@ -85,8 +85,12 @@ def _print_remarks(console: Console, tables: Sequence[TableReport], *, named: bo
         for note in table.plan.notes if table.plan else ():
             console.print(f"Note: {table.source}: {note}" if named else f"Note: {note}")
     for table in tables:
-        if table.error and (table.outcome != "skipped" or not named):
-            console.print(f"{table.outcome.capitalize()}: {table.error}")
+        if table.skipped and not named:
+            console.print(f"Skipped: {table.skipped}")
+        if table.error:
+            console.print(f"{table.outcome.capitalize()}: {table.error.text_about(table.source)}")
+        if table.error and table.verdict:
+            console.print(verify.render(table.verdict))
 
 
 def _next(result: Report) -> Iterator[str]:
@@ -127,7 +131,8 @@ def _table_data(table: TableReport) -> dict[str, Any]:
     return {
         "source": table.source,
         "outcome": table.outcome,
-        "error": table.error,
+        "error": table.error and table.error.to_dict(),
+        "skipped": table.skipped,
         "location": plan and plan.location,
         "engine": plan and plan.engine.value,
         "because": plan and plan.because,

@@ -19,7 +19,7 @@ _ALL = ".*"
 _ICEBERG = "iceberg:"
 # A catalog, a namespace and a table.
 _ICEBERG_PARTS = 3
-_FORM = "write a path, a table's name, 'schema.*' or 'parquet.`/path`'"
+_FORM = "a path, a table's name, 'schema.*' or 'parquet.`/path`'"
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,11 @@ def parse(text: str) -> Source:
         TableError: It can't be any of them, or is a path of another format than Parquet.
     """
     if not text.strip():
-        raise TableError(f"nothing is named to convert: {_FORM}")
+        raise TableError("SOURCE_MISSING", text=text, form=_FORM)
     if text.lower().startswith(_ICEBERG) and "/" not in text:
         name = text[len(_ICEBERG) :]
         if len(name.split(".")) < _ICEBERG_PARTS or not all(name.split(".")):
-            raise TableError(f"'{text}' names no Iceberg table: write {_ICEBERG}CATALOG.NAMESPACE.TABLE")
+            raise TableError("ICEBERG_NAME_INVALID", text=text)
         return Iceberg(name)
     if named := _BY_PATH.fullmatch(text):
         provider, path = named[1].lower(), named[2].replace("``", "`")
@@ -93,16 +93,16 @@ def parse(text: str) -> Source:
         if "/" in path:
             raise wrong_provider(provider, text)
     elif _BEGINS_BY_PATH.match(text) and not os.path.isdir(text):
-        raise TableError(f"{text} is neither a path nor a format and one: {_FORM}")
+        raise TableError("SOURCE_NOT_UNDERSTOOD", text=text, form=_FORM)
     if "/" in text or text.startswith((".", "~")) or os.path.isdir(text):
         return folder(text)
     name = text.strip()
     if name == "*":
-        raise TableError(f"'*' names no schema: {_FORM}")
+        raise TableError("SOURCE_MISSING", text=text, form=_FORM)
     if name.endswith(_ALL):
         parts = TableName.parse(name.removesuffix(_ALL)).parts
         if len(parts) > 2:
-            raise TableError(f"'{text}' has {len(parts)} parts before the star: write 'catalog.schema.*'")
+            raise TableError("SCHEMA_NAME_INVALID", text=text, count=len(parts))
         return Schema(parts)
     return Table(TableName.parse(text))
 
@@ -115,10 +115,7 @@ def folder(path: str) -> Folder:
 def wrong_provider(provider: str, source: str) -> TableError:
     """Say that a source is of another format."""
     article = "an" if provider[:1].lower() in "aeiou" else "a"
-    return TableError(
-        f"CONVERT TO DELTA only supports parquet tables, but you are trying to convert {article} "
-        f"{provider} source: {source}"
-    )
+    return TableError("NOT_PARQUET", provider=f"{article} {provider}", table=source)
 
 
 def _plain(path: str) -> str:
@@ -141,9 +138,7 @@ def _plain(path: str) -> str:
 def _of_file_uri(uri: str) -> str:
     parts = urlsplit(uri)
     if parts.netloc not in ("", "localhost"):
-        raise TableError(
-            f"{uri} is a file of the machine {parts.netloc}: mount it, and name it by its path here"
-        )
+        raise TableError("FILE_OF_ANOTHER_MACHINE", uri=uri, machine=parts.netloc)
     # A person may mean the characters as they are, as Spark does with such a path; a catalog escapes them.
     plain = "/" + uri.split(":", 1)[1].removeprefix(f"//{parts.netloc}").lstrip("/")
     return plain if os.path.isdir(plain) else unquote(plain)

@@ -1,14 +1,18 @@
-"""The errors that a user can cause and can fix: each ends a command with exit code 1.
+"""The errors that a user can fix: each ends a command with exit code 1.
 
-Anything else that reaches the user is a defect of Tableferry.
+``conditions.yml`` lists every condition with its message and its remedy. Any other exception that reaches the
+user is a defect of Tableferry.
 """
 
 from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
+
+from tableferry.errors.catalogue import Condition, ErrorClass, conditions, fill, is_condition_name
 
 HALF_MADE = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 """Delta's condition where a table's first commit is there, and its name isn't in the catalog yet."""
@@ -23,7 +27,60 @@ _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\
 
 
 class TableferryError(Exception):
-    """Base of every error that is the user's to fix; its message is one sentence with place and remedy."""
+    """Base of every error that the user can fix.
+
+    Args:
+        condition: The name of a condition in ``conditions.yml``. Packages that don't use the catalogue yet
+            pass a whole sentence instead.
+        parameters: The values of the parameters of its message and its remedy.
+
+    Attributes:
+        error_class: The class of the conditions that are raised as this exception.
+        condition: The name of the condition; empty if a sentence was passed.
+        parameters: The values of its parameters.
+    """
+
+    error_class: ClassVar[ErrorClass | None] = None
+
+    def __init__(self, condition: str, /, **parameters: object) -> None:
+        super().__init__(condition)
+        self.condition = condition if is_condition_name(condition) else ""
+        self.parameters: Mapping[str, object] = parameters
+
+    @property
+    def message(self) -> str:
+        """What is wrong, and where."""
+        return fill(self._listed().message, self.parameters) if self.condition else str(self.args[0])
+
+    @property
+    def remedy(self) -> str:
+        """What the user does about it; empty if a sentence was passed, which contains it."""
+        return fill(self._listed().remedy, self.parameters) if self.condition else ""
+
+    def _listed(self) -> Condition:
+        return conditions()[self.condition]
+
+    def __str__(self) -> str:
+        return f"[{self.condition}] {self.message}\n{self.remedy}" if self.condition else self.message
+
+    def text_about(self, subject: str) -> str:
+        """Return the whole text; the subject comes first if the message doesn't contain it."""
+        return str(self) if subject in self.message else f"{subject}: {self}"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the error as plain data, as ``--output json`` prints it."""
+        return {
+            "condition": self.condition,
+            "parameters": {name: _plain(value) for name, value in self.parameters.items()},
+            "message": self.message,
+            "remedy": self.remedy,
+        }
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, str | int | float) or value is None else str(value)
 
 
 @dataclass(frozen=True, order=True)
@@ -54,15 +111,27 @@ class SpecError(TableferryError):
 
 
 class StateError(TableferryError):
-    """A state file can't be read, or belongs to somebody else."""
+    """A file can't be read or written, or belongs to another process."""
+
+    error_class: ClassVar[ErrorClass | None] = "state"
 
 
 class SessionError(TableferryError):
-    """No Spark session, or no login to a workspace, can be had."""
+    """A Spark session, a login or a package is missing."""
+
+    error_class: ClassVar[ErrorClass | None] = "session"
+
+
+class MissingPackage(SessionError):
+    """A Python package is missing that only some commands need."""
+
+    error_class: ClassVar[ErrorClass | None] = "missing_package"
 
 
 class TableError(TableferryError):
     """A table is missing, isn't Delta, was recreated, or lost the version that is needed."""
+
+    error_class: ClassVar[ErrorClass | None] = "invalid_table"
 
 
 class TemplateError(TableferryError):
@@ -70,11 +139,15 @@ class TemplateError(TableferryError):
 
 
 class Refused(TableferryError):
-    """The plan can't go on safely; the message says how to go on."""
+    """The plan can't continue safely."""
+
+    error_class: ClassVar[ErrorClass | None] = "refused"
 
 
 class Busy(TableferryError):
-    """Another process is doing this very thing."""
+    """Another process works on the same table or file; running again later helps."""
+
+    error_class: ClassVar[ErrorClass | None] = "busy"
 
 
 def is_sparks(error: Exception) -> bool:

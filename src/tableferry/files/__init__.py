@@ -58,7 +58,7 @@ def storage(path: AnyPath) -> Storage:
             raise no_volume(path)
         return _checked(volume, workspace.client())
     except SessionError as error:
-        raise StateError(f"{path} can't be reached: {error}") from error
+        raise StateError("VOLUME_UNREACHABLE", path=path, reason=error) from error
 
 
 def is_mounted(path: Path) -> bool:

@@ -31,10 +31,10 @@ class Local:
             return path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
-        except (OSError, UnicodeDecodeError) as error:
-            raise StateError(
-                f"{path} can't be read ({_reason(error)}): restore it or make it readable"
-            ) from error
+        except UnicodeDecodeError as error:
+            raise StateError("FILE_NOT_TEXT", file=path) from error
+        except OSError as error:
+            raise StateError("PATH_NOT_ACCESSIBLE", file=path, reason=_reason(error)) from error
 
     def write_text(self, path: Path, text: str) -> None:
         """Replace the file by ``text`` in one rename."""
@@ -63,14 +63,14 @@ class Local:
         try:
             return path.exists()
         except OSError as error:
-            raise StateError(f"{path} can't be looked at ({_reason(error)}): make it readable") from error
+            raise StateError("PATH_NOT_ACCESSIBLE", file=path, reason=_reason(error)) from error
 
     def modified(self, path: Path) -> int:
         """Return when a file was written, as milliseconds since 1970, UTC."""
         try:
             return path.stat().st_mtime_ns // 1_000_000
         except OSError as error:
-            raise StateError(f"{path} can't be looked at ({_reason(error)}): make it readable") from error
+            raise StateError("PATH_NOT_ACCESSIBLE", file=path, reason=_reason(error)) from error
 
     def names(self, path: Path) -> tuple[str, ...]:
         """List a folder's visible names in order; an absent folder is empty."""
@@ -79,7 +79,7 @@ class Local:
         except FileNotFoundError:
             return ()
         except OSError as error:
-            raise StateError(f"{path} can't be listed ({_reason(error)}): make it readable") from error
+            raise StateError("PATH_NOT_ACCESSIBLE", file=path, reason=_reason(error)) from error
 
     def make_folder(self, path: Path) -> None:
         """Make a folder and those above it; a Unity Catalog volume is nobody's to make as a folder."""
@@ -118,9 +118,7 @@ class Local:
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError as error:
-                    raise Busy(
-                        f"{what} is being run by another process ({path} is locked): wait for it"
-                    ) from error
+                    raise Busy("LOCK_HELD", task=what, file=path) from error
                 except OSError as error:
                     # A mounted volume may know no locks; putting the first state file is exclusive there too,
                     # and leases hold off whoever runs on another machine.
@@ -201,10 +199,7 @@ def _claim_and_move(temporary: Path, path: Path) -> bool:
             with suppress(OSError):
                 claim.rmdir()
             return False
-        raise StateError(
-            f"{path} is being written by another process, or one died at it: run again, and if nobody else "
-            f"runs, remove {claim} first"
-        ) from error
+        raise StateError("CLAIM_HELD", file=path, claim=claim) from error
     # Another process may have written it, and have removed its claim.
     created = not path.exists()
     if created:
@@ -220,9 +215,10 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = "make room there" if full else "give this user the right to write there"
-        raise StateError(f"{path} can't be written ({_reason(error)}): {remedy}") from error
+        raise StateError(
+            "STORAGE_FULL" if full else "FILE_NOT_WRITABLE", file=path, reason=_reason(error)
+        ) from error
 
 
-def _reason(error: Exception) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else "it isn't UTF-8 text"
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)

@@ -29,7 +29,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tableferry.errors import SessionError, StateError
+from tableferry.errors import MissingPackage, StateError
 from tableferry.extras import install
 from tableferry.files.paths import hidden
 
@@ -184,7 +184,7 @@ class ObjectStore:
         try:
             return None if content is None else content.decode()
         except UnicodeDecodeError as error:
-            raise StateError(f"{path} can't be read (it isn't UTF-8 text): restore it") from error
+            raise StateError("FILE_NOT_TEXT", file=path) from error
 
     def write_text(self, path: ObjectPath, text: str) -> None:
         """Replace the object by ``text`` in one PUT."""
@@ -350,11 +350,7 @@ def _demand_exclusive(folder: ObjectPath) -> None:
         reason = _reason(probe, error)[0]
         _log.warning("%s can't be removed (%s): it's empty, and nothing reads it", probe, reason)
     if not exclusive:
-        raise NotExclusive(
-            f"{folder.store} can't create an object only where there is none, so the commits of two writers "
-            "at once could replace one another: use a store that knows conditional writes, or make sure that "
-            "nobody else writes there and give --allow-unsafe-commit"
-        )
+        raise NotExclusive("STORE_NOT_EXCLUSIVE", store=folder.store)
 
 
 def _remove_probes(probe: ObjectPath) -> None:
@@ -383,9 +379,8 @@ def _client(store: str) -> Client:
     try:
         from obstore.store import from_url
     except ModuleNotFoundError as error:
-        raise SessionError(
-            f"{store} needs the package {error.name}: {install('cloud')}, or let Spark convert it, with "
-            "--engine native"
+        raise MissingPackage(
+            "MISSING_PACKAGE_FOR_STORE", store=store, package=error.name, command=install("cloud")
         ) from error
     # Its overloads name the settings of each kind.
     make: Any = from_url
@@ -449,12 +444,14 @@ def _explained(path: ObjectPath, failure: str, *, absent: bool = False) -> Itera
     except FileNotFoundError as error:
         if absent:
             raise
-        raise StateError(f"{path} {failure} (there is no such object): check its name") from error
+        raise StateError("STORE_OBJECT_MISSING", object=path, failure=failure) from error
     except (StateError, NotImplementedError):
         raise
     except Exception as error:
         reason, remedy = _reason(path, error)
-        raise StateError(f"{path} {failure} ({reason}): {remedy}") from error
+        raise StateError(
+            "STORE_REQUEST_FAILED", object=path, failure=failure, reason=reason, advice=remedy
+        ) from error
 
 
 def _reason(path: ObjectPath, error: Exception) -> tuple[str, str]:

@@ -19,8 +19,4 @@ def volume_of(path: Path) -> Path | None:
 
 def no_volume(path: Path) -> StateError:
     """Say that a path's volume isn't there."""
-    return StateError(
-        f"{path}: no such Unity Catalog volume here: create the volume, or on a laptop log in to its "
-        "workspace (`databricks auth login`), or let table_migration_state_volume_path in global.json name a "
-        "local folder"
-    )
+    return StateError("VOLUME_MISSING", path=path)

@@ -51,9 +51,7 @@ class Volume:
             )
         except _Missing as error:
             raise StateError(
-                f"{self.root}: no such Unity Catalog volume in {self.client.config.host}: deploy the bundle "
-                "that makes it, correct table_migration_state_volume_path in global.json, or log in to its "
-                "workspace"
+                "VOLUME_MISSING_IN_WORKSPACE", volume=self.root, host=self.client.config.host
             ) from error
 
     def read_text(self, path: Path) -> str | None:
@@ -62,7 +60,7 @@ class Volume:
         try:
             return None if content is None else content.decode()
         except UnicodeDecodeError as error:
-            raise StateError(f"{path} {_READ} (it isn't UTF-8 text): restore it") from error
+            raise StateError("FILE_NOT_TEXT", file=path) from error
 
     def write_text(self, path: Path, text: str) -> None:
         """Replace the file by ``text`` in one PUT, which is one whole object."""
@@ -187,8 +185,14 @@ class Volume:
                 raise
             if trouble.kind in instead:
                 return instead[trouble.kind]
-            kind = _Missing if trouble.kind == "missing" else StateError
-            raise kind(f"{path} {failure} ({trouble.reason}): {trouble.remedy}") from error
+            failed = _Missing if trouble.kind == "missing" else StateError
+            raise failed(
+                "VOLUME_REQUEST_FAILED",
+                path=path,
+                failure=failure,
+                reason=trouble.reason,
+                advice=trouble.remedy,
+            ) from error
 
 
 class _Missing(StateError):

@@ -60,10 +60,7 @@ def list_at_rest(root: storage.AnyPath) -> tuple[DataFile, ...]:
 
 def _checked(root: storage.AnyPath, files: tuple[DataFile, ...]) -> tuple[DataFile, ...]:
     if not files:
-        raise Refused(
-            f"{root} holds no Parquet file, at any depth (names that begin with '_' or '.' don't count): "
-            "name the directory that holds the table"
-        )
+        raise Refused("NO_PARQUET_FILES", folder=root)
     _demand_utf8(root, files)
     demand_readable_names(str(root), files)
     return files
@@ -97,7 +94,7 @@ def demand_readable_names(root: str, files: Sequence[DataFile]) -> None:
     """Refuse names with a colon, which a table may have, but Hadoop takes for the end of a URI's scheme."""
     for file in files:
         if ":" in file.path.rpartition("/")[2]:
-            raise Refused(f"{root}: {file.path} has a colon in its name, so Spark can't read it: rename it")
+            raise Refused("FILE_NAME_WITH_COLON", folder=root, file=file.path)
 
 
 def demand_no_subfolders(root: str, files: Sequence[DataFile]) -> None:
@@ -106,11 +103,7 @@ def demand_no_subfolders(root: str, files: Sequence[DataFile]) -> None:
     folders = (file.path.rpartition("/")[0] for file in files)
     below = next((folder for folder in folders if folder and "=" not in folder.rpartition("/")[2]), None)
     if own is not None and below is not None:
-        raise Refused(
-            f"{root} holds files of its own, such as {own}, and others in {below}, which Spark leaves out "
-            "when it reads the folder: move the first into a folder of their own and convert all with "
-            "--recursive, or take them all with --include-subfolders"
-        )
+        raise Refused("SUBFOLDERS_LEFT_OUT", folder=root, file=own, subfolder=below)
 
 
 def changes(before: Sequence[DataFile], after: Sequence[DataFile]) -> list[str]:
@@ -179,10 +172,7 @@ def _walk_at_rest(root: Path) -> list[DataFile]:
 
 
 def _never_at_rest(root: storage.AnyPath) -> Busy:
-    return Busy(
-        f"{root}: files come and go faster than the folder can be listed ({_LOOKS} times): run it again when "
-        "fewer are replaced"
-    )
+    return Busy("FOLDER_CHANGES_TOO_FAST", folder=root, attempts=_LOOKS)
 
 
 def _list_folder(root: Path, folder: str) -> tuple[list[DataFile], list[str]]:
@@ -209,9 +199,7 @@ def _list_folder(root: Path, folder: str) -> tuple[list[DataFile], list[str]]:
         if folder and isinstance(error, FileNotFoundError) and Path(path) == root / folder:
             # The directory went since its parent was read.
             return [], []
-        raise TableError(
-            f"{path} can't be read ({error.strerror}): ask for the right to, or remove it"
-        ) from error
+        raise TableError("PATH_NOT_READABLE", path=path, reason=error.strerror) from error
     return files, folders
 
 
@@ -221,10 +209,10 @@ def _data_file(folder: str, entry: os.DirEntry[str]) -> DataFile | None:
         status = entry.stat()
     except FileNotFoundError:
         if entry.is_symlink():
-            raise Refused(f"{entry.path} is a link to a file that isn't there: remove it") from None
+            raise Refused("LINK_TARGET_MISSING", link=entry.path) from None
         return None
     if not stat.S_ISREG(status.st_mode):
-        raise Refused(f"{entry.path} is neither a file nor a directory: move it away")
+        raise Refused("NOT_A_FILE", file=entry.path)
     return DataFile(folder + entry.name, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
@@ -237,8 +225,8 @@ def demand_directory(folder: Path) -> None:
     if folder.is_dir():
         return
     if folder.is_file():
-        raise TableError(f"{folder} is a file: name the directory that holds the table")
-    raise TableError(f"there is no directory {folder}: check its name")
+        raise TableError("FOLDER_IS_FILE", folder=folder)
+    raise TableError("FOLDER_MISSING", folder=folder)
 
 
 def loops(top: Path, folder: Path, entry: os.DirEntry[str]) -> bool:
@@ -256,7 +244,7 @@ def loops(top: Path, folder: Path, entry: os.DirEntry[str]) -> bool:
 
 def _demand_sound(root: Path, folder: Path, entry: os.DirEntry[str]) -> None:
     if loops(root, folder, entry):
-        raise Refused(f"{entry.path} is a link to a directory that it is in itself: remove it")
+        raise Refused("LINK_CYCLE", link=entry.path)
     if formats.is_acid(entry.name):
         raise formats.transactional(entry.path)
 
@@ -276,4 +264,4 @@ def _demand_utf8(root: storage.AnyPath, files: Sequence[DataFile]) -> None:
                 file.path.encode()
             except UnicodeEncodeError:
                 name = os.fsencode(file.path)
-                raise Refused(f"{name!r} in {root} isn't UTF-8, so no log can name it: rename it") from None
+                raise Refused("FILE_NAME_NOT_UTF8", name=repr(name), folder=root) from None

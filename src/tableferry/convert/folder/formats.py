@@ -100,9 +100,7 @@ def names(folder: files.AnyPath) -> Sequence[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise TableError(
-            f"{folder} can't be listed ({error.strerror}): ask for the right to read it"
-        ) from error
+        raise TableError("FOLDER_NOT_LISTABLE", folder=folder, reason=error.strerror) from error
 
 
 def is_commit(name: str) -> bool:
@@ -143,32 +141,20 @@ def _has_magic(path: files.AnyPath) -> bool:
 
 def transactional(folder: str) -> Refused:
     """Say that a folder is part of a transactional Hive table."""
-    return Refused(
-        f"{folder} is part of a transactional Hive table, whose files hold rows that were replaced "
-        "since: copy the table to a plain one with Hive first"
-    )
+    return Refused("TRANSACTIONAL_HIVE_TABLE", folder=folder)
 
 
 def hudi_partition(folder: str) -> Refused:
     """Return the refusal of a partition of a Hudi table."""
-    return Refused(
-        f"{folder} is a partition of a Hudi table, as it has a {HUDI_PARTITION}: Hudi's metadata decide "
-        "which of its files count, so copy the table's rows with Hudi's reader"
-    )
+    return Refused("HUDI_PARTITION", folder=folder, file=HUDI_PARTITION)
 
 
 def demand_no_hudi_columns(location: str, columns: Iterable[str]) -> None:
     """Refuse files with the columns that Hudi adds to each row."""
     if found := sorted(name for name in columns if name.startswith(_HUDI_COLUMNS)):
-        raise Refused(
-            f"{location} has {', '.join(found)}, which Hudi adds to the rows of its tables. Its files also "
-            "hold old versions of rows: copy the table with Hudi's reader, without these columns"
-        )
+        raise Refused("HUDI_COLUMNS", folder=location, columns=found)
 
 
 def table_of_its_own(folder: str, name: str) -> Refused:
     """Say that a folder below a table is another table, by the name of what it holds."""
-    return Refused(
-        f"{folder} is a table of its own, as it has a {name}: convert it on its own, and move it away "
-        "from here"
-    )
+    return Refused("FOLDER_CONTAINS_TABLE", folder=folder, name=name)

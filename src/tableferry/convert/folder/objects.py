@@ -26,7 +26,7 @@ def data_files(root: files.ObjectPath) -> tuple[list[DataFile], bool]:
         if _is_data(root, item.path):
             found.append(DataFile(*item))
     if not anything:
-        raise TableError(f"there is nothing at {root}: check its name")
+        raise TableError("FOLDER_MISSING", folder=root)
     return sorted(found), sink
 
 

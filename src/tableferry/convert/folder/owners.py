@@ -84,7 +84,7 @@ def demand_none(folder: files.AnyPath) -> None:
 
 def refused(folder: str, found: Owner) -> Refused:
     """Return the refusal of a folder that belongs to a table above it."""
-    return Refused(f"{folder} {reason(found)}: read that table instead, or copy its rows to another folder")
+    return Refused("FOLDER_BELONGS_TO_TABLE", folder=folder, format=found.format, table=found.root)
 
 
 def reason(found: Owner) -> str:

@@ -42,7 +42,7 @@ def find_roots(parent: _P) -> list[_P]:
     if isinstance(parent, Path):
         demand_directory(parent)
     elif not files.all_names(parent):
-        raise TableError(f"there is nothing at {parent}: check its name")
+        raise TableError("FOLDER_MISSING", folder=parent)
     roots: dict[str, _P] = {}
     pending = [parent]
     while pending:

@@ -13,7 +13,6 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from tableferry import files
-from tableferry.amounts import first_of
 from tableferry.convert.folder.formats import names
 from tableferry.errors import Refused, StateError
 
@@ -52,24 +51,26 @@ def _batches(log: files.AnyPath) -> list[files.AnyPath]:
     batches = [log / f"{newest}{_COMPACT}"] if compacted else []
     for batch in range(newest + 1, max(plain, default=-1) + 1):
         if batch not in plain:
-            raise Refused(
-                f"{log} has no batch {batch}, though it has later ones, so nobody knows which files are "
-                f"committed: bring the file back, or move {log.name} away to take every file"
-            )
+            raise Refused("SINK_LOG_BATCH_MISSING", log=log, batch=batch, name=log.name)
         batches.append(log / str(batch))
     return batches
 
 
 def _entries(file: files.AnyPath) -> list[tuple[str, bool]]:
-    remedy = f"bring the file back, or move {file.parent.name} away to take every file"
     try:
         version, *lines = (files.read_text(file) or "").split("\n")
         if version != _VERSION:
-            raise Refused(f"{file} begins with '{version[:20]}', not with '{_VERSION}': {remedy}")
+            raise Refused(
+                "SINK_LOG_VERSION_UNKNOWN",
+                file=file,
+                found=version[:20],
+                expected=_VERSION,
+                name=file.parent.name,
+            )
         entries = [json.loads(line) for line in lines if line]
         return [(str(entry["path"]), entry.get("action", "add") != "delete") for entry in entries]
     except (StateError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise Refused(f"{file} isn't a batch of a streaming sink's log ({error}): {remedy}") from error
+        raise Refused("SINK_LOG_BATCH_INVALID", file=file, reason=error, name=file.parent.name) from error
 
 
 def _below(log: files.AnyPath, paths: Iterable[str], on_disk: Container[str]) -> list[str]:
@@ -91,10 +92,7 @@ def _below(log: files.AnyPath, paths: Iterable[str], on_disk: Container[str]) ->
         else:
             relative.append(below)
     if missing:
-        raise Refused(
-            f"{first_of(missing, most=1)} is committed in {log} but isn't there: bring it back, or move "
-            f"{log.name} away to take the files that are there"
-        )
+        raise Refused("SINK_LOG_FILES_MISSING", files=missing, log=log, name=log.name)
     return relative
 
 

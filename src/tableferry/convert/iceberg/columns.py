@@ -30,7 +30,7 @@ def columns_of(schema: Schema, source: str, *, with_ids: bool) -> Struct:
     if twice := types.named_twice(columns):
         *above, name = twice
         where = f" in {'.'.join(above)}" if above else ""
-        raise Refused(f"{source} has the column `{name}` twice{where} but for its case: rename one of them")
+        raise Refused("ICEBERG_COLUMNS_DIFFER_BY_CASE", table=source, column=name, place=where)
     return columns
 
 
@@ -131,19 +131,13 @@ def _struct(kind: IcebergType, source: str, with_ids: bool, above: str = "") -> 
             }
             if type(kind) in simple:
                 return simple[type(kind)]
-            raise Refused(
-                f"{source}: column `{above.rstrip('.')}` is {kind}, which Delta has no type for: write the "
-                "table anew without it, or as another type"
-            )
+            raise Refused("ICEBERG_COLUMN_TYPE", table=source, column=above.rstrip("."), type=kind)
 
 
 def _field(column: Any, source: str, with_ids: bool, above: str) -> Field:
     path = f"{above}{column.name}"
     if getattr(column, "initial_default", None) is not None:
-        raise Refused(
-            f"{source}: column `{path}` is {column.initial_default} in files that lack it, and would be "
-            "null in Delta: rewrite the table's data files first (CALL system.rewrite_data_files)"
-        )
+        raise Refused("ICEBERG_COLUMN_DEFAULT", table=source, column=path, default=column.initial_default)
     metadata: dict[str, Any] = {"comment": column.doc} if column.doc else {}
     if with_ids:
         # Under its own name a file may have another column, by whose bounds Spark would skip rows.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tableferry import files
 from tableferry.convert.facts import IcebergTable
-from tableferry.errors import Refused, SessionError, TableError, TableferryError, first_line
+from tableferry.errors import MissingPackage, Refused, SessionError, TableError, TableferryError, first_line
 from tableferry.extras import install
 from tableferry.files import AnyPath, ObjectPath, ObjectStore, path_of
 
@@ -42,7 +42,7 @@ def current(table: IcebergTable) -> str:
     names = files.all_names(root) if isinstance(root, ObjectPath) else tuple(os.listdir(root))
     numbered = {name: int(match[1]) for name in names if (match := _NUMBERED.fullmatch(name))}
     if not numbered:
-        raise TableError(f"{root} holds no metadata file of an Iceberg table: name the table's folder")
+        raise TableError("ICEBERG_METADATA_MISSING", folder=root)
     highest = max(numbered.values())
     if hint := (files.read_text(root / _HINT) or "").strip():
         # Hadoop's catalog writes the hint after the metadata, so there may be one that is newer.
@@ -50,8 +50,9 @@ def current(table: IcebergTable) -> str:
     newest = sorted(name for name, number in numbered.items() if number == highest)
     if len(newest) != 1:
         raise Refused(
-            f"{root} holds {' and '.join(newest) or f'no metadata file of version {highest}'}, and only the "
-            "table's catalog knows which one counts: name the table by it, as iceberg:CATALOG.NAMESPACE.TABLE"
+            "ICEBERG_METADATA_AMBIGUOUS",
+            folder=root,
+            files=" and ".join(newest) or f"no metadata file of version {highest}",
         )
     return str(root / newest[0])
 
@@ -83,7 +84,7 @@ def understood(location: str) -> Iterator[None]:
     except TableferryError:
         raise
     except Exception as error:
-        raise TableError(f"{location} can't be understood ({first_line(error)}): restore it") from error
+        raise TableError("ICEBERG_FILE_NOT_UNDERSTOOD", file=location, reason=first_line(error)) from error
 
 
 def named(catalog: str) -> IcebergTable:
@@ -114,7 +115,7 @@ def storage(root: AnyPath | None = None, written_at: str = "") -> FileIO:
             path = path_at(self.location)
             if isinstance(path, ObjectPath):
                 if (content := ObjectStore(path.store).read(path)) is None:
-                    raise TableError(f"there is no {path}, which the table's metadata names: restore it")
+                    raise TableError("ICEBERG_FILE_MISSING", file=path)
                 return content
             return _local(path)
 
@@ -144,9 +145,9 @@ def _local(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
-        raise TableError(f"there is no {path}, which the table's metadata names: restore it") from error
+        raise TableError("ICEBERG_FILE_MISSING", file=path) from error
     except OSError as error:
-        raise TableError(f"{path} can't be read ({error.strerror}): ask for the right to") from error
+        raise TableError("PATH_NOT_READABLE", path=path, reason=error.strerror) from error
 
 
 def _load(name: str) -> Any:
@@ -159,18 +160,15 @@ def _load(name: str) -> Any:
     try:
         return load_catalog(catalog).load_table(identifier)
     except NoSuchTableError as error:
-        raise TableError(
-            f"there is no Iceberg table {identifier} in the catalog {catalog}: check its name"
-        ) from error
+        raise TableError("ICEBERG_TABLE_MISSING", catalog=catalog, table=identifier) from error
     except Exception as error:  # Each catalog has errors of its own.
         raise TableError(
-            f"the Iceberg catalog {catalog} doesn't give the table {identifier} ({first_line(error)}): check "
-            "what ~/.pyiceberg.yaml or PYICEBERG_CATALOG__… says of it"
+            "ICEBERG_CATALOG_FAILED", catalog=catalog, table=identifier, reason=first_line(error)
         ) from error
 
 
 def _missing(error: ModuleNotFoundError) -> SessionError:
-    return SessionError(f"an Iceberg table is read by the package {error.name}: {install('iceberg')}")
+    return MissingPackage("MISSING_PACKAGE_FOR_ICEBERG", package=error.name, command=install("iceberg"))
 
 
 def plain(location: str) -> str:

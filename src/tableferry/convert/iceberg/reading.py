@@ -67,10 +67,7 @@ def read(table: IcebergTable, source: str, *, statistics: bool) -> Snapshot:
     said = metadata.read(at)
     by_id = needs_ids(said)
     if by_id and _NAMES in said.properties:
-        raise Refused(
-            f"{source}: {by_id}, and its files may have columns without ids, as it has {_NAMES}: rewrite "
-            "its data files first (CALL system.rewrite_data_files with rewrite-all), and unset that property"
-        )
+        raise Refused("ICEBERG_FILES_WITHOUT_IDS", table=source, reason=by_id, property=_NAMES)
     schema = said.schema()
     columns = columns_of(schema, source, with_ids=bool(by_id))
     found = list(_data_files(said, root, source))
@@ -83,7 +80,7 @@ def read(table: IcebergTable, source: str, *, statistics: bool) -> Snapshot:
             what = "is gone"
             if there is not None:
                 what = f"has {there.size:,} bytes instead of {file.file_size_in_bytes:,}"
-            raise TableError(f"{source}: {path} {what}, which the table's metadata names: restore it")
+            raise TableError("ICEBERG_FILE_WRONG", table=source, file=path, problem=what)
         listed.append(there)
     values = [_values(file, partition_columns, positions, source) for file in found]
     named, ids = mapping.physical(columns), ids_of(schema)
@@ -130,21 +127,19 @@ def _data_files(said: TableMetadata, root: AnyPath, source: str) -> Iterator[Ice
             entries = manifest.fetch_manifest_entry(storage, discard_deleted=True)
         if manifest.content == ManifestContent.DELETES:
             if entries:
-                raise Refused(
-                    f"{source} has {counted(len(entries), 'file')} of deleted rows, which Delta doesn't "
-                    "read: rewrite its data files first (CALL system.rewrite_data_files with "
-                    "delete-file-threshold 1)"
-                )
+                raise Refused("ICEBERG_DELETE_FILES", table=source, files=counted(len(entries), "file"))
             continue
         for entry in entries:
             file = entry.data_file
             if file.file_format != FileFormat.PARQUET:
                 raise Refused(
-                    f"{source}: {file.file_path} is {file.file_format.value}, and Delta's data are "
-                    "Parquet: rewrite the table's data files with write.format.default=parquet first"
+                    "ICEBERG_FILE_NOT_PARQUET",
+                    table=source,
+                    file=file.file_path,
+                    format=file.file_format.value,
                 )
             if getattr(file, "key_metadata", None):
-                raise Refused(f"{source}: {file.file_path} is encrypted, which Delta doesn't read")
+                raise Refused("ICEBERG_FILE_ENCRYPTED", table=source, file=file.file_path)
             yield file
 
 
@@ -174,20 +169,14 @@ def _partition_columns(
             column = by_name.get(name)
             if not isinstance(part.transform, IdentityTransform) or column is None:
                 raise Refused(
-                    f"{source} is partitioned by {part.transform}({name}), and Delta by columns' values "
-                    "alone: write it anew, or replace that partition field and rewrite its data files first"
+                    "ICEBERG_PARTITION_TRANSFORM", table=source, transform=part.transform, column=name
                 )
             if not isinstance(column.type, Atomic | Decimal) or column.type == types.BINARY:
-                raise Refused(
-                    f"{source} is partitioned by {name}, a {column.type}, which Delta's log can't hold"
-                )
+                raise Refused("ICEBERG_PARTITION_TYPE", table=source, column=name, type=column.type)
             used.append(PartitionColumn(name, column.type))
             layouts[spec.spec_id].append(position)
         if chosen is not None and tuple(used) != chosen:
-            raise Refused(
-                f"{source} has files with other partition columns than others: rewrite its data files "
-                "first (CALL system.rewrite_data_files with rewrite-all)"
-            )
+            raise Refused("ICEBERG_PARTITION_COLUMNS_DIFFER", table=source)
         chosen = tuple(used)
     return chosen or (), layouts
 
@@ -201,10 +190,7 @@ def _values(
             for column, position in zip(columns, positions[file.spec_id], strict=True)
         )
     except (OverflowError, ValueError) as error:
-        raise Refused(
-            f"{source}: {file.file_path} has a partition's value that Delta's log can't hold ({error}): give "
-            "its rows another"
-        ) from error
+        raise Refused("ICEBERG_PARTITION_VALUE", table=source, file=file.file_path, reason=error) from error
 
 
 def _value(value: Any, column: PartitionColumn, source: str) -> str | None:
@@ -212,10 +198,7 @@ def _value(value: Any, column: PartitionColumn, source: str) -> str | None:
     if value is None:
         return None
     if value == "":
-        raise Refused(
-            f"{source} has rows whose partition column {column.name} is an empty text, which Delta takes "
-            "for null: give them another value"
-        )
+        raise Refused("ICEBERG_PARTITION_EMPTY_TEXT", table=source, column=column.name)
     match column.type:
         case types.DATE:
             return (_EPOCH + timedelta(days=value)).isoformat()
@@ -234,10 +217,7 @@ def _value(value: Any, column: PartitionColumn, source: str) -> str | None:
 def _path(file: IcebergFile, root: AnyPath, said: TableMetadata, source: str) -> str:
     path = metadata.below(file.file_path, root, said.location)
     if path is None:
-        raise Refused(
-            f"{source}: {file.file_path} isn't in the table's folder {root}: rewrite the table's data "
-            "files first"
-        )
+        raise Refused("ICEBERG_FILE_OUTSIDE_FOLDER", table=source, file=file.file_path, folder=root)
     return path
 
 
@@ -254,9 +234,7 @@ def _look(root: Path, path: str) -> DataFile | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise TableError(
-            f"{root / path} can't be looked at ({error.strerror}): ask for the right to"
-        ) from error
+        raise TableError("PATH_NOT_READABLE", path=root / path, reason=error.strerror) from error
     return DataFile(path, status.st_size, status.st_mtime_ns // 1_000_000)
 
 

@@ -113,14 +113,11 @@ def _undo_in_store(root: files.ObjectPath, table_id: str | None) -> None:
         if not _is_claimed(root):
             raise _written_after(root)
         if (age := now() - files.modified(claim)) < _PATIENCE * 1000:
-            raise Busy(
-                f"{root} is being undone by another process, or one died at it: run again in "
-                f"{_PATIENCE - age // 1000} seconds"
-            )
+            raise Busy("UNDO_RUNNING_OR_DIED", table=root, seconds=_PATIENCE - age // 1000)
         files.write_text(claim, "".join(closing(mine)))
     for name in (FIRST, *(name for name in files.all_names(folder) if name not in (FIRST, _NEXT)), _NEXT):
         if _action(files.read_text(claim) or "", "commitInfo").get("txnId") != mine:
-            raise Busy(f"{root} is being undone by another process")
+            raise Busy("UNDO_RUNNING", table=root)
         files.remove(folder / name)
 
 
@@ -131,7 +128,7 @@ def demand_no_undo(root: AnyPath) -> None:
         Refused: It did.
     """
     if isinstance(root, files.ObjectPath) and _is_claimed(root):
-        raise Refused(f"{root} is being undone, or that was interrupted: undo it again, and then convert it")
+        raise Refused("UNDO_INTERRUPTED", table=root)
 
 
 def _is_claimed(root: files.ObjectPath) -> bool:
@@ -163,10 +160,7 @@ def set_aside(root: Path, table_id: str | None = None) -> None:
     folder, aside = root / LOG, root / _ASIDE
     if aside.exists() and folder.exists():
         if not (folder / FIRST).exists():
-            raise Refused(
-                f"{folder} was written while its conversion was being undone: move what is in it "
-                f"into {aside}, and that back to {folder}, to keep what was written"
-            )
+            raise Refused("WRITTEN_DURING_UNDO", log=folder, aside=aside)
         # Converted again after an undo that died at its last step.
         forget(root)
     if not aside.exists():
@@ -175,10 +169,7 @@ def set_aside(root: Path, table_id: str | None = None) -> None:
         try:
             folder.rename(aside)
         except OSError as error:
-            raise StateError(
-                f"{folder} can't be moved ({error.strerror}): give this user the right to, and undo it "
-                "once at a time"
-            ) from error
+            raise StateError("LOG_NOT_MOVABLE", log=folder, reason=error.strerror) from error
     # A writer may have come between the look and the rename; and a run before this one may have died here.
     if _versions(aside) not in ([0], []):
         aside.rename(folder)
@@ -252,15 +243,12 @@ def demand_only_a_conversion(root: AnyPath) -> None:
     first = files.read_text(log(root) / FIRST)
     found = _versions(log(root))
     if not found:
-        raise TableError(f"{root} isn't a Delta table: nothing to undo")
+        raise TableError("NOT_A_DELTA_TABLE", table=root)
     if first is None or found != [0]:
         raise _written_after(root)
     operation = info_in(first).get("operation", "something nameless")
     if operation != OPERATION:
-        raise Refused(
-            f"{root} began as {operation} and not as a conversion: it was "
-            "never Parquet alone, so there is nothing to undo"
-        )
+        raise Refused("NOT_A_CONVERSION", table=root, operation=operation)
 
 
 def _table_id(folder: AnyPath) -> str:
@@ -286,14 +274,8 @@ def _versions(folder: AnyPath) -> list[int]:
 
 
 def _converted_meanwhile(root: AnyPath) -> Busy:
-    return Busy(
-        f"{root} was converted by another process meanwhile, and this one's commit isn't there: look at its "
-        "history"
-    )
+    return Busy("CONVERTED_BY_ANOTHER_PROCESS", table=root)
 
 
 def _written_after(root: AnyPath) -> Refused:
-    return Refused(
-        f"{root} was written after its conversion: undoing it would lose that; copy what is new, or "
-        "restore it with RESTORE TABLE … TO VERSION AS OF 0, and keep it as Delta"
-    )
+    return Refused("WRITTEN_AFTER_CONVERSION", table=root)

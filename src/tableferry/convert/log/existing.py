@@ -66,7 +66,7 @@ def conversion(root: files.AnyPath) -> Conversion | None:
     try:
         return _parsed(text, first)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise TableError(f"{first} can't be understood ({error!r}): look at what wrote it") from error
+        raise TableError("CONVERSION_LOG_UNREADABLE", file=first, reason=repr(error)) from error
 
 
 def _parsed(text: str, first: files.AnyPath) -> Conversion | None:

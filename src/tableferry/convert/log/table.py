@@ -16,7 +16,7 @@ from tableferry import files
 from tableferry.convert.facts import DataFile
 from tableferry.convert.log import commit, existing
 from tableferry.convert.log.contents import ICEBERG
-from tableferry.errors import Refused, SessionError, TableError, first_line
+from tableferry.errors import MissingPackage, Refused, TableError, first_line
 from tableferry.extras import install
 from tableferry.hive.partitions import PartitionColumn
 from tableferry.types import Struct
@@ -93,7 +93,7 @@ def read(root: files.AnyPath) -> Table:
     metadata, protocol = delta.metadata(), delta.protocol()
     schema, partition_columns = existing.columns_of(delta.schema().to_json(), metadata.partition_columns)
     if schema is None:
-        raise TableError(f"{root}: its schema has a type that isn't known here: write to it as a Delta table")
+        raise TableError("DELTA_LOG_SCHEMA_UNKNOWN", table=root)
     adds = delta.get_add_actions()
     named = zip(
         *(adds.column(name).to_pylist() for name in ("path", "size_bytes", "modification_time")), strict=True
@@ -141,9 +141,7 @@ def write_checkpoint(root: files.AnyPath, version: int | None = None) -> None:
         if version is None:
             delta.cleanup_metadata()
     except (DeltaError, OSError) as error:
-        raise TableError(
-            f"{root}: no checkpoint can be written ({first_line(error)}): readers go on without it"
-        ) from error
+        raise TableError("CHECKPOINT_NOT_WRITTEN", table=root, reason=first_line(error)) from error
 
 
 def _open(root: files.AnyPath, version: int | None = None) -> DeltaTable:
@@ -151,16 +149,16 @@ def _open(root: files.AnyPath, version: int | None = None) -> DeltaTable:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
     except ModuleNotFoundError as error:
-        raise SessionError(
-            f"to read a table's log takes the package {error.name}: {install('sync')}"
+        raise MissingPackage(
+            "MISSING_PACKAGE_FOR_SYNC", package=error.name, command=install("sync")
         ) from error
     options = files.delta_options(root) if isinstance(root, files.ObjectPath) else None
     try:
         return DeltaTable(str(root), version, storage_options=options)
     except TableNotFoundError as error:
-        raise NotConverted(f"{root} isn't a Delta table yet: convert it first") from error
+        raise NotConverted("SYNC_OF_PARQUET_TABLE", table=root) from error
     except (DeltaError, OSError) as error:
-        raise TableError(f"{root}: its log can't be read ({first_line(error)})") from error
+        raise TableError("DELTA_LOG_NOT_READABLE", table=root, reason=first_line(error)) from error
 
 
 def _demand_ours(table: Table, last: int | None) -> None:
@@ -173,28 +171,18 @@ def _demand_ours(table: Table, last: int | None) -> None:
         name = commit.log(table.root) / f"{version:020}.json"
         text = files.read_text(name)
         if text is None:
-            raise Refused(
-                f"{table.root}: {name.name} of its log is gone, so nobody knows who wrote to it since its "
-                "conversion: go on with it as a Delta table"
-            )
+            raise Refused("SYNC_COMMIT_MISSING", table=table.root, commit=name.name)
         actions = [json.loads(line) for line in text.split("\n") if line]
         if version == 0:
             if not any(_operation(action) == commit.OPERATION for action in actions):
-                raise NotConverted(
-                    f"{table.root} began as a Delta table and not as a conversion: go on with it as that"
-                )
+                raise NotConverted("SYNC_OF_DELTA_TABLE", table=table.root)
             if any(ICEBERG in (action.get("commitInfo") or {}) for action in actions):
-                raise NotConverted(
-                    f"{table.root} was an Iceberg table, whose folder has files of all its snapshots: undo "
-                    "its conversion and convert it again, or go on with it as a Delta table"
-                )
+                raise NotConverted("SYNC_OF_ICEBERG_TABLE", table=table.root)
             continue
         if wrote := _rows(actions, table, last or 0):
             by = next(filter(None, map(_operation, actions)), "a writer without a name")
             raise Refused(
-                f"{table.root}: version {version} of the table, by {by}, {wrote}, so its rows aren't those "
-                "of the folder's files any more: go on with it as a Delta table, and load new files, from a "
-                "folder of their own, with COPY INTO or a stream"
+                "TABLE_WRITTEN_AS_DELTA", table=table.root, version=version, operation=by, change=wrote
             )
 
 
@@ -240,7 +228,4 @@ def _demand_plain(table: Table, features: Collection[str]) -> None:
     ]
     needed += [f"{column.name} NOT NULL" for column in table.schema.fields if not column.nullable]
     if needed:
-        raise Refused(
-            f"{table.root} has {', '.join(needed)}, by which who writes has to look at each row or number "
-            "it, and sync names files alone: go on with it as a Delta table"
-        )
+        raise Refused("SYNC_NEEDS_ROW_CHECKS", table=table.root, features=needed)

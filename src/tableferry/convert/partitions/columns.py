@@ -29,8 +29,8 @@ _COLUMN = re.compile(
 _DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\s*\(\s*([0-9]{1,3})\s*(?:,\s*([0-9]{1,3})\s*)?\))?")
 _DIGITS = 38
 _OFFERED = (
-    "tinyint, smallint, int, bigint, float, double, decimal(10,2), boolean, string, binary, date, timestamp "
-    "or timestamp_ntz"
+    "tinyint, smallint, int, bigint, float, double, decimal(10,2), boolean, string, binary, date, timestamp, "
+    "timestamp_ntz"
 )
 
 
@@ -43,31 +43,30 @@ def declared(text: str) -> tuple[PartitionColumn, ...]:
     columns: list[PartitionColumn] = []
     position = 0
     while position < len(text) or not columns:
-        subject = f"partition column {len(columns) + 1} of '{text}'"
+        number = len(columns) + 1
         match = _COLUMN.match(text, position)
         if match is None or (match[4] and match.end() == len(text)):
             rest = text[position:].strip()
-            at = f", at '{rest[:40]}'" if rest else ""
-            raise Refused(f"{subject} isn't a name and a type{at}: write it as 'year int, month int'")
+            raise Refused("PARTITION_DECLARATION_SYNTAX", number=number, text=text, rest=rest[:40])
         name = match[1].replace("``", "`") if match[1] else match[2]
         if any(name.lower() == column.name.lower() for column in columns):
-            raise Refused(f"{subject}: '{name}' is there already: name each column once")
-        columns.append(PartitionColumn(name, _type(match[3].strip().lower(), f"{subject}, '{name}',")))
+            raise Refused("PARTITION_DECLARATION_DUPLICATE", text=text, column=name)
+        columns.append(PartitionColumn(name, _type(match[3].strip().lower(), name, text)))
         position = match.end()
     return tuple(columns)
 
 
-def _type(text: str, subject: str) -> Primitive:
+def _type(text: str, column: str, declaration: str) -> Primitive:
     if not text:
-        raise Refused(f"{subject} has no type: write one of {_OFFERED} behind it")
+        raise Refused("PARTITION_DECLARATION_WITHOUT_TYPE", column=column, types=_OFFERED, text=declaration)
     if text in _TYPES:
         return _TYPES[text]
     match = _DECIMAL.fullmatch(text)
     if match is None:
-        raise Refused(f"{subject} has the type '{text}', which no partition has: write {_OFFERED}")
+        raise Refused(
+            "PARTITION_DECLARATION_TYPE", type=text, column=column, types=_OFFERED, text=declaration
+        )
     precision, scale = int(match[1] or 10), int(match[2] or 0)
     if not max(scale, 1) <= precision <= _DIGITS:
-        raise Refused(
-            f"{subject} has the type '{text}': write decimal(p,s) with s up to p, and p up to {_DIGITS}"
-        )
+        raise Refused("PARTITION_DECIMAL_INVALID", type=text, column=column, digits=_DIGITS, text=declaration)
     return Decimal(precision, scale)

@@ -42,7 +42,7 @@ def infer(files: Sequence[DataFile]) -> Partitions:
     return _partitions(layout, columns, values, notes)
 
 
-_DECLARE = "declare another type, such as string, or rename the directory"
+_DECLARE = "Declare another type, such as string, or rename the directory."
 
 
 def check(files: Sequence[DataFile], columns: Sequence[PartitionColumn], unfit: str = _DECLARE) -> Partitions:
@@ -71,8 +71,12 @@ def check(files: Sequence[DataFile], columns: Sequence[PartitionColumn], unfit: 
                 level_values[text] = cast(text, column.type)
             except ValueError:
                 raise Refused(
-                    f"'{text}' is no {column.type}, as partition column {column.name} is declared, in the "
-                    f"file name: {file}: {unfit}"
+                    "PARTITION_VALUE_INVALID",
+                    value=text,
+                    type=column.type,
+                    column=column.name,
+                    file=file,
+                    advice=unfit,
                 ) from None
         values.append(level_values)
         notes += _zone_note(column)
@@ -159,16 +163,15 @@ def _layout_notes(layout: Layout) -> Iterator[str]:
 
 def _demand_declared(directory: Directory, columns: Sequence[PartitionColumn]) -> None:
     names = [column.name for column in columns]
-    remedy = (
-        f"from parsing the file name: {directory.first}: declare what the directories have, or move the file"
-    )
     if len(names) != len(directory.names):
         raise Refused(
-            f"Expecting {len(names)} partition column(s): {listed(names)}, but found {len(directory.names)} "
-            f"partition column(s): {listed(directory.names)} {remedy}"
+            "PARTITION_COLUMNS_MISMATCH",
+            expected_count=len(names),
+            expected=listed(names),
+            found_count=len(directory.names),
+            found=listed(directory.names),
+            file=directory.first,
         )
     for name, actual in zip(names, directory.names, strict=True):
         if name.lower() != actual.lower():
-            raise Refused(
-                f"Expecting partition column `{name}`, but found partition column `{actual}` {remedy}"
-            )
+            raise Refused("PARTITION_COLUMN_MISMATCH", expected=name, found=actual, file=directory.first)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tableferry.amounts import counted
 from tableferry.convert.facts import DataFile
 from tableferry.errors import Refused
 from tableferry.hive.partitions import NULL, has_escaped_utf8, unescape
@@ -79,14 +80,11 @@ def demand_one_shape(layout: Layout) -> None:
     for index, directory in enumerate(layout.directories):
         shapes.setdefault(directory.names, []).append(index)
     if len(shapes) > 1:
-        raise Refused(_other_shapes(layout, shapes))
+        raise _different_columns(layout, shapes)
     above = {directory.above: directory for directory in layout.directories if directory.names}
     if len(above) > 1:
         first, second, *_ = above.values()
-        raise Refused(
-            f"{first.first} and {second.first} are in partitions below different directories, as if of two "
-            "tables: convert each by its own name, or their parent with --recursive"
-        )
+        raise Refused("PARTITIONS_BELOW_DIFFERENT_DIRECTORIES", file=first.first, other=second.first)
 
 
 def listed(names: Sequence[str]) -> str:
@@ -108,16 +106,13 @@ def _directory(folder: str, first: str, levels: dict[str, tuple[str, str | None]
         if level is None:
             plain[bool(columns)].append(name)
         elif plain[1]:
-            raise Refused(
-                f"{first} has the directory '{plain[1][0]}' between those of partitions, so it's unclear "
-                "which columns the file has: move the files out of it"
-            )
+            raise Refused("PARTITION_DIRECTORY_BETWEEN", file=first, directory=plain[1][0])
         else:
             columns.append(level)
     names, texts = tuple(name for name, _ in columns), tuple(text for _, text in columns)
     twice = [name for name, times in Counter(name.lower() for name in names).items() if times > 1]
     if twice:
-        raise Refused(f"{first} is below two directories for the partition column {twice[0]}: rename one")
+        raise Refused("DUPLICATE_PARTITION_DIRECTORY", file=first, column=twice[0])
     return Directory(first, names, texts, "/".join(plain[0]))
 
 
@@ -126,25 +121,31 @@ def _level(name: str, file: str) -> tuple[str, str | None] | None:
     if not equals:
         return None
     if not column:
-        raise Refused(f"{file} is in the directory '{name}', which names no partition column: rename it")
+        raise Refused("PARTITION_DIRECTORY_WITHOUT_COLUMN", file=file, directory=name)
     return unescape(column), None if text in _NULLS else unescape(text)
 
 
-def _other_shapes(layout: Layout, shapes: dict[tuple[str, ...], list[int]]) -> str:
+def _different_columns(layout: Layout, shapes: dict[tuple[str, ...], list[int]]) -> Refused:
     columns, others, *_ = shapes
     if [name.lower() for name in columns] == [name.lower() for name in others]:
         first, second = (layout.directories[shapes[names][0]].first for names in (columns, others))
-        return (
-            f"{first} and {second} spell partition columns differently ({listed(columns)} and "
-            f"{listed(others)}): declare the partition columns, or rename the directories"
+        return Refused(
+            "PARTITION_COLUMNS_SPELLED_DIFFERENTLY",
+            file=first,
+            other=second,
+            columns=listed(columns),
+            other_columns=listed(others),
         )
     counts = layout.counts()
     few, indexes = min(shapes.items(), key=lambda shape: sum(counts[index] for index in shape[1]))
     many = next(names for names in shapes if names != few)
     few_file, many_file = layout.directories[indexes[0]].first, layout.directories[shapes[many][0]].first
     number = sum(counts[index] for index in indexes)
-    more = f" and {number - 1} more" if number > 1 else ""
-    return (
-        f"{few_file}{more} has partition columns {listed(few)}, but {many_file} has {listed(many)}: "
-        "move one or the other, as a table's files all have the same"
+    return Refused(
+        "PARTITION_COLUMNS_DIFFER",
+        files=counted(number, "file"),
+        file=few_file,
+        columns=listed(few),
+        other=many_file,
+        other_columns=listed(many),
     )

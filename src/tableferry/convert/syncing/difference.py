@@ -27,8 +27,8 @@ from tableferry.files import AnyPath
 from tableferry.types import Struct
 
 _UNFIT = (
-    "the conversion gave the column that type, which no sync changes: rename the directory, or move the file "
-    "away"
+    "Rename the directory, or move the file away. The conversion gave the column that type, and sync doesn't "
+    "change it."
 )
 # A file that was last written so long ago, in milliseconds, is no longer being written.
 _FINISHED = 15 * 60 * 1000
@@ -92,8 +92,9 @@ def difference(
     changed = _compare(before, listed, rewritten=options.rewritten)
     if changed.gone and before.configuration.get("delta.appendOnly", "").lower() == "true":
         raise Refused(
-            f"{root}: {first_of([before.files[name].path for name in changed.gone])} went, and the table has "
-            "delta.appendOnly: unset that, or bring them back"
+            "APPEND_ONLY_TABLE_LOST_FILES",
+            table=root,
+            files=[before.files[name].path for name in changed.gone],
         )
     read = _read_new(root, changed.new, options, spark, progress, {} if known is None else known)
     read = _without_unfit(before, read)
@@ -133,12 +134,7 @@ def _compare(before: Table, listed: Sequence[DataFile], *, rewritten: bool) -> _
     gone = tuple(name for name, file in before.files.items() if file.path not in there)
     again = [file for file in listed if file.path in known and file != known[file.path]]
     if again and not rewritten:
-        raise Refused(
-            f"{before.root}: {first_of([file.path for file in again])} "
-            f"{'was' if len(again) == 1 else 'were'} written again under the same name, copied or touched, "
-            "and readers of the table can't follow that: write new files, or take such files in with "
-            "--rewritten, which makes streams that read the table take all their rows for new"
-        )
+        raise Refused("FILES_REWRITTEN_IN_PLACE", table=before.root, files=[file.path for file in again])
     new = tuple(file for file in listed if file.path not in known or file != known[file.path])
     return _Files(new, gone, tuple(file for file in listed if known.get(file.path) == file))
 
@@ -229,7 +225,7 @@ def _merged(before: Table, read: Sequence[tuple[DataFile, Footer]]) -> Struct:
     data = Struct(tuple(column for column in before.schema.fields if column.name.lower() not in partitions))
     schemas = {id(footer.schema): (_without(footer.schema, partitions), file.path) for file, footer in read}
     merged = merging.merge([(FileSchema(data, ()), "the table"), *schemas.values()])
-    remedy = ", and the table doesn't have it: write the files again with its type, or without the column"
+    remedy = "Rewrite the files with the column's type, or without the column, which the table doesn't have."
     merging.demand_types(str(before.root), merged, partitions, remedy, "every new file")
     by_name = {column.name: column for column in merged.columns.fields}
     old = tuple(
@@ -261,9 +257,7 @@ def _contents(
     schema, configuration = mapping.extended(schema, before.configuration)
     if mapping.MODE not in configuration and (unfit := sorted(mapping.unfit(schema))):
         raise Refused(
-            f"{before.root}: Delta takes no spaces, line ends or any of ,;{{}}()= in a column's name, as in "
-            f"{first_of([f'`{name}`' for name in unfit])}, and the table wasn't converted with "
-            "--column-mapping: write the files with other names"
+            "COLUMN_NAMES_NEED_MAPPING_IN_SYNC", table=before.root, columns=[f"`{name}`" for name in unfit]
         )
     return Contents(
         table_id=before.table_id,

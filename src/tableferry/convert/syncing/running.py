@@ -63,7 +63,7 @@ class TableSync:
     outcome: Outcome
     changes: Changes | None = None
     notes: tuple[str, ...] = ()
-    error: str = ""
+    error: TableferryError | None = None
 
     @property
     def new_columns(self) -> tuple[Field, ...]:
@@ -151,7 +151,7 @@ def _sync(
         if isinstance(root, Path):
             discover.demand_directory(root)
         if not already_delta(root):
-            raise NotConverted(f"{source} isn't a Delta table yet: convert it first")
+            raise NotConverted("SYNC_OF_PARQUET_TABLE", table=source)
         with activity(_log, "follow the folder", table=source) as running:
             progress = partial(running.count, "files")
             if dry_run:
@@ -159,22 +159,24 @@ def _sync(
             else:
                 found = follow(root, options, spark_provider, progress)
     except NotConverted as error:
-        return TableSync(source, "refused" if named else "skipped", error=resolved.told(error))
+        return TableSync(source, "refused" if named else "skipped", error=error)
     except Refused as error:
-        return TableSync(source, "refused", error=resolved.told(error))
+        return TableSync(source, "refused", error=error)
     except TableferryError as error:
-        return TableSync(source, "failed", error=resolved.told(error))
+        return TableSync(source, "failed", error=error)
     except Exception as error:
         # One table's trouble with Spark isn't the others'; any other error is a defect, and ends the run.
         if not is_sparks(error):
             raise
-        return TableSync(source, "failed", error=f"{source}: Spark failed ({first_line(error)})")
+        return TableSync(
+            source, "failed", error=TableError("SPARK_FAILED", table=source, reason=first_line(error))
+        )
     return _reported(source, found, dry_run=dry_run)
 
 
 def _reported(source: str, found: Difference, *, dry_run: bool) -> TableSync:
     if found.broken:
-        error = f"{source}: {'; '.join(found.broken)}; the table has all other files"
+        error = TableError("SYNC_LEFT_OUT_UNREADABLE_FILES", table=source, files="; ".join(found.broken))
         return TableSync(source, "failed", found.changes, found.notes, error)
     if found.changes is None:
         return TableSync(source, "current", notes=found.notes)
@@ -186,11 +188,11 @@ def _root(resolved: ResolvedSource, spark_provider: SparkProvider) -> AnyPath:
     if resolved.table is not None:
         entry = through_spark.entries.entry(spark_provider.session(), resolved.table)
         if not entry.is_delta:
-            raise NotConverted(f"{resolved.table} isn't Delta in the catalog yet: convert it first")
+            raise NotConverted("SYNC_OF_PARQUET_TABLE_IN_CATALOG", table=resolved.table)
         location, local = str(entry.folder or entry.location), entry.folder is not None
     # Spark's own command has nothing of this kind, so nobody else is asked where a store has another login.
     if not local and not by_store(location, Engine.TABLEFERRY):
-        raise Refused(f"{location} is storage that only Spark reaches from here: run sync where it's mounted")
+        raise Refused("SYNC_STORAGE_UNREACHABLE", table=location)
     return path_of(location)
 
 
@@ -220,12 +222,9 @@ def follow(
             return replace(found, changes=still, notes=(*found.notes, *_checkpointed(still)))
         conflicts += still is not None
         if conflicts == _TRIES:
-            raise Busy(f"{root}: others write versions of the table all the time: run it again")
+            raise Busy("SYNC_LOST_RACES", table=root)
         pause(attempt)
-    raise Busy(
-        f"{root}: the files that a version would add or remove have changed before it could be written, "
-        f"{_LOOKS} times: run it again when fewer are replaced"
-    )
+    raise Busy("SYNC_FILES_CHANGE_TOO_FAST", table=root, attempts=_LOOKS)
 
 
 def _unchanged(changes: Changes, root: AnyPath) -> Changes | None:

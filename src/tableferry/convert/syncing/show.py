@@ -36,7 +36,7 @@ def print_report(console: Console, result: SyncReport) -> None:
             console.print(f"Note: {note}" if single else f"Note: {table.source}: {note}")
     for table in result.tables:
         if table.error and (single or table.outcome != "skipped"):
-            console.print(f"{table.outcome.capitalize()}: {table.error}")
+            console.print(f"{table.outcome.capitalize()}: {table.error.text_about(table.source)}")
     if not single:
         outcomes = Counter(table.outcome for table in result.tables)
         counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items())
@@ -90,7 +90,7 @@ def _table_data(table: TableSync) -> dict[str, Any]:
     return {
         "source": table.source,
         "outcome": table.outcome,
-        "error": table.error,
+        "error": table.error and table.error.to_dict(),
         "version": changes and changes.version,
         "added": [file.path for file in changes.added.files] if changes else [],
         "removed": [changes.table.files[name].path for name in changes.removed] if changes else [],

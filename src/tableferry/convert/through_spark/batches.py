@@ -36,5 +36,5 @@ def _setting(spark: SparkSession, name: str, default: int) -> int:
     except SPARK_ERRORS:  # Serverless compute shows few of its settings.
         return default
     if not value.isdecimal() or int(value) == 0:
-        raise SessionError(f"{name} is {value}: set it to a positive number, or unset it")
+        raise SessionError("READER_SETTING_INVALID", setting=name, value=value)
     return int(value)

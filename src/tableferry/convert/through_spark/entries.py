@@ -68,17 +68,10 @@ def entry(spark: SparkSession, name: TableName) -> Entry:
         return _entry(spark, name)
     except SPARK_ERRORS as error:
         if catalog.condition(error).startswith(catalog.MISSING):
-            raise TableError(
-                f"there is no table {name}: check its name, its schema and your rights"
-            ) from error
+            raise TableError("TABLE_NOT_FOUND", table=name) from error
         if catalog.condition(error) == _NO_LOG:
-            raise TableError(
-                f"table {name} is Delta in the catalog, and its log isn't there: restore it, or if an undo "
-                f"died, end it with tableferry convert undo {name}"
-            ) from error
-        raise TableError(
-            f"table {name} can't be described ({first_line(error)}): check its name and your rights"
-        ) from error
+            raise TableError("DELTA_LOG_OF_TABLE_MISSING", table=name) from error
+        raise TableError("TABLE_NOT_DESCRIBABLE", table=name, reason=first_line(error)) from error
 
 
 def tables(spark: SparkSession, schema: Sequence[str]) -> SchemaTables:
@@ -129,15 +122,12 @@ def _entry(spark: SparkSession, name: TableName) -> Entry:
         described = {"type": details.get("Type", ""), "provider": details.get("Provider", "")}
         described |= {"location": details.get("Location", ""), "owner": details.get("Owner", "")}
     if "VIEW" in described.get("type", "").upper():
-        raise Refused(f"{name} is a view: name the Parquet table behind it")
+        raise Refused("TABLE_IS_VIEW", table=name)
     provider = provider_name(
         described.get("provider", ""), described.get("serde_library", ""), described.get("input_format", "")
     )
     if provider not in ("parquet", "delta"):
-        raise TableError(
-            "CONVERT TO DELTA only supports parquet tables, but you are trying to convert a "
-            f"{provider} source: {name}; write it anew with CREATE TABLE … USING delta AS SELECT"
-        )
+        raise TableError("NOT_PARQUET", provider=f"a {provider}", table=name)
     common = Entry(
         name=name,
         provider=provider,
@@ -151,7 +141,7 @@ def _entry(spark: SparkSession, name: TableName) -> Entry:
     try:
         columns = from_json(spark.table(name.sql).schema.json())
     except ValueError as error:
-        raise Refused(f"{name} can't be Delta: {error}; write it anew without that column") from error
+        raise Refused("CATALOG_COLUMN_NOT_IN_DELTA", table=name, reason=error) from error
     return replace(
         common,
         columns=columns,
@@ -178,9 +168,7 @@ def _partition_columns(name: TableName, columns: Struct, names: Sequence[str]) -
     for spelling in names:
         column = by_name[spelling.lower()]
         if not isinstance(column.type, Atomic | Decimal):
-            raise Refused(
-                f"{name} is partitioned by {spelling}, a {column.type}: Delta can't hold that in its log"
-            )
+            raise Refused("CATALOG_PARTITION_TYPE", table=name, column=spelling, type=column.type)
         partition_columns.append(PartitionColumn(column.name, column.type))
     return tuple(partition_columns)
 

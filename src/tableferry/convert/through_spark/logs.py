@@ -103,6 +103,4 @@ def _is_only_conversion(spark: SparkSession, table: TableName) -> bool:
 
 
 def _unreadable(location: str, error: Exception) -> TableError:
-    return TableError(
-        f"the Delta log at {location} can't be read ({first_line(error)}): look at the log and your rights"
-    )
+    return TableError("DELTA_LOG_UNREADABLE_THROUGH_SPARK", folder=location, reason=first_line(error))

@@ -30,31 +30,31 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _OTHER_TYPES = (
-    "a column's type differs between files, and this command doesn't say in which: convert with --engine "
-    "tableferry, or write the files of the other type anew"
+    "A column's type differs between files, and Spark doesn't name the files. Convert with --engine tableferry, "
+    "or rewrite the files of the other type."
 )
-# What the native command says, and what to do about it.
 _REMEDIES = {
-    "DELTA_EMPTY_DIRECTORY": "there is nothing to convert: check the path",
-    "DELTA_CONVERSION_NO_PARTITION_FOUND": "register its partitions with --msck",
-    "DELTA_UNEXPECTED_NUM_PARTITION_COLUMNS_FROM_FILE_NAME": "name all levels with --partitioned-by, and "
-    "move files of another depth away",
-    "DELTA_UNEXPECTED_PARTITION_COLUMN_FROM_FILE_NAME": "correct --partitioned-by",
-    "DELTA_UNEXPECTED_PARTITION_SCHEMA_FROM_USER": "leave --partitioned-by out, for the "
-    "catalog knows the columns",
-    "DELTA_FAILED_CAST_PARTITION_VALUE": "give the column a type that all its values have, or string",
-    # The same, by how many tasks read the footers.
+    "DELTA_EMPTY_DIRECTORY": "There is nothing to convert. Check the path.",
+    "DELTA_CONVERSION_NO_PARTITION_FOUND": "Register its partitions with --msck.",
+    "DELTA_UNEXPECTED_NUM_PARTITION_COLUMNS_FROM_FILE_NAME": "Declare all levels with --partitioned-by, and "
+    "move files of another depth away.",
+    "DELTA_UNEXPECTED_PARTITION_COLUMN_FROM_FILE_NAME": "Correct --partitioned-by.",
+    "DELTA_UNEXPECTED_PARTITION_SCHEMA_FROM_USER": "Omit --partitioned-by, because the catalog contains the "
+    "columns.",
+    "DELTA_FAILED_CAST_PARTITION_VALUE": "Declare a type that all values of the column have, or string.",
+    # Spark raises the one or the other, depending on how many tasks read the footers.
     "DELTA_FAILED_TO_MERGE_FIELDS": _OTHER_TYPES,
     "DELTA_FAILED_MERGE_SCHEMA_FILE": _OTHER_TYPES,
-    "DELTA_MERGE_INCOMPATIBLE_DATATYPE": "write the files of the other type anew",
-    "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES": "rename the column, or convert with --engine tableferry "
-    "--column-mapping",
-    "DELTA_CONVERSION_UNSUPPORTED_COLUMN_MAPPING": "unset spark.databricks.delta.properties.defaults."
-    "columnMapping.mode, or convert with --engine tableferry --column-mapping",
-    "DELTA_CONVERT_NON_PARQUET_TABLE": "write it anew with CREATE TABLE … USING delta AS SELECT",
-    "DELTA_MISSING_PROVIDER_FOR_CONVERT": "write the path as parquet.`…`",
-    "PARQUET_TYPE_ILLEGAL": "write the column with microseconds anew",
+    "DELTA_MERGE_INCOMPATIBLE_DATATYPE": "Rewrite the files of the other type.",
+    "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES": "Rename the column, or convert with --engine tableferry "
+    "--column-mapping.",
+    "DELTA_CONVERSION_UNSUPPORTED_COLUMN_MAPPING": "Unset spark.databricks.delta.properties.defaults."
+    "columnMapping.mode, or convert with --engine tableferry --column-mapping.",
+    "DELTA_CONVERT_NON_PARQUET_TABLE": "Write the table again with CREATE TABLE … USING delta AS SELECT.",
+    "DELTA_MISSING_PROVIDER_FOR_CONVERT": "Write the path as parquet.`…`.",
+    "PARQUET_TYPE_ILLEGAL": "Rewrite the column with microseconds.",
 }
+"""What the user does about an error of ``CONVERT TO DELTA``, by its condition."""
 _BUSY = ("DELTA_CONCURRENT_WRITE", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED")
 _METADATA = {"Iceberg": "metadata/*.metadata.json*", "Hudi": ".hoodie/hoodie.properties"}
 # What Delta says of a folder inside a table that can't be a partition.
@@ -87,17 +87,13 @@ def list_files(spark: SparkSession, location: str) -> tuple[DataFile, ...]:
             rows = listed.collect()
     except SPARK_ERRORS as error:
         if condition(error) in _MISSING:
-            raise TableError(f"there is no directory {location}: check the path") from error
-        raise TableError(
-            f"{location} can't be listed ({first_line(error)}): check the path and your rights"
-        ) from error
+            raise TableError("FOLDER_MISSING", folder=location) from error
+        raise TableError("STORAGE_NOT_LISTABLE", folder=location, reason=first_line(error)) from error
     data_files = []
     for row in rows:
         path = below(row["path"], location)
         if path is None:
-            raise TableError(
-                f"{location} lists {row['path']}, which isn't below it: name the directory itself"
-            )
+            raise TableError("NATIVE_LISTING_OUTSIDE", folder=location, file=row["path"])
         data_files.append(DataFile(path, row["length"], row["modified"]))
     return tuple(sorted(data_files))
 
@@ -113,9 +109,7 @@ def has_log(spark: SparkSession, location: str) -> bool:
     except SPARK_ERRORS as error:
         if condition(error).startswith((*NO_LOG, _INSIDE)):
             return False
-        raise TableError(
-            f"{location} can't be looked at ({first_line(error)}): check the path and your rights"
-        ) from error
+        raise TableError("STORAGE_NOT_LISTABLE", folder=location, reason=first_line(error)) from error
     # Of a folder that may be a partition of a table, Delta says nothing.
     return detail["format"] is not None
 
@@ -143,7 +137,7 @@ def _has_files(spark: SparkSession, pattern: str) -> bool:
     except SPARK_ERRORS as error:
         if condition(error) in _MISSING:
             return False
-        raise TableError(f"{pattern} can't be looked for ({first_line(error)})") from error
+        raise TableError("STORAGE_NOT_LISTABLE", folder=pattern, reason=first_line(error)) from error
 
 
 def convert(
@@ -162,10 +156,7 @@ def convert(
     """
     for column in partition_columns:
         if column.type in (TIMESTAMP, TIMESTAMP_NTZ):
-            raise Refused(
-                f"{location}: CONVERT TO DELTA takes no partition column of type {column.type} "
-                f"({column.name}): declare it a string, or convert with --engine tableferry"
-            )
+            raise Refused("NATIVE_PARTITION_TYPE", folder=location, type=column.type, column=column.name)
     columns = ", ".join(f"{quote(column.name)} {column.type}" for column in partition_columns)
     _run(
         spark,
@@ -189,11 +180,7 @@ def convert_table(spark: SparkSession, entry: Entry, *, statistics: bool) -> Non
         Busy: Another converter was first.
     """
     if needs_defaults(entry) or existence_defaults(entry):
-        raise Refused(
-            f"{entry.name} has columns with defaults, for which the native command writes no feature into "
-            "the log: convert with --engine tableferry, or write it anew with CREATE TABLE … USING delta AS "
-            "SELECT"
-        )
+        raise Refused("NATIVE_COLUMN_DEFAULTS", table=entry.name)
     if entry.partition_columns and has_null_partition(spark, entry.name):
         # What the switch would refuse has to be refused before anything is written.
         kept_properties(entry)
@@ -232,17 +219,17 @@ def _translated(error: Exception, location: str) -> TableError | Refused | Busy:
     text, name = str(error), condition(error)
     reported = first_line(error).removeprefix(f"[{name}] ")
     if name in _BUSY:
-        return Busy(
-            f"{location}: another converter was first ({reported}): look at the table, and convert again "
-            "if it isn't Delta"
-        )
+        return Busy("NATIVE_CONVERSION_RACE", folder=location, reason=reported)
     if name in _REMEDIES:
-        return Refused(f"{location} can't be converted ({reported}): {_REMEDIES[name]}")
+        return Refused("NATIVE_CONVERSION_FAILED", folder=location, reason=reported, advice=_REMEDIES[name])
     reason = next((match[1] for cause in _CAUSES if (match := cause.search(text))), reported)
     if reason.endswith(" doesn't exist"):
-        return TableError(f"{reason}: check the path")
+        return TableError("NATIVE_FOLDER_MISSING", reason=reason)
     if "DELTA_FAILED_READ_FILE_FOOTER" in text or "is not a Parquet file" in reason:
-        return TableError(f"{location} can't be converted ({reason}): move what isn't Parquet away")
+        return TableError("NATIVE_CONVERSION_OF_OTHER_FILES", folder=location, reason=reason)
     return Refused(
-        f"{location} can't be converted ({reason}): fix the cause, or convert with --engine tableferry"
+        "NATIVE_CONVERSION_FAILED",
+        folder=location,
+        reason=reason,
+        advice="Fix the cause, or convert with --engine tableferry.",
     )

@@ -64,7 +64,7 @@ def _exists(spark: SparkSession, entry: Entry, partition: CatalogPartition) -> b
     except SPARK_ERRORS as error:
         if condition(error) != "PATH_NOT_FOUND":
             raise TableError(
-                f"{partition} can't be listed ({first_line(error)}): check your rights"
+                "CATALOG_PARTITION_NOT_LISTABLE", partition=partition, reason=first_line(error)
             ) from error
         return False
     return True

@@ -43,8 +43,10 @@ def switch_to_delta(spark: SparkSession, entry: Entry, *, merge_properties: bool
     differing = sorted(key for key, value in properties.items() if configuration.get(key) != value)
     if differing and not merge_properties:
         raise Refused(
-            f"the Delta log at {entry.location} and the table {entry.name} don't agree on the properties "
-            f"{', '.join(differing)}: give both the same, with ALTER TABLE … SET or UNSET TBLPROPERTIES"
+            "LOG_PROPERTIES_DIFFER",
+            folder=entry.location,
+            table=entry.name,
+            properties=f": {', '.join(differing)}",
         )
     try:
         with optional_settings(spark, _NO_COMPARISON if merge_properties else {}):
@@ -52,13 +54,9 @@ def switch_to_delta(spark: SparkSession, entry: Entry, *, merge_properties: bool
     except SPARK_ERRORS as error:
         if condition(error) == "DELTA_CONVERT_METASTORE_METADATA_MISMATCH":
             raise Refused(
-                f"the Delta log at {entry.location} has other properties than the table {entry.name}: give "
-                "both the same, with ALTER TABLE … SET or UNSET TBLPROPERTIES"
+                "LOG_PROPERTIES_DIFFER", folder=entry.location, table=entry.name, properties=""
             ) from error
-        raise TableError(
-            f"the table {entry.name} can't be made Delta in the catalog ({first_line(error)}), though its "
-            "log is written: fix the cause and convert it again"
-        ) from error
+        raise TableError("CATALOG_SWITCH_FAILED", table=entry.name, reason=first_line(error)) from error
 
 
 def restore_comments(spark: SparkSession, entry: Entry) -> None:
@@ -86,10 +84,8 @@ def _configuration(spark: SparkSession, entry: Entry) -> dict[str, str]:
         [detail] = spark.sql(f"DESCRIBE DETAIL delta.{quote(entry.location)}").select("properties").collect()
     except SPARK_ERRORS as error:
         if condition(error).startswith(NO_LOG):
-            raise TableError(
-                f"{entry.location} has no Delta log: convert the table {entry.name} first"
-            ) from error
+            raise TableError("DELTA_LOG_MISSING", folder=entry.location, table=entry.name) from error
         raise TableError(
-            f"the Delta log at {entry.location} can't be read ({first_line(error)}): check your rights"
+            "DELTA_LOG_UNREADABLE_THROUGH_SPARK", folder=entry.location, reason=first_line(error)
         ) from error
     return dict(detail["properties"])

@@ -74,10 +74,7 @@ def _footers(
         *(column.to_pylist() for column in batch.columns), strict=True
     ):
         if rows == UNREACHED:
-            raise Unreached(
-                f"{root} isn't there on {text}, where Spark's tasks run: mount it there, or read the "
-                "files here with --reader process"
-            )
+            raise Unreached("TASKS_WITHOUT_FOLDER", folder=root, machine=text)
         if rows == UNREADABLE:
             yield Unreadable(text)
             continue

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _SPARE = "__tableferry_undo"
 # Readers of a table leave out such a name, and the schema's folder has no table of it.
 _WAITING = "_tableferry_undo_"
-_COPY_IT = "copy it with CREATE TABLE … USING parquet AS SELECT, and drop it then"
 
 
 @dataclass(frozen=True)
@@ -107,15 +106,11 @@ def _look(spark: SparkSession, name: TableName) -> _Table:
     old, made = tables.get(name.table.lower()), tables.get(spare.table.lower())
     shown = old or made
     if shown is None:
-        raise TableError(f"there is no table {name}: check its name, its schema and your rights")
+        raise TableError("TABLE_NOT_FOUND", table=name)
     if shown.provider not in ("parquet", "delta"):
-        raise TableError(f"{name} is of format {shown.provider}, and never was a conversion: nothing to undo")
+        raise TableError("UNDO_OF_OTHER_FORMAT", table=name, format=shown.provider)
     if shown.folder is None:
-        raise Refused(
-            f"{name} is in storage that only Spark reaches from here: undo it where "
-            f"{shown.location} is mounted, or remove {shown.location}/_delta_log with its own tools and make "
-            "the table anew"
-        )
+        raise Refused("UNDO_OF_TABLE_OUT_OF_REACH", table=name, folder=shown.location)
     root, managed = shown.folder, shown.type == "managed"
     if old is None and managed:
         root = root.with_name(root.name.removesuffix(_SPARE))
@@ -125,7 +120,7 @@ def _look(spark: SparkSession, name: TableName) -> _Table:
 @contextmanager
 def _locked(table: _Table) -> Iterator[None]:
     if not table.lock.parent.is_dir():
-        raise TableError(f"{table.name} is at {table.root}, which doesn't exist: there is nothing to undo")
+        raise TableError("UNDO_FOLDER_MISSING", table=table.name, folder=table.root)
     with files.locked([table.lock], f"the undo of {table.name}"):
         try:
             yield
@@ -148,10 +143,7 @@ def _undo(spark: SparkSession, table: _Table) -> tuple[str, ...]:
 def _undo_log(spark: SparkSession, table: _Table) -> tuple[str, ...]:
     """Remove the log of a table whose entry says Parquet: it still does, or does again."""
     if table.made:
-        raise Refused(
-            f"{table.name} is Parquet, and {table.spare} was left of an undo: look at both, and "
-            "drop the one that isn't needed"
-        )
+        raise Refused("UNDO_LEFT_TWO_TABLES", table=table.name, spare=table.spare)
     if table.files == table.root and not commit.is_aside(table.root):
         # The entry never was Delta's, so it knows its partitions.
         commit.undo(table.root)
@@ -166,9 +158,7 @@ def _prepare(spark: SparkSession, table: _Table) -> tuple[str, ...]:
     assert table.entry is not None
     info = commit.info(table.files)
     if not info:
-        raise TableError(
-            f"{table.name} is Delta in the catalog, but {table.files} has no log: nothing to undo"
-        )
+        raise TableError("UNDO_WITHOUT_LOG", table=table.name, folder=table.files)
     recorded = definitions.recorded(info)
     notes: tuple[str, ...] = ()
     if not (commit.is_aside(table.files) and table.made):
@@ -195,15 +185,9 @@ def _original_entry(
     inside = delta_tables_in(spark, table.name.parts[:-1], table.root)
     others = [name for name in inside if name not in (table.name, table.spare)]
     if others:
-        raise Refused(
-            f"{', '.join(map(str, others))} shows the same files as {table.name} and would "
-            "lose its log: DROP it first, as its files stay, and make it anew afterwards"
-        )
+        raise Refused("UNDO_BLOCKED_BY_OTHER_ENTRIES", others=others, table=table.name)
     if recorded is None:
-        raise Refused(
-            f"{table.name} was converted by its path or by Spark's own command, so nobody knows what the "
-            f"catalog said of it before: {_COPY_IT}"
-        )
+        raise Refused("UNDO_ENTRY_NOT_RECORDED", table=table.name)
     notes = []
     if recorded.name.table.lower() != table.name.table.lower():
         notes.append(f"the entry says what was recorded of {recorded.name}")
@@ -229,7 +213,7 @@ def _make(spark: SparkSession, table: _Table, original: Entry) -> None:
         problem = f"it is managed, and its schema would put it elsewhere than {table.root}"
     if problem:
         _drop_spare(spark, table)
-        raise Refused(f"{table.name}: {problem}: {_COPY_IT}")
+        raise Refused("UNDO_ENTRY_DIFFERS", table=table.name, reason=problem)
     if not table.managed and made.partition_columns:
         register_partitions(spark, made.name)
 
@@ -241,22 +225,16 @@ def _drop_spare(spark: SparkSession, table: _Table) -> None:
     same = made.type == table.entry.type if table.entry else False
     empty = made.folder is not None and (not made.folder.exists() or not any(made.folder.iterdir()))
     if not same or not (empty if table.managed else made.location == (table.entry and table.entry.location)):
-        raise Refused(
-            f"{table.spare} is the name that the undo of {table.name} needs for a moment, and that "
-            "table isn't its own: rename it"
-        )
+        raise Refused("UNDO_SPARE_NAME_TAKEN", table=table.name, spare=table.spare)
     _run(spark, f"DROP TABLE {table.spare.sql}", table.name)
 
 
 def _drop(spark: SparkSession, table: _Table) -> None:
     now = list_tables(spark, table.name.parts[:-1], (table.name.table,)).get(table.name.table.lower())
     if now != table.entry:
-        raise Refused(f"{table.name} was changed while it was undone: look at it, and undo it again")
+        raise Refused("UNDO_ENTRY_CHANGED", table=table.name)
     if table.managed and table.root.exists():
-        raise Refused(
-            f"{table.root} was written while {table.name} was undone: move what is in it away, and undo "
-            f"it again (the table's files wait in {table.waiting})"
-        )
+        raise Refused("UNDO_FOLDER_WRITTEN", folder=table.root, table=table.name, waiting=table.waiting)
     _run(spark, f"DROP TABLE {table.name.sql}", table.name)
 
 
@@ -288,9 +266,7 @@ def _rename(old: Path, new: Path) -> None:
     try:
         old.rename(new)
     except OSError as error:
-        raise StateError(
-            f"{old} can't be renamed to {new} ({error.strerror}): fix that, and undo the table again"
-        ) from error
+        raise StateError("UNDO_FOLDER_NOT_RENAMED", old=old, new=new, reason=error.strerror) from error
 
 
 def _run(spark: SparkSession, statement: str, name: TableName) -> None:

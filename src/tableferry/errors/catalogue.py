@@ -1,0 +1,82 @@
+"""The catalogue of error conditions, read from ``conditions.yml``: message, remedy and class of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from string import Formatter
+from typing import Literal
+
+import yaml
+
+from tableferry.amounts import first_of
+
+ErrorClass = Literal[
+    "busy",
+    "invalid_table",
+    "missing_package",
+    "refused",
+    "session",
+    "state",
+]
+"""The kind of a condition; each has one exception class in `tableferry.errors`."""
+
+_NAME = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One error condition.
+
+    Attributes:
+        name: Its stable name, such as ``NO_PARQUET_FILES``.
+        error_class: Its class, which names the exception.
+        message: What is wrong and where, with named parameters in braces.
+        remedy: What the user does about it, with named parameters in braces.
+    """
+
+    name: str
+    error_class: ErrorClass
+    message: str
+    remedy: str
+
+    @property
+    def parameters(self) -> frozenset[str]:
+        """The names of the parameters that the message and the remedy contain."""
+        fields = (field for text in (self.message, self.remedy) for _, field, _, _ in Formatter().parse(text))
+        return frozenset(field for field in fields if field)
+
+
+def is_condition_name(text: str) -> bool:
+    """Return whether a text has the form of a condition's name."""
+    return _NAME.fullmatch(text) is not None
+
+
+@cache
+def conditions() -> Mapping[str, Condition]:
+    """Read the catalogue: each condition by its name."""
+    text = Path(__file__).with_name("conditions.yml").read_text(encoding="utf-8")
+    # Errors are rare: the file is read when the first one is shown, so the fast loader matters.
+    entries = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return {
+        name: Condition(name, entry["class"], entry["message"].strip(), entry["remedy"].strip())
+        for name, entry in entries.items()
+    }
+
+
+def fill(text: str, parameters: Mapping[str, object]) -> str:
+    """Put parameters into a message or a remedy; of a list the first few items, and how many more there are.
+
+    Raises:
+        KeyError: A parameter is missing.
+    """
+    return text.format_map({name: _written(value) for name, value in parameters.items()})
+
+
+def _written(value: object) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return first_of(value)
+    return str(value)
