@@ -65,7 +65,7 @@ def read_ends(sizes: Sequence[int], read: Callable[[int, int, int], bytes]) -> I
         try:
             return [tail(partial(read, number), sizes[number], reads_are_slow=True)]
         except StateError as error:
-            return [Unreadable(str(error), passing=True)]
+            return [Unreadable(error.one_line, passing=True)]
 
     for tails in by_threads(block, range(len(sizes))):
         yield from tails

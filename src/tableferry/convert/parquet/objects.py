@@ -28,4 +28,4 @@ def _tail(store: ObjectStore, path: ObjectPath, size: int) -> bytes | Unreadable
     except FileNotFoundError:
         return VANISHED
     except StateError as error:
-        return Unreadable(str(error).removeprefix(f"{path} "))
+        return Unreadable(error.one_line.removeprefix(f"{path} "))
