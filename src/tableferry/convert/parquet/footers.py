@@ -202,9 +202,11 @@ def _read(file: int, offset: int, count: int) -> bytes:
     return data
 
 
-def decode(footer: bytes, cache: SchemaCache | None = None) -> Footer | Unreadable:
-    """Read what a footer's bytes say, whatever they are."""
-    return answered(lambda: _footer(footer, cache or SchemaCache()))
+def decode(
+    footer: bytes, cache: SchemaCache | None = None, *, size: int | None = None
+) -> Footer | Unreadable:
+    """Decode a footer, whatever its bytes are; it's checked against the file's size if that is known."""
+    return answered(lambda: _footer(footer, cache or SchemaCache(), size))
 
 
 def answered(read: Callable[[], T]) -> T | Unreadable:
@@ -259,8 +261,10 @@ def opened(footer: bytes, cache: SchemaCache) -> Opened:
     return Opened(shape, metadata.num_rows, groups, _orders(shape, metadata), created_by, keys)
 
 
-def _footer(footer: bytes, cache: SchemaCache) -> Footer:
+def _footer(footer: bytes, cache: SchemaCache, size: int | None) -> Footer:
     shape, rows, groups, orders, created_by, keys = opened(footer, cache)
+    if size is not None and groups.end > size - _END - len(footer):
+        raise Broken("it names values beyond its own beginning, so the file has lost bytes before it")
     plan = cache.plan(shape, created_by, keys)
     if rows == 0:
         return Footer.of(0, plan.schema, [Bounds(None, None, 0)] * len(plan.leaves))

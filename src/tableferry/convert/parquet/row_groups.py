@@ -68,11 +68,13 @@ class RowGroups(NamedTuple):
         rows: The number of rows of each.
         statistics: The statistics of each column that was asked for.
         split: The numbers of columns with chunks encoded as BYTE_STREAM_SPLIT.
+        end: The offset of the first byte after all chunks; 0 if the footer doesn't state it.
     """
 
     rows: Sequence[int]
     statistics: Sequence[ColumnStatistics]
     split: frozenset[int]
+    end: int = 0
 
 
 NO_ROW_GROUPS = RowGroups((), (), frozenset())
@@ -113,7 +115,8 @@ class RowGroupReader:
         statistics = [
             self._statistics(column, [group[column] for group in chunks]) for column in self._columns
         ]
-        return RowGroups([group.num_rows for group in groups], statistics, split)
+        end = max((_end(chunk) for metadata in chunks for chunk in metadata), default=0)
+        return RowGroups([group.num_rows for group in groups], statistics, split, end)
 
     def _chunks(self, group: RowGroup) -> Sequence[ColumnMetaData]:
         if group.num_rows < 0:
@@ -137,6 +140,21 @@ class RowGroupReader:
         if self._sizes:
             sides += zip(*map(_sizes, chunks), strict=True)
         return ColumnStatistics(*sides)
+
+
+def _end(chunk: ColumnMetaData) -> int:
+    """Return the offset of the first byte after a chunk; 0 if it isn't stated.
+
+    Only this end shows that a file lost bytes. Gaps between chunks don't: page indexes and bloom filters come
+    after chunks (pyarrow, DuckDB), Polars leaves some bytes between row groups, and old writers state sizes
+    without the dictionary's header (PARQUET-816). Some write 0 where there is no dictionary.
+    """
+    first, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
+    if not first or chunk.total_compressed_size is None:
+        return 0
+    if dictionary and 0 < dictionary < first:
+        first = dictionary
+    return first + chunk.total_compressed_size
 
 
 def _leaves(element: Element, path: ColumnPath) -> Iterable[tuple[ColumnPath, Element]]:
