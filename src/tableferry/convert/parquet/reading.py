@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
@@ -28,15 +29,14 @@ def read(root: Path, files: Sequence[DataFile], *, leaves: int = ALL_LEAVES) -> 
     This thread does it all, until storage keeps it waiting: then threads read, and this one only decodes, as
     that holds Python's lock.
     """
-    yield from decoded(_tails(str(root), files), leaves)
+    yield from decoded(files, _tails(str(root), files), leaves)
 
 
-def decoded(blocks: Iterable[Tails], leaves: int) -> Footers:
-    """Say what files' footers say that come in blocks."""
+def decoded(files: Sequence[DataFile], blocks: Iterable[Tails], leaves: int) -> Footers:
+    """Decode files' footers that are read in blocks."""
     cache = SchemaCache(leaves)
-    for tails in blocks:
-        for tail in tails:
-            yield tail if isinstance(tail, Unreadable) else decode(tail, cache)
+    for file, tail in zip(files, chain.from_iterable(blocks), strict=True):
+        yield tail if isinstance(tail, Unreadable) else decode(tail, cache, size=file.size)
 
 
 def _tails(root: str, files: Sequence[DataFile]) -> Iterator[Tails]:
