@@ -88,8 +88,8 @@ def exceptions_unknown_among(migration: Migration, columns: Sequence[str]) -> st
     if not unknown:
         return ""
     return (
-        f"{migration.location}: compareExcept names {', '.join(unknown)}, which neither the old table nor the "
-        f"flows have: correct the name or remove it. The columns are {', '.join(existing.values())}"
+        f"{migration.location}: compareExcept names {', '.join(unknown)}, which neither the old table nor "
+        f"the flows have: correct the name or remove it. The columns are {', '.join(existing.values())}"
     )
 
 

@@ -210,7 +210,11 @@ def _check_assumed(plan: Plan, found: Collection[Proof]) -> None:
     refusals = []
     for target in _migrating(plan):
         proof = proofs_by_target.get(target.target)
-        if target.phase == "finished" or not is_assumed(target.dataflow, target.migration_start) or (proof and proof.proved):
+        if (
+            target.phase == "finished"
+            or not is_assumed(target.dataflow, target.migration_start)
+            or (proof and proof.proved)
+        ):
             continue
         refusals.append(
             f"{target.target}: its hand-over was assumed, and {_why_not_proved(proof)}: compare it with the "
