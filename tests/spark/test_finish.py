@@ -68,8 +68,8 @@ def test_finish_refuses_an_assumed_hand_over_after_its_migration_details_are_gon
     for options in ({}, {"verify": False}):
         with project.nothing_written(), pytest.raises(Refused, match=r"assumed.*--accept-assumed"):
             project.finish(**options)
-    report = project.finish(accept_assumed=True)
-    assert [certainty for _, certainty in report.certainties] == ["assumed"]
+    finished = project.finish(accept_assumed=True)
+    assert [certainty for _, certainty in finished.certainties] == ["assumed"]
 
 
 def test_finish_proves_an_assumed_hand_over_by_the_sources_at_the_baseline(project: Project) -> None:

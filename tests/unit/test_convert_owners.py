@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -200,22 +201,26 @@ FORMATS = {
 OWNED = re.compile(r"is inside the|is a table of its own|you are trying to convert an? \w+ source")
 
 
+@st.composite
+def lakes(draw: st.DrawFn) -> tuple[set[str], dict[str, str], str]:
+    """Draw the folders that have files, the formats of tables by their folders, and a folder to convert."""
+    with_files = draw(st.sets(FOLDERS, min_size=1, max_size=4))
+    above = [*accumulate(draw(st.sampled_from(sorted(with_files))).split("/"), lambda a, b: f"{a}/{b}")]
+    near = st.sampled_from(["", *above]) | FOLDERS
+    return with_files, draw(st.dictionaries(near, st.sampled_from(sorted(FORMATS)), max_size=2)), draw(near)
+
+
 @settings(max_examples=soak.amount(60, 1000), deadline=None)
-@given(
-    st.sets(FOLDERS, min_size=1, max_size=5),
-    st.dictionaries(FOLDERS, st.sampled_from(sorted(FORMATS)), max_size=3),
-    FOLDERS,
-    st.booleans(),
-    st.booleans(),
-)
+@given(lakes(), st.booleans(), st.booleans())
 def test_folder_is_left_alone_exactly_if_it_is_in_a_table_or_contains_one(
-    tables_of_files: set[str], tables: dict[str, str], start: str, recursive: bool, subfolders: bool
+    lake: tuple[set[str], dict[str, str], str], recursive: bool, subfolders: bool
 ) -> None:
+    with_files, tables, start = lake
     with TemporaryDirectory() as temporary:
         top = Path(os.path.realpath(temporary)) / "lake"
         folder = top / start
         folder.mkdir(parents=True)
-        for number, place in enumerate(sorted(tables_of_files)):
+        for number, place in enumerate(sorted(with_files)):
             write(top / place / f"{number}.parquet", id=[number])
         for place, form in tables.items():
             mark = top / place / FORMATS[form]
