@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests import soak
 from tests.unit import fleets
@@ -378,12 +378,17 @@ BY_HAND = (
 MODES = ("shadow", "archive", "revert", "go on reverting")
 EVENTS = st.one_of(
     st.tuples(st.sampled_from(BY_HAND), st.none()),
+    st.tuples(st.sampled_from(BY_HAND), st.none()),
     st.tuples(st.sampled_from(MODES), st.none() | st.integers(0, 9)),
     st.tuples(st.sampled_from(("write", "obey")), st.none()),
 )
 
 
 @settings(max_examples=soak.amount(20, 400), deadline=None)
+@example(TargetFormat.ICEBERG, [("drop the new table", None), ("drop the copy", None)])
+@example(TargetFormat.ICEBERG, [("drop the copy", None), ("shadow", None), ("revert", 3)])
+@example(TargetFormat.DELTA, [("write", None), ("drop the new table", None), ("revert", 2)])
+@example(TargetFormat.ICEBERG, [("archive", None), ("remove its metadata", None), ("replace the copy", None)])
 @given(st.sampled_from(TargetFormat), st.lists(EVENTS, min_size=2, max_size=10))
 def test_named_commands_end_every_job_without_loss_of_rows(
     form: TargetFormat, events: list[tuple[str, int | None]]
