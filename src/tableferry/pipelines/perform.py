@@ -19,7 +19,7 @@ from tableferry.pipelines.engine import define
 from tableferry.pipelines.flows import CdcSettings, DataFlow, Flow, Project, log_name
 from tableferry.pipelines.guard import Guard, unguarded
 from tableferry.pipelines.identities import on_table
-from tableferry.pipelines.misfits import too_wide
+from tableferry.pipelines.misfits import too_wide, unknown_exceptions
 from tableferry.pipelines.plans import HISTORY_FLOW, Facts, Plan, TargetPlan
 from tableferry.pipelines.rows import flow_rows
 from tableferry.pipelines.state import MigrationStart, StateStore, Tracking
@@ -94,6 +94,8 @@ class Runner:
             _log.warning("%s: %s", target.target, note)
         if misfits := too_wide(target, self._spark):
             raise Refused("\n".join(misfits))
+        if unknown := unknown_exceptions(target, self._spark):
+            raise Refused(unknown)
         source = target.copied_from
         if source and source.cdc and planned.engine == "databricks":
             legacy = views.history(self._spark, source)

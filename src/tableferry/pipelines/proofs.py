@@ -103,7 +103,9 @@ def prove_start(spark: SparkSession, target: TargetPlan) -> Proof:
     """
     start, history = target.migration_start, target.history
     assert start is not None
-    assert history is not None
+    if history is None:
+        why_not = f"{target.dataflow.file}: tableMigrationDetails are missing or switched off"
+        return Proof(target.target, why_not=why_not, of_start=True)
     until = {key: baseline.version for key, baseline in start.baselines.items()}
     try:
         for flow in target.dataflow.flows:
