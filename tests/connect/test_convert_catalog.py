@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
-from tests import soak
+from tests import conditions, soak
 
 from tableferry.convert.through_spark.entries import entry, tables
 from tableferry.convert.through_spark.native import convert, convert_table, list_files
 from tableferry.convert.through_spark.partitions import partitions_of, register_partitions
 from tableferry.convert.through_spark.switching import switch_to_delta
-from tableferry.errors import Refused, TableError
 from tableferry.tables import TableName
 
 
@@ -39,7 +38,7 @@ def test_a_table_is_compared_converted_and_switched(spark: SparkSession, schema:
     register_partitions(spark, table_entry.name)
     assert not partitions_of(spark, table_entry, list_files(spark, table_entry.location))
 
-    with pytest.raises(TableError, match="has no Delta log"):
+    with conditions.raises("DELTA_LOG_MISSING", table=table_entry.name):
         switch_to_delta(spark, table_entry)
     convert_table(spark, table_entry, statistics=True)
     assert entry(spark, name).is_delta
@@ -50,16 +49,18 @@ def test_a_table_is_compared_converted_and_switched(spark: SparkSession, schema:
 
 @soak.slow
 def test_refusals_say_the_same(spark: SparkSession, schema: str, tmp_path: Path) -> None:
-    with pytest.raises(TableError, match="there is no table"):
+    with conditions.raises("TABLE_NOT_FOUND", table=re.compile(f"{schema}.nothing$")):
         entry(spark, TableName((schema, "nothing")))
-    with pytest.raises(TableError, match="doesn't exist"):
+    with conditions.raises("NATIVE_FOLDER_MISSING", reason=re.compile("nothing doesn't exist")):
         convert(spark, f"file:{tmp_path}/nothing", (), statistics=True)
-    with pytest.raises(TableError, match="there is no directory"):
+    with conditions.raises("FOLDER_MISSING", folder=f"file:{tmp_path}/nothing"):
         list_files(spark, f"file:{tmp_path}/nothing")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(Refused, match="there is nothing to convert"):
+    with conditions.raises("NATIVE_CONVERSION_FAILED", advice=re.compile("nothing to convert")):
         convert(spark, f"file:{tmp_path}/empty", (), statistics=True)
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "README").write_bytes(b"no Parquet")
-    with pytest.raises(TableError, match="README is not a Parquet file"):
+    with conditions.raises(
+        "NATIVE_CONVERSION_OF_OTHER_FILES", reason=re.compile("README is not a Parquet file")
+    ):
         convert(spark, f"file:{tmp_path}/odd", (), statistics=True)

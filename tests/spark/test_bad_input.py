@@ -207,13 +207,17 @@ def test_a_state_folder_that_cannot_be_written_stops_the_run_before_anything_els
     # Nobody, not even root, may make a folder in these two places.
     project.state.write_text("a file in the folder's place")
     for command in ("run", "status"):
-        assert "can't be listed (Not a directory): make it readable" in only(project, command)
+        unread, _remedy = problems_of(project, command)
+        assert unread.startswith("[PATH_NOT_ACCESSIBLE] ")
+        assert "(Not a directory)" in unread
     project.write("pipeline_configs/global.json", {"table_migration_state_volume_path": "/proc/tableferry"})
-    assert only(project).startswith("/proc/tableferry")
+    unwritten, _remedy = problems_of(project)
+    assert unwritten.startswith("[FILE_NOT_WRITABLE] /proc/tableferry")
     project.write(
         "pipeline_configs/global.json", {"table_migration_state_volume_path": "/Volumes/main/ops/state"}
     )
-    assert "no such Unity Catalog volume here: create the volume" in only(project)
+    missing, _remedy = problems_of(project)
+    assert missing.startswith("[VOLUME_MISSING] /Volumes/main/ops/state")
 
 
 @soak.only  # tests/unit/test_recognition.py has the decisions, test_identity.py what was lost or replaced.

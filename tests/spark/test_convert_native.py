@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from tests import soak
+from tests import conditions, soak
 
 from tableferry import session
 from tableferry.catalog import condition
@@ -19,13 +20,14 @@ from tableferry.convert import run
 from tableferry.convert.facts import DataFile
 from tableferry.convert.through_spark.entries import entry
 from tableferry.convert.through_spark.native import convert, convert_table, list_files
-from tableferry.errors import Busy, Refused, TableError
+from tableferry.errors import Busy
 from tableferry.hive.partitions import PartitionColumn
 from tableferry.hive.settings import optional_settings
 from tableferry.tables import TableName
 from tableferry.types import INTEGER, TIMESTAMP
 
 K = (PartitionColumn("k", INTEGER),)
+FAILED = "NATIVE_CONVERSION_FAILED"
 
 
 def write(spark: SparkSession, folder: Path, *columns: str, partition: str | None = None) -> Path:
@@ -98,7 +100,13 @@ def test_a_folder_inside_a_table_is_refused_where_only_spark_reaches_it(
     for name in ("data", "day=a"):
         [report] = run([f"{location}/t/{name}"], spark).tables
         assert report.outcome == "refused", report.error
-        assert f"{location}/t/{name} is inside the {kind} table {location}/t," in report.error
+        conditions.check(
+            report.error,
+            "FOLDER_BELONGS_TO_TABLE",
+            folder=f"{location}/t/{name}",
+            format=kind,
+            table=f"{location}/t",
+        )
     assert snapshot(folder) == before
 
 
@@ -191,20 +199,51 @@ def test_the_native_command_by_path_and_then_by_name(
 
 
 @pytest.mark.parametrize(
-    ("make", "columns", "message"),
+    ("make", "columns", "condition", "parameters"),
     [
-        ("nothing", (), "No file found in the directory.*there is nothing to convert"),
-        ("k=1", (), r"Expecting 0 partition column\(s\).*k=1/"),
-        ("k=1", (PartitionColumn("z", INTEGER),), "Expecting partition column `z`.*correct --partitioned-by"),
-        ("k=a", K, "Failed to cast partition value `a`"),
-        ("k=1", (PartitionColumn("k", TIMESTAMP),), "no partition column of type timestamp"),
-        ("two types", (), "Failed to merge .*differs between files"),
-        ("blank", (), "invalid character"),
+        (
+            "nothing",
+            (),
+            FAILED,
+            {
+                "reason": re.compile("No file found in the directory"),
+                "advice": re.compile("nothing to convert"),
+            },
+        ),
+        ("k=1", (), FAILED, {"reason": re.compile(r"(?s)Expecting 0 partition column\(s\).*k=1/")}),
+        (
+            "k=1",
+            (PartitionColumn("z", INTEGER),),
+            FAILED,
+            {
+                "reason": re.compile("Expecting partition column `z`"),
+                "advice": re.compile("--partitioned-by"),
+            },
+        ),
+        ("k=a", K, FAILED, {"reason": re.compile("Failed to cast partition value `a`")}),
+        (
+            "k=1",
+            (PartitionColumn("k", TIMESTAMP),),
+            "NATIVE_PARTITION_TYPE",
+            {"type": "timestamp", "column": "k"},
+        ),
+        (
+            "two types",
+            (),
+            FAILED,
+            {"reason": re.compile("Failed to merge "), "advice": re.compile("differs between files")},
+        ),
+        ("blank", (), FAILED, {"reason": re.compile("(?s)invalid character")}),
     ],
 )
 @soak.slow
 def test_a_native_refusal_says_why_and_leaves_nothing(
-    spark: SparkSession, tmp_path: Path, make: str, columns: tuple[PartitionColumn, ...], message: str
+    spark: SparkSession,
+    tmp_path: Path,
+    make: str,
+    columns: tuple[PartitionColumn, ...],
+    condition: str,
+    parameters: dict[str, object],
 ) -> None:
     root = tmp_path / "t"
     match make:
@@ -218,7 +257,7 @@ def test_a_native_refusal_says_why_and_leaves_nothing(
         case directory:
             write(spark, root / directory, "id")
     before = snapshot(root)
-    with pytest.raises(Refused, match=f"(?s){message}"):
+    with conditions.raises(condition, folder=f"file:{root}", **parameters):
         convert(spark, f"file:{root}", columns, statistics=True)
     assert snapshot(root) == before
 
@@ -231,22 +270,26 @@ def test_a_file_that_is_no_parquet_is_named(
     [whole] = root.glob("*.parquet")
     (root / "broken").write_bytes(whole.read_bytes()[:-9] if content is None else content)
     before = snapshot(root)
-    with pytest.raises(TableError, match=r"t/broken is not a Parquet file.*move what isn't Parquet away"):
+    with conditions.raises(
+        "NATIVE_CONVERSION_OF_OTHER_FILES",
+        folder=f"file:{root}",
+        reason=re.compile("t/broken is not a Parquet file"),
+    ):
         convert(spark, f"file:{root}", (), statistics=True)
     assert snapshot(root) == before
 
 
 def test_a_missing_directory(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(TableError, match="nothere doesn't exist"):
+    with conditions.raises("NATIVE_FOLDER_MISSING", reason=re.compile("nothere doesn't exist")):
         convert(spark, f"file:{tmp_path}/nothere", (), statistics=True)
-    with pytest.raises(TableError, match="there is no directory"):
+    with conditions.raises("FOLDER_MISSING", folder=f"file:{tmp_path}/nothere"):
         list_files(spark, f"file:{tmp_path}/nothere")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failed_run_leaves_a_log_folder_that_was_there(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "_delta_log").mkdir()
-    with pytest.raises(Refused, match="No file found"):
+    with conditions.raises(FAILED, reason=re.compile("No file found")):
         convert(spark, str(tmp_path), (), statistics=True)
     assert (tmp_path / "_delta_log").is_dir()
 
@@ -295,7 +338,7 @@ def test_storage_that_only_spark_reaches(spark: SparkSession, mounted: tuple[str
     convert(spark, f"{location}/t", K, statistics=True)
     assert spark.sql(f"SELECT * FROM delta.`{location}/t` WHERE k IS NULL").collect() == [(0, None)]
     (folder / "empty").mkdir()
-    with pytest.raises(Refused, match="No file found"):
+    with conditions.raises(FAILED, reason=re.compile("No file found")):
         convert(spark, f"{location}/empty", (), statistics=True)
 
 
@@ -315,7 +358,7 @@ def test_a_table_on_storage_that_only_spark_reaches(
 
 def test_defaults_of_columns_are_not_for_the_native_command(spark: SparkSession, schema: str) -> None:
     spark.sql(f"CREATE TABLE {schema}.t (id int, n string DEFAULT 'q') USING parquet")
-    with pytest.raises(Refused, match="has columns with defaults"):
+    with conditions.raises("NATIVE_COLUMN_DEFAULTS", table=f"spark_catalog.{schema}.t"):
         convert_table(spark, entry(spark, TableName.parse(f"{schema}.t")), statistics=True)
 
 
@@ -348,17 +391,18 @@ def test_the_native_command_leaves_a_delta_table_alone(spark: SparkSession, tmp_
 def test_of_two_native_runs_one_commits(spark: SparkSession, tmp_path: Path) -> None:
     root = write(spark, tmp_path / "t", "id")
 
-    def run(_: int) -> str:
+    def run(_: int) -> Busy | None:
         try:
             convert(spark, str(root), (), statistics=True)
         except Busy as error:
-            return str(error)
-        return "done"
+            return error
+        return None
 
     with ThreadPoolExecutor(2) as pool:
         ended = list(pool.map(run, range(2)))
-    assert "done" in ended
-    assert all(outcome == "done" or "another converter was first" in outcome for outcome in ended)
+    assert None in ended
+    for error in filter(None, ended):
+        conditions.check(error, "NATIVE_CONVERSION_RACE", folder=root)
     assert spark.sql(f"DESCRIBE HISTORY delta.`{root}`").count() == 1
     assert spark.sql(f"SELECT * FROM delta.`{root}`").collect() == [(0,)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import shutil
 import threading
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from tests import soak
+from tests import conditions, soak
 
 from tableferry import convert
 from tableferry.convert.entry import Entry
@@ -127,7 +128,7 @@ def test_a_table_is_delta_and_all_else_is_as_it_was(
 
     done = converted(table, spark, verify=True)
 
-    assert (done.outcome, done.error) == ("converted", "")
+    assert (done.outcome, done.error) == ("converted", None)
     assert done.verdict is not None
     assert done.verdict.matches
     new = entry_of(spark, table)
@@ -183,8 +184,14 @@ def test_a_catalog_that_describes_the_files_wrongly_is_refused(
     done = converted(f"{schema}.t", spark, statistics=convert.Statistics.NONE)
 
     assert done.outcome == "refused"
-    assert all(part in done.error for part in ("`id`", "int", "string", "a.parquet", f"{schema}.t")), (
-        done.error
+    conditions.check(
+        done.error,
+        "COLUMN_TYPES_CONFLICT",
+        column="id",
+        type="int",
+        file=re.compile(f"{schema}.t"),
+        other_type="string",
+        other="a.parquet",
     )
     assert content(tmp_path) == before
     assert not entry_of(spark, f"{schema}.t").is_delta
@@ -198,7 +205,7 @@ def test_a_catalog_wider_than_the_files(spark: SparkSession, schema: str, tmp_pa
 
     done = converted(f"{schema}.t", spark, verify=True)
 
-    assert (done.outcome, done.error) == ("converted", "")
+    assert (done.outcome, done.error) == ("converted", None)
     spark.sql(f"INSERT INTO {schema}.t VALUES (5000000000, 1e300)")
     assert [row[0] for row in spark.sql(f"SELECT id FROM {schema}.t WHERE id < 0").collect()] == [-2]
     read = deltalake.DeltaTable(tmp_path / "t").to_pyarrow_table()
@@ -215,7 +222,7 @@ def test_a_property_that_spark_takes_for_a_secret_stays_as_it_is(
 
     done = converted(f"{schema}.t", spark)
 
-    assert (done.outcome, done.error) == ("converted", "")
+    assert (done.outcome, done.error) == ("converted", None)
     configuration = spark.sql(f"DESCRIBE DETAIL {schema}.t").collect()[0]["properties"]
     assert (configuration["home"], configuration["token"]) == (home, "x")
     # The session hides them again.
@@ -234,7 +241,7 @@ def test_file_columns_of_mixed_case_under_a_table_of_hive(
 
     done = converted(f"{schema}.t", spark, verify=True)
 
-    assert (done.outcome, done.error) == ("converted", "")
+    assert (done.outcome, done.error) == ("converted", None)
     assert spark.table(f"{schema}.t").columns == ["userId", "Name", "k"]
     assert spark.table(f"{schema}.t").schema["userId"].metadata["comment"] == "who"
     assert spark.sql(f"SELECT userid, name, k FROM {schema}.t WHERE userid = 1").collect() == [(1, "x", 1)]
@@ -271,7 +278,7 @@ def test_a_table_converted_by_its_path_before(spark: SparkSession, schema: str, 
 
     assert planned.plan is not None
     assert [type(step).__name__ for step in planned.plan.steps] == ["SwitchEntry"]
-    assert (done.outcome, done.error) == ("switched", "")
+    assert (done.outcome, done.error) == ("switched", None)
     assert rows(spark, table) == before
     # Its properties weren't in the log: one more commit adds them, and touches no file.
     assert versions(spark, table) == [0, 1]
@@ -296,7 +303,7 @@ def test_rows_that_came_as_parquet_after_the_commit_are_kept_or_named(
     # The catalog says Parquet, so its rows are what the files say.
     done = converted(first, spark, verify=True)
 
-    assert (done.outcome, done.error) == ("converted", "")
+    assert (done.outcome, done.error) == ("converted", None)
     assert done.verdict is not None
     assert done.verdict.matches
     assert rows(spark, first) == ["Row(id=1)", "Row(id=2)"]
@@ -314,14 +321,25 @@ def test_rows_that_came_as_parquet_after_the_commit_are_kept_or_named(
         patched.setattr(switching, "switch_to_delta", switch)
         failed = converted(first, spark)
     assert failed.outcome == "failed"
-    assert "late.parquet appeared" in failed.error
+    conditions.check(
+        failed.error,
+        "FILES_CHANGED_DURING_SWITCH",
+        table=first,
+        changes=re.compile("late.parquet appeared"),
+    )
     late.unlink()
 
     # The other table of the folder is Parquet still, and so is what is written to it.
     spark.sql(f"INSERT INTO {second} VALUES (3)")
     refused = converted(second, spark)
     assert refused.outcome == "refused"
-    assert f"tableferry convert undo {first}, and convert all of them again" in refused.error
+    conditions.check(
+        refused.error,
+        "FILES_CHANGED_UNDER_TWO_ENTRIES",
+        table=name(second),
+        delta_tables=first,
+        first=first,
+    )
     assert not entry_of(spark, second).is_delta
     assert converted(first, spark).outcome == "refused"
     convert.undo(first, spark)
@@ -345,11 +363,16 @@ def test_a_log_in_use_is_switched_to_only_if_it_has_the_folders_files(
     refused = converted(table, spark)
 
     assert refused.outcome == "refused"
-    assert "late.parquet appeared: if the folder is right, move its _delta_log away" in refused.error
+    conditions.check(
+        refused.error,
+        "DELTA_AND_PARQUET_DIFFER",
+        table=name(table),
+        changes=re.compile("late.parquet appeared$"),
+    )
     assert not entry_of(spark, table).is_delta
     (root / "late.parquet").unlink()
     done = converted(table, spark, verify=True)
-    assert (done.outcome, done.error) == ("switched", "")
+    assert (done.outcome, done.error) == ("switched", None)
     assert done.verdict is not None
     assert done.verdict.matches
     assert rows(spark, table) == ["Row(id=1)", "Row(id=2)"]
@@ -383,10 +406,10 @@ def test_a_schema_in_bulk(
     assert not done.ok
     report = [message for message in caplog.messages if message.startswith("[")]
     assert [message.partition(" ")[0] for message in report] == [f"[{number}/6]" for number in range(1, 7)]
-    [refused] = [table.error for table in done.tables if table.outcome == "refused"]
-    assert "notes.txt" in refused
-    assert f"{schema}.b" in refused
-    assert [table.error for table in done.tables if table.outcome == "skipped"] == [
+    [refused] = [table for table in done.tables if table.outcome == "refused"]
+    conditions.check(refused.error, "UNREADABLE_FILES", files=re.compile("notes.txt"))
+    assert refused.source == str(name(f"{schema}.b"))
+    assert [table.skipped for table in done.tables if table.outcome == "skipped"] == [
         f"{schema}.lines is a csv table",
         f"{schema}.v is a view",
     ]
@@ -399,9 +422,10 @@ def test_a_schema_in_bulk(
 
     by_name = convert.run([f"{schema}.v", f"{schema}.lines", f"{schema}.nothing"], spark)
     assert not by_name.ok
-    assert "is a view: name the Parquet table behind it" in by_name.tables[0].error
-    assert "you are trying to convert a csv source" in by_name.tables[1].error
-    assert "there is no table" in by_name.tables[2].error
+    view, lines, nothing = (table.error for table in by_name.tables)
+    conditions.check(view, "TABLE_IS_VIEW", table=name(f"{schema}.v"))
+    conditions.check(lines, "NOT_PARQUET", provider="a csv", table=name(f"{schema}.lines"))
+    conditions.check(nothing, "TABLE_NOT_FOUND", table=name(f"{schema}.nothing"))
 
 
 @pytest.mark.parametrize("form", sorted(FORMS))
@@ -418,11 +442,12 @@ def test_partitions_that_catalog_and_disk_do_not_agree_on(
     refused = converted(table, spark)
 
     assert refused.outcome == "refused"
-    assert all(part in refused.error for part in ("d=2024-03-01", "d=2024-01-02", "--msck")), refused.error
+    for part in ("d=2024-03-01", "d=2024-01-02", "--msck"):
+        conditions.check(refused.error, "CATALOG_PARTITIONS_DIFFER", differences=re.compile(part))
     assert content(root) == before
 
     done = converted(table, spark, msck=True)
-    assert (done.outcome, done.error) == ("converted", "")
+    assert (done.outcome, done.error) == ("converted", None)
     assert [str(row["d"]) for row in spark.sql(f"SELECT d FROM {table} ORDER BY d").collect()] == [
         "None",
         "2024-01-01",
@@ -444,7 +469,8 @@ def test_a_partition_outside_the_folder_is_refused_by_name(
     done = converted(table, spark, msck=msck)
 
     assert done.outcome == "refused"
-    assert f"d=2024-05-05/place=out at file:{tmp_path}/elsewhere" in done.error
+    outside = f"d=2024-05-05/place=out at file:{tmp_path}/elsewhere"
+    conditions.check(done.error, "CATALOG_PARTITIONS_DIFFER", differences=re.compile(re.escape(outside)))
     assert content(tmp_path) == before
     assert spark.table(table).count() == 4
 
@@ -464,7 +490,7 @@ def test_mapped_columns_are_read_by_their_names(spark: SparkSession, schema: str
 
     done = converted(f"{schema}.t", spark, column_mapping=True, verify=True)
 
-    assert (done.outcome, done.error) == ("converted", "")
+    assert (done.outcome, done.error) == ("converted", None)
     assert rows(spark, f"{schema}.t") == before
     chosen = (
         f"SELECT `a name`, `in`.`x,y` FROM {schema}.t WHERE `a name` = 1 AND `the day` = DATE'2024-01-01'"
@@ -508,7 +534,7 @@ def test_verify_agrees_on_partitions_of_every_type(spark: SparkSession, schema: 
 
     done = converted(table, spark, verify=True)
 
-    assert (done.outcome, done.error) == ("converted", "")
+    assert (done.outcome, done.error) == ("converted", None)
     assert done.verdict is not None
     assert done.verdict.matches
     assert rows(spark, table) == before
@@ -546,10 +572,11 @@ def test_verify_finds_what_a_wrong_log_would_change(
     if tampering == "a value is another":
         assert done.verdict is not None
         assert not done.verdict.matches
+        conditions.check(done.error, "ROWS_DIFFER_AFTER_CONVERSION", source=table)
     else:
         # The log is compared with the directory before any row is.
-        assert "parquet appeared" in done.error or "parquet vanished" in done.error
-    assert f"tableferry convert undo {table}" in done.error
+        changes = re.compile("parquet (appeared|vanished)")
+        conditions.check(done.error, "FILES_CHANGED_DURING_SWITCH", changes=changes, source=table)
     monkeypatch.undo()
     convert.undo(table, spark)
     assert converted(table, spark, verify=True).outcome == "converted"
@@ -630,7 +657,7 @@ def test_of_two_converters_at_once_one_commits_and_the_entry_is_switched_once(
 
     assert sorted(report.outcome for report in done) == ["converted", "failed"]
     [error] = [report.error for report in done if report.outcome == "failed"]
-    assert "was converted by another process meanwhile" in error
+    conditions.check(error, "CONVERTED_BY_ANOTHER_PROCESS", table=tmp_path / "t")
     assert versions(spark, table) == [0]
     assert entry_of(spark, table).is_delta
     assert rows(spark, table) == before

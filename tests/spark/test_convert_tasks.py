@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from datetime import date, datetime
 from decimal import Decimal
@@ -14,7 +15,7 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests import soak
+from tests import conditions, soak
 
 from tableferry import convert, session
 from tableferry.convert import Reader, readers
@@ -25,7 +26,6 @@ from tableferry.convert.parquet.footers import ALL_LEAVES
 from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.through_spark.batches import batch_size
 from tableferry.convert.through_spark.tasks import Unreached, read
-from tableferry.errors import SessionError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,7 +135,10 @@ def test_batches_are_those_of_delta_unless_they_are_set(spark: SparkSession) -> 
     assert batch_size(spark, statistics=False) == 1_000_000
     with session.settings(spark, {STATISTICS: "7", SCHEMAS: "5"}, "the test"):
         assert (batch_size(spark, statistics=True), batch_size(spark, statistics=False)) == (5, 5)
-    with session.settings(spark, {SCHEMAS: "0"}, "the test"), pytest.raises(SessionError, match="positive"):
+    with (
+        session.settings(spark, {SCHEMAS: "0"}, "the test"),
+        conditions.raises("READER_SETTING_INVALID", setting=SCHEMAS, value="0"),
+    ):
         batch_size(spark, statistics=False)
 
 
@@ -174,10 +177,14 @@ def only_here(tmp_path: Path) -> Iterator[Path]:
 
 def test_tasks_say_that_they_do_not_reach_a_folder(spark: SparkSession, only_here: Path) -> None:
     files = discover.list_files(only_here)
-    with pytest.raises(Unreached, match=r"/proc/self/fd/900 isn't there on .+: mount it .*--reader process"):
+    with pytest.raises(Unreached) as caught:
         list(read(spark, str(only_here), files, reading.read, 20))
+    conditions.check(
+        caught.value, "TASKS_WITHOUT_FOLDER", folder="/proc/self/fd/900", machine=re.compile(".")
+    )
     report = convert.run([str(only_here)], spark, reader=Reader.SPARK)
     assert [table.outcome for table in report.tables] == ["refused"]
+    conditions.check(report.tables[0].error, "TASKS_WITHOUT_FOLDER")
     assert not (only_here / "_delta_log").exists()
 
 
@@ -197,7 +204,7 @@ def test_many_files_are_read_by_a_session_that_runs(
     monkeypatch.setattr(readers, "SPARK_PAYS_FROM", many)
     before = jobs(spark)
     report = convert.run([str(lake)], spark, dry_run=True)
-    assert "is not a Parquet file" in report.tables[0].error
+    conditions.check(report.tables[0].error, "UNREADABLE_FILES", files=re.compile("is not a Parquet file"))
     assert jobs(spark) - before == ran
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests import soak
+from tests import conditions, soak
 from tests.spark.projects import Project
 from tests.workspace import FakeWorkspace
 
-from tableferry.errors import Refused, StateError
+from tableferry.errors import Refused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,5 +67,10 @@ def test_somebody_who_was_given_no_right_to_the_state_is_told_so_in_one_sentence
 ) -> None:
     root = into_a_volume(project, logged_in)
     logged_in.denied = (f"{root}/initial_versions",)
-    with pytest.raises(StateError, match=r"initial_versions/.*READ VOLUME.*: ask whoever owns it"):
+    with conditions.raises(
+        "VOLUME_REQUEST_FAILED",
+        path=re.compile("initial_versions/"),
+        reason=re.compile("READ VOLUME"),
+        advice=re.compile("ask whoever owns it"),
+    ):
         project.plan()

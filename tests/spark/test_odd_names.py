@@ -100,7 +100,7 @@ def test_a_folder_is_converted_and_compared(spark: SparkSession, tmp_path: Path)
     folder = tmp_path / "it`s my-lake.v2"
     spark.sql("SELECT 1 AS `k-1`, 'a' AS `p``q`").write.partitionBy("p`q").parquet(str(folder))
     (table,) = convert.run([str(folder)], spark, verify=True).tables
-    assert (table.outcome, table.error) == ("converted", "")
+    assert (table.outcome, table.error) == ("converted", None)
     assert table.verdict
     assert table.verdict.matches
     reference = TableName.at(str(folder)).sql
