@@ -182,7 +182,7 @@ class ColumnMetaData(TBase):
     path_in_schema: Sequence[bytes] = ()
     num_values: int | None = None
     total_compressed_size: int | None = None
-    data_page_offset: int | None = None
+    data_page_offset: int = 0
     dictionary_page_offset: int | None = None
     statistics: Statistics = Statistics()
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import TypeAlias
 
 from tableferry.convert.facts import DataFile, Footers, Unreadable
@@ -36,7 +39,26 @@ def decoded(files: Sequence[DataFile], blocks: Iterable[Tails], leaves: int) -> 
     """Decode files' footers that are read in blocks."""
     cache = SchemaCache(leaves)
     for file, tail in zip(files, chain.from_iterable(blocks), strict=True):
-        yield tail if isinstance(tail, Unreadable) else decode(tail, cache, size=file.size)
+        with _without_collector():
+            footer = tail if isinstance(tail, Unreadable) else decode(tail, cache, size=file.size)
+        yield footer
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Pause the garbage collector, which would go through a footer's many objects several times.
+
+    They have no circular references. Only the main thread pauses it: the threads that scan files would start
+    and stop it for one another.
+    """
+    if not gc.isenabled() or current_thread() is not main_thread():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _tails(root: str, files: Sequence[DataFile]) -> Iterator[Tails]:

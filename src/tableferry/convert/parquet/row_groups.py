@@ -25,6 +25,7 @@ _statistics = attrgetter("null_count", "min_value", "max_value", "min", "max", "
 _sizes = attrgetter("num_values", "total_compressed_size")
 _of_chunk = attrgetter("statistics")
 _encodings = attrgetter("encodings")
+_offset = attrgetter("data_page_offset")
 _metadata = attrgetter("meta_data")
 _file_path, _crypto_metadata = attrgetter("file_path"), attrgetter("crypto_metadata")
 
@@ -115,7 +116,8 @@ class RowGroupReader:
         statistics = [
             self._statistics(column, [group[column] for group in chunks]) for column in self._columns
         ]
-        end = max((_end(chunk) for metadata in chunks for chunk in metadata), default=0)
+        last = (max(metadata, key=_offset) for metadata in chunks if metadata)
+        end = max(map(_end, last), default=0)
         return RowGroups([group.num_rows for group in groups], statistics, split, end)
 
     def _chunks(self, group: RowGroup) -> Sequence[ColumnMetaData]:
