@@ -137,7 +137,7 @@ def python_page(package: str) -> str:
 PAGES: Mapping[str, Callable[[], str]] = {
     **{
         f"reference/python/{package}.md": partial(python_page, package)
-        for package in ("pipelines", "fleet", "convert", "verify", "session", "bundle")
+        for package in ("pipelines", "fleet", "convert", "verify", "session")
     },
     "reference/cli.md": cli_page,
     "reference/spec.md": spec_page,
