@@ -160,7 +160,7 @@ def python_page(package: str) -> str:
 PAGES: Mapping[str, Callable[[], str]] = {
     **{
         f"reference/python/{package}.md": partial(python_page, package)
-        for package in ("pipelines", "fleet", "convert", "verify", "session", "bundle")
+        for package in ("pipelines", "fleet", "convert", "verify", "session")
     },
     "reference/cli.md": cli_page,
     "reference/errors.md": errors_page,
@@ -184,7 +184,8 @@ def _public(module: ModuleType) -> dict[str, str]:
     names: dict[str, str] = {}
     for statement in ast.parse(text).body:
         match statement:
-            case ast.ImportFrom(module=str() as origin, names=imported) if public is not None:
+            case ast.ImportFrom(module=str() as origin, names=imported, level=level) if public is not None:
+                origin = f"{module.__name__}.{origin}" if level else origin
                 names |= {alias.name: f"{origin}.{alias.name}" for alias in imported if alias.name in public}
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 if name in public if public is not None else not name.startswith("_"):

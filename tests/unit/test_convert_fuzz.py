@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, date, datetime
 from decimal import Decimal as Number
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -126,6 +127,16 @@ def test_statistics_are_those_that_pyarrow_reads(table: pa.Table, options: dict[
                     case float():
                         type = pa.float32() if mine and len(mine) == 4 else pa.float64()
                         assert mine == pa.array([other], type).buffers()[1].to_pybytes()
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_split_bytes_are_seen_in_all_columns(groups: int) -> None:
+    for encodings in product(("PLAIN", "BYTE_STREAM_SPLIT"), repeat=3):
+        values = pa.table({name: pa.array([0.5, None, 1.5], pa.float64()) for name in "xyz"})
+        options = {"column_encoding": dict(zip("xyz", encodings, strict=True)), "use_dictionary": False}
+        footer = footer_of(file_of(values, row_group_size=3 // groups, **options))
+        expected = {number for number, encoding in enumerate(encodings) if encoding != "PLAIN"}
+        assert row_groups_of(footer).split == expected
 
 
 @contextmanager
