@@ -114,6 +114,9 @@ def test_an_error_is_its_sentence_and_a_defect_its_trace() -> None:
     failed = call("show", "tea", "--count", "0")
     assert (failed.exit_code, failed.stderr) == (1, "Error: nothing to show: give a --count\n")
     assert isinstance(call("show", "tea", "--count", "0", "--debug").exception, TableferryError)
+    as_data = call("show", "tea", "--count", "0", "--output", "json")
+    assert json.loads(as_data.stdout)["error"]["message"] == "nothing to show: give a --count"
+    assert (as_data.exit_code, as_data.stderr) == (1, failed.stderr)
     defect = call("do", "--first")
     assert (defect.stdout, type(defect.exception)) == ("first: True\n", LookupError)
 

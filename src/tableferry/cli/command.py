@@ -121,7 +121,7 @@ def _command(function: Callable[..., Answer | None]) -> Callable[..., None]:
         }
         with (
             showing(verbose=common.verbose, quiet=common.quiet, log_format=common.log_format),
-            _guarded(debug=common.debug),
+            _guarded(debug=common.debug, output=common.output),
         ):
             answer = function(**arguments, **values)
             if answer is not None:
@@ -178,14 +178,17 @@ def _print(answer: Answer, output: Output) -> None:
 
 
 @contextmanager
-def _guarded(*, debug: bool) -> Iterator[None]:
-    """Turn an error that the user can fix into its sentence and exit code 1."""
+def _guarded(*, debug: bool, output: Output = Output.TEXT) -> Iterator[None]:
+    """Report an error that the user can fix, and exit with 1; ``--output json`` also prints it as an object."""
     try:
         yield
     except TableferryError as error:
         if debug:
             raise
-        _log.error("%s", _JAVA_GONE if is_java_gone(error) else error)
+        java_gone = is_java_gone(error)
+        _log.error("%s", _JAVA_GONE if java_gone else error)
+        if output is Output.JSON and not java_gone:
+            typer.echo(as_json({"error": error.to_dict()}))
         raise typer.Exit(1) from None
     except ModuleNotFoundError as error:
         if debug or (error.name or "").partition(".")[0] != "pyspark":
