@@ -345,7 +345,7 @@ def test_a_table_between_two_undos_is_called_that(spark: SparkSession, schema: s
     [refused] = convert.run([table], spark).tables
 
     assert refused.outcome == "failed"
-    conditions.check(refused.error, "DELTA_LOG_OF_TABLE_MISSING", table=name(table))
+    conditions.check(refused.error, "DELTA_LOG_OF_TABLE_MISSING", table=table)
     convert.undo(table, spark)
     assert rows(spark, table) == before
 
