@@ -9,6 +9,9 @@ statistics, with default settings and with few partitions, delta-rs, and the flo
 pyarrow and a commit of the same size written. With --shapes also directories of files with many columns and
 row groups, by three writers (pyarrow, Spark, and Polars where it's installed).
 
+First come whole processes, imports included, as users run them: the least CPU and wall seconds of
+`tableferry convert FOLDER` and of Python with `deltalake.convert_to_deltalake`. Then, for each converter:
+
 - start: imports, and the Spark session of whoever needs one;
 - first: the first conversion in that process;
 - warm: the median of the others;
@@ -24,6 +27,7 @@ import inspect
 import json
 import os
 import platform
+import resource
 import shutil
 import statistics
 import subprocess
@@ -142,7 +146,8 @@ def main() -> None:
     for title, make in sets.items():
         folder = make()
         size = sum(file.stat().st_size for file in folder.rglob("*.parquet"))
-        print(f"\n{title}, {size / 1e6:,.0f} MB\n{HEADING}", flush=True)
+        print(f"\n{title}, {size / 1e6:,.0f} MB\n{whole_processes(folder, arguments.repeat)}", flush=True)
+        print(HEADING, flush=True)
         for name in arguments.only:
             timing = measure(name, title, folder, arguments.repeat)
             measured.append(timing)
@@ -155,6 +160,41 @@ def main() -> None:
         others = [result for result in measured if " by " not in result.data]
         for tell, results in ((markdown, others), (by_shape, of_shapes)):
             print(f"\n{tell(results)}" if results else "")
+
+
+# What users start, with the folder as the last argument.
+PROCESSES = {
+    "tableferry convert": "from tableferry.cli import main; main()",
+    "delta-rs": (
+        "import sys; from deltalake import Field, Schema, convert_to_deltalake; "
+        "from deltalake.schema import PrimitiveType; days = Schema([Field('day', PrimitiveType('date'))]); "
+        "convert_to_deltalake(sys.argv[-1], partition_by=days, partition_strategy='hive')"
+    ),
+}
+
+
+def whole_processes(folder: Path, repeat: int) -> str:
+    """Convert a directory in processes that do nothing else; return the least CPU seconds and wall seconds.
+
+    Imports are part of it. Compiled modules are kept, as after an installation.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    seconds: dict[str, list[tuple[float, float]]] = {title: [] for title in PROCESSES}
+    # The first run of each only fills caches.
+    for _ in range(1 + repeat):
+        for title, code in PROCESSES.items():
+            with renamed(folder, 0) as table:
+                started, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+                command = [sys.executable, "-c", code, "convert", str(table)]
+                subprocess.run(command, env=environment, capture_output=True, check=True)
+                after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+                seconds[title].append((cpu, time.perf_counter() - started))
+    lines = [f"{'whole processes':<58}{'CPU':>8}{'wall':>8}"]
+    for title, runs in seconds.items():
+        cpu, wall = (min(side) for side in zip(*runs[1:], strict=True))
+        lines.append(f"{title:<58}{cpu:>8.3f}{wall:>8.3f}")
+    return "\n".join(lines)
 
 
 def measure(name: str, data: str, folder: Path, repeat: int) -> Measured:

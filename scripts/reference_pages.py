@@ -1,4 +1,4 @@
-"""The reference pages that are written from the code: command line, Python API, spec and fleet settings."""
+"""The reference pages that are written from the code: command line, Python API, spec, settings, errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from itertools import groupby
 from pathlib import Path
+from string import Formatter
 from types import ModuleType
 from typing import Any, get_args
 
@@ -18,6 +20,7 @@ from pydantic import BaseModel, SecretStr
 
 import tableferry
 from tableferry.cli import app
+from tableferry.errors.catalogue import conditions
 from tableferry.fleet.settings import FleetSettings, MailSettings, TargetSettings
 from tableferry.pipelines import spec
 
@@ -117,6 +120,26 @@ def settings_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def errors_page() -> str:
+    """Describe each error condition: its class, its message and its remedy, by subject."""
+    parts = [
+        "# Error conditions",
+        "An error begins with the name of its condition in brackets. Search this page for the name. "
+        "The line below the message says what to do. With `--output json` an error has `condition`, "
+        "`parameters`, `message` and `remedy`. The names are stable, so programs may compare them.",
+        "Nothing was changed when a command was refused. `--debug` shows the stack trace of an error.",
+    ]
+    for subject, found in groupby(conditions().values(), key=lambda condition: condition.subject):
+        parts.append(f"## {subject}")
+        for condition in found:
+            parts += [
+                f"### {condition.name}",
+                f"{_shown(condition.message)} (Class: {condition.error_class.replace('_', ' ')}.)",
+                _shown(condition.remedy),
+            ]
+    return "\n\n".join(parts) + "\n"
+
+
 def python_page(package: str) -> str:
     """List what a package makes public, functions first; mkdocstrings puts signatures and docstrings there.
 
@@ -137,13 +160,19 @@ def python_page(package: str) -> str:
 PAGES: Mapping[str, Callable[[], str]] = {
     **{
         f"reference/python/{package}.md": partial(python_page, package)
-        for package in ("pipelines", "fleet", "convert", "verify", "session", "bundle")
+        for package in ("pipelines", "fleet", "convert", "verify", "session")
     },
     "reference/cli.md": cli_page,
+    "reference/errors.md": errors_page,
     "reference/spec.md": spec_page,
     "reference/settings.md": settings_page,
 }
 """The pages by their paths below docs/, and what writes each."""
+
+
+def _shown(text: str) -> str:
+    """Write parameters as Markdown's code: ``{table}`` becomes `<table>`."""
+    return text.format_map({name: f"`<{name}>`" for _, name, _, _ in Formatter().parse(text) if name})
 
 
 def _public(module: ModuleType) -> dict[str, str]:
@@ -155,7 +184,8 @@ def _public(module: ModuleType) -> dict[str, str]:
     names: dict[str, str] = {}
     for statement in ast.parse(text).body:
         match statement:
-            case ast.ImportFrom(module=str() as origin, names=imported) if public is not None:
+            case ast.ImportFrom(module=str() as origin, names=imported, level=level) if public is not None:
+                origin = f"{module.__name__}.{origin}" if level else origin
                 names |= {alias.name: f"{origin}.{alias.name}" for alias in imported if alias.name in public}
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 if name in public if public is not None else not name.startswith("_"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from tableferry.convert.facts import Footer, Unreadable
 from tableferry.convert.parquet.footers import SchemaCache, decode, read_tail
 
@@ -11,4 +13,4 @@ def read_footer(
 ) -> Footer | Unreadable:
     """Read a footer; a file is refused that has another size than the given one."""
     tail = read_tail(path, size)
-    return tail if isinstance(tail, Unreadable) else decode(tail, cache)
+    return tail if isinstance(tail, Unreadable) else decode(tail, cache, size=os.path.getsize(path))

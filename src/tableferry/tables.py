@@ -30,7 +30,7 @@ def parts_of(text: str) -> tuple[str, ...]:
     while position < len(text) or not parts:
         match = _PART.match(text, position)
         if match is None or (match[3] == "." and match.end() == len(text)):
-            raise TableError(f"'{text}' isn't a table name: write it as catalog.schema.table")
+            raise TableError("TABLE_NAME_INVALID", text=text)
         parts.append(match[1].replace("``", "`") if match[1] else match[2])
         position = match.end()
     return tuple(parts)
@@ -57,7 +57,7 @@ class TableName:
         """
         parts = parts_of(text)
         if len(parts) > 3:
-            raise TableError(f"'{text}' has {len(parts)} parts: a table name has one to three")
+            raise TableError("TABLE_NAME_TOO_LONG", text=text, count=len(parts))
         return cls(parts)
 
     @classmethod

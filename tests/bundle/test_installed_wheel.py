@@ -17,7 +17,7 @@ from tableferry import __version__
 
 ROOT = Path(__file__).parents[2]
 MAKE = f"new.create(Path(sys.argv[1]), no_input=True, computed={dict(FIXED)!r})"
-EXAMPLE = ROOT / "tests" / "unit" / "bundle_example"
+EXAMPLE = ROOT / "examples" / "flights"
 
 # What a wheel task does: it finds the entry point by the package's and its own name, and calls it. Here one
 # Python does so with one command line after the other.
@@ -126,7 +126,7 @@ def test_new_makes_the_same_bundle_where_the_wheel_is_installed(
     ("arguments", "code", "printed"),
     [
         (["--version"], 0, __version__),
-        (["bundle", "check", str(EXAMPLE / "resources")], 1, "databricks.yml: can't be read"),
+        (["spec", "check", str(EXAMPLE)], 0, "all right"),
     ],
 )
 def test_the_command_line_runs(environment: Path, arguments: list[str], code: int, printed: str) -> None:
@@ -140,8 +140,8 @@ def test_a_wheel_task_sees_whether_it_is_done(environment: Path) -> None:
         (["--version"], "returned", __version__),
         (["--help"], "returned", "pipelines"),
         (["spec", "schema"], "returned", "$schema"),
-        (["bundle", "check", str(EXAMPLE)], "returned", "all right"),
-        (["bundle", "check", str(EXAMPLE / "resources")], 1, "databricks.yml: can't be read"),
+        (["spec", "check", str(EXAMPLE)], "returned", "all right"),
+        (["spec", "check", str(EXAMPLE / "missing")], 1, "Error: "),
         (["spec", "chek"], 2, "No such command 'chek'"),
     ]
     commands = json.dumps([arguments for arguments, _, _ in expected])

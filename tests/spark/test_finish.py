@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,27 @@ def test_finish_refuses_an_assumed_hand_over_that_lost_a_row_until_the_user_acce
             project.finish(**options)
     report = project.finish(accept_assumed=True)
     assert [certainty for _, certainty in report.certainties] == ["assumed"]
+
+
+@pytest.mark.parametrize("switched_off", [False, True])
+def test_finish_refuses_an_assumed_hand_over_after_its_migration_details_are_gone(
+    project: Project, switched_off: bool
+) -> None:
+    migrate(project, "version")
+    project.run()
+    project.insert("src", (4, "d"))
+    project.run()
+    off = {"tableMigrationDetails": project.migration("out", enabled=False)}
+    project.standard("out", "src", **(off if switched_off else {}))
+    project.insert("src", (5, "e"))
+    (report,) = project.run().targets
+    assert any("finish --accept-assumed" in note for note in report.plan.notes)
+    assert ids(project) == [1, 2, 4, 5]
+    for options in ({}, {"verify": False}):
+        with project.nothing_written(), pytest.raises(Refused, match=r"assumed.*--accept-assumed"):
+            project.finish(**options)
+    finished = project.finish(accept_assumed=True)
+    assert [certainty for _, certainty in finished.certainties] == ["assumed"]
 
 
 def test_finish_proves_an_assumed_hand_over_by_the_sources_at_the_baseline(project: Project) -> None:
@@ -100,3 +122,19 @@ def test_columns_that_no_run_can_reproduce_are_left_out_of_comparisons_and_named
     assert (proof.proved, proof.rows) == (True, 4)
     assert proof.verdict is not None
     assert proof.verdict.excluded == ("job", "loaded_at")
+
+
+def test_name_in_compare_except_that_is_no_column_is_refused_with_the_columns_that_exist(
+    project: Project,
+) -> None:
+    message = r"compareExcept names laoded_at, .* The columns are id, v"
+    for hand_over in ("version", "auto"):
+        details = project.migration("out", handOver=hand_over, compareExcept=["V", "laoded_at"])
+        project.standard("out", "src", tableMigrationDetails=details)
+        with project.nothing_written(), pytest.raises(Refused, match=message):
+            project.run()
+    migrate(project, "version")
+    project.run()
+    project.standard("out", "src", tableMigrationDetails=details)
+    (proof,) = project.verify().proofs
+    assert re.search(message, proof.why_not)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from tests import servers
-from tests.unit.bundle_files import BundleFiles
 
 from tableferry.errors import SpecError
 from tableferry.pipelines import flows, spec
@@ -142,12 +141,6 @@ def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
             monkeypatch.setattr(os, asked, answer)
 
     return forbid
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> BundleFiles:
-    """A bundle that is all right."""
-    return BundleFiles.copy_to(tmp_path / "shop")
 
 
 @pytest.fixture(scope="session")

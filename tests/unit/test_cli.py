@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.unit.bundle_files import JOB, ROOT, BundleFiles
 from tests.unit.conftest import ProjectFiles
 from typer.testing import CliRunner, Result
 
@@ -82,65 +81,12 @@ def test_what_spark_raises_becomes_a_sentence(
     assert isinstance(call("spec", "check", tmp_path, "--debug").exception, Failed)
 
 
-def test_a_bundle_that_is_all_right(shop: BundleFiles) -> None:
-    text = call("bundle", "check", shop.root)
-    assert (text.exit_code, text.output) == (0, f"{shop.root}: 5 files, for dev and prod: all right\n")
-    data = call("bundle", "check", shop.root, "--target", "dev", "--output", "json")
-    assert data.exit_code == 0
-    assert json.loads(data.stdout)["targets"] == ["dev"]
-    assert (json.loads(data.stdout)["problems"], json.loads(data.stdout)["notes"]) == ([], [])
-
-
-def test_a_bundle_that_is_wrong_is_reported_whole_for_people_and_for_programs(shop: BundleFiles) -> None:
-    shop.replace(JOB, "0 30 2 ? * MON-FRI", "0 30 2 30 2 ?").replace(ROOT, "*.yml", "*.yml\n  - jobs/*.yml")
-    text = call("bundle", "check", shop.root, "--offline")
-    assert text.exit_code == 1
-    error, advice = text.stdout.splitlines()
-    assert advice.startswith(f"{ROOT}:6: include: 'jobs/*.yml' matches no file: ")
-    assert error.startswith(f"{JOB}:6: resources.jobs.nightly: '0 30 2 30 2 ?' fires on no day from now on: ")
-    data = call("bundle", "check", shop.root, "--offline", "--output", "json")
-    assert data.exit_code == 1
-    data_ = json.loads(data.stdout)
-    assert data_["targets"] == ["dev", "prod"]
-    assert [data_["problems"][0][key] for key in ("file", "line", "rule")] == [JOB, 6, "never-fires"]
-    assert [data_["advice"][0][key] for key in ("file", "line", "rule")] == [ROOT, 6, "empty-glob"]
-
-
-def test_only_an_error_fails_a_check_and_rules_may_be_left_out(shop: BundleFiles) -> None:
-    shop.replace(JOB, "0 30 2 ? * MON-FRI", "0 30 2 30 2 ?").replace(ROOT, "*.yml", "*.yml\n  - jobs/*.yml")
-    advised = call("bundle", "check", shop.root, "--offline", "--ignore", "never-fires")
-    assert (advised.exit_code, advised.stdout.splitlines()[1:]) == (
-        0,
-        [f"{shop.root}: 5 files, for dev and prod: no errors"],
-    )
-    both = call(
-        "bundle", "check", shop.root, "--offline", "--ignore", "never-fires", "--ignore", "empty-glob"
-    )
-    assert both.stdout == f"{shop.root}: 5 files, for dev and prod: all right\n"
-    assert call("bundle", "check", shop.root, "--ignore", "never").exit_code == 2
-
-
-def test_the_cli_on_the_path_is_asked_unless_offline(
-    shop: BundleFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "databricks").write_text("#!/bin/sh\necho 'Error: no login' >&2\nexit 1\n")
-    (tmp_path / "databricks").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    asked = call("bundle", "check", shop.root, "--target", "dev")
-    assert asked.exit_code == 0
-    assert asked.stderr.startswith(
-        "Note: the Databricks CLI refused target 'dev', so its files were read (Error: no"
-    )
-    assert call("bundle", "check", shop.root, "--target", "dev", "--offline").stderr == ""
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "printed"),
     [
         (["--version"], None, f"{__version__}\n"),
         (["--help"], None, "Usage: "),
         (["spec", "schema"], None, "{"),
-        (["bundle", "check", "."], 1, "databricks.yml: can't be read "),
         (["spec", "check", "absent"], 1, "Error: "),
         (["spec", "chek"], 2, "No such command 'chek'"),
         (["spec", "check"], 2, "Missing argument 'PROJECT'"),

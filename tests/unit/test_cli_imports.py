@@ -79,7 +79,7 @@ def test_help_imports_no_group_and_neither_pydantic_nor_a_parser() -> None:
     modules = imported("--help")
     assert below("tableferry.cli", modules) == EVERY_COMMAND
     assert not packages(modules) & (HEAVY | {"pydantic", "yaml"})
-    routes = {"bundle", "convert", "fleet", "new", "pipelines", "session", "verify"}
+    routes = {"convert", "fleet", "new", "pipelines", "session", "verify"}
     assert not below("tableferry", modules) & routes
     # 340 with Python 3.11 and Typer 0.29, whose renderer imports parsers; room for other versions of both.
     assert len(modules) <= 420
@@ -89,7 +89,7 @@ def test_spec_check_imports_no_other_group_and_neither_sql_nor_a_terminal() -> N
     modules = imported("spec", "check", "examples/flights")
     assert "tableferry.pipelines.spec.project" in modules
     assert below("tableferry.cli", modules) == EVERY_COMMAND | {"options", "spec"}
-    others = {"bundle", "convert", "fleet", "hive", "new", "report", "session", "verify"}
+    others = {"convert", "fleet", "hive", "new", "report", "session", "verify"}
     assert not below("tableferry", modules) & others
     assert below("tableferry.pipelines", modules) == {"flows", "spec", "sql"}
     assert not packages(modules) & (HEAVY | {"rich"})
@@ -109,7 +109,6 @@ def test_spec_check_of_a_project_with_sql_imports_its_parser() -> None:
         ("pipelines", {"options", "pipelines", "spark"}),
         ("convert", {"convert", "options", "spark"}),
         ("spec", {"options", "spec"}),
-        ("bundle", {"bundle"}),
         ("fleet init", FLEET_OPTIONS | {"fleet_queue"}),
         ("fleet list", FLEET_OPTIONS | {"fleet_jobs"}),
         ("fleet preflight", FLEET_OPTIONS | {"fleet_preflight"}),

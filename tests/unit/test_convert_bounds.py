@@ -17,12 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from thrift.protocol.TBase import TBase
+from thrift.Thrift import TType
 
 from tableferry.convert.facts import Bounds, Footer, Unreadable
 from tableferry.convert.parquet.bounds import counts_nulls, kind
 from tableferry.convert.parquet.elements import Annotation, Element
+from tableferry.convert.parquet.file_metadata import decode_after_schema, decode_schema
 from tableferry.convert.parquet.footers import decode
-from tableferry.convert.parquet.thrift import STRUCT, Reader
 from tableferry.convert.parquet.writers import Trust, trust
 
 ALL = Trust(numbers=True, floats=True, strings=True, decimals=True, nulls=True, ancient=True)
@@ -279,13 +281,23 @@ def test_each_kind_of_column_is_believed_on_its_own() -> None:
     assert believed(NOTHING) == (set(), set())
 
 
+class I8(int):
+    """A number that Thrift writes as i8."""
+
+
+class I32(int):
+    """A number that Thrift writes as i32."""
+
+
 def encoded(value: Any) -> tuple[int, bytes]:
     """Write a value as Thrift does, with its kind."""
     match value:
         case bool():
             return 1 if value else 2, b""
+        case I8():
+            return 3, value.to_bytes(1, signed=True)
         case int():
-            return 6, number((value << 1) ^ (value >> 63))
+            return 5 if isinstance(value, I32) else 6, number((value << 1) ^ (value >> 63))
         case bytes():
             return 8, number(len(value)) + value
         case list():
@@ -305,8 +317,28 @@ def number(value: int) -> bytes:
     return bytes((value,)) if value < 128 else bytes((value & 127 | 128,)) + number(value >> 7)
 
 
-SAMPLE = Reader(
-    footer_of(
+INTEGERS = {TType.BYTE: I8, TType.I32: I32}
+
+
+def fields_of(struct: TBase) -> dict[int, Any]:
+    """Return a struct's fields by their numbers."""
+
+    def plain(value: Any, kind: int, parameters: Any) -> Any:
+        match value:
+            case TBase():
+                return fields_of(value)
+            case list():
+                return [plain(item, *parameters[:2]) for item in value]
+            case _:
+                return INTEGERS[kind](value) if kind in INTEGERS else value
+
+    specification = {name: (id, kind, more) for id, kind, name, more, _ in filter(None, struct.thrift_spec)}
+    fields = ((*specification[name], value) for name, value in vars(struct).items())
+    return {number: plain(value, kind, parameters) for number, kind, parameters, value in fields}
+
+
+def sample() -> dict[int, Any]:
+    footer = footer_of(
         pa.table(
             {
                 "n": pa.array([1, 2]),
@@ -317,8 +349,12 @@ SAMPLE = Reader(
             }
         )
     )
-).value(STRUCT)
-ROWS, GROUPS, CREATED_BY, ORDERS = 3, 4, 6, 7
+    schema, end = decode_schema(footer)
+    return {SCHEMA: [fields_of(element) for element in schema], **fields_of(decode_after_schema(footer, end))}
+
+
+SCHEMA, ROWS, GROUPS, CREATED_BY, ORDERS = 2, 3, 4, 6, 7
+SAMPLE = sample()
 OLD_HIGHEST, OLD_LOWEST, NULLS, HIGHEST, LOWEST, NANS = 1, 2, 3, 5, 6, 9
 
 
@@ -417,6 +453,28 @@ def test_counts_that_cannot_be_are_not_believed() -> None:
         assert "row groups don't have as many rows" in actual.reason
     twice = edited(lambda footer: footer[GROUPS].append(footer[GROUPS][0]))
     assert isinstance(twice, Unreadable)
+
+
+def test_unknown_logical_type_is_refused() -> None:
+    footer = edited(lambda footer: footer[SCHEMA][1].update({10: {30: {}}}))
+    assert isinstance(footer, Unreadable)
+    assert footer.reason.startswith(
+        "has column `n` of type INT64 (unknown logical type), which Spark can't read"
+    )
+
+
+def test_chunk_of_another_column_is_refused() -> None:
+    def swapped(footer: dict[int, Any]) -> None:
+        chunks = footer[GROUPS][0][1]
+        chunks[0], chunks[1] = chunks[1], chunks[0]
+
+    def renamed(footer: dict[int, Any]) -> None:
+        footer[GROUPS][0][1][0][3][3] = [b"other"]
+
+    for edit in (swapped, renamed):
+        footer = edited(edit)
+        assert isinstance(footer, Unreadable)
+        assert "a row group whose columns aren't the schema's" in footer.reason
 
 
 def test_bounds_of_the_wrong_length_are_left_out() -> None:

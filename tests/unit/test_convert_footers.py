@@ -291,6 +291,29 @@ def test_a_footer_of_another_file_s_values_is_refused(tmp_path: Path) -> None:
     assert "a column whose values are in another file" in found.reason
 
 
+@pytest.mark.parametrize("lost", [1, 100])
+@pytest.mark.parametrize("options", [{}, {"use_dictionary": False}], ids=["dictionary", "plain"])
+def test_file_that_lost_bytes_before_its_footer_is_refused(
+    tmp_path: Path, lost: int, options: dict[str, Any]
+) -> None:
+    path = tmp_path / "a.parquet"
+    written(path, pa.table({"a": range(1000), "b": ["x"] * 1000}), row_group_size=300, **options)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:200] + whole[200 + lost :])
+    assert refused(path).startswith("has a broken footer (it names values beyond its own beginning")
+
+
+@pytest.mark.parametrize("index", [True, False])
+def test_file_with_bytes_between_chunks_and_footer_is_read(tmp_path: Path, index: bool) -> None:
+    """Such bytes are indexes, bloom filters or padding."""
+    path = tmp_path / "a.parquet"
+    footer = written(path, pa.table({"a": [1, 2]}), write_page_index=index)
+    whole = path.read_bytes()
+    start = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    path.write_bytes(whole[:start] + b"\0" * 60 + whole[start:])
+    assert read_footer(str(path)) == footer
+
+
 def test_what_is_no_parquet_file_is_distinguished(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": range(100)}), path)

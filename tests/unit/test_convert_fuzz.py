@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, date, datetime
 from decimal import Decimal as Number
-from itertools import chain
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -13,12 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from thrift.protocol.TCompactProtocol import TCompactProtocolAccelerated
+from thrift.transport.TTransport import TMemoryBuffer
 
 from tableferry.convert.facts import Footer, Unreadable
-from tableferry.convert.parquet.chunks import Columns, Groups
 from tableferry.convert.parquet.elements import root
+from tableferry.convert.parquet.file_metadata import decode_after_schema, decode_schema
 from tableferry.convert.parquet.footers import ALL_LEAVES, SchemaCache, decode
-from tableferry.convert.parquet.thrift import Reader
+from tableferry.convert.parquet.row_groups import RowGroupReader, RowGroups
 
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int8(): st.integers(-(2**7), 2**7 - 1),
@@ -87,63 +92,28 @@ def footer_of(data: bytes) -> bytes:
     return data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
 
 
-def columns_of(footer: bytes, wanted: int = 99) -> tuple[Columns, Reader, int]:
-    """How to read a footer's row groups, where they begin, and how many there are.
-
-    Of so many columns at most the statistics are asked for, and they may be elements of arrays.
-    """
-    reader = Reader(footer)
-    for number, form in reader.fields():
-        if number == 2:
-            tree = root(reader.value(form))
-        elif number == 4:
-            leaves = pq.read_metadata(io.BytesIO(whole(footer))).num_columns
-            count, _ = reader.list_head()
-            return Columns(tree, range(min(leaves, wanted))), reader, count
-        else:
-            reader.value(form)
-    raise AssertionError("no row groups")
-
-
-def plainly(footer: bytes, wanted: int = 99) -> list[Groups]:
-    """What each row group says to somebody who has never seen one."""
-    found = []
-    _, reader, count = columns_of(footer, wanted)
-    for _ in range(count):
-        columns, *_ = columns_of(footer, wanted)
-        found.append(columns.groups(reader, 1))
-    return found
-
-
-def by_patterns(footer: bytes, wanted: int = 99) -> list[Groups]:
-    """What each row group says to somebody who has seen them all several times."""
-    columns, reader, count = columns_of(footer, wanted)
-    start = reader.at
-    for _ in range(3):
-        reader.at = start
-        found = [columns.groups(reader, 1) for _ in range(count)]
-    return found
-
-
-def whole(footer: bytes) -> bytes:
-    return b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+def row_groups_of(footer: bytes) -> RowGroups:
+    """Read the statistics of all leaves, those in arrays among them."""
+    schema, end = decode_schema(footer)
+    reader = RowGroupReader(root(schema), range(sum(element.type is not None for element in schema)))
+    return reader.read(decode_after_schema(footer, end).row_groups)
 
 
 @given(tables(), OPTIONS)
 def test_statistics_are_those_that_pyarrow_reads(table: pa.Table, options: dict[str, Any]) -> None:
     data = file_of(table, **options)
     metadata = pq.read_metadata(io.BytesIO(data))
-    groups = by_patterns(footer_of(data))
-    assert len(groups) == metadata.num_row_groups
-    for number, ((rows,), raws, _) in enumerate(groups):
+    groups = row_groups_of(footer_of(data))
+    assert len(groups.rows) == metadata.num_row_groups
+    for number, rows in enumerate(groups.rows):
         group = metadata.row_group(number)
         assert rows == group.num_rows
-        for column, raw in enumerate(raws):
+        for column, statistics in enumerate(groups.statistics):
             theirs = group.column(column).statistics
-            assert raw.nulls[0] == (theirs.null_count if theirs else None)
+            assert statistics.nulls[number] == (theirs.null_count if theirs else None)
             for mine, other in (
-                (raw.lowest[0], theirs and theirs.min_raw),
-                (raw.highest[0], theirs and theirs.max_raw),
+                (statistics.lowest[number], theirs and theirs.min_raw),
+                (statistics.highest[number], theirs and theirs.max_raw),
             ):
                 assert (mine is None) == (other is None)
                 match other:
@@ -159,29 +129,34 @@ def test_statistics_are_those_that_pyarrow_reads(table: pa.Table, options: dict[
                         assert mine == pa.array([other], type).buffers()[1].to_pybytes()
 
 
-@given(tables(), OPTIONS, st.integers(0, 6))
-def test_patterns_find_what_the_plain_reader_does(
-    table: pa.Table, options: dict[str, Any], wanted: int
+@pytest.mark.parametrize("groups", [1, 3])
+def test_split_bytes_are_seen_in_all_columns(groups: int) -> None:
+    for encodings in product(("PLAIN", "BYTE_STREAM_SPLIT"), repeat=3):
+        values = pa.table({name: pa.array([0.5, None, 1.5], pa.float64()) for name in "xyz"})
+        options = {"column_encoding": dict(zip("xyz", encodings, strict=True)), "use_dictionary": False}
+        footer = footer_of(file_of(values, row_group_size=3 // groups, **options))
+        expected = {number for number, encoding in enumerate(encodings) if encoding != "PLAIN"}
+        assert row_groups_of(footer).split == expected
+
+
+@contextmanager
+def decoder_in_python() -> Iterator[None]:
+    """Decode without Thrift's compiled module, as where it can't be built."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr("thrift.protocol.fastbinary")
+        patch.setitem(sys.modules, "thrift.protocol.fastbinary", None)
+        assert TCompactProtocolAccelerated(TMemoryBuffer(b""))._fast_decode is None
+        yield
+
+
+@given(tables(), OPTIONS)
+def test_decoder_in_python_reads_what_the_compiled_one_reads(
+    table: pa.Table, options: dict[str, Any]
 ) -> None:
     footer = footer_of(file_of(table, **options))
-    alike(by_patterns(footer, wanted), plainly(footer, wanted))
-    # All at once, and not one after another.
-    columns, reader, count = columns_of(footer, wanted)
-    rows, raws, split = columns.groups(reader, count)
-    each = plainly(footer, wanted)
-    assert list(rows) == [group.rows[0] for group in each]
-    assert split == frozenset[int]().union(*(group.split for group in each))
-    for column, raw in enumerate(raws):
-        sides = zip(*(group.raws[column] for group in each), strict=True)
-        assert [list(side) for side in raw] == [list(chain.from_iterable(side)) for side in sides]
-
-
-def alike(some: list[Groups], others: list[Groups]) -> None:
-    for one, other in zip(some, others, strict=True):
-        assert (list(one.rows), one.split) == (list(other.rows), other.split)
-        assert [[list(side) for side in raw] for raw in one.raws] == [
-            [list(side) for side in raw] for raw in other.raws
-        ]
+    compiled = row_groups_of(footer), decode(footer)
+    with decoder_in_python():
+        assert (row_groups_of(footer), decode(footer)) == compiled
 
 
 @given(tables(), OPTIONS)
@@ -272,7 +247,17 @@ def test_noise_is_refused(data: bytes) -> None:
     ],
     ids=["long list", "long string", "nested structs", "nested lists", "long number", "many children"],
 )
-def test_claims_of_great_size_cost_nothing(data: bytes) -> None:
-    footer = decode(data)
+@pytest.mark.parametrize("decoder", [nullcontext, decoder_in_python], ids=["compiled", "in Python"])
+def test_claims_of_great_size_cost_nothing(
+    decoder: Callable[[], AbstractContextManager[None]], data: bytes
+) -> None:
+    with decoder():
+        footer = decode(data)
     assert isinstance(footer, Unreadable)
     assert footer.reason.startswith("has a broken footer")
+
+
+@given(damaged())
+def test_decoder_in_python_reads_or_refuses_a_damaged_footer(data: bytes) -> None:
+    with decoder_in_python():
+        assert isinstance(decode(data), Footer | Unreadable)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import re
+from itertools import accumulate
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests import soak
 
 from tableferry import convert
 from tableferry.convert.folder import owners
@@ -177,3 +184,75 @@ def test_a_table_above_is_found_by_names_alone(folder: str, name: str, kind: str
     assert owners.owner_by(names, "s3://lake/t/data/day=a") == owners.Owner(kind, root)
     assert owners.owner_by(names, "s3://lake") is None
     assert owners.owner_by(names, root) is None
+
+
+# The first commit of a Delta table without files.
+LOG = (
+    '{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}\n'
+    '{"metaData":{"id":"1","format":{"provider":"parquet","options":{}},"schemaString":'
+    '"{\\"type\\":\\"struct\\",\\"fields\\":[]}","partitionColumns":[],"configuration":{}}}\n'
+)
+FOLDERS = st.lists(st.sampled_from(["a", "b", "p=1", "p=2", "data", "_h"]), max_size=4).map("/".join)
+FORMATS = {
+    "Delta": "_delta_log/00000000000000000000.json",
+    "Iceberg": "metadata/v1.metadata.json",
+    "Hudi": ".hoodie/hoodie.properties",
+}
+OWNED = re.compile(r"is inside the|is a table of its own|you are trying to convert an? \w+ source")
+
+
+@st.composite
+def lakes(draw: st.DrawFn) -> tuple[set[str], dict[str, str], str]:
+    """Draw the folders that have files, the formats of tables by their folders, and a folder to convert."""
+    with_files = draw(st.sets(FOLDERS, min_size=1, max_size=4))
+    above = [*accumulate(draw(st.sampled_from(sorted(with_files))).split("/"), lambda a, b: f"{a}/{b}")]
+    near = st.sampled_from(["", *above]) | FOLDERS
+    return with_files, draw(st.dictionaries(near, st.sampled_from(sorted(FORMATS)), max_size=2)), draw(near)
+
+
+@settings(max_examples=soak.amount(60, 1000), deadline=None)
+@given(lakes(), st.booleans(), st.booleans())
+def test_folder_is_left_alone_exactly_if_it_is_in_a_table_or_contains_one(
+    lake: tuple[set[str], dict[str, str], str], recursive: bool, subfolders: bool
+) -> None:
+    with_files, tables, start = lake
+    with TemporaryDirectory() as temporary:
+        top = Path(os.path.realpath(temporary)) / "lake"
+        folder = top / start
+        folder.mkdir(parents=True)
+        for number, place in enumerate(sorted(with_files)):
+            write(top / place / f"{number}.parquet", id=[number])
+        for place, form in tables.items():
+            mark = top / place / FORMATS[form]
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.write_text(LOG if form == "Delta" else "{}")
+        roots = {top / place for place in tables}
+        before = content(top)
+        report = convert.run(
+            [str(folder)], recursive=recursive, include_subfolders=subfolders, resolve=no_session
+        )
+        made = {Path(path).parents[1] for path in content(top).keys() - before.keys()}
+        assert {path: data for path, data in content(top).items() if path in before} == before
+
+        for table in report.tables:
+            root = Path(table.source)
+            owned = is_in_or_around_a_table(root, roots)
+            assert root not in made or not owned
+            if owned:
+                assert table.outcome != "converted", table
+            else:
+                assert table.outcome != "already"
+                assert not OWNED.search(table.error), table
+        assert made == {Path(table.source) for table in report.tables if table.outcome == "converted"}
+
+
+def is_in_or_around_a_table(folder: Path, roots: set[Path]) -> bool:
+    """Return whether a folder is a table's root, is below one, or contains one that a listing reaches."""
+    for root in roots:
+        if root == folder or root in folder.parents:
+            return True
+        if folder in root.parents and not any(
+            part[0] in "_." for part in root.relative_to(folder).parts if "=" not in part
+        ):
+            return True
+    return False

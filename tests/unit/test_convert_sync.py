@@ -442,36 +442,48 @@ def test_what_changes_all_the_time_is_left_for_later(folder: Path, monkeypatch: 
 
 
 @settings(max_examples=soak.amount(15, 300), deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(1, 60))
-def test_a_version_is_what_the_folder_was_at_one_moment_while_files_are_replaced(
-    chance: random.Random, replaced: int
+@given(
+    st.randoms(use_true_random=False),
+    st.integers(1, 60),
+    st.sampled_from([("replace",), ("replace", "add", "remove", "move")]),
+)
+def test_a_version_is_what_the_folder_was_at_one_moment_while_files_change(
+    chance: random.Random, changed: int, kinds: tuple[str, ...]
 ) -> None:
-    """Files are replaced while the folder is listed, directory by directory."""
+    """Files come, go and move while the folder is listed, directory by directory."""
     listing, numbers = discover._list_folder, count(100)
     with TemporaryDirectory() as temporary, pytest.MonkeyPatch.context() as patch:
         folder = Path(temporary) / "events"
         for number in range(12):
             write(folder / f"day={number % 3}" / f"{number}.parquet", {"id": [number]})
         assert convert.run([str(folder)]).ok
-        left = iter(range(replaced))
+        left = iter(range(changed))
         moments: set[frozenset[str]] = set()
 
         def note() -> None:
             moments.add(frozenset(str(path.relative_to(folder)) for path in folder.glob("day=*/*.parquet")))
 
-        def replace_one() -> None:
-            """Write a file, and remove another, as compactions do."""
-            if next(left, None) is not None:
-                old = chance.choice(sorted(folder.glob("day=*/*.parquet")))
-                write(folder / f"day={chance.randrange(3)}" / f"{next(numbers)}.parquet", {"id": [0]})
-                note()
+        def change_one() -> None:
+            """Replace a file as compactions do, or add, remove or move one."""
+            if next(left, None) is None:
+                return
+            old = chance.choice(sorted(folder.glob("day=*/*.parquet")))
+            new = folder / f"day={chance.randrange(3)}" / f"{next(numbers)}.parquet"
+            kind = chance.choice(kinds)
+            if kind == "move":
+                new.parent.mkdir(exist_ok=True)
+                old.rename(new)
+            elif kind != "remove":
+                write(new, {"id": [0]})
+            note()
+            if kind in ("replace", "remove") and len(sorted(folder.glob("day=*/*.parquet"))) > 2:
                 old.unlink()
                 note()
 
         def list_slowly(root: Path, below: str) -> Any:
             found = listing(root, below)
             for _ in range(chance.randrange(3)):
-                replace_one()
+                change_one()
             return found
 
         note()
@@ -481,7 +493,9 @@ def test_a_version_is_what_the_folder_was_at_one_moment_while_files_are_replaced
         table = deltalake.DeltaTable(str(folder))
         assert frozenset(str(Path(uri).relative_to(folder)) for uri in table.file_uris()) in moments
         assert synced(folder).error == ""
-        assert len(deltalake.DeltaTable(str(folder)).file_uris()) == 12
+        now = {str(path.relative_to(folder)) for path in folder.glob("day=*/*.parquet")}
+        uris = deltalake.DeltaTable(str(folder)).file_uris()
+        assert {str(Path(uri).relative_to(folder)) for uri in uris} == now
 
 
 def test_a_folder_that_is_never_at_rest_is_left_for_later(

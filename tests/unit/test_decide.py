@@ -34,7 +34,7 @@ from tableferry.pipelines.plans import (
 )
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.source_offsets import Offset
-from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, Stored, Tracking
+from tableferry.pipelines.state import Baseline, Certainty, MigrationStart, PinnedCopy, Stored, Tracking
 from tableferry.pipelines.steps import (
     Adopt,
     AdoptRenamed,
@@ -515,9 +515,18 @@ def test_adopted_state_goes_on_where_it_was() -> None:
     assert not target.copy
 
 
-def test_state_that_outlived_a_complete_migration_goes() -> None:
-    known = facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 6), checkpoint=READ_TO_6)
+@pytest.mark.parametrize("certainty", ["proved", "recorded"])
+def test_state_that_outlived_a_complete_migration_goes(certainty: Certainty) -> None:
+    stored = replace(COPIED, migration_start=replace(STARTED, certainty=certainty))
+    known = facts(stored=stored, source=TableFacts(SOURCE, "source-id", 6), checkpoint=READ_TO_6)
     assert only(known, dataflow(migration=None)).steps == (Forget(ORDERS),)
+
+
+def test_run_keeps_state_of_an_assumed_migration_whose_spec_has_no_migration_details() -> None:
+    known = facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 6), checkpoint=READ_TO_6)
+    target = only(known, dataflow(migration=None))
+    assert (target.steps, target.refusals, target.phase) == ((), (), "complete")
+    assert "tableferry pipelines finish --accept-assumed" in target.notes[-1]
 
 
 def test_switching_an_incomplete_migration_off_is_refused() -> None:

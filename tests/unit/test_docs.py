@@ -238,7 +238,7 @@ def test_what_the_commands_say_to_type_is_quoted() -> None:
 def cheap(arguments: list[str]) -> bool:
     """Whether a command needs no Spark and ends by itself."""
     match arguments:
-        case ["--version"] | ["spec" | "bundle" | "new", *_] | ["fleet", "init" | "list" | "archive", *_]:
+        case ["--version"] | ["spec" | "new", *_] | ["fleet", "init" | "list" | "archive", *_]:
             return True
         case ["fleet", "status", *rest]:
             return "--watch" not in rest
@@ -333,8 +333,7 @@ def test_cheap_commands_do_what_the_page_says(
             if arguments is None or not cheap(arguments):
                 whole = False
                 continue
-            # A bundle is checked where it is.
-            monkeypatch.chdir(ROOT if arguments[:3] == ["bundle", "check", "."] else here)
+            monkeypatch.chdir(here)
             result = CliRunner().invoke(cli.app, arguments)
             refused = shlex.join(arguments) in REFUSED.get(name(page), ())
             assert result.exit_code == int(refused), f"{shlex.join(command)}\n{result.output}"
@@ -406,7 +405,7 @@ def test_each_setting_and_each_command_is_in_the_reference() -> None:
     assert "## TableMigrationDetails" in reference_pages.spec_page()
 
 
-@pytest.mark.parametrize("package", ["pipelines", "fleet", "convert", "verify", "bundle"])
+@pytest.mark.parametrize("package", ["pipelines", "fleet", "convert", "verify"])
 def test_each_public_name_is_in_the_reference(package: str) -> None:
     module = import_module(f"tableferry.{package}")
     public = {name for name in module.__all__ if not isinstance(getattr(module, name), ModuleType)}

@@ -83,6 +83,23 @@ def test_finish_refuses_an_assumed_hand_over(
     assert not store.read(TARGET).finished
 
 
+@pytest.mark.parametrize("enabled", [False, None])
+def test_finish_refuses_an_assumed_hand_over_whose_migration_the_spec_no_longer_has(
+    project: ProjectFiles, store: StateStore, flow: str, enabled: bool | None
+) -> None:
+    store.track(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", started=(flow,)))
+    spec = project.append()
+    if enabled is None:
+        del spec["tableMigrationDetails"]
+    else:
+        spec["tableMigrationDetails"]["enabled"] = enabled
+    project.write("dataflows/sales/dataflowspec/orders_main.json", spec)
+    assert_says(call("finish", project), r"its hand-over was assumed.* --accept-assumed")
+    assert not store.read(TARGET).finished
+    assert finish(project).exit_code == 0
+    assert store.read(TARGET).finished
+
+
 def test_a_complete_migration_is_taken_out(
     project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
 ) -> None:

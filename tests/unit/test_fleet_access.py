@@ -124,7 +124,7 @@ def test_a_file_of_users(tmp_path: Path) -> None:
         (b"table,user\nshop.orders\n", "users.csv:2: a line has a table and one who uses it, and this has"),
         (b"table,user\nshop.orders, \n", "users.csv:2: a line has"),
         (b"table,user\norders,a@corp.com\n", "users.csv:2: orders has no schema"),
-        (b"table,user\na..b,a@corp.com\n", "users.csv:2: 'a..b' isn't a table name"),
+        (b"table,user\na..b,a@corp.com\n", "users.csv:2: [TABLE_NAME_INVALID] 'a..b'"),
         (b"table,user\n\xff\n", "isn't CSV in UTF-8"),
     ],
 )

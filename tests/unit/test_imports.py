@@ -16,7 +16,6 @@ PURE = [
     "tableferry.errors",
     "tableferry.files",
     "tableferry.tables",
-    "tableferry.bundle",
     "tableferry.workspace",
     "tableferry.session",
     "tableferry.localspark",

@@ -31,7 +31,7 @@ def test_a_name_is_what_its_module_has_or_the_module() -> None:
 
 
 def test_another_name_is_refused_as_everywhere() -> None:
-    with pytest.raises(AttributeError, match=r"module tableferry\.fleet has no attribute nothing"):
+    with pytest.raises(AttributeError, match=r"tableferry\.fleet .*nothing"):
         getattr(fleet, "nothing")  # noqa: B009  # Type checkers know that it isn't there.
 
 

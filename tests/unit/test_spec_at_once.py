@@ -20,7 +20,10 @@ SPECS = "dataflows/sales/dataflowspec/"
 MAIN = SPECS + "orders_main.json"
 CDC = {"keys": ["ID"], "scd_type": "1", "sequence_by": "TS"}
 NO_SCHEMA = "targetDetails.schemaPath: file 'no.json' doesn't exist: put it into sales/schemas/"
-NO_TABLE = "targetDetails.table: 'silver.b.c.d' has 4 parts: a table name has one to three"
+NO_TABLE = (
+    "targetDetails.table: [TABLE_NAME_TOO_LONG] 'silver.b.c.d' has 4 parts, and a table name has one to three. "
+    "Write it as catalog.schema.table."
+)
 
 
 def target(**more: Any) -> dict[str, Any]:

@@ -110,7 +110,10 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
     ),
     (
         {"sourceDetails.database": "a.b.c"},
-        ["sourceDetails.table: 'a.b.c.orders' has 4 parts: a table name has one to three"],
+        [
+            "sourceDetails.table: [TABLE_NAME_TOO_LONG] 'a.b.c.orders' has 4 parts, and a table name has one to three. "
+            "Write it as catalog.schema.table."
+        ],
     ),
     (
         {"sourceDetails.database": "live", "sourceDetails.table": "x"},
@@ -187,7 +190,10 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
     ),
     (
         {"targetDetails.table": "a.b.c.d"},
-        ["targetDetails.table: 'silver.a.b.c.d' has 5 parts: a table name has one to three"],
+        [
+            "targetDetails.table: [TABLE_NAME_TOO_LONG] 'silver.a.b.c.d' has 5 parts, and a table name has one to three. "
+            "Write it as catalog.schema.table."
+        ],
     ),
     (
         {"features": {"operationalMetadata": True}},

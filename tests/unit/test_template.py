@@ -5,17 +5,26 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable, Iterator
+from graphlib import CycleError
 from itertools import combinations, product
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
 import uv
 import yaml
+from databricks.bundles.dashboards import Dashboard
+from databricks.bundles.jobs import Job
+from databricks.bundles.pipelines import Pipeline
+from databricks.bundles.schemas import Schema
+from databricks.bundles.volumes import Volume
 from scripts.native import render_native
 from scripts.render import (
     FIXED,
@@ -30,7 +39,7 @@ from scripts.render import (
 from tests.soak import SOAKING
 from typer.testing import CliRunner
 
-from tableferry import __version__, bundle, cli, new
+from tableferry import __version__, cli, new
 from tableferry.errors import TemplateError
 from tableferry.pipelines import spec
 
@@ -106,6 +115,12 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Answers, Path
         (answers, made_from_template(folder / str(number), answers))
         for number, answers in enumerate(RENDERED)
     ]
+
+
+@pytest.fixture(scope="module")
+def default_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle with the default answers, for tests that copy it."""
+    return made_from_template(tmp_path_factory.mktemp("defaults"), {})
 
 
 def rendered(folder: Path, **answers: str) -> Path:
@@ -208,7 +223,7 @@ def test_a_bundle_with_the_source_has_what_its_route_needs(tmp_path: Path, route
         "fleet": {"convert", "hive", "fleet"},
         "all": {"pipelines", "convert", "hive", "fleet"},
     }
-    assert folders == expected[route] | {"bundle", "cli", "files", "verify"}
+    assert folders == expected[route] | {"cli", "files", "verify"}
     assert {"LICENSE", "README.md", "pyproject.toml"} <= package
     whole = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     project = tomllib.loads((made / "pyproject.toml").read_text(encoding="utf-8"))
@@ -262,10 +277,121 @@ def test_every_file_of_every_bundle_parses(matrix: list[tuple[Answers, Path]]) -
         assert serverless == (answers["compute"] == "serverless")
 
 
-def test_every_bundle_has_nothing_wrong(matrix: list[tuple[Answers, Path]]) -> None:
-    for answers, made in matrix:
-        examination = bundle.examine(made)
-        assert (examination.problems, examination.notes) == ((), ()), answers
+def own_tests(made: Path) -> dict[str, Callable[[], None]]:
+    """Load a bundle's tests/test_bundle.py and return the tests that need no argument."""
+    names = runpy.run_path(str(made / "tests" / "test_bundle.py"))
+    tests = {
+        name: test for name, test in names.items() if name.startswith("test_") and name != "test_specs_load"
+    }
+    assert len(tests) == 4
+    return tests
+
+
+def test_own_tests_of_every_bundle_pass(matrix: list[tuple[Answers, Path]]) -> None:
+    for _, made in matrix:
+        for test in own_tests(made).values():
+            test()
+
+
+RESOURCES: dict[str, Any] = {
+    "jobs": Job,
+    "pipelines": Pipeline,
+    "schemas": Schema,
+    "volumes": Volume,
+    "dashboards": Dashboard,
+}
+"""The kinds of resources in the template, and the classes of Databricks that refuse unknown fields."""
+
+
+def resources(made: Path) -> Iterator[tuple[str, Any]]:
+    """Yield each resource of a bundle for all targets or for dev, with its kind."""
+    for file in (made / "resources").rglob("*.yml"):
+        tree = yaml.safe_load(file.read_text("utf-8"))
+        for part in (tree, tree.get("targets", {}).get("dev", {})):
+            for kind, group in part.get("resources", {}).items():
+                yield from ((kind, resource) for resource in group.values())
+
+
+def test_resources_of_every_bundle_have_known_fields(matrix: list[tuple[Answers, Path]]) -> None:
+    for _, made in [*matrix, ({}, ROOT)]:
+        kinds = set()
+        for kind, resource in resources(made):
+            RESOURCES[kind].from_dict(resource)
+            kinds.add(kind)
+        assert "jobs" in kinds
+
+
+def test_schedules_of_every_bundle_have_six_fields_and_one_open_day(
+    matrix: list[tuple[Answers, Path]],
+) -> None:
+    """Quartz refuses other expressions at the deployment."""
+    for _, made in matrix:
+        for _, resource in resources(made):
+            if "schedule" in resource:
+                fields = resource["schedule"]["quartz_cron_expression"].split()
+                assert (len(fields), [fields[3], fields[5]].count("?")) == (6, 1), fields
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "test"),
+    [
+        ("resources/migrate.job.yml", "var.notifications", "var.letters", "test_references_are_defined"),
+        (
+            "resources/migrate.job.yml",
+            "pipelines.migration.id",
+            "pipelines.move.id",
+            "test_references_are_defined",
+        ),
+        (
+            "resources/migration.pipeline.yml",
+            "path: ../src/pipelines/migrate",
+            "path: ../src/moved",
+            "test_files_exist",
+        ),
+        ("resources/migration.pipeline.yml", "path}/src/orders", "path}/src/shop", "test_files_exist"),
+        ("databricks.yml", "resources/*.yml\n", "resources/*.yml\n  - jobs/*.yml\n", "test_files_exist"),
+        (
+            "resources/migrate.job.yml",
+            "- task_key: prepare\n        ",
+            "- task_key: first\n        ",
+            "test_tasks_",
+        ),
+        ("resources/migrate.job.yml", "- task_key: status\n", "- task_key: compare\n", "test_tasks_"),
+        (
+            "resources/migrate.job.yml",
+            "- environment_key: default",
+            "- environment_key: other",
+            "test_tasks_",
+        ),
+        (
+            "resources/sample_data.job.yml",
+            "environment_key: default",
+            "environment_key: other",
+            "test_tasks_",
+        ),
+        (
+            "resources/migrate.job.yml",
+            "- task_key: prepare\n          env",
+            "- task_key: prepare\n          depends_on: [{task_key: status}]\n          env",
+            "test_tasks_",
+        ),
+    ],
+)
+def test_own_tests_of_bundle_find_broken_file(
+    default_bundle: Path, tmp_path: Path, file: str, old: str, new: str, test: str
+) -> None:
+    made = shutil.copytree(default_bundle, tmp_path / "broken")
+    text = (made / file).read_text("utf-8")
+    assert old in text
+    (made / file).write_text(text.replace(old, new, 1), "utf-8")
+    failed = []
+    for name, own in own_tests(made).items():
+        try:
+            own()
+        except (AssertionError, CycleError):
+            failed.append(name)
+    assert len(failed) == 1
+    assert failed[0].startswith(test)
 
 
 def test_every_job_runs_the_wheel_on_the_compute_that_was_chosen(matrix: list[tuple[Answers, Path]]) -> None:

@@ -241,5 +241,6 @@ def test_references(text: str, name: TableName, version: int | None) -> None:
 
 @pytest.mark.parametrize("text", ["orders@latest", "orders@", "a.b.c.d", "orders@-1"])
 def test_what_is_no_reference_is_refused(text: str) -> None:
-    with pytest.raises(TableError, match=r"isn't a version of orders|has 4 parts"):
+    with pytest.raises(TableError) as caught:
         Reference.parse(text)
+    assert caught.value.condition in ("VERSION_INVALID", "TABLE_NAME_TOO_LONG")

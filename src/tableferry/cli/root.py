@@ -30,7 +30,6 @@ class _Root(LazyGroup):
             is_group=True,
         ),
         "spec": Entry("spec:spec_app", "Data flow specs.", is_group=True),
-        "bundle": Entry("bundle:bundle_app", "Check a Databricks bundle.", is_group=True),
     }
 
 

@@ -4,6 +4,6 @@
 its help where pyarrow isn't installed.
 """
 
-from tableferry import lazy
+import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy.attach(__name__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

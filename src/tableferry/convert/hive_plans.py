@@ -87,8 +87,8 @@ def of_far_files(
         return far.read(unread[at], start, count)
 
     ends = read_ends([there[number].size for number in unread], read)
-    footers = decoded(([end] for end in ends), ALL_LEAVES)
     files = [there[number] for number in unread]
+    footers = decoded(files, ([end] for end in ends), ALL_LEAVES)
     readable = all_readable(entry.location, files, map(_demand_answer, footers), unseen)
     new = dict(zip(files, readable, strict=True))
     facts = Facts(str(entry.name), entry.location, local=True, delta=False, entry=entry)

@@ -57,6 +57,16 @@ class TableferryError(Exception):
         """What the user does about it; empty if a sentence was passed, which contains it."""
         return fill(self._listed().remedy, self.parameters) if self.condition else ""
 
+    @property
+    def one_line(self) -> str:
+        """The whole text in one line."""
+        return str(self).replace("\n", " ")
+
+    @property
+    def sentence(self) -> str:
+        """The message without its final period, to be part of another sentence."""
+        return self.message.removesuffix(".")
+
     def _listed(self) -> Condition:
         return conditions()[self.condition]
 

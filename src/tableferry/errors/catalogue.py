@@ -10,8 +10,6 @@ from pathlib import Path
 from string import Formatter
 from typing import Literal
 
-import yaml
-
 from tableferry.amounts import first_of
 
 ErrorClass = Literal[
@@ -33,12 +31,14 @@ class Condition:
 
     Attributes:
         name: Its stable name, such as ``NO_PARQUET_FILES``.
+        subject: What it is about, such as ``Partition columns``.
         error_class: Its class, which names the exception.
         message: What is wrong and where, with named parameters in braces.
         remedy: What the user does about it, with named parameters in braces.
     """
 
     name: str
+    subject: str
     error_class: ErrorClass
     message: str
     remedy: str
@@ -58,11 +58,14 @@ def is_condition_name(text: str) -> bool:
 @cache
 def conditions() -> Mapping[str, Condition]:
     """Read the catalogue: each condition by its name."""
+    # Errors are rare, and this import takes longer than many a command that has none.
+    import yaml
+
     text = Path(__file__).with_name("conditions.yml").read_text(encoding="utf-8")
-    # Errors are rare: the file is read when the first one is shown, so the fast loader matters.
-    entries = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    subjects = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return {
-        name: Condition(name, entry["class"], entry["message"].strip(), entry["remedy"].strip())
+        name: Condition(name, subject, entry["class"], entry["message"], entry["remedy"])
+        for subject, entries in subjects.items()
         for name, entry in entries.items()
     }
 

@@ -6,13 +6,14 @@ database's client is installed.
 
 from typing import Any
 
-from tableferry import lazy
+import lazy_loader
+
 from tableferry.errors import TableferryError
 from tableferry.extras import install
 
 _EXTRA = ("alembic", "jinja2", "sqlalchemy")
 
-_load, __dir__, __all__ = lazy.attach(__name__)
+_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,6 @@ pipeline runs the flows, `prepare` takes the place of `run`, and the pipeline's 
 can be worked with where pyspark isn't installed.
 """
 
-from tableferry import lazy
+import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy.attach(__name__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

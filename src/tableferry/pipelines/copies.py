@@ -10,12 +10,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import NullType, StructField, StructType
 
 from tableferry import verify
-from tableferry.errors import TableferryError
+from tableferry.errors import TableError, TableferryError
 from tableferry.pipelines import history, views
 from tableferry.pipelines.determinism import unstable_columns
 from tableferry.pipelines.expected import together
 from tableferry.pipelines.flows import CdcSettings, DataFlow, HistorySource
 from tableferry.pipelines.fold import START
+from tableferry.pipelines.misfits import exceptions_unknown_among
 from tableferry.pipelines.rows import flow_rows, history_rows
 from tableferry.tables import TableName
 
@@ -47,9 +48,10 @@ def compared(
             verdict names them.
     """
     source = together([history_of(spark, copied_from), *more]).drop(*without)
-    copied = together([rows_of(spark, target, version), *more_in_target]).select(
-        *map(views.quoted, source.columns)
-    )
+    rows = together([rows_of(spark, target, version), *more_in_target])
+    if unknown := exceptions_unknown_among(copied_from.migration, [*source.columns, *without, *rows.columns]):
+        raise TableError(unknown)
+    copied = rows.select(*map(views.quoted, source.columns))
     label = f"{copied_from.migration.table}@{copied_from.version}"
     exclude = (*not_compared(spark, copied_from), *unstable)
     return matched(source, copied, copied_from.cdc, label, str(target), exclude=exclude)

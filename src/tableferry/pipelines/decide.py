@@ -99,6 +99,11 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
         context = replace(context, migration_start=start)
     elif not finished:
         findings += _check_history(context) + migration_starts.end(context)
+    awaits_finish = (
+        migration is None
+        and not context.refreshed
+        and migration_starts.is_assumed(context.dataflow, stored.migration_start)
+    )
     generation, new = _reset(context)
     context = replace(context, generation=generation)
     findings += new
@@ -108,7 +113,7 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
         findings += migration_starts.check_legacy(context)
     findings += migration_starts.check_old_streams(context)
     phase: Phase = "plain"
-    if migration or finished:
+    if migration or finished or awaits_finish:
         phase = phase_of(context.stored, [flow.action for flow in flows], copies=context.copies)
     if phase == "differs":
         how = (
@@ -123,7 +128,8 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
         )
     if context.request.in_pipeline:
         findings += pipeline_tables.record(context)
-    return _result(context, phase, findings + definitions(context, flows), flows)
+    result = _result(context, phase, findings + definitions(context, flows), flows)
+    return replace(result, migration_start=stored.migration_start) if awaits_finish else result
 
 
 def _result(

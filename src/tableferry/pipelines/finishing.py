@@ -14,6 +14,7 @@ from tableferry.catalog import parallel_map
 from tableferry.errors import Refused
 from tableferry.pipelines.decide import phase_of
 from tableferry.pipelines.flows import DataFlow, Project
+from tableferry.pipelines.migration_starts import is_assumed
 from tableferry.pipelines.pipeline import Pipeline
 from tableferry.pipelines.plans import OVER, PHASES, pinned_name
 from tableferry.pipelines.recognition import engine_change
@@ -77,8 +78,7 @@ def _check_assumed(migrating: Collection[tuple[DataFlow, Stored]]) -> list[str]:
         "Databricks: compare it with the old table (`tableferry pipelines verify --engine databricks`), then "
         "finish it with --accept-assumed"
         for dataflow, stored in migrating
-        if stored.migration_start and not stored.finished
-        if stored.migration_start.certainty == "assumed" and dataflow.streaming_flows
+        if not stored.finished and is_assumed(dataflow, stored.migration_start)
     ]
 
 

@@ -294,9 +294,22 @@ def end(context: PlanningContext) -> Findings:
         return incomplete
     if unstarted:
         return context.ambiguous(unstarted) + incomplete
+    if is_assumed(context.dataflow, stored.migration_start) and not context.refreshed:
+        return noted(
+            "its migration is complete (assumed) and switched off: compare the target with the old table, "
+            "then `tableferry pipelines finish --accept-assumed` removes its state files"
+        )
     certainty = stored.migration_start.certainty
     note = f"its migration is complete ({certainty}) and switched off: its state files are removed"
     return planned(Forget(target)) + noted(note)
+
+
+def is_assumed(dataflow: DataFlow, start: MigrationStart | None) -> bool:
+    """Return whether neither rows nor checkpoints show where the flows of a target start.
+
+    The spec may have lost or switched off the migration since then: the start is what counts.
+    """
+    return start is not None and start.certainty == "assumed" and bool(dataflow.streaming_flows)
 
 
 def _check_readers(context: PlanningContext, migration: Migration) -> Findings:

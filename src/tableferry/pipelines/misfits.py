@@ -5,7 +5,7 @@ All of it shows before anything is copied; found later, it is a failed task, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, MapType, StructType
@@ -15,7 +15,7 @@ from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import TableferryError
 from tableferry.pipelines import views
 from tableferry.pipelines.ddl import fits, sql_type
-from tableferry.pipelines.flows import Flow
+from tableferry.pipelines.flows import Flow, Migration
 from tableferry.pipelines.fold import END, START
 from tableferry.pipelines.plans import TargetPlan
 from tableferry.pipelines.rows import flow_rows
@@ -59,6 +59,38 @@ def too_wide(target: TargetPlan, spark: SparkSession) -> tuple[str, ...]:
                 f"CAST({quote(name)} AS {sql_type(wide)}) AS {quote(name)} in selectExp",
             )
     return tuple(sentences.values())
+
+
+def unknown_exceptions(target: TargetPlan, spark: SparkSession) -> str:
+    """Return a sentence that names the columns of `compareExcept` that no rows have; empty if all exist.
+
+    A flow whose rows can't be read yet may have any column.
+
+    Raises:
+        TableferryError: The legacy table can't be read.
+    """
+    source, dataflow = target.copied_from, target.dataflow
+    if source is None or not source.migration.compare_except:
+        return ""
+    columns = [*views.history(spark, source).columns, *(added.name for added in dataflow.target.metadata)]
+    for flow in dataflow.streaming_flows:
+        try:
+            columns += flow_rows(spark, dataflow.views, flow, dataflow.target, {}, once=False).columns
+        except _FAILED:
+            return ""
+    return exceptions_unknown_among(source.migration, columns)
+
+
+def exceptions_unknown_among(migration: Migration, columns: Sequence[str]) -> str:
+    """Return a sentence that names the columns of `compareExcept` that aren't among these; empty for none."""
+    existing = {name.lower(): name for name in columns}
+    unknown = [name for name in migration.compare_except if name.lower() not in existing]
+    if not unknown:
+        return ""
+    return (
+        f"{migration.location}: compareExcept names {', '.join(unknown)}, which neither the old table nor "
+        f"the flows have: correct the name or remove it. The columns are {', '.join(existing.values())}"
+    )
 
 
 def narrower(rows: StructType, table: StructType, flow: Flow) -> str:

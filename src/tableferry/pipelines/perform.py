@@ -19,7 +19,7 @@ from tableferry.pipelines.engine import define
 from tableferry.pipelines.flows import CdcSettings, DataFlow, Flow, Project, log_name
 from tableferry.pipelines.guard import Guard, unguarded
 from tableferry.pipelines.identities import on_table
-from tableferry.pipelines.misfits import too_wide
+from tableferry.pipelines.misfits import too_wide, unknown_exceptions
 from tableferry.pipelines.plans import HISTORY_FLOW, Facts, Plan, TargetPlan
 from tableferry.pipelines.rows import flow_rows
 from tableferry.pipelines.state import MigrationStart, StateStore, Tracking
@@ -94,6 +94,8 @@ class Runner:
             _log.warning("%s: %s", target.target, note)
         if misfits := too_wide(target, self._spark):
             raise Refused("\n".join(misfits))
+        if unknown := unknown_exceptions(target, self._spark):
+            raise Refused(unknown)
         source = target.copied_from
         if source and source.cdc and planned.engine == "databricks":
             legacy = views.history(self._spark, source)
@@ -250,7 +252,7 @@ def _events(frame: DataFrame, settings: CdcSettings, file: str) -> DataFrame:
     try:
         return cdc.feed_events(frame, settings)
     except TableError as error:
-        raise TableError(f"{file}: {error}") from error
+        raise TableError(f"{file}: {error.one_line}") from error
 
 
 def progress(planned: Plan, facts: Facts) -> tuple[tuple[MigrationStart, Tracking], ...]:
@@ -293,7 +295,7 @@ def not_representable(target: TargetPlan, spark: SparkSession) -> NotRepresentab
     try:
         frame = history.not_representable(legacy, source.cdc)
     except TableError as error:
-        raise TableError(f"{source.migration.location}: {error}") from error
+        raise TableError(f"{source.migration.location}: {error.one_line}") from error
     rows = frame.take(_SHOWN)
     if not rows:
         return None

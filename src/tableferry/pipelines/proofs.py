@@ -93,7 +93,7 @@ def prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts) 
     try:
         return _prove(spark, planned, target, facts)
     except TableferryError as error:
-        return Proof(target.target, why_not=str(error))
+        return Proof(target.target, why_not=error.one_line)
 
 
 def prove_start(spark: SparkSession, target: TargetPlan) -> Proof:
@@ -103,7 +103,9 @@ def prove_start(spark: SparkSession, target: TargetPlan) -> Proof:
     """
     start, history = target.migration_start, target.history
     assert start is not None
-    assert history is not None
+    if history is None:
+        why_not = f"{target.dataflow.file}: tableMigrationDetails are missing or switched off"
+        return Proof(target.target, why_not=why_not, of_start=True)
     until = {key: baseline.version for key, baseline in start.baselines.items()}
     try:
         for flow in target.dataflow.flows:
@@ -116,7 +118,7 @@ def prove_start(spark: SparkSession, target: TargetPlan) -> Proof:
         with activity(_log, "compare it with its sources", table=history.migration.table):
             verdict = comparison.at(until)
     except TableferryError as error:
-        return Proof(target.target, why_not=str(error), of_start=True)
+        return Proof(target.target, why_not=error.one_line, of_start=True)
     return Proof(target.target, verdict, rows=verdict.target.rows, of_start=True)
 
 
@@ -367,6 +369,6 @@ def _lacking(
     except NotKnownError as error:
         raise NotKnownError(
             f"the flows have taken what the old stream hasn't, and what they made of these isn't "
-            f"known ({error}): stop the old stream, run the project, and then both have taken the same"
+            f"known ({error.sentence}): stop the old stream and run the project, and both have read the same"
         ) from error
     return more, more_in_target

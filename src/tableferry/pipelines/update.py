@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from tableferry import files, session
 from tableferry.errors import Refused
 from tableferry.pipelines import preparing, proofs, undoing
+from tableferry.pipelines.migration_starts import is_assumed
 from tableferry.pipelines.opening import OpenedProject
 from tableferry.pipelines.perform import Before, Runner, progress
 from tableferry.pipelines.plans import OVER, PHASES, Facts, LookBack, Plan, TargetPlan
@@ -101,7 +102,7 @@ class Update:
             if start.certainty == "recorded":
                 if proof := proofs.prove(self._opened.spark, plan, target, facts):
                     yield proof
-            elif _is_assumed(target) and not accept_assumed:
+            elif is_assumed(target.dataflow, target.migration_start) and not accept_assumed:
                 proof = proofs.prove_start(self._opened.spark, target)
                 if not proof.proved:
                     # The old job may have caught up with the flows.
@@ -190,13 +191,6 @@ def _migrating(plan: Plan) -> tuple[TargetPlan, ...]:
     )
 
 
-def _is_assumed(target: TargetPlan) -> bool:
-    """Return whether neither rows nor checkpoints show where the flows of a target start."""
-    start, dataflow = target.migration_start, target.dataflow
-    assumed = start is not None and start.certainty == "assumed"
-    return assumed and dataflow.migration is not None and bool(dataflow.streaming_flows)
-
-
 def _check_proofs(found: Iterable[Proof]) -> None:
     """Refuse to finish a migration whose rows differ from what its old streams wrote."""
     refusals = [
@@ -216,7 +210,11 @@ def _check_assumed(plan: Plan, found: Collection[Proof]) -> None:
     refusals = []
     for target in _migrating(plan):
         proof = proofs_by_target.get(target.target)
-        if target.phase == "finished" or not _is_assumed(target) or (proof and proof.proved):
+        if (
+            target.phase == "finished"
+            or not is_assumed(target.dataflow, target.migration_start)
+            or (proof and proof.proved)
+        ):
             continue
         refusals.append(
             f"{target.target}: its hand-over was assumed, and {_why_not_proved(proof)}: compare it with the "

@@ -3,6 +3,6 @@
 Everything is loaded at first use, so that the command line shows its help where pyspark isn't installed.
 """
 
-from tableferry import lazy
+import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy.attach(__name__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

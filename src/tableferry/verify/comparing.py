@@ -24,7 +24,7 @@ from tableferry.errors import TableError, is_sparks
 from tableferry.quoting import unquote
 from tableferry.tables import TableName
 from tableferry.verify.measuring import Side, count_common, differ_everywhere, find_rows, measure, pair
-from tableferry.verify.values import TOO_DEEP
+from tableferry.verify.values import MIXED_LEVELS, TOO_DEEP
 from tableferry.verify.verdict import Verdict, compare
 
 _log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Reference:
             return cls(TableName.at(unquote(path["path"]) if path else bare), version)
         name, _, wrong = bare.rpartition("@")
         if name and "`" not in wrong:
-            raise TableError(f"'{wrong}' isn't a version of {name}: write NAME@VERSION with a whole number")
+            raise TableError("VERSION_INVALID", version=wrong, table=name)
         return cls(TableName.parse(bare), version)
 
     def __str__(self) -> str:
@@ -78,16 +78,15 @@ class Reference:
     def _unreadable(self, error: AnalysisException | ParseException) -> TableError:
         condition = error.getCondition() or ""
         if condition in _MISSING:
-            return TableError(
-                f"{self.name} doesn't exist: check its name, its schema and your permission to read it"
-            )
+            return TableError("TABLE_NOT_FOUND", table=self.name)
         if condition.startswith("UNSUPPORTED_FEATURE.TIME_TRAVEL"):
-            return TableError(f"{self.name} has no versions to go back to: leave out @{self.version}")
+            return TableError("TABLE_WITHOUT_VERSIONS", table=self.name, version=self.version)
         if "VERSION" in condition:
-            remedy = f"DESCRIBE HISTORY {self.name.sql} lists those there are"
-            return TableError(f"{self.name} has no version {self.version} that can be read: {remedy}")
+            return TableError(
+                "VERSION_NOT_READABLE", table=self.name, version=self.version, statement=self.name.sql
+            )
         reason = str(error).strip().splitlines()[0]
-        return TableError(f"{self} can't be read: {reason}")
+        return TableError("TABLE_NOT_READABLE", table=self, reason=reason)
 
 
 _MISSING = {
@@ -166,7 +165,7 @@ def _comparable() -> Iterator[None]:
     except SPARK_ERRORS as error:
         if TOO_DEEP not in str(error):
             raise
-        raise TableError(TOO_DEEP) from error
+        raise TableError("VARIANT_TOO_DEEP", levels=MIXED_LEVELS) from error
 
 
 def verify_tables(
@@ -208,16 +207,14 @@ def verify_tables(
         for reference in (here, there):
             if _is_hidden_iceberg(spark, reference.name):
                 raise TableError(
-                    f"{reference} is an Iceberg table, which only a catalog of Iceberg's can read: name it "
-                    f"by the session's, such as ice.{'.'.join(reference.name.parts[-2:])}"
+                    "ICEBERG_TABLE_OUTSIDE_CATALOG",
+                    table=reference,
+                    example=f"ice.{'.'.join(reference.name.parts[-2:])}",
                 ) from error
         # Spark raises this as one class or another, by the kind of session; only its text is the same.
         if "FAILED_READ_FILE" not in str(error) and "DELTA_FILE_NOT_FOUND" not in str(error):
             raise
-        raise TableError(
-            f"a data file of {here} or {there} can't be read, so its version may have been vacuumed: verify "
-            "a newer version, or restore the file"
-        ) from error
+        raise TableError("DATA_FILE_MISSING", source=here, target=there) from error
 
 
 def _is_hidden_iceberg(spark: SparkSession, name: TableName) -> bool:

@@ -114,10 +114,7 @@ def pair(
     excluded = {name.lower() for name in exclude}
     for name in exclude:
         if name.lower() not in sources and name.lower() not in targets:
-            raise TableError(
-                f"'{name}' can't be excluded: neither {source.label} nor {target.label} has a column of that "
-                "name; check its spelling"
-            )
+            raise TableError("EXCLUDED_COLUMN_MISSING", column=name, source=source.label, target=target.label)
     shared: dict[str, Shared] = {}
     types: list[ColumnDifference] = []
     for name, (place, field) in targets.items():
@@ -156,10 +153,7 @@ def _fields(side: Side) -> dict[str, tuple[int, StructField]]:
     fields: dict[str, tuple[int, StructField]] = {}
     for position, field in enumerate(side.frame.schema.fields):
         if field.name.lower() in fields:
-            raise TableError(
-                f"{side.label} has two columns called '{field.name}' but for their case: rename one of them "
-                "in a view and verify the view"
-            )
+            raise TableError("COLUMNS_DIFFER_BY_CASE", table=side.label, column=field.name)
         fields[field.name.lower()] = (position, field)
     return fields
 
@@ -171,15 +165,9 @@ def _normal(field: StructField) -> tuple[str, str]:
 def _key(name: str, shared: Mapping[str, Shared], source: Side, target: Side) -> Shared:
     column = shared.get(name.lower())
     if column is None:
-        raise TableError(
-            f"'{name}' can't be a key: it isn't a compared column of both {source.label} and {target.label}; "
-            "name columns that both have with comparable types and that aren't excluded"
-        )
+        raise TableError("KEY_NOT_COMPARED", column=name, source=source.label, target=target.label)
     if not orderable(column.common):
-        raise TableError(
-            f"'{name}' can't be a key: rows can't be matched by a {column.types[1].typeName()}; name columns "
-            "of plain types"
-        )
+        raise TableError("KEY_NOT_ORDERABLE", column=name, type=column.types[1].typeName())
     return column
 
 

@@ -44,12 +44,9 @@ _SIMPLE = (
 _FLOATING = (T.FloatType, T.DoubleType)
 _NESTED = (T.ArrayType, T.MapType, T.StructType)
 # The number of levels of arrays that mix types, and of arrays and objects around them, that are compared.
-_MIXED_LEVELS = 8
-TOO_DEEP = (
-    f"a VARIANT has arrays of mixed types at more than {_MIXED_LEVELS} levels, which can't be compared: "
-    "leave its column out (--exclude)"
-)
-"""The message of a comparison that can't compare a value."""
+MIXED_LEVELS = 8
+TOO_DEEP = f"arrays of mixed types at more than {MIXED_LEVELS} levels of a VARIANT"
+"""The message with which a comparison stops at a value that it can't compare."""
 _JSON = {
     "ignoreNullFields": "false",
     "timeZone": "UTC",
@@ -217,7 +214,7 @@ def hashable(column: Column, kind: T.DataType) -> list[Column]:
     return [null, column]
 
 
-def _mixed_types(variant: Column, levels: int = _MIXED_LEVELS) -> Column:
+def _mixed_types(variant: Column, levels: int = MIXED_LEVELS) -> Column:
     """Hash the types of the values in a variant's arrays that mix types; null without such an array.
 
     Their schema says VARIANT for these values, and JSON shows a date as it shows a string.

@@ -8,23 +8,17 @@ Spark's rules need the elements themselves
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tableferry.convert.parquet.thrift import DEEPEST, Broken
+from tableferry.convert.parquet.file_metadata import Broken, LogicalType, SchemaElement
+
+# Deeper than the schema of any writer, and within Python's own limit of recursion.
+_MOST_DEPTH = 100
 
 PHYSICAL = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BINARY", "FIXED_LEN_BYTE_ARRAY")
 _REPETITION = ("required", "optional", "repeated")
-_UNITS = {1: "MILLIS", 2: "MICROS", 3: "NANOS"}
-_LOGICAL = dict(
-    enumerate(
-        (
-            *("STRING", "MAP", "LIST", "ENUM", "DECIMAL", "DATE", "TIME", "TIMESTAMP", ""),
-            *("INTEGER", "UNKNOWN", "JSON", "BSON", "UUID", "FLOAT16", "VARIANT", "GEOMETRY", "GEOGRAPHY"),
-        ),
-        start=1,
-    )
-)
 
 
 class Annotation(NamedTuple):
@@ -100,14 +94,14 @@ _CONVERTED = (
 )
 
 
-def root(elements: list[dict[int, Any]]) -> Element:
-    """Build the tree that a footer holds as a list, depth first, of SchemaElements by field number.
+def root(elements: Sequence[SchemaElement]) -> Element:
+    """Build the tree that a footer stores as a list, depth first.
 
     Raises:
         Broken: They aren't a schema.
     """
     try:
-        nodes = [_element(fields) for fields in elements]
+        nodes = [(_element(element), element.num_children) for element in elements]
         tree, used = _tree(nodes, 0, 0)
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise Broken("no schema") from error
@@ -116,13 +110,13 @@ def root(elements: list[dict[int, Any]]) -> Element:
     return tree
 
 
-def _tree(elements: list[tuple[Element, int]], at: int, depth: int) -> tuple[Element, int]:
+def _tree(elements: Sequence[tuple[Element, int]], at: int, depth: int) -> tuple[Element, int]:
     element, count = elements[at]
     at += 1
     if element.physical:
         return element, at
-    if depth > DEEPEST:
-        raise Broken(f"groups in more than {DEEPEST} others")
+    if depth > _MOST_DEPTH:
+        raise Broken(f"groups in more than {_MOST_DEPTH} others")
     children = []
     for _ in range(count):
         child, at = _tree(elements, at, depth + 1)
@@ -130,14 +124,15 @@ def _tree(elements: list[tuple[Element, int]], at: int, depth: int) -> tuple[Ele
     return replace(element, children=tuple(children)), at
 
 
-def _element(fields: dict[int, Any]) -> tuple[Element, int]:
-    physical = PHYSICAL[_index(fields[1])] if 1 in fields else ""
-    repetition = _REPETITION[_index(fields.get(3, 0))]
-    name = fields[4].decode()
-    element = Element(
-        name, repetition, _annotation(fields), physical, int(fields.get(2, 0)), id=fields.get(9)
+def _element(element: SchemaElement) -> Element:
+    return Element(
+        element.name.decode(),
+        _REPETITION[_index(element.repetition_type)],
+        _annotation(element),
+        "" if element.type is None else PHYSICAL[_index(element.type)],
+        element.type_length,
+        id=element.field_id,
     )
-    return element, fields.get(5, 0)
 
 
 def _index(number: int) -> int:
@@ -146,31 +141,31 @@ def _index(number: int) -> int:
     return number
 
 
-def _annotation(fields: dict[int, Any]) -> Annotation | None:
-    """Say what a type means; where the two ways to say it differ, the older counts, as in parquet-java."""
-    logical = _logical(fields[10]) if 10 in fields else None
-    if 6 not in fields:
+def _annotation(element: SchemaElement) -> Annotation | None:
+    """Return a type's meaning; if both ways to state it differ, the older one counts, as in parquet-java."""
+    logical = _logical(element.logical_type) if element.logical_type else None
+    if element.converted_type is None:
         return logical
-    converted = _CONVERTED[_index(fields[6])]
+    converted = _CONVERTED[_index(element.converted_type)]
     if converted.kind == "DECIMAL":
-        converted = converted._replace(precision=int(fields.get(8, 0)), scale=int(fields.get(7, 0)))
+        converted = converted._replace(precision=element.precision, scale=element.scale)
     if logical is not None and logical._replace(utc=True) == converted:
         return logical
     return converted
 
 
-def _logical(union: dict[int, Any]) -> Annotation | None:
-    for number, parameters in union.items():
-        kind = _LOGICAL.get(number, f"number {number}")
+def _logical(union: LogicalType) -> Annotation:
+    for kind, parameters in vars(union).items():
         match kind:
             case "DECIMAL":
-                return Annotation(kind, precision=int(parameters[2]), scale=int(parameters[1]))
+                return Annotation(kind, precision=parameters.precision, scale=parameters.scale)
             case "TIME" | "TIMESTAMP":
-                return Annotation(kind, unit=_UNITS[min(parameters[2])], utc=bool(parameters[1]))
+                return Annotation(kind, unit=min(vars(parameters.unit)), utc=parameters.utc)
             case "INTEGER":
-                return Annotation(kind, bits=int(parameters[1]), signed=bool(parameters[2]))
+                return Annotation(kind, bits=parameters.bits, signed=parameters.signed)
             case "VARIANT":
-                return Annotation(kind, version=int(parameters.get(1, 1)))
+                return Annotation(kind, version=parameters.version)
             case _:
                 return Annotation(kind)
-    return None
+    # The decoder skips the types that its list lacks, and Spark doesn't read those either.
+    return Annotation("unknown logical type")

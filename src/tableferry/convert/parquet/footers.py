@@ -16,10 +16,17 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from tableferry.convert.facts import Bounds, FileSchema, Footer, Unreadable
 from tableferry.convert.parquet.bounds import Kind, counts_nulls, kind
-from tableferry.convert.parquet.chunks import NO_GROUPS, Columns, Encrypted, Groups, Raw
 from tableferry.convert.parquet.elements import root
+from tableferry.convert.parquet.file_metadata import (
+    Broken,
+    ColumnOrder,
+    FileMetaData,
+    SchemaElement,
+    decode_after_schema,
+    decode_schema,
+)
+from tableferry.convert.parquet.row_groups import ColumnStatistics, Encrypted, RowGroupReader, RowGroups
 from tableferry.convert.parquet.schema import Illegal, Interpreted, interpret, with_spark_schema
-from tableferry.convert.parquet.thrift import Broken, Reader
 from tableferry.convert.parquet.writers import Trust, trust
 
 # Nearly all footers are smaller; one that isn't takes a second read.
@@ -31,8 +38,6 @@ _END, _LEAST = 8, 12
 _MOST_SHAPES = 64
 
 _ROW_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
-# The fields of parquet.thrift's FileMetaData.
-_SCHEMA, _ROWS, _GROUPS, _KEYS, _CREATED_BY, _ORDERS, _ENCRYPTION = range(2, 9)
 # Those of ColumnOrder.
 _TYPE_ORDER, _TOTAL_ORDER = 1, 2
 
@@ -74,7 +79,7 @@ class Shape(NamedTuple):
     """What files whose footers begin alike share; plans are by what Spark says and what's believed."""
 
     interpreted: Interpreted
-    columns: Columns
+    row_groups: RowGroupReader
     plans: dict[tuple[bytes, Trust], _Plan | Illegal]
 
 
@@ -90,25 +95,25 @@ class SchemaCache:
         self._shapes: dict[bytes, Shape | Illegal] = {}
         self._schemas: dict[FileSchema, FileSchema] = {}
 
-    def shape(self, reader: Reader) -> Shape:
-        """Read a footer up to the end of its schema.
+    def shape(self, footer: bytes) -> tuple[Shape, int]:
+        """Read a footer's schema; with it comes the offset of the first byte after it.
 
         Raises:
             Broken: There is no schema.
             Illegal: It can't be that of a Delta table.
         """
-        prefix = next(filter(reader.data.startswith, self._shapes), None)
-        if prefix is None:
-            shape = _shape(reader, self._leaves, sizes=self._sizes)
+        known = next(filter(footer.startswith, self._shapes), None)
+        if known is None:
+            elements, end = decode_schema(footer)
+            shape = _shape(elements, self._leaves, sizes=self._sizes)
             if len(self._shapes) == _MOST_SHAPES:
                 del self._shapes[next(iter(self._shapes))]
-            self._shapes[reader.data[: reader.at]] = shape
+            self._shapes[footer[:end]] = shape
         else:
-            shape = self._shapes[prefix]
-            reader.at = len(prefix)
+            shape, end = self._shapes[known], len(known)
         if isinstance(shape, Illegal):
             raise shape
-        return shape
+        return shape, end
 
     def plan(self, shape: Shape, created_by: str, keys: Mapping[bytes, bytes]) -> _Plan:
         """Say how to read a footer's statistics.
@@ -197,9 +202,11 @@ def _read(file: int, offset: int, count: int) -> bytes:
     return data
 
 
-def decode(footer: bytes, cache: SchemaCache | None = None) -> Footer | Unreadable:
-    """Read what a footer's bytes say, whatever they are."""
-    return answered(lambda: _footer(Reader(footer), cache or SchemaCache()))
+def decode(
+    footer: bytes, cache: SchemaCache | None = None, *, size: int | None = None
+) -> Footer | Unreadable:
+    """Decode a footer, whatever its bytes are; it's checked against the file's size if that is known."""
+    return answered(lambda: _footer(footer, cache or SchemaCache(), size))
 
 
 def answered(read: Callable[[], T]) -> T | Unreadable:
@@ -230,48 +237,34 @@ class Opened(NamedTuple):
 
     shape: Shape
     rows: int
-    groups: Groups
+    groups: RowGroups
     orders: Sequence[int]
     created_by: str
     keys: Mapping[bytes, bytes]
 
 
-def opened(reader: Reader, cache: SchemaCache) -> Opened:
+def opened(footer: bytes, cache: SchemaCache) -> Opened:
     """Read a footer.
 
     Raises:
-        Illegal, Encrypted, Broken, or what comes of anything in the place of a value: see `answered`.
+        Illegal, Encrypted, Broken, or another error where a value isn't of its kind: see `answered`.
     """
-    shape = cache.shape(reader)
-    rows, created_by = -1, b""
-    keys: dict[bytes, bytes] = {}
-    groups = NO_GROUPS
-    typed: bool | list[Any] = False
-    for number, form in reader.fields(_SCHEMA):
-        if number == _GROUPS:
-            groups = shape.columns.groups(reader, reader.list_head()[0])
-        elif number == _ORDERS and reader.data.startswith(shape.columns.typed, reader.at):
-            typed = True
-            reader.at += len(shape.columns.typed)
-        else:
-            value = reader.value(form)
-            if number == _ROWS:
-                rows = value
-            elif number == _KEYS:
-                keys = {pair[1]: pair.get(2, b"") for pair in value}
-            elif number == _CREATED_BY:
-                created_by = value
-            elif number == _ORDERS:
-                typed = value
-            elif number == _ENCRYPTION:
-                raise Encrypted
-    if rows < 0 or rows != sum(groups.rows):
+    shape, end = cache.shape(footer)
+    metadata = decode_after_schema(footer, end)
+    if metadata.encryption_algorithm is not None:
+        raise Encrypted
+    groups = shape.row_groups.read(metadata.row_groups)
+    if metadata.num_rows < 0 or metadata.num_rows != sum(groups.rows):
         raise Broken("its row groups don't have as many rows as it says")
-    return Opened(shape, rows, groups, _orders(shape, typed), created_by.decode(errors="replace"), keys)
+    keys = {pair.key: pair.value for pair in metadata.key_value_metadata}
+    created_by = metadata.created_by.decode(errors="replace")
+    return Opened(shape, metadata.num_rows, groups, _orders(shape, metadata), created_by, keys)
 
 
-def _footer(reader: Reader, cache: SchemaCache) -> Footer:
-    shape, rows, groups, orders, created_by, keys = opened(reader, cache)
+def _footer(footer: bytes, cache: SchemaCache, size: int | None) -> Footer:
+    shape, rows, groups, orders, created_by, keys = opened(footer, cache)
+    if size is not None and groups.end > size - _END - len(footer):
+        raise Broken("it names values beyond its own beginning, so the file has lost bytes before it")
     plan = cache.plan(shape, created_by, keys)
     if rows == 0:
         return Footer.of(0, plan.schema, [Bounds(None, None, 0)] * len(plan.leaves))
@@ -280,34 +273,33 @@ def _footer(reader: Reader, cache: SchemaCache) -> Footer:
     return Footer.of(rows, plan.schema, bounds, ".".join(next(split, ())))
 
 
-def _shape(reader: Reader, leaves: int, *, sizes: bool) -> Shape | Illegal:
-    for number, form in reader.fields():
-        value = reader.value(form)
-        if number == _SCHEMA:
-            tree = root(value)
-            try:
-                interpreted = interpret(tree)
-            except Illegal as illegal:
-                return illegal
-            read = [stored.column for stored in interpreted.stored[:leaves]]
-            if sizes:
-                read = sorted((*read, *(stored.column for stored in interpreted.repeated)))
-            columns = Columns(tree, read, sizes=sizes)
-            return Shape(interpreted, columns, {})
-    raise Broken("no schema")
+def _shape(elements: Sequence[SchemaElement], leaves: int, *, sizes: bool) -> Shape | Illegal:
+    tree = root(elements)
+    try:
+        interpreted = interpret(tree)
+    except Illegal as illegal:
+        return illegal
+    columns = [stored.column for stored in interpreted.stored[:leaves]]
+    if sizes:
+        columns = sorted((*columns, *(stored.column for stored in interpreted.repeated)))
+    return Shape(interpreted, RowGroupReader(tree, columns, sizes=sizes), {})
 
 
-def _orders(shape: Shape, typed: Any) -> list[int]:
-    """Return the number of the order that the bounds of each stored leaf follow; 0 if nothing says so."""
-    if typed is True:
-        return [_TYPE_ORDER] * len(shape.interpreted.stored)
-    if not isinstance(typed, list) or len(typed) != shape.columns.count:
-        return [0] * len(shape.interpreted.stored)
-    unions = (typed[stored.column] for stored in shape.interpreted.stored)
-    return [next(iter(union), 0) if isinstance(union, dict) else 0 for union in unions]
+def _orders(shape: Shape, metadata: FileMetaData) -> Sequence[int]:
+    """Return the number of the order that the bounds of each stored leaf follow; 0 if none is stated."""
+    orders, leaves = metadata.column_orders, shape.interpreted.stored
+    if len(orders) != shape.row_groups.count:
+        return [0] * len(leaves)
+    return [_order(orders[leaf.column]) for leaf in leaves]
 
 
-def ends(raw: Raw, reads: Kind, order: int) -> tuple[Sequence[Any], Sequence[Any]] | None:
+def _order(order: ColumnOrder) -> int:
+    if order.type_order is not None:
+        return _TYPE_ORDER
+    return 0 if order.total_order is None else _TOTAL_ORDER
+
+
+def ends(raw: ColumnStatistics, reads: Kind, order: int) -> tuple[Sequence[Any], Sequence[Any]] | None:
     """Return the lowest and the highest values, as far as each chunk's statistics can be trusted."""
     lowest, highest = raw.lowest, raw.highest
     if order == _TOTAL_ORDER or reads.counted:
@@ -330,9 +322,9 @@ def ends(raw: Raw, reads: Kind, order: int) -> tuple[Sequence[Any], Sequence[Any
     return (lows, highs) if lows and highs and all(map(le, lows, highs)) else None
 
 
-def _bounds(groups: Groups, leaf: _Leaf, order: int) -> Bounds:
+def _bounds(groups: RowGroups, leaf: _Leaf, order: int) -> Bounds:
     """Put the statistics of row groups together; where one doesn't say, the file doesn't."""
-    sound = checked(groups.raws[leaf.slot], groups.rows, counts=leaf.counts)
+    sound = checked(groups.statistics[leaf.slot], groups.rows, counts=leaf.counts)
     if sound is None:
         return _UNKNOWN
     raw, nulls = sound
@@ -343,7 +335,9 @@ def _bounds(groups: Groups, leaf: _Leaf, order: int) -> Bounds:
     return Bounds(*leaf.reads.texts(min(lows), max(highs)), nulls)
 
 
-def checked(raw: Raw, rows: Sequence[int], *, counts: bool) -> tuple[Raw, int | None] | None:
+def checked(
+    raw: ColumnStatistics, rows: Sequence[int], *, counts: bool
+) -> tuple[ColumnStatistics, int | None] | None:
     """Leave out the row groups that have no rows, or nothing but nulls where these are counted rightly.
 
     With the others comes how many nulls there are in all, if that's known. It returns None if a chunk

@@ -9,7 +9,6 @@ from tableferry.convert.facts import Unreadable
 from tableferry.convert.parquet.footers import Opened, SchemaCache, answered, opened
 from tableferry.convert.parquet.metrics import End
 from tableferry.convert.parquet.schema import Interpreted
-from tableferry.convert.parquet.thrift import Reader
 from tableferry.convert.parquet.writers import hybrid
 from tableferry.types import ColumnPath, lowered
 
@@ -57,7 +56,7 @@ def _hindrance(end: End, known: Collection[str], expected: Expected, cache: Sche
     if isinstance(end, Unreadable):
         return "" if end.passing else end.reason
     # What Delta doesn't take is none of Iceberg's concern.
-    found = answered(lambda: opened(Reader(end), cache))
+    found = answered(lambda: opened(end, cache))
     if isinstance(found, Unreadable):
         return ""
     schema = found.shape.interpreted
@@ -129,7 +128,7 @@ def rescaled(path: ColumnPath, stored: int, expected: int) -> str:
 
 def _ancient(found: Opened, known: Collection[str]) -> ColumnPath:
     """Return a column with a value before the Gregorian calendar; nothing if no statistics have one."""
-    for leaf, raw in zip(found.shape.interpreted.stored, found.groups.raws, strict=False):
+    for leaf, raw in zip(found.shape.interpreted.stored, found.groups.statistics, strict=False):
         first = _GREGORIAN_SINCE.get(str(leaf.element.annotation))
         if first is None or leaf.path[0].lower() not in known:
             continue

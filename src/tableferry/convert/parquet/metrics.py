@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tableferry.convert.facts import Unreadable
 from tableferry.convert.parquet.bounds import Kind, counts_nulls, kind
-from tableferry.convert.parquet.chunks import Raw
 from tableferry.convert.parquet.elements import Element
 from tableferry.convert.parquet.footers import (
     SchemaCache,
@@ -31,8 +30,8 @@ from tableferry.convert.parquet.footers import (
     tail,
 )
 from tableferry.convert.parquet.reading import Tails, by_threads
+from tableferry.convert.parquet.row_groups import ColumnStatistics
 from tableferry.convert.parquet.schema import Interpreted, Stored
-from tableferry.convert.parquet.thrift import Reader
 from tableferry.convert.parquet.writers import Trust, trust
 from tableferry.errors import StateError
 from tableferry.types import ColumnPath, lowered
@@ -65,7 +64,7 @@ def read_ends(sizes: Sequence[int], read: Callable[[int, int, int], bytes]) -> I
         try:
             return [tail(partial(read, number), sizes[number], reads_are_slow=True)]
         except StateError as error:
-            return [Unreadable(str(error), passing=True)]
+            return [Unreadable(error.one_line, passing=True)]
 
     for tails in by_threads(block, range(len(sizes))):
         yield from tails
@@ -142,11 +141,11 @@ class MetricsReader:
         return None if isinstance(metrics, Unreadable) else metrics
 
     def _read(self, footer: bytes) -> Metrics:
-        shape, rows, groups, orders, created_by, keys = opened(Reader(footer), self._cache)
+        shape, rows, groups, orders, created_by, keys = opened(footer, self._cache)
         believed = trust(created_by, keys)
         known = self._known(shape.interpreted)
         metrics = Metrics(rows, lacks=known.lacks, respelled=known.respelled, scales=known.scales)
-        for (leaf, place), raw in zip(known.leaves, groups.raws, strict=True) if groups.rows else ():
+        for (leaf, place), raw in zip(known.leaves, groups.statistics, strict=True) if groups.rows else ():
             number = self._metered.get(leaf.path)
             if number is not None:
                 metrics.sizes[number] = sum(size or 0 for size in raw.sizes)
@@ -181,7 +180,7 @@ def _add(
     metrics: Metrics,
     number: int,
     element: Element,
-    raw: Raw,
+    raw: ColumnStatistics,
     rows: Sequence[int],
     order: int,
     believed: Trust,

@@ -19,7 +19,7 @@ def read(root: ObjectPath, files: Sequence[DataFile], *, leaves: int = ALL_LEAVE
     def block(number: int) -> Tails:
         return [_tail(store, root / files[number].path, files[number].size)]
 
-    yield from decoded(by_threads(block, range(len(files))), leaves)
+    yield from decoded(files, by_threads(block, range(len(files))), leaves)
 
 
 def _tail(store: ObjectStore, path: ObjectPath, size: int) -> bytes | Unreadable:
@@ -28,4 +28,4 @@ def _tail(store: ObjectStore, path: ObjectPath, size: int) -> bytes | Unreadable
     except FileNotFoundError:
         return VANISHED
     except StateError as error:
-        return Unreadable(str(error).removeprefix(f"{path} "))
+        return Unreadable(error.one_line.removeprefix(f"{path} "))

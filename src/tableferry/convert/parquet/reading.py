@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import TypeAlias
 
 from tableferry.convert.facts import DataFile, Footers, Unreadable
@@ -28,15 +32,33 @@ def read(root: Path, files: Sequence[DataFile], *, leaves: int = ALL_LEAVES) -> 
     This thread does it all, until storage keeps it waiting: then threads read, and this one only decodes, as
     that holds Python's lock.
     """
-    yield from decoded(_tails(str(root), files), leaves)
+    yield from decoded(files, _tails(str(root), files), leaves)
 
 
-def decoded(blocks: Iterable[Tails], leaves: int) -> Footers:
-    """Say what files' footers say that come in blocks."""
+def decoded(files: Sequence[DataFile], blocks: Iterable[Tails], leaves: int) -> Footers:
+    """Decode files' footers that are read in blocks."""
     cache = SchemaCache(leaves)
-    for tails in blocks:
-        for tail in tails:
-            yield tail if isinstance(tail, Unreadable) else decode(tail, cache)
+    for file, tail in zip(files, chain.from_iterable(blocks), strict=True):
+        with _without_collector():
+            footer = tail if isinstance(tail, Unreadable) else decode(tail, cache, size=file.size)
+        yield footer
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Pause the garbage collector, which would go through a footer's many objects several times.
+
+    They have no circular references. Only the main thread pauses it: the threads that scan files would start
+    and stop it for one another.
+    """
+    if not gc.isenabled() or current_thread() is not main_thread():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _tails(root: str, files: Sequence[DataFile]) -> Iterator[Tails]:

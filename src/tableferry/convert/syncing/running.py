@@ -56,6 +56,7 @@ class TableSync:
             that is its own; ``failed`` for another.
         changes: The version that was written, or would be.
         notes: What a person should know.
+        skipped: Why it was skipped, where it was found to belong to another table.
         error: Why it was refused, or how it failed. Where a file can't be read, the others were taken in.
     """
 
@@ -64,6 +65,7 @@ class TableSync:
     changes: Changes | None = None
     notes: tuple[str, ...] = ()
     error: TableferryError | None = None
+    skipped: str = ""
 
     @property
     def new_columns(self) -> tuple[Field, ...]:
@@ -145,7 +147,7 @@ def _sync(
 ) -> TableSync:
     source = resolved.source
     if resolved.skipped:
-        return TableSync(source, "skipped", error=resolved.skipped)
+        return TableSync(source, "skipped", skipped=resolved.skipped)
     try:
         root = _root(resolved, spark_provider)
         if isinstance(root, Path):
@@ -277,5 +279,5 @@ def _checkpointed(changes: Changes) -> tuple[str, ...]:
     try:
         table.write_checkpoint(changes.table.root)
     except TableError as error:
-        return (str(error),)
+        return (error.one_line,)
     return ()

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _OTHER_TYPES = (
-    "A column's type differs between files, and Spark doesn't name the files. Convert with --engine tableferry, "
-    "or rewrite the files of the other type."
+    "A column's type differs between files, and Spark doesn't name the files. Convert with --engine "
+    "tableferry, or rewrite the files of the other type."
 )
 _REMEDIES = {
     "DELTA_EMPTY_DIRECTORY": "There is nothing to convert. Check the path.",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from tableferry import lazy
+import lazy_loader
+
 from tableferry.errors import TableferryError
 from tableferry.extras import install
 
@@ -15,4 +16,4 @@ for _package in ("sqlalchemy", "alembic"):
         )
 
 # alembic takes a quarter of a second to load, and only `init` needs it.
-__getattr__, __dir__, __all__ = lazy.attach(__name__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

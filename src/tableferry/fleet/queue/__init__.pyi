@@ -1,1 +1,2 @@
-from tableferry.fleet.queue.migrating import upgrade as upgrade
+from . import selections as selections
+from .migrating import upgrade as upgrade

@@ -196,7 +196,7 @@ def _from_here(warehouse: Warehouse, locations: Sequence[str]) -> list[ListedFil
         found = files_below(warehouse.spark, locations)
     except StateError as error:
         # Clusters that several people share keep their Java to themselves, but not Spark's readers.
-        _log.debug("Spark lists the files: %s", error)
+        _log.debug("Spark lists the files: %s", error.one_line)
         return None
     if found is None:
         return None

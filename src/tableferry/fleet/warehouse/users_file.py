@@ -53,7 +53,7 @@ def _pair(row: list[str], line: str) -> tuple[TableName, str]:
     try:
         table = TableName.parse(row[0])
     except TableError as error:
-        raise TableError(f"{line}: {error}") from error
+        raise TableError(f"{line}: {error.one_line}") from error
     if len(table.parts) == 1:
         raise TableError(f"{line}: {table} has no schema: write it as schema.table or catalog.schema.table")
     return table, row[1].strip()

@@ -81,7 +81,7 @@ def table_name(
     try:
         return TableName.parse(f"{database}.{table}" if database else table)
     except TableError as error:
-        problems.append(location.problem(str(error)))
+        problems.append(location.problem(error.one_line))
         return None
 
 

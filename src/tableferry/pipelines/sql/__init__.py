@@ -3,6 +3,6 @@
 It is loaded at first use, because sqlglot takes longer to import than a project without SQL takes to check.
 """
 
-from tableferry import lazy
+import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy.attach(__name__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

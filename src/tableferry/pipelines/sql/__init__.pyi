@@ -1,5 +1,4 @@
-from sqlglot.errors import SqlglotError as SqlglotError
-
-from tableferry.pipelines.sql.statements import Reference as Reference
-from tableferry.pipelines.sql.statements import references as references
-from tableferry.pipelines.sql.statements import renamed as renamed
+from .statements import Reference as Reference
+from .statements import SqlglotError as SqlglotError
+from .statements import references as references
+from .statements import renamed as renamed

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlglot.dialects.databricks import Databricks
+from sqlglot.errors import SqlglotError as SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 _BEFORE_A_TABLE = {TokenType.FROM, TokenType.JOIN}

@@ -1,1 +1,0 @@
-SELECT sum(amount) FROM orders

@@ -1,1 +1,0 @@
-"""A shop's numbers."""
