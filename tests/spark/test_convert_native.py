@@ -358,7 +358,7 @@ def test_a_table_on_storage_that_only_spark_reaches(
 
 def test_defaults_of_columns_are_not_for_the_native_command(spark: SparkSession, schema: str) -> None:
     spark.sql(f"CREATE TABLE {schema}.t (id int, n string DEFAULT 'q') USING parquet")
-    with conditions.raises("NATIVE_COLUMN_DEFAULTS", table=f"spark_catalog.{schema}.t"):
+    with conditions.raises("NATIVE_COLUMN_DEFAULTS", table=f"{schema}.t"):
         convert_table(spark, entry(spark, TableName.parse(f"{schema}.t")), statistics=True)
 
 

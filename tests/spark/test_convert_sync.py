@@ -106,6 +106,13 @@ def test_a_table_of_the_catalog_follows_and_its_schema_with_it(
         "born": "skipped",
         "seen": "skipped",
     }
+    assert {
+        source.rpartition(".")[2]: report.skipped for source, report in reports.items() if report.skipped
+    } == {
+        "seen": f"{schema}.seen is a view",
+    }
+    conditions.check(reports[f"{schema}.others"].error, "SYNC_OF_PARQUET_TABLE_IN_CATALOG")
+    conditions.check(reports[f"{schema}.born"].error, "SYNC_OF_DELTA_TABLE")
     assert ids(spark, table) == [1, 2]
     assert synced(f"{schema}.born", spark).outcome == "refused"
     assert synced(f"{schema}.others", spark).outcome == "refused"

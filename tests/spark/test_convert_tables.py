@@ -336,7 +336,7 @@ def test_rows_that_came_as_parquet_after_the_commit_are_kept_or_named(
     conditions.check(
         refused.error,
         "FILES_CHANGED_UNDER_TWO_ENTRIES",
-        table=name(second),
+        table=second,
         delta_tables=first,
         first=first,
     )
@@ -366,7 +366,7 @@ def test_a_log_in_use_is_switched_to_only_if_it_has_the_folders_files(
     conditions.check(
         refused.error,
         "DELTA_AND_PARQUET_DIFFER",
-        table=name(table),
+        table=table,
         changes=re.compile("late.parquet appeared$"),
     )
     assert not entry_of(spark, table).is_delta
@@ -408,7 +408,7 @@ def test_a_schema_in_bulk(
     assert [message.partition(" ")[0] for message in report] == [f"[{number}/6]" for number in range(1, 7)]
     [refused] = [table for table in done.tables if table.outcome == "refused"]
     conditions.check(refused.error, "UNREADABLE_FILES", files=re.compile("notes.txt"))
-    assert refused.source == str(name(f"{schema}.b"))
+    assert refused.source == f"{schema}.b"
     assert [table.skipped for table in done.tables if table.outcome == "skipped"] == [
         f"{schema}.lines is a csv table",
         f"{schema}.v is a view",
@@ -423,9 +423,9 @@ def test_a_schema_in_bulk(
     by_name = convert.run([f"{schema}.v", f"{schema}.lines", f"{schema}.nothing"], spark)
     assert not by_name.ok
     view, lines, nothing = (table.error for table in by_name.tables)
-    conditions.check(view, "TABLE_IS_VIEW", table=name(f"{schema}.v"))
-    conditions.check(lines, "NOT_PARQUET", provider="a csv", table=name(f"{schema}.lines"))
-    conditions.check(nothing, "TABLE_NOT_FOUND", table=name(f"{schema}.nothing"))
+    conditions.check(view, "TABLE_IS_VIEW", table=f"{schema}.v")
+    conditions.check(lines, "NOT_PARQUET", provider="a csv", table=f"{schema}.lines")
+    conditions.check(nothing, "TABLE_NOT_FOUND", table=f"{schema}.nothing")
 
 
 @pytest.mark.parametrize("form", sorted(FORMS))

@@ -228,7 +228,7 @@ def test_a_table_of_which_nobody_knows_what_its_entry_said_is_refused_and_untouc
     assert root is not None
     before = rows(spark, table), content(root)
 
-    with conditions.raises("UNDO_ENTRY_NOT_RECORDED", table=name(table)):
+    with conditions.raises("UNDO_ENTRY_NOT_RECORDED", table=table):
         convert.undo(table, spark)
 
     assert (rows(spark, table), content(root)) == before
@@ -305,21 +305,21 @@ def test_what_would_lose_something_is_refused_and_untouched(
     assert root is not None
     with conditions.raises("NOT_A_DELTA_TABLE", table=root):
         convert.undo(table, spark)
-    with conditions.raises("TABLE_NOT_FOUND", table=name(f"{schema}.nothing")):
+    with conditions.raises("TABLE_NOT_FOUND", table=f"{schema}.nothing"):
         convert.undo(f"{schema}.nothing", spark)
     assert convert.run([table], spark, column_mapping=True).ok
     files = content(root)
 
     spark.sql(f"CREATE TABLE {schema}.other USING delta LOCATION '{root}'")
     with conditions.raises(
-        "UNDO_BLOCKED_BY_OTHER_ENTRIES", others=[name(f"{schema}.other")], table=name(table)
+        "UNDO_BLOCKED_BY_OTHER_ENTRIES", others=[TableName((schema, "other"))], table=table
     ):
         convert.undo(table, spark)
     spark.sql(f"DROP TABLE {schema}.other")
 
     spark.sql(f"CREATE TABLE {schema}.t__tableferry_undo (id int) USING parquet")
     spark.sql(f"INSERT INTO {schema}.t__tableferry_undo VALUES (1)")
-    with conditions.raises("UNDO_SPARE_NAME_TAKEN", spare=name(f"{table}__tableferry_undo")):
+    with conditions.raises("UNDO_SPARE_NAME_TAKEN", spare=f"{table}__tableferry_undo"):
         convert.undo(table, spark)
     assert spark.table(f"{schema}.t__tableferry_undo").count() == 1
     spark.sql(f"DROP TABLE {schema}.t__tableferry_undo")
@@ -345,7 +345,7 @@ def test_a_table_between_two_undos_is_called_that(spark: SparkSession, schema: s
     [refused] = convert.run([table], spark).tables
 
     assert refused.outcome == "failed"
-    conditions.check(refused.error, "DELTA_LOG_OF_TABLE_MISSING", table=name(table))
+    conditions.check(refused.error, "DELTA_LOG_OF_TABLE_MISSING", table=table)
     convert.undo(table, spark)
     assert rows(spark, table) == before
 
@@ -354,7 +354,7 @@ def test_views_and_other_formats_were_never_converted(spark: SparkSession, schem
     spark.sql(f"CREATE VIEW {schema}.v AS SELECT 1 AS x")
     spark.sql(f"CREATE TABLE {schema}.c (id int) USING csv")
     for table, format_ in (("v", "view"), ("c", "csv")):
-        with conditions.raises("UNDO_OF_OTHER_FORMAT", table=name(f"{schema}.{table}"), format=format_):
+        with conditions.raises("UNDO_OF_OTHER_FORMAT", table=f"{schema}.{table}", format=format_):
             convert.undo(f"{schema}.{table}", spark)
 
 
@@ -397,7 +397,7 @@ def test_of_two_undos_at_once_one_says_that_the_other_is_at_it(
 
     assert len(errors) == 2
     for error in errors:
-        conditions.check(error, "LOCK_HELD", task=f"the undo of spark_catalog.{table}")
+        conditions.check(error, "LOCK_HELD", task=f"the undo of {table}")
     assert rows(spark, table) == before
 
 
@@ -419,7 +419,7 @@ def test_a_table_that_a_writer_came_back_to_is_not_dropped(
 
     with monkeypatch.context() as patched:
         patched.setattr(undoing, "_rename", rename)
-        with conditions.raises("UNDO_FOLDER_WRITTEN", folder=root, table=name(table)):
+        with conditions.raises("UNDO_FOLDER_WRITTEN", folder=root, table=table):
             convert.undo(table, spark)
 
     assert (root / "late.parquet").read_bytes() == b"kept"

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,7 +20,7 @@ import tableferry
 from tableferry.convert import Reader, readers
 from tableferry.convert.folder import discover
 from tableferry.convert.log.statistics import INDEXED
-from tableferry.convert.parquet import reading
+from tableferry.convert.parquet import reading, scanning
 from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.through_spark.shares import task
 from tableferry.errors import SessionError
@@ -106,11 +107,13 @@ with open(sys.argv[3], "wb") as file:
 """
 
 
-def test_tasks_need_no_tableferry_where_they_run(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scan", [False, True])
+def test_tasks_need_no_tableferry_where_they_run(folder: Path, tmp_path: Path, scan: bool) -> None:
+    read = partial(scanning.read, paths=frozenset()) if scan else reading.read
     files = discover.list_files(folder)
     cloudpickle.register_pickle_by_value(tableferry)  # type: ignore[no-untyped-call]
     try:
-        pickled = cloudpickle.dumps(task(str(folder), files, reading.read))  # type: ignore[no-untyped-call]
+        pickled = cloudpickle.dumps(task(str(folder), files, read))  # type: ignore[no-untyped-call]
     finally:
         cloudpickle.unregister_pickle_by_value(tableferry)  # type: ignore[no-untyped-call]
     (tmp_path / "task").write_bytes(pickled)
@@ -120,5 +123,5 @@ def test_tasks_need_no_tableferry_where_they_run(folder: Path, tmp_path: Path) -
     rows = pickle.loads((tmp_path / "rows").read_bytes())
     assert [row["rows"] for row in rows] == [1, 1, 1, 1, 1, -1]
     assert [row["described"] is None for row in rows] == [False, True, True, True, True, True]
-    assert rows[4]["text"] == '4\n"4"\n4\n"4"\n0\n0'
+    assert scan or rows[4]["text"] == '4\n"4"\n4\n"4"\n0\n0'
     assert rows[5]["text"].startswith("is not a Parquet file")

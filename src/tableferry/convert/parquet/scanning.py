@@ -50,8 +50,14 @@ def read_by_threads(root: AnyPath, files: Sequence[DataFile], *, paths: frozense
         if isinstance(root, Path):
             return next(read(root, (file,), paths=paths))
         footer = next(objects.read(root, (file,), leaves=0))
-        with ObjectStore(root.store).open(root / file.path, file.size) as source:
-            return footer if isinstance(footer, Unreadable) else _scan(source, footer, paths)
+        if isinstance(footer, Unreadable):
+            return footer
+        try:
+            with ObjectStore(root.store).open(root / file.path, file.size) as source:
+                return _scan(source, footer, paths)
+        except StateError as error:
+            # Not in `_scan`, which Spark's tasks get by value: this class has globals that must be imported.
+            return _not_read(error.message.rstrip("."))
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         yield from pool.map(scan, files)
@@ -71,15 +77,19 @@ def _scan(source: str | BufferedReader, footer: Footer, paths: frozenset[ColumnP
                 for scanned in leaves:
                     if scanned:
                         scanned.take(batch)
-    except (pa.ArrowException, OSError, StateError) as error:
-        return Unreadable(
-            f"can't be read ({str(error).splitlines()[0]}): write it again, or take the statistics that its "
-            "footer has, with --statistics footers"
-        )
+    except (pa.ArrowException, OSError) as error:
+        return _not_read(str(error).splitlines()[0])
     if rows != footer.rows:
         return Unreadable(f"has {rows} rows, and says that it has {footer.rows}: write it again")
     bounds = [scanned.bounds(ancient) if scanned else _UNKNOWN for scanned in leaves]
     return Footer.of(rows, footer.schema, bounds)
+
+
+def _not_read(reason: str) -> Unreadable:
+    return Unreadable(
+        f"can't be read ({reason}): write it again, or take the statistics that its footer has, with "
+        "--statistics footers"
+    )
 
 
 def _ancient(file: pq.ParquetFile) -> frozenset[Primitive]:
