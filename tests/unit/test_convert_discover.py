@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests import conditions
 
 from tableferry.convert.facts import DataFile
@@ -191,9 +190,7 @@ def test_a_directory_that_may_not_be_read_is_named(nobodys: Path) -> None:
     (nobodys / "_delta_log").chmod(0)
     with conditions.raises("PATH_NOT_READABLE", path=nobodys / "p=2", reason="Permission denied"):
         list_files(nobodys)
-    with conditions.raises(
-        "FOLDER_NOT_LISTABLE", folder=nobodys / "_delta_log", reason="Permission denied"
-    ):
+    with conditions.raises("FOLDER_NOT_LISTABLE", folder=nobodys / "_delta_log", reason="Permission denied"):
         already_delta(nobodys)
 
 

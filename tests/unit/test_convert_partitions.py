@@ -9,7 +9,6 @@ from datetime import date, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests import conditions
 
 from tableferry.convert.facts import DataFile, Partitions

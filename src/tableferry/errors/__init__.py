@@ -57,6 +57,11 @@ class TableferryError(Exception):
         """What the user does about it; empty if a sentence was passed, which contains it."""
         return fill(self._listed().remedy, self.parameters) if self.condition else ""
 
+    @property
+    def one_line(self) -> str:
+        """The message and the remedy in one line, for reports and tables that keep one line of each error."""
+        return f"{self.message} {self.remedy}".strip()
+
     def _listed(self) -> Condition:
         return conditions()[self.condition]
 

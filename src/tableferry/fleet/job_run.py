@@ -157,7 +157,7 @@ def dry_run_report(job: Job, warehouse: Warehouse, transitions: Transitions) -> 
             return stopped
         steps = dry_run_steps(job, existing.job_tables(warehouse, Names.of(job)), transitions)
     except TableferryError as error:
-        return JobReport(job, "paused", (), str(error))
+        return JobReport(job, "paused", (), error.one_line)
     return JobReport(job, "planned", tuple(map(str, steps)))
 
 
@@ -167,7 +167,7 @@ def reported(run: JobRun, work: Callable[[JobRun], JobReport]) -> JobReport:
         return _recorded(run, work)
     except ClaimLost as error:
         # Also while what went wrong was written down: the job is another worker's now.
-        return JobReport(run.job, "lost", tuple(run.did), str(error))
+        return JobReport(run.job, "lost", tuple(run.did), error.one_line)
 
 
 def _recorded(run: JobRun, work: Callable[[JobRun], JobReport]) -> JobReport:
@@ -177,13 +177,13 @@ def _recorded(run: JobRun, work: Callable[[JobRun], JobReport]) -> JobReport:
         raise
     except Stopped as error:
         run.job = run.job.noted(**{FOUND: error.found or None})
-        return _pause(run, error.reason, str(error))
+        return _pause(run, error.reason, error.one_line)
     except WrittenSince as error:
-        return _pause(run, PauseReason.WRITTEN_WHILE_BLOCKED, str(error))
+        return _pause(run, PauseReason.WRITTEN_WHILE_BLOCKED, error.one_line)
     except Refused as error:
-        return _pause(run, PauseReason.STEP_REFUSED, str(error))
+        return _pause(run, PauseReason.STEP_REFUSED, error.one_line)
     except (TableError, StateError) as error:
-        return _fail(run, str(error))
+        return _fail(run, error.one_line)
     except Exception as error:
         # One table's trouble with Spark isn't the others'; what nobody can fix ends the run.
         if not is_sparks(error):
@@ -201,7 +201,7 @@ def _once(run: JobRun, transition: Transition) -> None:
             with stopping_at_lost_metadata(run):
                 run.perform(step)
         except WrittenSince as error:
-            if _begin_again(run, names, str(error)):
+            if _begin_again(run, names, error.one_line):
                 return
             if not _settle_late(run, names):
                 raise
@@ -292,7 +292,7 @@ def _pause(run: JobRun, reason: PauseReason, why: str) -> JobReport:
         # What stopped the job may stop this too. Then writes stay blocked, and it's resumed from here.
         if not isinstance(error, TableferryError) and not is_sparks(error):
             raise
-        cause = str(error) if isinstance(error, TableferryError) else first_line(error)
+        cause = error.one_line if isinstance(error, TableferryError) else first_line(error)
         why = f"{why}; and the writers of {run.job.name} couldn't be let in ({cause})"
     paused = replace(run.job.paused(reason, why), shadow_status=None)
     run.release(paused.noted(**{BEGAN_AGAIN: None}))

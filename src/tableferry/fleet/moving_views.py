@@ -215,9 +215,9 @@ class _Run:
         try:
             report = self._taken(view, text)
         except Waits as error:
-            report = ViewReport(view.name, "waiting", error=str(error))
+            report = ViewReport(view.name, "waiting", error=error.one_line)
         except TableferryError as error:
-            report = ViewReport(view.name, "refused", error=str(error))
+            report = ViewReport(view.name, "refused", error=error.one_line)
         except SPARK_ERRORS as error:
             report = ViewReport(view.name, "refused", error=f"Spark failed ({first_line(error)})")
         self.reports[key] = report

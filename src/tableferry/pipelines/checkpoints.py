@@ -39,7 +39,7 @@ def read(folder: Path) -> Checkpoint:
         read_to, others = read_batch(folder, newest)
     except StateError as error:
         remedy = "put it back from a backup, or rebuild the target with --full-refresh"
-        raise StateError(f"{error}: {remedy}") from error
+        raise StateError(f"{error.one_line}: {remedy}") from error
     offsets = {source_id: offset for source_id, offset in read_to.items() if isinstance(offset, Offset)}
     kafka = {source_id: offset for source_id, offset in read_to.items() if isinstance(offset, KafkaOffset)}
     read_files = [offset for offset in read_to.values() if isinstance(offset, FileOffset)]

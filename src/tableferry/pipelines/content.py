@@ -77,7 +77,7 @@ def find(
             search = _Search(comparison, legacy.version, running, _purges(tried, sources))
             return search.among([step.moment for step in tried], sources)
         except TableferryError as error:
-            reason = str(error)
+            reason = error.one_line
         except SPARK_ERRORS as error:
             reason = first_line(error)
     return NoHandOver(f"the hand-over point can't be found by content: {reason}")

@@ -168,7 +168,7 @@ class Gatherer:
                 try:
                     old[dataflow.key] = imported_checkpoints.read(self.project.checkpoints(migration))
                 except StateError as error:
-                    old[dataflow.key] = NoHandOver(f"{error}: restore it, or set mode to copy")
+                    old[dataflow.key] = NoHandOver(f"{error.one_line}: restore it, or set mode to copy")
         return old
 
     def _hand_overs(
@@ -224,7 +224,7 @@ class Gatherer:
             try:
                 held[key] = brokers.held(self.spark, options)
             except TableError as error:
-                held[key] = str(error)
+                held[key] = error.one_line
         return held
 
     def _auto_loader(self, followed: Mapping[FlowKey, tuple[Read, ...]]) -> bool:
@@ -357,7 +357,7 @@ class Gatherer:
                 return catalog.facts(self.spark, name, defining=defining)
             except TableError as error:
                 location = locations.get(name.key)
-                raise TableError(f"{location}: {error}" if location else str(error)) from error
+                raise TableError(f"{location}: {error.one_line}" if location else error.one_line) from error
 
         return dict(zip(names, catalog.parallel_map(facts, names.values()), strict=True))
 

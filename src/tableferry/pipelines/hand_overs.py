@@ -86,9 +86,9 @@ class HandOverFinder:
                 return imported_checkpoints.hand_over(self.spark, legacy, imported)
             return old_streams.hand_over(self.spark, legacy, folders, within=within)
         except NotItsSinkError as error:
-            return None if migration.or_content else NoHandOver(str(error))
+            return None if migration.or_content else NoHandOver(error.one_line)
         except StateError as error:
-            return NoHandOver(str(error))
+            return NoHandOver(error.one_line)
 
     def _by_content(self, dataflow: DataFlow) -> HandOver | NoHandOver | None:
         migration = dataflow.migration

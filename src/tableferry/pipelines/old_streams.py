@@ -288,7 +288,7 @@ def _old_stream(folder: Path) -> OldStream:
     try:
         query = checkpoints.query_id(folder)
     except StateError as error:
-        raise StateError(f"{error}: {_RESTORE}") from error
+        raise StateError(f"{error.one_line}: {_RESTORE}") from error
     if not query:
         raise StateError(f"{folder} is no checkpoint of a stream (it has no metadata file): correct the path")
     if checkpoints.has_state(folder):
@@ -309,7 +309,7 @@ def _offsets(stream: OldStream, batch: int) -> Mapping[str, SourceOffset] | str:
     try:
         offsets, others = checkpoints.read_batch(stream.folder, batch)
     except StateError as error:
-        return f"{error}: {_RESTORE}"
+        return f"{error.one_line}: {_RESTORE}"
     if others:
         return (
             f"offsets/{batch} of {stream.folder} has a source that is neither a Delta table nor Kafka nor "
@@ -318,7 +318,7 @@ def _offsets(stream: OldStream, batch: int) -> Mapping[str, SourceOffset] | str:
     try:
         return dict(_looked_up(stream, *source) for source in offsets.items())
     except StateError as error:
-        return f"{error}: restore it, or give modifiedAfter in readerOptions and {BY_VERSION}"
+        return f"{error.one_line}: restore it, or give modifiedAfter in readerOptions and {BY_VERSION}"
 
 
 def _looked_up(stream: OldStream, source_id: str, offset: SourceOffset) -> tuple[str, SourceOffset]:

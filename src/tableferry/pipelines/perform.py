@@ -250,7 +250,7 @@ def _events(frame: DataFrame, settings: CdcSettings, file: str) -> DataFrame:
     try:
         return cdc.feed_events(frame, settings)
     except TableError as error:
-        raise TableError(f"{file}: {error}") from error
+        raise TableError(f"{file}: {error.one_line}") from error
 
 
 def progress(planned: Plan, facts: Facts) -> tuple[tuple[MigrationStart, Tracking], ...]:
@@ -293,7 +293,7 @@ def not_representable(target: TargetPlan, spark: SparkSession) -> NotRepresentab
     try:
         frame = history.not_representable(legacy, source.cdc)
     except TableError as error:
-        raise TableError(f"{source.migration.location}: {error}") from error
+        raise TableError(f"{source.migration.location}: {error.one_line}") from error
     rows = frame.take(_SHOWN)
     if not rows:
         return None

@@ -93,7 +93,7 @@ def prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts) 
     try:
         return _prove(spark, planned, target, facts)
     except TableferryError as error:
-        return Proof(target.target, why_not=str(error))
+        return Proof(target.target, why_not=error.one_line)
 
 
 def prove_start(spark: SparkSession, target: TargetPlan) -> Proof:
@@ -116,7 +116,7 @@ def prove_start(spark: SparkSession, target: TargetPlan) -> Proof:
         with activity(_log, "compare it with its sources", table=history.migration.table):
             verdict = comparison.at(until)
     except TableferryError as error:
-        return Proof(target.target, why_not=str(error), of_start=True)
+        return Proof(target.target, why_not=error.one_line, of_start=True)
     return Proof(target.target, verdict, rows=verdict.target.rows, of_start=True)
 
 

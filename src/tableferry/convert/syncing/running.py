@@ -57,6 +57,7 @@ class TableSync:
         changes: The version that was written, or would be.
         notes: What a person should know.
         error: Why it was refused, or how it failed. Where a file can't be read, the others were taken in.
+        skipped: Why it was skipped, if it isn't for an error.
     """
 
     source: str
@@ -64,6 +65,7 @@ class TableSync:
     changes: Changes | None = None
     notes: tuple[str, ...] = ()
     error: TableferryError | None = None
+    skipped: str = ""
 
     @property
     def new_columns(self) -> tuple[Field, ...]:
@@ -145,7 +147,7 @@ def _sync(
 ) -> TableSync:
     source = resolved.source
     if resolved.skipped:
-        return TableSync(source, "skipped", error=resolved.skipped)
+        return TableSync(source, "skipped", skipped=resolved.skipped)
     try:
         root = _root(resolved, spark_provider)
         if isinstance(root, Path):

@@ -35,6 +35,8 @@ def print_report(console: Console, result: SyncReport) -> None:
         for note in table.notes:
             console.print(f"Note: {note}" if single else f"Note: {table.source}: {note}")
     for table in result.tables:
+        if table.skipped and single:
+            console.print(f"Skipped: {table.skipped}")
         if table.error and (single or table.outcome != "skipped"):
             console.print(f"{table.outcome.capitalize()}: {table.error.text_about(table.source)}")
     if not single:
@@ -91,6 +93,7 @@ def _table_data(table: TableSync) -> dict[str, Any]:
         "source": table.source,
         "outcome": table.outcome,
         "error": table.error and table.error.to_dict(),
+        "skipped": table.skipped,
         "version": changes and changes.version,
         "added": [file.path for file in changes.added.files] if changes else [],
         "removed": [changes.table.files[name].path for name in changes.removed] if changes else [],

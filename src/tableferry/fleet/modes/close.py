@@ -102,7 +102,7 @@ def close(worker: Worker) -> ModeReport:
         try:
             steps = closing_steps(job, existing.job_tables(warehouse, Names.of(job)))
         except TableferryError as error:
-            return JobReport(job, "paused", (), str(error))
+            return JobReport(job, "paused", (), error.one_line)
         return JobReport(job, "planned", tuple(map(str, steps)))
 
     return run_worker(
@@ -124,7 +124,7 @@ def _marked(job: Job, at: datetime) -> Marking:
     try:
         return Marking(marked(job, at))
     except Refused as error:
-        return Marking(job, str(error))
+        return Marking(job, error.one_line)
 
 
 def _close(run: JobRun) -> JobReport:
@@ -149,7 +149,7 @@ def _looked(warehouse: Warehouse, job: Job) -> Leftover:
     try:
         return Leftover(job, leftovers.look(warehouse, names.target, names.archived, job.target_format))
     except TableferryError as error:
-        return Leftover(job, error=str(error))
+        return Leftover(job, error=error.one_line)
 
 
 def _edited(store: Store, job: Job, edit: Callable[[Job], Job], now: datetime, by: str) -> Marking:
@@ -158,4 +158,4 @@ def _edited(store: Store, job: Job, edit: Callable[[Job], Job], now: datetime, b
         edited = edit(job)
         return Marking(store.edit(edited, now, by=by) if edited != job else job)
     except (Refused, Busy, TableError) as error:
-        return Marking(job, str(error))
+        return Marking(job, error.one_line)

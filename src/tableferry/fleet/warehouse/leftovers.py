@@ -266,7 +266,7 @@ def look(warehouse: Warehouse, target: TableName, archived: TableName, form: Tar
     try:
         demand_unneeded(warehouse, target, archived, form, found)
     except Refused as error:
-        hinders = str(error)
+        hinders = error.one_line
     gc = None
     if form is TargetFormat.ICEBERG:
         try:

@@ -164,7 +164,7 @@ def _missing_place(warehouse: Warehouse, names: Names, form: TargetFormat) -> st
         if existing.has_schema(warehouse, schema):
             return ""
     except TableError as error:
-        return f"the new table is to be made in {schema}, and {error}"
+        return f"the new table is to be made in {schema}, and {error.one_line}"
     return (
         f"the new table is to be made in {place}, which isn't there: CREATE SCHEMA {place.sql}"
         if names.elsewhere
@@ -179,7 +179,7 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
     try:
         suspended.demand_none(warehouse, table.name)
     except suspended.RowsTwice as error:
-        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, str(error))
+        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, error.one_line)
     # Spark reads Parquet and ORC by its own readers, all of a table's files alike.
     by_hive = table.serde and table.format not in ("parquet", "orc")
     looks = facts.partitions and facts.movable and (facts.rewritten or by_hive)
@@ -201,7 +201,7 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
         if table.format == "avro" and facts.movable:
             yield from _unalterable(copy)
     except Refused as error:
-        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, str(error))
+        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, error.one_line)
         return
     except SPARK_ERRORS as error:
         rows = None
@@ -215,7 +215,7 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
             if not facts.begun:
                 copies.demand_empty(warehouse, places.folder_of(table.location, form))
         except Refused as error:
-            yield Finding(PauseReason.UNSUPPORTED_LAYOUT, str(error))
+            yield Finding(PauseReason.UNSUPPORTED_LAYOUT, error.one_line)
         nulls = [f"{quote(key)} IS NULL" for key in table.partition_columns]
         try:
             for where in ("true", *nulls):
@@ -298,7 +298,7 @@ def _of_files(
         try:
             unsuitable = look(warehouse.spark, table, facts.files.read, defaults)
         except Refused as error:
-            return str(error)
+            return error.one_line
         return f"files of {table.name} can't be Iceberg's: {first_of(unsuitable)}" if unsuitable else ""
     far = None
     if delta.is_far(warehouse, table.location):
@@ -312,5 +312,5 @@ def _of_files(
             far=far,
         )
     except Refused as error:
-        return str(error)
+        return error.one_line
     return ""
