@@ -114,8 +114,11 @@ def test_a_workspace_that_does_not_answer_is_reported(
     logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DATABRICKS_HOST", "http://127.0.0.1:1")
-    with pytest.raises(
-        StateError, match=r"/Volumes/.*127.0.0.1:1 doesn't answer: ConnectionError\): check DATABRICKS_HOST"
+    with conditions.raises(
+        "VOLUME_REQUEST_FAILED",
+        path=re.compile("^/Volumes/"),
+        reason=re.compile("127.0.0.1:1 doesn't answer: ConnectionError$"),
+        advice=re.compile("(?i)^check DATABRICKS_HOST"),
     ):
         files.read_text(FILE)
     assert capfd.readouterr() == ("", "")

@@ -279,5 +279,5 @@ def _checkpointed(changes: Changes) -> tuple[str, ...]:
     try:
         table.write_checkpoint(changes.table.root)
     except TableError as error:
-        return (str(error),)
+        return (error.one_line,)
     return ()
