@@ -120,7 +120,9 @@ def _tables(spark: SparkSession, catalog: str, unlisted: list[TableName]) -> Ite
         try:
             tables = list_tables(spark, schema)
         except TableError as error:
-            _log.warning("tables that share directories with these aren't looked for there: %s", error)
+            _log.warning(
+                "tables that share directories with these aren't looked for there: %s", error.one_line
+            )
             unlisted.append(TableName(schema))
             continue
         for name, entry in tables.items():

@@ -72,7 +72,7 @@ def compare_ahead(warehouse: Warehouse, source: TableName) -> int:
             return 0
         return _until_little(warehouse, source, TargetFormat.DELTA, compare)
     except StateError as error:
-        _log.warning("%s is compared when writes are blocked: %s", source, error)
+        _log.warning("%s is compared when writes are blocked: %s", source, error.one_line)
         return 0
 
 

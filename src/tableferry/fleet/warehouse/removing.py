@@ -225,7 +225,7 @@ def _names(storage: TableStorage, folder: str) -> tuple[str, ...] | None:
     try:
         return storage.names(folder)
     except StateError as error:
-        _log.warning("%s is left: %s", folder, error)
+        _log.warning("%s is left: %s", folder, error.one_line)
         return None
 
 
@@ -242,7 +242,7 @@ def _is_empty(storage: TableStorage, folder: str) -> bool:
     try:
         return storage.exists(folder) and not storage.names(folder)
     except StateError as error:
-        _log.warning("%s is left: %s", folder, error)
+        _log.warning("%s is left: %s", folder, error.one_line)
         return False
 
 
@@ -251,7 +251,7 @@ def _remove(storage: TableStorage, location: str) -> bool:
     try:
         storage.remove(location)
     except StateError as error:
-        _log.warning("%s is left: %s", location, error)
+        _log.warning("%s is left: %s", location, error.one_line)
         return False
     return True
 

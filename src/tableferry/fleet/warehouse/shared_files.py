@@ -35,7 +35,7 @@ def warn(warehouse: Warehouse, hive: TableName, target: TableName) -> None:
         if kinds(warehouse, (hive,)).get(hive) is Kind.HIVE:
             _warn(warehouse, hive, target)
     except TableError as error:
-        _log.warning("%s has no warning in its comment: %s", hive, error)
+        _log.warning("%s has no warning in its comment: %s", hive, error.one_line)
 
 
 def _warn(warehouse: Warehouse, hive: TableName, target: TableName) -> None:

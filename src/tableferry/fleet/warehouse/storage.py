@@ -60,7 +60,7 @@ def storage_of(spark: SparkSession, root: str) -> TableStorage | None:
     try:
         return Hadoop(spark)
     except StateError as error:
-        _log.warning("%s isn't reached from here: %s", root, error)
+        _log.warning("%s isn't reached from here: %s", root, error.one_line)
         return None
 
 

@@ -90,4 +90,4 @@ def _remove(storage: TableStorage, folder: str) -> None:
         storage.remove(folder)
     except StateError as error:
         # It's in nobody's way.
-        _log.warning("%s is left: %s", folder, error)
+        _log.warning("%s is left: %s", folder, error.one_line)

@@ -361,7 +361,7 @@ class HiveCopy:
                     break
                 self.warehouse.effect(partial(storage.remove, parent))
         except StateError as error:
-            _log.warning("%s is left: %s", location, error)
+            _log.warning("%s is left: %s", location, error.one_line)
             return False
         return True
 
@@ -377,7 +377,7 @@ class HiveCopy:
             storage = storage_of(self.spark, folder)
             return None if storage is None else storage.folders(folder)
         except StateError as error:
-            _log.warning("directories in %s that nobody reads may be left: %s", folder, error)
+            _log.warning("directories in %s that nobody reads may be left: %s", folder, error.one_line)
             return None
 
     def _alter(self, clause: str) -> None:
