@@ -84,8 +84,7 @@ def _looked_at(table: Moving, warehouse: Warehouse, *, neighbourhood: Neighbourh
     except Exception as error:
         if not isinstance(error, (TableError, StateError, Refused)) and not is_sparks(error):
             raise
-        known = isinstance(error, TableferryError)
-        text = error.one_line if known else f"Spark failed ({first_line(error)})"
+        text = error.one_line if isinstance(error, TableferryError) else f"Spark failed ({first_line(error)})"
         return Preflight(table.name, table.target_format, (Finding(PauseReason.STEP_FAILED, text),))
 
 
