@@ -111,7 +111,7 @@ def measure(folder: Path, files: int, per_second: float, syncs: int) -> None:
     median = sorted(seconds)[len(seconds) // 2]
     print(f"{syncs - len(errors)} of {syncs} syncs succeeded, in {median:.2f} s (median)")
     print(f"{strangers} versions differ from every content of the folder during their sync")
-    for error in sorted(set(errors)):
+    for error in sorted({str(error) for error in errors}):
         print(f"  {error}")
 
 

@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from tableferry import cli
 
 KEYS = {
+    "skipped",
     *("source", "outcome", "error", "location", "engine", "because", "schema", "partitionColumns"),
     *("files", "bytes", "rows", "steps", "notes", "verdict"),
 }
@@ -83,7 +84,7 @@ def test_one_table_there_and_back(lake: Path) -> None:
 
     nothing = call("undo", "lake/t01")
     assert nothing.exit_code == 1
-    assert nothing.stderr == "Error: lake/t01 isn't a Delta table: nothing to undo\n"
+    assert nothing.stderr.startswith("Error: [NOT_A_DELTA_TABLE] lake/t01 ")
 
 
 def test_what_is_to_be_typed_next_can_be_typed(lake: Path) -> None:
@@ -92,12 +93,13 @@ def test_what_is_to_be_typed_next_can_be_typed(lake: Path) -> None:
     assert done.stdout.splitlines()[-1].endswith("undo 'lake/it'\"'\"'s a table'")
 
 
-def test_a_refused_table_is_one_sentence(lake: Path) -> None:
+def test_a_refused_table_is_a_condition_and_a_remedy(lake: Path) -> None:
     refused = call("lake/t07")
 
     assert refused.exit_code == 1
-    [line] = refused.stdout.splitlines()
-    assert line.startswith("Refused: lake/t07: NOTES.txt is not a Parquet file: delete it or move it away")
+    message, remedy = refused.stdout.splitlines()
+    assert message.startswith("Refused: [UNREADABLE_FILES] lake/t07: NOTES.txt is not a Parquet file")
+    assert remedy
 
 
 def test_thirty_tables_of_which_one_is_bad(lake: Path) -> None:
@@ -110,8 +112,8 @@ def test_thirty_tables_of_which_one_is_bad(lake: Path) -> None:
         "[1/30] lake/t00: converted",
         "[8/30] lake/t07: refused",
     )
-    *_, refused, summary, fix, back = done.stdout.splitlines()
-    assert refused.startswith("Refused: lake/t07: NOTES.txt")
+    *_, refused, _, summary, fix, back = done.stdout.splitlines()
+    assert refused.startswith("Refused: [UNREADABLE_FILES] lake/t07: NOTES.txt")
     assert summary == "30 tables: 29 converted, 1 refused"
     assert fix.endswith("run the same again: what is Delta already is left alone.")
     assert back == "To undo one: tableferry convert undo TABLE"
@@ -130,11 +132,13 @@ def test_programs_get_all_keys_of_every_table_and_nothing_else(lake: Path) -> No
     assert report["ok"] is False
     assert all(entry.keys() == KEYS for entry in report["tables"])
     first, refused = report["tables"][0], report["tables"][7]
-    assert (first["source"], first["outcome"], first["error"]) == ("lake/t00", "converted", "")
+    assert (first["source"], first["outcome"], first["error"]) == ("lake/t00", "converted", None)
     assert (first["engine"], first["files"], first["rows"]) == ("tableferry", 1, 1)
     assert first["partitionColumns"] == [{"name": "day", "type": "date"}]
     assert [entry["name"] for entry in first["schema"]["fields"]] == ["id", "day"]
     assert (refused["outcome"], refused["files"], refused["steps"]) == ("refused", None, [])
+    assert refused["error"]["condition"] == "UNREADABLE_FILES"
+    assert refused["error"].keys() == {"condition", "parameters", "message", "remedy"}
 
     assert data("undo", "lake/t00") == (0, {"source": "lake/t00", "outcome": "undone", "notes": []})
 
@@ -187,14 +191,14 @@ def test_wrong_usage(lake: Path, arguments: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["lake/nothing"], "there is no directory lake/nothing"),
+        (["lake/nothing"], "[FOLDER_MISSING] lake/nothing "),
         (["lake/nothing", "-r"], "lake/nothing"),
-        (["csv.`/x/y`"], "CONVERT TO DELTA only supports parquet tables"),
-        (["lake/t00", "--partitioned-by", "day"], "has no type"),
+        (["csv.`/x/y`"], "[NOT_PARQUET] CONVERT TO DELTA only supports parquet tables"),
+        (["lake/t00", "--partitioned-by", "day"], "[PARTITION_DECLARATION_WITHOUT_TYPE]"),
         (["lake/t00", "--partitioned-by", "month int"], "`month`"),
         (["lake/t00", "--partitioned-by", "day int"], "2024-01-01"),
-        (["undo", "db.*"], "means several tables: name one"),
-        (["undo", "hdfs://host/t"], "remove hdfs://host/t/_delta_log with its own tools"),
+        (["undo", "db.*"], "[SEVERAL_TABLES_NAMED] db.* "),
+        (["undo", "hdfs://host/t"], "remove hdfs://host/t/_delta_log "),
         (["hdfs://host/t", "--engine", "tableferry"], "SPARK_REMOTE"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -32,11 +33,11 @@ from pyiceberg.types import (
     UUIDType,
 )
 from pyiceberg.utils.config import Config
+from tests import conditions
 
 from tableferry import convert, types
 from tableferry.convert import converting, plan
 from tableferry.convert.iceberg import reading
-from tableferry.errors import Refused, TableError
 from tableferry.hive.partitions import PartitionColumn
 
 NOON = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -115,7 +116,7 @@ def test_a_table_has_the_rows_and_the_statistics_that_it_had(catalog: SqlCatalog
 
     report = converted(root)
 
-    assert (report.outcome, report.error) == ("converted", "")
+    assert (report.outcome, report.error) == ("converted", None)
     assert report.plan is not None
     assert any("properties of Iceberg mean nothing to Delta" in note for note in report.plan.notes)
     assert {path: path.read_bytes() for path in before} == before
@@ -147,9 +148,9 @@ def test_what_was_written_since_is_converted_after_an_undo(catalog: SqlCatalog) 
     table.overwrite(pa.table({"id": [9], "v": ["z"]}))
     report = converted(root)
     assert report.outcome == "refused"
-    assert "was written as Iceberg since: undo its conversion" in report.error
+    conditions.check(report.error, "ICEBERG_WRITTEN_SINCE_CONVERSION", table=root, folder=root)
     [synced] = convert.sync([str(root)]).tables
-    assert "was an Iceberg table" in synced.error
+    conditions.check(synced.error, "SYNC_OF_ICEBERG_TABLE", table=root)
     convert.undo(str(root))
     assert converted(root).outcome == "converted"
     assert rows(root) == [{"id": 9, "v": "z"}]
@@ -171,13 +172,13 @@ def test_a_table_is_found_by_its_catalog_and_in_another_place(
     root_of(table).rename(elsewhere)
     assert converted(f"iceberg.`{elsewhere}`").outcome == "converted"
     assert len(rows(elsewhere)) == 3
-    with pytest.raises(TableError, match=r"doesn't give the table db\.t|there is no .*metadata"):
+    with conditions.raises("ICEBERG_CATALOG_FAILED", table="db.t", reason=re.compile("No such file")):
         convert.run(["iceberg:lake.db.t"])
-    with pytest.raises(TableError, match=r"there is no Iceberg table db[.]nothing in the catalog lake"):
+    with conditions.raises("ICEBERG_TABLE_MISSING", catalog="lake", table="db.nothing"):
         convert.run(["iceberg:lake.db.nothing"])
-    with pytest.raises(TableError, match="the Iceberg catalog nowhere doesn't give the table"):
+    with conditions.raises("ICEBERG_CATALOG_FAILED", catalog="nowhere", table="db.t"):
         convert.run(["iceberg:nowhere.db.t"])
-    with pytest.raises(TableError, match=r"write iceberg:CATALOG[.]NAMESPACE[.]TABLE"):
+    with conditions.raises("ICEBERG_NAME_INVALID", text="iceberg:lake.t"):
         convert.run(["iceberg:lake.t"])
 
 
@@ -204,12 +205,12 @@ def test_partitions_by_values_are_delta_s(catalog: SqlCatalog) -> None:
     assert [row["id"] for row in rows(root) if row["name"] == "ü"] == [2]
     convert.undo(str(root))
     table.append(data.slice(0, 1).set_column(4, "name", pa.array([""])))
-    assert "an empty text, which Delta takes for null" in converted(root).error
+    conditions.check(converted(root).error, "ICEBERG_PARTITION_EMPTY_TEXT", table=root, column="name")
 
 
 def test_a_partition_of_the_year_12000_is_refused() -> None:
     file: Any = SimpleNamespace(partition=[3_663_000], spec_id=0, file_path="a.parquet")
-    with pytest.raises(Refused, match=r"t: a\.parquet has a partition's value that Delta's log can't hold"):
+    with conditions.raises("ICEBERG_PARTITION_VALUE", table="t", file="a.parquet"):
         reading._values(file, (PartitionColumn("day", types.DATE),), {0: [0]}, "t")
 
 
@@ -266,8 +267,7 @@ def test_columns_that_names_do_not_find_are_found_by_their_ids(
     change(table)
     report = converted(root)
     assert report.outcome == "refused"
-    assert says in report.error
-    assert "give --column-mapping" in report.error
+    conditions.check(report.error, "ICEBERG_COLUMNS_NEED_IDS", table=root, reason=says)
     assert converted(root, column_mapping=True).outcome == "converted"
     metadata = deltalake.DeltaTable(str(root)).metadata()
     assert metadata.configuration["delta.columnMapping.mode"] == "id"
@@ -287,25 +287,35 @@ def test_files_without_ids_are_found_by_their_names_alone(catalog: SqlCatalog, t
     assert rows(root) == [{"id": 1, "v": "a"}]
     convert.undo(str(root))
     rename(table)
-    assert "may have columns without ids" in converted(root, column_mapping=True).error
+    refused = converted(root, column_mapping=True)
+    conditions.check(
+        refused.error,
+        "ICEBERG_FILES_WITHOUT_IDS",
+        reason="`v` and `w` are two names of one column",
+        property="schema.name-mapping.default",
+    )
 
 
 @pytest.mark.parametrize(
-    ("transform", "name"), [(BucketTransform(4), "bucket[4](id)"), (DayTransform(), "day(at)")]
+    ("transform", "column"), [(BucketTransform(4), "id"), (DayTransform(), "at")], ids=["bucket", "day"]
 )
-def test_other_partitions_are_refused(catalog: SqlCatalog, transform: Transform[Any, Any], name: str) -> None:
+def test_other_partitions_are_refused(
+    catalog: SqlCatalog, transform: Transform[Any, Any], column: str
+) -> None:
     source = 1 if isinstance(transform, BucketTransform) else 2
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "at", TimestamptzType()))
     spec = PartitionSpec(PartitionField(source, 1000, transform, "part"))
     table = catalog.create_table("db.t", schema=schema, partition_spec=spec)
-    assert f"is partitioned by {name}" in converted(root_of(table)).error
+    conditions.check(
+        converted(root_of(table)).error, "ICEBERG_PARTITION_TRANSFORM", transform=transform, column=column
+    )
 
 
 def test_files_with_other_partitions_are_refused(catalog: SqlCatalog) -> None:
     table = simple(catalog)
     with table.update_spec() as update:
         update.add_field("id", IdentityTransform())
-    assert "other partition columns than others" in converted(root_of(table)).error
+    conditions.check(converted(root_of(table)).error, "ICEBERG_PARTITION_COLUMNS_DIFFER")
     table.overwrite(pa.table({"id": [1], "v": ["a"]}))
     assert converted(root_of(table)).outcome == "converted"
 
@@ -314,13 +324,13 @@ def test_files_with_other_partitions_are_refused(catalog: SqlCatalog) -> None:
 def test_types_that_delta_has_not_are_refused(catalog: SqlCatalog, kind: Any, says: str) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "odd", kind))
     table = catalog.create_table("db.t", schema=schema)
-    assert f"column `odd` is {says}, which Delta has no type for" in converted(root_of(table)).error
+    conditions.check(converted(root_of(table)).error, "ICEBERG_COLUMN_TYPE", column="odd", type=says)
 
 
 def test_names_that_differ_by_case_are_refused(catalog: SqlCatalog) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "ID", LongType()))
     table = catalog.create_table("db.t", schema=schema)
-    assert "has the column `id` twice but for its case" in converted(root_of(table)).error
+    conditions.check(converted(root_of(table)).error, "ICEBERG_COLUMNS_DIFFER_BY_CASE", column="id")
 
 
 def test_a_table_without_rows_is_delta_too(catalog: SqlCatalog) -> None:
@@ -333,34 +343,41 @@ def test_what_is_not_whole_is_refused_by_name(catalog: SqlCatalog, tmp_path: Pat
     table = simple(catalog)
     root = root_of(table)
     for options in ({"partitioned_by": "id int"}, {"statistics": convert.Statistics.SCAN}):
-        assert "whose metadata say its columns" in converted(root, **options).error
+        conditions.check(converted(root, **options).error, "ICEBERG_TABLE_WITH_OPTIONS", table=root)
     (data, _) = sorted((root / "data").iterdir())
     content = data.read_bytes()
     data.unlink()
-    assert f"data/{data.name} is gone" in converted(root).error
+    wrong = re.compile(rf"data/{re.escape(data.name)}$")
+    conditions.check(converted(root).error, "ICEBERG_FILE_WRONG", file=wrong, problem="is gone")
     data.write_bytes(content[:-1])
-    assert (
-        f"data/{data.name} has {len(content) - 1:,} bytes instead of {len(content):,}"
-        in converted(root).error
-    )
+    problem = f"has {len(content) - 1:,} bytes instead of {len(content):,}"
+    conditions.check(converted(root).error, "ICEBERG_FILE_WRONG", file=wrong, problem=problem)
     data.write_bytes(content)
     newest = max((root / "metadata").glob("*.metadata.json"))
     twin = newest.with_name(newest.name.replace(newest.name[6:14], "ffffffff"))
     shutil.copy(newest, twin)
     report = converted(root)
     assert report.outcome == "refused"
-    assert "only the table's catalog knows which one counts" in report.error
+    conditions.check(
+        report.error,
+        "ICEBERG_METADATA_AMBIGUOUS",
+        folder=root / "metadata",
+        files=" and ".join(sorted((newest.name, twin.name))),
+    )
     assert converted("iceberg:lake.db.t").outcome == "converted"
     convert.undo(str(root))
     twin.unlink()
     manifest = next((root / "metadata").glob("*-m0.avro"))
     manifest.rename(tmp_path / "manifest")
-    assert "which the table's metadata names: restore it" in converted(root).error
+    missing = re.compile(rf"{re.escape(manifest.name)}$")
+    conditions.check(converted(root).error, "ICEBERG_FILE_MISSING", file=missing)
     manifest.write_bytes(b"Obj no more")
-    assert f"{manifest.name} can't be understood" in converted(root).error
+    conditions.check(converted(root).error, "ICEBERG_FILE_NOT_UNDERSTOOD", file=missing)
     (tmp_path / "manifest").rename(manifest)
     newest.write_text("{}")
-    assert "can't be understood" in converted(root).error
+    conditions.check(
+        converted(root).error, "ICEBERG_FILE_NOT_UNDERSTOOD", file=re.compile(re.escape(newest.name))
+    )
 
 
 def test_a_hint_says_which_metadata_count(catalog: SqlCatalog) -> None:
@@ -388,5 +405,10 @@ def test_a_table_that_is_written_meanwhile_is_left_alone(
     monkeypatch.setattr(converting, "decide", written_meanwhile)
     report = converted(root)
     assert report.outcome == "refused"
-    assert "was written while it was converted" in report.error
+    conditions.check(
+        report.error,
+        "ICEBERG_CHANGED_DURING_CONVERSION",
+        table=root,
+        metadata=re.compile(r"\.metadata\.json$"),
+    )
     assert not (root / "_delta_log").exists()

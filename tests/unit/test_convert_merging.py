@@ -7,6 +7,7 @@ from itertools import permutations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import conditions
 
 from tableferry import types
 from tableferry.convert.facts import FileSchema
@@ -23,10 +24,10 @@ def merged(*schemas: FileSchema) -> Merged:
     return merge((schema, f"{number}.parquet") for number, schema in enumerate(schemas))
 
 
-def refusal(*schemas: FileSchema) -> str:
+def refused(*schemas: FileSchema) -> Refused:
     with pytest.raises(Refused) as caught:
         merged(*schemas)
-    return str(caught.value)
+    return caught.value
 
 
 def test_columns_come_in_the_order_in_which_files_first_have_them() -> None:
@@ -119,27 +120,39 @@ def test_what_conflicts_is_named_with_both_files(first: DataType, other: DataTyp
     def nested(kind: DataType) -> FileSchema:
         return schema(a=Struct((Field("b", kind),)))
 
-    assert refusal(nested(first), nested(other)) == (
-        f"column `a.b` is {first} in 0.parquet and {other} in 1.parquet: "
-        "write one of them again with the other's type, or convert them as two tables"
-    )
-    assert f"is {other} in 0.parquet and {first} in 1.parquet" in refusal(nested(other), nested(first))
+    for one, two in permutations((first, other)):
+        conditions.check(
+            refused(nested(one), nested(two)),
+            "COLUMN_TYPES_CONFLICT",
+            column="a.b",
+            type=one,
+            file="0.parquet",
+            other_type=two,
+            other="1.parquet",
+        )
 
 
 def test_the_file_that_is_named_has_the_type_that_is_named() -> None:
-    message = refusal(schema(a=Decimal(30, 0)), schema(a=Decimal(36, 6)), schema(a=Decimal(10, 10)))
-    assert message.startswith("column `a` is decimal(30,0) in 0.parquet and decimal(10,10) in 2.parquet")
+    conditions.check(
+        refused(schema(a=Decimal(30, 0)), schema(a=Decimal(36, 6)), schema(a=Decimal(10, 10))),
+        "COLUMN_TYPES_CONFLICT",
+        column="a",
+        type="decimal(30,0)",
+        file="0.parquet",
+        other_type="decimal(10,10)",
+        other="2.parquet",
+    )
 
 
 def test_unsigned_numbers_become_no_decimals() -> None:
     unsigned = FileSchema(schema(a=types.LONG).columns, (), frozenset({("a",)}))
     assert merged(unsigned, schema(a=types.INTEGER)).columns == schema(a=types.LONG).columns
     for schemas in permutations((unsigned, schema(a=Decimal(20, 0)))):
-        assert "stored in a way that Spark reads as no wider decimal" in refusal(*schemas)
+        conditions.check(refused(*schemas), "COLUMN_TYPES_CONFLICT_DECIMAL", column="a")
     stored = FileSchema(schema(a=Decimal(20, 0)).columns, (), frozenset({("a",)}))
     assert merged(stored, schema(a=Decimal(20, 0))).columns == schema(a=Decimal(20, 0)).columns
     for schemas in permutations((stored, schema(a=Decimal(22, 2)))):
-        assert "stored in a way" in refusal(*schemas)
+        conditions.check(refused(*schemas), "COLUMN_TYPES_CONFLICT_DECIMAL", column="a")
 
 
 def untyped(**columns: DataType) -> FileSchema:
@@ -170,18 +183,20 @@ def test_nulls_without_type_take_the_type_of_other_files(kind: Primitive) -> Non
 def test_nulls_without_type_are_refused_where_spark_reads_no_such_type_from_them(kind: DataType) -> None:
     for nulls, typed in permutations((0, 1)):
         schemas = [untyped(a=types.INTEGER), schema(a=kind)]
-        message = refusal(schemas[nulls], schemas[typed])
-        assert message == (
-            f"column `a` has no type in {nulls}.parquet, only nulls that its writer stored as int, and Spark "
-            f"can't read those as {kind}, the type in {typed}.parquet: write {nulls}.parquet again with that "
-            "type, or without the column"
+        conditions.check(
+            refused(schemas[nulls], schemas[typed]),
+            "NULLS_NOT_READABLE_AS_TYPE",
+            column="a",
+            file=f"{nulls}.parquet",
+            type=kind,
+            other=f"{typed}.parquet",
         )
 
 
 def test_nulls_without_type_are_refused_whatever_the_order_of_the_types_that_widen() -> None:
     schemas = [untyped(a=types.INTEGER), schema(a=types.DATE), schema(a=types.TIMESTAMP_NTZ)]
     for order in permutations(schemas):
-        assert "Spark can't read those as timestamp_ntz" in refusal(*order)
+        conditions.check(refused(*order), "NULLS_NOT_READABLE_AS_TYPE", type="timestamp_ntz")
     with_float = merged(schema(a=types.FLOAT), untyped(a=types.INTEGER))
     assert with_float.columns == schema(a=types.DOUBLE).columns
     assert [str(widening) for widening in with_float.widenings] == ["`a` from float to double"]
@@ -197,12 +212,18 @@ def test_columns_without_type_in_every_file_are_reported_with_a_file() -> None:
 
 
 def test_spellings_that_differ_in_case_are_refused_with_both_files() -> None:
-    assert refusal(schema(Id=types.LONG), schema(id=types.LONG)) == (
-        "column `Id` in 0.parquet is spelled `id` in 1.parquet, which Spark can't tell apart: "
-        "write one of them again with the other's name"
+    conditions.check(
+        refused(schema(Id=types.LONG), schema(id=types.LONG)),
+        "COLUMN_SPELLED_DIFFERENTLY",
+        column="Id",
+        file="0.parquet",
+        other_column="id",
+        other="1.parquet",
     )
     nested = [schema(l=Array(Struct((Field(name, types.LONG),)))) for name in ("x", "X")]
-    assert "`l.element.x` in 0.parquet is spelled `l.element.X`" in refusal(*nested)
+    conditions.check(
+        refused(*nested), "COLUMN_SPELLED_DIFFERENTLY", column="l.element.x", other_column="l.element.X"
+    )
 
 
 def test_the_first_comment_survives_and_what_the_catalog_says_of_lengths() -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import conditions
 
 from tableferry.convert.folder.roots import find_roots
-from tableferry.errors import TableError
 
 
 def put(root: Path, *paths: str, data: bytes = b"") -> None:
@@ -84,7 +83,7 @@ def test_links_are_followed_once_and_never_round(tmp_path: Path) -> None:
 
 
 def test_there_must_be_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(TableError, match="there is no directory"):
+    with conditions.raises("FOLDER_MISSING", folder=tmp_path / "missing"):
         find_roots(tmp_path / "missing")
     assert find_roots(tmp_path) == []
 

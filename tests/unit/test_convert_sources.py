@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests import conditions
 
 from tableferry.convert.sources import Folder, Schema, Table, parse
 from tableferry.errors import TableError
@@ -116,27 +118,33 @@ def test_schemas(text: str, parts: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "condition", "parameters"),
     [
+        ("csv.`/x`", "NOT_PARQUET", {"provider": "a csv", "table": "csv.`/x`"}),
+        ("Hudi.`s3://b/x`", "NOT_PARQUET", {"provider": "a hudi", "table": "Hudi.`s3://b/x`"}),
+        ("", "SOURCE_MISSING", {"form": re.compile("^a path")}),
+        ("  ", "SOURCE_MISSING", {}),
+        ("parquet.`/a/b", "SOURCE_NOT_UNDERSTOOD", {"text": "parquet.`/a/b"}),
+        ("parquet.'/a/b'", "SOURCE_NOT_UNDERSTOOD", {"text": "parquet.'/a/b'"}),
+        ('parquet."/a/b"', "SOURCE_NOT_UNDERSTOOD", {"text": 'parquet."/a/b"'}),
+        ("*", "SOURCE_MISSING", {"text": "*"}),
+        ("a.b.c.*", "SCHEMA_NAME_INVALID", {"text": "a.b.c.*", "count": 3}),
         (
-            "csv.`/x`",
-            "CONVERT TO DELTA only supports parquet tables, but you are trying to convert a csv source: "
-            "csv.`/x`",
+            "file://server/share",
+            "FILE_OF_ANOTHER_MACHINE",
+            {"uri": "file://server/share", "machine": "server"},
         ),
-        ("Hudi.`s3://b/x`", "you are trying to convert a hudi source: Hudi.`s3://b/x`"),
-        ("", "nothing is named to convert: write a path"),
-        ("  ", "nothing is named to convert"),
-        ("parquet.`/a/b", "parquet.`/a/b is neither a path nor a format and one"),
-        ("parquet.'/a/b'", "parquet.'/a/b' is neither a path nor a format and one"),
-        ('parquet."/a/b"', "is neither a path nor a format and one"),
-        ("*", "'*' names no schema"),
-        ("a.b.c.*", "'a.b.c.*' has 3 parts before the star"),
-        ("a.b.c.d", "'a.b.c.d' has 4 parts"),
-        ("a b", "'a b' isn't a table name"),
-        ("file://server/share", "file://server/share is a file of the machine server: mount it"),
     ],
 )
-def test_what_is_no_source_is_refused(text: str, message: str) -> None:
+def test_what_is_no_source_is_refused(text: str, condition: str, parameters: dict[str, object]) -> None:
+    with conditions.raises(condition, **parameters):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("a.b.c.d", "'a.b.c.d' has 4 parts"), ("a b", "'a b' isn't a table name")]
+)
+def test_what_is_no_table_name_is_refused(text: str, message: str) -> None:
     with pytest.raises(TableError) as refused:
         parse(text)
     assert message in str(refused.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,12 +20,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.transforms import IdentityTransform
-from tests import object_stores, soak
+from tests import conditions, object_stores, soak
 from tests.object_stores import Bucket, Kind, Weather
 
 from tableferry import convert, files
 from tableferry.convert.log import commit
-from tableferry.errors import Busy, Refused, StateError
+from tableferry.errors import Refused
 from tableferry.files import objects
 
 FIRST = "_delta_log/00000000000000000000.json"
@@ -139,7 +140,7 @@ def test_a_table_becomes_delta_and_parquet_again_and_only_its_log_is_written(buc
     assert bucket.content() == before
     report = converted(source)
 
-    assert (report.outcome, report.error) == ("converted", "")
+    assert (report.outcome, report.error) == ("converted", None)
     assert {key for key in bucket.names() if key not in before} == {f"events/{FIRST}"}
     found = rows(bucket, source)
     assert len(found) == 12
@@ -182,23 +183,49 @@ def test_what_takes_a_folders_place_is_no_file(s3: Bucket) -> None:
 
     s3.put("events2/nothing.parquet", b"")
     refused = converted(f"{s3.uri}/events2")
-    assert "nothing.parquet is empty (0 bytes)" in refused.error
+    conditions.check(
+        refused.error, "UNREADABLE_FILES", files=re.compile(r"^nothing.parquet is empty \(0 bytes\)")
+    )
 
 
 @pytest.mark.parametrize(
-    ("key", "says"),
+    ("key", "condition", "parameters"),
     [
-        ("events/k=2026-01-01/notes.txt", "notes.txt is not a Parquet file"),
-        ("events/k=2026-01-01/_delta_log/00000000000000000000.json", "is a table of its own"),
-        ("events/base_0000001/a.parquet", "is part of a transactional Hive table"),
-        ("events/k=2026-01-01/a:b.parquet", "has a colon in its name"),
-        ("events/metadata/v1.metadata.json", "v1.metadata.json can't be understood"),
-        ("events/deep/down/a.parquet", "has partition columns []"),
-        ("events/k=2026-01-01//a.parquet", "give that object another name"),
+        (
+            "events/k=2026-01-01/notes.txt",
+            "UNREADABLE_FILES",
+            {"files": re.compile("notes.txt is not a Parquet file")},
+        ),
+        (
+            "events/k=2026-01-01/_delta_log/00000000000000000000.json",
+            "FOLDER_CONTAINS_TABLE",
+            {"name": "_delta_log"},
+        ),
+        (
+            "events/base_0000001/a.parquet",
+            "TRANSACTIONAL_HIVE_TABLE",
+            {"folder": re.compile("/events/base_0000001$")},
+        ),
+        (
+            "events/k=2026-01-01/a:b.parquet",
+            "FILE_NAME_WITH_COLON",
+            {"file": "k=2026-01-01/a:b.parquet"},
+        ),
+        (
+            "events/metadata/v1.metadata.json",
+            "ICEBERG_FILE_NOT_UNDERSTOOD",
+            {"file": re.compile("/v1.metadata.json$")},
+        ),
+        ("events/deep/down/a.parquet", "PARTITION_COLUMNS_DIFFER", {"columns": "[]"}),
+        (
+            "events/k=2026-01-01//a.parquet",
+            "STORE_REQUEST_FAILED",
+            {"advice": re.compile("(?i)give that object another name")},
+        ),
     ],
 )
 def test_what_cannot_be_a_table_is_refused_by_name_and_nothing_is_written(
-    s3: Bucket, key: str, says: str
+    s3: Bucket, key: str, condition: str, parameters: dict[str, object]
 ) -> None:
     source = events(s3)
     s3.put(key, parquet({"id": [1]}) if key.endswith(".parquet") else b"nothing of ours")
@@ -207,7 +234,7 @@ def test_what_cannot_be_a_table_is_refused_by_name_and_nothing_is_written(
     report = converted(source)
 
     assert report.outcome in ("refused", "failed")
-    assert says in report.error
+    conditions.check(report.error, condition, **parameters)
     assert s3.content() == before
 
 
@@ -233,8 +260,7 @@ def test_a_store_that_answers_no_probe_is_not_called_one_that_cannot_commit(
     report = converted(source)
 
     assert report.outcome == "failed"
-    assert "can't be written" in report.error
-    assert "--allow-unsafe-commit" not in report.error
+    conditions.check(report.error, "STORE_REQUEST_FAILED", failure="can't be written")
 
 
 def test_probes_that_a_dead_process_left_are_removed(s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +300,13 @@ def test_a_folder_inside_a_table_is_refused_after_few_requests(
     report = converted(source)
 
     assert report.outcome == "refused"
-    assert f"{source} is inside the {kind} table {bucket.uri}/lake/t," in report.error
+    conditions.check(
+        report.error,
+        "FOLDER_BELONGS_TO_TABLE",
+        folder=source,
+        format=kind,
+        table=f"{bucket.uri}/lake/t",
+    )
     [skipped] = convert.run([source], resolve=no_session, recursive=True).tables
     assert skipped.outcome == "skipped"
     assert bucket.content() == before
@@ -362,7 +394,7 @@ def test_of_two_converters_at_once_one_commits(bucket: Bucket, monkeypatch: pyte
 
     assert sorted(report.outcome for report in done) == ["converted", "failed"]
     [error] = [report.error for report in done if report.error]
-    assert "was converted by another process meanwhile" in error
+    conditions.check(error, "CONVERTED_BY_ANOTHER_PROCESS", table=source)
     assert len(rows(bucket, source)) == 12
     assert [key for key in bucket.names() if "_delta_log" in key] == [f"events/{FIRST}"]
 
@@ -385,8 +417,7 @@ def test_a_store_that_cannot_commit_is_refused_unless_told(
     refused = converted(source)
 
     assert refused.outcome == "failed"
-    assert "can't create an object only where there is none" in refused.error
-    assert "--allow-unsafe-commit" in refused.error
+    conditions.check(refused.error, "STORE_NOT_EXCLUSIVE", store=s3.uri)
     assert s3.content() == unchanged
     assert converted(source, unsafe_commit=True).outcome == "converted"
     assert len(rows(s3, source)) == 12
@@ -428,7 +459,11 @@ def test_a_network_that_stays_away_is_one_sentence_and_the_table_is_as_it_was(
 
     weather.before = lambda request, environ: None
     assert report.outcome == "refused"
-    assert "part 0.parquet can't be read (nothing answers): check the network" in report.error
+    conditions.check(
+        report.error,
+        "UNREADABLE_FILES",
+        files=re.compile(r"part 0.parquet can't be read \(nothing answers\)\W+check the network"),
+    )
     assert s3.content() == before
 
 
@@ -445,9 +480,13 @@ def test_wrong_credentials_are_one_sentence(s3: Bucket, weather: Weather, answer
     report = converted(f"{s3.uri}/events")
 
     assert report.outcome == "failed"
-    assert says in report.error
-    assert "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE" in report.error
-    assert len(report.error.splitlines()) == 1
+    conditions.check(
+        report.error,
+        "STORE_REQUEST_FAILED",
+        reason=says,
+        advice=re.compile("set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"),
+    )
+    assert len(str(report.error).splitlines()) == 2
 
 
 def test_azure_refuses_a_wrong_key(azurite: str, logged_out: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -458,21 +497,40 @@ def test_azure_refuses_a_wrong_key(azurite: str, logged_out: None, monkeypatch: 
     report = converted(f"{bucket.uri}/events")
 
     assert report.outcome == "failed"
-    assert "access is refused: AuthorizationFailure" in report.error
-    assert "az login" in report.error
+    conditions.check(
+        report.error,
+        "STORE_REQUEST_FAILED",
+        reason="access is refused: AuthorizationFailure",
+        advice=re.compile("az login"),
+    )
 
 
 @pytest.mark.parametrize(
-    ("uri", "environment", "says"),
+    ("uri", "environment", "parameters"),
     [
-        ("s3://lake/events", {}, "no credentials are found): set AWS_ACCESS_KEY_ID"),
-        ("s3://lake/events", {"AWS_PROFILE": "nobody"}, "The config profile (nobody) could not be found"),
-        ("s3://nothing/events", None, "there is no s3://nothing"),
-        ("abfss://lake/events", {}, "abfss://lake"),
+        (
+            "s3://lake/events",
+            {},
+            {
+                "reason": "no credentials are found",
+                "advice": re.compile("(?i)^set AWS_ACCESS_KEY_ID"),
+            },
+        ),
+        (
+            "s3://lake/events",
+            {"AWS_PROFILE": "nobody"},
+            {"reason": "The config profile (nobody) could not be found"},
+        ),
+        ("s3://nothing/events", None, {"reason": "there is no s3://nothing"}),
+        ("abfss://lake/events", {}, {"object": re.compile("^abfss://lake")}),
     ],
 )
 def test_who_is_not_logged_in_is_told_so(
-    s3: Bucket, monkeypatch: pytest.MonkeyPatch, uri: str, environment: dict[str, str] | None, says: str
+    s3: Bucket,
+    monkeypatch: pytest.MonkeyPatch,
+    uri: str,
+    environment: dict[str, str] | None,
+    parameters: dict[str, object],
 ) -> None:
     if environment is not None:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -483,7 +541,7 @@ def test_who_is_not_logged_in_is_told_so(
     report = converted(uri)
 
     assert report.outcome == "failed"
-    assert says in report.error
+    conditions.check(report.error, "STORE_REQUEST_FAILED", **parameters)
 
 
 def test_a_profile_is_a_login(s3: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -507,7 +565,7 @@ def test_undo_refuses_what_was_written_after(bucket: Bucket) -> None:
         storage_options=bucket.options,
     )
 
-    with pytest.raises(Refused, match="was written after its conversion"):
+    with conditions.raises("WRITTEN_AFTER_CONVERSION", table=source):
         convert.undo(source, resolve=no_session)
     assert len(rows(bucket, source)) == 13
 
@@ -601,7 +659,7 @@ def test_an_undo_that_died_goes_on_and_nobody_takes_its_table_for_whole(
             break
         if deadly:
             assert converted(source).outcome == "refused"
-            with pytest.raises(Busy, match="run again in"):
+            with conditions.raises("UNDO_RUNNING_OR_DIED", table=source):
                 convert.undo(source, resolve=no_session)
             monkeypatch.setattr(commit, "_PATIENCE", 0)
         convert.undo(source, resolve=no_session)
@@ -632,7 +690,7 @@ def test_an_undo_that_slept_while_another_took_over_removes_nothing(
 
     monkeypatch.setattr(files, "remove", remove)
 
-    with pytest.raises(Busy, match="is being undone by another process"):
+    with conditions.raises("UNDO_RUNNING", table=source):
         convert.undo(source, resolve=no_session)
     assert len(rows(s3, source)) == 12
 
@@ -670,7 +728,7 @@ def test_state_may_be_in_a_store(bucket: Bucket) -> None:
     assert files.names(folder) == ("a", "f")
     files.remove(folder)
     assert bucket.names() == []
-    with pytest.raises(StateError, match="there is no such object"):
+    with conditions.raises("STORE_OBJECT_MISSING", object=folder / "a"):
         files.modified(folder / "a")
 
 
@@ -686,13 +744,13 @@ def test_a_table_follows_its_folder(bucket: Bucket, monkeypatch: pytest.MonkeyPa
     for number in range(10):
         bucket.put(f"events/k=new/{number}.parquet", parquet({"id": [100 + number], "w": [1.5]}))
         report = synced(source)
-        assert (report.outcome, report.error, report.notes) == ("synced", "", ())
+        assert (report.outcome, report.error, report.notes) == ("synced", None, ())
     assert [f"{10:020}.checkpoint.parquet" in key for key in bucket.names()].count(True) == 1
     found = rows(bucket, source)
     assert len(found) == 22
     assert {row["w"] for row in found if row["k"] == "new"} == {1.5}
     assert synced(source).outcome == "current"
-    with pytest.raises(Refused, match="was written after its conversion"):
+    with conditions.raises("WRITTEN_AFTER_CONVERSION", table=source):
         convert.undo(source, resolve=no_session)
 
 
@@ -713,7 +771,7 @@ def test_of_two_syncs_at_once_one_writes_a_version_and_a_lost_answer_is_no_secon
         thread.start()
     for thread in threads:
         thread.join()
-    assert [report.error for report in reports] == [""] * 4
+    assert [report.error for report in reports] == [None] * 4
     assert [report.outcome for report in reports].count("synced") == 1
     assert len(rows(s3, source)) == 14
     assert f"events/_delta_log/{3:020}.json" not in s3.names()
@@ -733,7 +791,7 @@ def test_an_iceberg_table_becomes_delta(bucket: Bucket, tmp_path: Path) -> None:
             bucket.put(f"ice/{path.relative_to(root)}", path.read_bytes())
     before = bucket.content()
     source = f"{bucket.uri}/ice"
-    assert converted(source).error == ""
+    assert converted(source).error is None
     assert rows(bucket, source) == [{"id": 1, "k": "a/b %"}, {"id": 2, "k": None}]
     assert converted(source).outcome == "already"
     convert.undo(source, resolve=no_session)

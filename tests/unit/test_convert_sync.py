@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import sys
 import threading
@@ -22,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests import soak
+from tests import conditions, soak
 from typer.testing import CliRunner
 
 from tableferry import convert
@@ -32,7 +33,6 @@ from tableferry.convert.folder import discover
 from tableferry.convert.plan import Options
 from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.syncing import running
-from tableferry.errors import Busy
 
 OLD = 1_600_000_000
 
@@ -152,9 +152,10 @@ def test_what_contradicts_the_table_changes_nothing(folder: Path) -> None:
     write(folder / "day=1" / "c.parquet", {"id": ["x"]})
     table = synced(folder)
     assert table.outcome == "refused"
-    assert "column `id` is bigint in the table and string in day=1/c.parquet" in table.error
+    conflict = {"column": "id", "type": "bigint", "file": "the table", "other_type": "string"}
+    conditions.check(table.error, "COLUMN_TYPES_CONFLICT", **conflict, other="day=1/c.parquet")
     write(folder / "day=1" / "c.parquet", {"id": [9], "a b": [1]})
-    assert "Delta takes no spaces" in synced(folder).error
+    conditions.check(synced(folder).error, "COLUMN_NAMES_NEED_MAPPING_IN_SYNC", columns=["`a b`"])
     (folder / "day=1" / "c.parquet").unlink()
     write(folder / "hour=1" / "d.parquet", {"id": [9]})
     assert synced(folder).outcome == "refused"
@@ -167,12 +168,20 @@ def test_sync_leaves_out_a_new_file_without_rows_and_with_other_types(folder: Pa
         "1 file is left out, as it has no rows, and other columns or types than the rest: day=1/c.parquet",
     )
     table = synced(folder)
-    assert (table.outcome, table.notes, table.error) == ("current", left_out, "")
+    assert (table.outcome, table.notes, table.error) == ("current", left_out, None)
     write(folder / "day=1" / "d.parquet", {"id": [4]})
     assert (synced(folder).outcome, ids(folder)) == ("synced", [1, 2, 3, 4])
     assert synced(folder).outcome == "current"
     write(folder / "day=1" / "c.parquet", {"id": ["x"]})
-    assert "column `id` is bigint in the table and string in day=1/c.parquet" in synced(folder).error
+    conditions.check(
+        synced(folder).error,
+        "COLUMN_TYPES_CONFLICT",
+        column="id",
+        type="bigint",
+        file="the table",
+        other_type="string",
+        other="day=1/c.parquet",
+    )
 
 
 def test_sync_after_a_conversion_that_left_a_file_out_leaves_it_out(tmp_path: Path) -> None:
@@ -191,10 +200,14 @@ def test_sync_takes_nulls_without_type_where_the_table_has_a_type_that_fits(fold
     write(folder / "day=1" / "d.parquet", {"id": [5], "more": [None]}, {"more": pa.null()})
     table = synced(folder)
     assert table.outcome == "refused"
-    assert table.error == (
-        f"{folder}: column `more` has only nulls and no type in every new file that has it, as in "
-        "day=1/d.parquet, and the table doesn't have it: write the files again with its type, or without the "
-        "column"
+    conditions.check(
+        table.error,
+        "COLUMN_WITHOUT_TYPE",
+        table=folder,
+        column="more",
+        files="every new file",
+        file="day=1/d.parquet",
+        advice=re.compile("^Rewrite the files with the column's type, or without the column"),
     )
 
 
@@ -203,10 +216,15 @@ def test_a_partition_that_does_not_fit_is_refused_with_what_helps(folder: Path) 
     write(odd, {"id": [4]})
     refusal = synced(folder)
     assert refusal.outcome == "refused"
-    assert (
-        "'soon' is no int, as partition column day is declared, in the file name: day=soon/c" in refusal.error
+    conditions.check(
+        refusal.error,
+        "PARTITION_VALUE_INVALID",
+        value="soon",
+        type="int",
+        column="day",
+        file="day=soon/c.parquet",
+        advice=re.compile("^Rename the directory, or move the file away"),
     )
-    assert refusal.error.endswith("which no sync changes: rename the directory, or move the file away")
     odd.parent.rename(folder / "day=3")
     assert synced(folder).outcome == "synced"
     assert rows(folder, "id", "day") == [(1, 1), (2, 1), (3, 2), (4, 3)]
@@ -221,8 +239,7 @@ def test_a_partition_in_another_spelling_is_noted(folder: Path) -> None:
 
 def test_a_file_that_was_only_touched_is_refused_by_that_name(folder: Path) -> None:
     os.utime(folder / "day=1" / "a.parquet", (OLD, OLD))
-    assert "day=1/a.parquet was written again under the same name, copied or touched" in synced(folder).error
-    assert "--rewritten" in synced(folder).error
+    conditions.check(synced(folder).error, "FILES_REWRITTEN_IN_PLACE", files=["day=1/a.parquet"])
     assert synced(folder, rewritten=True).outcome == "synced"
     assert ids(folder) == [1, 2, 3]
 
@@ -232,7 +249,7 @@ def test_files_in_plain_folders_are_taken_in_as_a_conversion_takes_them(tmp_path
     write(root / "a.parquet", {"id": [1]})
     assert convert.run([str(root)]).ok
     write(root / "more" / "b.parquet", {"id": [2]})
-    assert "take them all with --include-subfolders" in synced(root).error
+    conditions.check(synced(root).error, "SUBFOLDERS_LEFT_OUT", file="a.parquet", subfolder="more")
     assert synced(root, include_subfolders=True).outcome == "synced"
     assert ids(root) == [1, 2]
 
@@ -254,7 +271,7 @@ def test_a_file_that_was_written_again_is_taken_in_if_that_is_asked_for(folder: 
     write(folder / "day=1" / "a.parquet", {"id": [1, 22, 23]})
     table = synced(folder)
     assert table.outcome == "refused"
-    assert "day=1/a.parquet was written again under the same name" in table.error
+    conditions.check(table.error, "FILES_REWRITTEN_IN_PLACE", files=["day=1/a.parquet"])
     assert synced(folder, rewritten=True).outcome == "synced"
     assert ids(folder) == [1, 3, 22, 23]
     assert synced(folder).outcome == "current"
@@ -274,7 +291,8 @@ def test_what_is_being_written_waits_and_what_is_broken_is_told_each_time(folder
     for outcome in ("failed", "failed"):
         table = synced(folder)
         assert table.outcome == outcome
-        assert "day=1/half.parquet is truncated" in table.error
+        truncated = re.compile("^day=1/half.parquet is truncated")
+        conditions.check(table.error, "SYNC_LEFT_OUT_UNREADABLE_FILES", files=truncated)
         assert ids(folder) == [1, 2, 3, 4, 5]
     write(half, {"id": [6]})
     assert (synced(folder).outcome, ids(folder)) == ("synced", [1, 2, 3, 4, 5, 6])
@@ -310,18 +328,34 @@ def constrain(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("theirs", "says"),
+    ("theirs", "condition", "parameters"),
     [
-        (append, "version 1 of the table, by WRITE, changes its files"),
-        (delete, "version 1 of the table, by DELETE, changes its files"),
-        (optimize, "version 2 of the table, by OPTIMIZE, changes its files"),
-        (add_column, "changes its columns"),
-        (constrain, "checkConstraints|delta.constraints.positive"),
+        (
+            append,
+            "TABLE_WRITTEN_AS_DELTA",
+            {"version": 1, "operation": "WRITE", "change": "changes its files"},
+        ),
+        (
+            delete,
+            "TABLE_WRITTEN_AS_DELTA",
+            {"version": 1, "operation": "DELETE", "change": "changes its files"},
+        ),
+        (
+            optimize,
+            "TABLE_WRITTEN_AS_DELTA",
+            {"version": 2, "operation": "OPTIMIZE", "change": "changes its files"},
+        ),
+        (add_column, "TABLE_WRITTEN_AS_DELTA", {"change": "changes its columns"}),
+        (
+            constrain,
+            "SYNC_NEEDS_ROW_CHECKS",
+            {"features": re.compile("checkConstraints|delta.constraints.positive")},
+        ),
     ],
     ids=lambda theirs: getattr(theirs, "__name__", ""),
 )
 def test_who_writes_rows_to_the_table_ends_it(
-    folder: Path, theirs: Callable[[Path], None], says: str
+    folder: Path, theirs: Callable[[Path], None], condition: str, parameters: dict[str, object]
 ) -> None:
     theirs(folder)
     version = deltalake.DeltaTable(str(folder)).version()
@@ -329,7 +363,7 @@ def test_who_writes_rows_to_the_table_ends_it(
     for _ in range(2):
         table = synced(folder)
         assert table.outcome == "refused"
-        assert any(text in table.error for text in says.split("|"))
+        conditions.check(table.error, condition, **parameters)
     assert deltalake.DeltaTable(str(folder)).version() == version
 
 
@@ -347,7 +381,7 @@ def test_a_table_that_only_grows_loses_no_file(folder: Path) -> None:
     (folder / "day=2" / "b.parquet").unlink()
     table = synced(folder)
     assert table.outcome == "refused"
-    assert "day=2/b.parquet went, and the table has delta.appendOnly" in table.error
+    conditions.check(table.error, "APPEND_ONLY_TABLE_LOST_FILES", files=["day=2/b.parquet"])
 
 
 def test_a_long_log_is_read_from_its_checkpoint(folder: Path) -> None:
@@ -391,7 +425,7 @@ def test_of_two_at_once_one_writes_each_version(folder: Path, monkeypatch: pytes
 
     write(folder / "day=1" / "f.parquet", {"id": [7]})
     monkeypatch.setattr(running, "_still_there", somebody_else)
-    assert "changes its files" in synced(folder).error
+    conditions.check(synced(folder).error, "TABLE_WRITTEN_AS_DELTA", change="changes its files")
     assert ids(folder) == [1, 2, 3, 4, 5, 6, 9]
 
 
@@ -437,7 +471,7 @@ def test_what_changes_all_the_time_is_left_for_later(folder: Path, monkeypatch: 
     write(folder / "day=1" / "c.parquet", {"id": [4]})
     for check in ("_still_there", "_unchanged"):
         monkeypatch.setattr(running, check, somebody_else)
-    with pytest.raises(Busy, match="others write versions of the table all the time"):
+    with conditions.raises("SYNC_LOST_RACES", table=folder):
         running.follow(folder, Options(), SparkProvider(None, no_session), lambda *_: None)
 
 
@@ -488,11 +522,11 @@ def test_a_version_is_what_the_folder_was_at_one_moment_while_files_change(
 
         note()
         patch.setattr(discover, "_list_folder", list_slowly)
-        assert synced(folder).error == ""
+        assert synced(folder).error is None
         patch.undo()
         table = deltalake.DeltaTable(str(folder))
         assert frozenset(str(Path(uri).relative_to(folder)) for uri in table.file_uris()) in moments
-        assert synced(folder).error == ""
+        assert synced(folder).error is None
         now = {str(path.relative_to(folder)) for path in folder.glob("day=*/*.parquet")}
         uris = deltalake.DeltaTable(str(folder)).file_uris()
         assert {str(Path(uri).relative_to(folder)) for uri in uris} == now
@@ -513,7 +547,7 @@ def test_a_folder_that_is_never_at_rest_is_left_for_later(
     for module in (running, discover):
         monkeypatch.setattr(module, "pause", lambda *_, **__: None)
     monkeypatch.setattr(discover, "_list_folder", busy)
-    assert "files come and go faster than the folder can be listed" in synced(folder).error
+    conditions.check(synced(folder).error, "FOLDER_CHANGES_TOO_FAST", folder=folder)
 
 
 def test_each_row_is_there_once_at_every_moment_while_others_write(folder: Path) -> None:
@@ -549,7 +583,7 @@ def test_each_row_is_there_once_at_every_moment_while_others_write(folder: Path)
         while versions and not failures:
             may_write.release(ahead)
             report = synced(folder)
-            assert report.error == ""
+            assert report.error is None
             versions -= report.outcome == "synced"
     finally:
         ended.set()
@@ -605,9 +639,9 @@ def test_the_table_is_what_its_folder_is_however_that_changes(
                     with pytest.raises(KeyboardInterrupt) if _differs(root) else _nothing():
                         synced(root)
         if event == "sync":
-            assert synced(root).error == ""
+            assert synced(root).error is None
             assert synced(root).outcome == "current"
-    assert synced(root).error == ""
+    assert synced(root).error is None
     has_names = any(field.name == "name" for field in deltalake.DeltaTable(str(root)).schema().fields)
     actual = rows(root, "id", "name") if has_names else [(one, None) for (one,) in rows(root, "id")]
     assert actual == sorted(held.values())
@@ -655,16 +689,23 @@ def test_the_command_says_what_it_did(folder: Path, monkeypatch: pytest.MonkeyPa
     write(folder.parent / "plain" / "a.parquet", {"id": [1]})
     code, text = run("events", "plain")
     assert code == 1
-    assert "plain isn't a Delta table yet: convert it first" in text
+    assert "Refused: [SYNC_OF_PARQUET_TABLE] ./plain " in text
     assert "2 tables: 1 current, 1 refused" in text
     assert run(".", "--recursive")[0] == 0
-    assert "there is no directory nowhere: check its name" in run("./nowhere")[1]
+    assert "[FOLDER_MISSING] nowhere " in run("./nowhere")[1]
     assert CliRunner().invoke(app, ["convert", "sync"]).exit_code == 2
     code, text = run("events", "--output", "json")
     assert json.loads(text) == {
         "ok": True,
         "tables": [
-            {"source": "./events", "outcome": "current", "error": "", "version": None, "added": []}
+            {
+                "source": "./events",
+                "outcome": "current",
+                "error": None,
+                "skipped": "",
+                "version": None,
+                "added": [],
+            }
             | {"removed": [], "bytes": None, "rows": None, "newColumns": [], "notes": []}
         ],
     }
@@ -698,8 +739,13 @@ def test_a_table_is_whole_without_a_checkpoint(
     for name in [name for name in sys.modules if name.partition(".")[0] == "deltalake"]:
         monkeypatch.setitem(sys.modules, name, None)
     assert convert.run([str(folder)]).ok
-    assert "takes the package deltalake: pip install 'tableferry[sync]'" in caplog.text
-    assert "pip install 'tableferry[sync]'" in synced(folder).error
+    assert "[MISSING_PACKAGE_FOR_SYNC]" in caplog.text
+    conditions.check(
+        synced(folder).error,
+        "MISSING_PACKAGE_FOR_SYNC",
+        package="deltalake",
+        command="pip install 'tableferry[sync]'",
+    )
     monkeypatch.undo()
     assert ids(folder) == [1, 2, 3]
 
@@ -719,4 +765,4 @@ def test_a_file_that_is_gone_before_it_is_read_is_no_news(
 
     monkeypatch.setattr(discover, "list_files", gone)
     table = synced(folder)
-    assert (table.outcome, table.error, table.notes) == ("current", "", ())
+    assert (table.outcome, table.error, table.notes) == ("current", None, ())

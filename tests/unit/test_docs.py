@@ -29,6 +29,7 @@ from scripts import reference_pages
 from typer.testing import CliRunner
 
 from tableferry import __version__, cli
+from tableferry.errors import catalogue
 from tableferry.fleet.job import State
 from tableferry.fleet.loading import load
 from tableferry.fleet.settings import FleetSettings, MailSettings, TargetSettings
@@ -437,7 +438,7 @@ def sentences() -> Iterator[str]:
 
 
 def test_the_refusals_that_are_explained_are_those_that_are_reported() -> None:
-    """Each phrase in italics is found; pieces between … may be filled in one by one."""
+    """Each phrase in italics is found, and each condition; pieces between … may be filled in one by one."""
     messages = "\n".join(sentences())
     pages = (
         "operations/refusals.md",
@@ -445,12 +446,11 @@ def test_the_refusals_that_are_explained_are_those_that_are_reported() -> None:
         "operations/failures.md",
         "how-to/databricks.md",
     )
-    phrases = {
-        phrase
-        for page in pages
-        for phrase in re.findall(r"\*([a-z][^*|]*)\*", (ROOT / "docs" / page).read_text(encoding="utf-8"))
-    }
+    read = {page: (ROOT / "docs" / page).read_text(encoding="utf-8") for page in pages}
+    phrases = {phrase for text in read.values() for phrase in re.findall(r"\*([a-z][^*|]*)\*", text)}
     assert len(phrases) > 20
+    names = {name for text in read.values() for name in re.findall(r"\[([A-Z0-9]+(?:_[A-Z0-9]+)+)\]", text)}
+    assert names <= set(catalogue.conditions())
     unknown = [
         phrase
         for phrase in phrases

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests import conditions
 from tests.workspace import FakeWorkspace
 
 from tableferry import files, workspace
@@ -54,7 +56,7 @@ def test_inside_a_workspace_every_volume_is_mounted(
 ) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     assert isinstance(files.storage(FILE), Local)
-    with pytest.raises(StateError, match=r"part-00000\.csv|no such Unity Catalog volume here: create"):
+    with conditions.raises("VOLUME_MISSING", path=FILE):
         files.make_folder(FILE)
     assert remote.asked == []
 
@@ -62,10 +64,10 @@ def test_inside_a_workspace_every_volume_is_mounted(
 def test_a_volume_that_nobody_can_look_into_is_not_taken_for_an_empty_one(
     logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(StateError, match=r"no such Unity Catalog volume in http://127.*: deploy the bundle"):
+    with conditions.raises("VOLUME_MISSING_IN_WORKSPACE", volume=VOLUME, host=re.compile("^http://127")):
         files.read_text(FILE)
     monkeypatch.delenv("DATABRICKS_HOST")
-    with pytest.raises(StateError, match=r"no such Unity Catalog volume here: create .* log in"):
+    with conditions.raises("VOLUME_MISSING", path=FILE):
         files.read_text(FILE)
 
 
@@ -82,8 +84,11 @@ def test_another_login_is_another_client(remote: FakeWorkspace, monkeypatch: pyt
     first = workspace.client()
     monkeypatch.setenv("DATABRICKS_TOKEN", "another")
     assert workspace.client() is not first
-    with pytest.raises(
-        StateError, match=r"can't be reached \(Unauthorized\): log in with `databricks auth login"
+    with conditions.raises(
+        "VOLUME_REQUEST_FAILED",
+        failure="can't be reached",
+        reason="Unauthorized",
+        advice=re.compile("(?i)^log in with `databricks auth login"),
     ):
         files.read_text(FILE)
 
@@ -93,9 +98,8 @@ def test_no_login_is_reported_with_the_path_and_how_to_log_in(
 ) -> None:
     monkeypatch.delenv("DATABRICKS_TOKEN")
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(
-        StateError, match=rf"{FILE} can't be reached: no login to {remote.url} \(.*\): log in"
-    ):
+    no_login = re.compile(rf"no login to {remote.url} \(.*\): log in")
+    with conditions.raises("VOLUME_UNREACHABLE", path=FILE, reason=no_login):
         files.read_text(FILE)
 
 
@@ -110,8 +114,11 @@ def test_a_workspace_that_does_not_answer_is_reported(
     logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DATABRICKS_HOST", "http://127.0.0.1:1")
-    with pytest.raises(
-        StateError, match=r"/Volumes/.*127.0.0.1:1 doesn't answer: ConnectionError\): check DATABRICKS_HOST"
+    with conditions.raises(
+        "VOLUME_REQUEST_FAILED",
+        path=re.compile("^/Volumes/"),
+        reason=re.compile("127.0.0.1:1 doesn't answer: ConnectionError$"),
+        advice=re.compile("(?i)^check DATABRICKS_HOST"),
     ):
         files.read_text(FILE)
     assert capfd.readouterr() == ("", "")
@@ -134,7 +141,12 @@ def test_a_workspace_that_does_not_answer_is_reported(
 def test_whoever_has_no_right_is_told_so_with_the_path(remote: FakeWorkspace, work: object) -> None:
     assert callable(work)
     remote.denied = (f"{VOLUME}/",)
-    with pytest.raises(StateError, match=rf"{FILE}.* can't be .*(READ VOLUME|Forbidden).*: ask whoever owns"):
+    with conditions.raises(
+        "VOLUME_REQUEST_FAILED",
+        path=re.compile(f"^{FILE}"),
+        reason=re.compile("READ VOLUME|Forbidden"),
+        advice=re.compile("(?i)^ask whoever owns"),
+    ):
         work(FILE)
 
 
@@ -161,7 +173,7 @@ def test_a_file_comes_back_as_it_was_and_is_replaced_whole(remote: FakeWorkspace
 
 def test_what_is_not_text_is_reported(remote: FakeWorkspace) -> None:
     remote.files[str(FILE)] = b"\xff"
-    with pytest.raises(StateError, match=r"part-00000\.csv can't be read \(it isn't UTF-8 text\)"):
+    with conditions.raises("FILE_NOT_TEXT", file=FILE):
         files.read_text(FILE)
 
 
@@ -214,7 +226,12 @@ def test_the_api_knows_no_locks_and_nothing_is_written_for_one(remote: FakeWorks
 
 def test_a_file_in_the_place_of_a_folder_is_reported(remote: FakeWorkspace) -> None:
     files.write_text(Path(VOLUME, "a"), "")
-    with pytest.raises(StateError, match=rf"{VOLUME}/a can't be written \(.*existing file"):
+    with conditions.raises(
+        "VOLUME_REQUEST_FAILED",
+        path=f"{VOLUME}/a",
+        failure="can't be written",
+        reason=re.compile("existing file"),
+    ):
         files.make_folder(Path(VOLUME, "a"))
 
 

@@ -64,7 +64,7 @@ def test_an_error_is_an_object_too(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     result = CliRunner().invoke(cli.app, ["convert", "undo", str(tmp_path)])
     [error] = map(json.loads, result.stderr.splitlines())
     assert (result.exit_code, error["level"]) == (1, "ERROR")
-    assert error["message"].endswith("isn't a Delta table: nothing to undo")
+    assert error["message"].startswith(f"[NOT_A_DELTA_TABLE] {tmp_path} ")
     monkeypatch.setenv("TABLEFERRY_LOG_FORMAT", "text")
     result = CliRunner().invoke(cli.app, ["convert", "undo", str(tmp_path)])
     assert result.stderr == f"Error: {error['message']}\n"

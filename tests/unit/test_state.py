@@ -10,6 +10,7 @@ import errno
 import fcntl
 import io
 import os
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import conditions
 from tests.soak import amount
 from tests.workspace import FakeWorkspace
 
@@ -284,7 +286,7 @@ def test_a_name_is_shortened_only_where_a_folder_could_not_have_it(length: int) 
 
 def test_a_volume_that_is_not_there_is_not_made(logged_in: FakeWorkspace) -> None:
     store = StateStore(Path("/Volumes/nobody/has/this/state"), "p1")
-    with pytest.raises(StateError, match="no such Unity Catalog volume in http://127"):
+    with conditions.raises("VOLUME_MISSING_IN_WORKSPACE", host=re.compile("^http://127")):
         store.begin(migration_start())
     assert logged_in.folders == set()
 
@@ -367,7 +369,7 @@ def test_one_lock_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "checkpoints" / "_a.lock"
     with (
         locked([path], "the migration of a"),
-        pytest.raises(Busy, match="the migration of a is being run by another process"),
+        conditions.raises("LOCK_HELD", task="the migration of a", file=path),
         locked([path], "the migration of a"),
     ):
         pass

@@ -101,7 +101,7 @@ def _write_checkpoint(root: AnyPath, version: int | None = None) -> None:
     try:
         table.write_checkpoint(root, version)
     except TableferryError as error:
-        _log.warning("%s", error)
+        _log.warning("%s", error.one_line)
 
 
 def _natively(spark: SparkSession, step: ConvertNatively) -> None:

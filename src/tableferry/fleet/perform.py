@@ -375,4 +375,4 @@ def _stopping(reason: PauseReason, kind: type[Refused] = Refused) -> Iterator[No
     except Stopped:
         raise
     except kind as error:
-        raise Stopped(reason, str(error), getattr(error, "found", "")) from error
+        raise Stopped(reason, error.one_line, getattr(error, "found", "")) from error

@@ -11,7 +11,7 @@ from statistics import fmean, linear_regression
 from sqlalchemy import func, select
 
 from tableferry.activity import activity
-from tableferry.errors import Refused, StateError, TableError, first_line, is_sparks
+from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line, is_sparks
 from tableferry.fleet.job import MOVED, REWRITTEN, Job, PauseReason, TargetFormat
 from tableferry.fleet.naming import Moving
 from tableferry.fleet.queue.schema import jobs, jobs_archive
@@ -84,7 +84,7 @@ def _looked_at(table: Moving, warehouse: Warehouse, *, neighbourhood: Neighbourh
     except Exception as error:
         if not isinstance(error, (TableError, StateError, Refused)) and not is_sparks(error):
             raise
-        text = f"Spark failed ({first_line(error)})" if is_sparks(error) else str(error)
+        text = error.one_line if isinstance(error, TableferryError) else f"Spark failed ({first_line(error)})"
         return Preflight(table.name, table.target_format, (Finding(PauseReason.STEP_FAILED, text),))
 
 

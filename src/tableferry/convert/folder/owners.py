@@ -65,7 +65,7 @@ def nearest(folder: object, above: Iterable[_F], table_format: Callable[[_F], st
         try:
             found = table_format(root)
         except (StateError, TableError) as error:
-            _log.warning("whether %s is a table above %s isn't known: %s", root, folder, error)
+            _log.warning("whether %s is a table above %s isn't known: %s", root, folder, error.one_line)
             continue
         if found:
             return Owner(found, str(root))

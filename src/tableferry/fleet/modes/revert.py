@@ -72,7 +72,7 @@ def _start(worker: Worker, job: Job, by: str) -> JobReport | None:
     try:
         worker.store.edit(job, worker.clock(), by=by)
     except ClaimLost as error:
-        return JobReport(job, "failed", (), str(error))
+        return JobReport(job, "failed", (), error.one_line)
     return None
 
 

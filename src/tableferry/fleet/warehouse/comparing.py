@@ -244,7 +244,7 @@ def _demand_same_as_log(warehouse: Warehouse, listed: TableFiles, drafted: Draft
         try:
             return demand_same_as_drafted(warehouse, listed, drafted)
         except (StateError, TableError) as error:
-            _log.warning("%s is compared as a whole: %s", table.name, error)
+            _log.warning("%s is compared as a whole: %s", table.name, error.one_line)
     return demand_same(warehouse, table.name, target)
 
 

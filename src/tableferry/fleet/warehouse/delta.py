@@ -91,7 +91,7 @@ def write_checkpoint(warehouse: Warehouse, target: TableName) -> None:
         if root is not None:
             warehouse.effect(partial(overlay.write_checkpoint, spark, root), of=())
     except (StateError, TableError) as error:
-        _log.warning("%s has no checkpoint: %s", target, error)
+        _log.warning("%s has no checkpoint: %s", target, error.one_line)
 
 
 def stands(warehouse: Warehouse, table: HiveTable, draft: overlay.Draft) -> bool:
