@@ -179,7 +179,7 @@ def _print(answer: Answer, output: Output) -> None:
 
 @contextmanager
 def _guarded(*, debug: bool, output: Output = Output.TEXT) -> Iterator[None]:
-    """Report an error that the user can fix and exit with 1; ``--output json`` prints it as an object, too."""
+    """Report an error that the user can fix, and exit with 1; as an object too with ``--output json``."""
     try:
         yield
     except TableferryError as error:
