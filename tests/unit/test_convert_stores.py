@@ -462,7 +462,7 @@ def test_a_network_that_stays_away_is_one_sentence_and_the_table_is_as_it_was(
     conditions.check(
         report.error,
         "UNREADABLE_FILES",
-        files=re.compile(r"part 0.parquet can't be read \(nothing answers\)\W+check the network"),
+        files=re.compile(r"part 0.parquet can't be read \(nothing answers\): Check the network"),
     )
     assert s3.content() == before
 

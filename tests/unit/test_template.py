@@ -223,7 +223,8 @@ def test_a_bundle_with_the_source_has_what_its_route_needs(tmp_path: Path, route
         "fleet": {"convert", "hive", "fleet"},
         "all": {"pipelines", "convert", "hive", "fleet"},
     }
-    assert folders == expected[route] | {"cli", "files", "verify"}
+    assert folders == expected[route] | {"cli", "errors", "files", "verify"}
+    assert "src/tableferry/errors/conditions.yml" in package
     assert {"LICENSE", "README.md", "pyproject.toml"} <= package
     whole = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     project = tomllib.loads((made / "pyproject.toml").read_text(encoding="utf-8"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from string import Formatter
 from typing import Literal
@@ -55,9 +54,18 @@ def is_condition_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-@cache
+# Not a cache of functools: Spark Connect sends these functions, and what they refer to, to a server by value.
+_conditions: dict[str, Condition] = {}
+
+
 def conditions() -> Mapping[str, Condition]:
-    """Read the catalogue: each condition by its name."""
+    """Return the catalogue: each condition by its name."""
+    if not _conditions:
+        _conditions.update(_read())
+    return _conditions
+
+
+def _read() -> dict[str, Condition]:
     # Errors are rare, and this import takes longer than many a command that has none.
     import yaml
 
@@ -68,6 +76,11 @@ def conditions() -> Mapping[str, Condition]:
         for subject, entries in subjects.items()
         for name, entry in entries.items()
     }
+
+
+def as_sentence(text: str) -> str:
+    """Return the text with a capital letter and a final period."""
+    return f"{text[:1].upper()}{text[1:]}".removesuffix(".") + "."
 
 
 def fill(text: str, parameters: Mapping[str, object]) -> str:

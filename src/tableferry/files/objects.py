@@ -29,7 +29,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tableferry.errors import MissingPackage, StateError
+from tableferry.errors import MissingPackage, StateError, as_sentence
 from tableferry.extras import install
 from tableferry.files.paths import hidden
 
@@ -450,7 +450,7 @@ def _explained(path: ObjectPath, failure: str, *, absent: bool = False) -> Itera
     except Exception as error:
         reason, remedy = _reason(path, error)
         raise StateError(
-            "STORE_REQUEST_FAILED", object=path, failure=failure, reason=reason, advice=remedy
+            "STORE_REQUEST_FAILED", object=path, failure=failure, reason=reason, advice=as_sentence(remedy)
         ) from error
 
 

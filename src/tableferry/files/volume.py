@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tableferry import workspace
-from tableferry.errors import StateError
+from tableferry.errors import StateError, as_sentence
 from tableferry.files.paths import hidden
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class Volume:
                 path=path,
                 failure=failure,
                 reason=trouble.reason,
-                advice=trouble.remedy,
+                advice=as_sentence(trouble.remedy),
             ) from error
 
 

@@ -20,6 +20,7 @@ import tableferry
 from tableferry.catalog import SPARK_ERRORS
 from tableferry.driver import in_process
 from tableferry.errors import Refused, TableError, TableferryError, first_line
+from tableferry.errors.catalogue import conditions
 from tableferry.pipelines import cdc
 from tableferry.pipelines.flows import CdcSettings, Expectation, Flow
 from tableferry.pipelines.guard import Guard
@@ -133,5 +134,7 @@ def _ready(_: int) -> bool:
 
 def _carry() -> None:
     """Let Spark Connect send this package's functions themselves, not their names."""
+    # The server doesn't have the file of the catalogue, so its content goes with the functions.
+    conditions()
     register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value  # it has no annotations
     register(tableferry)

@@ -28,4 +28,4 @@ def _tail(store: ObjectStore, path: ObjectPath, size: int) -> bytes | Unreadable
     except FileNotFoundError:
         return VANISHED
     except StateError as error:
-        return Unreadable(error.one_line.removeprefix(f"{path} "))
+        return Unreadable(f"{error.sentence.removeprefix(f'{path} ')}: {error.remedy.removesuffix('.')}")

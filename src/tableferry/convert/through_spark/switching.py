@@ -46,7 +46,7 @@ def switch_to_delta(spark: SparkSession, entry: Entry, *, merge_properties: bool
             "LOG_PROPERTIES_DIFFER",
             folder=entry.location,
             table=entry.name,
-            properties=f": {', '.join(differing)}",
+            properties=differing,
         )
     try:
         with optional_settings(spark, _NO_COMPARISON if merge_properties else {}):
@@ -54,7 +54,7 @@ def switch_to_delta(spark: SparkSession, entry: Entry, *, merge_properties: bool
     except SPARK_ERRORS as error:
         if condition(error) == "DELTA_CONVERT_METASTORE_METADATA_MISMATCH":
             raise Refused(
-                "LOG_PROPERTIES_DIFFER", folder=entry.location, table=entry.name, properties=""
+                "LOG_PROPERTIES_REFUSED", folder=entry.location, table=entry.name, reason=first_line(error)
             ) from error
         raise TableError("CATALOG_SWITCH_FAILED", table=entry.name, reason=first_line(error)) from error
 
