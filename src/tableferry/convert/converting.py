@@ -93,7 +93,7 @@ def run(
     """Convert Parquet tables to Delta in place, without rewriting data files.
 
     An interrupted run can be repeated, because a table that is already Delta stays as it is. If files changed
-    after an earlier conversion, the table is converted again where that is safe. Elsewhere it is refused, and
+    after an earlier conversion, the table is converted again where that is safe. Otherwise it is refused, and
     the error names the files.
 
     Args:
@@ -221,7 +221,8 @@ def undo(
 
     Raises:
         TableError: The table isn't Delta.
-        Refused: The log has a commit after the conversion, or only Spark reaches the storage.
+        Refused: The log has a commit after the conversion, the catalog entry can't be restored, or only Spark
+            reaches the storage.
     """
     resolved = single(source)
     with activity(_log, "undo the conversion", table=source, level=logging.DEBUG):

@@ -126,7 +126,7 @@ def needs_defaults(entry: Entry) -> bool:
 def existence_defaults(entry: Entry) -> dict[str, str]:
     """Return the value that Spark reads from files without a column: a SQL expression for each such column.
 
-    Delta readers read null or disagree, so a table with such files can only be rewritten.
+    Delta readers return null or differ from each other, so a table with such files can only be rewritten.
     """
     return {
         column.name: str(column.metadata[_EXISTS_DEFAULT])

@@ -77,7 +77,7 @@ def parse(text: str) -> Source:
     that has the name of a directory can be written in backticks.
 
     Raises:
-        TableError: The text is no valid source, or is a path with another format than Parquet.
+        TableError: The text isn't a valid source, or is a path with another format than Parquet.
     """
     if not text.strip():
         raise TableError("SOURCE_MISSING", text=text, form=_FORM)

@@ -52,7 +52,8 @@ class PutFirstCommit:
     Attributes:
         scanned_by: The reader that scans all data for statistics; None if they come from footers or aren't
             written.
-        unsafe: Whether to write the commit even if storage can't create a file only if it doesn't exist.
+        unsafe: Whether to write the commit even if storage doesn't support conditional creation (only if the
+            file doesn't exist).
     """
 
     root: str
