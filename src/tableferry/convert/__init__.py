@@ -1,7 +1,7 @@
-"""Conversion in place: a directory or table of Parquet files becomes Delta, with no data file rewritten.
+"""Convert directories and tables of Parquet files to Delta in place, without rewriting data files.
 
-`run`, `sync` and `undo` are the whole of it. They are loaded at first use, so that the command line shows
-its help where pyarrow isn't installed.
+The API is `run`, `sync` and `undo`. They are loaded at first use, so that the command line can show its help
+without pyarrow.
 """
 
 import lazy_loader

@@ -1,4 +1,7 @@
-"""Which statistics a commit has is known once the table's columns are: here what's missing is read."""
+"""Complete the statistics of a planned commit.
+
+Which columns get statistics depends on the table's columns, which are known only after the footers are read.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,13 @@ def with_statistics(
     scanned_by: Reader | None,
     progress: Callable[[int, int], None],
 ) -> Contents:
-    """Return what a commit says with all its statistics: from all data if it's to be scanned by somebody.
+    """Return a commit's contents with complete statistics.
 
-    Else footers are read again of which only the first columns were, as far as the table needs others.
+    With `scanned_by`, a scan of all data computes the statistics. Without it, the function rereads the
+    footers of files for which too few columns were read.
 
     Raises:
-        Refused: A file can't be read any more.
+        Refused: A file is no longer readable.
     """
     if scanned_by is not None:
         read = scan(root, planned.files, spark, scanned_by, statistics_paths(planned))

@@ -1,4 +1,7 @@
-"""Converts what the user names, one table after the other; one bad table never stops the rest."""
+"""Convert the tables that the user names, one after another, and undo a conversion.
+
+An error in one table doesn't stop the conversion of the next.
+"""
 
 from __future__ import annotations
 
@@ -34,17 +37,17 @@ Outcome = Literal["planned", "converted", "switched", "already", "skipped", "ref
 
 @dataclass(frozen=True)
 class TableReport:
-    """What became of one table.
+    """The outcome of one table's conversion.
 
     Attributes:
-        source: What the user named it.
-        outcome: ``planned`` by a dry run; ``converted``; ``switched`` if only the catalog's entry was;
-            ``already`` Delta; ``skipped`` as a schema's view or table of another format; ``refused`` for a
-            reason that is its own; ``failed`` for another.
-        plan: What was planned, as far as it came.
-        error: Why it was refused, or how it failed.
-        skipped: Why it was skipped.
-        verdict: How the rows compared, if that was asked for.
+        source: The table's name or path.
+        outcome: ``planned`` after a dry run; ``converted``; ``switched`` if only the catalog entry changed;
+            ``already`` if the table was Delta; ``skipped``, such as a view or a table of another format in a
+            schema; ``refused`` if the table can't be converted as it is; ``failed`` after any other error.
+        plan: The plan; None if an error occurred before it was complete.
+        error: The reason for ``refused`` or ``failed``.
+        verdict: The result of the row comparison; None if the rows weren't compared.
+        skipped: The reason for ``skipped``.
     """
 
     source: str
@@ -57,13 +60,13 @@ class TableReport:
 
 @dataclass(frozen=True)
 class Report:
-    """What became of all of them."""
+    """The outcomes of all tables of a run."""
 
     tables: tuple[TableReport, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was refused and nothing failed."""
+        """Whether no table was refused and none failed."""
         return all(table.outcome not in ("refused", "failed") for table in self.tables)
 
 
@@ -87,42 +90,44 @@ def run(
     schema: Path | None = None,
     resolve: Callable[[], SparkSession] = session.resolve,
 ) -> Report:
-    """Convert Parquet to Delta in place: nothing is written but the first commit of each table's log.
+    """Convert Parquet tables to Delta in place, without rewriting data files.
 
-    Run again, it goes on where it stopped: what is Delta already is left alone. If files changed since a
-    conversion, its table is converted anew where that is safe, and refused with their names elsewhere.
+    An interrupted run can be repeated, because a table that is already Delta stays as it is. If files changed
+    after an earlier conversion, the table is converted again where that is safe. Otherwise it is refused, and
+    the error names the files.
 
     Args:
         sources: Folders (``/data/events``, ``parquet.`/data/events```), tables of the catalog
             (``db.events``) or all Parquet tables of a schema (``db.*``).
-        spark: The session for tables of the catalog, for storage that only Spark reaches and for `verify`;
-            by default `resolve` is asked for one when the first of these needs it.
-        partitioned_by: The partition columns with their types, ``year int, month int``; by default the
-            directories' names and their values tell, or the catalog.
-        dry_run: Plan, and write nothing.
-        statistics: Where each file's bounds and null counts in the log, by which readers skip files, come
-            from: its footer, as far as its writer is known to be right, or a scan of all data.
-        engine: Who writes the log; ``auto`` takes Spark's own command where nobody else reaches the files.
-        recursive: A folder stands for all tables below it.
-        msck: Convert what is on disk where the catalog knows other partitions.
-        column_mapping: Map names that Delta doesn't take otherwise.
+        spark: The session for tables of the catalog, for storage that only Spark reaches and for `verify`.
+            By default, `resolve` creates one when a table first needs it.
+        partitioned_by: The partition columns with their types, ``year int, month int``. By default, they are
+            inferred from the directory names or read from the catalog.
+        dry_run: Plan the conversion and write nothing.
+        statistics: The source of each file's bounds and null counts in the log, which readers use to skip
+            files: the footer, if its writer is known to be correct, or a scan of all data.
+        engine: What writes the log; ``auto`` uses Spark's own command if only Spark reaches the files.
+        recursive: Convert all tables below each folder.
+        msck: If the catalog's partitions differ from those on disk, update the catalog first
+            (``MSCK REPAIR TABLE``).
+        column_mapping: Enable column mapping for names that Delta doesn't accept without it.
         verify: Compare the rows of the files with those of the Delta table, with Spark.
-        include_subfolders: Take the files in plain folders (without ``=``) below a folder that has files
-            itself, which Spark leaves out when it reads that folder.
-        reader: Where files are read: in this process, or in Spark's tasks.
-        unsafe_commit: Write the log also where a store can't create an object only if there is none, so that
-            two converters at once could replace one another's.
+        include_subfolders: Include the files in plain folders (without ``=``) below a folder that has files
+            itself. Spark ignores them when it reads that folder.
+        reader: Where files are read: in this process or in Spark tasks.
+        unsafe_commit: Write the log even if the store doesn't support conditional creation (only if the
+            object doesn't exist). Two concurrent converters can then overwrite each other's log.
         cluster_by: Columns by which later writes and OPTIMIZE cluster the rows.
-        properties: Properties that the table gets, such as ``delta.appendOnly``.
-        schema: A file with the columns that the table is to have, as Spark's JSON or as in SQL. The files may
-            have no others, and no types that those declared don't hold.
-        resolve: Makes a session.
+        properties: Table properties to set, such as ``delta.appendOnly``.
+        schema: A file with the table's columns, as Spark's JSON or in SQL. Files with other columns, or with
+            values that the declared types can't represent, are refused.
+        resolve: Creates a session.
 
     Returns:
         A report with each table's outcome.
 
     Raises:
-        TableferryError: What the user named or asked for can't be understood, or a schema doesn't exist.
+        TableferryError: A source or an option is invalid, or a schema doesn't exist.
     """
     options = Options(
         declared(partitioned_by) if partitioned_by is not None else None,
@@ -149,7 +154,7 @@ def run(
 
 
 def _log_outcome(running: Activity, reports: list[TableReport], tables: int) -> None:
-    """Say what became of a table, and how many there are still."""
+    """Log the last table's outcome and update the table count."""
     source, outcome = reports[-1].source, reports[-1].outcome
     running.count("tables", len(reports), tables)
     if tables > 1:
@@ -178,7 +183,7 @@ def _convert(
     except TableferryError as error:
         return TableReport(source, "failed", plan, error)
     except Exception as error:
-        # One table's trouble with Spark isn't the others'; any other error is a defect, and ends the run.
+        # A Spark error concerns this table only; any other error is a defect and ends the run.
         if not is_sparks(error):
             raise
         failed = TableError("SPARK_FAILED", table=source, reason=first_line(error))
@@ -201,22 +206,23 @@ def undo(
     *,
     resolve: Callable[[], SparkSession] = session.resolve,
 ) -> tuple[str, ...]:
-    """Undo a conversion while nothing was written after it: the folder is as it was before.
+    """Undo a conversion: remove its log, and leave the data files unchanged.
 
-    A table of the catalog is Parquet there again too, also if its folder is what was named. Run again, it
-    goes on where it stopped.
+    A table's catalog entry becomes Parquet again, even if the user names the table's folder. A repeated call
+    resumes an interrupted undo.
 
     Args:
         source: A folder, or a table of the catalog.
-        spark: The session for a table of the catalog; by default `resolve` is asked for one.
-        resolve: Makes a session.
+        spark: The session for a table of the catalog; by default, `resolve` creates one.
+        resolve: Creates a session.
 
     Returns:
-        What a person should know.
+        Notes for the user.
 
     Raises:
-        TableError: It isn't Delta.
-        Refused: Something was written after the conversion, or only Spark reaches its storage.
+        TableError: The table isn't Delta.
+        Refused: The log has a commit after the conversion, the catalog entry can't be restored, or only Spark
+            reaches the storage.
     """
     resolved = single(source)
     with activity(_log, "undo the conversion", table=source, level=logging.DEBUG):
@@ -233,7 +239,7 @@ def _undo(
     root = path_of(resolved.location)
     if isinstance(root, Path) and (named := definitions.recorded(commit.info(root))):
         commit.demand_only_a_conversion(root)
-        # Who knows the folder by a name would be left without a log.
+        # A catalog entry that points to the folder would otherwise remain Delta without a log.
         notes = through_spark.undoing.undo_if_named(SparkProvider(spark, resolve).session(), named.name, root)
         if notes is not None:
             return notes

@@ -1,4 +1,4 @@
-"""What the catalog knows of a table, and what of it a Delta log keeps: frozen, and without Spark."""
+"""A table's catalog entry, and the parts of it that a Delta log keeps; immutable and independent of Spark."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tableferry.hive.partitions import PartitionColumn
 from tableferry.tables import CatalogTable
 from tableferry.types import Struct
 
-# The metastore sets it again with every change; `CONVERT TO DELTA` leaves it out of its comparison too.
+# The metastore updates it with every change; `CONVERT TO DELTA` ignores it in its comparison too.
 _TRANSIENT = frozenset({"transient_lastDdlTime"})
 
 _CURRENT_DEFAULT, _EXISTS_DEFAULT = "CURRENT_DEFAULT", "EXISTS_DEFAULT"
 
-# What takes effect in a Delta table of reader version 1 and writer version 2.
+# Properties, by prefix, that a Delta table of reader version 1 and writer version 2 supports.
 _HARMLESS = (
     "delta.appendonly",
     "delta.autooptimize",
@@ -36,7 +36,7 @@ _NO_COLUMNS = Struct()
 
 
 class SerDe(NamedTuple):
-    """The classes by which Hive reads and writes a table's rows."""
+    """The classes with which Hive reads and writes a table's rows."""
 
     library: str
     input_format: str
@@ -45,16 +45,16 @@ class SerDe(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry(CatalogTable):
-    """What the catalog knows of a table, at one moment.
+    """A table's catalog entry at one point in time.
 
-    Of a Delta table only what it says of any and the owner are filled in: everything else is its log's.
+    For a Delta table, only the attributes of `CatalogTable` and the owner are set; its log has the rest.
 
     Attributes:
-        columns: All columns in their order, with their comments in ``metadata``.
-        properties: Its properties, without those that the metastore keeps for itself.
-        options: The options that Spark's reader and writer of Parquet take, or Hive's.
-        buckets: How many files a row's key is hashed to; 0 if none.
-        serde: Hive's classes, if it is Hive's table and not Spark's.
+        columns: All columns in table order, with comments in ``metadata``.
+        properties: The table properties, without those that the metastore uses internally.
+        options: The options of Spark's Parquet reader and writer, or of Hive's.
+        buckets: The number of buckets; 0 if the table isn't bucketed.
+        serde: The Hive classes of a Hive table; None for a Spark table.
     """
 
     columns: Struct = _NO_COLUMNS
@@ -70,7 +70,7 @@ class Entry(CatalogTable):
 
 
 def check_declared(entry: Entry, declared: Sequence[PartitionColumn]) -> None:
-    """Refuse partition columns other than the catalog's, in name, type or order."""
+    """Refuse partition columns that differ from the catalog's in name, type or order; case is ignored."""
     if _comparable(declared) != _comparable(entry.partition_columns):
         user, catalog = (
             ", ".join(map(str, columns)) or "nothing" for columns in (declared, entry.partition_columns)
@@ -79,18 +79,18 @@ def check_declared(entry: Entry, declared: Sequence[PartitionColumn]) -> None:
 
 
 def lasting_properties(entry: Entry) -> dict[str, str]:
-    """Return the properties that somebody set, without those that the metastore sets."""
+    """Return the properties that users set, without those that the metastore sets."""
     return {key: value for key, value in entry.properties.items() if key not in _TRANSIENT}
 
 
 def kept_properties(entry: Entry) -> dict[str, str]:
-    """Return what the first commit's ``configuration`` has to hold.
+    """Return the properties that the first commit's ``configuration`` must contain.
 
-    These are all properties but the metastore's time stamp: the command that switches the entry compares them
-    with the log's. One that is missing there costs a second commit, or is refused.
+    These are all properties except the metastore's timestamp, because the command that switches the entry
+    compares them with the log's. If one is missing in the log, the command writes a second commit or fails.
 
     Raises:
-        Refused: A property would mean something to Delta that a table of writer version 2 hasn't got.
+        Refused: A property has an effect in Delta that a table of writer version 2 doesn't support.
     """
     kept = lasting_properties(entry)
     for key in kept:
@@ -102,10 +102,10 @@ def kept_properties(entry: Entry) -> dict[str, str]:
 
 
 def log_columns(entry: Entry) -> Struct:
-    """Return the columns as the log may hold them: with comments, lengths of char and varchar, and defaults.
+    """Return the columns for the log: with comments, lengths of char and varchar, and defaults.
 
-    What Spark gives rows of files that lack a column, ``EXISTS_DEFAULT``, is left out: the protocol has no
-    such thing.
+    ``EXISTS_DEFAULT``, the value that Spark reads from files without the column, is left out, because the
+    Delta protocol has no equivalent.
     """
     return Struct(
         tuple(
@@ -119,14 +119,14 @@ def log_columns(entry: Entry) -> Struct:
 
 
 def needs_defaults(entry: Entry) -> bool:
-    """Say whether the first commit must have the writer feature ``allowColumnDefaults``."""
+    """Return whether the first commit must enable the writer feature ``allowColumnDefaults``."""
     return any(_CURRENT_DEFAULT in column.metadata for column in entry.columns.fields)
 
 
 def existence_defaults(entry: Entry) -> dict[str, str]:
-    """Return what rows read as where their file lacks a column: column and SQL expression.
+    """Return the value that Spark reads from files without a column: a SQL expression for each such column.
 
-    In Delta they read as null, or differently from reader to reader: such a table can only be written anew.
+    Delta readers return null or differ from each other, so a table with such files can only be rewritten.
     """
     return {
         column.name: str(column.metadata[_EXISTS_DEFAULT])
@@ -136,7 +136,7 @@ def existence_defaults(entry: Entry) -> dict[str, str]:
 
 
 def losses(entry: Entry) -> tuple[str, ...]:
-    """Say what a Delta table doesn't keep of this one."""
+    """Return a note for each setting of the table that the Delta table doesn't keep."""
     notes = []
     if entry.buckets:
         notes.append(

@@ -1,4 +1,4 @@
-"""What is known of a directory of Parquet files: frozen, and without Spark or Arrow."""
+"""Facts about a directory of Parquet files and its log; immutable and independent of Spark and Arrow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class DataFile(NamedTuple):
     """A Parquet file of a table.
 
     Attributes:
-        path: Where it is below the table's root, as the file system spells it, with ``/`` between names.
+        path: The path relative to the table's root, as the file system spells it, with ``/`` between names.
         size: Bytes.
         modified: Milliseconds since 1970, UTC.
     """
@@ -27,7 +27,7 @@ class DataFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Leaf:
-    """A column of primitive type, in no array and no map, so that statistics can say something of it."""
+    """A column of primitive type that can have statistics, because it isn't inside an array or a map."""
 
     path: ColumnPath
     type: Primitive
@@ -35,13 +35,13 @@ class Leaf:
 
 @dataclass(frozen=True)
 class FileSchema:
-    """The schema that some files share.
+    """A schema that one or more files have.
 
     Attributes:
-        columns: All columns, as Spark would read them.
-        leaves: Those of which there can be statistics, in the file's order.
-        undecimal: Paths of what is stored in a way that Spark can't read as a wider decimal: integers without
-            a sign, and nulls without a type that aren't stored as int.
+        columns: All columns, as Spark reads them.
+        leaves: The columns that can have statistics, in file order.
+        undecimal: Paths of columns that Spark can't read as a wider decimal because of their storage:
+            unsigned integers, and nulls without a type that aren't stored as int.
         untyped: Paths of columns that contain only nulls, stored as int, and have no type, as pandas and
             Arrow write them.
     """
@@ -53,12 +53,12 @@ class FileSchema:
 
 
 class Bounds(NamedTuple):
-    """The statistics of one leaf in one file; None where the footer doesn't say or can't be trusted.
+    """The statistics of one leaf in one file; None where the footer has no value or can't be trusted.
 
     Attributes:
-        lowest: A value that none is below, as the JSON text that Delta's log holds: ``12``, ``"abc"``.
-        highest: A value that none is above.
-        nulls: How many are null.
+        lowest: A lower bound of the values, as the JSON text in Delta's log: ``12``, ``"abc"``.
+        highest: An upper bound of the values.
+        nulls: The number of nulls.
     """
 
     lowest: str | None
@@ -67,15 +67,15 @@ class Bounds(NamedTuple):
 
 
 class Footer(NamedTuple):
-    """What a file's footer says.
+    """The schema and statistics in a file's footer.
 
     Attributes:
-        schema: Its schema; files that share one share the object.
-        packed: The statistics of the schema's first leaves as one string, for a table may have hundreds of
-            thousands of files, and they may come from other processes: a line for each lowest value, then
-            for each highest and each number of nulls; empty for what isn't known.
+        schema: The file's schema; files with the same schema share the object.
+        packed: The statistics of the schema's first leaves: a line for each lowest value, then for each
+            highest value, then for each number of nulls. The line of an unknown value is empty. It is one
+            string because a table may have hundreds of thousands of files, and other processes may send it.
         split: A column encoded as BYTE_STREAM_SPLIT, which Spark's vectorized reader can't read; empty if
-            none is.
+            no column is.
     """
 
     rows: int
@@ -85,7 +85,7 @@ class Footer(NamedTuple):
 
     @classmethod
     def of(cls, rows: int, schema: FileSchema, bounds: Sequence[Bounds], split: str = "") -> Footer:
-        """Pack the statistics of the schema's leaves, the first or all."""
+        """Pack the statistics of all leaves of the schema, or of its first ones."""
         lowest = [leaf.lowest or "" for leaf in bounds]
         highest = [leaf.highest or "" for leaf in bounds]
         nulls = ["" if leaf.nulls is None else str(leaf.nulls) for leaf in bounds]
@@ -94,7 +94,7 @@ class Footer(NamedTuple):
 
     @property
     def bounds(self) -> tuple[Bounds, ...]:
-        """The statistics of the schema's leaves, as far as they were read."""
+        """The statistics of the leaves for which they were read."""
         lowest, highest, nulls = self.unpacked
         return tuple(
             Bounds(low or None, high or None, int(count) if count else None)
@@ -103,23 +103,23 @@ class Footer(NamedTuple):
 
     @property
     def leaves(self) -> int:
-        """Of how many of the schema's leaves there are statistics."""
+        """The number of leaves for which statistics were read."""
         return (self.packed.count("\n") + 1) // 3
 
     @property
     def unpacked(self) -> tuple[list[str], list[str], list[str]]:
-        """The leaves' lowest values, their highest and their numbers of nulls; empty for what isn't known."""
+        """The lowest values, highest values and null counts of the leaves; an unknown value is empty."""
         lines = self.packed.split("\n") if self.packed else []
         count = len(lines) // 3
         return lines[:count], lines[count : 2 * count], lines[2 * count :]
 
 
 class Unreadable(NamedTuple):
-    """A file whose footer can't be had.
+    """A file whose footer can't be read.
 
     Attributes:
-        reason: Why, as it follows the file's name: ``is not a Parquet file``.
-        passing: Whether that tells of this moment, and nothing of the file.
+        reason: The end of a sentence that starts with the file's name: ``is not a Parquet file``.
+        passing: Whether the reason is temporary, such as unavailable storage, and not the file's content.
     """
 
     reason: str
@@ -132,7 +132,7 @@ class IcebergTable:
 
     Attributes:
         root: Its folder: a local path, or the URI of a store.
-        catalog: Its name with that of one of pyiceberg's catalogs in front; empty if its folder was named.
+        catalog: The table's name, starting with a pyiceberg catalog; empty if the user named the folder.
     """
 
     root: str
@@ -141,12 +141,12 @@ class IcebergTable:
 
 @dataclass(frozen=True)
 class IcebergState:
-    """How an Iceberg table stands.
+    """The state of an Iceberg table when it was read.
 
     Attributes:
-        at: Its metadata file.
-        by_id: Why its columns have to be found by their ids; empty if their names do.
-        last_id: The highest id that a column ever had.
+        at: The metadata file that was read.
+        by_id: The reason why columns must be matched by id; empty if they can be matched by name.
+        last_id: The highest column id that was ever assigned.
     """
 
     table: IcebergTable
@@ -162,13 +162,13 @@ class ExistingLog:
     """A Delta log that a folder has before its conversion, compared with the files in the folder.
 
     Attributes:
-        table_id: The id of its table.
-        ours: Whether it is nothing but the first commit of a conversion by Tableferry.
+        table_id: The id of the log's table.
+        ours: Whether the log has only the first commit of a conversion by Tableferry.
         differences: How the folder's files differ from those that the log names: a sentence for each.
-        missed: Whether each of these is a file that was there before the commit, which a conversion that died
-            didn't look for any more. No writer of Delta can have left it.
-        shown_by: The Delta tables of the catalog, other than the one to convert, that are in this folder.
-        columns: All columns of the table; None if they can't be told.
+        missed: Whether each difference is a file that is older than the commit. A conversion that ends before
+            its last check of the folder can miss such a file; a Delta writer can't leave one.
+        shown_by: The Delta tables of the catalog, other than the one to convert, that have this folder.
+        columns: All columns of the table; None if one has an unknown type.
         partition_columns: From the root down.
     """
 
@@ -182,7 +182,7 @@ class ExistingLog:
 
 
 Footers: TypeAlias = Iterator[Footer | Unreadable]
-"""What several files' footers say, in the listing's order."""
+"""The footers of several files, in listing order."""
 
 
 @dataclass(frozen=True)
@@ -190,8 +190,8 @@ class Partitions:
     """The partition columns of a table, from the root down, and every file's values.
 
     Attributes:
-        values: For each file, in the listing's order, each column's value as the log writes it; None is null.
-        same_values: Which directories have one value of a column in two spellings, as notes say too.
+        values: For each file, in listing order, each column's value as the log writes it; None is null.
+        same_values: A note for each column value that directories spell in two ways; also in ``notes``.
     """
 
     columns: tuple[PartitionColumn, ...]

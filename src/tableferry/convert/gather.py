@@ -1,4 +1,4 @@
-"""Gathers what a plan needs to know of the tables that the user named."""
+"""Resolve the sources that the user names to tables, and read the facts that a conversion plan needs."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ _P = TypeVar("_P", Path, ObjectPath)
 
 @dataclass(frozen=True)
 class ResolvedSource:
-    """A table that the user named, or that was found where the user pointed.
+    """A table that the user named, or that was found below a folder or in a schema that the user named.
 
     Attributes:
-        source: What to call it, and how it can be named again.
-        location: Its folder or URI; empty if the catalog has to be asked.
-        table: Its name in the catalog, if it was named by that.
-        skipped: Why nothing is done with it; empty if something is.
-        local: Whether this process reaches the location.
-        iceberg: Its name in one of pyiceberg's catalogs, if it was named by that.
-        alone: Whether the folders above were checked, and none is a table.
+        source: The table's label in reports, which is also a valid source.
+        location: The table's folder or URI; empty if the catalog must be asked.
+        table: The table's name in the catalog, if the source was this name.
+        skipped: The reason why the table is skipped; empty if it isn't.
+        local: Whether the location is a local path.
+        iceberg: The table's name in a pyiceberg catalog, if the source was this name.
+        alone: Whether the folders above were already checked, and none of them is a table.
     """
 
     source: str
@@ -65,10 +65,10 @@ class ResolvedSource:
 def expand(
     named: Iterable[str], spark_provider: SparkProvider, *, recursive: bool
 ) -> tuple[ResolvedSource, ...]:
-    """Find the tables that the user means, each once and in the order in which they were named.
+    """Return the tables of all sources, each once and in the order of the sources.
 
     Raises:
-        TableError: A source can't be understood, or a schema or folder doesn't exist.
+        TableError: A source is invalid, or a schema or folder doesn't exist.
     """
     resolved: dict[str, ResolvedSource] = {}
     for text in named:
@@ -78,10 +78,10 @@ def expand(
 
 
 def single(text: str) -> ResolvedSource:
-    """Find the one table that the user means.
+    """Return the table of a source that means exactly one.
 
     Raises:
-        TableError: It can't be understood, or means several.
+        TableError: The source is invalid, or means several tables.
     """
     source = sources.parse(text)
     if isinstance(source, sources.Schema):
@@ -90,9 +90,9 @@ def single(text: str) -> ResolvedSource:
 
 
 def by_store(location: str, engine: Engine) -> bool:
-    """Say whether this process reaches a location by its object store's own interface.
+    """Return whether this process accesses a location through the object store's own interface.
 
-    In a Databricks runtime Spark has the credentials, as it has where the package for stores isn't installed.
+    With ``auto``, it doesn't in a Databricks runtime, where Spark has the credentials, or without obstore.
     """
     if ObjectPath.parse(location) is None:
         return False
@@ -123,7 +123,7 @@ def _meant(text: str, spark_provider: SparkProvider, *, recursive: bool) -> Iter
 
 
 def _below(parent: _P, *, local: bool) -> Iterator[ResolvedSource]:
-    # Between the folder and a root there is no table: it would be the root.
+    # No table is between the folder and a root, because it would be the root itself.
     found = owners.owner(parent)
     for root in find_roots(parent):
         skipped = f"{root} {owners.reason(found)}" if found else ""
@@ -148,21 +148,23 @@ def gather(
     progress: Callable[[int, int], None],
     known: Mapping[DataFile, Footer] = MappingProxyType({}),
 ) -> Facts:
-    """Read everything that is to be known of one table; nothing is written.
+    """Read the facts about one table that its plan needs, and write nothing.
 
-    A log that is there is compared with the folder's files. It isn't where the folder is Delta and was
-    written to as that, for its files aren't the folder's any more, nor where the catalog says Delta and only
-    Spark reaches the storage.
+    An existing log is compared with the folder's files, except in these cases:
+
+    - The log has commits after the conversion, and the table isn't Parquet in the catalog. Its files then
+      differ from the folder's.
+    - The table is Delta in the catalog, and only Spark reaches its storage.
 
     Args:
         source: The table.
-        options: What the user chose.
-        spark_provider: Gives the session if one is needed.
-        progress: Hears of how many files the footers were read, and of how many there are.
-        known: The footers of files that needn't be read while they are as they were.
+        options: The user's options.
+        spark_provider: Provides the session if one is needed.
+        progress: Called with the number of footers that were read, and with the number of files.
+        known: Footers of unchanged files, which aren't reread.
 
     Raises:
-        TableferryError: It's missing, or something about it can't be read or understood.
+        TableferryError: The table is missing, or a fact can't be read or is invalid.
     """
     if source.table is None:
         local = source.local or by_store(source.location, options.engine)
@@ -209,7 +211,7 @@ def _near(
     *,
     alone: bool,
 ) -> Facts:
-    """Read what this process reaches: the directories' names and the files' footers."""
+    """Read the directory names and the file footers of a table that this process reaches."""
     root = path_of(facts.location)
     if existing.iceberg_metadata(root):
         return _iceberg(facts, options, IcebergTable(facts.location))
@@ -229,7 +231,7 @@ def _near(
     files = discover.list_files(root)
     if not options.include_subfolders:
         discover.demand_no_subfolders(facts.location, files)
-    # Footers first: a note that lies about is better called no Parquet file than a file of other partitions.
+    # Footers first: for a stray file, "not a Parquet file" is a better error than "other partitions".
     unread = [file for file in files if file not in known]
     read = read_footers(root, unread, spark_provider, options.reader, leaves=options.leaves)
     new = dict(zip(unread, all_readable(root, unread, read, progress), strict=True))
@@ -239,16 +241,16 @@ def _near(
 def with_files(
     facts: Facts, options: Options, files: tuple[DataFile, ...], known: Mapping[DataFile, Footer]
 ) -> Facts:
-    """Add what a table's files say: its columns and its partitions.
+    """Add the columns and partitions of a table's files to its facts.
 
     Args:
-        facts: What is known of the table.
-        options: What the user chose.
-        files: All its files, sorted by path.
-        known: Their footers, and perhaps others'.
+        facts: The facts so far.
+        options: The user's options.
+        files: All files of the table, sorted by path.
+        known: The footers of these files, and perhaps of more.
 
     Raises:
-        TableferryError: They can't be one table.
+        TableferryError: The files can't form one table.
     """
     footers = tuple(known[file] for file in files)
     first: dict[int, tuple[FileSchema, str]] = {}
@@ -264,7 +266,7 @@ def with_files(
 
     def fit(schemas: Sequence[tuple[FileSchema, str]]) -> merging.Merged:
         merged = _merged(facts, options, schemas)
-        # Of a Hive table only the columns in the catalog count, which have types.
+        # A Hive table shows only the catalog's columns, and they have types.
         if merged.untyped and not options.as_hive:
             partition_columns = {column.name.lower() for column in _partitions(files, options).columns}
             merging.demand_types(facts.location, merged, partition_columns, _untyped_remedy(facts))
@@ -288,10 +290,10 @@ def with_files(
 
 
 def _merged(facts: Facts, options: Options, schemas: Sequence[tuple[FileSchema, str]]) -> merging.Merged:
-    """Find the columns of files that have these schemas, as the catalog or the user wants them.
+    """Merge the files' schemas with the columns that the user or the catalog declares.
 
     Raises:
-        Refused: The files contradict one another, or the columns that are wanted.
+        Refused: The files contradict one another, or the declared columns.
     """
     declared = options.requested.schema
     if declared is not None:
@@ -313,7 +315,7 @@ def _untyped_remedy(facts: Facts) -> str:
 
 
 def _iceberg(facts: Facts, options: Options, table: IcebergTable) -> Facts:
-    """Read an Iceberg table's metadata, which say all that a conversion needs."""
+    """Read the facts about an Iceberg table from its own metadata, without the data files."""
     if not facts.local:
         raise Refused("STORAGE_OUT_OF_REACH", table=facts.location)
     asked = options.partitioned_by is not None or options.requested.schema is not None
@@ -341,7 +343,7 @@ def _iceberg(facts: Facts, options: Options, table: IcebergTable) -> Facts:
 
 
 def _far(facts: Facts, options: Options, spark_provider: SparkProvider) -> Facts:
-    """List what only Spark reaches; its own command reads the footers."""
+    """List the files of a table that only Spark reaches; Spark's own command reads the footers later."""
     spark = spark_provider.session()
     if through_spark.native.has_log(spark, facts.location):
         facts = replace(facts, delta=True)
@@ -364,7 +366,7 @@ def _far(facts: Facts, options: Options, spark_provider: SparkProvider) -> Facts
 
 
 def _with_log(facts: Facts, options: Options, spark_provider: SparkProvider) -> Facts:
-    """Compare a log that this process reaches with the folder's files, if they have to be the same."""
+    """Compare a log that this process reaches with the folder's files, if they must agree."""
     if options.keep_log:
         return facts
     root, entry = path_of(facts.location), facts.entry
@@ -372,7 +374,7 @@ def _with_log(facts: Facts, options: Options, spark_provider: SparkProvider) -> 
     if entry is None or entry.is_delta:
         if conversion is None:
             return facts
-        # A table that was copied has other times.
+        # A copied table has other modification times.
         return replace(facts, log=_compared(conversion, discover.visible_files(root), times=False))
     spark, files = spark_provider.session(), discover.visible_files(root)
     facts = replace(facts, files=files)

@@ -1,4 +1,4 @@
-"""Plans of a Hive table's conversion by its entry, of which only the first commit is wanted."""
+"""Plan a Hive table's conversion by its catalog entry, for callers that write only the first commit."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KnownFooters: TypeAlias = Mapping[DataFile, Footer]
-"""The footers of files that needn't be read while they have the same path, size and time."""
+"""Known footers by file. A file with the same path, size and modification time isn't reread."""
 
 
 @dataclass(frozen=True)
 class FarFiles:
-    """A Hive table's files in storage that this process reaches by some means of the caller's.
+    """A Hive table's files in storage that only the caller can read.
 
     Attributes:
-        files: Each one's path below the table's directory, its bytes, and milliseconds since 1970, UTC.
-        read: Gives some bytes of one of these files, by its place among them, their beginning and how many;
-            a StateError if it can't.
+        files: The path below the table's directory, the size in bytes, and the modification time in
+            milliseconds since 1970, UTC, of each file.
+        read: Returns bytes of a file, given its index in ``files``, an offset and a count. Raises a
+            StateError if they can't be read.
     """
 
     files: Sequence[tuple[str, int, int]]
@@ -46,13 +47,13 @@ class FarFiles:
 
 
 def of_table(spark: SparkSession, table: TableName, column_mapping: bool, known: KnownFooters) -> Plan:
-    """Plan the conversion of a table's files, as far as this process reaches them.
+    """Plan the conversion of a table's files; by Spark's own command if only Spark reaches them.
 
     Raises:
-        Refused: Delta can't take the table as it is, or the operating system shows no file.
-        TableError: Something about it can't be read.
+        Refused: The table can't become Delta as it is, or its folder has no visible file.
+        TableError: A fact about the table can't be read.
     """
-    # Whether a log that is there is the right one, the route decides that asked.
+    # The caller checks whether an existing log is the right one.
     options = Options(column_mapping=column_mapping, keep_log=True, as_hive=True)
     found, provider = ResolvedSource(str(table), table=table), SparkProvider(spark, lambda: spark)
     return decide(_as_catalog(gather(found, options, provider, unseen, known)), options)
@@ -67,12 +68,14 @@ def of_far_files(
     *,
     most: int | None = None,
 ) -> Plan:
-    """Plan the conversion of files that the caller reads; of no more footers than some, if it says so.
+    """Plan the conversion of files that the caller reads.
+
+    With `most`, plan it for a sample of at most that many files.
 
     Raises:
-        Refused: Delta can't take the table as it is.
-        TableError: Something about it can't be read.
-        StateError: A file can't be read just now.
+        Refused: The table can't become Delta as it is.
+        TableError: A fact about the table can't be read.
+        StateError: A file is temporarily unreadable.
     """
     options = Options(partitioned_by=entry.partition_columns, column_mapping=column_mapping, as_hive=True)
     there = list(starmap(DataFile, far.files))
@@ -104,10 +107,10 @@ def _demand_answer(footer: Footer | Unreadable) -> Footer | Unreadable:
 
 
 def of_empty(entry: Entry, column_mapping: bool) -> Plan:
-    """Plan the conversion of a table that has no file.
+    """Plan the conversion of a table without files.
 
     Raises:
-        Refused: Delta can't take it as it is.
+        Refused: The table can't become Delta as it is.
     """
     facts = Facts(
         str(entry.name),
@@ -123,7 +126,7 @@ def of_empty(entry: Entry, column_mapping: bool) -> Plan:
 
 
 def _as_catalog(facts: Facts) -> Facts:
-    """Leave out what files have and the Hive table doesn't show, such as columns that were replaced in it."""
+    """Remove columns that the files have but the Hive table doesn't, such as those that were replaced."""
     if facts.merged is not None and facts.entry is not None and not facts.entry.is_delta:
         columns = _common(facts.merged.columns, facts.entry.columns)
         return replace(facts, merged=replace(facts.merged, columns=columns))
@@ -131,7 +134,7 @@ def _as_catalog(facts: Facts) -> Facts:
 
 
 def _common(files: DataType, entry: DataType) -> Any:
-    """Leave the columns and fields of a type that the catalog has too, at any depth."""
+    """Return the files' type with only the columns and fields that the catalog also has, at any depth."""
     match files, entry:
         case Struct(), Struct():
             known = {field.name.lower(): field.type for field in entry.fields}
@@ -152,4 +155,4 @@ def _common(files: DataType, entry: DataType) -> Any:
 
 
 def unseen(done: int, total: int) -> None:
-    """Show nobody how far reading is."""
+    """Ignore the progress of reading."""

@@ -1,22 +1,6 @@
-"""One schema for files that have several: columns by name, types widened where all readers read them rightly.
+"""Merge the schemas of a table's files: match columns by name, and widen types if all readers can.
 
-What was tried: files of both types in one table by a hand-written first commit, read with Spark 4.1.4 and
-Delta 4.4.0 (vectorized reader on and off) and deltalake 1.6.6 (Arrow and DataFusion), dictionary-encoded
-and plain, as columns, in structs and in arrays, values at both ends of each type, whole and by comparison
-with each value. Read rightly by all of them **without** the ``typeWidening`` feature: byte, short and int
-to any wider one, to double and to decimals of ten whole digits and more; long to decimals of twenty; float
-to double; decimals to wider ones; date to timestamp_ntz. With the feature and ``delta.typeChanges`` Spark
-reads the very same and deltalake nothing at all ("not yet supported"), so it's not asked for.
-
-Refused, as Spark fails or returns other values: long to double, int to float, numbers to string, date to
-timestamp, and decimals from unsigned integers, of which it reads 4294967295 as -1 without the vectorized
-reader and can't read any with it. Refused, as they mean something else though readers take the one for the
-other: timestamp_ntz and timestamp, binary and string.
-
-Nulls without a type (pandas and Arrow store a column of nulls alone as INT32 with the logical type UNKNOWN):
-Spark reads them as byte, short, int, long, double and date, and deltalake as any type. As float, decimal,
-string, binary, boolean, timestamps, structs, arrays and maps Spark fails with
-PARQUET_COLUMN_DATA_TYPE_MISMATCH, as columns, in structs and in arrays, although there is no value to read.
+The comment below the imports lists the widenings that were tried with Spark and deltalake.
 """
 
 from __future__ import annotations
@@ -32,19 +16,44 @@ from tableferry.convert.facts import FileSchema
 from tableferry.errors import Refused
 from tableferry.types import Array, ColumnPath, DataType, Decimal, Field, Map, Primitive, Struct
 
+# The widenings were tried with tables whose hand-written first commit names files of both types. The readers
+# were Spark 4.1.4 with Delta 4.4.0 (vectorized reader on and off) and deltalake 1.6.6 (Arrow and DataFusion).
+# The columns were dictionary-encoded and plain, at the top level, in structs and in arrays, with values at
+# both ends of each type. Each reader read all rows, and then filtered them by each value.
+#
+# All readers read these correctly, without the `typeWidening` feature:
+# - byte, short and int as any wider integer, as double, and as decimals with at least 10 integer digits
+# - long as decimals with at least 20 integer digits
+# - float as double, decimals as wider decimals, date as timestamp_ntz
+# With the feature and `delta.typeChanges`, Spark reads the same, and deltalake fails ("not yet supported").
+# So the feature isn't enabled.
+#
+# These are refused because Spark fails or returns other values: long as double, int as float, numbers as
+# string, date as timestamp, and unsigned integers as decimals. Spark reads unsigned 4294967295 as -1 without
+# the vectorized reader, and fails with it.
+#
+# These are refused because the meaning differs, although readers convert them: timestamp_ntz and timestamp,
+# binary and string.
+#
+# pandas and Arrow store a column that has only nulls, without a type, as INT32 with the logical type UNKNOWN.
+# Spark reads such nulls as byte, short, int, long, double and date, and deltalake as any type. As float,
+# decimal, string, binary, boolean, timestamps, structs, arrays and maps, Spark fails with
+# PARQUET_COLUMN_DATA_TYPE_MISMATCH at the top level, in structs and in arrays, although there is no value to
+# read.
+
 _WHOLE = (types.BYTE, types.SHORT, types.INTEGER, types.LONG)
-# Digits of the widest number: Parquet's readers widen by how it's stored, 32 bits or 64.
+# The digits of the widest stored value, because Parquet readers widen by the physical type: 32 or 64 bits.
 _WHOLE_DIGITS = {types.BYTE: 10, types.SHORT: 10, types.INTEGER: 10, types.LONG: 20}
 _MOST_DIGITS = 38
-# Of every int a double holds each digit, of a long it doesn't.
+# A double represents every int exactly, but not every long.
 _IN_DOUBLE = (types.BYTE, types.SHORT, types.INTEGER, types.FLOAT, types.DOUBLE)
-# As which Spark reads nulls that have no type.
+# The types as which Spark reads nulls without a type.
 _NULLS_READ_AS = (types.BYTE, types.SHORT, types.INTEGER, types.LONG, types.DOUBLE, types.DATE)
 
 
 @dataclass(frozen=True, order=True)
 class Widening:
-    """A column whose type in a file is narrower than the table's; types are written as SQL writes them."""
+    """A column whose type in a file is narrower than the table's; the types are in SQL notation."""
 
     path: ColumnPath
     narrow: str
@@ -57,10 +66,10 @@ class Widening:
 
 @dataclass(frozen=True)
 class Merged:
-    """The schema of a table's files; columns that directories' names give are missing.
+    """The merged schema of a table's files, without partition columns that only the directory names have.
 
     Attributes:
-        untyped: The columns that have no type in every file that has them, each with such a file.
+        untyped: The columns that have no type in any file, each with an example file.
     """
 
     columns: Struct
@@ -78,12 +87,12 @@ class _File(NamedTuple):
 
 @dataclass
 class _Node:
-    """A column, field or element on its way to its final type, and every type it was seen with.
+    """A column, field or element during the merge: its type so far, and each type that a file has.
 
     Attributes:
-        file: The first file that has its type.
-        typed: Whether a file has its type; without one it's that of nulls without a type.
-        nulls_in: The first file in which it has nulls without a type; empty without such a file.
+        file: The first file with a type for it.
+        typed: Whether a file has a type for it; if not, ``type`` is the storage type of the nulls.
+        nulls_in: The first file in which it has nulls without a type; empty if no file has them.
     """
 
     type: DataType
@@ -97,14 +106,16 @@ class _Node:
 
 
 def merge(schemas: Iterable[tuple[FileSchema, str]]) -> Merged:
-    """Find the schema that all files can be read with.
+    """Return the schema with which all files can be read.
 
-    Columns come in the order in which the files, taken one after another, first have them; so do fields of
-    structs. Each may be null, as a file may lack it. A comment is the first that a file has.
-    The same schema may come again, each time with a file that has it.
+    Columns and struct fields have the order in which they first occur in the files. All are nullable, because
+    a file may lack them. Each has the first comment that occurs.
+
+    Args:
+        schemas: The schemas, each with a file that has it; a schema may occur several times.
 
     Raises:
-        Refused: Two files contradict each other.
+        Refused: The columns of two files conflict.
     """
     merged: dict[int, FileSchema] = {}
     top = _Node(Struct(), "")
@@ -123,18 +134,18 @@ def fitting(
     with_rows: Collection[int],
     fit: Callable[[Sequence[tuple[FileSchema, str]]], Merged],
 ) -> tuple[Merged, frozenset[int]]:
-    """Find the schema of all files, except of files without rows that don't fit the others.
+    """Merge the schemas of all files, except files without rows whose schema doesn't fit the others.
 
     Args:
-        schemas: The schemas to find it of, each with a file, in the files' order.
-        with_rows: The ids of those that a file with rows has.
-        fit: Finds the schema of some of them, or refuses them.
+        schemas: The schemas to merge, each with a file that has it, in file order.
+        with_rows: The ids (`id`) of the schemas that a file with rows has.
+        fit: Merges some of the schemas, or raises Refused.
 
     Returns:
-        The schema, and the ids of the schemas that were left out.
+        The merged schema, and the ids of the schemas that were left out.
 
     Raises:
-        Refused: The files that have rows don't fit, or no file has rows and they don't.
+        Refused: The schemas of files with rows conflict, or all files are empty and their schemas conflict.
     """
     everything = list(schemas)
     kept = {id(schema) for schema, _ in everything} & set(with_rows)
@@ -153,7 +164,7 @@ def fitting(
 
 
 def left_out_note(files: Sequence[str]) -> str:
-    """Name the files that a table doesn't have because `fitting` left their schemas out."""
+    """Return a note about the files that a table lacks because `fitting` left their schemas out."""
     return (
         f"{counted(len(files), 'file is left out, as it has', 'files are left out, as they have')} no rows, "
         f"and other columns or types than the rest: {first_of(files)}"
@@ -168,12 +179,12 @@ def demand_types(
     Args:
         location: The table's folder.
         merged: The schema of its files.
-        partitions: Its partition columns, in lower case, whose type doesn't come from the files.
+        partitions: The partition columns, in lower case; their type doesn't come from the files.
         remedy: The end of the message.
-        files: In which files they have none.
+        files: The checked files, as the message names them.
 
     Raises:
-        Refused: There are some.
+        Refused: A column has no type in any file.
     """
     for path, file in merged.untyped.items():
         if path[0].lower() not in partitions:
@@ -188,14 +199,14 @@ def demand_types(
 
 
 def demand_common_columns(location: str, schemas: Iterable[tuple[FileSchema, str]]) -> None:
-    """Refuse files that can't be those of one table: without a column, or of groups that share none.
+    """Refuse files that can't form one table.
 
     Args:
         location: The table's folder.
-        schemas: The schema of each file, or those that differ, each with the name of such a file.
+        schemas: The schemas of the files, each with the name of a file that has it.
 
     Raises:
-        Refused: They are of several tables, or of none.
+        Refused: A file has no column, or the files form groups without a common column.
     """
     groups: list[tuple[set[str], str]] = []
     for schema, file in schemas:
@@ -222,12 +233,12 @@ def demand_common_columns(location: str, schemas: Iterable[tuple[FileSchema, str
 
 
 def widens(narrow: Primitive, wide: Primitive) -> bool:
-    """Say whether files of one type can be read as the other, with each value what it was."""
+    """Return whether files of the narrow type can be read as the wide type with unchanged values."""
     return _wider(narrow, wide) == wide
 
 
 def _add(node: _Node, data_type: DataType, file: _File, path: ColumnPath) -> None:
-    """Add what one file says of a column to what the files before it said."""
+    """Merge a file's type of a column into the column's type in the previous files."""
     if path in file.untyped:
         node.nulls_in = node.nulls_in or file.name
         return
@@ -287,10 +298,12 @@ def _without_parts(data_type: DataType) -> DataType:
 
 
 def _settle_nulls(node: _Node, path: ColumnPath) -> Iterator[tuple[ColumnPath, str]]:
-    """Make sure that Spark reads nulls without a type as the type that they get, and yield those without any.
+    """Settle the type of columns that contain nulls without a type, and yield columns without any type.
+
+    A float column becomes double, because Spark can't read such nulls as float.
 
     Raises:
-        Refused: It doesn't.
+        Refused: Spark can't read such nulls as the column's type.
     """
     if node.nulls_in and not node.typed:
         yield path, node.nulls_in
@@ -309,7 +322,7 @@ def _settle_nulls(node: _Node, path: ColumnPath) -> Iterator[tuple[ColumnPath, s
 
 
 def _wider(left: Primitive, right: Primitive) -> Primitive | None:
-    """Return the narrowest type that holds the values of both."""
+    """Return the narrowest type that represents the values of both types; None if no type does."""
     if left == right:
         return left
     if left in _WHOLE and right in _WHOLE:
@@ -357,7 +370,7 @@ def _widenings(node: _Node, path: ColumnPath) -> Iterable[Widening]:
 def _conflict(node: _Node, data_type: DataType, file: str, path: ColumnPath, rigid: bool) -> Refused:
     known_type, known_file = _finished(node), node.file
     if not isinstance(data_type, Struct | Array | Map):
-        # A type that others have already widened is in none of the files.
+        # Name a type that a file really has; a widened type may be in none of them.
         clashing = (item for item in node.seen.items() if rigid or _wider(item[0], data_type) is None)
         known_type, known_file = next(clashing, (known_type, known_file))
     return Refused(

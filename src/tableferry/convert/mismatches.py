@@ -1,4 +1,7 @@
-"""What the catalog and the disk can disagree on about a table's partitions: frozen, and without Spark."""
+"""Compare a table's partitions in the catalog with those on disk, and describe the differences.
+
+The module is independent of Spark.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ from tableferry.tables import TableName
 
 @dataclass(frozen=True)
 class PartitionMismatches:
-    """What the catalog and the disk don't agree on; a table without any can be converted.
+    """The differences between partitions in the catalog and on disk; a table without any can be converted.
 
     Attributes:
-        outside: Partitions whose files aren't below the table's root.
-        elsewhere: Partitions below the root, in a directory whose name gives other values.
+        outside: Partitions whose location isn't below the table's root.
+        elsewhere: Partitions below the root, in a directory whose name has other values.
         missing: Partitions whose directory doesn't exist.
-        unregistered: Directories of partitions, with files, that the catalog doesn't know.
+        unregistered: Partition directories with files that aren't registered in the catalog.
     """
 
     outside: tuple[CatalogPartition, ...] = ()
@@ -32,7 +35,7 @@ class PartitionMismatches:
 
     @property
     def fixable(self) -> bool:
-        """Whether registering and removing partitions in the catalog is all that it takes."""
+        """Whether registering and removing partitions in the catalog resolves all differences."""
         return bool(self) and not self.outside and not self.elsewhere
 
 
@@ -42,10 +45,10 @@ def compare(
     root: str,
     columns: Sequence[PartitionColumn],
 ) -> PartitionMismatches:
-    """Compare the catalog's partitions with the directories below the root that hold files, as spelled there.
+    """Compare the catalog's partitions with the directories below the root that contain files.
 
-    Directories that aren't ``column=value`` for each column are no partitions of the catalog's kind: whoever
-    reads the partitions from the paths refuses them. A partition is missing, too, whose directory is empty.
+    A directory that isn't ``column=value`` for each column is ignored, because the check of the partition
+    paths refuses it. A partition whose directory contains no file counts as missing.
     """
     directories = set(directories)
     parents = {parent for directory in directories for parent in _upwards(directory)}
@@ -72,7 +75,7 @@ def compare(
 
 
 def sentences(table: TableName, root: str, mismatches: PartitionMismatches) -> tuple[str, ...]:
-    """Say what doesn't agree: for each kind how many, the first five, and the remedy."""
+    """Return a sentence for each kind of difference: the count, the first five examples and the remedy."""
 
     def sentence(names: Sequence[object], what: str, remedy: str, *, nouns: tuple[str, str]) -> str:
         if not names:

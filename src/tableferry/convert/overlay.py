@@ -1,6 +1,6 @@
-"""A Delta log over the files of a Hive table, whose entry in the catalog stays as it is.
+"""Write and check a Delta log over the files of a Hive table, without changing its catalog entry.
 
-This is all that another route may know of a conversion; `tableferry.convert` itself is for people.
+Other packages of Tableferry use only this module of the conversion; `tableferry.convert` is the user's API.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 MARK = "tableferry fleet"
-"""What the history says beside the first commit of a log that was written here."""
+"""The user metadata of a first commit that this module wrote, as the table's history shows them."""
 
 LOG = commit.LOG
 """The name of a log's folder."""
@@ -48,22 +48,22 @@ LOG = commit.LOG
 FIRST = commit.FIRST
 """The name of its first commit."""
 
-# A footer in an object store takes some hundredths of a second.
+# Reading a footer from an object store takes some hundredths of a second.
 _MOST_LOOKED_AT = 1000
 
-# By it Spark's own command marks its commits.
+# The setting with which Spark's own command writes user metadata to its commits.
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
 class LogIdentity(NamedTuple):
-    """What tells a log from any other."""
+    """The data that identify a log: the first commit's ``commitInfo`` and the names of the log's files."""
 
     first_commit: Mapping[str, Any]
     names: tuple[str, ...]
 
 
 class Log(NamedTuple):
-    """A log as it is: its folder, the names that are visible there, and its first commit's text."""
+    """The state of a log: its folder, the visible names in the folder, and the text of its first commit."""
 
     folder: str
     names: tuple[str, ...]
@@ -72,31 +72,31 @@ class Log(NamedTuple):
 
 @dataclass(frozen=True)
 class Draft:
-    """What the first commit of a log over a Hive table says of its files.
+    """The drafted first commit of a log over a Hive table.
 
     Attributes:
-        says: What the commit says.
+        says: The contents of the commit.
     """
 
     says: contents.Contents
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """The files that it names, sorted by path."""
+        """The files in the commit, sorted by path."""
         return self.says.files
 
     def footers(self, paths: Collection[str]) -> KnownFooters:
-        """Return the footers of some of its files, by their paths below the root."""
+        """Return the footers of the files with these paths below the root."""
         both = zip(self.files, self.says.footers, strict=True)
         return {file: footer for file, footer in both if file.path in paths}
 
     @property
     def reading(self) -> str:
-        """All but a file itself that decides which rows it has, in the Hive table and in the Delta one."""
+        """The metadata, as JSON, by which the Hive table and the Delta table read rows from a file."""
         entry = self.says.catalog_entry
         described = contents.metadata(self.says, 0)
         del described["id"], described["createdTime"]
-        # Others mean nothing to a reader, and writers may note there what they wrote.
+        # Other properties don't affect readers, and writers may store notes in them.
         properties = self.says.configuration.items()
         settings = {key: value for key, value in properties if key.lower().startswith("delta.")}
         hive = [types.to_json(entry.columns), dict(entry.options), entry.serde] if entry else []
@@ -108,19 +108,19 @@ class Draft:
 def check(
     spark: SparkSession, table: TableName, *, empty: bool, column_mapping: bool, far: FarFiles | None
 ) -> None:
-    """Make sure that a log can be written over a Hive table, which may be empty, as it is.
+    """Check that a log can be written over a Hive table, and write nothing.
 
     Args:
         spark: The session.
         table: The Hive table.
-        empty: Whether it has no file.
-        column_mapping: Whether columns may have names that Delta takes with column mapping alone.
-        far: The files, as of `draft`; of more than 1,000 so many footers are looked at.
+        empty: Whether the table has no file.
+        column_mapping: Whether column names may require column mapping.
+        far: The files, as in `draft`; at most 1,000 footers are read.
 
     Raises:
-        Refused: Delta can't take the table as it is.
-        TableError: Something about it can't be read.
-        StateError: A file can't be read just now.
+        Refused: The table can't become Delta as it is.
+        TableError: A fact about the table can't be read.
+        StateError: A file is temporarily unreadable.
     """
     if not empty and far is None:
         hive_plans.of_table(spark, table, column_mapping, {})
@@ -142,19 +142,19 @@ def draft(
     known: KnownFooters,
     far: FarFiles | None = None,
 ) -> Draft | None:
-    """Draft the log's first commit of the files that there are now; None if only Spark can write it.
+    """Draft the log's first commit for the table's current files; None if only Spark can write it.
 
     Args:
         spark: The session.
         table: The Hive table.
-        column_mapping: Whether columns may have names that Delta takes with column mapping alone.
-        known: The footers of files that needn't be read.
-        far: The files, where the operating system doesn't show them; there may be none.
+        column_mapping: Whether column names may require column mapping.
+        known: Footers that aren't reread.
+        far: The files, possibly none, if the table's folder isn't on a file system of this machine.
 
     Raises:
-        Refused: Delta can't take the table as it is; or the operating system shows no file.
-        TableError: Something about it can't be read.
-        StateError: A file can't be read just now.
+        Refused: The table can't become Delta as it is, or its folder has no visible file.
+        TableError: A fact about the table can't be read.
+        StateError: A file is temporarily unreadable.
     """
     if far is None:
         return _drafted(_over_table(hive_plans.of_table(spark, table, column_mapping, known), spark))
@@ -171,14 +171,16 @@ def write(
     column_mapping: bool,
     known: KnownFooters,
 ) -> Draft | None:
-    """Write the log's first commit, by the catalog's columns and partitions; arguments as of `draft`.
+    """Write the log's first commit with the catalog's columns and partitions.
+
+    The arguments are those of `check` and `draft`.
 
     Returns:
-        What was written; None if the table is empty, or only Spark could write it.
+        The commit; None if the table is empty, or if Spark's own command wrote the commit.
 
     Raises:
-        Refused: Delta can't take the table as it is.
-        TableError: Something about it can't be read, or a step failed.
+        Refused: The table can't become Delta as it is.
+        TableError: A fact about the table can't be read, or a step failed.
     """
     if empty:
         write_empty(through_spark.entries.entry(spark, table), column_mapping=column_mapping)
@@ -190,17 +192,17 @@ def write(
 
 
 def first_commit(draft: Draft) -> str:
-    """Return the text of a log's first commit."""
+    """Return the text of the drafted commit, with the current time."""
     return "".join(contents.lines(draft.says, commit.now()))
 
 
 def first_commit_elsewhere(draft: Draft, location: str, paths: Collection[str]) -> str:
-    """Return the text of a commit, of a log in another folder, that says of some files what a draft does.
+    """Return the text of a commit that contains some files of a draft, for a log in another folder.
 
     Args:
         draft: The draft.
         location: The table's folder as Spark names it.
-        paths: The files' paths below it.
+        paths: The files' paths below the table's folder.
     """
     says, chosen = draft.says, [number for number, file in enumerate(draft.files) if file.path in paths]
     says = replace(
@@ -219,7 +221,7 @@ def log_at(root: Path) -> Log:
 
 
 def stands(spark: SparkSession, draft: Draft, log: Log) -> bool:
-    """Say whether the log of a draft is as it was written: no more, and its checkpoint says the same."""
+    """Return whether a draft's log is unchanged: no later commit, and no checkpoint with other actions."""
     if not commit.has_only_first(log.names):
         return False
     lines = list(contents.lines(draft.says, commit.info_in(log.first).get("timestamp", 0)))
@@ -230,10 +232,11 @@ def stands(spark: SparkSession, draft: Draft, log: Log) -> bool:
 
 
 def write_empty(entry: Entry, *, column_mapping: bool = False) -> None:
-    """Write the log of a table that has no file yet.
+    """Write the log of a table without files.
 
     Raises:
-        Refused: Only Spark reaches its storage, and Spark's own command converts no empty directory.
+        Refused: Only Spark reaches the table's storage, and Spark's own command can't convert an empty
+            directory.
     """
     root = _root_of_empty(entry)
     if planned := _drafted(hive_plans.of_empty(entry, column_mapping)):
@@ -241,9 +244,9 @@ def write_empty(entry: Entry, *, column_mapping: bool = False) -> None:
 
 
 def write_checkpoint(spark: SparkSession, root: Path) -> None:
-    """Write a checkpoint of our first commit, if that names many files and there is no checkpoint yet.
+    """Write a checkpoint of our first commit, if the commit has many files and the log has no checkpoint.
 
-    It goes again unless it says what the commit does: a table is whole without it.
+    A checkpoint that differs from the commit is removed, because a table is complete without it.
     """
     log = log_at(root)
     lines = [line for line in log.first.split("\n") if line]
@@ -269,22 +272,22 @@ def _checkpoints(log: Log) -> list[str]:
 
 
 def has_log(spark: SparkSession, location: str) -> bool:
-    """Say whether there is a Delta table at a location.
+    """Return whether a location is the root of a Delta table.
 
     Raises:
-        TableError: Nobody lets us look.
+        TableError: The location can't be listed.
     """
     folder = reachable(location, same_machine=in_process(spark))
     return through_spark.native.has_log(spark, location) if folder is None else already_delta(folder)
 
 
 def owner(spark: SparkSession, location: str, names: Callable[[str], Sequence[str]] | None) -> str:
-    """Say why a location belongs to a table above it, as the end of a sentence; empty if it doesn't.
+    """Return why a location belongs to a table above it, as the end of a sentence; empty if it doesn't.
 
     Args:
         spark: The session.
         location: The location.
-        names: Lists the names in a folder, given its location; None where only Spark reaches it.
+        names: Lists the names in a folder, given its location; None if only Spark reaches it.
     """
     folder = reachable(location, same_machine=in_process(spark))
     if folder is not None:
@@ -297,17 +300,17 @@ def owner(spark: SparkSession, location: str, names: Callable[[str], Sequence[st
 
 
 def closing_commit() -> tuple[str, ...]:
-    """Write the lines of a commit after which nobody commits, without their ends."""
+    """Return the lines, without line ends, of a commit after which no writer can commit."""
     return tuple(line.rstrip("\n") for line in commit.closing(str(uuid.uuid4())))
 
 
 def is_closing(text: str) -> bool:
-    """Say whether a commit's text is that of `closing_commit`."""
+    """Return whether a commit's text is that of `closing_commit`."""
     return commit.is_closing(text)
 
 
 def newest_version(names: Iterable[str]) -> int:
-    """Return the newest version that a log's files name; -1 if they name none."""
+    """Return the newest version among the names of a log's files; -1 if they contain no commit."""
     return max(commit.versions(names), default=-1)
 
 
@@ -317,25 +320,25 @@ def log_folder(root: Path) -> Path:
 
 
 def log_identity(root: Path) -> LogIdentity:
-    """Return what tells a table's log from any other."""
+    """Return the data that identify a table's log."""
     return LogIdentity(commit.info(root), tuple(sorted(files.names(commit.log(root)))))
 
 
 def is_plain_name(name: str) -> bool:
-    """Say whether Delta takes a column's name without column mapping."""
+    """Return whether Delta accepts a column name without column mapping."""
     return mapping.fits(name)
 
 
 def _over_table(plan: Plan, spark: SparkSession) -> Plan:
-    """Leave the table's entry as it is, mark the commit, and complete its statistics.
+    """Drop the switch of the catalog entry, mark the commit, and complete its statistics.
 
-    A checkpoint is for later: somebody may wait until the table is switched.
+    The checkpoint is dropped too, because users may wait for the switch; `write_checkpoint` writes it later.
     """
 
     def over_table(step: Step) -> Step:
         match step:
             case ConvertNatively():
-                # By name, Spark's own command would switch the entry; by its path it converts the directory.
+                # With a table name, Spark's own command would switch the entry; a path avoids that.
                 return replace(step, table=None)
             case PutFirstCommit():
                 provider = SparkProvider(spark, lambda: spark)

@@ -1,4 +1,4 @@
-"""Performs a conversion's steps; each can be repeated."""
+"""Perform the steps of a conversion plan; each step can be repeated."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ _log = logging.getLogger(__name__)
 
 
 def perform(plan: Plan, spark: SparkProvider, *, level: int = logging.INFO) -> verify.Verdict | None:
-    """Do a plan's steps in order, and return how the rows compared, if comparing is one of them.
+    """Perform a plan's steps in order, and return the result of the row comparison, if it is one of them.
 
     Args:
         plan: The plan.
-        spark: Gives the session if a step needs one.
-        level: At which level the steps are logged.
+        spark: Provides the session if a step needs one.
+        level: The log level of the steps.
 
     Raises:
-        TableferryError: A step failed; the folder is as it was, or whole Delta.
+        TableferryError: A step failed; the folder is unchanged, or a complete Delta table.
     """
     verdict = None
     for step in plan.steps:
@@ -75,7 +75,7 @@ def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Activity) ->
         case SwitchEntry():
             session = spark.session()
             entry = through_spark.entries.entry(session, step.table)
-            # A log that was there before may lack what only the catalog has.
+            # A log from before this run may lack properties that only the catalog has.
             through_spark.switching.switch_to_delta(session, entry, merge_properties=True)
             if entry.folder is not None:
                 _demand_switched_in_time(entry.folder, plan.source)
@@ -92,12 +92,12 @@ def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Activity) ->
 
 
 def write_first_checkpoint(root: AnyPath) -> None:
-    """Write a checkpoint of a log's first commit, whatever came to it since, or say why there is none."""
+    """Write a checkpoint of a log's first commit, even if later commits exist; log a warning if it fails."""
     _write_checkpoint(root, 0)
 
 
 def _write_checkpoint(root: AnyPath, version: int | None = None) -> None:
-    """Write a checkpoint, or say why there is none: a table is whole without it."""
+    """Write a checkpoint; only log a warning if it fails, because a table is complete without it."""
     try:
         table.write_checkpoint(root, version)
     except TableferryError as error:
@@ -110,7 +110,7 @@ def _natively(spark: SparkSession, step: ConvertNatively) -> None:
         through_spark.native.convert_table(spark, entry, statistics=step.statistics)
     else:
         through_spark.native.convert(spark, step.location, step.partitions, statistics=step.statistics)
-    # That command lists the folder once, and may then read for hours.
+    # Spark's command lists the folder once and may then read for hours, during which files can change.
     listed = through_spark.native.list_files(spark, step.location)
     log = through_spark.logs.compare(spark, step.location, listed, step.table)
     if log.differences:
@@ -120,30 +120,30 @@ def _natively(spark: SparkSession, step: ConvertNatively) -> None:
 
 
 def put(root: AnyPath, planned: contents.Contents, *, unsafe: bool = False) -> None:
-    """Write the first commit, if the files are those that it names before and after it's there.
+    """Write the first commit, and check before and after the write that the folder has its files.
 
     Raises:
-        Busy: Another converter's commit came first, or in the place of this one.
-        Refused: A file came, went or changed meanwhile; the folder has no log.
+        Busy: Another converter wrote its commit first, or replaced this one.
+        Refused: A file was added, removed or changed during the conversion; the folder has no log.
     """
     _unchanged(root, planned)
     commit.put(root, planned.table_id, contents.lines(planned, commit.now()), unsafe=unsafe)
-    # Where storage can't create a file exclusively, the last of two converters at once has replaced it.
+    # Where storage can't create a file exclusively, a concurrent converter may have replaced the commit.
     commit.demand_table(root, planned.table_id)
     try:
         _unchanged(root, planned)
     except Refused:
-        # Another process may have seen the same, and undone it.
+        # Another process may have found the same change, and already undone the commit.
         with suppress(Busy, TableError):
             commit.undo(root, planned.table_id)
         raise
 
 
 def _demand_switched_in_time(root: Path, source: str) -> None:
-    """Make sure that nobody wrote Parquet between the look at the folder's files and the entry's switch.
+    """Check that no process wrote Parquet between the listing of the folder and the switch of the entry.
 
     Raises:
-        TableError: There are files that the commit doesn't name.
+        TableError: The folder's files differ from those in the commit.
     """
     if (conversion := existing.conversion(root)) is None:
         return

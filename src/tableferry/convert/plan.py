@@ -1,4 +1,4 @@
-"""Decides what a conversion does: same facts and options, same plan; nothing is read or written here."""
+"""Decide the steps of a conversion from facts and options alone; this module reads and writes nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tableferry.hive.partitions import PartitionColumn
 from tableferry.types import Field, Struct
 
 _SHOWN = 5
-# Of more files than that, a checkpoint is read faster than the commit.
+# For a table with more files, readers load a checkpoint faster than the commit.
 MANY = 1000
 
 _UNPARTITIONED = Partitions((), ())
@@ -49,7 +49,7 @@ _NO_MISMATCHES = PartitionMismatches()
 
 
 class Statistics(StrEnum):
-    """Where the statistics of files come from."""
+    """The source of the files' statistics."""
 
     FOOTERS = "footers"
     SCAN = "scan"
@@ -57,7 +57,7 @@ class Statistics(StrEnum):
 
 
 class Engine(StrEnum):
-    """What writes the first commit."""
+    """The component that writes the first commit."""
 
     AUTO = "auto"
     TABLEFERRY = "tableferry"
@@ -66,10 +66,12 @@ class Engine(StrEnum):
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for: the options of `tableferry.convert.run`.
+    """The options of `tableferry.convert.run`, and some that only other callers set.
 
-    With ``keep_log`` a log that is there stays without being compared with the files. With ``as_hive`` the
-    table has all files that the Hive table has: none is left out.
+    Attributes:
+        keep_log: Whether an existing log stays without a comparison with the files.
+        as_hive: Whether the files are a Hive table's: no file is left out, and columns may lack a type.
+        rewritten: Whether a sync accepts files that were rewritten under their names.
     """
 
     partitioned_by: tuple[PartitionColumn, ...] | None = None
@@ -88,27 +90,27 @@ class Options:
 
     @property
     def leaves(self) -> int:
-        """Of how many of a file's first leaves footers' statistics are read, until it's known which count."""
+        """The number of first leaves for which footers' statistics are read before the columns are known."""
         return INDEXED if self.statistics is Statistics.FOOTERS else 0
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of one table before its conversion.
+    """The facts about one table before its conversion.
 
     Attributes:
-        location: Its root: a local path, or the URI of other storage.
-        local: Whether this process reaches it.
-        delta: Whether it has a Delta log that is to stay.
-        table_id: The id that the table would get.
-        left_out: Files of the folder that the table won't have: without rows, and with a schema that doesn't
-            fit the others.
-        footers: What each file's footer says; empty where only Spark reaches them.
-        merged: The schema of all files together; None where only Spark reaches them.
-        entry: What the catalog says of it, if it was named by its name.
-        mismatches: How the partitions that the catalog knows differ from those on disk.
-        log: The log that is there, compared with the files; None if there is none, or if they needn't agree.
-        iceberg: How it stands if it's an Iceberg table.
+        location: The table's root: a local path, or the URI of other storage.
+        local: Whether this process reaches the location.
+        delta: Whether the table has a Delta log that stays.
+        table_id: The table id that a new log gets.
+        left_out: Files of the folder that the table won't have, because they have no rows and a schema that
+            doesn't fit the others.
+        footers: The footer of each file; empty if only Spark reaches the files.
+        merged: The merged schema of all files; None if only Spark reaches the files.
+        entry: The table's catalog entry, if the user named the table and not its folder.
+        mismatches: The differences between the partitions in the catalog and on disk.
+        log: The existing log, compared with the files; None if no log exists, or if they needn't agree.
+        iceberg: The state of the table if it is an Iceberg table.
     """
 
     source: str
@@ -129,12 +131,12 @@ class Facts:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be done with one table.
+    """The planned conversion of one table.
 
     Attributes:
-        because: Why that engine.
-        schema: The table's columns; None where Spark finds them out.
-        steps: The effects, in order; none if it is Delta already.
+        because: The reason for the engine.
+        schema: The table's columns; None if Spark infers them.
+        steps: The steps in order; empty if the table is already Delta.
     """
 
     source: str
@@ -151,10 +153,10 @@ class Plan:
 
 
 def engine_for(location: str, local: bool, requested: Engine) -> tuple[Engine, str]:
-    """Choose who writes the first commit, and say why.
+    """Return the engine that writes the first commit, and the reason.
 
     Raises:
-        Refused: The requested engine can't.
+        Refused: The requested engine doesn't reach the location.
     """
     match requested:
         case Engine.NATIVE:
@@ -175,7 +177,7 @@ def decide(facts: Facts, options: Options) -> Plan:
     """Plan the conversion of one table.
 
     Raises:
-        Refused: It can't be converted as it is; the message says why and how to go on.
+        Refused: The table can't be converted as it is; the error contains the reason and the remedy.
     """
     engine, because = engine_for(facts.location, facts.local, options.engine)
     plan = Plan(facts.source, facts.location, engine, because)
@@ -203,7 +205,7 @@ def decide(facts: Facts, options: Options) -> Plan:
     if engine is Engine.NATIVE:
         if options.requested:
             raise Refused("NATIVE_COMMAND_WITHOUT_OPTIONS", table=facts.source)
-        # By its name, Spark's own command switches the entry too.
+        # With a table name, Spark's own command also switches the entry.
         table, switch = (entry.name if entry else None), ()
         columns, statistics = facts.partitions.columns, options.statistics is not Statistics.NONE
         write = (ConvertNatively(for_spark(facts.location), table, columns, statistics),)
@@ -229,10 +231,11 @@ def decide(facts: Facts, options: Options) -> Plan:
 
 
 def to_be_redone(log: ExistingLog, entry: Entry | None) -> bool:
-    """Say whether the conversion that wrote a log is to be undone and done again, for its files changed.
+    """Return whether to undo and repeat the conversion that wrote a log, because files changed after it.
 
-    Where the catalog says Parquet, the files are what the table's readers see. Elsewhere a new file may be
-    what a failed write to the Delta table left, and no row of it; only one that is older than the log can't.
+    If the table is Parquet in the catalog, its readers see the folder's files, so the conversion is repeated.
+    Otherwise, a new file may be from a failed write to the Delta table, and then its rows don't count. Only a
+    file that is older than the log can't be from such a write.
     """
     if not log.ours or not log.differences:
         return False
@@ -242,10 +245,10 @@ def to_be_redone(log: ExistingLog, entry: Entry | None) -> bool:
 
 
 def _keep_log(plan: Plan, facts: Facts, options: Options, switch: tuple[Step, ...]) -> Plan:
-    """Plan what is left to do where there is a log.
+    """Plan the remaining steps for a table whose log stays.
 
     Raises:
-        Refused: The log's files aren't the folder's.
+        Refused: The files in the log differ from those in the folder.
     """
     log = facts.log
     if log is None:
@@ -299,10 +302,11 @@ def _differing(facts: Facts, log: ExistingLog) -> Refused:
 def all_schemas(
     schemas: Iterable[tuple[FileSchema, str]], entry: Entry | None
 ) -> list[tuple[FileSchema, str]]:
-    """Put the catalog's data columns before the files' schemas, spelled as the files spell them.
+    """Return the files' schemas after a schema with the catalog's data columns, spelled as in the files.
 
-    So the columns keep the catalog's order and comments, one that no file has stays, and a file that the
-    catalog describes wrongly is found. A metastore that only knows lower case doesn't rename columns.
+    The catalog's schema comes first. So the merged columns have its order and comments, columns that no file
+    has are kept, and the merge refuses files that contradict the catalog. Names have the files' spelling,
+    because some metastores store lower case only.
     """
     of_files = list(schemas)
     if entry is None:
@@ -321,9 +325,9 @@ def all_schemas(
 
 
 def with_partitions(schema: Struct, columns: Sequence[PartitionColumn], entry: Entry | None) -> Struct:
-    """Add the partition columns: where the files have them too, at their place; else at the end.
+    """Add the partition columns to a schema: in place if the files have them too, else at the end.
 
-    Either way they have the partition's type, for the directory's name and not the file is what is read.
+    They always have the partition's type, because readers use the directory name and not the file's value.
     """
     known = log_columns(entry).fields if entry else ()
     comments = {column.name.lower(): column.metadata for column in known}
@@ -336,7 +340,7 @@ def with_partitions(schema: Struct, columns: Sequence[PartitionColumn], entry: E
 
 
 def _contents(facts: Facts, options: Options, merged: Merged) -> Contents:
-    # Iceberg's columns are there already, with their ids.
+    # An Iceberg schema already includes the partition columns, with their ids.
     schema = merged.columns
     if facts.iceberg is None:
         schema = with_partitions(schema, facts.partitions.columns, facts.entry)
@@ -390,7 +394,7 @@ def _comment(facts: Facts) -> str | None:
 
 
 def _demand_defaults(facts: Facts) -> None:
-    """Refuse a table whose files lack a column that reads as a default there: in Delta it reads as null."""
+    """Refuse a table with files that lack a column with a default, because Delta reads null instead."""
     defaults = existence_defaults(facts.entry) if facts.entry else {}
     for name, default in defaults.items():
         for file, footer in zip(facts.files, facts.footers, strict=True):

@@ -1,4 +1,4 @@
-"""The two readers of files behind one function: in this process, and in Spark's tasks."""
+"""Read footers, or scan data for statistics, in this process or in Spark tasks."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tableferry.types import ColumnPath
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Not measured as such: with 20,000 files on two cores Spark's tasks in a warm session were level with this
-# process, and with 2,000 they took twice as long; this is Delta's own batch of statistics. A JVM doesn't pay
-# that has to be started for it: its 12 to 18 seconds are as long as reading 150,000 files here.
+# Delta's own batch size for statistics; the exact threshold wasn't measured. With 20,000 files on two cores,
+# Spark tasks in a warm session took as long as this process, and with 2,000 files twice as long. It doesn't
+# pay to start a JVM only for this: the start takes 12 to 18 seconds, as long as reading 150,000 files here.
 SPARK_PAYS_FROM = 50_000
-# Each batch is a job of Spark's, which costs less than a second, and what is done is shown after each.
+# Each batch is one Spark job, which costs less than a second; progress is shown after each batch.
 _SCANNED_AT_ONCE = 1000
 _SHOWN = 5
 
@@ -40,15 +40,14 @@ def read_footers(
     *,
     leaves: int,
 ) -> Footers:
-    """Read what the files' footers say, in the listing's order.
+    """Read the files' footers, in listing order.
 
-    Files are taken in batches of the size that the session's settings ask for, here too if there is one: so
-    many at most are read ahead. ``auto`` takes Spark for many files, if there is a session whose tasks reach
-    them; no JVM is started on this machine unless the reader is ``spark``.
+    If a session exists, its settings limit the size of a batch, and at most one batch is read ahead. ``auto``
+    uses Spark for many files, if a session's tasks reach them. Only ``spark`` starts a JVM on this machine.
 
     Raises:
-        Refused: Spark was asked for, and its tasks don't reach the files.
-        SessionError: Spark was asked for, and there is none; or a setting for batches is no number.
+        Refused: The reader is ``spark``, and its tasks don't reach the files.
+        SessionError: The reader is ``spark``, and no session is available; or a batch setting isn't a number.
     """
     if isinstance(root, ObjectPath):
         _demand_process(root, reader)
@@ -79,14 +78,14 @@ def scan(
     reader: Reader,
     paths: frozenset[ColumnPath],
 ) -> Footers:
-    """Read files' statistics from their data, in the listing's order.
+    """Compute files' statistics from their data, in listing order.
 
-    Only leaves with these paths, in lower case, get them. ``auto`` takes Spark if there is a session whose
-    tasks reach the files; no JVM is started on this machine unless the reader is ``spark``.
+    Only leaves with these paths, in lower case, get statistics. ``auto`` uses Spark if a session's tasks
+    reach the files. Only ``spark`` starts a JVM on this machine.
 
     Raises:
-        Refused: Spark was asked for, and its tasks don't reach the files.
-        SessionError: Spark was asked for, and there is none; or pyarrow isn't installed.
+        Refused: The reader is ``spark``, and its tasks don't reach the files.
+        SessionError: The reader is ``spark``, and no session is available; or pyarrow isn't installed.
     """
     try:
         from tableferry.convert.parquet import scanning
@@ -112,10 +111,10 @@ def all_readable(
     footers: Iterable[Footer | Unreadable],
     progress: Callable[[int, int], None],
 ) -> tuple[Footer, ...]:
-    """Take the footers of all files.
+    """Return the footers of all files.
 
     Raises:
-        Refused: Some can't be read.
+        Refused: At least one file is unreadable.
     """
     read: list[Footer] = []
     unreadable: list[str] = []
@@ -154,7 +153,7 @@ def _choose(
 
 
 def _at_hand(spark_provider: SparkProvider) -> SparkSession | None:
-    """Return the session that runs, or that this environment gives without a JVM of its own."""
+    """Return the running session, or one that this environment provides without starting a local JVM."""
     if spark_provider.running is None:
         choice = session.choose(os.environ, databricks_connect=session.has_databricks_connect())
         if choice.kind != "local":
@@ -167,7 +166,7 @@ def _there_if_it_can(footers: Footers, in_process: Callable[[], Footers]) -> Foo
     try:
         first = next(footers)
     except Exception as error:
-        # They may run elsewhere, where this path means nothing, or not be allowed to run Python at all.
+        # The tasks may run on machines without this path, or may not be allowed to run Python.
         if not isinstance(error, through_spark.tasks.Unreached) and not is_sparks(error):
             raise
         return in_process()

@@ -1,4 +1,4 @@
-"""What a user asks for beyond what the files say: a schema, properties and columns to cluster by."""
+"""Check the user's requests for the new table: a schema, properties and clustering columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _BOOLEAN, _NUMBER, _ANY = "true|false", "-?[0-9]+", ".+"
 _INTERVAL, _SIZE = "(?i)(interval )?[0-9]+ [a-z]+", "(?i)[0-9]+[a-z]*"
-# Properties that are right whatever the files are, with their values and the table features that they need.
+# Properties that are valid for any files, each with a pattern of its values and the table features it needs.
 _PROPERTIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "delta.appendOnly": (_BOOLEAN, ()),
     "delta.autoOptimize.autoCompact": (_ANY, ()),
@@ -51,20 +51,20 @@ _MOST_CLUSTERED = 4
 
 @dataclass(frozen=True)
 class DeclaredSchema:
-    """The columns that a table is to have, partition columns among them, and where they stand."""
+    """The declared columns of a table, including partition columns, and the file that declares them."""
 
     columns: Struct
     file: str
 
     def as_a_file(self) -> tuple[FileSchema, str]:
-        """Return it as the first of the files' schemas, by which it gives the order and the comments."""
+        """Return the schema as a file's schema; first in a merge, it decides the order and the comments."""
         return FileSchema(self.columns, ()), self.file
 
     def partitions(self, columns: Sequence[PartitionColumn]) -> list[PartitionColumn]:
-        """Give partition columns the types that they have here.
+        """Return partition columns with their declared names and types, if the schema has them.
 
         Raises:
-            Refused: One of them has a type that no partition has.
+            Refused: A declared type isn't valid for a partition column.
         """
         by_name = {column.name.lower(): column for column in self.columns.fields}
         given = []
@@ -79,10 +79,14 @@ class DeclaredSchema:
         return given
 
     def demand_all(self, merged: Merged, schemas: Iterable[tuple[FileSchema, str]]) -> None:
-        """Refuse files that have more than the schema, or values that its types don't hold.
+        """Check that the schema declares all columns of the files, with types for all their values.
+
+        Args:
+            merged: The schema merged from this one and the files'.
+            schemas: The files' schemas, each with a file that has it.
 
         Raises:
-            Refused: Some do.
+            Refused: The schema lacks a column of a file, or a declared type is too narrow.
         """
         known, actual = types.primitives(self.columns), types.primitives(merged.columns)
         new = next((path for path in actual if path not in known), None)
@@ -103,12 +107,12 @@ class DeclaredSchema:
 
 @dataclass(frozen=True)
 class Requested:
-    """What a table is to be beside what its files make of it.
+    """The user's requests for a table, in addition to the contents of its files.
 
     Attributes:
-        cluster_by: Columns to cluster by, as dotted paths.
-        properties: Properties of the table.
-        schema: Its columns; None for those of the files.
+        cluster_by: The clustering columns, as dotted paths.
+        properties: The table properties to set.
+        schema: The declared columns; None to use the files' columns.
     """
 
     cluster_by: tuple[str, ...] = ()
@@ -120,7 +124,7 @@ class Requested:
 
     @property
     def features(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The table features of readers and writers, and of writers alone."""
+        """The table features for readers and writers, and those for writers only."""
         needed = [
             feature
             for key, value in self.properties.items()
@@ -138,10 +142,10 @@ NOTHING_MORE = Requested()
 
 
 def of(cluster_by: Iterable[str], properties: Mapping[str, str], schema: Path | None) -> Requested:
-    """Read what was asked for.
+    """Check the properties, read the schema, and return the requests.
 
     Raises:
-        Refused: The schema can't be read, or a property needs more than to be written down.
+        Refused: The schema can't be read, a property can't be set by a conversion, or its value is invalid.
     """
     for key, value in properties.items():
         if not key.lower().startswith("delta."):
@@ -154,16 +158,17 @@ def of(cluster_by: Iterable[str], properties: Mapping[str, str], schema: Path | 
 
 
 def clustered(columns: Iterable[str], schema: Struct, indexed: Struct, partitioned: bool) -> list[list[str]]:
-    """Return the paths of the columns to cluster by, by their physical names.
+    """Return the paths of the clustering columns, in physical names.
 
     Args:
-        columns: As they were asked for.
+        columns: The requested columns, as dotted paths.
         schema: The table's columns.
-        indexed: Those of them that get statistics.
-        partitioned: Whether the table has partitions.
+        indexed: The columns that get statistics.
+        partitioned: Whether the table has partition columns.
 
     Raises:
-        Refused: The table has no such column, or can't be clustered by it.
+        Refused: The table is partitioned, too many columns are requested, or a column is missing or has no
+            statistics.
     """
     asked = list(columns)
     if partitioned and asked:
@@ -188,7 +193,7 @@ def clustered(columns: Iterable[str], schema: Struct, indexed: Struct, partition
 
 
 def _physical(columns: Struct, names: list[str]) -> tuple[list[str], tuple[str, ...]] | None:
-    """Find a column without regard to case: its physical path, and its path in the schema."""
+    """Return a column's physical path and its path in the schema; None if it's missing. Case is ignored."""
     first = next((column for column in columns.fields if column.name.lower() == names[0].lower()), None)
     if first is None:
         return None
@@ -204,12 +209,12 @@ def _names(schema: Struct) -> str:
 
 
 def read_schema(file: Path) -> DeclaredSchema:
-    """Read a schema from Spark's ``df.schema.json()``, or written as in SQL: ``id bigint, name string``.
+    """Read a schema from Spark's ``df.schema.json()``, or from SQL: ``id bigint, name string``.
 
-    All columns may be null, as a file may lack each.
+    All columns are nullable, because a file may lack them.
 
     Raises:
-        Refused: It can't be read.
+        Refused: The file is missing or contains no valid schema.
     """
     text = files.read_text(file)
     if text is None:
@@ -251,7 +256,7 @@ def _field(column: exp.ColumnDef) -> Field:
 
 
 def _type(kind: exp.DataType) -> DataType:
-    """Translate sqlglot's types, which name Spark's in their own way."""
+    """Translate a sqlglot type to Spark's."""
     from sqlglot import exp
 
     inner = kind.expressions

@@ -1,4 +1,4 @@
-"""Shows what a conversion found, will do and did, as text or as plain data."""
+"""Print the report of a conversion, or return it as plain data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def data(result: Report) -> dict[str, Any]:
 
 
 def print_report(console: Console, result: Report) -> None:
-    """Print a report: what was found, what a person has to know or fix, and what to do next."""
+    """Print a report: the tables, notes and errors for the user, and the next command."""
     if len(result.tables) == 1:
         [table] = result.tables
         if table.plan:
@@ -42,7 +42,7 @@ def print_report(console: Console, result: Report) -> None:
 
 
 def _row(table: TableReport) -> tuple[object, ...]:
-    # Why a view is left alone is no news that needs a line of its own.
+    # The reason for skipping a view doesn't need a separate line.
     why = f": {table.skipped.removeprefix(f'{table.source} ')}" if table.skipped else ""
     plan = table.plan if table.plan and table.plan.files else None
     return (
@@ -94,7 +94,7 @@ def _print_remarks(console: Console, tables: Sequence[TableReport], *, named: bo
 
 
 def _next(result: Report) -> Iterator[str]:
-    """Say what to do now."""
+    """Yield sentences about the outcome and the next command."""
     outcomes = Counter[str](table.outcome for table in result.tables)
     single = len(result.tables) == 1
     same = " Its rows are those of the Parquet files." if single and result.tables[0].verdict else ""

@@ -1,4 +1,4 @@
-"""What somebody means who names something to convert: a folder, a table, or all tables of a schema."""
+"""Parse the sources that a user names for a conversion: a folder, a table, or all tables of a schema."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _FORM = "a path, a table's name, 'schema.*' or 'parquet.`/path`'"
 
 @dataclass(frozen=True)
 class Folder:
-    """A local path, or the URI of a storage that only Spark may reach; without a slash at its end."""
+    """A local path, or the URI of storage that perhaps only Spark reaches; without a trailing slash."""
 
     path: str
 
     @property
     def is_local(self) -> bool:
-        """Whether the path is one of this machine's."""
+        """Whether the path is a path on this machine, and not a URI."""
         return _URI.match(self.path) is None
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Schema:
-    """All Parquet tables of a schema, by its name or by the catalog's and its own."""
+    """All Parquet tables of a schema, by the schema's name with or without the catalog's."""
 
     parts: tuple[str, ...]
 
@@ -59,7 +59,7 @@ class Schema:
 
 @dataclass(frozen=True)
 class Iceberg:
-    """An Iceberg table by its name in one of pyiceberg's catalogs, which stands first."""
+    """An Iceberg table by its name, which starts with the name of a pyiceberg catalog."""
 
     name: str
 
@@ -71,13 +71,13 @@ Source: TypeAlias = Folder | Table | Schema | Iceberg
 
 
 def parse(text: str) -> Source:
-    """Read what somebody wrote.
+    """Parse one source.
 
-    A path is what has a slash, begins with ``.`` or ``~``, or is a directory that is there; backticks
-    around a table's name keep it from being taken for one.
+    A text is a path if it contains a slash, begins with ``.`` or ``~``, or is an existing directory. A table
+    that has the name of a directory can be written in backticks.
 
     Raises:
-        TableError: It can't be any of them, or is a path of another format than Parquet.
+        TableError: The text isn't a valid source, or is a path with another format than Parquet.
     """
     if not text.strip():
         raise TableError("SOURCE_MISSING", text=text, form=_FORM)
@@ -108,18 +108,18 @@ def parse(text: str) -> Source:
 
 
 def folder(path: str) -> Folder:
-    """Take a path or a URI, such as a table's location, for a folder."""
+    """Return the folder of a path or a URI, such as a table's location."""
     return Folder(_plain(path))
 
 
 def wrong_provider(provider: str, source: str) -> TableError:
-    """Say that a source is of another format."""
+    """Return the error for a source of another format than Parquet."""
     article = "an" if provider[:1].lower() in "aeiou" else "a"
     return TableError("NOT_PARQUET", provider=f"{article} {provider}", table=source)
 
 
 def _plain(path: str) -> str:
-    """Return the local path that a URI means, or the path or URI itself, without a slash at its end."""
+    """Return the local path of a URI, or else the path or URI itself, without a trailing slash."""
     if _URI.match(path):
         scheme, rest = path.split(":", 1)
         if scheme.lower() == "file":
@@ -129,9 +129,9 @@ def _plain(path: str) -> str:
     elif path.startswith("~"):
         path = os.path.expanduser(path)
     bare = path.rstrip("/")
-    if not bare or bare.endswith(":"):  # All that is left of a root is nothing, or a scheme.
+    if not bare or bare.endswith(":"):  # Without its slash, a root is empty or only a scheme.
         return path
-    # So that nobody takes it for a table who reads it again.
+    # Without `./`, the result would be parsed as a table's name.
     return bare if "/" in bare or bare[0] in ".~" else f"./{bare}"
 
 
@@ -139,13 +139,13 @@ def _of_file_uri(uri: str) -> str:
     parts = urlsplit(uri)
     if parts.netloc not in ("", "localhost"):
         raise TableError("FILE_OF_ANOTHER_MACHINE", uri=uri, machine=parts.netloc)
-    # A person may mean the characters as they are, as Spark does with such a path; a catalog escapes them.
+    # A user may write characters unescaped, as Spark reads such a path; a catalog percent-encodes them.
     plain = "/" + uri.split(":", 1)[1].removeprefix(f"//{parts.netloc}").lstrip("/")
     return plain if os.path.isdir(plain) else unquote(plain)
 
 
 def _mounted(path: str) -> str | None:
-    """Return where this machine sees a path of DBFS, if it does; volumes have their own place."""
+    """Return the local path of a DBFS path, or None if DBFS isn't mounted; volumes have their own mount."""
     if path.startswith("/Volumes/") and os.path.isdir("/Volumes"):
         return path
     return f"/dbfs{path}" if os.path.isdir("/dbfs") else None

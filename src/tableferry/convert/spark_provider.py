@@ -1,4 +1,4 @@
-"""A Spark session that is asked for only when it's needed, for converting a local folder needs none."""
+"""Provide a Spark session only when it's needed, because the conversion of a local folder needs none."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ if TYPE_CHECKING:
 
 
 class SparkProvider:
-    """Gives one session, made at the first call."""
+    """Provides one session, which the first call creates."""
 
     def __init__(self, spark: SparkSession | None, make: Callable[[], SparkSession]) -> None:
         self._spark, self._make = spark, make
 
     @property
     def running(self) -> SparkSession | None:
-        """The session, if there is one already."""
+        """The session, if it already exists."""
         return self._spark
 
     def session(self) -> SparkSession:
-        """Return the session, and start it if there is none.
+        """Return the session, and create it if it doesn't exist.
 
         Raises:
-            SessionError: No session can be had.
+            SessionError: No session can be created.
         """
         if self._spark is None:
             self._spark = self._make()

@@ -1,4 +1,4 @@
-"""What a conversion changes, as data: planned, shown by what each says of itself, and performed."""
+"""The steps of a conversion as data: a plan lists them, a report prints them, and `perform` runs them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Reader(StrEnum):
 
 @dataclass(frozen=True)
 class RegisterPartitions:
-    """Make the catalog's partitions those that are on disk."""
+    """Update the catalog's partitions to those on disk."""
 
     table: TableName
 
@@ -31,11 +31,11 @@ class RegisterPartitions:
 
 @dataclass(frozen=True)
 class UndoConversion:
-    """Take away the first commit of an earlier conversion, whose files aren't those of the folder.
+    """Remove the first commit of an earlier conversion, because it names other files than the folder has.
 
     Attributes:
         root: The table's folder.
-        table_id: The id of the table that the commit made; another one isn't touched.
+        table_id: The id of the table that the commit created; a commit of another table isn't removed.
     """
 
     root: str
@@ -47,11 +47,13 @@ class UndoConversion:
 
 @dataclass(frozen=True)
 class PutFirstCommit:
-    """Write the first commit of a log, unless there is one.
+    """Write the first commit of a log, unless it exists.
 
     Attributes:
-        scanned_by: Who reads all data for its statistics; None if they are the footers', or there are none.
-        unsafe: Whether storage needn't be able to create a file only if there is none.
+        scanned_by: The reader that scans all data for statistics; None if they come from footers or aren't
+            written.
+        unsafe: Whether to write the commit even if storage doesn't support conditional creation (only if the
+            file doesn't exist).
     """
 
     root: str
@@ -68,7 +70,7 @@ class PutFirstCommit:
 
 @dataclass(frozen=True)
 class WriteCheckpoint:
-    """Write a checkpoint of a log, from which readers know a table of many files sooner."""
+    """Write a checkpoint of a log, from which readers load a table of many files faster."""
 
     root: str
 
@@ -78,12 +80,12 @@ class WriteCheckpoint:
 
 @dataclass(frozen=True)
 class ConvertNatively:
-    """Let Spark's own command convert a folder that only Spark reaches.
+    """Convert a folder with Spark's own command, because only Spark reaches it or the user asked for it.
 
     Attributes:
-        table: Its name, if the catalog's entry is to be switched too.
-        partitions: Its partition columns, which that command can't find by itself.
-        statistics: Whether it scans the data for statistics.
+        table: The table's name, if the command also switches the catalog entry.
+        partitions: The partition columns, which the command can't infer.
+        statistics: Whether the command collects statistics from the data.
     """
 
     location: str
@@ -98,7 +100,7 @@ class ConvertNatively:
 
 @dataclass(frozen=True)
 class SwitchEntry:
-    """Let the catalog's entry say that the table is Delta, and keep what else it says."""
+    """Change the provider of the table's catalog entry to Delta, and keep the rest of the entry."""
 
     table: TableName
 

@@ -1,1 +1,1 @@
-"""Lets converted tables follow their folders, to which others still write Parquet."""
+"""Update converted tables to the Parquet files that other processes still write to their folders."""

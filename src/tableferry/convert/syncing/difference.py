@@ -1,4 +1,4 @@
-"""Finds what a converted table's next version is to change so that it holds what its folder holds."""
+"""Compare a converted table with its folder, and prepare the changes for the table's next version."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ _UNFIT = (
     "Rename the directory, or move the file away. The conversion gave the column that type, and sync doesn't "
     "change it."
 )
-# A file that was last written so long ago, in milliseconds, is no longer being written.
+# The age, in milliseconds, from which a file counts as completely written.
 _FINISHED = 15 * 60 * 1000
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How a table differs from its folder.
+    """The difference between a table and its folder.
 
     Attributes:
-        changes: What its next version changes; None if it holds what the folder holds.
+        changes: The changes of the next version; None if the table already has the folder's files.
         listed: The files in the folder.
-        notes: What a person should know.
-        broken: Files that can't be read, and aren't being written any more: what's wrong with each.
-        vanished: Whether new files went before they were read.
+        notes: Notes for the user.
+        broken: Completely written files that can't be read, each with the reason.
+        vanished: Whether new files were removed before they were read.
     """
 
     changes: Changes | None
@@ -55,7 +55,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class _Files:
-    """A folder's files: new ones, those that went, by the log's names, and those that the table has."""
+    """A folder's files: new files, names in the log of removed files, and unchanged files."""
 
     new: tuple[DataFile, ...]
     gone: tuple[str, ...]
@@ -70,20 +70,20 @@ def difference(
     listed: Sequence[DataFile] | None = None,
     known: MutableMapping[DataFile, Footer] | None = None,
 ) -> Difference:
-    """Look at what came to a table's folder and went from it since its newest version; nothing is written.
+    """Compare a table's newest version with its folder, and write nothing.
 
     Args:
         root: The table's folder.
-        options: How its files are read.
-        spark: A session, where one is needed.
-        progress: Called with how many new files were read, of how many.
-        listed: The files in the folder; by default it is listed.
-        known: Footers that were read before; those of new files are added.
+        options: The options for reading the folder's files.
+        spark: Provides a session if one is needed.
+        progress: Called with the number of new files that were read, and with the number of new files.
+        listed: The files in the folder; by default, the folder is listed.
+        known: Footers that were read before; the function adds those of new files.
 
     Raises:
-        Refused: Somebody else wrote rows to the table, or a file doesn't fit it, or was written again under
-            its name and that isn't allowed for.
-        TableferryError: Something can't be read.
+        Refused: Another process wrote rows to the table, or a file conflicts with the table. An append-only
+            table lost files. A file was rewritten under its name, and `Options.rewritten` is off.
+        TableferryError: The table or a file can't be read.
     """
     before = table.read(root)
     listed = tuple(discover.list_files(root) if listed is None else listed)
@@ -101,7 +101,7 @@ def difference(
     new, footers, notes = read.files, read.footers, read.notes
     if not new and not changed.gone:
         return Difference(None, listed, notes, read.broken, read.vanished)
-    # All directories together, for two may be one value in two spellings.
+    # Check all directories together, because two of them may spell one value in two ways.
     partitions = inference.check(listed, before.partition_columns, _UNFIT)
     notes += partitions.same_values
     values = {file.path: value for file, value in zip(listed, partitions.values, strict=True)}
@@ -140,7 +140,7 @@ def _compare(before: Table, listed: Sequence[DataFile], *, rewritten: bool) -> _
 
 
 class _Read(NamedTuple):
-    """What reading a folder's new files gave, as `Difference` has it; ``files`` are those with a footer."""
+    """The result of reading a folder's new files, as in `Difference`; ``files`` are those with a footer."""
 
     files: tuple[DataFile, ...]
     footers: tuple[Footer, ...]
@@ -157,7 +157,7 @@ def _read_new(
     progress: Callable[[int, int], None],
     known: MutableMapping[DataFile, Footer],
 ) -> _Read:
-    """Read the footers of those new files that have one; others may still be written."""
+    """Read the footers of the new files that have one; a file without one may be incomplete."""
     unfinished: list[str] = []
     broken: list[str] = []
     vanished = False
@@ -187,9 +187,9 @@ def _without_unfit(before: Table, read: _Read) -> _Read:
     """Leave out new files without rows whose schema doesn't fit the table and the other new files.
 
     Raises:
-        Refused: Files that have rows don't fit.
+        Refused: The schema of a file with rows doesn't fit.
     """
-    # A file that takes the place of one of the table's has to be read in its stead, with rows or without.
+    # A rewritten file replaces its older version in the table, so it isn't left out even if it has no rows.
     replaced = {file.path for file in before.files.values()}
     pairs = list(zip(read.files, read.footers, strict=True))
     with_rows = {id(footer.schema) for file, footer in pairs if footer.rows or file.path in replaced}
@@ -215,13 +215,13 @@ def _without_unfit(before: Table, read: _Read) -> _Read:
 
 
 def _merged(before: Table, read: Sequence[tuple[DataFile, Footer]]) -> Struct:
-    """Return the table's columns with what its new files add, in the table's order, new ones at the end.
+    """Return the table's columns, with types that the new files widen, and then the files' new columns.
 
     Raises:
-        Refused: A file contradicts the table.
+        Refused: A file conflicts with the table.
     """
     partitions = {column.name.lower() for column in before.partition_columns}
-    # What the directories' names give needn't be what the files have under that name.
+    # A file may have a column with a partition column's name and another type.
     data = Struct(tuple(column for column in before.schema.fields if column.name.lower() not in partitions))
     schemas = {id(footer.schema): (_without(footer.schema, partitions), file.path) for file, footer in read}
     merged = merging.merge([(FileSchema(data, ()), "the table"), *schemas.values()])
@@ -241,7 +241,7 @@ def _without(schema: FileSchema, partitions: set[str]) -> FileSchema:
 
 
 def _widened(before: Struct, after: Struct) -> bool:
-    """Say whether a column or a field that was there before has another type now."""
+    """Return whether the type of an existing column or field differs."""
     old, new = types.primitives(before), types.primitives(after)
     return any(new[path] != primitives for path, primitives in old.items())
 

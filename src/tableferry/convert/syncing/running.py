@@ -1,4 +1,7 @@
-"""Brings tables up to what their folders hold, one after the other; one bad table never stops the rest."""
+"""Update converted tables to the files in their folders, one table after another.
+
+An error in one table doesn't stop the update of the next.
+"""
 
 from __future__ import annotations
 
@@ -38,26 +41,27 @@ _log = logging.getLogger(__name__)
 
 Outcome = Literal["planned", "synced", "current", "skipped", "refused", "failed"]
 
-# So often a version is tried to be written that others write at the same time.
+# The number of attempts to write a version if other processes write versions concurrently.
 _TRIES = 5
-# So often a version is prepared while others replace the folder's files.
+# The number of attempts to prepare a version while other processes replace the folder's files.
 _LOOKS = 50
 _CHECKPOINT_EVERY = 10
 
 
 @dataclass(frozen=True)
 class TableSync:
-    """What became of one table.
+    """The outcome of one table's sync.
 
     Attributes:
-        source: What the user named it.
-        outcome: ``planned`` by a dry run; ``synced``; ``current`` if the table held what its folder holds;
-            ``skipped`` as one that was found and not named, and isn't a conversion; ``refused`` for a reason
-            that is its own; ``failed`` for another.
-        changes: The version that was written, or would be.
-        notes: What a person should know.
-        skipped: Why it was skipped, where it was found to belong to another table.
-        error: Why it was refused, or how it failed. Where a file can't be read, the others were taken in.
+        source: The table's name or path.
+        outcome: ``planned`` after a dry run; ``synced``; ``current`` if the table had the folder's files;
+            ``skipped`` if the table was found in a folder or schema and isn't a conversion; ``refused`` if
+            the table can't be synced as it is; ``failed`` after any other error.
+        changes: The version that was written; after a dry run, the version that a sync would write.
+        notes: Notes for the user.
+        error: The reason for ``refused`` or ``failed``, and for ``skipped`` if the table isn't a conversion.
+            If some files can't be read, the sync added the readable ones.
+        skipped: The reason for ``skipped``, if the folder belongs to another table.
     """
 
     source: str
@@ -69,7 +73,7 @@ class TableSync:
 
     @property
     def new_columns(self) -> tuple[Field, ...]:
-        """The columns that this version adds."""
+        """The columns that the version adds."""
         if self.changes is None:
             return ()
         known = {column.name for column in self.changes.table.schema.fields}
@@ -78,13 +82,13 @@ class TableSync:
 
 @dataclass(frozen=True)
 class SyncReport:
-    """What became of all of them."""
+    """The outcomes of all tables of a run."""
 
     tables: tuple[TableSync, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was refused and nothing failed."""
+        """Whether no table was refused and none failed."""
         return all(table.outcome not in ("refused", "failed") for table in self.tables)
 
 
@@ -101,29 +105,30 @@ def sync(
     unsafe_commit: bool = False,
     resolve: Callable[[], SparkSession] = session.resolve,
 ) -> SyncReport:
-    """Write, for each converted table whose folder changed, one version that names the files there are now.
+    """Write one version with the folder's current files for each converted table whose folder changed.
 
-    Run again, it adds nothing twice. Others may write Parquet to the folder at the same time, and read the
-    table; whoever writes rows to the Delta table itself ends this.
+    A repeated run adds no file twice. Other processes may write Parquet to the folder and read the table
+    concurrently. If a process writes rows to the Delta table itself, later syncs refuse the table.
 
     Args:
-        sources: Folders and tables of the catalog that were converted, or schemas (``db.*``) that hold some.
-        spark: The session for tables of the catalog; by default `resolve` is asked for one.
-        dry_run: Look, and write nothing.
-        statistics: Where new files' bounds and null counts come from.
-        recursive: A folder stands for all tables below it.
-        rewritten: Take in files that were written again under their names.
-        include_subfolders: Take the files in plain folders below a folder that has files itself, as the
+        sources: Converted folders and tables of the catalog, or schemas (``db.*``) that contain some.
+        spark: The session for tables of the catalog; by default, `resolve` creates one.
+        dry_run: Compare the tables with their folders and write nothing.
+        statistics: The source of new files' bounds and null counts.
+        recursive: Sync all tables below each folder.
+        rewritten: Accept files that were rewritten under their names.
+        include_subfolders: Include the files in plain folders below a folder that has files itself, as the
             conversion did.
-        reader: Where files are read: in this process, or in Spark's tasks.
-        unsafe_commit: Write the log also where a store can't create an object only if there is none.
-        resolve: Makes a session.
+        reader: Where files are read: in this process or in Spark tasks.
+        unsafe_commit: Write the log even if the store doesn't support conditional creation (only if the
+            object doesn't exist).
+        resolve: Creates a session.
 
     Returns:
         A report with each table's outcome.
 
     Raises:
-        TableferryError: What the user named can't be understood, or a schema doesn't exist.
+        TableferryError: A source is invalid, or a schema doesn't exist.
     """
     options = Options(
         statistics=statistics,
@@ -136,7 +141,7 @@ def sync(
     named = tuple(sources)
     with activity(_log, "look for tables", level=logging.DEBUG):
         resolved = expand(named, spark_provider, recursive=recursive)
-    # Of what was only found, nobody said that it was converted.
+    # A table that was found in a folder or schema needn't be a conversion; if not, it's skipped, not refused.
     by_name = not recursive and not any(isinstance(parse(text), Schema) for text in named)
     tables = [_sync(source, options, spark_provider, dry_run=dry_run, named=by_name) for source in resolved]
     return SyncReport(tuple(tables))
@@ -167,7 +172,7 @@ def _sync(
     except TableferryError as error:
         return TableSync(source, "failed", error=error)
     except Exception as error:
-        # One table's trouble with Spark isn't the others'; any other error is a defect, and ends the run.
+        # A Spark error concerns this table only; any other error is a defect and ends the run.
         if not is_sparks(error):
             raise
         return TableSync(
@@ -192,7 +197,7 @@ def _root(resolved: ResolvedSource, spark_provider: SparkProvider) -> AnyPath:
         if not entry.is_delta:
             raise NotConverted("SYNC_OF_PARQUET_TABLE_IN_CATALOG", table=resolved.table)
         location, local = str(entry.folder or entry.location), entry.folder is not None
-    # Spark's own command has nothing of this kind, so nobody else is asked where a store has another login.
+    # Spark has no command for a sync, so this process accesses the store in every environment.
     if not local and not by_store(location, Engine.TABLEFERRY):
         raise Refused("SYNC_STORAGE_UNREACHABLE", table=location)
     return path_of(location)
@@ -201,13 +206,14 @@ def _root(resolved: ResolvedSource, spark_provider: SparkProvider) -> AnyPath:
 def follow(
     root: AnyPath, options: Options, spark: SparkProvider, progress: Callable[[int, int], None]
 ) -> Difference:
-    """Write the version of a table that holds what its folder holds, and return what it changed.
+    """Write a version of a table with its folder's current files, and return the difference.
 
-    Of several that write a version at once one wins; the others look at everything again. If files
-    are added and removed meanwhile, the version has the folder's files of one moment after the start.
+    If several processes write a version concurrently, one succeeds, and the others repeat the comparison. If
+    files are added and removed during the call, the version has the folder's files at one time after the
+    start.
 
     Raises:
-        TableferryError: As for `difference`; or others write all the time.
+        TableferryError: As for `difference`; or other processes write too often.
     """
     footers: dict[DataFile, Footer] = {}
     conflicts = 0
@@ -230,7 +236,7 @@ def follow(
 
 
 def _unchanged(changes: Changes, root: AnyPath) -> Changes | None:
-    """Return the changes if the files that they add and remove are still as they were, else None."""
+    """Return the changes; None if a file to add differs in the folder, or a removed file exists again."""
     there = {file.path: file for file in discover.list_files(root)}
     removed = (changes.table.files[name].path for name in changes.removed)
     same = all(there.get(file.path) == file for file in changes.added.files)
@@ -238,21 +244,21 @@ def _unchanged(changes: Changes, root: AnyPath) -> Changes | None:
 
 
 def put(root: AnyPath, changes: Changes, *, unsafe: bool = False) -> bool:
-    """Write a table's next version, and say whether it's this one and nobody else's."""
+    """Write a table's next version, and return False if another process wrote that version."""
     identity = str(uuid.uuid4())
     name = commit.log(root) / f"{changes.version:020}.json"
     if commit.create(name, log_changes.lines(changes, commit.now(), identity), unsafe=unsafe):
         return True
-    # Storage may have created it, and have lost its answer.
+    # The store may have created the file although its response was lost.
     return f'"txnId":"{identity}"' in (files.read_text(name) or "").partition("\n")[0]
 
 
 def _still_there(changes: Changes, root: AnyPath, listed: Sequence[DataFile]) -> Changes | None:
-    """Leave out what was written again since the folder was listed, which the next sync finds.
+    """Leave out files that were rewritten after the folder was listed; the next sync finds them.
 
     Returns:
-        What there still is to do; None if that's nothing, or if files were renamed meanwhile: a listing may
-        have had such a file under both names, or under none.
+        The remaining changes; None if none remain, or if files may have been renamed after the listing. The
+        listing may contain a renamed file under both names, or under neither.
     """
     there = {file.path: file for file in discover.list_files(root)}
     before = {file.path for file in listed}
@@ -271,7 +277,7 @@ def _still_there(changes: Changes, root: AnyPath, listed: Sequence[DataFile]) ->
 
 
 def _checkpointed(changes: Changes) -> tuple[str, ...]:
-    """Write a checkpoint where one is due, and say what kept it from being written."""
+    """Write a checkpoint if one is due, and return a note if it fails."""
     configured = changes.table.configuration.get("delta.checkpointInterval", "")
     interval = int(configured) if configured.isdecimal() else 0
     if changes.version % (interval or _CHECKPOINT_EVERY):

@@ -1,4 +1,4 @@
-"""Shows what syncs found and did, as text or as plain data."""
+"""Print the report of a sync, or return it as plain data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def data(result: SyncReport) -> dict[str, Any]:
 
 
 def print_report(console: Console, result: SyncReport) -> None:
-    """Print a report: what came and went, and what a person has to know or fix."""
+    """Print a report: added and removed files, and notes and errors for the user."""
     single = len(result.tables) == 1
     if not single and result.tables:
         columns = ["table", "outcome", "version", "added", "size", "rows", "removed"]
