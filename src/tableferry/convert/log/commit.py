@@ -26,7 +26,7 @@ _NEXT = "00000000000000000001.json"
 _UNDO = "UNDO CONVERT"
 # A protocol version that no reader and no writer supports.
 _NOBODYS = 999
-# Seconds after which an unfinished undo counts as dead.
+# Seconds after which another process may take over an unfinished undo.
 _PATIENCE = 300
 
 # The name of a log that is being removed; listings of data files skip names with a leading underscore.

@@ -39,8 +39,8 @@ class _Template(NamedTuple):
 def with_statistics(table: Struct, partitions: Collection[str] = (), indexed: int = INDEXED) -> Struct:
     """Return the columns that get statistics: the first ``indexed`` leaves, or all if it's negative.
 
-    Partition columns are left out. An array or a map counts as one leaf, and a struct as its fields, as in
-    Delta's ``StatisticsCollection.truncateSchema``.
+    Partition columns are left out. An array or a map is one leaf, as in Delta's
+    ``StatisticsCollection.truncateSchema``; a struct has the leaves of its fields.
     """
     apart = {name.lower() for name in partitions}
     columns = Struct(tuple(column for column in table.fields if column.name.lower() not in apart))

@@ -23,8 +23,8 @@ Texts: TypeAlias = tuple[str | None, str | None]
 _PREFIX = 32
 _EPOCH = date(1970, 1, 1).toordinal()
 _FIRST_DAY, _LAST_DAY = 1 - _EPOCH, date.max.toordinal() - _EPOCH
-# The first day of the Gregorian calendar, and the day by which the last time zone had its offset in whole
-# seconds: Spark doesn't shift instants of the hybrid calendar from that day on.
+# The first day of the Gregorian calendar, and the day by which the last time zone had an offset in whole
+# seconds. From that day on, Spark doesn't shift instants of the hybrid calendar.
 _GREGORIAN = date(1582, 10, 15).toordinal() - _EPOCH
 _ZONED = date(1900, 1, 1).toordinal() - _EPOCH
 _NONE: Texts = (None, None)
@@ -98,9 +98,9 @@ def kind(element: Element, believed: Trust) -> Kind | None:
 def texts_of(leaf_type: Primitive, *, ancient: bool) -> Callable[[Any, Any], Texts] | None:
     """Return the function that writes bounds computed from data, or None if the type gets no bounds.
 
-    The function takes whole numbers as int, decimals as their unscaled int, dates as days since 1970,
-    timestamps as nanoseconds since 1970, and strings as UTF-8 bytes. ``ancient`` is whether Spark reads dates
-    before 1582 and instants before 1900 as they are stored.
+    The function takes whole numbers as int, decimals as their unscaled int, and strings as UTF-8 bytes. It
+    takes dates as days since 1970, and timestamps as nanoseconds since 1970. ``ancient`` is whether Spark
+    reads dates before 1582 and instants before 1900 as they are stored.
     """
     match leaf_type:
         case types.BYTE | types.SHORT | types.INTEGER | types.LONG:

@@ -75,7 +75,10 @@ class _Plan(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """Data that files with the same schema share; the key of a plan is Spark's row metadata and the trust."""
+    """Data that files with the same schema share.
+
+    The key of a plan is Spark's row metadata and the trust in the writer.
+    """
 
     interpreted: Interpreted
     row_groups: RowGroupReader

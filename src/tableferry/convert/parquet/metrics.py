@@ -1,7 +1,7 @@
 """Read metrics for an Iceberg manifest from the footers of Parquet files, as Iceberg's ``add_files`` does.
 
-Unlike ``add_files`` (org.apache.iceberg.parquet.ParquetMetrics, 1.12), it leaves out metrics that the file's
-writer may get wrong, bounds of floats that don't show a NaN, and bounds without a null count.
+Unlike org.apache.iceberg.parquet.ParquetMetrics (1.12), it leaves out metrics that the file's writer may get
+wrong. It also leaves out bounds of floats that don't show a NaN, and bounds without a null count.
 """
 
 from __future__ import annotations

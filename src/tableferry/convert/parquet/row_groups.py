@@ -146,10 +146,13 @@ class RowGroupReader:
 def _end(chunk: ColumnMetaData) -> int:
     """Return the offset of the first byte after a chunk; 0 if it isn't stated.
 
-    Only this end shows that a file lost bytes. Gaps between chunks don't: page indexes and bloom filters
-    follow chunks (pyarrow, DuckDB), Polars leaves some bytes between row groups, and old writers state sizes
-    without the dictionary's header (PARQUET-816). Some writers state the dictionary's offset as 0 if the
-    chunk has no dictionary.
+    Only this end shows that a file lost bytes. Gaps between chunks don't show it:
+
+    - Page indexes and bloom filters follow chunks (pyarrow, DuckDB).
+    - Polars leaves some bytes between row groups.
+    - Old writers state sizes without the dictionary's header (PARQUET-816).
+
+    Some writers state the dictionary's offset as 0 if the chunk has no dictionary.
     """
     first, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
     if not first or chunk.total_compressed_size is None:

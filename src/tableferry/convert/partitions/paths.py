@@ -38,8 +38,8 @@ class Layout:
     Attributes:
         directories: The distinct directories, in the listing's order.
         indexes: For each file, the index of its directory.
-        escapes: Directory names with escaped UTF-8, and the decoded names. Spark reads each octet as one
-            character.
+        escapes: Directory names with escaped UTF-8, and the decoded names. Spark reads a character for each
+            octet instead.
     """
 
     directories: tuple[Directory, ...]
