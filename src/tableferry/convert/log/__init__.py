@@ -1,1 +1,1 @@
-"""The log's first commit: what it says, and how it is written and removed."""
+"""Write, read, extend and remove the Delta log of a converted table."""

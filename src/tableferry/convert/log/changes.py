@@ -1,4 +1,4 @@
-"""The commit by which a converted table follows its folder: files that came, files that went, new columns."""
+"""Write the commit of `convert sync`: a folder's new files, deleted files and new columns."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tableferry.convert.log.contents import Contents, as_line
 from tableferry.convert.log.table import Table
 
 OPERATION = "SYNC"
-"""What such a commit calls itself."""
+"""The operation of this commit in the table's history."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What a table's next version changes.
+    """The changes of a table's next version.
 
     Attributes:
-        table: The table before.
-        added: Its new files, under the schema that it is to have.
-        restated: Files that it has already, whose statistics are written anew as a column's type widens.
-        removed: The files that went, by the names that the log has for them.
+        table: The table at its current version.
+        added: The new files, with the schema of the next version.
+        restated: Files of the current version whose statistics are rewritten, because a column's type widens.
+        removed: The paths of removed files, as the log stores them.
     """
 
     table: Table
@@ -33,7 +33,7 @@ class Changes:
 
     @property
     def version(self) -> int:
-        """The version that this makes."""
+        """The version that the commit creates."""
         return self.table.version + 1
 
 
@@ -41,9 +41,9 @@ def lines(changes: Changes, now: int, identity: str) -> Iterator[str]:
     """Yield the commit's lines.
 
     Args:
-        changes: What it says.
+        changes: The changes that the commit makes.
         now: Milliseconds since 1970, UTC.
-        identity: What no other commit says of itself, by which its writer knows it again.
+        identity: A unique transaction id, by which the writer recognizes its own commit.
     """
     table = changes.table
     yield as_line({"commitInfo": _commit_info(changes, now, identity)})
@@ -52,7 +52,7 @@ def lines(changes: Changes, now: int, identity: str) -> Iterator[str]:
     if changes.added.schema != table.schema:
         described = contents.metadata(changes.added, now)
         yield as_line({"metaData": {**described, **table.about}})
-    # The version is that of the table: whoever reads it later knows that all up to it was followed.
+    # With the table's own version in the transaction, a later run doesn't check the commits up to it again.
     transaction = {"appId": table.application, "version": changes.version, "lastUpdated": now}
     yield as_line({"txn": transaction})
     for path in changes.removed:
@@ -83,7 +83,7 @@ def _commit_info(changes: Changes, now: int, identity: str) -> dict[str, Any]:
 
 
 def _protocol(changes: Changes) -> dict[str, Any] | None:
-    """Return the protocol that new columns ask for; None if the table's has all they need."""
+    """Return the protocol that new columns need; None if the table's protocol is sufficient."""
     reading, writing = changes.table.features
     if set(contents.features_of(changes.added.schema)) <= {*reading, *writing}:
         return None

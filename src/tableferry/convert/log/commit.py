@@ -1,4 +1,4 @@
-"""Writes a table's first commit, if there is none, and removes it while it's the only one."""
+"""Write the first commit of a table's log, and undo it as long as it's the only commit."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ FIRST = "00000000000000000000.json"
 LOG = "_delta_log"
 
 OPERATION = "CONVERT"
-"""What a conversion calls itself in its commit."""
+"""The operation of a conversion's commit in the table's history."""
 
 _NEXT = "00000000000000000001.json"
 _UNDO = "UNDO CONVERT"
-# A version of the protocol that no reader and no writer has.
+# A protocol version that no reader and no writer supports.
 _NOBODYS = 999
-# Seconds after which an undo that hasn't ended is taken for one that died.
+# Seconds after which another process may take over an unfinished undo.
 _PATIENCE = 300
 
-# A name that nobody lists, for a log that is being removed.
+# The name of a log that is being removed; listings of data files skip names with a leading underscore.
 _ASIDE = "_tableferry_undo"
 _COMMIT = re.compile(r"(\d{20})\.json")
 
@@ -40,39 +40,39 @@ def log(root: AnyPath) -> AnyPath:
 
 
 def put(root: AnyPath, table_id: str, lines: Iterable[str], *, unsafe: bool = False) -> None:
-    """Write the first commit, whole or not at all.
+    """Write the first commit completely, or nothing.
 
     Args:
         root: The table's folder.
-        table_id: The id of the table that the commit makes.
-        lines: What it says.
-        unsafe: Write it also where storage can't create a file only if there is none.
+        table_id: The id of the table that the commit creates.
+        lines: The lines of the commit.
+        unsafe: Write it even if the storage can't refuse to overwrite an existing file.
 
     Raises:
-        Busy: Another converter's came first; this one wrote nothing.
-        StateError: The log can't be written; nothing is there that wasn't before.
+        Busy: Another process converted the table first; this process wrote nothing.
+        StateError: The log can't be written; the folder is unchanged.
     """
     folder = log(root)
     try:
         created = create(folder / FIRST, lines, unsafe=unsafe)
     except BaseException:
-        # Only if it's empty; another process may have begun to fill it.
+        # `rmdir` removes only an empty folder; another process may have begun to write to it.
         if isinstance(folder, Path):
             with suppress(OSError):
                 folder.rmdir()
         raise
     if not created:
-        # Storage may have created it, and have lost its answer.
+        # The storage may have created the file and lost the response, so that a retry found the file.
         demand_table(root, table_id)
 
 
 def create(name: AnyPath, lines: Iterable[str], *, unsafe: bool) -> bool:
-    """Write a file of the log unless it's there, and say whether this did.
+    """Write a file of the log unless it exists, and return whether this call wrote it.
 
     Args:
-        name: The file.
-        lines: What it says.
-        unsafe: Write it also where storage can't create a file only if there is none.
+        name: The path of the file.
+        lines: The lines of the file.
+        unsafe: Write it even if the storage can't refuse to overwrite an existing file.
     """
     if not unsafe:
         return files.create_text(name, lines)
@@ -83,12 +83,12 @@ def create(name: AnyPath, lines: Iterable[str], *, unsafe: bool) -> bool:
 
 
 def undo(root: AnyPath, table_id: str | None = None) -> None:
-    """Undo a conversion: the folder is as it was, and no data file was touched.
+    """Undo a conversion: remove the log, and leave the data files unchanged.
 
     Raises:
-        TableError: The folder is no Delta table.
-        Refused: Its first commit is no conversion, or something was written after it.
-        Busy: A table id was given, and the commit made another table; or another process is undoing it.
+        TableError: The folder isn't a Delta table.
+        Refused: The first commit isn't a conversion, or another commit follows it.
+        Busy: ``table_id`` isn't the id of the commit's table, or another process is undoing the conversion.
     """
     if isinstance(root, files.ObjectPath):
         _undo_in_store(root, table_id)
@@ -98,10 +98,11 @@ def undo(root: AnyPath, table_id: str | None = None) -> None:
 
 
 def _undo_in_store(root: files.ObjectPath, table_id: str | None) -> None:
-    """Undo a conversion where nothing can be renamed, by taking the next version first.
+    """Undo a conversion in storage without renames: commit version 1 first, then remove the log's objects.
 
-    Of whoever writes version 1, one wins. If that is this commit, it asks for a protocol that nobody has: no
-    writer commits after it, and no reader sees half a log while its objects are removed, the claim last.
+    Only one writer can commit version 1. This commit requires a protocol version that no reader and no writer
+    supports. Therefore no writer commits after it, and no reader reads half a log during the removal. Version
+    1, the claim, is removed last.
     """
     folder, mine = root / LOG, str(uuid.uuid4())
     claim = folder / _NEXT
@@ -122,10 +123,10 @@ def _undo_in_store(root: files.ObjectPath, table_id: str | None) -> None:
 
 
 def demand_no_undo(root: AnyPath) -> None:
-    """Refuse a table whose undoing began and didn't end.
+    """Refuse a table with an unfinished undo.
 
     Raises:
-        Refused: It did.
+        Refused: An undo of the table began and didn't finish.
     """
     if isinstance(root, files.ObjectPath) and _is_claimed(root):
         raise Refused("UNDO_INTERRUPTED", table=root)
@@ -136,7 +137,7 @@ def _is_claimed(root: files.ObjectPath) -> bool:
 
 
 def closing(identity: str) -> tuple[str, ...]:
-    """Write the lines of a commit after which nobody commits: it asks for a protocol that nobody has."""
+    """Return the lines of a commit that blocks later commits: no writer supports its protocol version."""
     actions = (
         {"commitInfo": {"timestamp": now(), "operation": _UNDO, "txnId": identity}},
         {"protocol": {"minReaderVersion": _NOBODYS, "minWriterVersion": _NOBODYS}},
@@ -145,32 +146,33 @@ def closing(identity: str) -> tuple[str, ...]:
 
 
 def is_closing(text: str) -> bool:
-    """Say whether a commit's text is that of `closing`."""
+    """Return whether a commit's text is that of `closing`."""
     return bool(_action(text, "commitInfo").get("operation") == _UNDO)
 
 
 def set_aside(root: Path, table_id: str | None = None) -> None:
-    """Take the log of a conversion out of readers' and writers' sight; done already is fine.
+    """Rename the log of a conversion so that readers and writers don't find it, unless that is done already.
 
     Raises:
-        TableError: The folder is no Delta table.
-        Refused: Its first commit is no conversion, or something was written after it.
-        Busy: A table id was given, and the commit made another table.
+        TableError: The folder isn't a Delta table.
+        Refused: The first commit isn't a conversion, or another commit follows it.
+        Busy: ``table_id`` isn't the id of the commit's table.
+        StateError: The log can't be renamed.
     """
     folder, aside = root / LOG, root / _ASIDE
     if aside.exists() and folder.exists():
         if not (folder / FIRST).exists():
             raise Refused("WRITTEN_DURING_UNDO", log=folder, aside=aside)
-        # Converted again after an undo that died at its last step.
+        # An earlier undo died at its last step, and the table was converted again.
         forget(root)
     if not aside.exists():
         demand_only_a_conversion(root)
-        # One rename: readers see the whole log or none.
+        # A rename is atomic: readers see the whole log or no log.
         try:
             folder.rename(aside)
         except OSError as error:
             raise StateError("LOG_NOT_MOVABLE", log=folder, reason=error.strerror) from error
-    # A writer may have come between the look and the rename; and a run before this one may have died here.
+    # A writer may have committed between the check and the rename, or an earlier run may have died here.
     if _versions(aside) not in ([0], []):
         aside.rename(folder)
         raise _written_after(root)
@@ -180,21 +182,21 @@ def set_aside(root: Path, table_id: str | None = None) -> None:
 
 
 def is_aside(root: Path) -> bool:
-    """Say whether a log that was set aside is still there."""
+    """Return whether a renamed log still exists."""
     return (root / _ASIDE).exists()
 
 
 def forget(root: Path) -> None:
-    """Remove the log that was set aside; done already is fine.
+    """Remove the renamed log, if it still exists.
 
     Raises:
-        StateError: It can't be removed.
+        StateError: The renamed log can't be removed.
     """
     files.remove(root / _ASIDE)
 
 
 def info(root: AnyPath) -> dict[str, Any]:
-    """Return what the first commit says of itself, from the log or from the one that was set aside."""
+    """Return the `commitInfo` of the first commit, from the log or from the renamed log."""
     aside = (root / _ASIDE,) if isinstance(root, Path) else ()
     for folder in (log(root), *aside):
         if first := files.read_text(folder / FIRST):
@@ -203,26 +205,26 @@ def info(root: AnyPath) -> dict[str, Any]:
 
 
 def info_in(text: str) -> dict[str, Any]:
-    """Return what a commit says of itself, by its text."""
+    """Return the `commitInfo` in a commit's text."""
     return _action(text, "commitInfo")
 
 
 def is_only_commit(root: AnyPath) -> bool:
-    """Say whether a log has its first commit and no other."""
+    """Return whether a log has its first commit and no other commit."""
     return has_only_first(files.names(log(root)))
 
 
 def has_only_first(names: Iterable[str]) -> bool:
-    """Say the same of a log by the names in its folder."""
+    """Return the same as `is_only_commit`, from the names of the log's files."""
     there = set(names)
     return FIRST in there and {name[:20] for name in there if name[:20].isdigit()} == {FIRST[:20]}
 
 
 def demand_table(root: AnyPath, table_id: str) -> None:
-    """Make sure that the first commit is the one that was written, and no other's.
+    """Check that the first commit created the table with this id.
 
     Raises:
-        Busy: It made another table.
+        Busy: The commit created another table.
     """
     if _table_id(log(root)) != table_id:
         raise _converted_meanwhile(root)
@@ -234,11 +236,11 @@ def now() -> int:
 
 
 def demand_only_a_conversion(root: AnyPath) -> None:
-    """Refuse a table that undoing would harm.
+    """Check that a conversion is the only commit of a table.
 
     Raises:
-        TableError: The folder is no Delta table.
-        Refused: Its first commit is no conversion, or something was written after it.
+        TableError: The folder isn't a Delta table.
+        Refused: The first commit isn't a conversion, or another commit follows it.
     """
     first = files.read_text(log(root) / FIRST)
     found = _versions(log(root))
@@ -256,7 +258,7 @@ def _table_id(folder: AnyPath) -> str:
 
 
 def _action(text: str, name: str) -> dict[str, Any]:
-    # Other characters that end a line for Python may be in a table's comment.
+    # Not `splitlines`: a table's comment may contain other characters that it treats as line ends.
     for line in text.split("\n"):
         if line.startswith(f'{{"{name}"'):
             action = json.loads(line)[name]
@@ -265,7 +267,7 @@ def _action(text: str, name: str) -> dict[str, Any]:
 
 
 def versions(names: Iterable[str]) -> list[int]:
-    """Return the versions whose commits are among some files of a log, in order."""
+    """Return the versions whose commits are among these file names of a log, in ascending order."""
     return sorted(int(match[1]) for name in names if (match := _COMMIT.fullmatch(name)))
 
 

@@ -1,7 +1,6 @@
-"""What a Delta table's first commit says, and the lines that say it.
+"""Write the lines of a Delta table's first commit, ordered as in Delta's own CONVERT TO DELTA.
 
-The actions are those of the Delta protocol (https://github.com/delta-io/delta/blob/master/PROTOCOL.md#actions);
-their order and the commit's operation parameters are those of Delta's own CONVERT TO DELTA.
+The actions are those of https://github.com/delta-io/delta/blob/master/PROTOCOL.md#actions.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from tableferry.convert.log.statistics import INDEXED, leaves_needed, statistics
 from tableferry.hive.locations import split
 from tableferry.types import TIMESTAMP_NTZ, VARIANT, ColumnPath, Struct
 
-# What Java's URI escapes in a path, as Spark's own conversion does. Delta compares paths as strings when it
-# vacuums: the file of a path that is spelled in another way would be deleted, though it's live.
+# The characters that Java's URI class escapes in a path, as in Spark's own conversion. VACUUM compares paths
+# as strings, so it would delete a live file if its path in the log were spelled differently.
 _ESCAPED = re.compile(
     r"""[\x00-\x20"#%<>?\[\\\]^`{|}\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"""
 )
 
-# Every table has these, and a protocol that lists its features has to say so.
 ICEBERG = "tableferryIceberg"
-"""The key under which a commit's `commitInfo` says of which metadata file of an Iceberg table it was made."""
+"""The key in `commitInfo` of the metadata file from which an Iceberg table was converted."""
 
 LEFT_OUT = "tableferryLeftOut"
-"""The key under which a commit's `commitInfo` names the files of the folder that the table doesn't have."""
+"""The key in `commitInfo` of the files in the folder that the table doesn't include."""
 
 _CLUSTERING = "delta.clustering"
+# Features that every table has; a protocol that lists its features has to list them too.
 _LEGACY = ("appendOnly", "invariants")
 _FEATURES: Mapping[types.DataType, str] = {TIMESTAMP_NTZ: "timestampNtz", VARIANT: "variantType"}
 
@@ -45,15 +44,15 @@ class Contents:
     """A table as its first commit describes it.
 
     Attributes:
-        schema: All columns, the partition columns among them.
+        schema: All columns, including the partition columns.
         values: For each file, the value of each partition column; None is null.
-        left_out: Files in the folder that the table doesn't have, and that the commit records.
-        features: The table features that the schema doesn't show by itself.
-        writer_features: Those of them that only who writes has to know.
-        cluster_by: The columns to cluster by, each as the physical names that lead to it.
-        iceberg: The Iceberg table that it was made of.
-        catalog_entry: What the catalog said of it before, if it was converted by its name.
-        user_metadata: What the history is to say beside the commit.
+        left_out: Files in the folder that the table doesn't include; the commit records them.
+        features: The table features for readers and writers that the schema's types don't require.
+        writer_features: The table features that only writers have to support.
+        cluster_by: The columns to cluster by, each as the path of its physical names.
+        iceberg: The Iceberg table that was converted.
+        catalog_entry: The catalog's entry before the conversion, if the table was converted by name.
+        user_metadata: The text that the table's history shows as `userMetadata`.
     """
 
     table_id: str
@@ -75,7 +74,7 @@ class Contents:
 
     @property
     def listed(self) -> tuple[DataFile, ...]:
-        """The files that the folder has, sorted by path."""
+        """The files in the folder, sorted by path."""
         return tuple(sorted((*self.files, *self.left_out))) if self.left_out else self.files
 
 
@@ -85,7 +84,7 @@ def indexed(contents: Contents) -> Struct:
 
 
 def statistics_paths(contents: Contents) -> frozenset[ColumnPath]:
-    """Return the paths of the leaves that get statistics, in lower case."""
+    """Return the lower-case paths of the leaves that get statistics."""
 
     def paths(columns: Struct, above: ColumnPath) -> Iterator[ColumnPath]:
         for column in columns.fields:
@@ -99,7 +98,7 @@ def statistics_paths(contents: Contents) -> frozenset[ColumnPath]:
 
 
 def half_read(contents: Contents) -> tuple[int, ...]:
-    """Return the numbers of the files that have statistics of which only the first were read."""
+    """Return the indexes of the files with fewer leaves read than their statistics need."""
     if not contents.statistics:
         return ()
     schema, partition_columns = _as_in_files(contents)
@@ -110,7 +109,7 @@ def half_read(contents: Contents) -> tuple[int, ...]:
 
 
 def with_bounds_of(contents: Contents, others: Mapping[int, Footer]) -> Contents:
-    """Take the statistics of other readings, by the files' numbers, and leave the rest of their footers."""
+    """Replace only the statistics in the footers of some files, by the files' indexes."""
     # Files that share a schema keep sharing it.
     footers = (
         footer._replace(packed=others[number].packed) if number in others else footer
@@ -123,9 +122,9 @@ def lines(contents: Contents, now: int, above: str = "") -> Iterator[str]:
     """Yield the commit's lines.
 
     Args:
-        contents: What it says.
+        contents: The contents of the commit.
         now: Milliseconds since 1970, UTC.
-        above: The URI of the folder that the files are in, with a ``/`` behind it, if it isn't the log's.
+        above: The URI of the files' folder with a final ``/``; empty if the log is in the same folder.
     """
     about: list[dict[str, Any]] = [
         {"commitInfo": _commit_info(contents, now)},
@@ -140,13 +139,14 @@ def lines(contents: Contents, now: int, above: str = "") -> Iterator[str]:
 
 
 def _commit_info(contents: Contents, now: int) -> dict[str, Any]:
+    # These keys are those of Delta's own CONVERT TO DELTA.
     parameters: dict[str, Any] = {
         "numFiles": len(contents.files),
         "partitionedBy": _json(contents.partition_columns),
         "collectStats": contents.statistics,
         "sourceFormat": "iceberg" if contents.iceberg else "parquet",
     }
-    # The protocol leaves it to each writer what else is said here.
+    # The protocol lets each writer add keys to `commitInfo`.
     own: dict[str, Any] = {}
     if contents.iceberg:
         own = {ICEBERG: {"metadata": contents.iceberg.at.rpartition("/")[2]}}
@@ -169,7 +169,7 @@ def _commit_info(contents: Contents, now: int) -> dict[str, Any]:
 
 
 def metadata(contents: Contents, created: int) -> dict[str, Any]:
-    """Describe the table; ``created`` is in milliseconds since 1970, UTC."""
+    """Return the `metaData` action; ``created`` is in milliseconds since 1970, UTC."""
     description = {"description": contents.description} if contents.description else {}
     return {
         "id": contents.table_id,
@@ -183,7 +183,7 @@ def metadata(contents: Contents, created: int) -> dict[str, Any]:
 
 
 def protocol(contents: Contents) -> dict[str, Any]:
-    """Ask for no more than the table needs, as every reader has to know what it asks for."""
+    """Return the lowest protocol that the table needs, because every reader has to support it."""
     needed = dict.fromkeys((*contents.features, *features_of(contents.schema)))
     writing = dict.fromkeys((*needed, *contents.writer_features))
     if not writing:
@@ -194,20 +194,20 @@ def protocol(contents: Contents) -> dict[str, Any]:
 
 
 def features_of(schema: Struct) -> tuple[str, ...]:
-    """Name the table features that the types of a schema need."""
+    """Return the table features that the types of a schema need."""
     kinds = {data_type for _, data_type in types.walk(schema)}
     return tuple(feature for kind, feature in _FEATURES.items() if kind in kinds)
 
 
 def adds(contents: Contents, *, changes: bool = True, above: str = "") -> Iterator[str]:
-    """Yield a line for each file.
+    """Yield the `add` action of each file as a line.
 
     Args:
-        contents: What the commit says.
-        changes: Whether the files' rows are news to readers of changes.
-        above: As of `lines`.
+        contents: The contents of the commit.
+        changes: The `dataChange` of the actions, which is whether the rows are new to streams.
+        above: As in `lines`.
     """
-    # Files of one directory share the tuple of their values, so its text is made once.
+    # Files of one directory have the same values, so their text is written once.
     texts: dict[tuple[str | None, ...], str] = {}
     changed = _json(changes)
     schema, partition_columns = _as_in_files(contents)
@@ -225,7 +225,7 @@ def adds(contents: Contents, *, changes: bool = True, above: str = "") -> Iterat
 
 
 def folder_uri(location: str) -> str:
-    """Return the URI of a folder as `lines` takes it, from its location as Hadoop writes it."""
+    """Return the URI of a folder for `lines`, from its location in Hadoop's form."""
     scheme, authority, path = split(location)
     named = f"{scheme}:" + (f"//{authority}" if authority else "") if scheme else ""
     return named + _uri(path.rstrip("/") + "/")
@@ -237,7 +237,7 @@ def as_line(action: Mapping[str, Any]) -> str:
 
 
 def _as_in_files(contents: Contents) -> tuple[Struct, list[str]]:
-    """Return the schema and the partition columns by the names that files and their statistics have."""
+    """Return the schema and the partition columns with their physical names, as in files and statistics."""
     schema = mapping.physical(contents.schema)
     names = {
         logical.name: column.name
@@ -253,7 +253,7 @@ def _indexed(contents: Contents) -> int:
 def _uri(path: str) -> str:
     escaped = _ESCAPED.sub(lambda match: quote(match[0], safe=""), path)
     first, slash, rest = escaped.partition("/")
-    # Nobody could read a path whose first name has a colon: all before it would be the URI's scheme.
+    # If the first name of a path had a colon, readers would take the text before it as the URI's scheme.
     return f"{first.replace(':', '%3A')}{slash}{rest}" if ":" in first else escaped
 
 
@@ -261,5 +261,5 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-# Not in ASCII alone: of the two escapes of a character beyond U+FFFF delta-rs 1.6.6 makes another one.
+# Not ASCII only: delta-rs 1.6.6 reads the two escapes of a character above U+FFFF as another character.
 _quoted = json.JSONEncoder(ensure_ascii=False).encode

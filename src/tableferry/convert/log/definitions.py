@@ -1,6 +1,6 @@
-"""What a table's entry said before its conversion: kept in the first commit, and said to the catalog again.
+"""Record a table's catalog entry in the first commit of its conversion, and write SQL that recreates it.
 
-SHOW CREATE TABLE would be simpler, but it writes backslashes as they are, and reads them as escapes.
+SHOW CREATE TABLE can't be used: it writes backslashes unescaped, but SQL reads them as escapes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tableferry.tables import TableName
 from tableferry.types import DECLARED_AS, Array, Atomic, DataType, Decimal, Field, Map, Struct
 
 KEY = "tableferryCatalogEntry"
-"""Where the first commit's ``commitInfo`` has it."""
+"""The key of the entry in the first commit's ``commitInfo``."""
 
 
 def plain(entry: Entry) -> dict[str, Any]:
-    """Return what makes the entry anew, as plain data."""
+    """Return the parts of an entry that recreate it, as data for JSON."""
     return {
         "table": list(entry.name.parts),
         "type": entry.type,
@@ -41,10 +41,10 @@ def plain(entry: Entry) -> dict[str, Any]:
 
 
 def parsed(data: Mapping[str, Any]) -> Entry:
-    """Read what `plain` returned.
+    """Return the entry that `plain` converted.
 
     Raises:
-        ValueError: It isn't that.
+        ValueError: The data isn't such an entry.
     """
     try:
         columns = types.from_json(json.dumps(data["columns"]))
@@ -73,7 +73,7 @@ def parsed(data: Mapping[str, Any]) -> Entry:
 
 
 def recorded(commit_info: Mapping[str, Any]) -> Entry | None:
-    """Return the entry that a first commit tells of; None if it tells of none that this version knows."""
+    """Return the entry that a first commit records, or None if it has no entry that this version can read."""
     data = commit_info.get(KEY)
     try:
         return parsed(data) if isinstance(data, dict) else None
@@ -82,15 +82,15 @@ def recorded(commit_info: Mapping[str, Any]) -> Entry | None:
 
 
 def same(left: Entry, right: Entry) -> bool:
-    """Say whether two entries say the same of their table, but for names and locations."""
+    """Return whether two entries are equal except for name, location and owner."""
     return _essence(left) == _essence(right)
 
 
 def statement(entry: Entry, name: TableName) -> str:
-    """Write the SQL that makes an entry like this one under a name; a managed one gets its own location."""
+    """Return the SQL that creates a table like this entry; a managed table gets its default location."""
     columns = entry.columns.fields
     if entry.serde:
-        # Hive's own statement has the partition columns apart from the others, with their types.
+        # Hive's CREATE TABLE lists the partition columns with their types, separate from the other columns.
         by_name = {column.name: column for column in columns}
         partitioned = [_column(by_name.pop(column.name)) for column in entry.partition_columns]
         columns = tuple(by_name.values())
@@ -130,10 +130,10 @@ def _essence(entry: Entry) -> Entry:
 
 
 def partition_column(name: str, data_type: DataType) -> PartitionColumn:
-    """Take a column for one of a partition.
+    """Return a column as a partition column.
 
     Raises:
-        TypeError: Its type has values that no directory's name gives.
+        TypeError: A directory's name can't contain values of the column's type.
     """
     if not isinstance(data_type, Atomic | Decimal):
         raise TypeError(f"{name} is {data_type}")

@@ -1,4 +1,4 @@
-"""Reads a log that a conversion wrote, and that nobody has written to since."""
+"""Read the log of a converted table that has no commit after the conversion."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tableferry.types import Struct, from_json
 
 @dataclass(frozen=True)
 class Conversion:
-    """What the only commit of a log says.
+    """The contents of a log whose only commit is a conversion.
 
     Attributes:
         table_id: The id of the table.
-        ours: Whether Tableferry wrote it.
-        files: The data files that it names, sorted by path.
-        left_out: Files that the folder had, and that the table doesn't.
-        written: When it was written, as milliseconds since 1970, UTC, by the clock of its file system.
-        columns: All columns of the table; None if it has a type that isn't known.
-        partition_columns: From the root down.
+        ours: Whether Tableferry wrote the commit.
+        files: The data files of the commit, sorted by path.
+        left_out: Files that the folder had and that the table doesn't include.
+        written: The commit's modification time, as milliseconds since 1970, UTC, by its file system's clock.
+        columns: All columns of the table; None if a type isn't known.
+        partition_columns: The partition columns from the root directory down.
     """
 
     table_id: str
@@ -46,7 +46,7 @@ class Conversion:
 
 
 def iceberg_metadata(root: files.AnyPath) -> str:
-    """Return of which metadata file of an Iceberg table a log's only commit was made; empty if of none."""
+    """Return the name of the Iceberg metadata file that a log's only commit converted; empty if it didn't."""
     if not commit.is_only_commit(root):
         return ""
     made: dict[str, Any] = commit.info(root).get(ICEBERG, {})
@@ -54,11 +54,11 @@ def iceberg_metadata(root: files.AnyPath) -> str:
 
 
 def conversion(root: files.AnyPath) -> Conversion | None:
-    """Read a folder's log if it is the first commit of a conversion and nothing else; None if it isn't.
+    """Return the contents of a folder's log, or None unless its only commit is a conversion.
 
     Raises:
-        TableError: It can't be understood.
-        StateError: It can't be read.
+        TableError: The commit isn't valid.
+        StateError: The log can't be read.
     """
     first = commit.log(root) / commit.FIRST
     if not commit.is_only_commit(root) or (text := files.read_text(first)) is None:
@@ -73,7 +73,7 @@ def _parsed(text: str, first: files.AnyPath) -> Conversion | None:
     info: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
     added = []
-    # Other characters that end a line for Python may be in a table's comment.
+    # Not `splitlines`: a table's comment may contain other characters that it treats as line ends.
     for line in filter(None, text.split("\n")):
         action = json.loads(line)
         if add := action.get("add"):
@@ -99,7 +99,7 @@ def _parsed(text: str, first: files.AnyPath) -> Conversion | None:
 def columns_of(
     schema: str, partitioned_by: Sequence[str]
 ) -> tuple[Struct | None, tuple[PartitionColumn, ...]]:
-    """Read a table's columns and which of them are partition columns; None and none if a type isn't known."""
+    """Return a table's columns and partition columns, or None and an empty tuple if a type isn't known."""
     try:
         columns = from_json(schema)
         by_name = {column.name: column.type for column in columns.fields}

@@ -1,4 +1,4 @@
-"""Names that Delta takes as they are, and those that it takes with column mapping alone.
+"""Add column mapping to schemas, and find the column names that Delta accepts only with it.
 
 See https://github.com/delta-io/delta/blob/master/PROTOCOL.md#column-mapping.
 """
@@ -21,19 +21,23 @@ _UNFIT = frozenset(" ,;{}()\n\t=")
 
 
 def mapped(schema: Struct) -> tuple[Struct, Mapping[str, str]]:
-    """Give columns ids, and the names that they have in the files as physical names.
+    """Add column ids to a schema, and its names as physical names, which are the names in the files.
 
-    With column mapping, names may hold what Delta doesn't take otherwise: spaces, commas, brackets.
+    With column mapping, names may contain characters that Delta otherwise refuses: spaces, commas, brackets.
 
     Returns:
-        The schema, and the table's properties that go with it.
+        The schema, and the table properties that it needs.
     """
     schema, highest = _with_ids(schema, 0)
     return schema, {MODE: "name", _HIGHEST: str(highest)}
 
 
 def extended(schema: Struct, configuration: Mapping[str, str]) -> tuple[Struct, Mapping[str, str]]:
-    """Give new columns of a table ids too, if its columns have them; arguments and result as of `mapped`."""
+    """Add column ids to a table's new columns if the table has column mapping.
+
+    Returns:
+        The schema, and the table's properties.
+    """
     if configuration.get(MODE, "none") == "none":
         return schema, configuration
     schema, highest = _with_ids(schema, int(configuration[_HIGHEST]))
@@ -41,22 +45,22 @@ def extended(schema: Struct, configuration: Mapping[str, str]) -> tuple[Struct, 
 
 
 def names(number: int, physical: str) -> dict[str, Any]:
-    """Return the metadata by which a column is found, by its id or by its name in the files."""
+    """Return the metadata that identifies a column: its id, and its name in the files."""
     return {_ID: number, _NAME: physical}
 
 
 def physical(schema: Struct) -> Struct:
-    """Return a schema with the names that its columns have in the log, and in files where names find them."""
+    """Return a schema with physical names, as in the log; in files too, unless columns are mapped by id."""
     return changed(schema, lambda column: replace(column, name=physical_name(column)))
 
 
 def physical_name(column: Field) -> str:
-    """Return the name that a column has in the log."""
+    """Return the physical name of a column, which the log uses."""
     return str(column.metadata.get(_NAME, column.name))
 
 
 def by_id(highest: int) -> dict[str, str]:
-    """Return the properties of a table whose columns are found by ids, of which this is the highest."""
+    """Return the properties of a table with column mapping by id; ``highest`` is its highest column id."""
     return {MODE: "id", _HIGHEST: str(highest)}
 
 
@@ -72,12 +76,12 @@ def _with_ids(schema: Struct, highest: int) -> tuple[Struct, int]:
 
 
 def fits(name: str) -> bool:
-    """Say whether Delta takes a column's name as it is."""
+    """Return whether Delta accepts a column name without column mapping."""
     return not _UNFIT & set(name)
 
 
 def unfit(schema: Struct) -> Iterator[str]:
-    """Yield the columns that Delta takes with column mapping alone, as dotted paths."""
+    """Yield the dotted paths of the columns that Delta accepts only with column mapping."""
     for path, data_type in walk(schema):
         if isinstance(data_type, Struct):
             names = (column.name for column in data_type.fields)

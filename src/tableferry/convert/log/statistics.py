@@ -1,14 +1,4 @@
-"""The ``stats`` of a file in Delta's log, from its footer.
-
-They cover the columns that Delta itself would: the first 32 leaves of the table's schema without its
-partition columns, where an array or a map counts as one and a struct as its fields
-(``StatisticsCollection.truncateSchema``). Of arrays and maps a footer doesn't say how many are null; of a
-column that the file lacks, all are.
-
-Spark, DataFusion and the protocol take a bound that's left out for unknown. deltalake's
-`to_pyarrow_dataset` (1.6.6) takes it for a bound that nothing satisfies, and loses rows by a filter on such
-a column; so it does with the booleans of a table that Spark has written.
-"""
+"""Write the ``stats`` of a file in Delta's log from its footer, for the same columns as Delta itself."""
 
 from __future__ import annotations
 
@@ -21,17 +11,17 @@ from tableferry.convert.facts import FileSchema, Footer
 from tableferry.convert.merging import widens
 from tableferry.types import ColumnPath, DataType, Primitive, Struct
 
-# delta.dataSkippingNumIndexedCols, unless a table says otherwise.
+# The default of delta.dataSkippingNumIndexedCols.
 INDEXED = 32
 
-# The slot of what a file lacks, behind all others.
+# The slot of columns that a file lacks: the last item of its values.
 _LACKING = -1
 _UNBOUNDED = (types.BOOLEAN, types.BINARY, types.VARIANT)
 _quote = JSONEncoder(ensure_ascii=False).encode
 
 
 class _Node(NamedTuple):
-    """A key of the JSON: with the slot of its value, or with keys of its own."""
+    """A key of the JSON, with the slot of its value or with inner keys."""
 
     key: str
     slot: int
@@ -39,7 +29,7 @@ class _Node(NamedTuple):
 
 
 class _Template(NamedTuple):
-    """What the files of one schema have in common."""
+    """The parts of the JSON that files with the same schema share."""
 
     bounded: tuple[_Node, ...]
     counted: tuple[_Node, ...]
@@ -47,7 +37,11 @@ class _Template(NamedTuple):
 
 
 def with_statistics(table: Struct, partitions: Collection[str] = (), indexed: int = INDEXED) -> Struct:
-    """Return the columns that get statistics, but no partitions: ``indexed`` leaves, all if it's negative."""
+    """Return the columns that get statistics: the first ``indexed`` leaves, or all if it's negative.
+
+    Partition columns are left out. An array or a map is one leaf, as in Delta's
+    ``StatisticsCollection.truncateSchema``; a struct has the leaves of its fields.
+    """
     apart = {name.lower() for name in partitions}
     columns = Struct(tuple(column for column in table.fields if column.name.lower() not in apart))
     return _first(columns, indexed if indexed >= 0 else -1)[0]
@@ -56,17 +50,22 @@ def with_statistics(table: Struct, partitions: Collection[str] = (), indexed: in
 def statistics_json(
     table: Struct, partitions: Collection[str] = (), indexed: int = INDEXED
 ) -> Callable[[Footer], str]:
-    """Make the function that writes a file's ``stats``; arguments as of `with_statistics`.
+    """Return a function that writes a file's ``stats``; arguments as in `with_statistics`.
 
-    It keeps what files of one schema have in common: for each file only strings are joined.
+    The function caches the parts that files with the same schema share, so that it only joins strings for
+    each file. Arrays and maps get no null count, because a footer doesn't state it.
+
+    A missing bound is unknown to Spark, DataFusion and the protocol. deltalake's `to_pyarrow_dataset` (1.6.6)
+    treats it as a bound that no value satisfies, and loses rows if a filter uses such a column. It does the
+    same with the booleans of a table that Spark wrote.
 
     Returns:
-        A function from a footer, read with its statistics, to JSON. The log has to hold its characters as
-        they are: deltalake (1.6.6) reads the escapes of U+100000 and above, which end cut strings, as
-        something lower.
+        A function from a footer, read with its statistics, to JSON. The log has to contain the characters
+        without escapes: cut strings may end in U+100000 or above, and deltalake (1.6.6) reads the escapes of
+        these characters as lower characters.
     """
     chosen = with_statistics(table, partitions, indexed)
-    # The schema is kept with its template, so that its id stays its own.
+    # A reference to the schema keeps Python from reusing its id for another object.
     templates: dict[int, tuple[FileSchema, _Template]] = {}
 
     def written(footer: Footer) -> str:
@@ -77,7 +76,7 @@ def statistics_json(
         lows, highs, nulls = footer.unpacked
         for index in days:
             lows[index], highs[index] = _midnight(lows[index]), _midnight(highs[index])
-        # What a file lacks is at the end of the list: null in every row.
+        # The last item counts the nulls of a column that the file lacks: it's null in every row.
         nulls.append(str(footer.rows))
         text = f'{{"numRecords":{footer.rows}'
         for key, nodes, values in (
@@ -95,7 +94,7 @@ def statistics_json(
 def leaves_needed(
     table: Struct, partitions: Collection[str] = (), indexed: int = INDEXED
 ) -> Callable[[FileSchema], int]:
-    """Make the function that says of how many of a file's first leaves `statistics_json` takes statistics."""
+    """Return a function that returns the number of a file's first leaves that `statistics_json` needs."""
     chosen = with_statistics(table, partitions, indexed)
     known: dict[int, tuple[FileSchema, int]] = {}
 
@@ -112,7 +111,7 @@ def _last(nodes: tuple[_Node, ...]) -> int:
 
 
 def _first(columns: Struct, left: int) -> tuple[Struct, int]:
-    """Take the first leaves of a schema, and say how many are still to come."""
+    """Return the first ``left`` leaves of a schema, and the number of leaves that are still missing."""
     fields = []
     for column in columns.fields:
         if left == 0:
@@ -164,7 +163,7 @@ def _template(chosen: Struct, schema: FileSchema) -> _Template:
 
 
 def _comparable(file_type: Primitive, table_type: DataType) -> bool:
-    """Say whether bounds of the file's type are bounds of the table's."""
+    """Return whether bounds of the file's type are also bounds of the table's type."""
     if isinstance(table_type, Struct | types.Array | types.Map) or table_type in _UNBOUNDED:
         return False
     return widens(file_type, table_type)
@@ -185,5 +184,5 @@ def _paths(columns: DataType, above: ColumnPath) -> dict[ColumnPath, bool]:
 
 
 def _inside_another(path: ColumnPath, present: dict[ColumnPath, bool]) -> bool:
-    """Say whether the file has something else where the table has a struct around this field."""
+    """Return whether the file has another type where the table has a struct around this field."""
     return any(present.get(path[:length], True) is False for length in range(1, len(path)))

@@ -1,7 +1,7 @@
-"""Reads a converted table at its newest version, if nobody but Tableferry wrote its rows.
+"""Read a converted table at its newest version, after a check that only Tableferry changed its rows.
 
-deltalake reads the log and writes its checkpoints. It can't commit what is needed here, added and removed
-files and a new schema at once, so that commit is written as the first one is: a file that must not be there.
+deltalake reads the log and writes checkpoints. It can't commit added files, removed files and a new schema
+together, so `changes` and `commit` write that commit.
 """
 
 from __future__ import annotations
@@ -25,27 +25,28 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.table import ProtocolVersions
 
-# What a commit of other writers may hold without a word about rows: settings, and notes of a VACUUM.
+# Actions that don't change rows, so that other writers may commit them: settings, and the commits of VACUUM.
 _SILENT = frozenset({"commitInfo", "metaData", "protocol", "txn", "domainMetadata"})
-# Features by which a commit that names files says nothing more than one without them.
+# Features that require nothing more of a commit that adds and removes files.
 _FEATURES = frozenset(
     {"appendOnly", "invariants", "columnMapping", "timestampNtz", "variantType", "variantType-preview"}
     | {"allowColumnDefaults", "clustering", "domainMetadata", "deletionVectors", "changeDataFeed"}
     | {"typeWidening", "typeWidening-preview", "vacuumProtocolCheck", "v2Checkpoint"}
 )
-# Which version of the protocol for writers has which feature without naming it, and which names them all.
+# The writer version of the protocol from which each feature is included without its name. Versions from
+# `_NAMED` on list all features by name.
 _VERSIONS = (
     *((2, "appendOnly"), (2, "invariants"), (3, "checkConstraints"), (4, "changeDataFeed")),
     *((4, "generatedColumns"), (5, "columnMapping"), (6, "identityColumns")),
 )
 _NAMED = 7
-# The version for readers that has column mapping.
+# The reader version of the protocol that includes column mapping.
 _MAPPING = 2
 _RULES = ("delta.invariants", "delta.generationExpression", "delta.identity.")
 
 
 class NotConverted(Refused):
-    """It's no Delta table, or one that didn't begin as a conversion."""
+    """The folder isn't a Delta table, or the Delta table doesn't begin with a conversion."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,9 @@ class Table:
     """A Delta table as its newest version describes it.
 
     Attributes:
-        files: The data files that it names, with where each is, by the name that its log has for it.
-        about: What else its metadata says: ``name``, ``description`` and ``createdTime``, where known.
-        features: The table features that its readers have to know, and those that its writers have to.
+        files: Its data files, by their paths as the log stores them.
+        about: Other metadata, if known: ``name``, ``description`` and ``createdTime``.
+        features: The table features that readers have to support, and those that writers have to support.
     """
 
     root: files.AnyPath
@@ -70,24 +71,24 @@ class Table:
 
     @property
     def application(self) -> str:
-        """The id by which the log keeps which version was the last that `convert sync` wrote."""
+        """The application id under which the log records the last version that `convert sync` wrote."""
         return application(self.table_id)
 
 
 def application(table_id: str) -> str:
-    """Return the ``appId`` of a table's transactions."""
+    """Return the ``appId`` of the transactions that `convert sync` writes to a table."""
     return f"tableferry-sync-{table_id}"
 
 
 def read(root: files.AnyPath) -> Table:
-    """Read a table, and make sure that its rows are those of the files in its folder.
+    """Return a table's newest version, after a check that only Tableferry changed its rows.
 
     Raises:
-        NotConverted: It's no Delta table, or doesn't begin with a conversion.
-        Refused: Somebody else wrote rows to it, or it has properties by which who writes has to do more than
-            name files.
+        NotConverted: The folder isn't a Delta table, or the table doesn't begin with a conversion.
+        Refused: Another writer changed rows or columns, or the table has features that require more of a
+            writer than adding and removing files.
         SessionError: deltalake isn't installed.
-        TableError: Its log can't be understood.
+        TableError: The log can't be read, or its schema has an unknown type.
     """
     delta = _open(root)
     metadata, protocol = delta.metadata(), delta.protocol()
@@ -123,15 +124,15 @@ def read(root: files.AnyPath) -> Table:
 
 
 def write_checkpoint(root: files.AnyPath, version: int | None = None) -> None:
-    """Write a checkpoint of the newest version, and remove what has expired of the log before it.
+    """Write a checkpoint of the newest version, and remove expired files of the log before it.
 
     Args:
         root: The table's folder.
-        version: Another version, if one is to have the checkpoint; then nothing is removed.
+        version: The version of the checkpoint if it isn't the newest; then nothing is removed.
 
     Raises:
         SessionError: deltalake isn't installed.
-        TableError: It can't be written; the table is as it was, and its readers read more of its log.
+        TableError: The checkpoint can't be written. The table is unchanged, but readers read more of its log.
     """
     delta = _open(root, version)
     from deltalake.exceptions import DeltaError
@@ -162,10 +163,14 @@ def _open(root: files.AnyPath, version: int | None = None) -> DeltaTable:
 
 
 def _demand_ours(table: Table, last: int | None) -> None:
-    """Refuse a table to which somebody else wrote rows.
+    """Refuse a table whose rows or columns another writer changed.
 
-    A commit of `sync` says its own version. It's written only where all before it may be followed, so only
-    those after it are looked at.
+    A commit of `sync` records its own version (``last``). `sync` checks all commits before it writes, so this
+    function checks only the commits after that version.
+
+    Raises:
+        NotConverted: The first commit isn't a conversion of a Parquet table.
+        Refused: Another writer changed rows or columns, or a commit to check is missing.
     """
     for version in range(0 if last is None else last + 1, table.version + 1):
         name = commit.log(table.root) / f"{version:020}.json"
@@ -191,7 +196,7 @@ def _operation(action: Mapping[str, Any]) -> str:
 
 
 def _rows(actions: Sequence[Mapping[str, Any]], table: Table, since: int) -> str:
-    """Say what a commit by somebody else did to a table's rows or columns; empty if it did nothing."""
+    """Return how another writer's commit changed a table's rows or columns; empty if it didn't."""
     if any(action.keys() - _SILENT for action in actions):
         return "changes its files"
     described = [action["metaData"] for action in actions if "metaData" in action]
@@ -208,7 +213,10 @@ def _rows(actions: Sequence[Mapping[str, Any]], table: Table, since: int) -> str
 
 
 def _features(protocol: ProtocolVersions) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Name the features of a protocol; those that came before features had names are part of a version."""
+    """Return the reader features and the writer features of a protocol.
+
+    Protocol versions before named features include some features without listing them.
+    """
     reading, writing = protocol.reader_features or (), protocol.writer_features or ()
     if protocol.min_writer_version < _NAMED:
         writing = [name for since, name in _VERSIONS if since <= protocol.min_writer_version]
@@ -217,7 +225,7 @@ def _features(protocol: ProtocolVersions) -> tuple[tuple[str, ...], tuple[str, .
 
 
 def _demand_plain(table: Table, features: Collection[str]) -> None:
-    """Refuse what makes a writer check rows, or number them."""
+    """Refuse a table with features or properties that require a writer to check or number rows."""
     needed = [feature for feature in features if feature not in _FEATURES]
     needed += [key for key in table.configuration if key.startswith("delta.constraints.")]
     needed += [

@@ -1,1 +1,1 @@
-"""Footers of Parquet files: read, understood, and made the text that Delta's log holds."""
+"""Read footers and statistics of Parquet files, for the log of a Delta table or an Iceberg manifest."""

@@ -1,17 +1,7 @@
-"""From a footer's raw statistics to the JSON text that Delta's log holds.
+"""Convert the raw statistics of a Parquet footer to the JSON text of per-file statistics in Delta's log.
 
-The texts are those of the Delta protocol's per-file statistics: exact numbers, ISO dates, instants with
-milliseconds that enclose the microseconds, strings cut to 32 characters. What can't be trusted is left out,
-so that no reader ever skips a file that has rows for it:
-
-- **of each writer** only what it's known to get right: see `writers`.
-- **float and double** only if the writer's bounds show a NaN, or the footer says that no value is one.
-- **the deprecated** ``min`` **and** ``max`` only for numbers with a sign, dates and instants, as their order
-  was that of signed numbers for all types; ``min_value`` and ``max_value`` only if the footer says that they
-  follow the order of the column's type.
-- **dates before 1582 and instants before 1900** not from writers with the old hybrid calendar (Spark 2,
-  Hive), which Spark moves when it reads them.
-- **INT96** never, as nobody orders it well; **boolean and binary** never, as Delta has no bounds for them.
+Numbers are exact, dates are ISO 8601, instants are rounded outward to milliseconds, and strings are cut to
+32 characters. `kind` lists the bounds that are left out because they can't be trusted.
 """
 
 from __future__ import annotations
@@ -29,11 +19,12 @@ from tableferry.types import Decimal, Primitive
 
 Texts: TypeAlias = tuple[str | None, str | None]
 
-# What a Delta table keeps of a string unless a property says otherwise: DataSkippingStringPrefixLength.
+# The number of characters that Delta keeps of a string by default: DataSkippingStringPrefixLength.
 _PREFIX = 32
 _EPOCH = date(1970, 1, 1).toordinal()
 _FIRST_DAY, _LAST_DAY = 1 - _EPOCH, date.max.toordinal() - _EPOCH
-# Where the Gregorian calendar begins, and where the last time zone got its offset in whole seconds.
+# The first day of the Gregorian calendar, and the day by which the last time zone had an offset in whole
+# seconds. From that day on, Spark doesn't shift instants of the hybrid calendar.
 _GREGORIAN = date(1582, 10, 15).toordinal() - _EPOCH
 _ZONED = date(1900, 1, 1).toordinal() - _EPOCH
 _NONE: Texts = (None, None)
@@ -43,13 +34,13 @@ _quote = JSONEncoder(ensure_ascii=False).encode
 
 
 class Kind(NamedTuple):
-    """How the bounds of one leaf become text.
+    """Functions that convert the bounds of one leaf to text.
 
     Attributes:
-        values: From plainly encoded values to what can be compared; None if one of them can't be.
-        texts: From the lowest and the highest of these to JSON.
-        signed: Whether the deprecated bounds had the right order.
-        counted: Whether the bounds count only where the footer says that no value is NaN.
+        values: Decodes plainly encoded values into comparable values; returns None if one is invalid.
+        texts: Converts the lowest and the highest value to JSON.
+        signed: Whether the deprecated ``min`` and ``max`` follow this type's order.
+        counted: Whether bounds are used only if the footer states that no value is NaN.
     """
 
     values: Callable[[Sequence[bytes]], Sequence[Any] | None]
@@ -59,7 +50,19 @@ class Kind(NamedTuple):
 
 
 def kind(element: Element, believed: Trust) -> Kind | None:
-    """Choose how to read the bounds of a leaf that is stored so; None if it gets none."""
+    """Return how to read the bounds of a leaf, or None if the leaf gets no bounds.
+
+    A wrong bound makes readers skip a file that has matching rows, so these bounds are left out:
+
+    - Bounds that the writer may get wrong: see `writers`.
+    - FLOAT and DOUBLE, unless the writer's bounds show a NaN or the footer states that no value is NaN.
+    - The deprecated ``min`` and ``max``, except for signed numbers, dates and instants. Writers used the
+      order of signed numbers for all types.
+    - ``min_value`` and ``max_value``, unless the footer states that they follow the order of the type.
+    - Dates before 1582 and instants before 1900 from writers with the hybrid calendar (Spark 2, Hive). Spark
+      shifts these values when it reads them.
+    - INT96, because no writer orders it reliably; BOOLEAN and BINARY, because Delta has no bounds for them.
+    """
     meaning = element.annotation
     name = meaning.kind if meaning else ""
     if element.physical in ("INT32", "INT64") and not believed.numbers:
@@ -93,11 +96,11 @@ def kind(element: Element, believed: Trust) -> Kind | None:
 
 
 def texts_of(leaf_type: Primitive, *, ancient: bool) -> Callable[[Any, Any], Texts] | None:
-    """Choose how to write bounds that were found in the data; None if the type gets none.
+    """Return the function that writes bounds computed from data, or None if the type gets no bounds.
 
-    Whole numbers are taken as int, decimals as their unscaled int, dates as days and timestamps as
-    nanoseconds since 1970, strings as bytes of UTF-8. ``ancient`` says whether dates before 1582 and instants
-    before 1900 mean what they say.
+    The function takes whole numbers as int, decimals as their unscaled int, and strings as UTF-8 bytes. It
+    takes dates as days since 1970, and timestamps as nanoseconds since 1970. ``ancient`` is whether Spark
+    reads dates before 1582 and instants before 1900 as they are stored.
     """
     match leaf_type:
         case types.BYTE | types.SHORT | types.INTEGER | types.LONG:
@@ -125,7 +128,7 @@ def _first_milli(ancient: bool) -> int:
 
 
 def counts_nulls(element: Element, believed: Trust) -> bool:
-    """Say whether the nulls of a leaf that is stored so are counted rightly."""
+    """Return whether the writer counts the nulls of a leaf with this physical type correctly."""
     stored_as_bytes = element.physical in ("BINARY", "FIXED_LEN_BYTE_ARRAY")
     return believed.nulls if stored_as_bytes else believed.numbers
 
@@ -135,7 +138,7 @@ def _same(raws: Sequence[bytes]) -> Sequence[bytes]:
 
 
 def _numbers(element: Element, *, signed: bool = True) -> Callable[[Sequence[bytes]], Sequence[Any] | None]:
-    """Read plainly encoded numbers."""
+    """Return a decoder of plainly encoded numbers; it returns None if a value has the wrong length."""
     code = _CODES[element.physical]
     code = code if signed else code.upper()
     sizes = {calcsize(f"<{code}")}
@@ -181,7 +184,7 @@ def _decimals(scale: int) -> Callable[[int, int], Texts]:
 
 
 class _Days(dict[int, str]):
-    """Days by how many lie between them and 1970, each written once."""
+    """Cache of ISO dates, by the number of days since 1970."""
 
     def __missing__(self, number: int) -> str:
         day = self[number] = date.fromordinal(number + _EPOCH).isoformat()
@@ -202,7 +205,7 @@ def _dates(first: int) -> Callable[[int, int], Texts]:
 
 
 def _times(per_milli: int, first: int, zone: str) -> Callable[[int, int], Texts]:
-    """Write instants with milliseconds: Delta's readers know no finer ones."""
+    """Return a function that writes instants in milliseconds, the finest unit of Delta's statistics."""
 
     def text(millis: int) -> str | None:
         day, rest = divmod(millis, 86_400_000)
@@ -221,10 +224,10 @@ def _times(per_milli: int, first: int, zone: str) -> Callable[[int, int], Texts]
 
 
 def _floats(lowest: float, highest: float) -> Texts:
-    # NaN is neither below nor above anything.
+    # Any comparison with NaN is false.
     if not lowest <= highest:
         return _NONE
-    # Both zeros are one value to SQL, and two to some readers' order.
+    # SQL treats both zeros as one value, but some readers order -0.0 before 0.0.
     return _float(lowest or -0.0), _float(highest or 0.0)
 
 
@@ -243,7 +246,7 @@ def _string(raw: bytes, cut: Callable[[str], str | None]) -> str | None:
         text = raw.decode()
     except UnicodeDecodeError:
         return None
-    # No string of so few bytes is cut.
+    # A string never has more UTF-16 units than bytes.
     kept = text if len(raw) <= _PREFIX else cut(text)
     return None if kept is None else _quote(kept)
 
@@ -253,10 +256,11 @@ def _lowest(text: str) -> str:
 
 
 def _highest(text: str) -> str | None:
-    """Cut a string to something that isn't below it, where Delta's ``truncateMaxStringAgg`` would.
+    """Return an upper bound of a string, cut at the same place as by Delta's ``truncateMaxStringAgg``.
 
-    That counts UTF-16 units, never parts a pair, and adds a last character that sorts above what was cut
-    away, for which it may have to take in more of the string: up to twice as much.
+    The length counts UTF-16 units, and the cut never splits a surrogate pair. The last character sorts above
+    the part that was cut off. No character sorts above U+10FFFF, so the cut moves after it, up to twice the
+    length; then the result is None.
     """
     units = at = 0
     while at < len(text) and units < _PREFIX:

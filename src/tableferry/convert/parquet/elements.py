@@ -1,9 +1,7 @@
-"""The schema of a Parquet file as its footer spells it, before anyone interprets it.
+"""The schema elements of a Parquet file as its footer stores them, which Spark's rules need.
 
-pyarrow shows a schema only after Arrow has interpreted it: names joined by dots, lists by Arrow's rules,
-Variant as any other group, and what the ``ARROW:schema`` entry says in the place of what the file holds.
-Spark's rules need the elements themselves
-(https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift).
+pyarrow shows Arrow's interpretation instead: joined names, its own list rules, no Variant, ``ARROW:schema``.
+Source: https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from typing import NamedTuple
 
 from tableferry.convert.parquet.file_metadata import Broken, LogicalType, SchemaElement
 
-# Deeper than the schema of any writer, and within Python's own limit of recursion.
+# Deeper than any writer's schema, and below Python's recursion limit.
 _MOST_DEPTH = 100
 
 PHYSICAL = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BINARY", "FIXED_LEN_BYTE_ARRAY")
@@ -22,13 +20,13 @@ _REPETITION = ("required", "optional", "repeated")
 
 
 class Annotation(NamedTuple):
-    """What a file says a physical type means.
+    """The logical type that a file states for a physical type.
 
     Attributes:
-        kind: STRING, DECIMAL, TIMESTAMP and so on, by the names of Parquet's logical types.
+        kind: The name of Parquet's logical type, such as STRING, DECIMAL or TIMESTAMP.
         unit: MILLIS, MICROS or NANOS of a TIME or TIMESTAMP.
-        utc: Whether a TIME or TIMESTAMP is an instant; otherwise it's what a clock on the wall showed.
-        version: Of the VARIANT specification.
+        utc: Whether a TIME or TIMESTAMP is an instant; if not, it's a local time without a time zone.
+        version: The version of the VARIANT specification.
     """
 
     kind: str
@@ -59,12 +57,12 @@ class Element:
     """A node of a Parquet schema.
 
     Attributes:
-        name: As the file spells it.
+        name: The name as the file spells it.
         repetition: ``required``, ``optional`` or ``repeated``.
-        annotation: What its type means; None if the file doesn't say.
-        physical: How its values are stored; empty for a group.
-        length: Bytes of a FIXED_LEN_BYTE_ARRAY.
-        id: The number by which some readers find it, whatever its name; None if it has none.
+        annotation: The logical type; None if the file doesn't state one.
+        physical: The physical type of its values; empty for a group.
+        length: The number of bytes of a FIXED_LEN_BYTE_ARRAY.
+        id: The field id by which some readers find it instead of its name; None if it has no field id.
     """
 
     name: str
@@ -80,7 +78,7 @@ class Element:
         return f"{name} ({self.annotation})" if self.annotation else name
 
 
-# What older writers say instead of a logical type: parquet.thrift's ConvertedType, in its order.
+# The older form of logical types: parquet.thrift's ConvertedType, in its order.
 _CONVERTED = (
     *(Annotation("STRING"), Annotation("MAP"), Annotation("MAP_KEY_VALUE"), Annotation("LIST")),
     *(Annotation("ENUM"), Annotation("DECIMAL"), Annotation("DATE")),
@@ -95,10 +93,10 @@ _CONVERTED = (
 
 
 def root(elements: Sequence[SchemaElement]) -> Element:
-    """Build the tree that a footer stores as a list, depth first.
+    """Build the schema tree from the footer's list of elements, which is in depth-first order.
 
     Raises:
-        Broken: They aren't a schema.
+        Broken: The elements aren't a valid schema.
     """
     try:
         nodes = [(_element(element), element.num_children) for element in elements]
@@ -142,7 +140,7 @@ def _index(number: int) -> int:
 
 
 def _annotation(element: SchemaElement) -> Annotation | None:
-    """Return a type's meaning; if both ways to state it differ, the older one counts, as in parquet-java."""
+    """Return an element's logical type; if its ConvertedType differs, that one counts, as in parquet-java."""
     logical = _logical(element.logical_type) if element.logical_type else None
     if element.converted_type is None:
         return logical
@@ -167,5 +165,5 @@ def _logical(union: LogicalType) -> Annotation:
                 return Annotation(kind, version=parameters.version)
             case _:
                 return Annotation(kind)
-    # The decoder skips the types that its list lacks, and Spark doesn't read those either.
+    # The decoder skips logical types that its list lacks. Spark doesn't read them either.
     return Annotation("unknown logical type")

@@ -1,8 +1,7 @@
-"""The fields of a footer that a conversion reads, decoded by Thrift.
+"""The fields of a Parquet footer that a conversion reads; Thrift decodes them and skips all other fields.
 
-Classes and numbers are those of parquet.thrift
-(https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift).
-Thrift's compiled decoder skips all other fields. Without it, Thrift's decoder in Python does the same.
+Classes and field numbers are those of
+https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from thrift.transport.TTransport import TMemoryBuffer
 
 Spec: TypeAlias = tuple[Any, ...]
 
-# The header of field 2 as a boolean, which has no bytes of its own. Thrift skips it because it's not in the
-# specification, and counts the numbers of the following fields from it.
+# The header of field 2 as a boolean, whose value takes no bytes. Thrift skips it because the specification
+# doesn't list it, and counts the numbers of the following fields from it.
 _AFTER_SCHEMA = b"\x21"
 
 
 class Broken(ValueError):
-    """The bytes aren't a footer."""
+    """The bytes aren't a valid footer."""
 
 
 def _spec(*fields: tuple[Any, ...]) -> Spec:
@@ -52,7 +51,7 @@ def _bytes(number: int, name: str) -> tuple[Any, ...]:
 
 
 class Empty(TBase):
-    """A struct of which only its presence counts."""
+    """A struct whose fields aren't read; only its presence counts."""
 
     thrift_spec: ClassVar[Spec] = ()
 
@@ -66,7 +65,7 @@ class DecimalType(TBase):
 
 
 class TimeUnit(TBase):
-    """One of the three units, as an attribute of its name."""
+    """A unit, stored in the attribute with its name."""
 
     thrift_spec: ClassVar[Spec] = _spec(
         _struct(1, "MILLIS", Empty), _struct(2, "MICROS", Empty), _struct(3, "NANOS", Empty)
@@ -111,7 +110,7 @@ _LOGICAL_TYPES: dict[str, type[TBase]] = {
 
 
 class LogicalType(TBase):
-    """A logical type's parameters, as the attribute of its name; no attribute if its number isn't listed."""
+    """A logical type's parameters, in the attribute with its name; no attribute if its number is unknown."""
 
     thrift_spec: ClassVar[Spec] = _spec(
         *(_struct(number, name, of) for number, (name, of) in enumerate(_LOGICAL_TYPES.items(), 1))
@@ -119,7 +118,7 @@ class LogicalType(TBase):
 
 
 class SchemaElement(TBase):
-    """A node of the schema; the nodes follow one another depth first."""
+    """A node of the schema; the footer stores nodes in depth-first order."""
 
     thrift_spec: ClassVar[Spec] = _spec(
         _integer(1, "type", TType.I32),
@@ -165,7 +164,7 @@ class Statistics(TBase):
 
 
 class ColumnMetaData(TBase):
-    """What a column chunk contains, and where it is in the file."""
+    """The contents of a column chunk and its position in the file."""
 
     thrift_spec: ClassVar[Spec] = _spec(
         _integer(1, "type", TType.I32),
@@ -207,7 +206,7 @@ class RowGroup(TBase):
 
 
 class KeyValue(TBase):
-    """An entry of the footer's metadata."""
+    """An entry of the footer's key-value metadata."""
 
     thrift_spec: ClassVar[Spec] = _spec(_bytes(1, "key"), _bytes(2, "value"))
     key: bytes = b""
@@ -242,11 +241,11 @@ class FileMetaData(TBase):
 
 
 class _SchemaComplete(Exception):
-    """Ends the decoding after the schema."""
+    """Stop decoding after the schema."""
 
 
 class _SchemaReader(TBase):
-    """Takes the schema, and ends the decoding there."""
+    """Decode the schema, and stop there."""
 
     thrift_spec: ClassVar[Spec] = _spec(_structs(2, "schema", SchemaElement))
     schema: Sequence[SchemaElement] = ()
@@ -257,18 +256,18 @@ class _SchemaReader(TBase):
 
 
 class _Protocol(TCompactProtocolAccelerated):
-    """The compact protocol, compiled or in Python."""
+    """The compact protocol, with Thrift's compiled decoder or its decoder in Python."""
 
     def readString(self) -> Any:
-        # The decoder in Python reads strings that it skips as UTF-8, and some are bounds.
+        # The decoder in Python decodes even skipped strings as UTF-8, but some of them are binary bounds.
         return self.readBinary()
 
 
 def decode_schema(footer: bytes) -> tuple[Sequence[SchemaElement], int]:
-    """Decode a footer's schema; with it comes the offset of the first byte after it.
+    """Return a footer's schema elements and the offset of the first byte after the schema.
 
     Raises:
-        Broken: There is none.
+        Broken: The footer has no valid schema.
     """
     reader, buffer = _SchemaReader(), TMemoryBuffer(footer)
     try:
@@ -279,10 +278,10 @@ def decode_schema(footer: bytes) -> tuple[Sequence[SchemaElement], int]:
 
 
 def decode_after_schema(footer: bytes, offset: int) -> FileMetaData:
-    """Decode a footer from the first byte after its schema.
+    """Decode a footer from ``offset``, the first byte after its schema.
 
     Raises:
-        Broken: The bytes aren't a footer's.
+        Broken: The bytes aren't a valid footer.
     """
     metadata = FileMetaData()
     _decode(metadata, TMemoryBuffer(_AFTER_SCHEMA + footer[offset:]), len(footer))
@@ -290,8 +289,8 @@ def decode_after_schema(footer: bytes, offset: int) -> FileMetaData:
 
 
 def _decode(struct: TBase, buffer: TMemoryBuffer, limit: int) -> None:
-    # Each item takes at least one byte, so a greater length is false, and no memory is allocated for it.
-    # Thrift limits the depth too, also of the fields that it skips.
+    # Each item takes at least one byte, so a length above the footer's is invalid. With these limits, Thrift
+    # allocates no memory for it. Thrift also limits the depth, even of skipped fields.
     protocol = _Protocol(buffer, string_length_limit=limit, container_length_limit=limit)
     try:
         struct.read(protocol)

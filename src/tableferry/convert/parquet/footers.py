@@ -1,7 +1,6 @@
-"""A Parquet file's footer: one open, one read of the file's end, and no exception whatever the bytes are.
+"""Read and decode the footer of a Parquet file; invalid bytes give an `Unreadable`, never an exception.
 
-Which of a footer's bytes are the schema, and what that means, is looked up among the schemas already seen,
-so that a directory of files with one schema pays for it once.
+Nearly every footer takes one open and one read. Files with the same schema share its cached interpretation.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ from tableferry.convert.parquet.row_groups import ColumnStatistics, Encrypted, R
 from tableferry.convert.parquet.schema import Illegal, Interpreted, interpret, with_spark_schema
 from tableferry.convert.parquet.writers import Trust, trust
 
-# Nearly all footers are smaller; one that isn't takes a second read.
+# Nearly all footers are smaller; a larger footer takes a second read.
 _TAIL = 1 << 16
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
-# Length and magic at the end, and the magic at the beginning.
+# The bytes of the length and the magic at the end, and the same with the magic at the beginning.
 _END, _LEAST = 8, 12
-# Enough for any table; a directory in which each file differs must not make each take longer than the last.
+# Enough for any table. Without a limit, lookups would get slower with each file if all schemas differ.
 _MOST_SHAPES = 64
 
 _ROW_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
-# Those of ColumnOrder.
+# The field numbers of ColumnOrder.
 _TYPE_ORDER, _TOTAL_ORDER = 1, 2
 
 ALL_LEAVES = sys.maxsize
-"""For the statistics of all of a file's leaves."""
+"""The number of leaves that means all leaves of a file."""
 
 _UNKNOWN = Bounds(None, None, None)
 
@@ -58,9 +57,9 @@ class _Leaf(NamedTuple):
     """How to read the statistics of one leaf.
 
     Attributes:
-        slot: Its number among those that are stored.
-        reads: How to read its bounds; None if it gets none.
-        counts: Whether its nulls are counted rightly.
+        slot: Its index among the stored leaves.
+        reads: How to read its bounds; None if it gets no bounds.
+        counts: Whether its null counts are correct.
     """
 
     slot: int
@@ -69,14 +68,17 @@ class _Leaf(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """How to read the statistics of files with one schema by one writer: of the first leaves alone."""
+    """How to read the statistics of the first leaves, in files with one schema and one writer."""
 
     schema: FileSchema
     leaves: tuple[_Leaf, ...]
 
 
 class Shape(NamedTuple):
-    """What files whose footers begin alike share; plans are by what Spark says and what's believed."""
+    """Data that files with the same schema share.
+
+    The key of a plan is Spark's row metadata and the trust in the writer.
+    """
 
     interpreted: Interpreted
     row_groups: RowGroupReader
@@ -84,23 +86,23 @@ class Shape(NamedTuple):
 
 
 class SchemaCache:
-    """The schemas seen so far: files that have one in common share the object.
+    """Cache of file schemas; files with the same schema share one object.
 
-    It serves one thread, and one kind of readings.
+    An instance serves one thread, and always reads the same leaves.
     """
 
     def __init__(self, leaves: int = ALL_LEAVES, *, sizes: bool = False) -> None:
-        """Begin; statistics are read of so many of a file's first leaves, and their sizes if asked."""
+        """Set how many of a file's first leaves get statistics, and whether to read their sizes."""
         self._leaves, self._sizes = leaves, sizes
         self._shapes: dict[bytes, Shape | Illegal] = {}
         self._schemas: dict[FileSchema, FileSchema] = {}
 
     def shape(self, footer: bytes) -> tuple[Shape, int]:
-        """Read a footer's schema; with it comes the offset of the first byte after it.
+        """Return a footer's schema and the offset of the first byte after it.
 
         Raises:
-            Broken: There is no schema.
-            Illegal: It can't be that of a Delta table.
+            Broken: The footer has no valid schema.
+            Illegal: A Delta table can't have the schema.
         """
         known = next(filter(footer.startswith, self._shapes), None)
         if known is None:
@@ -116,10 +118,10 @@ class SchemaCache:
         return shape, end
 
     def plan(self, shape: Shape, created_by: str, keys: Mapping[bytes, bytes]) -> _Plan:
-        """Say how to read a footer's statistics.
+        """Return how to read a footer's statistics.
 
         Raises:
-            Illegal: Spark says of its columns what can't be in a Delta table.
+            Illegal: Spark's row metadata has a type that a Delta table can't have.
         """
         key = keys.get(_ROW_METADATA, b""), trust(created_by, keys)
         if (plan := shape.plans.get(key)) is None:
@@ -143,7 +145,10 @@ class SchemaCache:
 
 
 def read_tail(path: str, size: int | None = None) -> bytes | Unreadable:
-    """Read the metadata of a file as bytes, without the length and the magic that follow it."""
+    """Return the bytes of a file's metadata, without the length and the magic after them.
+
+    ``size`` is the file's size in the listing; if the size has changed, the file is `Unreadable`.
+    """
     try:
         file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         try:
@@ -165,12 +170,12 @@ def read_tail(path: str, size: int | None = None) -> bytes | Unreadable:
 
 
 def tail(read: Callable[[int, int], bytes], size: int, *, reads_are_slow: bool = False) -> bytes | Unreadable:
-    """Find the same at the end of ``size`` bytes.
+    """Return the same as `read_tail` for a file that ``read`` gives access to.
 
     Args:
-        read: Gives some bytes, by their offset and number.
-        size: The file's bytes.
-        reads_are_slow: Whether a second read, only to check how the file begins, isn't worth its time.
+        read: Returns bytes of the file, by their offset and number.
+        size: The file's size in bytes.
+        reads_are_slow: Whether to skip the read of the file's first bytes if it ends as a Parquet file.
     """
     if size == 0:
         return Unreadable("is empty (0 bytes), so it's no Parquet file: delete it or move it away")
@@ -195,7 +200,7 @@ def tail(read: Callable[[int, int], bytes], size: int, *, reads_are_slow: bool =
 
 
 def _read(file: int, offset: int, count: int) -> bytes:
-    """Read that many bytes, however many the storage gives at once."""
+    """Read ``count`` bytes; a single read may return fewer."""
     data = os.pread(file, count, offset)
     while len(data) < count and (more := os.pread(file, count - len(data), offset + len(data))):
         data += more
@@ -205,12 +210,12 @@ def _read(file: int, offset: int, count: int) -> bytes:
 def decode(
     footer: bytes, cache: SchemaCache | None = None, *, size: int | None = None
 ) -> Footer | Unreadable:
-    """Decode a footer, whatever its bytes are; it's checked against the file's size if that is known."""
+    """Decode a footer; if ``size`` is given, check that the file is large enough for its row groups."""
     return answered(lambda: _footer(footer, cache or SchemaCache(), size))
 
 
 def answered(read: Callable[[], T]) -> T | Unreadable:
-    """Read something of a footer, and say what's wrong with it if it can't be read."""
+    """Return the result of a function that reads a footer, or `Unreadable` with the reason if it fails."""
     try:
         return read()
     except Illegal as illegal:
@@ -220,19 +225,19 @@ def answered(read: Callable[[], T]) -> T | Unreadable:
     except Broken as broken:
         return Unreadable(f"has a broken footer ({broken}): write it again")
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        # A footer may have anything in the place of a value, and that's no defect but the file's own.
+        # A footer may have a value of any type anywhere. That's an error in the file, not in this code.
         return Unreadable("has a broken footer (a value isn't of its kind): write it again")
 
 
 class Opened(NamedTuple):
-    """What a footer says, as it says it.
+    """A decoded footer.
 
     Attributes:
-        groups: What its row groups say of as many of the stored leaves as the cache is for; where it's for
-            sizes, of those in arrays and maps too, in the file's order.
-        orders: The number of the order that the bounds of each stored leaf follow; 0 if nothing says so.
+        groups: The statistics of the first stored leaves, as many as the cache reads. If the cache reads
+            sizes, also the statistics of leaves in arrays and maps, all in the file's order.
+        orders: The number of the order that the bounds of each stored leaf follow; 0 if none is stated.
         created_by: The writer's name; empty if the footer has none.
-        keys: What the writer put beside the schema.
+        keys: The footer's key-value metadata.
     """
 
     shape: Shape
@@ -247,7 +252,9 @@ def opened(footer: bytes, cache: SchemaCache) -> Opened:
     """Read a footer.
 
     Raises:
-        Illegal, Encrypted, Broken, or another error where a value isn't of its kind: see `answered`.
+        Illegal: A Delta table can't have the schema.
+        Encrypted: The file is encrypted.
+        Broken: The footer is invalid. A value of the wrong type raises other errors: see `answered`.
     """
     shape, end = cache.shape(footer)
     metadata = decode_after_schema(footer, end)
@@ -300,10 +307,10 @@ def _order(order: ColumnOrder) -> int:
 
 
 def ends(raw: ColumnStatistics, reads: Kind, order: int) -> tuple[Sequence[Any], Sequence[Any]] | None:
-    """Return the lowest and the highest values, as far as each chunk's statistics can be trusted."""
+    """Return the lowest and the highest value of each chunk, or None if they can't be trusted."""
     lowest, highest = raw.lowest, raw.highest
     if order == _TOTAL_ORDER or reads.counted:
-        # No number is missing in bounds of floats from which nothing was left out.
+        # Writers leave NaN out of bounds, so bounds of floats are complete only if no value is NaN.
         if not reads.counted or order == 0 or any(count != 0 for count in raw.nans):
             return None
     elif order != _TYPE_ORDER or None in lowest:
@@ -318,12 +325,12 @@ def ends(raw: ColumnStatistics, reads: Kind, order: int) -> tuple[Sequence[Any],
     if None in lowest or None in highest:
         return None
     lows, highs = reads.values(cast(Sequence[bytes], lowest)), reads.values(cast(Sequence[bytes], highest))
-    # One that's NaN has no order to the others, and crossed ones can't be believed.
+    # A NaN can't be ordered, and a lowest value above the highest can't be right.
     return (lows, highs) if lows and highs and all(map(le, lows, highs)) else None
 
 
 def _bounds(groups: RowGroups, leaf: _Leaf, order: int) -> Bounds:
-    """Put the statistics of row groups together; where one doesn't say, the file doesn't."""
+    """Combine the statistics of all row groups; a value is unknown if one row group doesn't state it."""
     sound = checked(groups.statistics[leaf.slot], groups.rows, counts=leaf.counts)
     if sound is None:
         return _UNKNOWN
@@ -338,10 +345,11 @@ def _bounds(groups: RowGroups, leaf: _Leaf, order: int) -> Bounds:
 def checked(
     raw: ColumnStatistics, rows: Sequence[int], *, counts: bool
 ) -> tuple[ColumnStatistics, int | None] | None:
-    """Leave out the row groups that have no rows, or nothing but nulls where these are counted rightly.
+    """Return the statistics of row groups that have values, and the number of nulls in all row groups.
 
-    With the others comes how many nulls there are in all, if that's known. It returns None if a chunk
-    contradicts itself: it has more nulls than rows, or bounds though all its values are null.
+    Row groups without rows are left out, and row groups with only nulls too if null counts are correct
+    (``counts``). The number of nulls is None if it isn't known. The result is None if a chunk contradicts
+    itself: it has more nulls than rows, or it has bounds although all its values are null.
     """
     if None not in raw.nulls:
         known = cast(Sequence[int], raw.nulls)

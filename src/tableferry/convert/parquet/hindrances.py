@@ -1,4 +1,4 @@
-"""What keeps Parquet files out of an Iceberg table, by their footers."""
+"""Report what prevents Parquet files from being added to an Iceberg table, by their footers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tableferry.types import ColumnPath, lowered
 
 @dataclass(frozen=True)
 class Expected:
-    """What an Iceberg table has that files are to be those of.
+    """The Iceberg table that the files are checked against.
 
     Attributes:
-        columns: Its columns' names, without partition columns.
-        kinds: The names of types of what holds values, by the paths in lower case.
-        scales: How many decimal places such decimals have.
-        defaults: What a column is in the rows of files that lack it, where that isn't null, as SQL.
-        ids: The ids of all columns and fields, by the paths in lower case.
+        columns: The names of its columns, without partition columns.
+        kinds: The type names of its leaves, by their lower-case paths.
+        scales: The scales of its decimals, by their lower-case paths.
+        defaults: The values (as SQL) of columns in rows of files that lack them, if these aren't null.
+        ids: The field ids of all columns and fields, by their lower-case paths.
     """
 
     columns: Collection[str]
@@ -32,7 +32,7 @@ class Expected:
     ids: Mapping[ColumnPath, int] = field(default_factory=dict)
 
 
-# How Iceberg's reader takes values of these types to be stored; of others Spark reads nothing else either.
+# The physical types from which Iceberg reads these types. For other types, it reads the same as Spark.
 _READ_FROM = {
     **dict.fromkeys(("tinyint", "smallint", "int"), ("INT32",)),
     "bigint": ("INT32", "INT64"),
@@ -44,9 +44,9 @@ _READ_FROM = {
 
 
 def hindrances(ends: Iterable[End], expected: Expected) -> Iterator[str]:
-    """Say of each file what keeps it out of an Iceberg table, as the end of a sentence.
+    """Yield for each file what prevents it from being added to the Iceberg table, as the end of a sentence.
 
-    It's empty if nothing does, or if the file can't be read just now.
+    The text is empty if nothing prevents it, or if the file can't be read at the moment.
     """
     known, cache = {name.lower() for name in expected.columns}, SchemaCache()
     return (_hindrance(end, known, expected, cache) for end in ends)
@@ -55,7 +55,7 @@ def hindrances(ends: Iterable[End], expected: Expected) -> Iterator[str]:
 def _hindrance(end: End, known: Collection[str], expected: Expected, cache: SchemaCache) -> str:
     if isinstance(end, Unreadable):
         return "" if end.passing else end.reason
-    # What Delta doesn't take is none of Iceberg's concern.
+    # Reasons to refuse a file that are specific to Delta don't apply to Iceberg.
     found = answered(lambda: opened(end, cache))
     if isinstance(found, Unreadable):
         return ""
@@ -105,12 +105,12 @@ def _hindrance(end: End, known: Collection[str], expected: Expected, cache: Sche
 
 
 def _misread(schema: Interpreted, expected: Mapping[ColumnPath, int]) -> ColumnPath:
-    """Return a column or field that Iceberg doesn't find by the file's own ids; nothing if there is none."""
+    """Return a column or field that Iceberg doesn't find by the file's field ids; empty if it finds all."""
     if not schema.ids:
         return ()
     taken = set(expected.values())
     for path, number in schema.ids.items():
-        # One that the table lacks is read as what has its id.
+        # Iceberg reads a field that the table lacks as the column with the same id.
         known = expected.get(lowered(path))
         if number in taken if known is None else number != known:
             return path
@@ -119,7 +119,7 @@ def _misread(schema: Interpreted, expected: Mapping[ColumnPath, int]) -> ColumnP
 
 
 def rescaled(path: ColumnPath, stored: int, expected: int) -> str:
-    """Say of a file that it has decimals of another scale than its table, as the end of a sentence."""
+    """Return the end of a sentence that states that a file's decimals have another scale than the table's."""
     return (
         f"stores {'.'.join(path)} with {stored} decimal places, where the table has {expected}, and Iceberg "
         "would read other numbers: write it anew, or leave the table in Hive"
@@ -127,7 +127,7 @@ def rescaled(path: ColumnPath, stored: int, expected: int) -> str:
 
 
 def _ancient(found: Opened, known: Collection[str]) -> ColumnPath:
-    """Return a column with a value before the Gregorian calendar; nothing if no statistics have one."""
+    """Return a column whose statistics show a value before the Gregorian calendar; empty if none does."""
     for leaf, raw in zip(found.shape.interpreted.stored, found.groups.statistics, strict=False):
         first = _GREGORIAN_SINCE.get(str(leaf.element.annotation))
         if first is None or leaf.path[0].lower() not in known:
@@ -138,5 +138,5 @@ def _ancient(found: Opened, known: Collection[str]) -> ColumnPath:
     return ()
 
 
-# 15 October 1582, as a file stores it.
+# 15 October 1582, in days and in microseconds since 1970.
 _GREGORIAN_SINCE = {"DATE": -141_427, "TIMESTAMP(MICROS,true)": -12_219_292_800_000_000}

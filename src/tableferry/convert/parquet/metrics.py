@@ -1,10 +1,7 @@
-"""The metrics of Parquet files for an Iceberg manifest, from their footers.
+"""Read metrics for an Iceberg manifest from the footers of Parquet files, as Iceberg's ``add_files`` does.
 
-They are those that Iceberg's own ``add_files`` takes (org.apache.iceberg.parquet.ParquetMetrics, 1.12), where
-the file's writer is known to get them right; of any other writer's some are left out. So are bounds of floats
-that don't show a NaN, and bounds without a count of nulls. Bounds are in Iceberg's single-value serialization
-(https://iceberg.apache.org/spec/#binary-single-value-serialization), those of texts and bytes cut to 16
-characters as `write.metadata.metrics.default` has it.
+Unlike org.apache.iceberg.parquet.ParquetMetrics (1.12), it leaves out metrics that the file's writer may get
+wrong. It also leaves out bounds of floats that don't show a NaN, and bounds without a null count.
 """
 
 from __future__ import annotations
@@ -36,6 +33,7 @@ from tableferry.convert.parquet.writers import Trust, trust
 from tableferry.errors import StateError
 from tableferry.types import ColumnPath, lowered
 
+# The characters or bytes kept of strings and binary, as by the default of `write.metadata.metrics.default`.
 _KEPT = 16
 _SURROGATES, _LAST = range(0xD800, 0xE000), 0x10FFFF
 
@@ -43,21 +41,21 @@ Encode: TypeAlias = Callable[[Any], bytes | None]
 
 
 End: TypeAlias = bytes | Unreadable
-"""The metadata of a Parquet file, without their length and the magic that follow them."""
+"""The bytes of a Parquet file's metadata, without the length and the magic after them."""
 
 
 def read_end(path: str, size: int) -> End:
-    """Read the metadata of a file on a disk, which has so many bytes."""
+    """Read the metadata of a file on a local disk; ``size`` is the file's size in bytes."""
     return read_tail(path, size)
 
 
 def read_ends(sizes: Sequence[int], read: Callable[[int, int, int], bytes]) -> Iterator[End]:
-    """Read the metadata of files in storage that takes some time to answer, in their order, by threads.
+    """Yield the metadata of files in slow storage, in the files' order; threads read the files.
 
     Args:
-        sizes: The files' bytes.
-        read: Gives some bytes of a file, by its number, their beginning and how many; a StateError if it
-            can't.
+        sizes: The files' sizes in bytes.
+        read: Returns bytes of a file, by the file's index, their offset and their number; raises StateError
+            if it can't.
     """
 
     def block(number: int) -> Tails:
@@ -72,16 +70,16 @@ def read_ends(sizes: Sequence[int], read: Callable[[int, int, int], bytes]) -> I
 
 @dataclass(frozen=True)
 class Metrics:
-    """What a manifest says of a file, by its fields' ids; what isn't known is left out.
+    """The metrics of a file, by field id; unknown metrics are left out.
 
     Attributes:
-        sizes: The bytes that a column takes in the file.
-        values: How many values it has, nulls among them.
-        lowest: A value that none is below; none if one may be NaN.
-        highest: A value that none is above.
-        lacks: The ids of the fields that the file hasn't got under their names.
-        respelled: The names that it has instead, where they differ by their case alone.
-        scales: How many decimal places decimals are stored with, but for those in arrays and maps.
+        sizes: The compressed bytes of each column in the file.
+        values: The number of values of each column, including nulls.
+        lowest: A lower bound of each column; left out if a value may be NaN.
+        highest: An upper bound of each column; left out if a value may be NaN.
+        lacks: The ids of the fields that the file doesn't have under their names.
+        respelled: The names that the file has instead, if they differ only in case.
+        scales: The scales of decimals in the file, except those in arrays and maps.
     """
 
     rows: int
@@ -96,7 +94,11 @@ class Metrics:
 
 
 class _Bounded(NamedTuple):
-    """How the bounds of a column become Iceberg's."""
+    """How to read the bounds of a column, and how to write them for Iceberg.
+
+    Iceberg stores bounds in its single-value serialization
+    (https://iceberg.apache.org/spec/#binary-single-value-serialization).
+    """
 
     reads: Kind
     lowest: Encode
@@ -104,11 +106,11 @@ class _Bounded(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What holds for all files of a schema.
+    """Data that all files with one schema share.
 
     Attributes:
-        leaves: Each leaf in the file's order, with its place among those that have an order; None for those
-            in arrays and maps.
+        leaves: Each leaf in the file's order, with its index in `Opened.orders`; the index of leaves in
+            arrays and maps is None.
         lacks, respelled, scales: As in `Metrics`.
     """
 
@@ -120,13 +122,15 @@ class _Known(NamedTuple):
 
 
 class MetricsReader:
-    """Reads the metrics of files of one table; it serves one thread."""
+    """Read the metrics of files of one table; an instance serves one thread."""
 
     def __init__(self, ids: Mapping[ColumnPath, int], most: int) -> None:
-        """Read those of the columns and fields with these ids, by the very names that files have for them.
+        """Set the columns and fields whose metrics are read.
 
-        Paths have ``element``, ``key`` and ``value`` for what is in arrays and maps. Of more than so many
-        fields the first ones have metrics.
+        Args:
+            ids: The field ids, by the path with the exact names in the files. Contents of arrays and maps
+                have ``element``, ``key`` and ``value`` in their paths.
+            most: The maximum number of fields with metrics; the first fields have them.
         """
         self._ids = ids
         self._metered = dict(islice(ids.items(), most))
@@ -154,7 +158,7 @@ class MetricsReader:
         return metrics
 
     def _known(self, schema: Interpreted) -> _Known:
-        # Files of a table mostly have one schema.
+        # Most files of a table have the same schema, so only the last schema is kept.
         if self._last is None or self._last.schema is not schema:
             leaves: list[tuple[Stored, int | None]] = [
                 *((leaf, place) for place, leaf in enumerate(schema.stored)),
@@ -185,7 +189,7 @@ def _add(
     order: int,
     believed: Trust,
 ) -> None:
-    # Of an instant in 96 bits Iceberg takes nothing else, nor of a column of which a row group says nothing.
+    # Iceberg takes only the size of an INT96 column, and of a column without statistics in one row group.
     sides = zip(raw.nulls, raw.lowest, raw.old_lowest, strict=True)
     if element.physical == "INT96" or any(side == (None, None, None) for side in sides):
         return
@@ -194,8 +198,8 @@ def _add(
         return
     filled, nulls = sound
     metrics.values[number] = sum(count or 0 for count in raw.values)
-    # Iceberg takes a column that has bounds and no count of nulls for one without a null, and a DELETE of all
-    # between the bounds takes out the whole file.
+    # If a column has bounds but no null count, Iceberg assumes that it has no nulls. A DELETE of all values
+    # between the bounds then removes the whole file.
     if nulls is None:
         return
     metrics.nulls[number] = nulls
@@ -213,10 +217,10 @@ def _add(
 
 
 def _bounded(element: Element, believed: Trust) -> _Bounded | None:
-    """Choose how to read and write the bounds of a column that is stored so; None if it gets none."""
+    """Return how to read and write the bounds of a column, or None if the column gets no bounds."""
     meaning = element.annotation
     name = meaning.kind if meaning else ""
-    # Where nobody counted NaN, as in all files that others wrote, it expects none where bounds are.
+    # If a column has bounds but no NaN count, as in all files of other writers, Iceberg expects no NaN.
     reads = kind(element, believed)
     match element.physical, name:
         case "BOOLEAN", _ if believed.numbers:
@@ -237,13 +241,13 @@ def _bounded(element: Element, believed: Trust) -> _Bounded | None:
                 try:
                     return form.pack(value * factor)
                 except StructError:
-                    # A date without an end, say, in more microseconds than there are.
+                    # The value in microseconds exceeds 64 bits, such as a placeholder for "no end date".
                     return None
 
             return _Bounded(reads, pack, pack)
         case "FLOAT" | "DOUBLE", _:
             form = Struct("<f" if element.physical == "FLOAT" else "<d")
-            # Both zeros are one value to some readers.
+            # Some readers treat both zeros as one value, so the bounds include both.
             return _Bounded(
                 reads, lambda value: form.pack(value or -0.0), lambda value: form.pack(value or 0.0)
             )
@@ -259,13 +263,13 @@ _RAW = Kind(lambda raws: raws, lambda lowest, highest: (None, None))
 
 
 def _decimal(unscaled: int) -> bytes:
-    """Write as few bytes as hold the number and its sign."""
+    """Return the shortest big-endian bytes that contain the number and its sign."""
     magnitude = unscaled if unscaled >= 0 else ~unscaled
     return unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
 
 
 def _lowest_bytes(value: bytes) -> bytes:
-    # A table may take them for texts, and Iceberg can't read half a character.
+    # A table may declare the column as string, and Iceberg can't read a character that is cut in two.
     text = _lowest_text(value)
     return value[:_KEPT] if text is None else text
 

@@ -1,4 +1,4 @@
-"""Footers in an object store, read by threads, as each answer takes some hundredths of a second."""
+"""Read footers in an object store; threads read them, because each request takes tens of milliseconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tableferry.files import ObjectPath, ObjectStore
 
 
 def read(root: ObjectPath, files: Sequence[DataFile], *, leaves: int = ALL_LEAVES) -> Footers:
-    """Read what the files' footers say, in the listing's order."""
+    """Yield the files' footers, in the listing's order."""
     store = ObjectStore(root.store)
 
     def block(number: int) -> Tails:

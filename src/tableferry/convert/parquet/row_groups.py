@@ -1,8 +1,7 @@
-"""The statistics of columns, collected from all row groups of a file.
+"""Collect the statistics of columns from all row groups of a file.
 
-pyarrow can't be used: it ends the whole process at a footer that contradicts itself or whose columns are
-encrypted, because its Cython lets C++'s exceptions pass in ``ColumnChunk`` and ``statistics`` (26.0.1).
-It also hides which order a column's bounds follow, and how many values are NaN.
+pyarrow 26.0.1 ends the process at a self-contradictory footer or at encrypted columns, because its Cython
+lets C++ exceptions pass in ``ColumnChunk`` and ``statistics``. It also hides bounds' order and NaN counts.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ _file_path, _crypto_metadata = attrgetter("file_path"), attrgetter("crypto_metad
 
 
 class Encrypted(Exception):
-    """The column is encrypted, though the footer isn't."""
+    """The file is encrypted, or one of its columns is although the footer isn't."""
 
 
 class ColumnStatistics(NamedTuple):
-    """A column's statistics, one item for each row group; None where the footer doesn't state it.
+    """A column's statistics, one item for each row group; None if the footer doesn't state the item.
 
     Attributes:
         nulls: The number of nulls.
@@ -44,8 +43,8 @@ class ColumnStatistics(NamedTuple):
         old_lowest: The deprecated ``min``, which follows the order of signed numbers.
         old_highest: ``max``.
         nans: The number of values that are NaN.
-        values: The number of values, nulls among them; empty if it wasn't asked for.
-        sizes: The compressed bytes in the file; empty if they weren't asked for.
+        values: The number of values, including nulls; empty if it wasn't requested.
+        sizes: The compressed bytes in the file; empty if they weren't requested.
     """
 
     nulls: Sequence[int | None]
@@ -58,7 +57,7 @@ class ColumnStatistics(NamedTuple):
     sizes: Sequence[int | None] = ()
 
     def of(self, groups: Sequence[bool]) -> ColumnStatistics:
-        """Select row groups."""
+        """Return the statistics of the row groups whose item in ``groups`` is true."""
         return ColumnStatistics._make(tuple(compress(side, groups)) for side in self)
 
 
@@ -66,8 +65,8 @@ class RowGroups(NamedTuple):
     """The row groups of a file.
 
     Attributes:
-        rows: The number of rows of each.
-        statistics: The statistics of each column that was asked for.
+        rows: The number of rows of each row group.
+        statistics: The statistics of each requested column.
         split: The numbers of columns with chunks encoded as BYTE_STREAM_SPLIT.
         end: The offset of the first byte after all chunks; 0 if the footer doesn't state it.
     """
@@ -82,14 +81,14 @@ NO_ROW_GROUPS = RowGroups((), (), frozenset())
 
 
 class RowGroupReader:
-    """Collects the statistics of files with one schema.
+    """Collect the statistics of files with one schema.
 
     Attributes:
         count: The number of column chunks of a row group.
     """
 
     def __init__(self, root: Element, columns: Sequence[int], *, sizes: bool = False) -> None:
-        """Ask for the statistics of the columns with these numbers, and for their sizes."""
+        """Set the numbers of the columns to read, and whether to read their sizes."""
         self._columns, self._sizes = columns, sizes
         self._expected = [
             (PHYSICAL.index(leaf.physical), [name.encode() for name in path])
@@ -98,11 +97,11 @@ class RowGroupReader:
         self.count = len(self._expected)
 
     def read(self, groups: Sequence[RowGroup]) -> RowGroups:
-        """Collect the statistics of row groups.
+        """Return the statistics of row groups.
 
         Raises:
             Encrypted: A column is encrypted.
-            Broken: The row groups don't fit the schema.
+            Broken: The row groups don't match the schema.
         """
         if not groups:
             return NO_ROW_GROUPS
@@ -147,9 +146,13 @@ class RowGroupReader:
 def _end(chunk: ColumnMetaData) -> int:
     """Return the offset of the first byte after a chunk; 0 if it isn't stated.
 
-    Only this end shows that a file lost bytes. Gaps between chunks don't: page indexes and bloom filters come
-    after chunks (pyarrow, DuckDB), Polars leaves some bytes between row groups, and old writers state sizes
-    without the dictionary's header (PARQUET-816). Some write 0 where there is no dictionary.
+    Only this end shows that a file lost bytes. Gaps between chunks don't show it:
+
+    - Page indexes and bloom filters follow chunks (pyarrow, DuckDB).
+    - Polars leaves some bytes between row groups.
+    - Old writers state sizes without the dictionary's header (PARQUET-816).
+
+    Some writers state the dictionary's offset as 0 if the chunk has no dictionary.
     """
     first, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
     if not first or chunk.total_compressed_size is None:

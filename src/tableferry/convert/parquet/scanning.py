@@ -1,6 +1,6 @@
-"""Statistics from the data: each value of the columns that get them is read, with Arrow.
+"""Compute statistics from data with Arrow, for files whose footers lack statistics or can't be trusted.
 
-For files whose footers say little or can't be trusted. The bounds are spelled as those from footers are.
+The bounds have the same text format as bounds from footers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tableferry.errors import StateError
 from tableferry.files import AnyPath, ObjectStore
 from tableferry.types import ColumnPath, Decimal, Primitive, lowered
 
-# Rows of a batch: a column of long strings stays within some megabytes.
+# The rows of a batch; with this number, a column of long strings takes a few megabytes.
 _ROWS = 1 << 16
 _NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}
 _EXACT = Context(prec=80)
@@ -35,16 +35,16 @@ _UNKNOWN = Bounds(None, None, None)
 
 
 def read(root: Path, files: Sequence[DataFile], *, paths: frozenset[ColumnPath]) -> Footers:
-    """Read files' schemas and rows from their footers, and their statistics from their data.
+    """Yield footers with schemas and row counts from the files' footers, and statistics from their data.
 
-    Only the leaves with these paths, in lower case, get statistics.
+    Only the leaves with these lower-case ``paths`` get statistics.
     """
     for file, footer in zip(files, reading.read(root, files, leaves=0), strict=True):
         yield footer if isinstance(footer, Unreadable) else _scan(f"{root}/{file.path}", footer, paths)
 
 
 def read_by_threads(root: AnyPath, files: Sequence[DataFile], *, paths: frozenset[ColumnPath]) -> Footers:
-    """Do what `read` does in a thread for each core: Arrow decodes and compares without Python's lock."""
+    """Do the same as `read` with one thread per core: Arrow decodes and compares without Python's lock."""
 
     def scan(file: DataFile) -> Footer | Unreadable:
         if isinstance(root, Path):
@@ -56,7 +56,7 @@ def read_by_threads(root: AnyPath, files: Sequence[DataFile], *, paths: frozense
             with ObjectStore(root.store).open(root / file.path, file.size) as source:
                 return _scan(source, footer, paths)
         except StateError as error:
-            # Not in `_scan`, which Spark's tasks get by value: this class has globals that must be imported.
+            # Not in `_scan`, which Spark's tasks get by value: StateError has globals that must be imported.
             return _not_read(error.message.rstrip("."))
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
@@ -93,17 +93,17 @@ def _not_read(reason: str) -> Unreadable:
 
 
 def _ancient(file: pq.ParquetFile) -> frozenset[Primitive]:
-    """Return the types whose dates before 1582 and instants before 1900 mean what they say."""
+    """Return the types for which Spark reads dates before 1582 and instants before 1900 as stored."""
     metadata = file.metadata
     if not trust(metadata.created_by or "", metadata.metadata or {}).ancient:
         return frozenset()
-    # How old an INT96 is depends on settings of who reads it.
+    # The reader's settings determine whether Spark shifts an old INT96.
     stored = {file.schema.column(number).physical_type for number in range(metadata.num_columns)}
     return frozenset({types.DATE, types.TIMESTAMP_NTZ} | (set() if "INT96" in stored else {types.TIMESTAMP}))
 
 
 class _Scanned:
-    """The ends of a leaf's values, and how many are null, as far as it was read."""
+    """The lowest and highest values and the null count of a leaf, in the batches read so far."""
 
     def __init__(self, leaf: Leaf) -> None:
         self.path = leaf.path
@@ -114,10 +114,10 @@ class _Scanned:
         self._ends: list[Any] = []
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """Take the values of some rows."""
+        """Add the values of a batch."""
         column = batch.column(self.path[0])
         for name in self.path[1:]:
-            # A field is null too where the struct is.
+            # `struct_field` makes a field null where its struct is null.
             column = pc.struct_field(column, [column.type.get_field_index(name)])
         self._nulls += column.null_count
         if not self._bounded:
@@ -135,7 +135,7 @@ class _Scanned:
             column = column.dictionary_decode()
         match self._type:
             case types.LONG:
-                # Spark knows no durations, and reads their number.
+                # Spark has no duration type, and reads the stored number.
                 return column.cast(pa.int64())
             case types.STRING:
                 return column.cast(pa.large_binary())
@@ -145,7 +145,7 @@ class _Scanned:
                 return column
 
     def _value(self, end: pa.Scalar) -> Any:
-        """Return a value as `texts_of` wants it."""
+        """Return a value in the form that functions from `texts_of` take."""
         match self._type:
             case types.TIMESTAMP | types.TIMESTAMP_NTZ:
                 return end.value * _NANOS[end.type.unit]
@@ -157,7 +157,10 @@ class _Scanned:
                 return end.as_py()
 
     def bounds(self, ancient: frozenset[Primitive]) -> Bounds:
-        """Return the statistics of what was read; of floats with a NaN no bounds, as Spark orders it last."""
+        """Return the statistics of all batches.
+
+        Floats with a NaN get no bounds, because Spark orders NaN last.
+        """
         texts = texts_of(self._type, ancient=self._type in ancient)
         if texts is None or self._nan or not self._ends:
             return Bounds(None, None, self._nulls)

@@ -1,9 +1,7 @@
-"""A Parquet file's schema as Spark reads it.
+"""Interpret a Parquet file's schema as Spark does, or refuse it with the column that Delta can't have.
 
-The rules are those of Spark's ParquetToSparkSchemaConverter with its default settings, lists and maps of
-older writers included. What Spark keeps of its own schema in the footers it writes (comments, Variant)
-counts if it fits the columns that the file has: other tools copy that entry into files
-that have other columns, and then Spark itself would lose those columns.
+The rules are those of Spark's ParquetToSparkSchemaConverter with its default settings, including lists and
+maps of older writers.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from tableferry.convert.facts import FileSchema, Leaf
 from tableferry.convert.parquet.elements import Element
 from tableferry.types import Array, ColumnPath, DataType, Decimal, Field, Map, Primitive, Struct
 
-# How many digits fit for sure; binary of any length has no such limit.
+# The number of decimal digits that always fit; BINARY has no limit except the maximum of a decimal.
 _MOST_DIGITS = 38
 _DIGITS = {"INT32": 9, "INT64": 18, "BINARY": _MOST_DIGITS}
 
@@ -35,16 +33,16 @@ _REMEDIES = {
 }
 _REMEDY = "write it again with a type that Spark reads"
 
-# Delta has no such types, though the files hold plain integers.
+# Delta doesn't have these types, although the files store plain integers.
 _FOREIGN = re.compile(r'"(?:type|elementType|keyType|valueType)":"(interval[^"]*|time\(\d+\))"')
 
-# What Spark's own schemas say of a table or a query that isn't this one; the lengths of char and varchar are
-# that table's rules too, for which Spark doesn't look into files either.
+# Metadata keys that describe the table or query from which Spark wrote the file. The lengths of char and
+# varchar are among them: they are rules of that table, and Spark doesn't read them from files either.
 _INTERNAL = re.compile(r"delta\.|CURRENT_DEFAULT$|EXISTS_DEFAULT$|__")
 
 
 class Illegal(ValueError):
-    """A schema that no Delta table can have; the message follows the file's name in a sentence."""
+    """A Delta table can't have the schema; the message continues a sentence after the file's name."""
 
 
 class Stored(NamedTuple):
@@ -52,7 +50,7 @@ class Stored(NamedTuple):
 
     Attributes:
         column: The number of its column chunk in each row group.
-        element: How its values are stored there.
+        element: The schema element that states how its values are stored.
     """
 
     path: ColumnPath
@@ -62,14 +60,15 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True)
 class Interpreted:
-    """What a schema means to Spark; the leaves are in the file's order.
+    """A schema as Spark reads it; the leaves are in the file's order.
 
     `undecimal` and `untyped` are as in `FileSchema`.
 
     Attributes:
+        stored: Leaves outside arrays and maps.
         repeated: Leaves in arrays and maps, with ``element``, ``key`` and ``value`` in their paths.
-        two_level: Arrays of the older form, whose elements can't be null as the repeated field is one.
-        ids: The numbers that columns and fields have besides their names.
+        two_level: Arrays in the older two-level form: the repeated field is the element, so it can't be null.
+        ids: The field ids of columns and fields.
     """
 
     columns: Struct
@@ -82,10 +81,10 @@ class Interpreted:
 
 
 def interpret(root: Element) -> Interpreted:
-    """Say what Spark would read.
+    """Return the schema that Spark would read.
 
     Raises:
-        Illegal: Spark or Delta can't read such a column.
+        Illegal: Spark or Delta can't read one of the columns.
     """
     reader = _SchemaReader()
     columns = reader.struct(root, (), True)
@@ -103,13 +102,17 @@ def interpret(root: Element) -> Interpreted:
 
 
 def with_spark_schema(file: Interpreted, row_metadata: str) -> tuple[FileSchema, tuple[int, ...]]:
-    """Put what Spark keeps of its own schema onto the file's columns.
+    """Apply Spark's own schema (comments, Variant) from the footer to the file's columns.
 
-    That is the JSON under ``org.apache.spark.sql.parquet.row.metadata``, empty if there is none. With the
-    schema comes, for each of its leaves, its index among those stored.
+    ``row_metadata`` is the JSON under ``org.apache.spark.sql.parquet.row.metadata``, or empty. It counts only
+    if it has the file's columns. Other tools copy the entry into files with other columns, and Spark itself
+    would lose those columns.
+
+    Returns:
+        The schema, and the index of each of its leaves among the stored leaves.
 
     Raises:
-        Illegal: Spark says that a column has a type that Delta doesn't have.
+        Illegal: A column has a type that Delta doesn't have.
     """
     if foreign := _FOREIGN.search(row_metadata):
         raise Illegal(f"has a column of type {foreign[1]}, which Delta doesn't have: {_REMEDY}")
@@ -117,7 +120,7 @@ def with_spark_schema(file: Interpreted, row_metadata: str) -> tuple[FileSchema,
     if row_metadata:
         try:
             fitting = _with_spark_type(columns, types.from_json(row_metadata))
-        except ValueError:  # Other versions of Spark have other types; the file itself says enough.
+        except ValueError:  # Other versions of Spark have other types; the file's own types are sufficient.
             fitting = None
         columns = fitting if isinstance(fitting, Struct) else columns
     leaves = {
@@ -129,7 +132,7 @@ def with_spark_schema(file: Interpreted, row_metadata: str) -> tuple[FileSchema,
 
 
 class _SchemaReader:
-    """Reads a schema once, and numbers the columns as row groups do: depth first."""
+    """Read a schema in one pass, and number the columns as row groups do: depth first."""
 
     def __init__(self) -> None:
         self.column = 0
@@ -141,7 +144,7 @@ class _SchemaReader:
         self.ids: dict[ColumnPath, int] = {}
 
     def struct(self, group: Element, path: ColumnPath, plain: bool) -> Struct:
-        """Read a group's fields; ``plain`` says that it's in no array and no map."""
+        """Return a group's fields as a struct; ``plain`` is whether the group is outside arrays and maps."""
         spellings: dict[str, str] = {}
         fields: list[Field] = []
         for child in group.children:
@@ -163,7 +166,7 @@ class _SchemaReader:
         return Struct(tuple(fields))
 
     def type(self, element: Element, path: ColumnPath, plain: bool) -> DataType:
-        """Read one field's type, whatever its repetition."""
+        """Return the type of one element, regardless of its repetition."""
         if element.id is not None:
             self.ids[path] = element.id
         if element.physical:
@@ -217,7 +220,7 @@ class _SchemaReader:
         )
 
     def variant(self, group: Element, path: ColumnPath, plain: bool) -> types.Atomic:
-        """Read a Variant, shredded or not: it's null where its metadata is."""
+        """Read a Variant, shredded or not; it's null where its ``metadata`` field is null."""
         inner = _SchemaReader()
         inner.column = self.column
         inner.struct(replace(group, annotation=None), path, plain)
@@ -229,7 +232,7 @@ class _SchemaReader:
 
 def _leaf(element: Element, path: ColumnPath) -> Primitive:
     annotation = element.annotation
-    # A column of nulls whose type nobody knew is to Spark what it's stored as.
+    # Spark reads a column of nulls without a known type as its physical type.
     kind = annotation.kind if annotation and annotation.kind != "UNKNOWN" else ""
     match element.physical, kind:
         case ("BOOLEAN", _):
@@ -279,7 +282,7 @@ def _undecimal(element: Element) -> bool:
 
 
 def _digits(length: int) -> int:
-    """Return how many decimal digits fit for sure into that many bytes, one bit of which is the sign."""
+    """Return the number of decimal digits that always fit into ``length`` bytes, one bit of them the sign."""
     return len(str(2 ** (8 * min(length, 17) - 1) - 1)) - 1 if length > 0 else 0
 
 
@@ -294,7 +297,7 @@ def _name(path: ColumnPath) -> str:
 
 
 def _with_spark_type(file: DataType, spark: DataType) -> DataType | None:
-    """Put what Spark said of its columns onto those of the file; None if they are others."""
+    """Apply the types and metadata of Spark's schema to the file's type; None if the two don't match."""
     match file, spark:
         case (Struct(), Struct()):
             if [column.name for column in file.fields] != [column.name for column in spark.fields]:
@@ -316,7 +319,7 @@ def _with_spark_type(file: DataType, spark: DataType) -> DataType | None:
             key, value = _with_spark_type(file.key, spark.key), _with_spark_type(file.value, spark.value)
             return None if key is None or value is None else Map(key, value, file.value_contains_null)
         case (Struct(), types.VARIANT):
-            # Spark annotates no group that it writes a Variant into, unless a setting asks for it.
+            # By default, Spark writes a Variant into a group without an annotation.
             fits = {"metadata", "value"} <= {column.name for column in file.fields}
             return types.VARIANT if fits else None
         case _:
@@ -324,7 +327,7 @@ def _with_spark_type(file: DataType, spark: DataType) -> DataType | None:
 
 
 def _type_at(columns: DataType, path: ColumnPath) -> Primitive | None:
-    """Return a leaf's type, or None where Spark's own schema has made the struct around it a Variant."""
+    """Return a leaf's type, or None if Spark's schema has a Variant instead of the struct around the leaf."""
     for name in path:
         if not isinstance(columns, Struct):
             return None

@@ -1,1 +1,1 @@
-"""The partition columns of a table: inferred from its directories' names, declared, or held against them."""
+"""Infer a table's partition columns from directory names, or check directories against declared columns."""

@@ -1,4 +1,4 @@
-"""Partition columns as somebody writes them down: ``year int, month int``."""
+"""Parse the declaration of partition columns that a user writes: ``year int, month int``."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _OFFERED = (
 
 
 def declared(text: str) -> tuple[PartitionColumn, ...]:
-    """Read partition columns written as in SQL: names, with backticks where need be, and their types.
+    """Return the partition columns of a declaration as in SQL: names, in backticks if needed, and types.
 
     Raises:
-        Refused: The text isn't that, or names a column twice or a type that no partition has.
+        Refused: The text isn't valid, has a column twice, or has a type that no partition column can have.
     """
     columns: list[PartitionColumn] = []
     position = 0

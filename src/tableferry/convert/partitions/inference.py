@@ -1,6 +1,6 @@
-"""The partition columns of a table: inferred from its directories' names, or held against them.
+"""Infer a table's partition columns from its directory names, or check the names against declared columns.
 
-The work is done once per directory and the values are shared by its files.
+Each directory is processed once, and its files share the values.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tableferry.types import INTEGER, LONG, STRING, TIMESTAMP, Primitive
 
 
 def infer(files: Sequence[DataFile]) -> Partitions:
-    """Find the partition columns of files in the names of their directories.
+    """Return the partition columns and values in the names of files' directories.
 
-    A column is an int, long, date or timestamp if all its values are, spelled as such a value is written, and
-    else a string; a note says so where a person may have expected otherwise. Directories that aren't ``x=y``
-    are no columns, above the partitions' or below.
+    A column is an int, long, date or timestamp if all its values are in the standard spelling of that type.
+    Otherwise it's a string, with a note if the user may expect another type. Directories whose names aren't
+    ``x=y`` give no columns; they may be above or below the partition directories.
 
     Raises:
-        Refused: The files' directories don't agree on the columns.
+        Refused: The files' directories have different columns.
     """
     layout = lay_out(files)
     demand_one_shape(layout)
@@ -46,18 +46,18 @@ _DECLARE = "Declare another type, such as string, or rename the directory."
 
 
 def check(files: Sequence[DataFile], columns: Sequence[PartitionColumn], unfit: str = _DECLARE) -> Partitions:
-    """Hold the directories of files against partition columns that somebody declared.
+    """Check the directories of files against declared partition columns, and return the values.
 
-    Names are compared without regard to case, and the table gets the declared spelling, as with Spark's own
+    Names are compared case-insensitively, and the table gets the declared spelling, as in Spark's own
     conversion.
 
     Args:
-        files: The files.
-        columns: The columns.
-        unfit: What to do about a value that isn't of its column's type.
+        files: The data files.
+        columns: The declared columns.
+        unfit: The advice to the user about a value that isn't valid for its column's type.
 
     Raises:
-        Refused: A file's directories have other columns, or a value that isn't of its column's type.
+        Refused: A file's directories have other columns, or a value isn't valid for its column's type.
     """
     layout = lay_out(files)
     for directory in layout.directories:
@@ -127,7 +127,7 @@ def _settle(name: str, examples: dict[str, str]) -> tuple[Primitive, list[str]]:
 
 
 def _fused(column: PartitionColumn, values: dict[str, str]) -> list[str]:
-    """Say which two of a column's directories, if any, have one value in two spellings."""
+    """Return a note about two spellings of the same value of a column; empty if all values differ."""
     spellings: dict[str | Number, str] = {}
     for text, value in values.items():
         spelling = spellings.setdefault(Number(value) if is_numeric(column.type) else value, text)
@@ -137,7 +137,7 @@ def _fused(column: PartitionColumn, values: dict[str, str]) -> list[str]:
 
 
 def _examples(layout: Layout, level: int) -> dict[str, str]:
-    """Return the distinct values of a level, each with a file that has it."""
+    """Return the distinct values of a level except null, each with the path of a file that has it."""
     examples: dict[str, str] = {}
     for directory in layout.directories:
         text = directory.texts[level]

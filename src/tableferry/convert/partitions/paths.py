@@ -1,4 +1,4 @@
-"""What the directories between a table's root and its files say: partition columns and the values' texts."""
+"""Read partition columns and the text of their values from the directories below a table's root."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _NULLS = (NULL, "")
 
 @dataclass(frozen=True)
 class Directory:
-    """A directory that holds data files.
+    """A directory that contains data files.
 
     Attributes:
         first: The path of its first file.
-        names: The partition columns it's below, from the root down.
-        texts: Their values, decoded; None is null.
-        above: The directories above the partitions' that are none themselves, such as ``data/``.
+        names: The partition columns in its path, from the root down.
+        texts: The decoded values of these columns; None is null.
+        above: The path above the partition directories, such as ``data``.
     """
 
     first: str
@@ -36,9 +36,10 @@ class Layout:
     """The directories of some files.
 
     Attributes:
-        directories: The distinct ones, in the listing's order.
-        indexes: For each file, that of its directory.
-        escapes: Names of directories with octets that Spark would take for characters, and what they say.
+        directories: The distinct directories, in the listing's order.
+        indexes: For each file, the index of its directory.
+        escapes: Directory names with escaped UTF-8, and the decoded names. Spark reads a character for each
+            octet instead.
     """
 
     directories: tuple[Directory, ...]
@@ -46,15 +47,15 @@ class Layout:
     escapes: tuple[tuple[str, str], ...]
 
     def counts(self) -> Counter[int]:
-        """Return how many files each directory has."""
+        """Return the number of files in each directory, by the directory's index."""
         return Counter(self.indexes)
 
 
 def lay_out(files: Sequence[DataFile]) -> Layout:
-    """Read the directories' names, each once.
+    """Return the directories of files and their partition values; each directory name is parsed once.
 
     Raises:
-        Refused: A directory's name or level can't be that of a partition.
+        Refused: A directory's name or position isn't valid for a partition.
     """
     index_of: dict[str, int] = {}
     first: list[str] = []
@@ -75,7 +76,11 @@ def lay_out(files: Sequence[DataFile]) -> Layout:
 
 
 def demand_one_shape(layout: Layout) -> None:
-    """Refuse directories that aren't all below the same partition columns."""
+    """Check that all directories have the same partition columns and the same path above them.
+
+    Raises:
+        Refused: Two directories differ.
+    """
     shapes: dict[tuple[str, ...], list[int]] = {}
     for index, directory in enumerate(layout.directories):
         shapes.setdefault(directory.names, []).append(index)
@@ -88,7 +93,7 @@ def demand_one_shape(layout: Layout) -> None:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Write names of columns as Spark's own conversion does."""
+    """Return column names in the format of Spark's own conversion."""
     return f"[{', '.join(f'`{name}`' for name in names)}]"
 
 

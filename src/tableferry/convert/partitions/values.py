@@ -1,10 +1,6 @@
-"""What the text of a partition's directory is as a value, and how Delta's log writes it.
+"""Parse the value in a partition directory's name, and write it as Delta's log stores it.
 
-Delta's protocol, Partition Value Serialization
-(https://github.com/delta-io/delta/blob/master/PROTOCOL.md#partition-value-serialization), has two forms of
-timestamps. Of ``2024-01-01 10:00:00`` every reader makes what its own zone says: Spark that of its session,
-delta-rs UTC. ``2024-01-01T10:00:00.000000Z`` is one instant to both, and the form that Spark writes itself:
-it's ours. A directory's name has no zone, and is taken as UTC.
+See https://github.com/delta-io/delta/blob/master/PROTOCOL.md#partition-value-serialization.
 """
 
 from __future__ import annotations
@@ -38,9 +34,9 @@ _PLAIN_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}
 
 
 def recognise(text: str) -> Atomic:
-    """Return the type that a value has by its looks: integer, long, date, timestamp or string.
+    """Return the type that a value's spelling shows: integer, long, date, timestamp or string.
 
-    What another spelling of the number would be, such as ``007``, is a string, for the number would lose it.
+    A number in another spelling, such as ``007``, is a string, because the number would lose the spelling.
     """
     if is_number(text) and str(number := int(text)) == text:
         whole = (types.INTEGER, types.LONG)
@@ -56,22 +52,22 @@ def recognise(text: str) -> Atomic:
 
 
 def is_number(text: str) -> bool:
-    """Say whether a text is a whole number in some spelling, of a length that numbers have."""
+    """Return whether a text is a whole number in any spelling of at most 60 characters."""
     return len(text) <= _LONGEST and _INTEGER.fullmatch(text) is not None
 
 
 def is_numeric(type_: Primitive) -> bool:
-    """Say whether a type's values are numbers."""
+    """Return whether a type's values are numbers."""
     return isinstance(type_, Decimal) or type_ in (*_BITS, types.FLOAT, types.DOUBLE)
 
 
 def cast(text: str, type_: Primitive) -> str:
     """Return a value of a type as the log writes it.
 
-    Whole numbers stay as they're spelled, as with Spark's own conversion: everybody reads ``007`` as 7.
+    Whole numbers keep their spelling, as in Spark's own conversion: every reader reads ``007`` as 7.
 
     Raises:
-        ValueError: The text is no value of the type.
+        ValueError: The text isn't a value of the type.
     """
     if type_ in (types.STRING, types.BINARY):
         return text
@@ -119,11 +115,17 @@ def _decimal(text: str, type_: Decimal) -> str:
         raise ValueError(text)
     if number and number.adjusted() >= type_.precision - type_.scale:
         raise ValueError(text)
-    # With every digit of the scale, without which delta-rs doesn't open the table.
+    # All digits of the scale are written, because otherwise delta-rs doesn't open the table.
     return f"{Number(text):.{type_.scale}f}"
 
 
 def _timestamp(text: str, type_: Primitive) -> str:
+    """Return a timestamp as the log writes it.
+
+    Delta's protocol has two forms. Readers interpret ``2024-01-01 10:00:00`` in their own time zone: Spark in
+    its session's zone, delta-rs in UTC. ``2024-01-01T10:00:00.000000Z`` is the same instant for both. Spark
+    writes this form for TIMESTAMP, and so does this function. A text without a zone counts as UTC.
+    """
     match = _matched(_TIME, text)
     fraction = (match[4] or "").ljust(6, "0")
     moment = datetime.fromisoformat(f"{match[1]}T{match[2] or '00:00'}{match[3] or ':00'}.{fraction}")
