@@ -44,7 +44,7 @@ def list_partitions(
         planned = _planned_locations(spark, table, columns) if specs else []
         if len(planned) != len(specs):
             planned = [""] * len(specs)
-        # A location in the plan is used only if its directories have the partition's values.
+        # A location in the plan is used only if its path contains the partition's values.
         pairs = list(zip(specs, planned, strict=True))
         doubtful = [spec for spec, location in pairs if not _confirmed(spec, location, root, columns)]
         described = parallel_map(lambda spec: _location(spark, table, spec), doubtful)

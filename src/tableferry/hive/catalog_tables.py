@@ -93,7 +93,7 @@ def provider_name(provider: str, serde: str, input_format: str) -> str:
     if serde == _PARQUET_SERDE:
         return "parquet"
     short = input_format.rpartition(".")[2]
-    # Hive's Parquet input format also works with other SerDes, whose tables aren't Parquet tables.
+    # A table with Hive's Parquet input format may have another SerDe, so only the SerDe decides.
     return _HIVE_FORMATS.get(short, "hive") if "Parquet" not in short else "hive"
 
 

@@ -20,8 +20,8 @@ _log = logging.getLogger(__name__)
 def partitions(spark: SparkSession, table: TableName) -> list[CatalogPartition] | None:
     """Return a table's partitions, or None if the caller must use SQL.
 
-    The caller must use SQL if this process can't reach the catalog, if the table is in another catalog, or if
-    the catalog doesn't track the table's partitions.
+    None means that this process can't reach the catalog, that the table is in another catalog, or that the
+    catalog doesn't track its partitions.
     """
     if len(table.parts) != 3 or table.parts[0] != DEFAULT_CATALOG or not in_process(spark):
         return None

@@ -100,7 +100,10 @@ def demand_readable_names(root: str, files: Sequence[DataFile]) -> None:
 
 
 def demand_no_subfolders(root: str, files: Sequence[DataFile]) -> None:
-    """Refuse a root with files both directly in it and in subfolders without ``=``, which Spark ignores."""
+    """Refuse a root with files both directly in it and in plain subfolders.
+
+    Plain subfolders have no ``=`` in their names. Spark doesn't read them in such a root.
+    """
     own = next((file.path for file in files if "/" not in file.path), None)
     folders = (file.path.rpartition("/")[0] for file in files)
     below = next((folder for folder in folders if folder and "=" not in folder.rpartition("/")[2]), None)
@@ -158,7 +161,7 @@ def _walk_at_rest(root: Path) -> list[DataFile]:
             known = listed.get(folder)
             if known is None or known[0] != modified:
                 at_rest = False
-                # Two changes within one clock tick have one modification time, so list it again.
+                # A second change in the same clock tick keeps the time: list the folder again.
                 seen_for = time.monotonic_ns() - first_seen.setdefault(
                     (folder, modified), time.monotonic_ns()
                 )

@@ -49,7 +49,7 @@ def empty_commit(root: files.AnyPath) -> Path | None:
 
 
 def foreign_format(root: files.AnyPath) -> str | None:
-    """Return ``Hudi`` or ``Iceberg`` if a directory is such a table, else None.
+    """Return ``Hudi`` or ``Iceberg`` if a directory is a table of that format, else None.
 
     Only the metadata of such a table records which of its Parquet files are current.
 

@@ -1,4 +1,4 @@
-"""Find and read the current metadata file of an Iceberg table, and map its locations to local paths."""
+"""Find and read the current metadata file of an Iceberg table, and map its locations to paths."""
 
 from __future__ import annotations
 

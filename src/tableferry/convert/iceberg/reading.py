@@ -59,8 +59,8 @@ def read(table: IcebergTable, source: str, *, statistics: bool) -> Snapshot:
     """Return a table's current snapshot without opening a data file.
 
     Raises:
-        Refused: The table has delete files, data files that are encrypted or not Parquet, a partition
-            transform other than identity, files outside its folder, or columns that Delta can't read.
+        Refused: The table has delete files, files outside its folder, or files that are encrypted or not
+            Parquet. Or Delta doesn't support its columns or a partition transform.
         TableError: A file can't be read, is missing or has another size.
     """
     at, root = metadata.current(table), path_of(table.root)
