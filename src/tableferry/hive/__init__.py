@@ -1,5 +1,5 @@
-"""What Hive's metastore and directories say of tables, whichever route asks: locations, partitions, entries.
+"""Read Hive tables, their locations and their partitions, for every migration route.
 
-`locations`, `partitions` and `sql` are pure; `catalog_tables`, `catalog_partitions`, `session_catalog` and
-`settings` ask Spark.
+`locations`, `partitions` and `sql` are pure. `catalog_tables`, `catalog_partitions`, `session_catalog` and
+`settings` use Spark.
 """

@@ -1,10 +1,4 @@
-"""The partitions that the catalog knows, and where it says that they are.
-
-Where Spark's driver is this process, its session catalog gives all of them at once. SQL gives a partition's
-location for one DESCRIBE each, some 70 ms with a local metastore: too slow for 10,000. The plan of a query
-over all partitions names the locations of all, in the order of SHOW PARTITIONS, but Spark lists all of their
-files to make it; only where it doesn't confirm a partition is that one described.
-"""
+"""List a table's partitions and their locations from the catalog."""
 
 from __future__ import annotations
 
@@ -24,16 +18,23 @@ from tableferry.tables import TableName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Three sources give the locations of partitions:
+#
+# - The session catalog returns all partitions in one call, if Spark's driver is this process.
+# - The plan of a query over all partitions contains all locations, in the order of SHOW PARTITIONS. To make
+#   the plan, Spark lists the files of all partitions.
+# - DESCRIBE returns one location per statement. With a local metastore that takes about 70 ms, too slow for
+#   10,000 partitions. So it is used only for partitions that the plan doesn't confirm.
 _LOCATIONS = re.compile(r"Location: \w+\(\d+ paths?\)\[(.*)\], PartitionFilters: ", re.DOTALL)
 
 
 def list_partitions(
     spark: SparkSession, table: TableName, root: str, columns: Sequence[PartitionColumn]
 ) -> list[CatalogPartition]:
-    """Return the partitions that the catalog knows of a partitioned table.
+    """Return a partitioned table's partitions in the catalog.
 
     Raises:
-        TableError: The catalog doesn't give its partitions.
+        TableError: The catalog doesn't list the partitions.
     """
     remedy = "check your rights, and whether each partition's value is of its column's type"
     with explained(f"the catalog doesn't give the partitions of {table}", remedy):
@@ -43,7 +44,7 @@ def list_partitions(
         planned = _planned_locations(spark, table, columns) if specs else []
         if len(planned) != len(specs):
             planned = [""] * len(specs)
-        # A location in the plan is taken for the partition's only where it is the one that the values say.
+        # A location in the plan is used only if its path contains the partition's values.
         pairs = list(zip(specs, planned, strict=True))
         doubtful = [spec for spec, location in pairs if not _confirmed(spec, location, root, columns)]
         described = parallel_map(lambda spec: _location(spark, table, spec), doubtful)
@@ -52,7 +53,7 @@ def list_partitions(
 
 
 def has_null_partition(spark: SparkSession, table: TableName) -> bool:
-    """Say whether the catalog has a partition of a partitioned table with a null value."""
+    """Return whether a partitioned table has a partition with a null value in the catalog."""
     return any(value == NULL for spec in _specs(spark, table) for _, value in split_spec(spec))
 
 
@@ -63,14 +64,15 @@ def _specs(spark: SparkSession, table: TableName) -> list[str]:
 def _planned_locations(
     spark: SparkSession, table: TableName, columns: Sequence[PartitionColumn]
 ) -> list[str]:
-    """Return the locations that Spark would read, in the catalog's order; empty if the plan doesn't say."""
+    """Return the locations in a query's plan, in the catalog's order; empty if the plan has none."""
     names = ", ".join(quote(column.name) for column in columns)
-    # Always true, and nothing that the optimizer sees through: without a filter the plan has the root alone.
+    # The filter is always true, but the optimizer can't remove it. Without a filter, the plan contains only
+    # the root.
     query = f"EXPLAIN SELECT * FROM {table.sql} WHERE pmod(hash({names}), 1) = 0"
     with optional_settings(spark, FEW_LISTING_TASKS | WHOLE_PLANS):
         plan = spark.sql(query).collect()[0][0]
     locations = _LOCATIONS.search(plan)
-    # A value may hold a comma, but every location begins with its scheme.
+    # A value may contain a comma, but every location begins with its scheme.
     return re.split(r", (?=[A-Za-z][A-Za-z0-9+.-]*:/)", locations[1]) if locations else []
 
 

@@ -1,4 +1,4 @@
-"""What the catalog itself says of the tables of a schema, in one statement and whatever their logs say."""
+"""List a schema's tables from the catalog with one statement, without reading their logs or files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tableferry.tables import CatalogTable, TableName
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-# The Hive formats that people have, by the end of the input format's name.
+# Common formats of Hive tables, by the class name of the input format.
 _HIVE_FORMATS = {
     "MapredParquetInputFormat": "parquet",
     "OrcInputFormat": "orc",
@@ -31,13 +31,17 @@ _STORAGE = ("Location", "Serde Library", "InputFormat")
 def list_tables(
     spark: SparkSession, schema: Sequence[str], names: Sequence[str] = ("*",)
 ) -> dict[str, CatalogTable]:
-    """Return what the catalog itself says of tables of a schema, by their names in lower case.
+    """Return the catalog's entries for tables of a schema, by their names in lower case.
 
-    A schema is its name, with its catalog in front if that isn't the current one; names may be patterns. Logs
-    and files aren't looked at, so that a Delta table whose log is gone is found as well.
+    The result includes Delta tables without a log, because logs and files aren't read.
+
+    Args:
+        spark: The session.
+        schema: The schema's name, after the catalog's name if that isn't the current catalog.
+        names: Names of tables, or patterns with ``*``.
 
     Raises:
-        TableError: There is no such schema, or it may not be listed.
+        TableError: The schema is missing, or it can't be listed.
     """
     within = TableName(tuple(schema))
     with explained(f"the tables of schema {within} can't be listed", "check its name and your rights"):
@@ -60,10 +64,10 @@ def list_tables(
 
 
 def shown_tables(spark: SparkSession, schema: TableName, names: Iterable[str]) -> list[Row]:
-    """Return what SHOW TABLE EXTENDED says of tables of a schema, whose names may be patterns.
+    """Return the rows of SHOW TABLE EXTENDED for tables of a schema; names may be patterns.
 
-    Spark lists their names, then looks at one after the other, and fails if one went meanwhile, as where
-    others rename tables of the schema: so it's asked again.
+    Spark lists the names and then reads each table. It fails if another process drops or renames a table in
+    between, so the query is retried.
     """
     query = f"SHOW TABLE EXTENDED IN {schema.sql} LIKE {pattern(names)}"
     for _ in range(_TRIES - 1):
@@ -76,20 +80,20 @@ def shown_tables(spark: SparkSession, schema: TableName, names: Iterable[str]) -
 
 
 def qualified(spark: SparkSession, name: TableName) -> TableName:
-    """Give a bare name its schema, so that no temporary view can take the table's place."""
+    """Add the current catalog and schema to a bare name, so that it can't resolve to a temporary view."""
     if len(name.parts) != 1:
         return name
     return TableName((spark.catalog.currentCatalog(), spark.catalog.currentDatabase(), *name.parts))
 
 
 def provider_name(provider: str, serde: str, input_format: str) -> str:
-    """Name a table's format; Hive's is known by its SerDe."""
+    """Return a table's format. The SerDe and the input format of a Hive table decide its format."""
     if provider.lower() != "hive":
         return provider.lower()
     if serde == _PARQUET_SERDE:
         return "parquet"
     short = input_format.rpartition(".")[2]
-    # Hive has a Parquet input format that rows of another SerDe can come through.
+    # A table with Hive's Parquet input format may have another SerDe, so only the SerDe decides.
     return _HIVE_FORMATS.get(short, "hive") if "Parquet" not in short else "hive"
 
 
@@ -98,12 +102,12 @@ def _provider(details: dict[str, str]) -> str:
 
 
 def details_of(information: str) -> dict[str, str]:
-    """Return what SHOW TABLE EXTENDED says of a table, by the keys of its lines."""
+    """Parse the ``key: value`` lines that SHOW TABLE EXTENDED returns for a table."""
     details: dict[str, str] = {}
     for line in information.splitlines():
         key, colon, value = line.partition(": ")
-        # Comments, properties and a view's text may have lines of this form too. They come behind the table's
-        # type and before where it is stored.
+        # Comments, properties and a view's text may have lines of this form too. They follow the table's type
+        # and precede its storage, so the first line of a key counts, and the last line of a storage key.
         if colon and (key in _STORAGE or key not in details):
             details[key] = value
     return details

@@ -1,4 +1,4 @@
-"""Locations of tables as Hadoop writes them, and the folders that this process sees behind them.
+"""Parse tables' locations as Hadoop writes them, and map them to folders that this process can read.
 
 Hadoop's paths aren't percent-encoded: in ``file:/data/a%20b`` the folder's name is ``a%20b``.
 """
@@ -13,10 +13,11 @@ _LOCATION = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(/.*)?", r
 
 
 def reachable(location: str, *, same_machine: bool) -> Path | None:
-    """Return the folder behind a location if this process sees it as files, else None.
+    """Return a location's folder if this process can read it as local files, else None.
 
-    A location is a URI such as ``file:/data/t``, ``dbfs:/Volumes/c/s/v/t`` or ``s3://bucket/t``, or a path;
-    ``same_machine`` says that Spark's driver sees the same local files as this process.
+    Args:
+        location: A URI such as ``file:/data/t``, ``dbfs:/Volumes/c/s/v/t`` or ``s3://bucket/t``, or a path.
+        same_machine: Whether Spark's driver and this process see the same local files.
     """
     scheme, authority, path = split(location)
     match scheme:
@@ -33,16 +34,16 @@ def reachable(location: str, *, same_machine: bool) -> Path | None:
 
 
 def for_spark(location: str) -> str:
-    """Return how to name a folder to Spark, which on Databricks takes a bare path for one of DBFS."""
+    """Return a folder's location for Spark. On Databricks, Spark reads a path without a scheme from DBFS."""
     if not location.startswith("/") or location.startswith("/Volumes/"):
         return location
     return f"dbfs:{location.removeprefix('/dbfs')}" if location.startswith("/dbfs/") else f"file:{location}"
 
 
 def below(location: str, root: str) -> str | None:
-    """Return where a location is below a root, ``""`` for the root itself, or None if it is outside."""
+    """Return a location's path relative to a root: ``""`` for the root, None if it is outside."""
     (scheme, authority, path), (root_scheme, root_authority, root_path) = split(location), split(root)
-    # A root without a scheme is on whichever storage Spark takes for the default.
+    # A root without a scheme is on Spark's default file system, so schemes can't be compared.
     if root_scheme and scheme and (scheme, authority) != (root_scheme, root_authority):
         return None
     if path == root_path:
@@ -52,19 +53,19 @@ def below(location: str, root: str) -> str | None:
 
 
 def escape_wildcards(location: str) -> str:
-    """Write a location so that Spark's reader takes no character of it for a wildcard."""
+    """Escape the characters of a location that Spark's reader would read as wildcards."""
     return re.sub(r"([*?\[\]{}\\])", r"\\\1", location)
 
 
 def parents(directory: str) -> Iterator[str]:
-    """Yield the directories that a path is below, the nearest first."""
+    """Yield a path's parent directories, the nearest first."""
     while directory:
         directory = directory.rpartition("/")[0]
         yield directory or "/"
 
 
 def above(location: str) -> Iterator[str]:
-    """Yield the locations that a location is below, the nearest first, without a slash at their ends."""
+    """Yield a location's parents, the nearest first, without trailing slashes."""
     scheme, authority, path = split(location)
     local = f"{scheme}:" if scheme else ""
     top = f"{scheme}://{authority}" if authority else local
@@ -82,9 +83,9 @@ def split(location: str) -> tuple[str, str, str]:
 
 
 def is_hidden(name: str) -> bool:
-    """Say whether Spark's readers leave out a file or directory of this name.
+    """Return whether Spark's readers ignore a file or directory with this name.
 
-    As `HadoopFSUtils.shouldFilterOutPathName` in Spark's sources has it, but for directories whose names
-    begin with ``_metadata``.
+    The rule is `HadoopFSUtils.shouldFilterOutPathName` in Spark's sources, without its exception for names
+    that begin with ``_metadata``.
     """
     return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")

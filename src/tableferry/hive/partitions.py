@@ -1,4 +1,4 @@
-"""Partitions as the catalog and the directories' names have them: frozen, and without Spark."""
+"""Partitions and their values in the catalog and in directory names, without Spark."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from urllib.parse import unquote
 from tableferry.types import BYTE, INTEGER, LONG, SHORT, Primitive
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
-"""What stands for a null value in a directory's name."""
+"""The text that represents a null value in a directory's name."""
 
 _ESCAPED = re.compile("(?:%[0-9A-Fa-f]{2})+")
 
 
 @dataclass(frozen=True)
 class PartitionColumn:
-    """A column whose value the directories' names give."""
+    """A column whose values are in directory names."""
 
     name: str
     type: Primitive
@@ -31,7 +31,7 @@ class CatalogPartition:
     """A partition in the catalog.
 
     Attributes:
-        spec: Its values as its directory would be called: ``year=2024/city=S%3Ao``.
+        spec: Its values in the form of a directory name: ``year=2024/city=S%3Ao``.
     """
 
     spec: str
@@ -48,7 +48,10 @@ def split_spec(spec: str) -> list[tuple[str, str]]:
 
 
 def values_of(directory: str, columns: Sequence[PartitionColumn]) -> tuple[str | int, ...] | None:
-    """Return a partition directory's values, comparable, or None if it isn't one of these columns."""
+    """Return a partition directory's values, or None if its name has other columns.
+
+    Values of integer columns are integers, so that ``01`` equals ``1``.
+    """
     levels = split_spec(directory)
     if len(levels) != len(columns):
         return None
@@ -62,22 +65,22 @@ def values_of(directory: str, columns: Sequence[PartitionColumn]) -> tuple[str |
 
 
 def same_values(spec: str, directory: str, columns: Sequence[PartitionColumn]) -> bool:
-    """Say whether a directory below the root gives the values of a partition."""
+    """Return whether a directory below the root has the values of a partition."""
     values = values_of(spec, columns)
     return values is not None and values == values_of(directory, columns)
 
 
 def unescape(text: str) -> str:
-    """Decode ``%3A`` and the like, once.
+    """Decode percent-escapes such as ``%3A``, once.
 
-    Hive and Spark escape ASCII characters alone. An octet beyond them was written by somebody who escapes
-    UTF-8, such as Arrow, and is read as that; where it isn't UTF-8, as Spark reads it: a character per octet.
+    Hive and Spark escape only ASCII characters. Other octets come from writers that escape UTF-8, such as
+    Arrow, and are decoded as UTF-8. Octets that aren't UTF-8 are read as in Spark: one character per octet.
     """
     return _ESCAPED.sub(_decoded, text) if "%" in text else text
 
 
 def has_escaped_utf8(text: str) -> bool:
-    """Say whether a name escapes characters beyond ASCII, as neither Hive nor Spark does."""
+    """Return whether a name escapes non-ASCII characters, which neither Hive nor Spark does."""
     return "%" in text and any(not _decoded(run).isascii() for run in _ESCAPED.finditer(text))
 
 

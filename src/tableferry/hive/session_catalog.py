@@ -1,4 +1,4 @@
-"""Partitions as the catalog of a Spark session has them, all at once, where its driver is this process."""
+"""List a table's partitions with one call to the session catalog, if Spark's driver is this process."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ _log = logging.getLogger(__name__)
 
 
 def partitions(spark: SparkSession, table: TableName) -> list[CatalogPartition] | None:
-    """Return a table's partitions; None if SQL is to be asked, as the catalog isn't reached or is another."""
+    """Return a table's partitions, or None if the caller must use SQL.
+
+    None means that this process can't reach the catalog, that the table is in another catalog, or that the
+    catalog doesn't track its partitions.
+    """
     if len(table.parts) != 3 or table.parts[0] != DEFAULT_CATALOG or not in_process(spark):
         return None
     try:
         return _partitions(spark, *table.parts[1:])
     except Exception as error:
-        # Clusters that several people share keep Java to themselves, and some runtimes have other classes,
-        # which are packages to py4j.
+        # Shared clusters block access to Java. On runtimes without one of these classes, py4j returns a
+        # JavaPackage instead, which raises AttributeError or TypeError.
         if not is_sparks(error) and not isinstance(error, (AttributeError, TypeError)):
             raise
         _log.debug("SQL is asked for the partitions of %s: %s", table, error)
@@ -39,7 +43,7 @@ def _partitions(spark: SparkSession, schema: str, table: str) -> list[CatalogPar
     name = sql.catalyst.TableIdentifier(table, jvm.scala.Option.apply(schema))
     described = catalog.getTableMetadata(name)
     if not described.tracksPartitionsInCatalog():
-        # Spark finds them by their directories; SQL says so.
+        # Spark discovers the partitions from the directories, and SHOW PARTITIONS reports that.
         return None
     found = jvm.scala.jdk.javaapi.CollectionConverters.asJava(
         catalog.listPartitions(name, jvm.scala.Option.empty())
@@ -47,7 +51,7 @@ def _partitions(spark: SparkSession, schema: str, table: str) -> list[CatalogPar
     partition, path = sql.catalyst.catalog.CatalogTablePartition, jvm.org.apache.hadoop.fs.Path
     lookup, method_type = lang.invoke.MethodHandles.publicLookup(), lang.invoke.MethodType.methodType
 
-    # Values are written as SHOW PARTITIONS does.
+    # Format the values as SHOW PARTITIONS does.
     columns = described.partitionSchema()
     values = jvm.scala.collection.immutable.Map._java_lang_class
     written = lookup.findStatic(
@@ -58,7 +62,7 @@ def _partitions(spark: SparkSession, schema: str, table: str) -> list[CatalogPar
     written = lang.invoke.MethodHandles.insertArguments(written, 1, java.array(context, "Object", [columns]))
     specs = java.mapped(jvm, java.results(jvm, found, partition, "spec", values), written)
 
-    # The catalog's URIs are percent-encoded, and Hadoop's paths aren't.
+    # The catalog's URIs are percent-encoded, but Hadoop's paths aren't.
     uri = jvm.java.net.URI._java_lang_class
     decoded = lookup.findConstructor(
         path._java_lang_class, method_type(lang.Void.TYPE, java.classes(context, uri))

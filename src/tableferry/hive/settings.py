@@ -1,4 +1,4 @@
-"""Spark settings that only make a statement faster or its answer longer, and may be refused."""
+"""Optional Spark settings that make a statement faster or its output longer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tableferry.errors import SessionError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# By default there is a task for each of up to 10,000 directories: 15 s for 3,000, of which 1 s is work.
+# By default, Spark starts one task per directory, up to 10,000. For 3,000 directories, that takes 15 s, of
+# which 1 s is work.
 FEW_LISTING_TASKS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "32"}
 
 WHOLE_PLANS = {"spark.sql.maxMetadataStringLength": str(2**30)}
@@ -20,7 +21,10 @@ WHOLE_PLANS = {"spark.sql.maxMetadataStringLength": str(2**30)}
 
 @contextmanager
 def optional_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Apply those settings that Spark takes for the length of a ``with``: serverless compute takes few."""
+    """Apply settings for the length of a ``with``, except those that Spark refuses.
+
+    Serverless compute accepts only a few settings.
+    """
     with ExitStack() as applied:
         for key, value in settings.items():
             try:

@@ -1,4 +1,4 @@
-"""Names as Hive's metastore takes them."""
+"""Write table names and patterns in the forms that Hive's metastore accepts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from tableferry.tables import DEFAULT_CATALOG, TableName
 
 
 def in_metastore(name: TableName) -> str:
-    """Write a table's name without the metastore's catalog, which RENAME TO and CREATE … LIKE don't take."""
+    """Return a quoted name without the metastore's catalog, for RENAME TO and CREATE … LIKE."""
     return TableName(name.parts[1:] if name.parts[0] == DEFAULT_CATALOG else name.parts).sql
 
 
 def pattern(names: Iterable[str]) -> str:
-    """Write names, or patterns with stars, as SHOW … LIKE takes them; it may find a few more than these.
+    """Return names, or patterns with stars, as the pattern of SHOW … LIKE, which may match a few more names.
 
-    Apart from stars and bars it's a regular expression, which names like ``a$b`` aren't.
+    SHOW … LIKE reads all but stars and bars as a regular expression. So each special character, as in
+    ``a$b``, is replaced by a dot.
     """
     return literal("|".join(re.sub(r"[^\w*]", ".", name) for name in names))

@@ -1,1 +1,1 @@
-"""What a directory holds: tables, data files, other formats."""
+"""Detect the contents of a directory: tables, data files, other formats."""

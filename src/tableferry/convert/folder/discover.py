@@ -1,4 +1,4 @@
-"""The files of a table, found by listing its directory."""
+"""List the data files of a table by listing its directory."""
 
 from __future__ import annotations
 
@@ -15,35 +15,37 @@ from tableferry.convert.folder import formats, objects, sinklog
 from tableferry.errors import Busy, Refused, TableError
 
 _NAMED = 5
-# The number of attempts to list a folder that others change.
+# Attempts to list a folder that other processes change.
 _LOOKS = 300
-# Longer than a tick of any file system's clock.
+# Longer than one tick of any file system's clock.
 _TICK_NANOSECONDS = 20_000_000
 
 
 def list_files(root: storage.AnyPath) -> tuple[DataFile, ...]:
-    """List the data files below a table's root, sorted by path.
+    """Return the data files below a table's root, sorted by path.
 
-    Every visible file is one, whatever its suffix. Left out are names that begin with ``_`` or ``.``, except
-    directories with ``=`` in them, and, where a streaming sink wrote the directory, files that it never
-    committed. Links are followed.
+    Every visible file is a data file, regardless of its suffix. Links are followed. Two kinds are left out:
+
+    - Names that begin with ``_`` or ``.``, except directories whose names contain ``=``.
+    - Files that a streaming sink wrote and never committed.
 
     Raises:
-        TableError: There is no such directory, or one may not be read.
-        Refused: There is no data file, or something that can't be part of a table of Parquet files.
+        TableError: The directory is missing, or a directory can't be read.
+        Refused: No data file exists, Hadoop can't read a file's name, or an entry can't be part of a table of
+            Parquet files.
     """
     return _checked(root, visible_files(root))
 
 
 def list_at_rest(root: storage.AnyPath) -> tuple[DataFile, ...]:
-    """List the same files as they were at one moment, even if files are added and removed during the listing.
+    """Return a table's files as they were at one moment, even if other processes add and remove files.
 
-    On a file system, a directory's modification time says whether files have come to it or gone from it. In
-    an object store, two listings after each other have to say the same.
+    On a file system, a directory's modification time shows whether files were added or removed. In an object
+    store, two consecutive listings must be equal.
 
     Raises:
-        TableError, Refused: As for `list_files`.
-        Busy: There was no such moment.
+        TableError, Refused: As in `list_files`.
+        Busy: The files changed during every attempt.
     """
     if isinstance(root, Path):
         demand_directory(root)
@@ -67,11 +69,11 @@ def _checked(root: storage.AnyPath, files: tuple[DataFile, ...]) -> tuple[DataFi
 
 
 def visible_files(root: storage.AnyPath) -> tuple[DataFile, ...]:
-    """List the same files, none included, whatever their names.
+    """Return a table's files as `list_files` does, but accept an empty result and any file name.
 
     Raises:
-        TableError: There is no such directory, or one may not be read.
-        Refused: It holds something that can't be part of a table of Parquet files.
+        TableError: The directory is missing, or a directory can't be read.
+        Refused: An entry can't be part of a table of Parquet files.
     """
     if isinstance(root, Path):
         demand_directory(root)
@@ -85,20 +87,23 @@ def _visible(root: Path, files: list[DataFile]) -> tuple[DataFile, ...]:
 
 
 def _committed(root: storage.AnyPath, files: Iterable[DataFile]) -> tuple[DataFile, ...]:
-    """Leave out what a streaming sink never committed."""
+    """Return only the files that the streaming sink committed."""
     by_path = {file.path: file for file in files}
     return tuple(sorted(by_path[path] for path in sinklog.committed(root / formats.SINK_LOG, by_path)))
 
 
 def demand_readable_names(root: str, files: Sequence[DataFile]) -> None:
-    """Refuse names with a colon, which a table may have, but Hadoop takes for the end of a URI's scheme."""
+    """Refuse file names that contain a colon: Hadoop reads the part before it as the scheme of a URI."""
     for file in files:
         if ":" in file.path.rpartition("/")[2]:
             raise Refused("FILE_NAME_WITH_COLON", folder=root, file=file.path)
 
 
 def demand_no_subfolders(root: str, files: Sequence[DataFile]) -> None:
-    """Refuse a folder with files of its own beside others in plain folders, which Spark leaves out."""
+    """Refuse a root with files both directly in it and in plain subfolders.
+
+    Plain subfolders have no ``=`` in their names. Spark doesn't read them in such a root.
+    """
     own = next((file.path for file in files if "/" not in file.path), None)
     folders = (file.path.rpartition("/")[0] for file in files)
     below = next((folder for folder in folders if folder and "=" not in folder.rpartition("/")[2]), None)
@@ -107,7 +112,7 @@ def demand_no_subfolders(root: str, files: Sequence[DataFile]) -> None:
 
 
 def changes(before: Sequence[DataFile], after: Sequence[DataFile]) -> list[str]:
-    """Say what happened between two listings: a sentence for each of the first five files, then a count."""
+    """Describe the changes between two listings: one sentence for each of the first five, then a count."""
     if before == after:
         return []
     old, new = ({file.path: file for file in files} for files in (before, after))
@@ -136,12 +141,12 @@ def _walk(root: Path) -> list[DataFile]:
 
 
 def _walk_at_rest(root: Path) -> list[DataFile]:
-    """Find the same files as they were at one moment.
+    """Return the files as they were when a pass began that found every directory unchanged.
 
-    It's that at which a pass over the directories begins that finds each as it was before it was listed.
+    Each pass lists again only the directories whose modification times changed.
     """
     listed: dict[str, tuple[int, list[DataFile], list[str]]] = {}
-    # When each directory's modification time was first seen: it may be in the future of this machine's clock.
+    # When this process first read each modification time, which may be ahead of this machine's clock.
     first_seen: dict[tuple[str, int], int] = {}
     for attempt in range(_LOOKS):
         files: list[DataFile] = []
@@ -156,7 +161,7 @@ def _walk_at_rest(root: Path) -> list[DataFile]:
             known = listed.get(folder)
             if known is None or known[0] != modified:
                 at_rest = False
-                # The clock of modification times has ticks: a change in the same one isn't seen.
+                # A second change in the same clock tick keeps the time: list the folder again.
                 seen_for = time.monotonic_ns() - first_seen.setdefault(
                     (folder, modified), time.monotonic_ns()
                 )
@@ -176,7 +181,7 @@ def _never_at_rest(root: storage.AnyPath) -> Busy:
 
 
 def _list_folder(root: Path, folder: str) -> tuple[list[DataFile], list[str]]:
-    """List a directory's data files, and the directories in it that may hold some; those end in ``/``."""
+    """Return a directory's data files, and the subdirectories to list next, which end in ``/``."""
     files: list[DataFile] = []
     folders: list[str] = []
     try:
@@ -197,14 +202,14 @@ def _list_folder(root: Path, folder: str) -> tuple[list[DataFile], list[str]]:
     except OSError as error:
         path = error.filename or root / folder
         if folder and isinstance(error, FileNotFoundError) and Path(path) == root / folder:
-            # The directory went since its parent was read.
+            # Another process removed the directory after its parent was listed.
             return [], []
         raise TableError("PATH_NOT_READABLE", path=path, reason=error.strerror) from error
     return files, folders
 
 
 def _data_file(folder: str, entry: os.DirEntry[str]) -> DataFile | None:
-    """Look at an entry; None if the file went since its directory was read."""
+    """Return an entry's file; None if another process removed it after its directory was listed."""
     try:
         status = entry.stat()
     except FileNotFoundError:
@@ -217,10 +222,10 @@ def _data_file(folder: str, entry: os.DirEntry[str]) -> DataFile | None:
 
 
 def demand_directory(folder: Path) -> None:
-    """Hold that there is a directory.
+    """Check that a directory exists.
 
     Raises:
-        TableError: There is none.
+        TableError: It is missing, or it is a file.
     """
     if folder.is_dir():
         return
@@ -230,7 +235,7 @@ def demand_directory(folder: Path) -> None:
 
 
 def loops(top: Path, folder: Path, entry: os.DirEntry[str]) -> bool:
-    """Say whether an entry of a folder links to a directory that lies on the way from ``top`` to it."""
+    """Return whether an entry links to its own folder or to a parent of that folder, up to ``top``."""
     if not entry.is_symlink():
         return False
     target = entry.stat()

@@ -1,4 +1,4 @@
-"""What a directory holds, by its names: a table of some format, a streaming sink, Parquet files."""
+"""Recognize tables (Delta, Iceberg, Hudi, Hive), streaming sinks and Parquet files by names in a folder."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _ICEBERG = re.compile(r"[^._].*\.metadata\.json(\.gz)?")
 # https://hive.apache.org/docs/latest/hive-transactions_40509723/#basic-design
 _ACID = re.compile(r"base_\d{7,}(_v\d+)?|(delete_)?delta_\d{7,}_\d{7,}(_\d{4})?(_v\d+)?")
 _PARQUET = (".parquet", ".parq", ".pq")
-# The second is that of a file whose footer is encrypted.
+# Files with an encrypted footer begin with the second one.
 _MAGIC = (b"PAR1", b"PARE")
 _LOOKED_INTO = 3
 
 
 def already_delta(root: files.AnyPath) -> bool:
-    """Say whether a directory's ``_delta_log`` holds a commit or a checkpoint.
+    """Return whether a directory's ``_delta_log`` contains a commit or a checkpoint.
 
     Raises:
-        TableError: There is a ``_delta_log`` that can't be listed.
+        TableError: The ``_delta_log`` can't be listed.
     """
     return any(map(is_commit, names(root / DELTA_LOG)))
 
 
 def empty_commit(root: files.AnyPath) -> Path | None:
-    """Return the only commit of a directory's ``_delta_log`` if it's an empty file, which no reader takes.
+    """Return the only commit of a directory's ``_delta_log`` if it's an empty file, which no reader accepts.
 
-    Where a file can be seen before it's whole, a writer that dies, or that finds the disk full, leaves one.
+    A writer that dies or fills the disk leaves such a file where storage shows incomplete files.
     """
     if not isinstance(root, Path):
         return None
@@ -49,9 +49,9 @@ def empty_commit(root: files.AnyPath) -> Path | None:
 
 
 def foreign_format(root: files.AnyPath) -> str | None:
-    """Return the name of the format whose tables' files can't be taken as they are, such as ``Iceberg``.
+    """Return ``Hudi`` or ``Iceberg`` if a directory is a table of that format, else None.
 
-    Which of its Parquet files are rows of today, only such a table's own metadata says.
+    Only the metadata of such a table records which of its Parquet files are current.
 
     Raises:
         TableError: The metadata's directory can't be listed.
@@ -64,9 +64,9 @@ def foreign_format(root: files.AnyPath) -> str | None:
 
 
 def table_format(root: files.AnyPath) -> str | None:
-    """Return the format of the table whose root a folder is: Delta, Iceberg or Hudi; None if it's none.
+    """Return the format (Delta, Iceberg or Hudi) of the table whose root is this folder, or None.
 
-    Of a store's folder only the first names are listed, which is enough.
+    In an object store, the first names of each metadata folder are enough, so only those are listed.
 
     Raises:
         TableError: The metadata's directory can't be listed.
@@ -79,7 +79,11 @@ def table_format(root: files.AnyPath) -> str | None:
 
 
 def format_by(listed: Callable[[str], Sequence[str]]) -> str | None:
-    """Return the same, given a function that lists the names in a subfolder; an absent one has none."""
+    """Return the format as `table_format` does.
+
+    Args:
+        listed: Lists the names in a subfolder; returns no names for a missing subfolder.
+    """
     if any(map(is_commit, listed(DELTA_LOG))):
         return "Delta"
     if listed(HUDI):
@@ -88,10 +92,10 @@ def format_by(listed: Callable[[str], Sequence[str]]) -> str | None:
 
 
 def names(folder: files.AnyPath) -> Sequence[str]:
-    """Return the names in a directory, none where there is no such directory.
+    """Return the names in a directory; a missing directory has none.
 
     Raises:
-        TableError: It may not be listed.
+        TableError: The directory can't be listed.
     """
     if isinstance(folder, files.ObjectPath):
         return files.all_names(folder)
@@ -104,22 +108,25 @@ def names(folder: files.AnyPath) -> Sequence[str]:
 
 
 def is_commit(name: str) -> bool:
-    """Say whether a file of a ``_delta_log`` is a commit, a checkpoint or the pointer to one."""
+    """Return whether a file of a ``_delta_log`` is a commit, a checkpoint or ``_last_checkpoint``."""
     return _COMMIT.fullmatch(name) is not None
 
 
 def is_hidden(name: str) -> bool:
-    """Say whether a name is left out of every listing, but for directories with ``=`` in them."""
+    """Return whether listings leave out this name. They still include directories that contain ``=``."""
     return name[0] in "_."
 
 
 def is_acid(name: str) -> bool:
-    """Say whether a directory has the name of a base or delta of a transactional Hive table."""
+    """Return whether a directory's name is that of a base or delta of a transactional Hive table."""
     return _ACID.fullmatch(name) is not None
 
 
 def look_like_parquet(folder: files.AnyPath, named: Iterable[str]) -> bool:
-    """Say whether a directory's visible files are Parquet: one by its suffix, or the first by their bytes."""
+    """Return whether a directory's visible files are Parquet.
+
+    One suffix is enough. Without one, the first bytes of the first three files decide.
+    """
     ordered = sorted(named)
     if any(name.lower().endswith(_PARQUET) for name in ordered):
         return True
@@ -129,7 +136,7 @@ def look_like_parquet(folder: files.AnyPath, named: Iterable[str]) -> bool:
 def _has_magic(path: files.AnyPath) -> bool:
     if isinstance(path, files.ObjectPath):
         return files.ObjectStore(path.store).read_range(path, 0, 4) in _MAGIC
-    # Opening a pipe would wait for its writer.
+    # Opening a pipe would block until it has a writer.
     if not path.is_file():
         return False
     try:
@@ -140,7 +147,7 @@ def _has_magic(path: files.AnyPath) -> bool:
 
 
 def transactional(folder: str) -> Refused:
-    """Say that a folder is part of a transactional Hive table."""
+    """Return the refusal of a folder that is part of a transactional Hive table."""
     return Refused("TRANSACTIONAL_HIVE_TABLE", folder=folder)
 
 
@@ -156,5 +163,5 @@ def demand_no_hudi_columns(location: str, columns: Iterable[str]) -> None:
 
 
 def table_of_its_own(folder: str, name: str) -> Refused:
-    """Say that a folder below a table is another table, by the name of what it holds."""
+    """Return the refusal of a subfolder that is a table itself, with the name of its metadata folder."""
     return Refused("FOLDER_CONTAINS_TABLE", folder=folder, name=name)

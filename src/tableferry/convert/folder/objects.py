@@ -1,4 +1,4 @@
-"""The files of a table in an object store, found by one listing of all that is below its root."""
+"""List a table's data files in an object store, with one listing of the objects below its root."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tableferry.errors import TableError
 
 
 def data_files(root: files.ObjectPath) -> tuple[list[DataFile], bool]:
-    """List the data files below a root, sorted by path, and say whether a streaming sink wrote there.
+    """Return the data files below a root, sorted by path, and whether a streaming sink wrote there.
 
-    What is left out and what is refused is as for directories.
+    The same names are left out and refused as in `discover.visible_files`.
 
     Raises:
-        TableError: There is nothing.
-        Refused: It holds something that can't be part of a table of Parquet files.
-        StateError: It can't be listed.
+        TableError: The root has no objects.
+        Refused: An object can't be part of a table of Parquet files.
+        StateError: The store can't be listed.
     """
     found: list[DataFile] = []
     sink = anything = False

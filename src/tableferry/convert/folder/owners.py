@@ -1,7 +1,7 @@
-"""Finds the table to which a folder belongs: one whose root is a folder above it.
+"""Find the table that contains a folder: a table whose root is a parent of the folder.
 
-Only that table's metadata name the files below its root that count: the rows of others were deleted, or
-were never committed.
+Only that table's metadata records which files are current. The rows of other files were deleted or
+never committed.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ _F = TypeVar("_F")
 
 
 class Owner(NamedTuple):
-    """A table, and the folder that is its root."""
+    """The format and the root folder of a table."""
 
     format: str
     root: str
 
 
 def owner(folder: files.AnyPath) -> Owner | None:
-    """Return the nearest table above a folder, or None if there isn't one.
+    """Return the nearest table above a folder, or None.
 
-    In an object store this takes up to three requests for each folder above, however full they are.
+    In an object store, this sends up to three requests per parent folder, for any number of objects.
     """
     return nearest(folder, _above(folder), formats.table_format)
 
 
 def owner_by(names: Callable[[str], Sequence[str]], location: str) -> Owner | None:
-    """Return the nearest table above a location.
+    """Return the nearest table above a location, or None.
 
     Args:
-        names: Lists the names in a folder, given its location; an absent one has none.
+        names: Lists the names in the folder at a location; a missing folder has none.
         location: The location, as Hadoop writes it.
     """
 
@@ -52,14 +52,14 @@ def owner_by(names: Callable[[str], Sequence[str]], location: str) -> Owner | No
 
 
 def nearest(folder: object, above: Iterable[_F], table_format: Callable[[_F], str | None]) -> Owner | None:
-    """Return the first of some folders that is the root of a table.
+    """Return the first of a folder's parents that is the root of a table, or None.
 
-    A folder that may not be listed, as a login may be limited to a prefix, is logged and skipped.
+    A parent that can't be listed is logged and skipped, because a login may be limited to a prefix.
 
     Args:
-        folder: The folder that the others are above.
-        above: The others, the nearest first.
-        table_format: Returns the format of the table whose root a folder is, or None.
+        folder: The folder, for the log message.
+        above: Its parents, the nearest first.
+        table_format: Returns the format of the table whose root is a folder, or None.
     """
     for root in above:
         try:
@@ -76,7 +76,7 @@ def demand_none(folder: files.AnyPath) -> None:
     """Refuse a folder that belongs to a table above it.
 
     Raises:
-        Refused: It does.
+        Refused: A parent of the folder is a table's root.
     """
     if found := owner(folder):
         raise refused(str(folder), found)
@@ -88,12 +88,12 @@ def refused(folder: str, found: Owner) -> Refused:
 
 
 def reason(found: Owner) -> str:
-    """Return why a folder isn't converted, as the end of a sentence about it."""
+    """Return why a folder isn't converted, as the end of a sentence whose subject is the folder."""
     return f"is inside the {found.format} table {found.root}, whose metadata decide which files count"
 
 
 def _above(folder: files.AnyPath) -> Iterator[files.AnyPath]:
-    """Return the folders above, the nearest first: by the path, then by what its links lead to."""
+    """Yield the folder's parents, the nearest first: those of its path, then those of its resolved path."""
     if isinstance(folder, files.ObjectPath):
         while folder.key:
             folder = folder.parent

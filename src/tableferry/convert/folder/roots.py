@@ -1,4 +1,4 @@
-"""The tables below a folder, found by listing directories, or an object store's names."""
+"""Find the tables below a folder by listing directories, or the names in an object store."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _P = TypeVar("_P", Path, files.ObjectPath)
 
 
 class _Listed(NamedTuple):
-    """What a folder holds.
+    """The names in a folder.
 
     Attributes:
-        files: The names of its visible files.
-        folders: The names of folders whose files count.
-        hidden: The names of all other folders.
+        files: Visible files.
+        folders: Folders that are visible or contain ``=`` in their names.
+        hidden: All other folders.
     """
 
     files: list[str]
@@ -29,15 +29,19 @@ class _Listed(NamedTuple):
 
 
 def find_roots(parent: _P) -> list[_P]:
-    """Find the roots of the tables in a folder and below it, sorted.
+    """Return the roots of the tables in a folder and below it, sorted.
 
-    A root is the highest directory that holds Parquet files itself, or in partition directories (``x=…``), or
-    that is a Delta, Iceberg or Hudi table or a streaming sink's. One that may not be read counts as a root
-    too, so that it's named when its turn comes. A root that links reach by several paths counts once.
+    A root is the highest directory of one of these kinds:
+
+    - It is a Delta, Iceberg or Hudi table, or the output of a streaming sink.
+    - It contains Parquet files, directly or in partition directories (``x=…``).
+    - It can't be read. The conversion of this root reports the error.
+
+    A root that several links lead to is returned once.
 
     Raises:
-        TableError: There is no such folder.
-        StateError: A store can't be reached.
+        TableError: The folder is missing.
+        StateError: The store can't be reached.
     """
     if isinstance(parent, Path):
         demand_directory(parent)
@@ -57,7 +61,7 @@ def find_roots(parent: _P) -> list[_P]:
 
 
 def _plain_below(top: _P, folder: _P) -> list[_P] | None:
-    """Return the directories in which to look for tables; None where the folder is a table's root itself."""
+    """Return the subdirectories to search, or None if the folder is a table's root or can't be read."""
     try:
         listed = _list(top, folder)
         if _says_what_it_is(folder, listed) or formats.SINK_LOG in listed.hidden:
@@ -86,7 +90,7 @@ def _holds_parquet(top: _P, folder: _P) -> bool:
 
 
 def _says_what_it_is(folder: files.AnyPath, listed: _Listed) -> bool:
-    """Say whether a folder is a table by its own metadata; what isn't listed isn't looked into."""
+    """Return whether a folder's metadata makes it a table. Only metadata folders in ``listed`` are read."""
     if formats.DELTA_LOG in listed.hidden and formats.already_delta(folder):
         return True
     names = (*listed.hidden, *listed.folders)
@@ -111,7 +115,7 @@ def _list(top: files.AnyPath, folder: files.AnyPath) -> _Listed:
                     listed.files.append(entry.name)
             elif hidden and "=" not in entry.name:
                 listed.hidden.append(entry.name)
-            # What a loop leads to is found without it.
+            # Skip a link cycle: the search reaches its target without the link.
             elif not loops(top, folder, entry):
                 listed.folders.append(entry.name)
     return listed
@@ -120,5 +124,5 @@ def _list(top: files.AnyPath, folder: files.AnyPath) -> _Listed:
 def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # A link to itself.
+    except OSError:  # The entry is a link to itself.
         return False

@@ -1,8 +1,6 @@
-"""The log of a streaming file sink: which of the files in a directory a stream has committed.
+"""Read the log of a streaming file sink: it lists the files that the stream committed in a directory.
 
-Files that no batch committed are the leavings of attempts that failed, and hold rows twice. The format is
-that of Spark's FileStreamSinkLog: a file per batch, whose name is its number and whose first line is ``v1``,
-then a line of JSON per file; ``N.compact`` holds all batches up to N, and takes their place.
+Failed attempts leave uncommitted files, and their rows are duplicates.
 """
 
 from __future__ import annotations
@@ -16,18 +14,21 @@ from tableferry import files
 from tableferry.convert.folder.formats import names
 from tableferry.errors import Refused, StateError
 
+# The format is that of Spark's FileStreamSinkLog. Each batch has a file, whose name is the batch's number.
+# The first line is ``v1``, and each further line is a data file as JSON. ``N.compact`` contains all batches
+# up to N and replaces their files.
 _COMPACT = ".compact"
 _VERSION = "v1"
 
 
 def committed(log: files.AnyPath, on_disk: Container[str]) -> list[str]:
-    """Return the paths, below the table's root, of the files on disk that the sink's log names.
+    """Return the paths, relative to the table's root, of the files on disk that the sink's log lists.
 
-    The log names files by URI, with the directory that they were written to. Where that has been moved since,
-    the longest end of the path that is on disk is the file.
+    The log contains the URI at which each file was written. If the directory was moved afterwards, the
+    longest end of that path that exists on disk is the file.
 
     Raises:
-        Refused: A batch is missing or can't be read, or a committed file is gone.
+        Refused: A batch is missing or can't be read, or a committed file is missing.
     """
     paths: dict[str, None] = {}
     for file in _batches(log):
@@ -97,5 +98,5 @@ def _below(log: files.AnyPath, paths: Iterable[str], on_disk: Container[str]) ->
 
 
 def _path(folder: files.AnyPath) -> str:
-    """Return what the paths of URIs begin with that are in a folder."""
+    """Return the prefix of the paths in a folder's URIs."""
     return f"{folder.absolute()}/" if isinstance(folder, Path) else f"/{folder.key}/"

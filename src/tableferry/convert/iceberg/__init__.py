@@ -1,4 +1,4 @@
-"""Iceberg tables whose data are Parquet files: what their metadata says of them, read by pyiceberg.
+"""Read the metadata of Iceberg tables whose data files are Parquet, with pyiceberg.
 
 Terms and types are those of the Iceberg specification (https://iceberg.apache.org/spec/).
 """

@@ -1,4 +1,4 @@
-"""An Iceberg schema as Delta's columns, and whether readers can find them by their names."""
+"""Translate an Iceberg schema to Delta columns, and check whether readers can find columns by name."""
 
 from __future__ import annotations
 
@@ -19,11 +19,16 @@ _Path: TypeAlias = tuple[str, ...]
 
 
 def columns_of(schema: Schema, source: str, *, with_ids: bool) -> Struct:
-    """Translate a schema; with ids, columns have those by which Delta finds them in the files.
+    """Return the columns of an Iceberg schema as Delta columns.
+
+    Args:
+        schema: The Iceberg schema.
+        source: The table's name, for errors.
+        with_ids: Add the ids of Delta's column mapping, by which readers find the columns in the files.
 
     Raises:
-        Refused: A column has a type or a default that Delta can't read from these files, or a name that it
-            takes for another's.
+        Refused: Delta can't read a column's type or default from these files, or two names differ only in
+            upper and lower case.
     """
     columns = _struct(schema.as_struct(), source, with_ids)
     assert isinstance(columns, Struct)
@@ -35,10 +40,10 @@ def columns_of(schema: Schema, source: str, *, with_ids: bool) -> Struct:
 
 
 def needs_ids(metadata: TableMetadata) -> str:
-    """Say why a table's columns can't be found by their names in all files; empty if they can.
+    """Return why readers can't find a table's columns by name in all files; empty if they can.
 
-    Files keep the names that their columns had when they were written. Iceberg may have dropped old schemas,
-    so only where all are there is it known that no column was renamed.
+    A file keeps the column names of the time when it was written. Iceberg can remove old schemas from the
+    metadata, and only a complete list of schemas proves that no column was renamed.
     """
     ids: dict[_Path, set[int]] = {}
     names: dict[int, set[_Path]] = {}
@@ -59,7 +64,7 @@ def needs_ids(metadata: TableMetadata) -> str:
 
 
 def ids_of(schema: Schema) -> dict[_Path, int]:
-    """Map the path of each column and field that isn't within a list or a map to its id."""
+    """Return the ids of columns and struct fields by path, except fields in lists and maps."""
     return dict(_nested(schema.as_struct(), ()))
 
 
@@ -74,7 +79,7 @@ def _nested(struct: Any, above: _Path) -> Iterator[tuple[_Path, int]]:
 
 
 def _paths(kind: IcebergType, above: _Path) -> Iterator[tuple[_Path, int]]:
-    """Yield the path and the id of each column and field, those within lists and maps too."""
+    """Yield the path and id of each column and field, including those in lists and maps."""
     from pyiceberg.types import ListType, MapType, StructType
 
     match kind:
@@ -93,7 +98,7 @@ def _paths(kind: IcebergType, above: _Path) -> Iterator[tuple[_Path, int]]:
 
 
 def _is_plain(name: str) -> bool:
-    """Say whether Iceberg's writers keep a name as it is, which Avro's rules for names decide."""
+    """Return whether Iceberg's writers store a name unchanged in files, by Avro's rules for names."""
     return (
         name.isascii() and name.replace("_", "a").isalnum() and not name[:1].isdigit() and mapping.fits(name)
     )
@@ -140,6 +145,7 @@ def _field(column: Any, source: str, with_ids: bool, above: str) -> Field:
         raise Refused("ICEBERG_COLUMN_DEFAULT", table=source, column=path, default=column.initial_default)
     metadata: dict[str, Any] = {"comment": column.doc} if column.doc else {}
     if with_ids:
-        # Under its own name a file may have another column, by whose bounds Spark would skip rows.
+        # A file may contain another column under this name, and Spark would skip files by its statistics. So
+        # the physical name is derived from the id.
         metadata |= mapping.names(column.field_id, f"col-{column.field_id}")
     return Field(column.name, _struct(column.field_type, source, with_ids, f"{path}."), True, metadata)

@@ -1,4 +1,4 @@
-"""Finds which metadata file of an Iceberg table is the current one, and reads it."""
+"""Find and read the current metadata file of an Iceberg table, and map its locations to paths."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ _NUMBERED = re.compile(r"v?(\d+)(?:-[^.]*)?(?:\.gz)?\.metadata\.json(?:\.gz)?")
 
 
 def current(table: IcebergTable) -> str:
-    """Return where the current metadata file of a table is.
+    """Return the path of a table's current metadata file.
 
-    A catalog knows it. In a folder, ``version-hint.text`` names it, as Hadoop's catalog writes that, or it
-    is the one with the highest number.
+    A catalog stores this path. In a folder, the current file is the one with the highest number. Hadoop's
+    catalog also writes a number to ``version-hint.text``. If that is higher, the current file is missing.
 
     Raises:
-        Refused: Two have that number, so only a catalog knows which one counts.
-        TableError: There is none, or the catalog doesn't answer.
+        Refused: The current file is missing, or two files have the highest number, so only a catalog can
+            decide.
+        TableError: The folder has no metadata file, or the catalog fails.
         SessionError: pyiceberg isn't installed.
     """
     if table.catalog:
@@ -45,7 +46,7 @@ def current(table: IcebergTable) -> str:
         raise TableError("ICEBERG_METADATA_MISSING", folder=root)
     highest = max(numbered.values())
     if hint := (files.read_text(root / _HINT) or "").strip():
-        # Hadoop's catalog writes the hint after the metadata, so there may be one that is newer.
+        # Hadoop's catalog writes the hint after the metadata, so a newer metadata file may exist.
         highest = max(highest, int(hint)) if hint.isdecimal() else highest
     newest = sorted(name for name, number in numbered.items() if number == highest)
     if len(newest) != 1:
@@ -61,7 +62,7 @@ def read(location: str) -> TableMetadata:
     """Read a metadata file.
 
     Raises:
-        TableError: It can't be read or understood.
+        TableError: The file can't be read or parsed.
         SessionError: pyiceberg isn't installed.
     """
     try:
@@ -74,10 +75,12 @@ def read(location: str) -> TableMetadata:
 
 @contextmanager
 def understood(location: str) -> Iterator[None]:
-    """Say which file it is that pyiceberg can't read; it fails in as many ways as there are damages.
+    """Turn any error of pyiceberg into one that names the file.
+
+    pyiceberg raises many exception types, depending on the damage.
 
     Raises:
-        TableError: It failed.
+        TableError: pyiceberg raised an error.
     """
     try:
         yield
@@ -88,21 +91,21 @@ def understood(location: str) -> Iterator[None]:
 
 
 def named(catalog: str) -> IcebergTable:
-    """Find a table by its name in one of pyiceberg's catalogs.
+    """Return a table by its name in one of pyiceberg's catalogs, such as ``catalog.schema.table``.
 
     Raises:
-        TableError: There is none, or the catalog doesn't answer.
+        TableError: The table is missing, or the catalog fails.
         SessionError: pyiceberg isn't installed.
     """
     return IcebergTable(plain(_load(catalog).location()), catalog)
 
 
 def storage(root: AnyPath | None = None, written_at: str = "") -> FileIO:
-    """Return what pyiceberg is to read files by: this package's own storage.
+    """Return a read-only ``FileIO`` by which pyiceberg reads files through `tableferry.files`.
 
     Args:
-        root: Where the table's folder is.
-        written_at: Where its metadata say that it is.
+        root: The table's folder.
+        written_at: The table's folder according to its metadata.
     """
     from pyiceberg.io import FileIO, InputFile, OutputFile
 
@@ -161,7 +164,7 @@ def _load(name: str) -> Any:
         return load_catalog(catalog).load_table(identifier)
     except NoSuchTableError as error:
         raise TableError("ICEBERG_TABLE_MISSING", catalog=catalog, table=identifier) from error
-    except Exception as error:  # Each catalog has errors of its own.
+    except Exception as error:  # Each catalog raises different exception types.
         raise TableError(
             "ICEBERG_CATALOG_FAILED", catalog=catalog, table=identifier, reason=first_line(error)
         ) from error
@@ -172,18 +175,19 @@ def _missing(error: ModuleNotFoundError) -> SessionError:
 
 
 def plain(location: str) -> str:
-    """Return the local path or the URI that Iceberg's metadata mean; they escape nothing in either."""
+    """Return a location in Iceberg's metadata as a local path or a URI. The metadata escapes neither."""
     local = re.match("file:(?://(?=/))?", location, re.IGNORECASE)
     return (location[local.end() :] if local else location).rstrip("/")
 
 
 def below(location: str, root: AnyPath, written_at: str) -> str | None:
-    """Return the path of a file below its table's folder; None if it's elsewhere.
+    """Return a file's path relative to its table's folder, or None if the file is outside it.
 
     Args:
-        location: Where the table's metadata says that the file is.
-        root: Where the table's folder is.
-        written_at: Where the metadata says that it is, which is elsewhere if the table was copied or mounted.
+        location: The file's location in the table's metadata.
+        root: The table's folder.
+        written_at: The table's folder according to its metadata. It differs from the root if the table was
+            copied or mounted.
     """
     path = plain(location)
     for base in (str(root), plain(written_at)):

@@ -1,4 +1,4 @@
-"""What an Iceberg table's manifests say of its files: partitions, rows and statistics."""
+"""Read the data files of an Iceberg table, their partitions, row counts and statistics from its manifests."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 _EPOCH = date(1970, 1, 1)
-# How Iceberg finds columns in files that were written without ids.
+# This table property maps names to column ids, for files that were written without ids.
 _NAMES = "schema.name-mapping.default"
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a table holds now.
+    """The current snapshot of a table.
 
     Attributes:
-        at: The metadata file that says so.
-        columns: Its columns, with the ids of column mapping if they have to be found by these.
-        by_id: Why they have to; empty if their names do.
+        at: The current metadata file.
+        columns: The columns, with the ids of Delta's column mapping if readers must find columns by id.
+        by_id: Why readers must find columns by id; empty if names are enough.
         last_id: The highest id that a column ever had.
     """
 
@@ -56,12 +56,12 @@ class Snapshot:
 
 
 def read(table: IcebergTable, source: str, *, statistics: bool) -> Snapshot:
-    """Read a table's current snapshot; no data file is opened.
+    """Return a table's current snapshot without opening a data file.
 
     Raises:
-        Refused: It has deletes, other formats than Parquet, partitions by more than a column's value, files
-            outside its folder, or columns that Delta can't read from them.
-        TableError: Something can't be read, or a file is gone.
+        Refused: The table has delete files, files outside its folder, or files that are encrypted or not
+            Parquet. Or Delta doesn't support its columns or a partition transform.
+        TableError: A file can't be read, is missing or has another size.
     """
     at, root = metadata.current(table), path_of(table.root)
     said = metadata.read(at)
@@ -146,10 +146,11 @@ def _data_files(said: TableMetadata, root: AnyPath, source: str) -> Iterator[Ice
 def _partition_columns(
     said: TableMetadata, found: list[IcebergFile], columns: Struct, source: str
 ) -> tuple[tuple[PartitionColumn, ...], dict[int, list[int]]]:
-    """Return the columns that the files are partitioned by, and where each spec has their values.
+    """Return the files' partition columns, and the positions of their values in each partition spec.
 
     Raises:
-        Refused: By more than a column's value, or by other columns in other files.
+        Refused: A partition transform isn't identity, a column can't be a partition column in Delta, or the
+            specs have different partition columns.
     """
     from pyiceberg.transforms import IdentityTransform, VoidTransform
 
@@ -194,7 +195,7 @@ def _values(
 
 
 def _value(value: Any, column: PartitionColumn, source: str) -> str | None:
-    """Write a partition's value as Delta's log does."""
+    """Return a partition value as Delta's log writes it."""
     if value is None:
         return None
     if value == "":
@@ -222,7 +223,7 @@ def _path(file: IcebergFile, root: AnyPath, said: TableMetadata, source: str) ->
 
 
 def _there(root: AnyPath, paths: list[str]) -> dict[str, DataFile]:
-    """Look at files: which of them are there, and how they are."""
+    """Return the files that exist, by path; in an object store, all objects below the root."""
     if isinstance(root, ObjectPath):
         return {item.path: DataFile(*item) for item in ObjectStore(root.store).below(root)}
     return {path: file for path in paths if (file := _look(root, path)) is not None}
@@ -239,7 +240,7 @@ def _look(root: Path, path: str) -> DataFile | None:
 
 
 def _bounds(file: IcebergFile, number: int, kind: Primitive) -> Bounds:
-    """Read the statistics of one column of a file; what a NaN may exceed is left out."""
+    """Return one column's statistics in a file, without bounds if the column may contain NaN."""
     nulls = file.null_value_counts.get(number) if file.null_value_counts else None
     low, high = ((bounds or {}).get(number) for bounds in (file.lower_bounds, file.upper_bounds))
     write = texts_of(kind, ancient=True)
@@ -251,7 +252,7 @@ def _bounds(file: IcebergFile, number: int, kind: Primitive) -> Bounds:
 
 
 def _decoded(raw: bytes, kind: Primitive) -> Any:
-    """Read a bound, which may have a narrower type than the column has now."""
+    """Decode a bound. Its type may be narrower than the current type of the column."""
     match kind:
         case types.STRING:
             return raw

@@ -1,6 +1,6 @@
-"""What a conversion asks of Spark: tables of the catalog, storage that only Spark reaches, rows to compare.
+"""Parts of a conversion that use Spark: catalog tables, storage that only Spark reaches, row comparison.
 
-Each module is loaded at its first use, so that a folder is converted where pyspark isn't installed.
+Modules are loaded on first use, so that folders can be converted without pyspark.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""How many files are read at once, by the settings that Delta's own command has for that."""
+"""Choose the number of files per batch, from the settings of Delta's ``CONVERT TO DELTA``."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from tableferry.errors import SessionError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Their defaults are Delta's (DeltaSQLConf).
+# The defaults are those of Delta (DeltaSQLConf).
 _STATISTICS = ("spark.databricks.delta.import.batchSize.statsCollection", 50_000)
 _SCHEMAS = ("spark.databricks.delta.import.batchSize.schemaInference", 1_000_000)
 
 
 def batch_size(spark: SparkSession, *, statistics: bool) -> int:
-    """Return how many footers are read at once.
+    """Return the number of footers to read per batch.
 
-    Delta's own command infers schemas in batches of as many files as
-    ``spark.databricks.delta.import.batchSize.schemaInference`` says, and collects statistics in batches of
-    ``…statsCollection``. Here one pass gives both, so the smaller number counts, and that of the statistics
-    only if there are any.
+    Delta has one setting for schemas, ``spark.databricks.delta.import.batchSize.schemaInference``, and one
+    for statistics, ``…statsCollection``. Tableferry reads both in one pass, so the smaller number counts.
+    Without ``statistics``, only the first setting counts.
 
     Raises:
-        SessionError: A setting isn't a positive number.
+        SessionError: A setting isn't a positive integer.
     """
     settings = (_SCHEMAS, _STATISTICS) if statistics else (_SCHEMAS,)
     return min(_setting(spark, name, default) for name, default in settings)
@@ -33,7 +32,7 @@ def batch_size(spark: SparkSession, *, statistics: bool) -> int:
 def _setting(spark: SparkSession, name: str, default: int) -> int:
     try:
         value = spark.conf.get(name, None) or str(default)
-    except SPARK_ERRORS:  # Serverless compute shows few of its settings.
+    except SPARK_ERRORS:  # Serverless compute gives access to few settings.
         return default
     if not value.isdecimal() or int(value) == 0:
         raise SessionError("READER_SETTING_INVALID", setting=name, value=value)

@@ -1,7 +1,7 @@
-"""Entries of the catalog: what it knows of a table, or of all tables of a schema.
+"""Read the catalog's entry for a table, and list the tables of a schema, with SQL.
 
-Everything goes through SQL. ``DESCRIBE TABLE EXTENDED … AS JSON`` gives the facts of a Parquet table exactly;
-for a Delta table, and for one that another connector owns, Spark has the plain form alone.
+``DESCRIBE TABLE EXTENDED … AS JSON`` returns exact metadata for Parquet tables. For Delta tables and tables
+of other connectors, Spark supports only the plain ``DESCRIBE``.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from tableferry.types import Atomic, Decimal, Struct, from_json
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# What an undo leaves that died, or somebody who removed the log.
+# The table's log is missing after an interrupted undo, or after a user removed it.
 _NO_LOG = "DELTA_PATH_DOES_NOT_EXIST"
 
-# Spark has the exact form of DESCRIBE for its own tables alone.
+# Spark supports DESCRIBE … AS JSON only for its own tables.
 _NOT_FOR_CONNECTORS = "NOT_SUPPORTED_COMMAND_FOR_V2_TABLE"
 
 
 @dataclass(frozen=True, order=True)
 class Skipped:
-    """A table of a schema that isn't to be converted.
+    """A table of a schema that can't be converted.
 
     Attributes:
-        reason: Why not, as the end of a sentence: ``is a view``.
+        reason: The reason, as the end of a sentence: ``is a view``.
     """
 
     name: TableName
@@ -50,18 +50,18 @@ class Skipped:
 
 @dataclass(frozen=True)
 class SchemaTables:
-    """What a schema holds: Parquet and Delta tables, and everything else."""
+    """The Parquet and Delta tables of a schema, and the tables and views that are skipped."""
 
     tables: tuple[TableName, ...]
     skipped: tuple[Skipped, ...]
 
 
 def entry(spark: SparkSession, name: TableName) -> Entry:
-    """Return what the catalog knows of a table.
+    """Return the catalog's entry for a table.
 
     Raises:
-        TableError: There is no such table, it is neither Parquet nor Delta, or it may not be read.
-        Refused: It is a view.
+        TableError: The table is missing, is neither Parquet nor Delta, or can't be read.
+        Refused: It is a view, or it has a column that Delta doesn't support.
     """
     name = qualified(spark, name)
     try:
@@ -75,10 +75,14 @@ def entry(spark: SparkSession, name: TableName) -> Entry:
 
 
 def tables(spark: SparkSession, schema: Sequence[str]) -> SchemaTables:
-    """List the tables of a schema with one query; its name has the catalog in front if that isn't current.
+    """Return the tables of a schema, with one query.
+
+    Args:
+        spark: The session.
+        schema: The schema's name, after the catalog's name if that isn't the current catalog.
 
     Raises:
-        TableError: There is no such schema, or it may not be listed.
+        TableError: The schema is missing, or it can't be listed.
     """
     names: list[TableName] = []
     skipped: list[Skipped] = []
@@ -92,10 +96,10 @@ def tables(spark: SparkSession, schema: Sequence[str]) -> SchemaTables:
 
 
 def delta_tables_in(spark: SparkSession, schema: Sequence[str], folder: Path) -> list[TableName]:
-    """Name the Delta tables of a schema that are in a folder.
+    """Return the names of a schema's Delta tables that are stored in this folder.
 
     Raises:
-        TableError: There is no such schema, or it may not be listed.
+        TableError: The schema is missing, or it can't be listed.
     """
     real = os.path.realpath(folder)
     return [
@@ -174,5 +178,5 @@ def _partition_columns(name: TableName, columns: Struct, names: Sequence[str]) -
 
 
 def _options(storage: Mapping[str, Any]) -> dict[str, str]:
-    # What Hive's metastore writes into every entry, and where Spark writes the location once more.
+    # Hive's metastore adds ``serialization.format`` to every entry. Spark repeats the location in ``path``.
     return {key: str(value) for key, value in storage.items() if key not in ("serialization.format", "path")}

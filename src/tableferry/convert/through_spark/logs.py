@@ -1,4 +1,4 @@
-"""Compares a Delta log with the files in its folder where only Spark can read the log as it is now."""
+"""Compare a Delta log with the files in its folder, where only Spark can read the log's current version."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Files of a table that has them may hold rows that were deleted.
+# If a table uses this feature, its data files may contain deleted rows.
 _DELETION_VECTORS = "deletionVectors"
 
 
 def is_only_conversion(spark: SparkSession, location: str) -> bool:
-    """Say whether a log is the first commit of a conversion and nothing else.
+    """Return whether a log consists of the first commit of a conversion only.
 
     Raises:
-        TableError: It can't be read.
+        TableError: The log can't be read.
     """
     try:
         return _is_only_conversion(spark, TableName.at(location))
@@ -40,13 +40,13 @@ def is_only_conversion(spark: SparkSession, location: str) -> bool:
 def compare(
     spark: SparkSession, location: str, files: Sequence[DataFile], table: TableName | None = None
 ) -> ExistingLog:
-    """Compare the files that a log names now with those in its folder, by their paths.
+    """Compare the files in a log's current version with those in its folder, by path.
 
     Args:
         spark: The session.
         location: The folder.
-        files: What it holds.
-        table: The Delta table of the catalog that is there, if there is one.
+        files: The files in the folder.
+        table: The catalog's Delta table in this folder, if one exists.
 
     Raises:
         TableError: The log can't be read.
@@ -76,9 +76,15 @@ def compare(
 
 
 def checkpoints_say(spark: SparkSession, checkpoints: Sequence[str], lines: Sequence[str]) -> bool:
-    """Say whether a log's checkpoints, by their paths, say what the lines of its only commit do."""
+    """Return whether a log's checkpoints contain the same actions as its only commit.
+
+    Args:
+        spark: The session.
+        checkpoints: The paths of the checkpoints.
+        lines: The lines of the commit. The first one, ``commitInfo``, isn't compared.
+    """
     try:
-        # Databricks reads no file of a log unless it's told to.
+        # Databricks refuses to read files of a log unless this check is off.
         with optional_settings(spark, {"spark.databricks.delta.formatCheck.enabled": "false"}):
             paths = [escape_wildcards(for_spark(path)) for path in checkpoints]
             rows = spark.read.parquet(*paths).selectExpr("to_json(struct(*))").collect()
@@ -89,7 +95,7 @@ def checkpoints_say(spark: SparkSession, checkpoints: Sequence[str], lines: Sequ
 
 
 def _action(line: str) -> str:
-    """Return an action as text that is the same however it was spelled."""
+    """Return an action as JSON text with sorted keys and features, so that equal actions have equal text."""
     action = json.loads(line)
     for features in ("readerFeatures", "writerFeatures"):
         if features in action.get("protocol", {}):

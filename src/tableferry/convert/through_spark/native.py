@@ -1,7 +1,7 @@
-"""The native engine: ``CONVERT TO DELTA`` run by Spark, for storage that only Spark reaches.
+"""Run Spark's ``CONVERT TO DELTA`` (the native engine), for storage that only Spark reaches.
 
-Its batch sizes, ``spark.databricks.delta.import.batchSize.schemaInference`` and ``…statsCollection``, are
-its own settings: what the session has is what it takes.
+The command takes its batch sizes from the session's settings
+``spark.databricks.delta.import.batchSize.schemaInference`` and ``…statsCollection``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _REMEDIES = {
     "DELTA_UNEXPECTED_PARTITION_SCHEMA_FROM_USER": "Omit --partitioned-by, because the catalog contains the "
     "columns.",
     "DELTA_FAILED_CAST_PARTITION_VALUE": "Declare a type that all values of the column have, or string.",
-    # Spark raises the one or the other, depending on how many tasks read the footers.
+    # The number of tasks that read the footers decides which of these two Spark raises.
     "DELTA_FAILED_TO_MERGE_FIELDS": _OTHER_TYPES,
     "DELTA_FAILED_MERGE_SCHEMA_FILE": _OTHER_TYPES,
     "DELTA_MERGE_INCOMPATIBLE_DATATYPE": "Rewrite the files of the other type.",
@@ -54,14 +54,14 @@ _REMEDIES = {
     "DELTA_MISSING_PROVIDER_FOR_CONVERT": "Write the path as parquet.`…`.",
     "PARQUET_TYPE_ILLEGAL": "Rewrite the column with microseconds.",
 }
-"""What the user does about an error of ``CONVERT TO DELTA``, by its condition."""
+"""The remedies for errors of ``CONVERT TO DELTA``, by condition."""
 _BUSY = ("DELTA_CONCURRENT_WRITE", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED")
 _METADATA = {"Iceberg": "metadata/*.metadata.json*", "Hudi": ".hoodie/hoodie.properties"}
-# What Delta says of a folder inside a table that can't be a partition.
+# Delta's error for a folder inside a table if the folder can't be a partition.
 _INSIDE = "DELTA_INVALID_PARTITION_PATH"
 _MISSING = ("PATH_NOT_FOUND", "DELTA_FILE_NOT_FOUND", "DELTA_DIRECTORY_NOT_FOUND")
 
-# What is deep inside an error of a task, the most telling first.
+# The causes inside the text of a task's error, the most specific first.
 _CAUSES = (
     re.compile(r"([a-z][a-z0-9+.-]*:/[^\n{]*? is not a Parquet file)"),
     re.compile(r"(Could not read footer for file: [^;\n]+)"),
@@ -70,13 +70,13 @@ _CAUSES = (
 
 
 def list_files(spark: SparkSession, location: str) -> tuple[DataFile, ...]:
-    """List the files below a location through Spark, in the order of their paths.
+    """Return the files below a location, listed by Spark and sorted by path.
 
-    Nothing but the directories is read. Names that begin with ``.``, or with ``_`` and without a ``=``, are
-    left out at any depth, and so are copies that Hadoop hasn't finished.
+    Spark lists the directories and opens no file. It leaves out names at any depth that begin with ``.``, or
+    with ``_`` and don't contain ``=``, and Hadoop's unfinished copies.
 
     Raises:
-        TableError: There is no such directory, or it may not be listed.
+        TableError: The directory is missing, or it can't be listed.
     """
     files = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
@@ -102,7 +102,7 @@ def has_log(spark: SparkSession, location: str) -> bool:
     """Return whether a location is the root of a Delta table.
 
     Raises:
-        TableError: Nobody lets us look.
+        TableError: Spark can't read the location.
     """
     try:
         [detail] = spark.sql(f"DESCRIBE DETAIL delta.{quote(location)}").collect()
@@ -110,7 +110,7 @@ def has_log(spark: SparkSession, location: str) -> bool:
         if condition(error).startswith((*NO_LOG, _INSIDE)):
             return False
         raise TableError("STORAGE_NOT_LISTABLE", folder=location, reason=first_line(error)) from error
-    # Of a folder that may be a partition of a table, Delta says nothing.
+    # For a folder that may be a partition of a table, Delta returns null.
     return detail["format"] is not None
 
 
@@ -127,10 +127,10 @@ def owner(spark: SparkSession, location: str) -> Owner | None:
 
 
 def _has_files(spark: SparkSession, pattern: str) -> bool:
-    """Return whether there is a file that matches a pattern of Hadoop's.
+    """Return whether a file matches a Hadoop glob pattern.
 
     Raises:
-        TableError: Its folder may not be listed.
+        TableError: A folder of the pattern can't be listed.
     """
     try:
         return bool(spark.read.format("binaryFile").load(pattern).select("path").limit(1).collect())
@@ -147,12 +147,12 @@ def convert(
     *,
     statistics: bool,
 ) -> None:
-    """Convert the directory at a location with ``CONVERT TO DELTA``; one that is Delta already stays so.
+    """Convert the directory at a location with ``CONVERT TO DELTA``; a Delta table stays as it is.
 
     Raises:
-        Refused: The native command can't convert it, and says why.
-        TableError: It is missing, or a file of it is no Parquet.
-        Busy: Another converter was first.
+        Refused: The native command can't convert the directory, and its error is the reason.
+        TableError: The directory is missing, or a file isn't Parquet.
+        Busy: Another process converted the directory first.
     """
     for column in partition_columns:
         if column.type in (TIMESTAMP, TIMESTAMP_NTZ):
@@ -168,21 +168,21 @@ def convert(
 
 
 def convert_table(spark: SparkSession, entry: Entry, *, statistics: bool) -> None:
-    """Convert a table of the catalog with ``CONVERT TO DELTA``, and give it its comments back.
+    """Convert a catalog table with ``CONVERT TO DELTA``, and restore its comments.
 
-    By a table's name the native command writes null partition values as the text
-    ``__HIVE_DEFAULT_PARTITION__``, which IS NULL doesn't find and which is no number. A table with such
-    partitions is converted by its path, and then switched.
+    Given a table's name, the native command writes null partition values as the text
+    ``__HIVE_DEFAULT_PARTITION__``. ``IS NULL`` doesn't find this text, and it isn't a number. So a table with
+    such partitions is converted by its path, and then `switch_to_delta` changes its entry.
 
     Raises:
-        Refused: The native command can't convert it, and says why.
-        TableError: A file of it is no Parquet.
-        Busy: Another converter was first.
+        Refused: The native command can't convert the table, and its error is the reason.
+        TableError: A file isn't Parquet.
+        Busy: Another process converted the table first.
     """
     if needs_defaults(entry) or existence_defaults(entry):
         raise Refused("NATIVE_COLUMN_DEFAULTS", table=entry.name)
     if entry.partition_columns and has_null_partition(spark, entry.name):
-        # What the switch would refuse has to be refused before anything is written.
+        # `switch_to_delta` refuses the same properties, but only after the log is written.
         kept_properties(entry)
         convert(spark, entry.location, entry.partition_columns, statistics=statistics)
         switch_to_delta(spark, entry, merge_properties=True)
@@ -205,9 +205,9 @@ def _run(spark: SparkSession, statement: str, location: str) -> None:
 
 
 def _tidy(log: Path) -> None:
-    """Remove the empty folders that a failed native run leaves, and no log in which somebody wrote."""
+    """Remove the empty folders that a failed native run leaves, unless another process wrote to the log."""
     staged = log / "_staged_commits"
-    # What another converter puts there in the meantime makes rmdir fail, as it should.
+    # If another converter writes to a folder after this check, rmdir fails and the folder stays.
     with suppress(OSError):
         if {file.name for file in log.iterdir()} <= {staged.name}:
             if staged.exists():

@@ -1,4 +1,4 @@
-"""Whether the partitions that the catalog knows are those on disk, and registering those that are."""
+"""Compare the catalog's partitions with the directories on disk, and register the directories."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def partitions_of(spark: SparkSession, entry: Entry, listing: Iterable[DataFile]) -> PartitionMismatches:
-    """Compare the catalog's partitions with the files on disk.
+    """Return the mismatches between the catalog's partitions and the files on disk.
 
-    A partition without files whose directory exists is an empty one, and no mismatch.
+    A partition whose directory exists without files is empty, which is no mismatch.
 
     Raises:
-        TableError: The catalog doesn't give its partitions.
+        TableError: The catalog doesn't list its partitions.
     """
     if not entry.partition_columns:
         return PartitionMismatches()
@@ -40,12 +40,12 @@ def partitions_of(spark: SparkSession, entry: Entry, listing: Iterable[DataFile]
 
 
 def register_partitions(spark: SparkSession, table: TableName) -> None:
-    """Bring the catalog in line with the directories: ``MSCK REPAIR TABLE … SYNC PARTITIONS``.
+    """Update the catalog's partitions from the directories: ``MSCK REPAIR TABLE … SYNC PARTITIONS``.
 
-    Partitions that lie outside the root stay as they are.
+    Partitions outside the root stay as they are.
 
     Raises:
-        TableError: The catalog refuses, or a directory can't be listed.
+        TableError: The catalog refuses the update, or a directory can't be listed.
     """
     problem = f"the partitions of {table} can't be registered"
     with (
@@ -56,7 +56,7 @@ def register_partitions(spark: SparkSession, table: TableName) -> None:
 
 
 def _exists(spark: SparkSession, entry: Entry, partition: CatalogPartition) -> bool:
-    """Say whether the directory of a partition without files exists."""
+    """Return whether the directory of a partition without files exists."""
     if entry.folder is not None:
         return (entry.folder / (below(partition.location, entry.location) or "")).is_dir()
     try:

@@ -1,4 +1,4 @@
-"""Schemas as text, to be sent from one process to another."""
+"""Serialize schemas as text, to send them from one process to another."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tableferry.types import Primitive, Struct
 
 
 def to_text(schema: FileSchema) -> str:
-    """Write a schema as text, the same for equal ones."""
+    """Return a schema as text. Equal schemas have equal text."""
     columns = types.plain(schema.columns)
     leaves = [(leaf.path, types.plain(leaf.type)) for leaf in schema.leaves]
     return json.dumps([columns, leaves, sorted(schema.undecimal), sorted(schema.untyped)])
 
 
 def from_text(text: str) -> FileSchema:
-    """Read what `to_text` wrote."""
+    """Return the schema that `to_text` serialized."""
     columns, leaves, undecimal, untyped = json.loads(text)
     return FileSchema(
         cast(Struct, types.typed(columns)),

@@ -1,7 +1,7 @@
-"""What a Spark task does with its share of the files.
+"""The work of one Spark task: read its share of the files.
 
-It's pickled and sent to machines that may not have this package: nothing here needs Spark, nor may a global
-of what it uses be something that can only be imported, such as a function with a cache.
+Tasks are pickled and sent to machines that may not have this package. So this module doesn't import Spark,
+and uses no global that pickle stores by its import path, such as a function with a cache.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 from tableferry.convert.facts import DataFile, Footer, Footers, Unreadable
 from tableferry.convert.through_spark.schemas import to_text
 
-# What stands in the place of a number of rows, where the text says why.
+# Values of ``rows`` for a failed file. The ``text`` is the reason, or the machine without the folder.
 UNREADABLE, UNREACHED = -1, -2
 COLUMNS = "rows bigint, schema int, described string, text string, split string"
 
@@ -29,7 +29,7 @@ _Row: TypeAlias = tuple[int, int, str | None, str, str]
 
 
 def task(root: str, files: Sequence[DataFile], read: Read) -> Task:
-    """Make the task that reads the files whose places in the listing it's given."""
+    """Return a task that reads files. Its input rows are consecutive positions in ``files``."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reached = os.path.isdir(root)
@@ -44,14 +44,14 @@ def task(root: str, files: Sequence[DataFile], read: Read) -> Task:
 
 
 def _rows(footers: Iterable[Footer | Unreadable]) -> Iterator[_Row]:
-    """Write footers; a schema comes with the first file that has it, and has its number from then on."""
+    """Yield footers as rows. Only the first row of a schema contains its text; later rows have its number."""
     numbers: dict[int, int] = {}
     for footer in footers:
         if isinstance(footer, Unreadable):
             yield UNREADABLE, 0, None, footer.reason, ""
             continue
         schema, count = footer.schema, len(numbers)
-        # The reader keeps each schema, so that its id stays its own.
+        # The reader keeps a reference to each schema, so that ``id`` stays unique.
         number = numbers.setdefault(id(schema), count)
         yield footer.rows, number, to_text(schema) if number == count else None, footer.packed, footer.split
 

@@ -1,4 +1,4 @@
-"""The switch of a catalog's entry to Delta, once the table's log has its first commit."""
+"""Change a table's catalog entry to Delta, after its log has the first commit."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ NO_LOG = (
     "DELTA_PATH_DOES_NOT_EXIST",
 )
 
-# A log whose properties come from the session's defaults is one that CONVERT TO DELTA adds none to otherwise.
+# Without this setting, CONVERT TO DELTA adds no properties to a log that has the session's defaults.
 _NO_COMPARISON = {"spark.databricks.delta.convert.metadataCheck.enabled": "false"}
 
 
 def switch_to_delta(spark: SparkSession, entry: Entry, *, merge_properties: bool = False) -> None:
-    """Make a table's entry one of Delta; an entry that is one already stays as it is.
+    """Change a table's catalog entry to Delta; a Delta entry stays as it is.
 
-    ``CONVERT TO DELTA`` by name does this without a new version where the log's ``configuration`` has all
-    that `kept_properties` gives. Table comment and columns' comments are the log's from then on.
-    With ``merge_properties``, properties that the log lacks are added to it, by a commit.
+    ``CONVERT TO DELTA`` with the table's name does this. It writes no new version if the log's
+    ``configuration`` contains all properties that `kept_properties` returns. Afterwards, the comments of the
+    table and its columns are those in the log. With ``merge_properties``, a commit adds the properties that
+    the log lacks.
 
     Raises:
-        Refused: The log has other properties than the table.
-        TableError: There is no log yet, or the catalog may not be changed.
+        Refused: The properties of the log and the table differ.
+        TableError: The log is missing, or the catalog can't be changed.
     """
     if entry.is_delta:
         return
     properties = kept_properties(entry)
-    # Without a log this very statement would convert the table, by rules that aren't ours.
+    # This raises if the log is missing. Without a log, the statement below would convert the files itself.
     configuration = _configuration(spark, entry)
     differing = sorted(key for key, value in properties.items() if configuration.get(key) != value)
     if differing and not merge_properties:
@@ -60,10 +61,10 @@ def switch_to_delta(spark: SparkSession, entry: Entry, *, merge_properties: bool
 
 
 def restore_comments(spark: SparkSession, entry: Entry) -> None:
-    """Give a switched table the comments that its log lacks; each is a commit.
+    """Add the comments of a table's old entry that its log lacks; each comment is a commit.
 
     Raises:
-        TableError: The table may not be changed.
+        TableError: The table can't be changed.
     """
     with explained(f"the comments of {entry.name} can't be restored", "set them with COMMENT ON"):
         [detail] = spark.sql(f"DESCRIBE DETAIL {entry.name.sql}").select("description").collect()

@@ -1,17 +1,6 @@
-"""The second reader of files: Spark's tasks, each of which reads a share of the files by their paths.
+"""Read files in Spark's tasks. Each task reads a share of the files by path.
 
-What was tried, with 20,000 files on two cores that others used too:
-
-- A task costs a tenth to a third of a second whatever it does, for pyspark's worker reads its zip files'
-  lists again before each. So there are as many as Spark has cores, not several times as many: twenty took
-  four times as long as two.
-- What a task finds travels as one string a file, and each schema once a task. ``toArrow`` took 1.0 to 1.1 s,
-  ``toLocalIterator`` 1.0 to 1.3 and ``collect`` 1.1 to 1.4. A batch is one job, and its results are all that
-  the driver holds besides the footers that it has given out.
-- The package needn't be installed where the tasks run, nor be of the same version there: what they need of
-  it is pickled with them, which makes 185 kB and takes 50 ms a job, and up to 30 ms in a worker.
-
-Run on local Spark alone: neither on Databricks nor through Spark Connect.
+Tested on local Spark only: not on Databricks, and not through Spark Connect.
 """
 
 from __future__ import annotations
@@ -32,15 +21,26 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# Measured with 20,000 files on two cores that other processes used too:
+#
+# - A task costs 0.1 to 0.3 s in any case, because pyspark's worker rereads the lists of its zip files before
+#   each task. So each core gets one task: twenty tasks took four times as long as two.
+# - A task returns one string per file, and each schema once. ``toArrow`` took 1.0 to 1.1 s,
+#   ``toLocalIterator`` 1.0 to 1.3 s and ``collect`` 1.1 to 1.4 s. A batch is one job. The driver keeps only
+#   its results and the footers that it has yielded.
+# - Each job pickles the parts of this package that its tasks use, so the tasks' machines can lack the package
+#   or have another version. The pickle is 185 kB and takes 50 ms per job, and up to 30 ms in a worker.
+
+
 class Unreached(Refused):
     """A machine that runs Spark's tasks doesn't have the directory."""
 
 
 def read(spark: SparkSession, root: str, files: Sequence[DataFile], read_share: Read, size: int) -> Footers:
-    """Read files by tasks, ``size`` at once, in the listing's order; the root is on the tasks' machines too.
+    """Yield the footers of files in the listing's order. Each Spark job reads up to ``size`` files.
 
     Raises:
-        Unreached: A machine that runs tasks has no such directory.
+        Unreached: The root is missing on a machine that runs tasks.
     """
     schemas: dict[str, FileSchema] = {}
     numbered: dict[int, FileSchema] = {}
@@ -51,7 +51,7 @@ def read(spark: SparkSession, root: str, files: Sequence[DataFile], read_share: 
 
 
 def _run(spark: SparkSession, task: Task, count: int) -> pa.Table:
-    """Run a task for each of Spark's cores, which share the numbers below `count` in their order."""
+    """Return the rows of one task per core. The tasks share the numbers 0 to ``count`` - 1 in order."""
     cloudpickle.register_pickle_by_value(tableferry)  # type: ignore[no-untyped-call]
     try:
         return spark.range(count).mapInArrow(task, COLUMNS).toArrow()
@@ -62,13 +62,16 @@ def _run(spark: SparkSession, task: Task, count: int) -> pa.Table:
 def _footers(
     root: str, batch: pa.RecordBatch, schemas: dict[str, FileSchema], numbered: dict[int, FileSchema]
 ) -> Footers:
-    """Read what tasks wrote.
+    """Yield the footers in rows that tasks returned.
 
     Args:
-        root: Where the files' paths begin.
-        batch: What they wrote; a task's rows may be spread over several batches.
-        schemas: The schemas seen so far, by their text.
-        numbered: Those of the task whose rows were read last, by the numbers that it gave them.
+        root: The table's root, for errors.
+        batch: The rows. The rows of one task may be in several batches.
+        schemas: The schemas of all tasks, by their text. New ones are added.
+        numbered: The schemas of the current task, by its numbers. New ones are added.
+
+    Raises:
+        Unreached: The root is missing on a machine that runs tasks.
     """
     for rows, number, described, text, split in zip(
         *(column.to_pylist() for column in batch.columns), strict=True

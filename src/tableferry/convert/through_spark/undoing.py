@@ -1,9 +1,6 @@
-"""Undoes the conversion of a table of the catalog: its log, and what its entry says.
+"""Undo the conversion of a catalog table: remove its Delta log and restore its old catalog entry.
 
-Spark changes no table's provider, so the entry is dropped and made anew: first the new one is made under a
-spare name, then the log is put out of sight, which decides it, then the old entry is dropped and the new one
-renamed. DROP removes a managed table's files, so its folder waits meanwhile where no entry points.
-Whatever a process that dies leaves, the next one sees in the catalog and on disk, and goes on from there.
+Spark can't change a table's provider, so the entry is dropped and recreated.
 """
 
 from __future__ import annotations
@@ -29,20 +26,29 @@ from tableferry.tables import CatalogTable, TableName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# An undo has these steps:
+#
+# 1. Create the new entry under a spare name.
+# 2. Set the log aside, so that readers don't find it. After this step, the undo can only be completed.
+# 3. Rename a managed table's folder, because DROP TABLE removes the files in the entry's folder.
+# 4. Drop the old entry, and rename the new one.
+# 5. Move a managed table's folder back, and remove the log.
+#
+# If the process dies, the next undo finds the state in the catalog and on disk, and resumes.
 _SPARE = "__tableferry_undo"
-# Readers of a table leave out such a name, and the schema's folder has no table of it.
+# Readers ignore names that begin with ``_``, and no table's folder in the schema has this name.
 _WAITING = "_tableferry_undo_"
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A table to undo, as it is now.
+    """The current state of a table to undo.
 
     Attributes:
-        spare: The name of its new entry, until the old one is gone.
-        entry: What the catalog has under its name.
-        made: What the catalog has under the spare name.
-        managed: Whether dropping it removes its files.
+        spare: The name of the new entry until the old one is dropped.
+        entry: The catalog's table with the table's name.
+        made: The catalog's table with the spare name.
+        managed: Whether DROP TABLE removes the files.
     """
 
     name: TableName
@@ -54,43 +60,43 @@ class _Table:
 
     @property
     def waiting(self) -> Path:
-        """Where a managed table's folder is while its entries change."""
+        """The path of a managed table's folder while its entries change."""
         return self.root.with_name(_WAITING + self.root.name)
 
     @property
     def files(self) -> Path:
-        """Where its files are now."""
+        """The folder that contains the files now."""
         return self.waiting if self.managed and self.waiting.exists() else self.root
 
     @property
     def lock(self) -> Path:
-        """What two undos of the table at once would both hold."""
+        """The lock file of the undo: only one process at a time undoes the table."""
         if self.managed:
             return self.root.with_name(f"{_WAITING}{self.root.name}.lock")
         return self.root / "_tableferry_undo.lock"
 
 
 def undo(spark: SparkSession, name: TableName) -> tuple[str, ...]:
-    """Undo a table's conversion while nothing was written after it, and return what isn't as it was.
+    """Undo a table's conversion if nothing was written after it, and return notes on what differs.
 
-    The entry says again what it said before: provider or Hive's SerDe, columns, comments, partitions,
-    properties, options, buckets and location. Statistics of ANALYZE TABLE in the catalog aren't made anew.
+    The entry is restored: provider or Hive's SerDe, columns, comments, partitions, properties, options,
+    buckets and location. The catalog's statistics of ANALYZE TABLE aren't restored.
 
     Raises:
-        TableError: There is no such table, it isn't Delta, or the catalog may not be changed.
-        Refused: Something was written after the conversion, another table shows the same files, only Spark
-            reaches them, or the entry can't be made anew as it was, or isn't known.
-        Busy: Another process is at it.
+        TableError: The table is missing or isn't Delta, or the catalog can't be changed.
+        Refused: Another commit followed the conversion, another table has the same files, or only Spark
+            reaches the files. Or the old entry wasn't recorded, or can't be recreated.
+        Busy: Another process is undoing the table.
     """
     name = qualified(spark, name)
     table = _look(spark, name)
     with _locked(table):
-        # What another process did before it let go of the lock counts.
+        # Reread the state, because another process may have changed it before it released the lock.
         return _undo(spark, _look(spark, name))
 
 
 def undo_if_named(spark: SparkSession, name: TableName, root: Path) -> tuple[str, ...] | None:
-    """Undo the conversion of a table if the catalog has it in this folder; else do nothing: None."""
+    """Undo a table's conversion if its catalog entry is Delta and has this folder; else return None."""
     try:
         table = _look(spark, qualified(spark, name))
     except TableError:
@@ -141,11 +147,11 @@ def _undo(spark: SparkSession, table: _Table) -> tuple[str, ...]:
 
 
 def _undo_log(spark: SparkSession, table: _Table) -> tuple[str, ...]:
-    """Remove the log of a table whose entry says Parquet: it still does, or does again."""
+    """Remove the log of a table whose entry is Parquet, either unchanged or already restored."""
     if table.made:
         raise Refused("UNDO_LEFT_TWO_TABLES", table=table.name, spare=table.spare)
     if table.files == table.root and not commit.is_aside(table.root):
-        # The entry never was Delta's, so it knows its partitions.
+        # The entry was never changed to Delta, so its partitions are still registered.
         commit.undo(table.root)
         _run(spark, f"REFRESH TABLE {table.name.sql}", table.name)
     else:
@@ -154,7 +160,7 @@ def _undo_log(spark: SparkSession, table: _Table) -> tuple[str, ...]:
 
 
 def _prepare(spark: SparkSession, table: _Table) -> tuple[str, ...]:
-    """Make the new entry, and take the log and a managed table's folder out of sight."""
+    """Create the new entry, set the log aside, and rename a managed table's folder."""
     assert table.entry is not None
     info = commit.info(table.files)
     if not info:
@@ -178,7 +184,11 @@ def _prepare(spark: SparkSession, table: _Table) -> tuple[str, ...]:
 def _original_entry(
     spark: SparkSession, table: _Table, recorded: Entry | None
 ) -> tuple[Entry, tuple[str, ...]]:
-    """Decide what the entry is to say, and refuse what would end badly before anything is done."""
+    """Return the entry to restore and notes, before any change.
+
+    Raises:
+        Refused: The undo would fail or harm another table.
+    """
     assert table.entry is not None
     if not commit.is_aside(table.files):
         commit.demand_only_a_conversion(table.root)
@@ -201,7 +211,7 @@ def _original_entry(
 
 
 def _make(spark: SparkSession, table: _Table, original: Entry) -> None:
-    """Make the new entry under the spare name, and look whether it says what it is to."""
+    """Create the new entry under the spare name, and check that it equals the original."""
     _drop_spare(spark, table)
     _run(spark, definitions.statement(original, table.spare), table.name)
     made = entry(spark, table.spare)
@@ -239,9 +249,9 @@ def _drop(spark: SparkSession, table: _Table) -> None:
 
 
 def _finish(spark: SparkSession, table: _Table) -> None:
-    """Put a managed table's folder back, register its partitions, and remove the log."""
+    """Move a managed table's folder back, register its partitions, and remove the log."""
     if table.managed and table.waiting.exists():
-        # The empty folder of the new entry is replaced in one step; one that holds something isn't.
+        # The rename replaces the new entry's folder if that is empty, and fails otherwise.
         _rename(table.waiting, table.root)
     if table.managed:
         now = entry(spark, table.name)

@@ -1,4 +1,4 @@
-"""Compares what the Parquet files of a table hold with what the Delta table over them shows."""
+"""Compare the rows in a table's Parquet files with the rows of the Delta table in the same folder."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def compare_rows(
 ) -> verify.Verdict:
     """Compare the rows of a converted folder, read as Parquet and as Delta.
 
-    Spark itself lists the folder and reads the partitions' values from the directories' names, so what is
-    compared with the log isn't what the log was made of. Without a schema Spark merges those of the files.
+    Spark lists the folder and parses partition values from directory names, so the comparison is independent
+    of the conversion's own listing. Without a schema, Spark merges the schemas of the files.
     """
     reader = spark.read.option("mergeSchema", True)
     if schema is not None:
-        # What the log says besides names and types, such as mapped names, isn't said of the files.
+        # Column metadata in the log, such as physical names, must not affect the reader of the files.
         bare = types.changed(schema, lambda column: replace(column, metadata={}))
         reader = reader.schema(StructType.fromJson(types.plain(bare)))
     if partition_columns:
         reader = reader.option("basePath", location)
     else:
         reader = reader.option("recursiveFileLookup", True)
-    # Databricks refuses to read a Delta table's folder as Parquet, as nobody else means to.
+    # Databricks refuses to read a Delta table's folder as Parquet unless this check is off.
     with session.settings(spark, {"spark.databricks.delta.formatCheck.enabled": "false"}, "verify"):
         return verify.verify(
             reader.parquet(location),
