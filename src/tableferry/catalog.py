@@ -1,7 +1,7 @@
 """Read table metadata (location, format, id, version, properties) from the catalog.
 
-A Delta table's id and version are read from its log without a Spark job if this process can read that log;
-otherwise from DESCRIBE DETAIL and DESCRIBE HISTORY, one job each.
+If this process can read a Delta table's log, it reads id and version from there, without a Spark job.
+Otherwise it uses DESCRIBE DETAIL and DESCRIBE HISTORY, one job each.
 """
 
 from __future__ import annotations

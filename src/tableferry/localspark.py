@@ -1,15 +1,16 @@
-"""Start and stop local Spark: Delta, a Hive metastore in Derby, and all of their files in one folder.
+"""Start and stop local Spark: Delta, a Hive metastore in Derby, and all of their files in one folder."""
 
-    <warehouse>/warehouse/        the tables
-    <warehouse>/metastore_db/     the metastore
-    <warehouse>/metastore.lock    locked by the process that uses the metastore; contains its process id
-    <warehouse>/spark.log         the output of Spark's Java process since its last start
-    <warehouse>/derby.log         Derby's error log
-    <warehouse>/tmp/              shuffle files and other temporary files
-
-Derby admits one process. This module takes the lock before Java starts, so that a second process fails
-immediately with a clear error. Java inherits the lock and releases it only after it closes the metastore.
-"""
+# The files of a warehouse:
+#
+#     <warehouse>/warehouse/        the tables
+#     <warehouse>/metastore_db/     the metastore
+#     <warehouse>/metastore.lock    locked by the process that uses the metastore; contains its process id
+#     <warehouse>/spark.log         the output of Spark's Java process since its last start
+#     <warehouse>/derby.log         Derby's error log
+#     <warehouse>/tmp/              shuffle files and other temporary files
+#
+# Derby admits one process. This module takes the lock before Java starts, so that a second process fails
+# with a clear error. Java inherits the lock and releases it only after it closes the metastore.
 
 from __future__ import annotations
 

@@ -110,8 +110,8 @@ def metastore(warehouse: str | Path | None = None) -> Iterator[LocalMetastore]:
         warehouse: As for `resolve`.
 
     Raises:
-        NeedsSpark: The session isn't a local one, this process has a session already, configuration files
-            may name a different metastore, or the warehouse has no metastore yet.
+        NeedsSpark: The session isn't local or exists already, configuration files may name a different
+            metastore, or the warehouse has no metastore yet.
         SessionError: As `resolve`, for a local session.
     """
     if choose(os.environ, databricks_connect=has_databricks_connect()).kind != "local":
