@@ -1,3 +1,3 @@
-"""Tableferry moves tables that people already depend on, without losing a row."""
+"""Tableferry migrates tables that are in use, without losing rows."""
 
 __version__ = "0.2.0"

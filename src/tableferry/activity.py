@@ -1,7 +1,7 @@
-"""What runs now: a step logs a line when it starts and when it ends, and counts what it does in between.
+"""Log the start and the end of each step, and count its progress.
 
-Each line is a log record with the fields of `Activity.fields`, and with the `Activity` itself, so that a
-handler can show what a step that is still under way has counted so far.
+Each log record has the fields of `Activity.fields` and the `Activity` itself, which a log handler reads to
+show the progress of a running step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Event = Literal["started", "done", "failed"]
 
 @dataclass(frozen=True)
 class Count:
-    """How many of something are done, of how many, if that is known."""
+    """Number of finished items, and their total number if it is known."""
 
     done: int
     total: int | None = None
@@ -30,14 +30,14 @@ class Count:
 
 @dataclass
 class Activity:
-    """A step under way, whose counts another thread may read.
+    """A running or finished step, whose counts other threads can read.
 
     Attributes:
-        table: The table that it's done to; empty where it's several.
-        worker: The worker that does it; empty where there is one alone.
-        counts: What was counted so far, by its plural: ``rows``, ``files``, ``tables``, ``bytes``.
-        seconds: How long it took; None while it runs.
-        look: Counts anew, for whoever shows a step that nothing counts by itself.
+        table: The table that the step works on; empty for several tables.
+        worker: The worker that runs the step; empty if there is only one worker.
+        counts: The counts so far, by plural noun: ``rows``, ``files``, ``tables``, ``bytes``.
+        seconds: The duration of the step; None while it runs.
+        look: Updates the counts when a display asks for them; None if the step updates them.
     """
 
     step: str
@@ -49,37 +49,37 @@ class Activity:
     _started: float = field(default_factory=time.monotonic)
 
     def count(self, what: str, done: int, total: int | None = None) -> None:
-        """Say how many are done by now."""
-        # A new dictionary, as another thread may be going through the old one.
+        """Set the number of finished items of one kind, and their total."""
+        # A new dictionary, because another thread may be iterating over the old one.
         self.counts = {**self.counts, what: Count(done, total)}
 
     def refresh(self) -> None:
-        """Count anew where that has to be asked for; what can't be counted now is shown as it was."""
+        """Update the counts of a running step by calling `look`; keep the old counts if that fails."""
         if self.look is not None and self.seconds is None:
             try:
                 self.look(self)
             except Exception as error:
-                # A display that fails isn't to end the work that it shows.
+                # An error in the display must not stop the step.
                 _logger.debug("%s: its progress can't be read: %s", self.title, error)
                 self.look = None
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the start, or from the start to the end."""
+        """Seconds since the start; for a finished step its duration."""
         return time.monotonic() - self._started if self.seconds is None else self.seconds
 
     @property
     def title(self) -> str:
-        """The table and the step in a line."""
+        """The table and the step in one line."""
         return f"{self.table}: {self.step}" if self.table else self.step
 
     @property
     def counted(self) -> str:
-        """The counts in a line: ``1,000 of 5,000 rows, 1.2 MB of 3.4 GB``."""
+        """The counts in one line: ``1,000 of 5,000 rows, 1.2 MB of 3.4 GB``."""
         return ", ".join(_in_words(what, count) for what, count in self.counts.items())
 
     def fields(self) -> dict[str, str | int | float]:
-        """Return table, step, worker, seconds and the counts, as a record of the log carries them."""
+        """Return the extra fields of a log record: table, step, worker, seconds and the counts."""
         fields: dict[str, str | int | float] = {"step": self.step}
         fields |= {"table": self.table} if self.table else {}
         fields |= {"worker": self.worker} if self.worker else {}
@@ -95,9 +95,10 @@ class Activity:
 def activity(
     logger: logging.Logger, step: str, *, table: object = "", worker: str = "", level: int = logging.INFO
 ) -> Iterator[Activity]:
-    """Log the start and the end of what is done inside the ``with``; ``level`` says how much it matters.
+    """Log the start and the end of the ``with`` block, which is one step.
 
-    The failure of what matters is a warning, as whoever catches the error decides how bad it is.
+    A failed step is logged as a warning if ``level`` is INFO or higher; the code that catches the exception
+    decides whether it is an error.
     """
     running = Activity(step, str(table), worker)
     _log(logger, level, "started", running, "started")
@@ -105,7 +106,7 @@ def activity(
         yield running
     except BaseException as error:
         running.seconds = running.elapsed
-        # What stops the whole process, such as Ctrl-C, is no failure of the step.
+        # An exception that stops the whole process, such as Ctrl-C, isn't a failure of the step.
         if isinstance(error, Exception) and level >= logging.INFO:
             level = logging.WARNING
         _log(logger, level, "failed", running, f"failed after {duration(running.seconds)}")

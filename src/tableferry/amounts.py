@@ -1,4 +1,4 @@
-"""How many, how large and how long, and lists of names, as people write them."""
+"""Format numbers, sizes, durations and lists of names for messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def size(count: int) -> str:
-    """Write a number of bytes: ``513 B``, ``1.2 MB``."""
+    """Format a number of bytes: ``513 B``, ``1.2 MB``."""
     number = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if number < 1000:
@@ -16,7 +16,7 @@ def size(count: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write seconds: ``0.4 s``, ``12 s``, ``3 min 5 s``, ``2 h 4 min``."""
+    """Format seconds: ``0.4 s``, ``12 s``, ``3 min 5 s``, ``2 h 4 min``."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -27,16 +27,16 @@ def duration(seconds: float) -> str:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Write how many there are of something: ``1 table``, ``1,204 tables``, ``2 entries``."""
+    """Format a number with its noun: ``1 table``, ``1,204 tables``, ``2 entries``."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def first_of(names: Sequence[object], more: str = "more", *, most: int = 5) -> str:
-    """Write the first few names, and how many more there are: ``a, b, c, d, e and 1,204 more``."""
+    """List the first ``most`` names and the number of omitted ones: ``a, b, c, d, e and 1,204 more``."""
     rest = len(names) - most
     return ", ".join(map(str, names[:most])) + (f" and {rest:,} {more}" if rest > 0 else "")
 
 
 def joined(names: Sequence[str], word: str = "and") -> str:
-    """Write all names as a sentence does: ``a``, ``a and b``, ``a, b and c``."""
+    """List all names as in a sentence: ``a``, ``a and b``, ``a, b and c``."""
     return f" {word} ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

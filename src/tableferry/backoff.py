@@ -1,4 +1,4 @@
-"""Retry with backoff what failed because others were faster, as databases end one of two that conflict."""
+"""Retry an operation with backoff after a conflict: databases abort one of two conflicting writers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TIMES = 30
 
 
 def pause(attempt: int, shortest: float = 0.01, longest: float = 1.0) -> None:
-    """Wait for a random time, on average twice as long after each attempt; seconds."""
+    """Sleep for a random number of seconds; the average doubles with each attempt up to ``longest``."""
     time.sleep(random.uniform(0, min(longest, shortest * 2**attempt)))
 
 
@@ -24,9 +24,14 @@ def retry(
     longest: float = 1.0,
     times: int = _TIMES,
 ) -> T:
-    """Do a piece of work, which does all or nothing, again after each error that passes by itself.
+    """Call an atomic function, and call it again after each transient error.
 
-    The first wait is about the shortest, in seconds, or as long as the attempt took.
+    Args:
+        work: The function; it must have no effect if it fails.
+        passing: Returns whether an error is transient.
+        shortest: Upper limit of the first wait, in seconds, unless the attempt took longer.
+        longest: Upper limit of each wait, in seconds.
+        times: Number of attempts before the last one, whose error is always raised.
     """
     for attempt in range(times):
         started = time.monotonic()
@@ -35,6 +40,6 @@ def retry(
         except Exception as error:
             if not passing(error):
                 raise
-        # Whoever tries a long thing again at once makes those slower who would else be done.
+        # An immediate retry of a long operation slows down the processes that it conflicts with.
         pause(attempt, max(shortest, time.monotonic() - started), longest)
     return work()

@@ -1,7 +1,7 @@
-"""The only module that reads tables' facts from the catalog.
+"""Read table metadata (location, format, id, version, properties) from the catalog.
 
-A Delta table's id and newest version come from one catalog query and, where this process sees the table's own
-files, from its log without a Spark job; elsewhere from DESCRIBE HISTORY and DESCRIBE DETAIL, a job each.
+If this process can read a Delta table's log, it reads id and version from there, without a Spark job.
+Otherwise it uses DESCRIBE DETAIL and DESCRIBE HISTORY, one job each.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 try:
     import deltalake
-except ImportError:  # Only the `local` extra brings it; everywhere else Spark is asked.
+except ImportError:  # Only the `local` extra installs it; without it Spark is queried.
     deltalake = None  # type: ignore[assignment]
 
 try:
     from py4j.protocol import Py4JJavaError
-except ImportError:  # Spark Connect's clients have no such error.
+except ImportError:  # Spark Connect clients don't install py4j.
     Py4JJavaError = PySparkException
 
-# A job that fails raises py4j's own error, for only what Spark finds before it has a class in Python.
+# A failed job raises py4j's error, because only errors of Spark's analysis have a class in Python.
 SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException, Py4JJavaError)
 
 MISSING = (
@@ -43,7 +43,8 @@ MISSING = (
     "DELTA_MISSING_DELTA_TABLE",
     "DELTA_TABLE_NOT_FOUND",
 )
-# They stay: Spark's driver has a thread for each, and opens the metastore anew for one that it doesn't know.
+# The pool is never shut down: Spark's driver has a thread for each of these, and reopens the metastore for
+# each new one.
 _THREADS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="tableferry")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
 
@@ -52,9 +53,9 @@ _R = TypeVar("_R")
 
 
 def parallel_map(work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
-    """Do a piece of work that waits for somebody else on several items at once, in order.
+    """Call an I/O-bound function on several items concurrently and return the results in order.
 
-    The work itself mustn't come back here: it would wait for its own thread.
+    The function must not call `parallel_map`, because it would wait for its own thread.
     """
     items = list(items)
     if len(items) < 2:
@@ -66,7 +67,7 @@ def parallel_map(work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
 
 @contextmanager
 def explained(problem: str, remedy: str, kind: type[TableferryError] = TableError) -> Iterator[None]:
-    """Turn an error of Spark's inside the ``with`` into one of a kind: the problem, why, and the remedy."""
+    """Convert a Spark error inside the ``with`` into ``kind`` with the problem, the reason and the remedy."""
     try:
         yield
     except SPARK_ERRORS as error:
@@ -76,14 +77,14 @@ def explained(problem: str, remedy: str, kind: type[TableferryError] = TableErro
 def facts(
     spark: SparkSession | LocalMetastore, name: TableName, *, defining: bool = False
 ) -> TableFacts | None:
-    """Return what is known of a Delta table now, or None if there is no such table.
+    """Return the current metadata of a Delta table, or None if the table doesn't exist.
 
-    While a pipeline is being defined (``defining``), its platform may refuse to say more of a table than its
-    version, with whatever error it has for that; all else stays empty then.
+    While a pipeline is being defined (``defining``), the platform may refuse all metadata but the version,
+    with errors of any kind. The other fields are empty then.
 
     Raises:
-        TableError: It's there, but it isn't a Delta table, or it may not be read.
-        NeedsSpark: Only a session can say it.
+        TableError: The table isn't a Delta table, or can't be described.
+        NeedsSpark: The metastore has no answer without a Spark session.
     """
     if isinstance(spark, LocalMetastore):
         return _facts_from_metastore(spark, name)
@@ -115,9 +116,9 @@ def _facts_from_metastore(metastore: LocalMetastore, name: TableName) -> TableFa
 
 
 def facts_again(spark: SparkSession, table: TableFacts) -> TableFacts | None:
-    """Return what is known now of a table that was looked at a moment ago, with its new version.
+    """Return the current metadata of a table that `facts` read a moment ago.
 
-    Where this process sees the table's log, the catalog isn't asked again, which takes up to half a second.
+    If this process can read the table's log, this skips the catalog query, which takes up to half a second.
 
     Raises:
         TableError: As `facts`.
@@ -127,7 +128,7 @@ def facts_again(spark: SparkSession, table: TableFacts) -> TableFacts | None:
 
 
 def earliest_version(spark: SparkSession, table: TableFacts) -> int:
-    """Return the oldest version whose commit is in the table's log, where a stream may start."""
+    """Return the oldest version whose commit is in the table's log, from which a stream can start."""
     if table.folder is None:
         history = spark.sql(f"DESCRIBE HISTORY {table.name.sql}").selectExpr("min(version) AS version")
         return int(history.collect()[0]["version"])
@@ -136,7 +137,7 @@ def earliest_version(spark: SparkSession, table: TableFacts) -> int:
 
 
 def current_catalog(spark: SparkSession | LocalMetastore) -> str:
-    """Return the catalog of names that are written without one."""
+    """Return the catalog of names without a catalog."""
     return DEFAULT_CATALOG if isinstance(spark, LocalMetastore) else spark.catalog.currentCatalog()
 
 
@@ -146,17 +147,23 @@ def location(spark: SparkSession, name: TableName) -> str:
 
 
 def exists(spark: SparkSession, name: TableName) -> bool:
-    """Return whether there is a table of that name."""
+    """Return whether a table of that name exists."""
     return spark.catalog.tableExists(name.sql)
 
 
 def schema_exists(spark: SparkSession, name: TableName) -> bool:
-    """Return whether there is the schema of a table; a path, or a bare name, needs none."""
+    """Return whether a table's schema exists; True for a path or a name without a schema."""
     return len(name.parts) < 2 or spark.catalog.databaseExists(TableName(name.parts[:-1]).sql)
 
 
 def _folder(spark: SparkSession, name: TableName) -> Path | None:
-    """Return the folder of a Delta table if this process sees the same files as Spark, and may trust them."""
+    """Return the folder of a Delta table if this process can read its complete log.
+
+    Return None if Spark's files aren't this machine's, or if the catalog manages the table's commits.
+
+    Raises:
+        TableError: The table is a view, or isn't a Delta table.
+    """
     if name.path is not None:
         return local_folder(name.path) if in_process(spark) else None
     details = described(spark, name)
@@ -167,31 +174,31 @@ def _folder(spark: SparkSession, name: TableName) -> Path | None:
         raise TableError(
             f"{name} is a {provider or 'non-Delta'} table, not a Delta table: convert it to Delta first"
         )
-    # Where a catalog arbitrates commits, the newest ones need not be in the log yet.
+    # If a catalog manages the commits, the newest ones may be missing from the log.
     managed = "delta.feature.catalog" in details.get("Table Properties", "")
     return local_folder(details.get("Location", "")) if in_process(spark) and not managed else None
 
 
 def described(spark: SparkSession, name: TableName) -> dict[str, str]:
-    """Return what DESCRIBE TABLE EXTENDED says of a table as a whole: its Provider, Type, Location, ….
+    """Return the table-level rows of DESCRIBE TABLE EXTENDED by their names: Provider, Type, Location, ….
 
     Raises:
-        PySparkException: There is no such table, or it may not be described.
+        PySparkException: The table doesn't exist, or the user may not describe it.
     """
     return described_with_columns(spark, name)[1]
 
 
 def described_with_columns(spark: SparkSession, name: TableName) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the comments of a table's columns, by their names in lower case, and what `described` returns.
+    """Return the column comments by column name in lower case, and the result of `described`.
 
     Raises:
-        PySparkException: There is no such table, or it may not be described.
+        PySparkException: The table doesn't exist, or the user may not describe it.
     """
     comments: dict[str, str] = {}
     details: dict[str, str] = {}
     in_columns, in_details = True, False
     for row in spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql}").collect():
-        # A column's name may begin like a heading, but only headings come behind an empty line.
+        # A column's name may begin like a heading, but only headings follow an empty line.
         in_columns = in_columns and bool(row["col_name"])
         in_details = in_details or row["col_name"].startswith("# Detailed Table Information")
         if in_columns:
@@ -202,7 +209,7 @@ def described_with_columns(spark: SparkSession, name: TableName) -> tuple[dict[s
 
 
 def _facts_from_log(name: TableName, folder: Path) -> TableFacts | None:
-    """Read id and version from the table's own log; None where it takes Spark to understand that log."""
+    """Read id and version from the table's log; return None if deltalake can't read that log."""
     if deltalake is None or not (folder / "_delta_log").is_dir():
         return None
     try:
@@ -231,7 +238,7 @@ def _facts_from_spark(spark: SparkSession, name: TableName, *, defining: bool) -
 
 
 def local_folder(location: str) -> Path | None:
-    """Return the folder that a URI or a path names if it's one of this machine's; else None."""
+    """Return the folder of a URI or a path if it is on this machine; otherwise None."""
     parts = urlsplit(location)
     if parts.scheme == "file" and not parts.netloc:
         return Path(unquote(parts.path))
@@ -244,6 +251,6 @@ def condition(error: Exception) -> str:
     """Return the name of a Spark error's condition, such as TABLE_OR_VIEW_NOT_FOUND; empty if it has none."""
     if isinstance(error, PySparkException):
         return str(error.getCondition() or "")
-    # py4j's own error has it in its text alone.
+    # py4j's error contains the condition only in its text.
     match = _CONDITION.search(str(error))
     return match[1] if match else ""

@@ -1,4 +1,4 @@
-"""What was committed to a Delta table lately: from its log where this process sees it, else from Spark."""
+"""Read a Delta table's recent commits: from its log if this process can read it, otherwise from Spark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tableferry.tables import TRANSACTION_RETENTION, TableFacts, TableName
 
 try:
     import deltalake
-except ImportError:  # Only the `local` extra brings it; everywhere else Spark is asked.
+except ImportError:  # Only the `local` extra installs it; without it Spark is queried.
     deltalake = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 SETTING_BACK = ("RESTORE", "CLONE")
-"""The operations after which a table may lack rows of commits before."""
+"""The operations that may remove the rows of earlier commits."""
 
 WITHOUT_ROWS = frozenset(
     {
@@ -31,7 +31,7 @@ WITHOUT_ROWS = frozenset(
         "VACUUM START",
     }
 )  # fmt: skip
-"""The operations after which a table holds the same rows; what a later release of Delta adds isn't one."""
+"""The operations that change no rows; operations of newer Delta releases aren't in this list."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Commit:
     """One commit of a Delta table.
 
     Attributes:
-        operation: What it calls itself: ``WRITE``, ``MERGE``, ``STREAMING UPDATE``, …; empty where the log
-            no longer says.
-        parameters: What it says of how it was made; a stream's commit has its ``queryId`` and ``epochId``.
-        metrics: What it counted, such as ``numOutputRows``; empty where metrics are switched off, too.
-        timestamp: When it was made, in milliseconds since 1970; 0 where the log no longer says.
-        user_metadata: The text that its writer gave with it; mostly empty.
+        operation: The operation's name: ``WRITE``, ``MERGE``, ``STREAMING UPDATE``, …; empty if the commit's
+            log file was cleaned up.
+        parameters: The operation's parameters; a stream's commit has its ``queryId`` and ``epochId``.
+        metrics: The operation's metrics, such as ``numOutputRows``; empty if metrics are switched off.
+        timestamp: The time of the commit, in milliseconds since 1970; 0 if its log file was cleaned up.
+        user_metadata: The text that the writer set as ``userMetadata``; usually empty.
     """
 
     version: int
@@ -55,22 +55,22 @@ class Commit:
     user_metadata: str = ""
 
     def parameter(self, name: str) -> str:
-        """Return one of the parameters, without the quotes of JSON; empty where there is none."""
+        """Return a parameter without its JSON quotes, or an empty string if it is missing."""
         return (self.parameters.get(name) or "").strip('"')
 
     @property
     def mode(self) -> str:
-        """How a write treats earlier rows: ``append``, ``overwrite``, ``complete``, in lower case."""
+        """The save mode or output mode in lower case: ``append``, ``overwrite``, ``complete``, …."""
         return (self.parameter("mode") or self.parameter("outputMode")).lower()
 
     @property
     def only_appends(self) -> bool:
-        """Whether it is an append, by its log: it deletes and changes no row."""
+        """Whether the operation is an append, which deletes and changes no rows."""
         return self.operation in ("WRITE", "STREAMING UPDATE") and self.mode == "append"
 
     @property
     def adds_rows(self) -> bool:
-        """Whether it may have added new rows, by its log."""
+        """Whether the operation may have inserted rows, by its metrics."""
         match self.operation:
             case "MERGE":
                 return self.metrics.get("numTargetRowsInserted") != "0"
@@ -81,20 +81,20 @@ class Commit:
 
 
 def newest_version(spark: SparkSession, name: TableName) -> int:
-    """Return a Delta table's newest version; -1 if there is no such table.
+    """Return a Delta table's newest version; -1 if the table doesn't exist.
 
     Raises:
-        TableError: It isn't a Delta table, or may not be read.
+        TableError: The table isn't a Delta table, or can't be described.
     """
     table = facts(spark, name)
     return -1 if table is None else table.version
 
 
 def commits_after(spark: SparkSession, name: TableName, version: int) -> tuple[Commit, ...]:
-    """Return the commits that are newer than a version, the newest first.
+    """Return the commits after a version, the newest first.
 
     Raises:
-        TableError: It isn't a Delta table, or may not be read.
+        TableError: The table isn't a Delta table, or can't be described.
     """
     table = facts(spark, name)
     if table is None or table.version <= version:
@@ -105,7 +105,7 @@ def commits_after(spark: SparkSession, name: TableName, version: int) -> tuple[C
     while True:
         rows = spark.sql(f"DESCRIBE HISTORY {name.sql} LIMIT {limit}").collect()
         newer = [row for row in rows if row["version"] > version]
-        # What was committed meanwhile pushes the oldest out.
+        # Each commit since `facts` pushes one of the oldest out of the limit.
         if len(newer) < len(rows) or rows[0]["version"] - version <= limit:
             break
         limit = rows[0]["version"] - version
@@ -123,28 +123,32 @@ def commits_after(spark: SparkSession, name: TableName, version: int) -> tuple[C
 
 
 def set_back(commits: Sequence[Commit], version: int) -> int | None:
-    """Return the version behind ``version`` that RESTORE or CLONE set a Delta table back to.
+    """Return the version before ``version`` to which RESTORE or CLONE set a Delta table back.
 
-    That is -1 where the log doesn't say which it was, and None if the table still holds ``version``. The
-    commits are those that are newer, the newest first.
+    Args:
+        commits: The commits after ``version``, the newest first.
+        version: The version that the table may no longer contain.
+
+    Returns:
+        That earlier version; -1 if the log doesn't record it; None if the table still contains ``version``.
     """
     at = commits[0].version if commits else version
     restores = [commit for commit in commits if commit.operation in SETTING_BACK]
     while restored := next((commit for commit in restores if commit.version <= at), None):
-        # Spark shows no version, not an empty one, of a RESTORE to a time; a CLONE has none of this table's.
+        # A RESTORE to a timestamp has no parameter `version`, and a CLONE has no version of this table.
         target = restored.parameter("version")
         if not target.isdigit() or int(target) < version:
             return int(target) if target.isdigit() else -1
-        # It may have been set forward again, or back to a version that had been set back itself.
+        # The restored version may itself come after an earlier RESTORE.
         at = int(target)
     return None
 
 
 def lasting(commits: Iterable[Commit], *, with_unknown: bool = False) -> Iterator[Commit]:
-    """Yield, of a table's commits with the newest first, those that no RESTORE has undone.
+    """Yield the commits that no later RESTORE or CLONE undid; the newest come first in input and output.
 
-    Where the log doesn't report the version that a table was set back to, older commits may be undone: they
-    are yielded only ``with_unknown``.
+    If the log doesn't record the version to which the table was set back, any older commit may be undone.
+    Those are yielded only ``with_unknown``.
     """
     below: int | None = None
     for commit in commits:
@@ -160,7 +164,7 @@ def lasting(commits: Iterable[Commit], *, with_unknown: bool = False) -> Iterato
 
 
 def counted(commits: Iterable[Commit], metric: str) -> int | None:
-    """Add up what commits counted; None where one of them didn't count it."""
+    """Return the sum of a metric over all commits; None if one of them lacks it."""
     numbers = [commit.metrics.get(metric) for commit in commits]
     return None if None in numbers else sum(int(number) for number in numbers if number is not None)
 
@@ -170,13 +174,13 @@ def _from_log(log: Path, versions: Iterable[int]) -> Iterator[Commit]:
         try:
             text = (log / f"{version:020}.json").read_text(encoding="utf-8")
         except FileNotFoundError:
-            # Cleaned up already: nobody knows any more what it did.
+            # Log cleanup removed the file, so the operation is unknown.
             yield Commit(version, "", {}, {})
             continue
-        # Not splitlines(): in JSON's texts other characters may stand that end a line for Python.
+        # Not splitlines(), which also splits at other characters that JSON strings may contain.
         for line in filter(None, text.split("\n")):
             if info := json.loads(line).get("commitInfo"):
-                # Delta writes the values of parameters as JSON in text, and Spark shows them so too.
+                # Delta stores parameter values as JSON strings, and DESCRIBE HISTORY shows those strings.
                 parameters = {name: str(value) for name, value in info.get("operationParameters", {}).items()}
                 metrics = info.get("operationMetrics", {})
                 timestamp = info.get("inCommitTimestamp") or info.get("timestamp", 0)
@@ -186,12 +190,19 @@ def _from_log(log: Path, versions: Iterable[int]) -> Iterator[Commit]:
 
 
 def newest_batches(spark: SparkSession, table: TableFacts, queries: Iterable[str]) -> Mapping[str, int]:
-    """Return the newest batch that a Delta table holds of each streaming query that fills it.
+    """Return the newest batch id that each streaming query committed to a Delta table.
 
-    The queries' ids are those of their checkpoints' ``metadata``. Where this process sees the table's log,
-    its ``txn`` actions say it, which stay unless the table has `TRANSACTION_RETENTION`. Elsewhere, and of
-    those that are gone, ``DESCRIBE HISTORY`` says it, as far as it reaches. The number is -1 where the table
-    surely holds none, and an unknown one has no entry.
+    If this process can read the table's log, the ids come from its ``txn`` actions. Delta keeps those unless
+    the table has `TRANSACTION_RETENTION`. Otherwise, and for missing actions, the ids come from
+    ``DESCRIBE HISTORY``, which may lack old commits.
+
+    Args:
+        spark: The session.
+        table: The table.
+        queries: The queries' ids, as in the ``metadata`` file of their checkpoints.
+
+    Returns:
+        The batch id by query: -1 if the query committed no batch; no entry if that can't be determined.
     """
     queries = list(queries)
     newest: dict[str, int] = {}

@@ -1,6 +1,6 @@
-"""Spark's driver: whether it's this process, and how far the jobs are that it runs for this thread.
+"""Detect whether Spark's driver is this process, and report the progress of its jobs.
 
-Nothing here loads Spark, as whoever converts files alone has none.
+This module doesn't import pyspark, which isn't installed where only files are converted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Size:
-    """How large a table is, as far as that is known."""
+    """The size of a table; None means unknown."""
 
     rows: int | None = None
     bytes: int | None = None
@@ -37,18 +37,23 @@ def in_process(spark: SparkSession) -> bool:
 
 @contextmanager
 def following(spark: SparkSession, running: Activity, expected: Callable[[], Size] = Size) -> Iterator[None]:
-    """Let an activity count what the Spark jobs do that this thread starts inside the ``with``.
+    """Update an activity's counts with the progress of the Spark jobs of this thread inside the ``with``.
 
-    Where Spark's driver is this process, it's tasks, and the rows and bytes that were written. That needs the
-    driver's status store, which Spark Connect doesn't have; a client of that hears from its server how many
-    tasks are done, and how many bytes they read. Where compute shows neither, nothing is counted.
-    How much there will be to write is asked once, and only if somebody watches.
+    - If Spark's driver is this process, the counts are tasks, written rows and written bytes. They come from
+      the driver's status store.
+    - A Spark Connect client counts tasks and read bytes, which its server reports.
+    - Other clients, and clusters that refuse the status store, count nothing.
+
+    Args:
+        spark: The session.
+        running: The activity.
+        expected: Returns the size to write; called only if the activity is displayed.
     """
     if in_process(spark):
         with _tagged_jobs(spark, running, expected):
             yield
         return
-    # Only Spark 4's client has it.
+    # Only the client of Spark 4 has this method.
     register: Callable[[Any], None] | None = getattr(spark, "registerProgressHandler", None)
     if register is None:
         yield
@@ -77,7 +82,7 @@ def _tagged_jobs(spark: SparkSession, running: Activity, expected: Callable[[], 
         store = context._jsc.sc().statusStore()
         before = next((job.jobId() for job in _newest_first(store)), -1)
     except Exception as error:
-        # Clusters that several people share keep the context to themselves, each with an error of its own.
+        # Shared clusters don't expose the context; the exception depends on the cluster.
         _log.debug("the progress of Spark's jobs isn't shown here: %s", error)
         yield
         return
@@ -88,7 +93,7 @@ def _tagged_jobs(spark: SparkSession, running: Activity, expected: Callable[[], 
         size = size or expected()
         stages = [_Stage.of(stage) for job in _jobs(store, tag, before) for stage in _stages(store, job)]
         if running.look is None:
-            return  # It ended meanwhile, and has counted by itself.
+            return  # The block ended since the check in `refresh`; its final counts must stay.
         if stages:
             running.count("tasks", sum(stage.done for stage in stages), sum(stage.tasks for stage in stages))
         if written := sum(stage.rows for stage in stages):
@@ -101,7 +106,7 @@ def _tagged_jobs(spark: SparkSession, running: Activity, expected: Callable[[], 
     finally:
         running.look = None
         context.removeJobTag(tag)
-        # They were its progress.
+        # Tasks show only the progress, so the finished step doesn't report them.
         running.counts = {what: count for what, count in running.counts.items() if what != "tasks"}
 
 
@@ -118,7 +123,7 @@ class _Stage:
 
 
 def _jobs(store: Any, tag: str, before: int) -> Iterator[Any]:
-    """Return the jobs with a tag; the store keeps up to a thousand, most of them no newer than ``before``."""
+    """Return the jobs with a tag that are newer than job ``before``; the store keeps up to 1,000 jobs."""
     newer = takewhile(lambda job: job.jobId() > before, _newest_first(store))
     return (job for job in newer if job.jobTags().contains(tag))
 
@@ -134,7 +139,7 @@ def _stages(store: Any, job: Any) -> Iterator[Any]:
         try:
             stage = store.lastStageAttempt(ids.apply(number))
         except Exception as error:
-            # The store doesn't know the stages that a job skips.
+            # The store has no entry for skipped stages.
             if not is_sparks(error):
                 raise
             continue

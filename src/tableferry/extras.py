@@ -1,4 +1,4 @@
-"""What to type where a package is missing that only some commands need."""
+"""The optional dependencies (extras) of this package, and the command that installs them."""
 
 from typing import Literal
 

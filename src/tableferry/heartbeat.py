@@ -1,4 +1,4 @@
-"""Lets a worker's claims hold while it works on them, however long a step takes."""
+"""Renew a worker's claims while it works on them, so that a long step doesn't lose its lease."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def heartbeat(renew: Callable[[], None], lease: timedelta) -> Iterator[None]:
-    """Renew claims from a thread of its own, three times a lease, until the block ends.
+    """Renew claims in a background thread, three times per lease, until the ``with`` block ends.
 
-    A worker that dies or sleeps renews nothing, so its jobs are another's when the lease is over.
+    A worker that dies or sleeps renews nothing, so other workers can claim its jobs after the lease.
     """
     ended = threading.Event()
     thread = threading.Thread(target=beat, args=(renew, lease, ended.wait), daemon=True)
@@ -28,11 +28,11 @@ def heartbeat(renew: Callable[[], None], lease: timedelta) -> Iterator[None]:
 
 
 def beat(renew: Callable[[], None], lease: timedelta, wait: Callable[[float], bool]) -> None:
-    """Renew claims each time that a third of the lease is over, until waiting for that ends with True."""
+    """Renew claims after each third of the lease, until ``wait`` returns True."""
     while not wait(lease.total_seconds() / 3):
         try:
             renew()
         except Exception as error:
-            # Whatever it was (a network may fail in many ways), the next one may succeed; and a claim that
-            # lapses is looked at before each effect.
+            # The next renewal may succeed after any error, such as a network failure. The worker checks its
+            # claim before each effect, so an expired one does no harm.
             _log.warning("claims couldn't be renewed: %s", error)

@@ -1,4 +1,4 @@
-"""Work on many Java objects within Spark's driver, as each call from here takes a tenth of a millisecond."""
+"""Process lists of Java objects inside Spark's driver; one py4j call per object would take 0.1 ms each."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 
 def results(jvm: Any, objects: Any, owner: Any, method: str, result: Any) -> Any:
-    """Call a method without arguments of each object of a Java list, and return what they give as one.
+    """Call a method without arguments on each object of a Java list, and return the results as a Java list.
 
     Args:
-        jvm: The Java that py4j reaches.
+        jvm: The JVM view of py4j.
         objects: The list.
-        owner: The class that has the method, as py4j names it.
-        method: Its name.
-        result: The class that the method returns, as Java's ``Class``.
+        owner: The class that declares the method, as a py4j ``JavaClass``.
+        method: The method's name.
+        result: The method's return type, as a Java ``Class``.
     """
     invoke = jvm.java.lang.invoke
     signature = invoke.MethodType.methodType(result)
@@ -31,20 +31,20 @@ def mapped(jvm: Any, objects: Any, handle: Any) -> Any:
 
 
 def texts(jvm: Any, objects: Any, owner: Any) -> list[str]:
-    """Return what each object of a Java list is as a string; none may have the character of code 0."""
+    """Return ``toString`` of each object of a Java list; no text may contain the character U+0000."""
     strings = jvm.java.lang.String
     found = results(jvm, objects, owner, "toString", strings._java_lang_class)
     return str(strings.join("\0", found)).split("\0") if len(found) else []
 
 
 def numbers(jvm: Any, objects: Any, owner: Any, method: str) -> Sequence[int]:
-    """Return the long that a method of each object of a Java list gives."""
+    """Return the result of a method that returns a Java ``long``, for each object of a Java list."""
     found = results(jvm, objects, owner, method, jvm.java.lang.Long.TYPE)
     return [int(number) for number in str(found.toString()).strip("[]").split(", ")] if len(found) else []
 
 
 def classes(spark_context: Any, *kinds: Any) -> Any:
-    """Return an array of Java classes, which py4j doesn't make of a list."""
+    """Return a Java array of classes, because py4j doesn't convert a Python list to an array."""
     return array(spark_context, "Class", kinds)
 
 

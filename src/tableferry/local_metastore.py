@@ -20,7 +20,7 @@ from tableferry.tables import DEFAULT_CATALOG, TableName
 FOLDER = "metastore_db"
 """The name of the Derby database in a warehouse."""
 
-# A Delta table's folder is the property "path" of its SerDe: Spark's HiveExternalCatalog keeps it there.
+# Spark's HiveExternalCatalog stores a Delta table's folder as the property "path" of its SerDe.
 _QUERY = """
     SELECT t.TBL_TYPE, provider.PARAM_VALUE, managed.PARAM_VALUE, path.PARAM_VALUE
     FROM APP.TBLS t
@@ -34,25 +34,25 @@ _QUERY = """
     WHERE d.NAME = ? AND t.TBL_NAME = ?
 """
 
-# Variables with which Spark, Hadoop or Hive can get another metastore than the warehouse's, or other jars.
+# Environment variables that can give Spark, Hadoop or Hive a different metastore or different jars.
 _VARIABLES = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "HADOOP_CONF_DIR", "HIVE_CONF_DIR")
 _JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _JAVA_PROPERTIES = re.compile(r"-D(spark|hive|javax\.jdo|derby|datanucleus)\.")
 
 
 class NeedsSpark(Exception):
-    """Only a Spark session has the answer."""
+    """The question can be answered only with a Spark session."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A table as the metastore has it.
+    """The metastore's entry of a table.
 
     Attributes:
         kind: ``MANAGED_TABLE``, ``EXTERNAL_TABLE`` or ``VIRTUAL_VIEW``.
         provider: The data source, such as ``delta``; None for a Hive table.
         path: The URI of a data source table's folder.
-        arbitrated: Whether the catalog arbitrates commits, so that the newest need not be in the table's log.
+        arbitrated: Whether the catalog manages commits, so that the table's log may lack the newest ones.
     """
 
     kind: str
@@ -63,19 +63,21 @@ class Entry:
 
 @dataclass(frozen=True)
 class LocalMetastore:
-    """Stands in for a session where only facts of Delta tables are read.
+    """Replaces a Spark session in code that only reads the metadata of Delta tables.
 
     Attributes:
-        find: Returns the entry of a table, or None; it takes the schema and the table's name in lower case.
+        find: Returns the entry of a table, or None if it doesn't exist. Its arguments are the names of the
+            schema and the table, in lower case.
     """
 
     find: Callable[[str, str], Entry | None]
 
     def folder_uri(self, name: TableName) -> str | None:
-        """Return the folder of a Delta table, or None if there is no table of that name.
+        """Return the URI of a Delta table's folder, or None if no table has that name.
 
         Raises:
-            NeedsSpark: The name is of another catalog, or the table isn't a Delta table with a whole log.
+            NeedsSpark: The name belongs to another catalog, or the table isn't a Delta table with a complete
+                log.
         """
         schema, _, table = name.key.partition(".")
         # Spark reads delta.`/folder` as the path of a table.
@@ -95,9 +97,9 @@ class LocalMetastore:
 
 
 def is_certain(environ: Mapping[str, str]) -> bool:
-    """Return whether a session of these environment variables has the metastore that is in the warehouse.
+    """Return whether a session with these environment variables surely uses the warehouse's metastore.
 
-    Spark's and Hive's configuration files can name another one.
+    Environment variables and files in Spark's ``conf`` folder can configure a different one.
     """
     if any(environ.get(variable) for variable in _VARIABLES):
         return False
@@ -109,14 +111,14 @@ def is_certain(environ: Mapping[str, str]) -> bool:
 
 @contextmanager
 def opened(warehouse: Path, java: str) -> Iterator[LocalMetastore]:
-    """Open the metastore of a warehouse that no other process uses.
+    """Open the metastore of a warehouse; the caller holds the warehouse's lock.
 
     Args:
         warehouse: The warehouse's folder.
-        java: The program.
+        java: The path of the Java program.
 
     Raises:
-        NeedsSpark: It can't be opened so.
+        NeedsSpark: Java doesn't start, a jar is missing, or the metastore can't be opened.
     """
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
     from py4j.protocol import Py4JError
@@ -143,7 +145,7 @@ def opened(warehouse: Path, java: str) -> Iterator[LocalMetastore]:
             statement = source.getConnection().prepareStatement(_QUERY)
         except Py4JError as error:
             raise NeedsSpark(f"the metastore of {warehouse} can't be opened: {error}") from error
-        # A statement has one result at a time, and facts of several tables are read in threads.
+        # A statement has one result at a time, and several threads read the metadata of tables.
         lock = threading.Lock()
 
         def find(schema: str, table: str) -> Entry | None:
@@ -154,7 +156,7 @@ def opened(warehouse: Path, java: str) -> Iterator[LocalMetastore]:
         _shut_down(source)
     finally:
         gateway.shutdown()
-        # Java ends when its standard input does.
+        # Java exits when its standard input is closed.
         process.stdin.close()
         process.wait()
 
@@ -180,7 +182,7 @@ def _shut_down(source: Any) -> None:
     try:
         source.getConnection()
     except Py4JJavaError as error:
-        # Derby reports a shutdown by an exception.
+        # Derby reports a successful shutdown as an exception.
         if error.java_exception.getSQLState() != "08006":
             raise
 

@@ -1,15 +1,16 @@
-"""Spark on this machine: Delta, a Hive metastore in Derby, and every file of theirs under one folder.
+"""Start and stop local Spark: Delta, a Hive metastore in Derby, and all of their files in one folder."""
 
-    <warehouse>/warehouse/        the tables
-    <warehouse>/metastore_db/     the metastore
-    <warehouse>/metastore.lock    held by the process that uses the metastore; holds its id
-    <warehouse>/spark.log         what Spark's Java process had to say since its last start
-    <warehouse>/derby.log
-    <warehouse>/tmp/              shuffles and other passing things
-
-Derby lets one process in. The lock is taken before Java starts, so that a second process fails at once
-with one sentence; Java inherits it, so that it is free only when Java has let go of the metastore too.
-"""
+# The files of a warehouse:
+#
+#     <warehouse>/warehouse/        the tables
+#     <warehouse>/metastore_db/     the metastore
+#     <warehouse>/metastore.lock    locked by the process that uses the metastore; contains its process id
+#     <warehouse>/spark.log         the output of Spark's Java process since its last start
+#     <warehouse>/derby.log         Derby's error log
+#     <warehouse>/tmp/              shuffle files and other temporary files
+#
+# Derby admits one process. This module takes the lock before Java starts, so that a second process fails
+# with a clear error. Java inherits the lock and releases it only after it closes the metastore.
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ SCALA_VERSION = "2.13"
 ICEBERG_VERSION = "1.12.0"
 ICEBERG_CATALOG = "ice"
 KAFKA_VERSION = "4.1.1"
-"""Of Spark's connector; each patch release of Spark reads with it."""
+"""The version of Spark's Kafka connector; it works with each patch release of Spark."""
 IN_SPARK = (
     "com.fasterxml.jackson.core:jackson-databind",
     "com.github.luben:zstd-jni",
@@ -51,27 +52,27 @@ IN_SPARK = (
     "org.locationtech.jts:jts-core",
     "org.xerial.snappy:snappy-java",
 )
-"""Dependencies of Delta and of Kafka's connector that Spark contains: Java loads their classes from there.
+"""Dependencies of Delta and of the Kafka connector that Spark's own jars already contain.
 
-They are half of the download, and each session would copy them.
+They are excluded because they are half of the download, and each session would copy them.
 """
 MASTER_VARIABLE = "TABLEFERRY_MASTER"
 DEFAULT_MASTER = "local[2]"
 
 INSTALL_JAVA = "Debian/Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17"
 
-# How long the Java process of a killed run may take to end before its warehouse counts as in use.
+# The time that the Java process of a killed run has to exit before its warehouse counts as in use.
 _TIMEOUT_SECONDS = 20.0
 
 _METASTORE_SERVER = "hive.metastore.uris"
 
-# Derby's for "another process has booted this database".
+# Derby's SQLSTATE for "another process has booted this database".
 _DERBY_IN_USE = "XSDB6"
 
 
 @dataclass
 class _Running:
-    """The local session of this process."""
+    """The local session of this process, its py4j gateway and the lock's file descriptor."""
 
     spark: SparkSession
     gateway: Any
@@ -90,13 +91,19 @@ def start(
     iceberg: bool = False,
     kafka: bool = False,
 ) -> SparkSession:
-    """Start the local session on a folder, or give the one that is already active.
+    """Start a local session on a folder, or return the active session.
 
-    Without a warehouse that is the active session, whatever its folder, or one on ``default``. ``say`` takes
-    the one line that says what was taken.
+    Args:
+        warehouse: The folder. None accepts an active session on any folder, and otherwise uses ``default``.
+        default: The folder of a new session if ``warehouse`` is None.
+        app_name: The application name in Spark.
+        say: Takes one line of text that names the session.
+        iceberg: Whether the session needs Iceberg's catalog.
+        kafka: Whether the session needs the Kafka connector.
 
     Raises:
-        SessionError: Java or a package is missing, or the folder is in use or can't be used.
+        SessionError: Java or a package is missing, the folder is in use or can't be used, or the active
+            session doesn't fit the arguments.
     """
     global _running
     spark_version, delta_version = _versions()
@@ -138,7 +145,8 @@ def metastore(warehouse: str | Path) -> Iterator[LocalMetastore]:
     """Open the metastore of a local session on a warehouse, without Spark.
 
     Raises:
-        NeedsSpark: This process has a session, or one may have another metastore, or none is there yet.
+        NeedsSpark: This process has a session, the configuration may name a different metastore, or the
+            warehouse has no metastore yet.
         SessionError: Java or a package is missing, or the folder is in use or can't be used.
     """
     if _running is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
@@ -159,7 +167,7 @@ def metastore(warehouse: str | Path) -> Iterator[LocalMetastore]:
 
 
 def stop(spark: SparkSession) -> bool:
-    """End the local session of this process together with its Java process; False where it isn't that one."""
+    """Stop the local session and its Java process; return False if ``spark`` isn't that session."""
     global _running
     if _running is None or _running.spark is not spark:
         return False
@@ -169,7 +177,7 @@ def stop(spark: SparkSession) -> bool:
 
 
 def settings(folder: Path, spark_version: str, delta_version: str) -> dict[str, str]:
-    """Give the Spark settings of a local session."""
+    """Return the Spark settings of a local session."""
     short_version = ".".join(spark_version.split(".")[:2])
     temporary = folder / "tmp"
     return {
@@ -188,26 +196,26 @@ def settings(folder: Path, spark_version: str, delta_version: str) -> dict[str, 
         "spark.driver.extraJavaOptions": _java_options(
             {"derby.stream.error.file": folder / "derby.log", "java.io.tmpdir": temporary}
         ),
-        # The machine's own name may lead to an address that a VPN or a firewall keeps to itself.
+        # The machine's host name may resolve to an address that a VPN or a firewall blocks.
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
-        # The defaults make 50 to 200 tasks of every small query, up to 10,000 of a listing, however few
-        # directories VACUUM lists, and adaptive execution three jobs.
+        # With the defaults, each small query has 50 to 200 tasks, and three jobs with adaptive execution.
+        # VACUUM's listing has up to 10,000 tasks, even for few directories.
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         "spark.sql.adaptive.enabled": "false",
-        # A batch of a CDC flow needs some fifty pieces of generated code, and Spark keeps a hundred of all:
-        # with anything else in between, each batch would compile all of its own again.
+        # A batch of a CDC flow needs about 50 generated classes, and Spark caches 100 by default. With other
+        # queries between the batches, each batch would recompile all of its classes.
         "spark.sql.codegen.cache.maxEntries": "1000",
-        # Else each operation on a column looks for the line of code behind it, and takes five times as long.
+        # By default, each operation on a column searches for its line of code, and takes five times as long.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
-        # Of row groups of 130 MB, such a read of several ranges at once was seen to wait for five minutes and
-        # then fail; on a local disk it gains nothing.
+        # Vectored reads (several ranges concurrently) of row groups of 130 MB hung for five minutes and then
+        # failed. They save no time on a local disk.
         "spark.hadoop.parquet.hadoop.vectored.io.enabled": "false",
         "spark.ui.enabled": "false",
-        # Without a UI nobody reads the long form of a plan, which costs every small query a tenth.
+        # Only the UI shows the long form of a plan, which takes a tenth of the time of a small query.
         "spark.sql.ui.explainMode": "simple",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "WARN",
@@ -215,9 +223,10 @@ def settings(folder: Path, spark_version: str, delta_version: str) -> dict[str, 
 
 
 def with_iceberg(conf: Mapping[str, str], spark_version: str) -> dict[str, str]:
-    """Add Iceberg to the Spark settings of a local session: Delta keeps ``spark_catalog``.
+    """Return the settings of a local session with Iceberg's catalog added.
 
-    An Iceberg table is then ``ice.schema.table``, in the same metastore as Hive's and Delta's tables.
+    Delta remains the catalog ``spark_catalog``. Iceberg tables are named ``ice.schema.table``, and are in
+    the same metastore as Hive's and Delta's tables.
     """
     short_version = ".".join(spark_version.split(".")[:2])
     package = f"org.apache.iceberg:iceberg-spark-runtime-{short_version}_{SCALA_VERSION}:{ICEBERG_VERSION}"
@@ -228,22 +237,22 @@ def with_iceberg(conf: Mapping[str, str], spark_version: str) -> dict[str, str]:
         "spark.sql.extensions": f"{conf['spark.sql.extensions']},{extension}",
         f"spark.sql.catalog.{ICEBERG_CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
         f"spark.sql.catalog.{ICEBERG_CATALOG}.type": "hive",
-        # Else a table that was read here stays as it was then, whatever other sessions write to it.
+        # With the cache, the session doesn't see what other sessions write to a table that it has read.
         f"spark.sql.catalog.{ICEBERG_CATALOG}.cache-enabled": "false",
     }
 
 
 def with_kafka(conf: Mapping[str, str]) -> dict[str, str]:
-    """Add Spark's connector for Kafka to the settings of a local session."""
+    """Return the settings of a local session with Spark's Kafka connector added."""
     package = f"org.apache.spark:spark-sql-kafka-0-10_{SCALA_VERSION}:{KAFKA_VERSION}"
     return {**conf, "spark.jars.packages": f"{conf['spark.jars.packages']},{package}"}
 
 
 def check_java() -> str:
-    """Check the Java that Spark's launcher would take, and return its program.
+    """Check the Java that Spark's launcher would use, and return the path of its program.
 
     Raises:
-        SessionError: There is none, or Spark doesn't run on it.
+        SessionError: Java is missing, doesn't run, or has a version that Spark doesn't support.
     """
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
@@ -255,7 +264,7 @@ def check_java() -> str:
         asked = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise SessionError(f"local Spark needs Java {supported}, and {java} doesn't run: {remedy}") from error
-    # Up to Java 8 the first number was a 1.
+    # Versions up to Java 8 begin with "1.".
     match = re.search(r'version "(?:1\.)?(\d+)', asked.stderr + asked.stdout)
     if match is None or int(match[1]) not in JAVA_VERSIONS:
         version = match[1] if match else "of an unknown version"
@@ -264,11 +273,15 @@ def check_java() -> str:
 
 
 def _versions() -> tuple[str, str]:
-    """Read the versions of pyspark and delta-spark, neither of which has to be imported for it."""
+    """Return the versions of pyspark and delta-spark without importing them.
+
+    Raises:
+        SessionError: One of them isn't installed.
+    """
     try:
         return metadata.version("pyspark"), metadata.version("delta-spark")
     except metadata.PackageNotFoundError as error:
-        # Databricks Connect brings the package pyspark, and no distribution of that name.
+        # Databricks Connect installs the package pyspark, but no distribution of that name.
         raise SessionError(
             f"local Spark needs the package {error.name}: {install('local')} in an environment without "
             "databricks-connect, or configure Databricks (DATABRICKS_HOST) or SPARK_REMOTE"
@@ -276,11 +289,15 @@ def _versions() -> tuple[str, str]:
 
 
 def _folder(warehouse: str | Path) -> Path:
-    """Make the folder."""
+    """Create the folder of a warehouse and return its absolute path.
+
+    Raises:
+        SessionError: The warehouse is a URI, its path has an unsupported character, or it can't be created.
+    """
     if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+:", str(warehouse)):
         raise SessionError(f"the warehouse {warehouse} isn't a local folder: give the path of one")
     folder = Path(warehouse).expanduser().resolve()
-    # Derby ends a database's name at a semicolon; Spark takes a comma in spark.local.dir for two folders.
+    # A semicolon ends the database name in Derby's URL; a comma in spark.local.dir separates two folders.
     if bad := next((character for character in ";,\n" if character in str(folder)), None):
         raise SessionError(f"the warehouse {folder} has {bad!r} in its path: give another --warehouse")
     try:
@@ -293,8 +310,12 @@ def _folder(warehouse: str | Path) -> Path:
 
 
 def _lock(folder: Path) -> int:
-    """Take the folder's metastore for this process, and for the Java process that it will start."""
-    import fcntl  # not on Windows, where the other kinds of session work
+    """Lock the folder's metastore for this process and the Java process that it will start.
+
+    Raises:
+        SessionError: Another process holds the lock, or the file can't be written or locked.
+    """
+    import fcntl  # Missing on Windows, where the other kinds of sessions work.
 
     file = folder / "metastore.lock"
     deadline = time.monotonic() + _TIMEOUT_SECONDS
@@ -310,7 +331,7 @@ def _lock(folder: Path) -> int:
             break
         except BlockingIOError:
             holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
-            # When the holder was killed, its Java process sees that and ends within a second or two.
+            # After the holder was killed, its Java process notices that and exits within two seconds.
             if _alive(holder) or time.monotonic() > deadline:
                 os.close(lock)
                 raise SessionError(
@@ -339,11 +360,15 @@ def _alive(holder: str) -> bool:
 
 
 def _active(warehouse: str | Path | None, say: Callable[[str], None]) -> SparkSession | None:
-    """Give the session that this process already has, where it is fit for the warehouse."""
+    """Return the session that this process already has, or None.
+
+    Raises:
+        SessionError: That session uses a different warehouse.
+    """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    # Under spark-submit the Java process and its settings are the user's, even before there is a session.
+    # spark-submit starts Java with the user's settings before a session exists.
     if SparkContext._active_spark_context is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         return None
     spark = _running.spark if _running is not None else SparkSession.builder.getOrCreate()
@@ -358,20 +383,24 @@ def _active(warehouse: str | Path | None, say: Callable[[str], None]) -> SparkSe
 
 
 def _launch(folder: Path, conf: dict[str, str], lock: int) -> _Running:
-    """Start Java and the session, with everything that Java prints going to the log."""
+    """Start Java and the session, and write Java's output to ``spark.log``.
+
+    Raises:
+        SessionError: Java exits, or the session or its metastore can't be opened.
+    """
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    # Python workers have to be of this very Python, and Spark would take the first python3 on PATH.
+    # Python workers must run the same Python; Spark would use the first python3 on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     log = folder / "spark.log"
-    # What a killed run left there; the lock says that nobody needs it.
+    # A killed run may have left files. This process holds the lock, so no other process needs them.
     shutil.rmtree(folder / "tmp", ignore_errors=True)
     (folder / "tmp").mkdir(exist_ok=True)
     spark_conf = SparkConf(loadDefaults=False).setAll(list(conf.items()))
-    launch: Callable[..., Any] = launch_gateway  # it has no annotations
+    launch: Callable[..., Any] = launch_gateway  # It has no annotations.
     with log.open("wb") as sink, _locale_for(folder), one_at_a_time():
         try:
             gateway = launch(spark_conf, popen_kwargs={"stdout": sink, "stderr": sink, "pass_fds": (lock,)})
@@ -380,14 +409,15 @@ def _launch(folder: Path, conf: dict[str, str], lock: int) -> _Running:
     try:
         spark = SparkSession(SparkContext(conf=spark_conf, gateway=gateway), options=conf)
         running = _Running(spark, gateway, lock)
-        # The metastore opens with the first question.
+        # The first query opens the metastore.
         spark.sql("SHOW SCHEMAS LIKE 'default'").collect()
         _use_server(spark)
     except SessionError:
         _end_java(gateway)
         raise
     except Exception as error:
-        # Errors of pyspark, of py4j and of the Java side's making share no base. Their text needs Java.
+        # Errors of pyspark, py4j and Java have no common base class. Their text can be read only while Java
+        # runs.
         reason = _why_not_open(folder, log, str(error))
         _end_java(gateway)
         raise reason from error
@@ -395,23 +425,23 @@ def _launch(folder: Path, conf: dict[str, str], lock: int) -> _Running:
 
 
 def _use_server(spark: SparkSession) -> None:
-    """Prepare for a metastore that is a server, where ``hive.metastore.uris`` names one, or for Derby.
+    """Check the metastore server in ``hive.metastore.uris``; without a server, switch off Iceberg's lock.
 
     Raises:
-        SessionError: The server isn't one that Spark's client, or Iceberg's, can ask for a table.
+        SessionError: The server is too new for the Hive client that Spark and Iceberg use.
     """
     context = spark.sparkContext._jsc
     assert context is not None
     hadoop = context.hadoopConfiguration()
     address = hadoop.get(_METASTORE_SERVER)
     if not address:
-        # Iceberg's lock asks for a class that Spark's own Hive doesn't have; one process needs no lock.
+        # Iceberg's lock needs a class that Spark's Hive lacks; a single process needs no lock.
         hadoop.set("iceberg.engine.hive.lock-enabled", "false")
         return
     try:
         spark.catalog.tableExists("default.a_table_that_nobody_has")
     except Exception as error:
-        # Errors of Hive's and of Thrift's come as pyspark's or as py4j's.
+        # pyspark or py4j raises the errors of Hive and Thrift.
         if "Invalid method name" not in str(error):
             raise
         raise SessionError(
@@ -424,7 +454,8 @@ def _use_server(spark: SparkSession) -> None:
 def one_at_a_time() -> Iterator[None]:
     """Wait while another process of this user starts Java.
 
-    Spark's launcher fetches jars into a folder of the user's, where two at once find each other's half files.
+    Spark's launcher downloads jars into a folder in the user's home. Two concurrent launchers would read each
+    other's partial files.
     """
     import fcntl
 
@@ -439,7 +470,7 @@ def one_at_a_time() -> Iterator[None]:
 
 
 def _why(log: Path, package: str) -> SessionError:
-    """Say why Java ended before Spark was there."""
+    """Return the error for a Java process that exited before Spark was ready."""
     text = log.read_text(encoding="utf-8", errors="replace")
     lowered = text.lower()
     if "unresolved dependenc" in lowered or "download failed" in lowered:
@@ -452,7 +483,7 @@ def _why(log: Path, package: str) -> SessionError:
 
 
 def _why_not_open(folder: Path, log: Path, message: str) -> SessionError:
-    """Say why Java runs and there still is no session."""
+    """Return the error for a session that couldn't start in a running Java process."""
     text = message + "\n" + log.read_text(encoding="utf-8", errors="replace")
     if _DERBY_IN_USE in text:
         return SessionError(
@@ -463,7 +494,7 @@ def _why_not_open(folder: Path, log: Path, message: str) -> SessionError:
 
 
 def _cause(text: str) -> str:
-    """Find the line that names the deepest cause in a log."""
+    """Return the line of a log that names the deepest cause."""
     lines = [line.strip() for line in text.splitlines()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     errors = [line for line in lines if re.match(r"(Exception|Error|.*\b\w+(Exception|Error)\b)", line)]
@@ -472,7 +503,7 @@ def _cause(text: str) -> str:
 
 
 def _java_options(properties: dict[str, Path]) -> str:
-    """Write Java's properties as Spark's launcher reads them: quoted, as a path can hold blanks."""
+    """Format Java properties for Spark's launcher, in quotes because paths can contain spaces."""
     quoted = []
     for name, value in properties.items():
         escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
@@ -482,7 +513,10 @@ def _java_options(properties: dict[str, Path]) -> str:
 
 @contextmanager
 def _locale_for(folder: Path) -> Iterator[None]:
-    """Start Java in a UTF-8 locale where the folder's name asks for it: in another, Java writes '?'."""
+    """Set a UTF-8 locale inside the ``with`` if the folder's path isn't ASCII.
+
+    In other locales Java replaces such characters by ``?``.
+    """
     names = ("LC_ALL", "LC_CTYPE", "LANG")
     effective = next((os.environ[name] for name in names if os.environ.get(name)), "")
     if str(folder).isascii() or "utf" in effective.lower():
@@ -511,14 +545,14 @@ def _end(running: _Running) -> None:
 
 
 def _end_java(gateway: Any) -> None:
-    """End the Java process and make pyspark forget it, so that the next session starts a new one."""
+    """Stop the Java process and clear pyspark's references to it, so that the next session starts another."""
     from pyspark import SparkContext
 
     if (context := SparkContext._active_spark_context) is not None:
         context.stop()
     gateway.shutdown()
     if gateway.proc is not None:
-        # Java ends when its standard input does.
+        # Java exits when its standard input is closed.
         gateway.proc.stdin.close()
         gateway.proc.wait()
     SparkContext._gateway = None

@@ -1,4 +1,4 @@
-"""`tableferry new`: a bundle of one's own, made from the template by cookiecutter."""
+"""Create a new bundle from the template with cookiecutter, for `tableferry new`."""
 
 from __future__ import annotations
 
@@ -29,14 +29,18 @@ def create(
     wheel: Path | None = None,
     computed: Mapping[str, str] | None = None,
 ) -> Path:
-    """Make a bundle in a new folder below ``folder`` and return the new folder.
+    """Create a bundle in a new folder below ``folder`` and return the new folder.
 
-    What has no answer by its name is asked for; with ``no_input`` the questions' own defaults count. A wheel
-    of the package, for a bundle that takes it, is built if none is given. ``computed`` has values in the
-    place of those that the template computes, by their names.
+    Args:
+        folder: The parent of the new folder.
+        answers: Answers by question name; cookiecutter asks the remaining questions.
+        no_input: Whether the remaining questions get their defaults without asking.
+        wheel: The package's wheel, for a bundle that contains it; built from the installed package if None.
+        computed: Values by name that replace those that the template computes.
 
     Raises:
-        TemplateError: An answer can't be used, the bundle's folder exists, or something is missing here.
+        TemplateError: An answer is invalid, the bundle's folder exists, or cookiecutter or the template is
+            missing.
     """
     try:
         from cookiecutter.exceptions import (
@@ -75,10 +79,10 @@ def create(
 
 
 def find_template() -> Path:
-    """Return the template's folder: in the repository that this package lies in, or in the wheel.
+    """Return the template's folder: in the repository of this package, or in the installed package.
 
     Raises:
-        TemplateError: This copy of the package has none.
+        TemplateError: Both are missing.
     """
     for template in (PACKAGE.parents[1] / "template", PACKAGE / "template"):
         if (template / "cookiecutter.json").is_file() and (template / "hooks").is_dir():
@@ -90,10 +94,10 @@ def find_template() -> Path:
 
 
 def check(template: Path, answers: Mapping[str, str]) -> None:
-    """Refuse answers that the template doesn't ask for or can't use; says all of them at once.
+    """Check that the template asks for all answers and accepts their values.
 
     Raises:
-        TemplateError: There are some.
+        TemplateError: An answer is unknown or invalid; the message lists all problems.
     """
     questions: dict[str, Any] = json.loads((template / "cookiecutter.json").read_text(encoding="utf-8"))
     asked = [name for name in questions if not name.startswith("_")]
@@ -109,23 +113,23 @@ def check(template: Path, answers: Mapping[str, str]) -> None:
 
 
 def next_commands(made: Path) -> tuple[str, ...]:
-    """Say what to type next."""
+    """Return the commands that the user runs next."""
     return f"cd {shlex.quote(str(made))}", "make test", "databricks bundle deploy"
 
 
 def wheel_name() -> str:
-    """Name the file of the package's wheel."""
+    """Return the file name of the package's wheel."""
     return f"tableferry-{__version__}-py3-none-any.whl"
 
 
 def _installed_wheel(folder: Path) -> Path:
-    """Pack what was installed of this package into the wheel that it came in.
+    """Rebuild the package's wheel from its installed files.
 
-    A wheel is a zip file of the package and of its metadata, whose RECORD lists both
+    A wheel is a zip file of the package and its metadata; the metadata file RECORD lists all of its files
     (https://packaging.python.org/en/latest/specifications/binary-distribution-format).
 
     Raises:
-        TemplateError: The package wasn't installed from a wheel.
+        TemplateError: The package isn't installed.
     """
     try:
         installed = distribution("tableferry")
@@ -153,7 +157,7 @@ def _installed_wheel(folder: Path) -> Path:
 
 @contextmanager
 def _without_tracebacks() -> Iterator[None]:
-    """Keep cookiecutter from printing a failed hook's stack trace below the hook's own sentence."""
+    """Suppress the stack trace that cookiecutter prints after the error message of a failed hook."""
     logger = logging.getLogger("cookiecutter")
     before = logger.level
     logger.setLevel(logging.CRITICAL + 1)

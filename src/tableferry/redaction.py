@@ -1,20 +1,20 @@
-"""What Spark hides of tables' properties, and how a session shows it: pure.
+"""Spark settings that show redacted table properties.
 
-Spark shows no property that has a word such as url, token or secret in its value or key. The name and the
-directory of a table are values of ours, so for a table ``page_urls`` nothing that was noted could be read.
+Spark redacts each property whose key or value contains a word such as url, token or secret. Tableferry stores
+table names and directories in properties, so it couldn't read them for a table named ``page_urls``.
 """
 
 from __future__ import annotations
 
 HIDDEN = "*********(redacted)"
-"""What Spark shows instead of a property's value."""
+"""The text that Spark shows instead of a property's value."""
 
 CORE_CAN_BE_SET = "spark.sql.legacy.setCommandRejectsSparkCoreConfs"
-"""The setting that lets a session have its own value of one of Spark's core settings, if it's false."""
+"""The setting that allows a session to change Spark's core settings, if it is false."""
 
 SHOWN = {
     CORE_CAN_BE_SET: "false",
     "spark.sql.redaction.options.regex": "(?!)",
     "spark.redaction.regex": "(?!)",
 }
-"""The settings of a session that shows all of them, in the order in which they can be set."""
+"""The settings of a session that shows all property values; they must be set in this order."""

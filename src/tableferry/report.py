@@ -1,4 +1,4 @@
-"""Tables of text for people, and the console that prints them."""
+"""Print text tables, and create the console that prints them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MANY = 100
 
 
 def grid(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """Make a table of rows under bold headings; numbers stand right, None is a dash."""
+    """Return a table with bold headings; numbers are aligned right, and None is shown as a dash."""
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for position, name in enumerate(columns):
         numbers = _are_numbers([row[position] for row in rows])
@@ -23,7 +23,7 @@ def grid(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
 
 
 def table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a `grid`, one blank line above and below."""
+    """Print a `grid` with a blank line above and below it."""
     console.print()
     if len(rows) < _MANY or not _print_plainly(console, columns, rows):
         console.print(grid(columns, rows))
@@ -31,7 +31,10 @@ def table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[obje
 
 
 def _print_plainly(console: Console, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
-    """Print the same without rich's layout, which takes a millisecond per row; return whether it fits."""
+    """Print a table without rich's layout, which takes a millisecond per row.
+
+    Return False, and print nothing, if a line is too long or has characters other than printable ASCII.
+    """
     cells = [columns, *([_cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     if sum(widths) + 2 * (len(widths) - 1) > console.width or not all(
@@ -52,7 +55,7 @@ def _print_plainly(console: Console, columns: Sequence[str], rows: Sequence[Sequ
 
 
 def console() -> Console:
-    """Return a console that prints words as they are; a pipe gets long lines, not folded ones."""
+    """Return a console without markup and highlighting; outside a terminal its lines have 200 characters."""
     plain = partial(Console, markup=False, highlight=False, emoji=False, soft_wrap=True)
     terminal = plain()
     return terminal if terminal.is_terminal else plain(width=200)

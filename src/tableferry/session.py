@@ -1,6 +1,6 @@
-"""The one way to a Spark session: Databricks' own, Databricks Connect's, SPARK_REMOTE's, or a local one.
+"""Create the Spark session: a Databricks runtime's, Databricks Connect's, SPARK_REMOTE's, or a local one.
 
-Nothing here needs pyspark before a session is asked for.
+This module imports pyspark only when a session is requested.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 DEFAULT_WAREHOUSE = ".tableferry"
 WAREHOUSE_VARIABLE = "TABLEFERRY_WAREHOUSE"
 
-# A server that is up answers within milliseconds, and one behind a gateway within a second or two.
+# A running server answers within milliseconds, or within two seconds through a gateway.
 _ANSWER_SECONDS = 10
 _SERVERLESS = "serverless compute"
 
@@ -43,12 +43,12 @@ Kind = Literal["runtime", "databricks-connect", "remote", "local"]
 
 @dataclass(frozen=True)
 class Choice:
-    """Where the session will come from.
+    """The kind and the place of the session to create.
 
     Attributes:
         kind: The kind of session.
-        detail: The runtime's version, the compute in the workspace, or the remote's address.
-        serverless: Whether serverless compute has to be asked for, as no cluster is named.
+        detail: The runtime's version, the compute in the workspace, or the address of the server.
+        serverless: Whether the client must request serverless compute, because no compute is configured.
     """
 
     kind: Kind
@@ -57,7 +57,7 @@ class Choice:
 
 
 def to_stderr(line: str) -> None:
-    """Print a line where it can't mix with a command's output."""
+    """Print a line to stderr, so that it can't mix with a command's output."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -69,21 +69,25 @@ def resolve(
     kafka: bool = False,
     say: Callable[[str], None] = to_stderr,
 ) -> SparkSession:
-    """Give the Spark session that this environment calls for, and say in one line which it is.
+    """Return the Spark session for this environment, and report its kind in one line.
 
-    In this order: the session of a Databricks runtime, Databricks Connect where it is configured, the Spark
-    Connect server in ``SPARK_REMOTE``, Spark on this machine with Delta and a Hive metastore.
+    The first of these that is available:
+
+    1. the session of the Databricks runtime
+    2. Databricks Connect, if it is configured
+    3. the Spark Connect server in ``SPARK_REMOTE``
+    4. local Spark with Delta and a Hive metastore
 
     Args:
-        warehouse: The folder that holds everything a local session writes: tables, metastore, logs and
-            temporary files. Default: ``TABLEFERRY_WAREHOUSE``, else ``.tableferry``. Only for local sessions.
-        app_name: The name under which Spark shows the application.
-        iceberg: Whether a local session gets Iceberg too, in the catalog ``ice`` over the same metastore.
-        kafka: Whether a local session gets Spark's connector for Kafka too.
-        say: Takes the line; it goes to stderr by default.
+        warehouse: The folder of a local session's tables, metastore, logs and temporary files. Default:
+            ``TABLEFERRY_WAREHOUSE``, or ``.tableferry`` if that isn't set.
+        app_name: The name of the application in Spark.
+        iceberg: Whether a local session also gets Iceberg, as the catalog ``ice`` in the same metastore.
+        kafka: Whether a local session also gets Spark's Kafka connector.
+        say: Takes the line; prints it to stderr by default.
 
     Raises:
-        SessionError: No session can be had; the message says what is missing.
+        SessionError: The session can't be created; the message names the reason.
     """
     choice = choose(os.environ, databricks_connect=has_databricks_connect())
     with activity(_log, "wait for Spark", level=logging.DEBUG):
@@ -100,14 +104,14 @@ def resolve(
 
 @contextmanager
 def metastore(warehouse: str | Path | None = None) -> Iterator[LocalMetastore]:
-    """Open the metastore of this warehouse without Spark, to read in which folders its tables are.
+    """Open the metastore of a local warehouse without Spark, to read the folders of its tables.
 
     Args:
         warehouse: As for `resolve`.
 
     Raises:
-        NeedsSpark: Only a session can tell: in a workspace, through Spark Connect, where configuration files
-            can name another metastore, and where this process has a session.
+        NeedsSpark: The session isn't local or exists already, configuration files may name a different
+            metastore, or the warehouse has no metastore yet.
         SessionError: As `resolve`, for a local session.
     """
     if choose(os.environ, databricks_connect=has_databricks_connect()).kind != "local":
@@ -118,25 +122,25 @@ def metastore(warehouse: str | Path | None = None) -> Iterator[LocalMetastore]:
 
 
 def stop(spark: SparkSession) -> None:
-    """End a session, and a local one's Java process too, so that its warehouse is free again."""
+    """Stop a session; for a local one also stop its Java process, which unlocks its warehouse."""
     if not localspark.stop(spark):
         spark.stop()
 
 
 def use(spark: SparkSession, catalog: str | None, schema: str | None) -> None:
-    """Let names without a catalog or schema mean these, as they do in the pipeline.
+    """Set the session's current catalog and schema to those of the pipeline.
 
     Raises:
-        SessionError: There is no such catalog or schema, or it may not be used.
+        SessionError: The catalog or the schema doesn't exist, or the user may not use it.
     """
     try:
         if catalog is not None:
             spark.catalog.setCurrentCatalog(catalog)
         if schema is not None:
-            # Unlike the catalog's, this name is parsed.
+            # Spark parses the name of a schema, but not that of a catalog.
             spark.catalog.setCurrentDatabase(quote(schema))
     except Exception as error:
-        # Which errors there are depends on the kind of session.
+        # The class of the error depends on the kind of session.
         where = ".".join(filter(None, (catalog, schema)))
         raise SessionError(
             f"{where} can't be used ({_first_line(error)}): correct the tokens pipeline_catalog and "
@@ -146,15 +150,15 @@ def use(spark: SparkSession, catalog: str | None, schema: str | None) -> None:
 
 @contextmanager
 def settings(spark: SparkSession, values: Mapping[str, str], origin: str) -> Iterator[None]:
-    """Apply Spark settings for the length of a ``with``.
+    """Apply Spark settings inside the ``with``, and restore the earlier values after it.
 
     Args:
         spark: The session.
         values: The settings.
-        origin: What asks for them, for the error.
+        origin: The origin of the settings, for the error message.
 
     Raises:
-        SessionError: Spark doesn't take one of them.
+        SessionError: Spark refuses a setting.
     """
     old: dict[str, str | None] = {}
     try:
@@ -164,7 +168,7 @@ def settings(spark: SparkSession, values: Mapping[str, str], origin: str) -> Ite
                 spark.conf.set(key, value)
                 old[key] = before
             except Exception as error:
-                # Which errors there are depends on the kind of session, and none of them says where.
+                # The class of the error depends on the kind of session, and none names the setting's origin.
                 raise SessionError(
                     f"{origin}: {key} can't be set ({_first_line(error)}): remove it"
                 ) from error
@@ -178,14 +182,14 @@ def settings(spark: SparkSession, values: Mapping[str, str], origin: str) -> Ite
 
 
 def beside(spark: SparkSession) -> SparkSession | None:
-    """Return a session over the same tables whose settings are its own, and begin as this one's.
+    """Return a new session on the same tables with a copy of this session's settings.
 
-    None where a thread can't have one: through Spark Connect.
+    Return None for a Spark Connect session.
     """
     if not in_process(spark):
         return None
     other = spark.newSession()
-    # Without the first, those of Spark's core can't be set.
+    # CORE_CAN_BE_SET goes first, because without it Spark's core settings can't be set.
     for key, value in sorted(spark.conf.getAll.items(), key=lambda setting: setting[0] != CORE_CAN_BE_SET):
         if other.conf.get(key, None) != value:
             other.conf.set(key, value)
@@ -193,7 +197,7 @@ def beside(spark: SparkSession) -> SparkSession | None:
 
 
 def choose(environ: Mapping[str, str], *, databricks_connect: bool) -> Choice:
-    """Decide from the environment where the session comes from.
+    """Return the kind of session that the environment configures.
 
     Args:
         environ: The environment variables.
@@ -206,7 +210,7 @@ def choose(environ: Mapping[str, str], *, databricks_connect: bool) -> Choice:
         if workspace.configured(environ):
             return _workspace(environ, profile)
     if remote := environ.get("SPARK_REMOTE"):
-        # What follows the first semicolon are parameters, and one of them can be a token.
+        # The parameters after the first semicolon may contain a token.
         return Choice("remote", remote.split(";")[0].rstrip("/"))
     return Choice("local")
 
@@ -215,17 +219,20 @@ def on_serverless() -> bool:
     """Return whether the session that `resolve` gives runs on Databricks' serverless compute."""
     choice = choose(os.environ, databricks_connect=has_databricks_connect())
     if choice.kind == "runtime":
-        # Its runtime is called so, as its version is that of the client in it.
+        # On serverless compute, the runtime's version is the client's version, such as "client.1".
         return choice.detail.startswith("client.") or os.environ.get("IS_SERVERLESS", "").lower() == "true"
     return choice.detail.startswith(_SERVERLESS)
 
 
 def on_databricks(spark: SparkSession, *, asked: bool = True) -> bool:
-    """Return whether a session runs on Databricks, whichever client it is reached with.
+    """Return whether a session runs on Databricks.
 
-    Within its runtime the environment says so. From outside, through Databricks Connect or Spark Connect,
-    only the session can tell: the function ``current_version`` is Databricks' own. ``asked`` is False where
-    it can't be asked.
+    In a Databricks runtime an environment variable shows it. Otherwise this function checks whether the
+    session has the function ``current_version``, which only Databricks has.
+
+    Args:
+        spark: The session.
+        asked: Whether to query the session; if not, the result is False outside a Databricks runtime.
     """
     if os.environ.get(workspace.RUNTIME_VARIABLE):
         return True
@@ -241,7 +248,7 @@ def has_databricks_connect() -> bool:
 
 
 def _workspace(environ: Mapping[str, str], profile: Mapping[str, str]) -> Choice:
-    """Name the compute: a cluster where one is given, else serverless."""
+    """Return the choice of compute: the configured cluster, or serverless compute."""
     cluster = environ.get("DATABRICKS_CLUSTER_ID") or profile.get("cluster_id")
     serverless = environ.get("DATABRICKS_SERVERLESS_COMPUTE_ID") or profile.get("serverless_compute_id")
     host = environ.get("DATABRICKS_HOST") or profile.get("host") or "the default workspace"
@@ -262,10 +269,10 @@ def _take(choice: Choice, app_name: str, say: Callable[[str], None]) -> SparkSes
 
 
 def _quiet() -> None:
-    """Keep pyspark from printing every failed query's stack trace as JSON: the error is raised as well."""
+    """Keep pyspark from printing a failed query's stack trace as JSON, because it also raises the error."""
     try:
         from pyspark.logger import PySparkLogger
-    except ImportError:  # before Spark 4
+    except ImportError:  # Before Spark 4.
         return
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
@@ -288,7 +295,7 @@ def _databricks_connect(choice: Choice) -> SparkSession:
             builder = builder.serverless(True)
         session: SparkSession = builder.getOrCreate()
     except Exception as error:
-        # The client raises bare Exception, ValueError and errors of its transport for the same causes.
+        # The client raises plain Exception, ValueError or transport errors for the same causes.
         raise SessionError(
             f"Databricks Connect gives no session on {choice.detail} ({_first_line(error)}): check "
             "DATABRICKS_HOST, the profile and its login, or unset them to work locally"
@@ -301,10 +308,10 @@ def _remote(url: str, address: str, app_name: str) -> SparkSession:
         from pyspark.sql import SparkSession
 
         _reach(url)
-        # The client's warnings about its retries say less than the error that follows them.
+        # The error after the client's retries contains more than its warnings about them.
         with warnings.catch_warnings(action="ignore"):
             session = SparkSession.builder.remote(url).appName(app_name).getOrCreate()
-            # It connects with its first request, and an address where nobody listens is to be reported here.
+            # The session connects with its first request; this one reports an unreachable address here.
             _ = session.version
     except ImportError as error:
         raise SessionError(
@@ -312,7 +319,7 @@ def _remote(url: str, address: str, app_name: str) -> SparkSession:
             f"({_first_line(error)}): {install('remote')}, or unset SPARK_REMOTE to work locally"
         ) from error
     except Exception as error:
-        # Errors of grpc, of the client and of the server's own start share no base.
+        # Errors of grpc, of the client and of the server's start have no common base class.
         raise SessionError(
             f"no Spark Connect server answers at {address}, which is what SPARK_REMOTE says "
             f"({_first_line(error)}): start it, or unset SPARK_REMOTE to work locally"
@@ -321,13 +328,17 @@ def _remote(url: str, address: str, app_name: str) -> SparkSession:
 
 
 def _reach(url: str) -> None:
-    """Make sure that somebody listens: the client itself would try again for up to ten minutes."""
+    """Check that a server answers within 10 seconds, because the client would retry for up to ten minutes.
+
+    Raises:
+        grpc.RpcError: The server is unavailable or doesn't answer in time.
+    """
     import grpc
     from pyspark.sql.connect.client import DefaultChannelBuilder
 
     channel = DefaultChannelBuilder(url).toChannel()
     try:
-        # Whoever doesn't know this question says so at once, and is there.
+        # A server without health checks returns an error immediately, which proves that it runs.
         channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=_ANSWER_SECONDS)
     except grpc.RpcError as error:
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
@@ -338,7 +349,7 @@ def _reach(url: str) -> None:
 
 def _first_line(error: BaseException) -> str:
     text = str(error).strip()
-    # An error of grpc is a block of fields, and this one is for people.
+    # The text of a grpc error is a block of fields; `details` is the readable one.
     if details := re.search(r'details = "(.*?)[";]', text):
         return details[1]
     lines = text.splitlines()

@@ -1,4 +1,4 @@
-"""Names and facts of tables: frozen, and without Spark."""
+"""Frozen data classes for table names and table metadata; they don't need Spark."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tableferry.quoting import identifier, quote
 
 DEFAULT_CATALOG = "spark_catalog"
 METASTORES = (DEFAULT_CATALOG, "hive_metastore")
-"""Catalogs that mean the default metastore, and are never Unity Catalog's, not on Databricks either."""
+"""The catalogs of the default Hive metastore; they are never Unity Catalog's, even on Databricks."""
 
 _PLAIN = re.compile(r"[^`.\s]+")
 _PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`.\s]+))\s*(\.|$)")
 
 
 def parts_of(text: str) -> tuple[str, ...]:
-    """Read the parts of a name, with optional backticks.
+    """Split a dotted name, with optional backticks, into its parts.
 
     Raises:
         TableError: The text isn't a name.
@@ -38,11 +38,11 @@ def parts_of(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, order=True)
 class TableName:
-    """The name of a table, or the path of one that has no name.
+    """The name of a table, or the path of a table without a name.
 
     Attributes:
-        parts: One to three identifiers (catalog, schema, table), as the user wrote them.
-        path: The folder of a table that is read by its path; then ``parts`` is empty.
+        parts: One to three identifiers (catalog, schema, table), as the user wrote them; empty for a path.
+        path: The folder of a table that is read by its path.
     """
 
     parts: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class TableName:
 
     @classmethod
     def parse(cls, text: str) -> TableName:
-        """Read ``catalog.schema.table`` with optional backticks.
+        """Parse ``catalog.schema.table`` with optional backticks.
 
         Raises:
             TableError: The text isn't a table name.
@@ -62,24 +62,24 @@ class TableName:
 
     @classmethod
     def at(cls, path: str) -> TableName:
-        """Name the Delta table in a folder by the folder's path."""
+        """Return the name of the Delta table in a folder, which is the folder's path."""
         return cls((), path.rstrip("/"))
 
     @property
     def sql(self) -> str:
-        """The quoted name, as SQL reads it."""
+        """The name in SQL, with each part in backticks."""
         if self.path is not None:
             return f"delta.{quote(self.path)}"
         return ".".join(map(quote, self.parts))
 
     @property
     def plain_sql(self) -> str:
-        """The name as SQL reads it, with backticks only where they are needed, for people to run."""
+        """The name in SQL for messages, with backticks only around the parts that need them."""
         return identifier(*self.parts) if self.path is None else self.sql
 
     @property
     def key(self) -> str:
-        """What two spellings of one table share: lower case, without the default catalog."""
+        """The normalized name, for comparisons: in lower case, without the default catalog."""
         if self.path is not None:
             return self.path.removeprefix("file:").rstrip("/")
         parts = [part.lower() for part in self.parts]
@@ -91,7 +91,7 @@ class TableName:
 
     @property
     def table(self) -> str:
-        """The last part alone."""
+        """The last part of the name, or the path."""
         return self.parts[-1] if self.parts else str(self.path)
 
     def __str__(self) -> str:
@@ -101,18 +101,20 @@ class TableName:
 
 
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
-"""The property that lets a Delta table forget the batches of a stream that was idle for longer."""
+"""The property after whose duration a Delta table removes the ``txn`` actions of an idle stream."""
 
 
 @dataclass(frozen=True)
 class TableFacts:
-    """What is known of a Delta table at one moment.
+    """The metadata of a Delta table at one moment.
 
     Attributes:
-        table_id: The id of its Delta log, which a table made anew under the same name doesn't share; empty
-            while a pipeline is being defined, where nobody can ask for it.
-        folder: Where its log is, if this process can read it.
-        properties: Its table properties; empty while a pipeline is being defined.
+        name: The table's name.
+        table_id: The id in the Delta log, which differs in a recreated table; empty if the platform doesn't
+            return it while a pipeline is being defined.
+        version: The newest version.
+        folder: The table's folder, if this process can read its log; otherwise None.
+        properties: The table properties; empty where ``table_id`` is empty.
     """
 
     name: TableName
@@ -124,15 +126,15 @@ class TableFacts:
 
 @dataclass(frozen=True)
 class CatalogTable:
-    """What the catalog itself says of a table, whatever its log says.
+    """The catalog's entry of a table, independent of a Delta log.
 
     Attributes:
-        name: The table, as the catalog spells it.
+        name: The name in the catalog's spelling.
         provider: ``parquet``, ``delta``, ``view`` or another format.
-        type: Whether dropping the table removes its files.
-        location: The table's root, as Hadoop writes it: not percent-encoded.
-        folder: The root, if this process sees the same files as Spark.
-        created: When the entry was made, as the catalog spells it.
+        type: ``managed`` if dropping the table removes its files, otherwise ``external``.
+        location: The table's root directory in Hadoop's spelling, which isn't percent-encoded.
+        folder: The root directory as a local path, if this process sees the same files as Spark.
+        created: The entry's creation time in the catalog's spelling.
     """
 
     name: TableName
@@ -144,5 +146,5 @@ class CatalogTable:
 
     @property
     def is_delta(self) -> bool:
-        """Whether the catalog takes it for a Delta table."""
+        """Whether the catalog's provider is Delta."""
         return self.provider == "delta"

@@ -18,15 +18,15 @@ _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSyste
 
 SMALL_TABLES = " ".join(
     (
-        # The optimizing compiler and a concurrent collector cost a short process more than they save.
+        # In a short process, the optimizing compiler and a concurrent collector take longer than they save.
         "-XX:TieredStopAtLevel=1",
         "-XX:+UseSerialGC",
-        # With its defaults Java discards compiled code, and collects the whole heap to enlarge it or to load
-        # classes. The heap starts with an eighth of the memory, or all that Spark's driver may have.
+        # By default, Java discards compiled code, and runs a full collection to enlarge the heap or to load
+        # classes. The initial heap is an eighth of the machine's memory, or the limit of Spark's driver.
         "-XX:ReservedCodeCacheSize=480m",
         "-XX:MetaspaceSize=1g",
         "-XX:InitialRAMPercentage=12.5",
-        # Spark's jars need no verification. Their metastore throws and catches thousands of exceptions.
+        # Spark's jars need no verification. The metastore throws and catches thousands of exceptions.
         "-XX:+UnlockDiagnosticVMOptions",
         "-XX:-BytecodeVerificationRemote",
         "-XX:MaxJavaStackTraceDepth=64",
@@ -34,9 +34,9 @@ SMALL_TABLES = " ".join(
         "-Djdk.lang.Process.launchMechanism=VFORK",
         # Commits to the metastore don't wait for the disk.
         "-Dderby.system.durability=test",
-        # Without Hadoop's native library, a rename by its FileContext starts eight `readlink` processes, and
-        # each commit of Delta renames once, each micro-batch three times. These two rename by Hadoop's
-        # FileSystem, which calls Java. Neither lets two processes write the same file.
+        # Without Hadoop's native library, a rename through FileContext starts eight `readlink` processes.
+        # Each Delta commit renames one file, each micro-batch three. These two classes rename through
+        # Hadoop's FileSystem, which calls Java. Neither allows two processes to write the same file.
         "-Dspark.delta.logStore.file.impl=io.delta.storage.LocalLogStore",
         f"-Dspark.sql.streaming.checkpointFileManagerClass={_CHECKPOINTS}",
     )
@@ -49,45 +49,45 @@ The results are the same. Large tables take longer, and a crash of the machine c
 
 @dataclass
 class RecordingEngine:
-    """An engine that runs nothing; ``defined`` holds the definitions in order."""
+    """An engine that records the definitions in ``defined``, in order, and runs nothing."""
 
     defined: list[Definition] = field(default_factory=list)
 
     def view(self, definition: DefineView) -> None:
-        """Remember an input."""
+        """Record an input."""
         self.defined.append(definition)
 
     def table(self, definition: DefineTable) -> None:
-        """Remember a streaming table."""
+        """Record a streaming table."""
         self.defined.append(definition)
 
     def append(self, definition: DefineAppend) -> None:
-        """Remember an append flow."""
+        """Record an append flow."""
         self.defined.append(definition)
 
     def cdc(self, definition: DefineAutoCdc) -> None:
-        """Remember an AUTO CDC flow."""
+        """Record an AUTO CDC flow."""
         self.defined.append(definition)
 
     def snapshots(self, definition: DefineSnapshots) -> None:
-        """Remember the snapshots of a table."""
+        """Record the snapshots of a table."""
         self.defined.append(definition)
 
 
 @dataclass
 class FixedClock:
-    """A clock that stands still until it is turned.
+    """A clock that changes only when `turn` is called.
 
     Attributes:
-        now: The time, in UTC.
+        now: The current time, in UTC.
     """
 
     now: datetime
 
     def __call__(self) -> datetime:
-        """Give the time."""
+        """Return the current time."""
         return self.now
 
     def turn(self, *, days: int = 0, minutes: int = 0) -> None:
-        """Let time pass."""
+        """Advance the time."""
         self.now += timedelta(days=days, minutes=minutes)

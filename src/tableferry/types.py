@@ -1,7 +1,7 @@
-"""Column types as Delta's log writes them: frozen, hashable, and without Spark.
+"""Frozen, hashable data classes for column types as in Delta's log; they don't need Spark.
 
-Their names and their JSON are those of the Delta protocol's schema serialization format
-(https://github.com/delta-io/delta/blob/master/PROTOCOL.md#schema-serialization-format), which is Spark's too.
+Names and JSON follow the schema serialization format of the Delta protocol, which is also Spark's
+(https://github.com/delta-io/delta/blob/master/PROTOCOL.md#schema-serialization-format).
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 ColumnPath: TypeAlias = tuple[str, ...]
-"""A column's name, and below it those of fields; in arrays and maps ``element``, ``key`` and ``value``."""
+"""The names from a column down to a nested field; ``element``, ``key`` and ``value`` in arrays and maps."""
 
 DECLARED_AS = "__CHAR_VARCHAR_TYPE_STRING"
-"""Where a string column's metadata has its ``char`` or ``varchar``, in Spark and in Delta's log."""
+"""The key in a string column's metadata for its ``char`` or ``varchar`` type, in Spark and Delta's log."""
 
 
 def lowered(path: ColumnPath) -> ColumnPath:
-    """Write a path in lower case, in which two spellings of one column are the same."""
+    """Return a path in lower case, because column names aren't case-sensitive."""
     return tuple(name.lower() for name in path)
 
 
 @dataclass(frozen=True)
 class Atomic:
-    """A type without parameters, by the protocol's name, such as ``long`` or ``timestamp_ntz``."""
+    """A type without parameters; its name is the protocol's, such as ``long`` or ``timestamp_ntz``."""
 
     name: str
 
@@ -39,7 +39,7 @@ class Atomic:
 
 @dataclass(frozen=True)
 class Decimal:
-    """An exact number of ``precision`` digits, ``scale`` of them behind the point."""
+    """An exact number with ``precision`` digits, ``scale`` of them after the decimal point."""
 
     precision: int
     scale: int
@@ -50,7 +50,7 @@ class Decimal:
 
 @dataclass(frozen=True)
 class Array:
-    """A list of elements of one type."""
+    """An array of elements of one type."""
 
     element: DataType
     contains_null: bool = True
@@ -61,7 +61,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Map:
-    """Keys of one type, values of another."""
+    """A map with one type for its keys and one for its values."""
 
     key: DataType
     value: DataType
@@ -76,7 +76,7 @@ class Field:
     """A named column, or a field of a struct.
 
     Attributes:
-        metadata: What else the schema says of it, such as its ``comment``.
+        metadata: Further properties in the schema, such as its ``comment``.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Struct:
-    """Fields in their order; a table's schema is one."""
+    """An ordered list of fields; a table's schema is a struct."""
 
     fields: tuple[Field, ...] = ()
 
@@ -119,20 +119,20 @@ _BY_NAME = {atomic.name: atomic for atomic in _ATOMIC}
 
 
 def declared(field: StructField) -> str:
-    """Return the type of Spark's column as it was declared, such as ``varchar(5)``."""
+    """Return the declared type of a Spark column, such as ``varchar(5)``."""
     return str(field.metadata.get(DECLARED_AS, field.dataType.simpleString()))
 
 
 def to_json(schema: Struct) -> str:
-    """Write a schema as the log's ``schemaString``."""
+    """Return a schema in the format of the log's ``schemaString``."""
     return json.dumps(plain(schema), ensure_ascii=False, separators=(",", ":"))
 
 
 def from_json(text: str) -> Struct:
-    """Read a schema from JSON, such as the one that Spark keeps in the footers it writes.
+    """Parse a schema from JSON, such as the one in the footers of Spark's Parquet files.
 
     Raises:
-        ValueError: It isn't one, or has a type that Delta's log can't hold.
+        ValueError: The text isn't a schema, or contains a type that Delta's log doesn't support.
     """
     try:
         schema = typed(json.loads(text))
@@ -144,7 +144,7 @@ def from_json(text: str) -> Struct:
 
 
 def changed(data_type: _T, change: Callable[[Field], Field]) -> _T:
-    """Return a type with every field in it changed, a struct's before those within it."""
+    """Return a type with ``change`` applied to every field, from the outermost struct inwards."""
     result: DataType = data_type
     match data_type:
         case Struct():
@@ -162,7 +162,7 @@ def changed(data_type: _T, change: Callable[[Field], Field]) -> _T:
 
 
 def walk(data_type: DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], DataType]]:
-    """Yield a type and every type in it, each with the names of the fields that lead to it."""
+    """Yield a type and every type nested in it, each with the names of its enclosing fields."""
     yield path, data_type
     match data_type:
         case Struct():
@@ -176,7 +176,7 @@ def walk(data_type: DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[tupl
 
 
 def primitives(columns: Struct) -> dict[tuple[str, ...], list[Primitive]]:
-    """Map the path of each column and field without fields of its own to its type; a map may have two."""
+    """Return the primitive types by path; a path into a map can have several, from its keys and values."""
     found: dict[tuple[str, ...], list[Primitive]] = {}
     for path, data_type in walk(columns):
         if isinstance(data_type, Atomic | Decimal):
@@ -185,7 +185,10 @@ def primitives(columns: Struct) -> dict[tuple[str, ...], list[Primitive]]:
 
 
 def named_twice(columns: Struct) -> tuple[str, ...]:
-    """Return the path of a name, in lower case, that a struct has twice but for its case; empty if none."""
+    """Return the path of the first name, in lower case, that a struct has twice; ``()`` if all are unique.
+
+    Names that differ only by case are the same.
+    """
     for path, kind in walk(columns):
         names = [column.name.lower() for column in kind.fields] if isinstance(kind, Struct) else []
         if twice := next((name for name in names if names.count(name) > 1), ""):
@@ -194,7 +197,7 @@ def named_twice(columns: Struct) -> tuple[str, ...]:
 
 
 def plain(value: DataType) -> Any:
-    """Return a type as the data that the log's JSON holds."""
+    """Return a type as the Python value of its JSON in the log."""
     match value:
         case Atomic():
             return value.name
@@ -231,10 +234,10 @@ def plain(value: DataType) -> Any:
 
 
 def typed(value: Any) -> DataType:
-    """Read what `plain` returned.
+    """Return the type of a Python value that `plain` returned.
 
     Raises:
-        ValueError: Delta's log has no such type.
+        ValueError: Delta's log doesn't support the type.
     """
     if isinstance(value, str):
         if value in _BY_NAME:

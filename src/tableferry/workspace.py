@@ -1,6 +1,6 @@
-"""The one way to a Databricks workspace's REST API: whether one is meant, its client, its errors.
+"""Access to a Databricks workspace's REST API: its configuration, its client and its errors.
 
-Nothing here needs databricks-sdk before a client is asked for.
+This module imports databricks-sdk only when a client is requested.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tableferry.extras import install
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
 
-# Any one of these says that the user means a workspace; without one, the client being installed says nothing.
+# Each of these variables shows that the user wants a workspace; an installed client alone doesn't.
 DATABRICKS_VARIABLES = (
     "DATABRICKS_HOST",
     "DATABRICKS_CONFIG_PROFILE",
@@ -31,10 +31,10 @@ DATABRICKS_VARIABLES = (
 )
 RUNTIME_VARIABLE = "DATABRICKS_RUNTIME_VERSION"
 
-# What the client's login can depend on.
+# Prefixes of the variables that affect the client's login.
 _LOGIN_VARIABLES = ("DATABRICKS_", "ARM_", "AZURE_", "GOOGLE_", "HOME", "USERPROFILE")
 
-# The client's own five minutes are for jobs; whoever waits at a terminal gets an answer sooner.
+# The client's default of five minutes suits jobs; a user at a terminal needs an answer sooner.
 _TIMEOUT_SECONDS = 30
 
 Kind = Literal["missing", "taken", "denied", "logged out", "unreachable", "failed"]
@@ -42,12 +42,12 @@ Kind = Literal["missing", "taken", "denied", "logged out", "unreachable", "faile
 
 @dataclass(frozen=True)
 class Trouble:
-    """Why a workspace didn't do what it was asked.
+    """The reason why a workspace refused or failed a request.
 
     Attributes:
-        kind: What to make of it; ``taken`` means that something is there already.
-        reason: What the workspace said, as part of a sentence.
-        remedy: What to do about it, as the end of one.
+        kind: The kind of failure; ``taken`` means that the object exists already.
+        reason: The workspace's message, as a part of a sentence.
+        remedy: The user's next step, as the end of a sentence.
     """
 
     kind: Kind
@@ -55,19 +55,19 @@ class Trouble:
     remedy: str
 
     def as_error(self, what: str) -> TableferryError:
-        """Return the error that says what couldn't be done, why, and what to do."""
+        """Return the error with the failed action, the reason and the remedy."""
         kind = SessionError if self.kind in ("logged out", "unreachable") else TableferryError
         return kind(f"{what} ({self.reason}): {self.remedy}")
 
 
 def profile(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Read the profile that the Databricks client would take; empty where there is none.
+    """Return the profile that the Databricks client would use; empty if it is missing.
 
     Raises:
-        SessionError: The file of profiles can't be read.
+        SessionError: The configuration file can't be read.
     """
     file = Path(environ.get("DATABRICKS_CONFIG_FILE") or "~/.databrickscfg").expanduser()
-    # Unlike Python's own reading of such a file, the client lets no profile inherit from DEFAULT.
+    # In the client, unlike in Python's ConfigParser, profiles don't inherit from DEFAULT.
     parser = ConfigParser(interpolation=None, default_section="\0")
     try:
         parser.read_string(file.read_text(encoding="utf-8"))
@@ -83,21 +83,21 @@ def profile(environ: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def configured(environ: Mapping[str, str]) -> bool:
-    """Return whether the user means a workspace: by a variable, or by a profile.
+    """Return whether an environment variable or a profile configures a workspace.
 
     Raises:
-        SessionError: The file of profiles can't be read.
+        SessionError: The configuration file can't be read.
     """
     return any(environ.get(name) for name in DATABRICKS_VARIABLES) or bool(profile(environ))
 
 
 def client() -> WorkspaceClient:
-    """Give the workspace's client, logged in as the Databricks command line would be.
+    """Return the workspace's client, with the same login as the Databricks command line.
 
-    The same client comes back until one of the variables changes that its login depends on.
+    The client is cached until an environment variable that affects its login changes.
 
     Raises:
-        SessionError: databricks-sdk isn't installed, or there is no login.
+        SessionError: databricks-sdk isn't installed, or the client has no login.
     """
     return _client(
         frozenset((name, value) for name, value in os.environ.items() if name.startswith(_LOGIN_VARIABLES))
@@ -114,15 +114,15 @@ def _client(_: frozenset[tuple[str, str]]) -> WorkspaceClient:
             "the workspace is reached through databricks-sdk, which isn't installed here: "
             + install("databricks")
         ) from error
-    # The client logs what it raises as well, and where nobody has set up logging, Python prints that.
+    # The client also logs its errors. Without this handler, Python would print them if logging isn't set up.
     logging.getLogger("databricks.sdk").addHandler(logging.NullHandler())
     try:
         return WorkspaceClient(
             config=Config(
                 product="tableferry",
                 retry_timeout_seconds=_TIMEOUT_SECONDS,
-                # Files that hold state are small: one request each, and no links into the cloud's own
-                # storage, which many networks don't let through.
+                # State files are small and need one request each. The experimental client uses links to the
+                # cloud's storage, which many networks block.
                 disable_experimental_files_api_client=True,
             )
         )
@@ -133,13 +133,15 @@ def _client(_: frozenset[tuple[str, str]]) -> WorkspaceClient:
 
 @contextmanager
 def asking(what: str, *, passing: Kind | None = None) -> Iterator[WorkspaceClient]:
-    """Give the client for the length of a ``with``, and say of its errors what couldn't be done.
+    """Provide the client inside a ``with``, and convert its errors.
 
-    Errors of the kind that is passed over end the ``with`` without a word.
+    Args:
+        what: The failed action, for the message.
+        passing: A kind of error that ends the ``with`` silently.
 
     Raises:
-        SessionError: There is no login, or the workspace doesn't answer.
-        TableferryError: The workspace refuses what it's asked.
+        SessionError: The client has no login, or the workspace doesn't answer.
+        TableferryError: The workspace refuses the request.
     """
     workspace = client()
     try:
@@ -153,13 +155,13 @@ def asking(what: str, *, passing: Kind | None = None) -> Iterator[WorkspaceClien
 
 
 def trouble(error: Exception, workspace: WorkspaceClient) -> Trouble | None:
-    """Return what an error of the client means; None if it isn't one of the client's."""
+    """Return the reason and the remedy for an error of the client; None for other exceptions."""
     from databricks.sdk import errors
     from databricks.sdk.errors.base import DatabricksError
 
     host = workspace.config.host or "the workspace"
     if isinstance(error, TimeoutError) and isinstance(error.__cause__, Exception):
-        # What the client gave up at says more than that it gave up.
+        # The cause of the timeout is more helpful than the timeout.
         return trouble(error.__cause__, workspace)
     match error:
         case errors.NotFound():
@@ -176,7 +178,7 @@ def trouble(error: Exception, workspace: WorkspaceClient) -> Trouble | None:
             reason = f"{host} doesn't answer: {type(error).__name__}"
             return Trouble("unreachable", reason, "check DATABRICKS_HOST and the network")
         case ValueError():
-            # Logins that are looked up with the first request fail so.
+            # The client raises ValueError for logins that it resolves with its first request.
             return Trouble("logged out", _said(error), _log_in(host))
         case _:
             return None
@@ -188,5 +190,5 @@ def _log_in(host: str) -> str:
 
 
 def _said(error: Exception) -> str:
-    """Return the client's sentence without the settings and links that it adds to it."""
+    """Return the client's message without the settings and links that it appends."""
     return first_line(error).split(". Config: ")[0].split(", please check https://")[0].rstrip(". ")

@@ -1,4 +1,4 @@
-"""What every reader of YAML needs: the fast parser, a bound for its depth, and errors in one line."""
+"""Shared helpers for reading YAML: the fast parser, a limit for the nesting depth, and errors in one line."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 import yaml
 
 SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The safe loader, in C where it's there."""
+"""The safe loader, in C if libyaml is available."""
 
 DEEPEST = 100
-"""Levels: far beyond any document of ours, and far below what the readers themselves can bear."""
+"""The maximum nesting depth: far more than any real document has, and far less than crashes a reader."""
 
 
 def is_too_deep(content: str) -> bool:
-    """Return whether YAML is nested deeper than `DEEPEST`; the parser goes down in C, without a bound.
+    """Return whether YAML is nested deeper than `DEEPEST`, because the parser recurses in C without a limit.
 
     Raises:
-        yaml.YAMLError: It isn't YAML.
+        yaml.YAMLError: The content isn't YAML.
     """
     depth = 0
     for event in yaml.parse(content, SafeLoader):
@@ -31,7 +31,7 @@ def is_too_deep(content: str) -> bool:
 
 
 def explain(error: yaml.YAMLError) -> str:
-    """Say in one line what is wrong, and at which line and column."""
+    """Return the problem with its line and column, in one line."""
     if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
         return f"{error.problem or error.context} at line {mark.line + 1}, column {mark.column + 1}"
     return " ".join(str(error).split())

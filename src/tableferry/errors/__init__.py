@@ -1,4 +1,4 @@
-"""The errors that a user can fix: each ends a command with exit code 1.
+"""The exceptions for errors that the user can fix; each ends a command with exit code 1.
 
 ``conditions.yml`` lists every condition with its message and its remedy. Any other exception that reaches the
 user is a defect of Tableferry.
@@ -16,7 +16,7 @@ from tableferry.errors.catalogue import Condition, ErrorClass, conditions, fill,
 from tableferry.errors.catalogue import as_sentence as as_sentence
 
 HALF_MADE = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
-"""Delta's condition where a table's first commit is there, and its name isn't in the catalog yet."""
+"""Delta's condition for a table whose first commit exists, but whose name isn't in the catalog yet."""
 
 HALF_MADE_REMEDY = (
     "if a process was killed while it created the table, and nothing in there is needed, remove that "
@@ -32,12 +32,12 @@ class TableferryError(Exception):
 
     Args:
         condition: The name of a condition in ``conditions.yml``. Packages that don't use the catalogue yet
-            pass a whole sentence instead.
-        parameters: The values of the parameters of its message and its remedy.
+            pass a complete message instead.
+        parameters: The values of the parameters in the condition's message and remedy.
 
     Attributes:
         error_class: The class of the conditions that are raised as this exception.
-        condition: The name of the condition; empty if a sentence was passed.
+        condition: The name of the condition; empty if a complete message was passed.
         parameters: The values of its parameters.
     """
 
@@ -50,22 +50,22 @@ class TableferryError(Exception):
 
     @property
     def message(self) -> str:
-        """What is wrong, and where."""
+        """The problem and its place."""
         return fill(self._listed().message, self.parameters) if self.condition else str(self.args[0])
 
     @property
     def remedy(self) -> str:
-        """What the user does about it; empty if a sentence was passed, which contains it."""
+        """The user's next step; empty if a complete message was passed, which contains it."""
         return fill(self._listed().remedy, self.parameters) if self.condition else ""
 
     @property
     def one_line(self) -> str:
-        """The whole text in one line."""
+        """The complete text in one line."""
         return str(self).replace("\n", " ")
 
     @property
     def sentence(self) -> str:
-        """The message without its final period, to be part of another sentence."""
+        """The message without its final period, for use in another sentence."""
         return self.message.removesuffix(".")
 
     def _listed(self) -> Condition:
@@ -75,11 +75,11 @@ class TableferryError(Exception):
         return f"[{self.condition}] {self.message}\n{self.remedy}" if self.condition else self.message
 
     def text_about(self, subject: str) -> str:
-        """Return the whole text; the subject comes first if the message doesn't contain it."""
+        """Return the complete text, with the subject in front if the message doesn't contain it."""
         return str(self) if subject in self.message else f"{subject}: {self}"
 
     def to_dict(self) -> dict[str, object]:
-        """Return the error as plain data, as ``--output json`` prints it."""
+        """Return the error in the format of ``--output json``."""
         return {
             "condition": self.condition,
             "parameters": {name: _plain(value) for name, value in self.parameters.items()},
@@ -96,12 +96,13 @@ def _plain(value: object) -> object:
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing that is wrong in a project's files.
+    """One problem in a project's files.
 
     Attributes:
         file: The file, relative to the project where possible.
-        path: The key path inside it, such as ``flowGroups[0].flows.f_orders.flowType``; empty for the file.
-        message: What is wrong and how to fix it.
+        path: The key path inside the file, such as ``flowGroups[0].flows.f_orders.flowType``; empty if the
+            problem concerns the whole file.
+        message: The problem and its remedy.
     """
 
     file: str
@@ -114,7 +115,7 @@ class Problem:
 
 
 class SpecError(TableferryError):
-    """The project's files are wrong; ``problems`` holds all of them."""
+    """The project's files have errors, which ``problems`` lists."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(sorted(problems))
@@ -140,34 +141,34 @@ class MissingPackage(SessionError):
 
 
 class TableError(TableferryError):
-    """A table is missing, isn't Delta, was recreated, or lost the version that is needed."""
+    """A table is missing, isn't a Delta table, was recreated, or no longer has the required version."""
 
     error_class: ClassVar[ErrorClass | None] = "invalid_table"
 
 
 class TemplateError(TableferryError):
-    """No bundle can be made from the template with these answers, or here."""
+    """The template can't create a bundle with these answers or in this environment."""
 
 
 class Refused(TableferryError):
-    """The plan can't continue safely."""
+    """The plan can't continue without risk to the tables."""
 
     error_class: ClassVar[ErrorClass | None] = "refused"
 
 
 class Busy(TableferryError):
-    """Another process works on the same table or file; running again later helps."""
+    """Another process works on the same table or file; a later run can succeed."""
 
     error_class: ClassVar[ErrorClass | None] = "busy"
 
 
 def is_sparks(error: Exception) -> bool:
-    """Return whether an error is Spark's, without loading Spark's classes to ask them."""
+    """Return whether pyspark or py4j raised an error, without importing them."""
     return type(error).__module__.startswith(("pyspark.", "py4j."))
 
 
 def is_java_gone(error: BaseException | None) -> bool:
-    """Return whether Spark's Java process, which py4j calls, ended under a call or before it."""
+    """Return whether Spark's Java process ended before or during a py4j call."""
     while error is not None:
         if type(error).__name__ == "Py4JNetworkError":
             return True
@@ -181,14 +182,14 @@ def is_java_gone(error: BaseException | None) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """Return the sentence of a Spark error, without its plan and its stack."""
+    """Return the message of a Spark error, without its plan and its stack trace."""
     lines = str(error).strip().split("\n")
-    # py4j says first which call failed, and then why.
+    # py4j's first line names the failed call, its second line the reason.
     text = lines[1].lstrip(": ") if len(lines) > 1 and lines[1].startswith(": ") else lines[0]
-    # Spark Connect's own errors have many lines, of which this one says why.
+    # An error of Spark Connect's transport has many lines; `details` contains the reason.
     if details := _DETAILS.search(str(error)):
         text = details[1]
-    # Of a Python worker's traceback only the end says why.
+    # The last line of a Python worker's traceback contains the reason.
     if traced := _TRACEBACK.search(str(error)):
         text = traced[1]
     text = re.sub(r"^(\w+\.)+\w+(Exception|Error): ", "", text)

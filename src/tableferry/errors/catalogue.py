@@ -1,4 +1,4 @@
-"""The catalogue of error conditions, read from ``conditions.yml``: message, remedy and class of each."""
+"""Read the catalogue of error conditions (message, remedy, class) from ``conditions.yml``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ErrorClass = Literal[
     "session",
     "state",
 ]
-"""The kind of a condition; each has one exception class in `tableferry.errors`."""
+"""The class of a condition; each has one exception class in `tableferry.errors`."""
 
 _NAME = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 
@@ -29,11 +29,11 @@ class Condition:
     """One error condition.
 
     Attributes:
-        name: Its stable name, such as ``NO_PARQUET_FILES``.
-        subject: What it is about, such as ``Partition columns``.
-        error_class: Its class, which names the exception.
-        message: What is wrong and where, with named parameters in braces.
-        remedy: What the user does about it, with named parameters in braces.
+        name: The stable name, such as ``NO_PARQUET_FILES``.
+        subject: The subject, such as ``Partition columns``.
+        error_class: The class, which determines the exception.
+        message: The problem and its place, with named parameters in braces.
+        remedy: The user's next step, with named parameters in braces.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Condition:
 
     @property
     def parameters(self) -> frozenset[str]:
-        """The names of the parameters that the message and the remedy contain."""
+        """The names of the parameters in the message and the remedy."""
         fields = (field for text in (self.message, self.remedy) for _, field, _, _ in Formatter().parse(text))
         return frozenset(field for field in fields if field)
 
@@ -54,19 +54,19 @@ def is_condition_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-# Not a cache of functools: Spark Connect sends these functions, and what they refer to, to a server by value.
+# Not `functools.cache`, because Spark Connect sends these functions and their globals to a server by value.
 _conditions: dict[str, Condition] = {}
 
 
 def conditions() -> Mapping[str, Condition]:
-    """Return the catalogue: each condition by its name."""
+    """Return all conditions by name."""
     if not _conditions:
         _conditions.update(_read())
     return _conditions
 
 
 def _read() -> dict[str, Condition]:
-    # Errors are rare, and this import takes longer than many a command that has none.
+    # Errors are rare, and this import takes longer than many commands that succeed.
     import yaml
 
     text = Path(__file__).with_name("conditions.yml").read_text(encoding="utf-8")
@@ -79,12 +79,12 @@ def _read() -> dict[str, Condition]:
 
 
 def as_sentence(text: str) -> str:
-    """Return the text with a capital letter and a final period."""
+    """Return the text as a sentence, which begins with a capital and ends with a period."""
     return f"{text[:1].upper()}{text[1:]}".removesuffix(".") + "."
 
 
 def fill(text: str, parameters: Mapping[str, object]) -> str:
-    """Put parameters into a message or a remedy; of a list the first few items, and how many more there are.
+    """Replace the parameters in a message or a remedy; a long list is shortened to its first items.
 
     Raises:
         KeyError: A parameter is missing.

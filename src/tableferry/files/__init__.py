@@ -1,9 +1,7 @@
-"""The only module that touches files: whole-file reads, writes that happen entirely or not at all, and locks.
+"""Read, atomically write and lock files on any kind of storage; other modules access files through this one.
 
-It has three kinds of storage: what the operating system shows (`Local`), Unity Catalog volumes mounted under
-``/Volumes`` included; volumes that are reached through the workspace's Files API (`Volume`); and object
-stores (`ObjectStore`). Which of them a path is in, `storage` says; every function here takes paths of all,
-and raises a StateError where what it's asked for can't be done.
+The kinds are local file systems and mounted volumes (`Local`), Unity Catalog volumes through the Files API
+(`Volume`), and object stores (`ObjectStore`). Functions take paths of all kinds; failures are StateErrors.
 """
 
 from __future__ import annotations
@@ -31,22 +29,22 @@ if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
 
 AnyPath: TypeAlias = Path | ObjectPath
-"""The path of a file that the operating system shows, or that is in a volume, or of an object in a store."""
+"""The path of a local file, of a file in a volume, or of an object in an object store."""
 
 
 def path_of(location: str) -> AnyPath:
-    """Read a local path or the URI of an object store."""
+    """Return the path for a local path or the URI of an object store."""
     return ObjectPath.parse(location) or Path(location)
 
 
 def storage(path: AnyPath) -> Storage:
-    """Say where a path is: in a store, in a volume of the configured workspace that isn't mounted, or here.
+    """Return the storage of a path: an object store, an unmounted volume, or the local file system.
 
-    Inside a workspace volumes are always mounted. Elsewhere, a path of a volume that is neither mounted nor
-    in a configured workspace is refused, for nobody can say what is in it.
+    Inside a workspace, volumes are always mounted. Elsewhere, an unmounted volume can be read only through a
+    configured workspace.
 
     Raises:
-        StateError: There is no such volume, or no login to its workspace.
+        StateError: The volume doesn't exist, no workspace is configured, or the workspace can't be reached.
     """
     if isinstance(path, ObjectPath):
         return ObjectStore(path.store)
@@ -62,83 +60,87 @@ def storage(path: AnyPath) -> Storage:
 
 
 def is_mounted(path: Path) -> bool:
-    """Return whether processes of this machine see the path, so that what runs here may write and lock it."""
+    """Return whether this machine's processes can access the path directly, so that they can lock it."""
     return isinstance(storage(path), Local)
 
 
 def is_shared(path: Path) -> bool:
-    """Return whether several machines may see the path, so that a lock on one may not hold on another.
+    """Return whether several machines may access the path, so that a local lock may not exclude the others.
 
-    They may where it's a volume or below ``/dbfs``, or where a network's file system is mounted.
+    That is the case in volumes, below ``/dbfs`` and on network file systems.
     """
     return volume_of(path) is not None or path.is_relative_to("/dbfs") or on_network(path)
 
 
 def read_text(path: AnyPath) -> str | None:
-    """Return the file's text, or None if there is no such file."""
+    """Return the file's text, or None if the file doesn't exist."""
     return storage(path).read_text(path)
 
 
 def write_text(path: AnyPath, text: str) -> None:
-    """Replace the file by ``text`` at once: a reader sees the old file or the new one; folders are made."""
+    """Replace the file by ``text`` atomically, and create its folders if they are missing."""
     storage(path).write_text(path, text)
 
 
 def create_text(path: AnyPath, text: str | Iterable[str]) -> bool:
-    """Create the file with ``text`` unless it exists; of two callers at once at most one gets True.
+    """Create the file with ``text`` unless it exists; at most one of several concurrent callers gets True.
 
-    A long text may come in pieces, so that it's never whole in memory where the file is this machine's.
+    A long text can be passed in pieces; local files are then written without the complete text in memory.
     """
     return storage(path).create_text(path, text)
 
 
 def exists(path: AnyPath) -> bool:
-    """Return whether there is such a file."""
+    """Return whether the file exists."""
     return storage(path).exists(path)
 
 
 def modified(path: AnyPath) -> int:
-    """Return when a file was written, as milliseconds since 1970, UTC, by its storage's clock."""
+    """Return the modification time in milliseconds since 1970, UTC, by the clock of the storage."""
     return storage(path).modified(path)
 
 
 def names(path: AnyPath) -> tuple[str, ...]:
-    """List a folder's visible names in order; an absent folder is empty."""
+    """Return a folder's visible names in order; empty if the folder doesn't exist."""
     return storage(path).names(path)
 
 
 def all_names(path: ObjectPath) -> tuple[str, ...]:
-    """List all names right below a path of an object store in order, hidden ones too."""
+    """Return all names directly below a path of an object store in order, including hidden ones."""
     return ObjectStore(path.store).all_names(path)
 
 
 def make_folder(path: AnyPath) -> None:
-    """Make a folder and those above it."""
+    """Create a folder and its parents."""
     storage(path).make_folder(path)
 
 
 def remove(path: AnyPath) -> None:
-    """Remove a file or a whole folder; absent is fine."""
+    """Remove a file or a folder with its contents; do nothing if it doesn't exist."""
     storage(path).remove(path)
 
 
 def move(old: AnyPath, new: AnyPath) -> None:
-    """Give a file or a folder another name in the same volume; done already is fine."""
+    """Rename a file or a folder within its volume; do nothing if the old name doesn't exist."""
     storage(new).move(old, new)
 
 
 def locked(paths: list[Path], what: str) -> AbstractContextManager[None]:
-    """Hold these lock files for the length of a ``with``, where the first one's storage knows locks.
+    """Lock these files inside the ``with``, if the storage of the first one supports locks.
 
     Raises:
-        Busy: Another process (or another thread) holds one of them.
+        Busy: Another process or thread has locked one of them.
     """
     return (storage(paths[0]) if paths else Local()).locked(paths, what)
 
 
 @lru_cache(maxsize=8)
 def _checked(root: Path, client: WorkspaceClient) -> Volume:
-    """Give a volume that is known to be there; asked once for each client."""
+    """Return a volume after a check that it exists; cached by client.
+
+    Raises:
+        StateError: The volume doesn't exist or can't be reached.
+    """
     volume = Volume(root, client)
     volume.check()
     return volume

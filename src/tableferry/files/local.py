@@ -1,4 +1,4 @@
-"""Files that the operating system shows: on this machine's disks, and in volumes mounted here."""
+"""Access files through the operating system: on local disks, network file systems and mounted volumes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Local:
     """The file system of this machine."""
 
     def read_text(self, path: Path) -> str | None:
-        """Return the file's text, or None if there is no such file."""
+        """Return the file's text, or None if the file doesn't exist."""
         try:
             return path.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -37,15 +37,15 @@ class Local:
             raise StateError("PATH_NOT_ACCESSIBLE", file=path, reason=_reason(error)) from error
 
     def write_text(self, path: Path, text: str) -> None:
-        """Replace the file by ``text`` in one rename."""
+        """Replace the file by ``text`` with one rename, which is atomic."""
         with self._written_beside(path, text) as temporary:
             os.replace(temporary, path)
 
     def create_text(self, path: Path, text: str | Iterable[str]) -> bool:
-        """Create the file with ``text`` unless it exists; of two callers at once exactly one gets True.
+        """Create the file with ``text`` unless it exists; one of several concurrent callers gets True.
 
-        Where hard links aren't known, that rests on making a folder, which a mount of an object store may let
-        two callers do at once. The file is whole there too, and the last of them has replaced the other's.
+        Without hard links this relies on the creation of a folder. On a mounted object store two callers may
+        both succeed in that: the file of the second one replaces the first, and both files are complete.
         """
         with self._written_beside(path, text) as temporary:
             try:
@@ -59,21 +59,21 @@ class Local:
             return True
 
     def exists(self, path: Path) -> bool:
-        """Return whether there is such a file."""
+        """Return whether the file exists."""
         try:
             return path.exists()
         except OSError as error:
             raise StateError("PATH_NOT_ACCESSIBLE", file=path, reason=_reason(error)) from error
 
     def modified(self, path: Path) -> int:
-        """Return when a file was written, as milliseconds since 1970, UTC."""
+        """Return the modification time in milliseconds since 1970, UTC."""
         try:
             return path.stat().st_mtime_ns // 1_000_000
         except OSError as error:
             raise StateError("PATH_NOT_ACCESSIBLE", file=path, reason=_reason(error)) from error
 
     def names(self, path: Path) -> tuple[str, ...]:
-        """List a folder's visible names in order; an absent folder is empty."""
+        """Return a folder's visible names in order; empty if the folder doesn't exist."""
         try:
             return tuple(sorted(name for name in os.listdir(path) if not hidden(name)))
         except FileNotFoundError:
@@ -82,7 +82,7 @@ class Local:
             raise StateError("PATH_NOT_ACCESSIBLE", file=path, reason=_reason(error)) from error
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder and those above it; a Unity Catalog volume is nobody's to make as a folder."""
+        """Create a folder and its parents, but not a missing Unity Catalog volume, which isn't a folder."""
         volume = volume_of(path)
         if volume is not None and not volume.is_dir():
             raise no_volume(path)
@@ -90,7 +90,7 @@ class Local:
             path.mkdir(parents=True, exist_ok=True)
 
     def remove(self, path: Path) -> None:
-        """Remove a file or a whole folder; absent is fine."""
+        """Remove a file or a folder with its contents; do nothing if it doesn't exist."""
         with _explained(path):
             if path.is_dir():
                 shutil.rmtree(path)
@@ -98,30 +98,30 @@ class Local:
                 path.unlink(missing_ok=True)
 
     def move(self, old: Path, new: Path) -> None:
-        """Rename a file or a folder; done already is fine."""
+        """Rename a file or a folder; do nothing if the old name doesn't exist."""
         with _explained(new), suppress(FileNotFoundError):
             old.rename(new)
 
     @contextmanager
     def locked(self, paths: list[Path], what: str) -> Iterator[None]:
-        """Hold these lock files; the system lets go when the process dies.
+        """Lock these files inside the ``with``; the operating system unlocks them if the process dies.
 
         Raises:
-            Busy: Another process (or another thread) holds one of them.
+            Busy: Another process or thread has locked one of them.
         """
         with ExitStack() as held:
             for path in sorted(paths):
                 self.make_folder(path.parent)
                 with _explained(path):
-                    # A mounted volume refuses to append, and a lock file holds nothing to keep.
+                    # Mode "w" because mounted volumes refuse to append, and a lock file has no content.
                     handle = held.enter_context(path.open("w"))
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError as error:
                     raise Busy("LOCK_HELD", task=what, file=path) from error
                 except OSError as error:
-                    # A mounted volume may know no locks; putting the first state file is exclusive there too,
-                    # and leases hold off whoever runs on another machine.
+                    # A mounted volume may not support locks. There, `create_text` of the first state file is
+                    # exclusive too, and leases exclude workers on other machines.
                     if error.errno not in _NO_LINKS and volume_of(path) is None:
                         raise
             yield
@@ -143,7 +143,7 @@ class Local:
 
 
 def on_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
-    """Return whether a path is on a network's file system, by the system's list of mounts, if it has one."""
+    """Return whether a path is on a network file system; False if the system has no list of mounts."""
     try:
         lines = mounts.read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
@@ -151,7 +151,7 @@ def on_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
     kinds = {}
     for line in lines:
         _, folder, kind, *_ = line.split(" ")
-        # Blanks and the like are written as octal numbers.
+        # The list contains spaces and similar characters as octal escapes.
         kinds[re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), folder)] = kind
     resolved = path.resolve()
     kind = next((kinds[str(folder)] for folder in (resolved, *resolved.parents) if str(folder) in kinds), "")
@@ -159,23 +159,23 @@ def on_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
 
 
 def _temporary(path: Path) -> TextIO:
-    """Create a file beside another one, under a lock that says that somebody writes it."""
+    """Create a temporary file in the folder of ``path``, with a lock that protects it from `_sweep`."""
     while True:
         handle = path.with_name(f".{path.name}.{uuid.uuid4().hex}").open("x", encoding="utf-8", newline="")
         if volume_of(path) is not None:
             return handle
         with suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX)
-        # Whoever sweeps may have come before the lock.
+        # Another process may have swept the file before it was locked.
         if os.fstat(handle.fileno()).st_nlink:
             return handle
         handle.close()
 
 
 def _sweep(path: Path) -> None:
-    """Remove the temporary files that killed writers of a file have left: those that nobody holds.
+    """Remove the temporary files of killed writers, which are those without a lock.
 
-    In a volume a lock says nothing of other machines, so that nobody knows which are left.
+    Do nothing in a volume, because locks there don't show the writers on other machines.
     """
     if volume_of(path) is not None:
         return
@@ -187,9 +187,12 @@ def _sweep(path: Path) -> None:
 
 
 def _claim_and_move(temporary: Path, path: Path) -> bool:
-    """Put the file where hard links aren't known: whoever makes the claim's folder may move it into place.
+    """Create the file without hard links: the process that creates the claim folder moves it into place.
 
-    A claim that was left is removed where the file is there: its owner has moved it, or was too late.
+    A leftover claim folder is removed if the file exists, because its owner has finished.
+
+    Raises:
+        StateError: Another process's claim folder exists, and the file doesn't.
     """
     claim = path.with_name(f"_{path.name}.claim")
     try:
@@ -200,7 +203,7 @@ def _claim_and_move(temporary: Path, path: Path) -> bool:
                 claim.rmdir()
             return False
         raise StateError("CLAIM_HELD", file=path, claim=claim) from error
-    # Another process may have written it, and have removed its claim.
+    # Another process may have created the file and removed its claim before this claim.
     created = not path.exists()
     if created:
         os.replace(temporary, path)

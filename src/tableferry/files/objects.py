@@ -1,17 +1,20 @@
-"""Files of S3, ADLS and GCS, through their own APIs by obstore, without Java.
+"""Access files on S3, ADLS and GCS through their APIs with obstore, without Java."""
 
-What the stores promise, and what is built on that:
-
-- A PUT puts one whole object, so that a reader sees the old one or the new one, and so does who lists next.
-- A PUT that demands that there be none (``If-None-Match: *``; in GCS generation 0) fails where there is one,
-  so that of any number at once one wins. Some stores that speak S3 don't know it, and a few don't say so:
-  the first such PUT in a folder is preceded by two for an object that nobody needs.
-- There are no folders, no rename and no locks.
-
-Credentials are those of the environment: what boto3 finds for S3, where it's installed (variables, profiles,
-roles); the variables, the login of ``az`` and a machine's identity for Azure; the application default
-credentials for Google. Endpoints are their variables', as in ``AWS_ENDPOINT_URL``.
-"""
+# This module relies on these properties of the stores:
+#
+# - A PUT writes a complete object; later reads and listings see it.
+# - A conditional PUT (``If-None-Match: *``; on GCS generation 0) fails if the object exists, so one of
+#   several concurrent callers wins. Some S3-compatible stores don't support it, and a few of them ignore the
+#   condition. So before the first such PUT in a folder, two PUTs of a temporary object check the store.
+# - The stores have no folders, no rename and no locks.
+#
+# Credentials come from the environment:
+#
+# - S3: boto3's search (variables, profiles, roles) if boto3 is installed
+# - Azure: environment variables, the login of ``az`` and the machine's identity
+# - Google: the application default credentials
+#
+# Endpoints come from environment variables such as ``AWS_ENDPOINT_URL``.
 
 from __future__ import annotations
 
@@ -48,41 +51,42 @@ _LOGINS = {
 }
 _AZURE_VARIABLES = ("KEY", "SECRET", "TOKEN", "SAS", "IDENTITY", "EMULATOR")
 
-# Whether a store answers at all is known in seconds; what is lost later is worth waiting for.
+# The first request fails within seconds if the store is unreachable; later requests retry for minutes.
 _AT_FIRST = {"max_retries": 1, "retry_timeout": timedelta(seconds=3)}
 _LATER = {"max_retries": 10, "retry_timeout": timedelta(minutes=2)}
 _CONNECT = "3s"
 
 _PROBE = "_tableferry_"
 _LEFT_PROBE = re.compile(rf"{_PROBE}[0-9a-f]{{32}}")
-# A probe that is older than that was left by a process that died.
+# An older probe was left by a process that died.
 _LEFT = timedelta(hours=1)
 
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"status code: (\d{3})")
-# Where machines of all three clouds are asked for their own identity.
+# Parts of the errors of a client without credentials. The addresses are those of the clouds' metadata
+# servers, which the client queries for the machine's identity.
 _NO_LOGIN = ("169.254.169.254", "metadata.google.internal", "Received None from session.get_credentials")
 _NO_ANSWER = ("error sending request", "timed out", "dns error")
 _MOST = 200
-# Bytes that are fetched at once where less is asked for.
+# Minimum number of bytes per request of an open object.
 _FETCHED = 1 << 20
-# As many names as a store lists in one answer.
+# Number of names in one response of a listing.
 _PAGE = 1000
 
 _log = logging.getLogger(__name__)
 
 
 class NotExclusive(StateError):
-    """A store can't create an object only where there is none."""
+    """The store doesn't support creating an object only if it doesn't exist."""
 
 
 @dataclass(frozen=True, order=True)
 class ObjectPath:
-    """The name of an object, or the beginning of the names of several, which takes a folder's place.
+    """The key of an object, or the common prefix of several keys, which acts as a folder.
 
     Attributes:
         store: The scheme and the bucket or container: ``s3://lake``, ``abfss://lake@account.dfs.core.windows.net``.
-        key: The names below it, with ``/`` between them and none at either end; empty for all there is.
+        key: The key or the prefix, without ``/`` at either end; empty for the complete store.
     """
 
     store: str
@@ -90,7 +94,7 @@ class ObjectPath:
 
     @classmethod
     def parse(cls, uri: str) -> ObjectPath | None:
-        """Read a URI; None if it's of no store that this module knows."""
+        """Parse a URI; return None if its scheme isn't that of a supported store."""
         scheme, separator, rest = uri.partition("://")
         if not separator or scheme.lower() not in _KINDS:
             return None
@@ -99,12 +103,12 @@ class ObjectPath:
 
     @property
     def name(self) -> str:
-        """The last of its names."""
+        """The last component of the key."""
         return self.key.rpartition("/")[2]
 
     @property
     def parent(self) -> ObjectPath:
-        """What it's in."""
+        """The path without the last component of its key."""
         return ObjectPath(self.store, self.key.rpartition("/")[0])
 
     def __truediv__(self, below: str) -> ObjectPath:
@@ -115,12 +119,12 @@ class ObjectPath:
 
 
 class Object(NamedTuple):
-    """An object as its store lists it.
+    """An object in a listing of its store.
 
     Attributes:
-        path: Its names below what was listed.
-        size: Bytes.
-        modified: Milliseconds since 1970, UTC.
+        path: Its key relative to the listed path.
+        size: Its size in bytes.
+        modified: Its modification time in milliseconds since 1970, UTC.
     """
 
     path: str
@@ -135,10 +139,7 @@ class ObjectStore:
     store: str
 
     def below(self, path: ObjectPath) -> Iterator[Object]:
-        """List all objects below a path, at any depth, page by page.
-
-        Where programs made folders, the objects that stand for them are left out.
-        """
+        """Yield all objects below a path, at any depth, without the empty objects that represent folders."""
         start = len(path.key) + 1 if path.key else 0
         with _explained(path, "can't be listed"):
             found = [
@@ -152,7 +153,7 @@ class ObjectStore:
                 yield item
 
     def read(self, path: ObjectPath) -> bytes | None:
-        """Return an object's bytes, or None if there is no such object."""
+        """Return an object's bytes, or None if the object doesn't exist."""
         with _explained(path, "can't be read"):
             try:
                 return bytes(_client(self.store).get(path.key).bytes())
@@ -160,26 +161,26 @@ class ObjectStore:
                 return None
 
     def read_range(self, path: ObjectPath, start: int, count: int) -> bytes:
-        """Return so many bytes of an object, fewer where it ends before.
+        """Return ``count`` bytes of an object from an offset, or fewer if the object ends before.
 
         Raises:
-            FileNotFoundError: There is no such object.
-            StateError: It can't be read.
+            FileNotFoundError: The object doesn't exist.
+            StateError: The object can't be read.
         """
         with _explained(path, "can't be read", absent=True):
             return bytes(_client(self.store).get_range(path.key, start=start, length=count))
 
     def open(self, path: ObjectPath, size: int) -> io.BufferedReader:
-        """Open an object of so many bytes to read from, of which what is asked for is fetched."""
+        """Open an object of ``size`` bytes for reading; small reads fetch 1 MiB."""
         return io.BufferedReader(_Reader(self, path, size), _FETCHED)
 
     def modified(self, path: ObjectPath) -> int:
-        """Return when an object was written, as milliseconds since 1970, UTC, by its store's clock."""
+        """Return the modification time in milliseconds since 1970, UTC, by the store's clock."""
         with _explained(path, "can't be looked at"):
             return _millis(_client(self.store).head(path.key)["last_modified"])
 
     def read_text(self, path: ObjectPath) -> str | None:
-        """Return an object's text, or None if there is no such object."""
+        """Return an object's text, or None if the object doesn't exist."""
         content = self.read(path)
         try:
             return None if content is None else content.decode()
@@ -187,17 +188,17 @@ class ObjectStore:
             raise StateError("FILE_NOT_TEXT", file=path) from error
 
     def write_text(self, path: ObjectPath, text: str) -> None:
-        """Replace the object by ``text`` in one PUT."""
+        """Replace the object by ``text`` with one PUT, which is atomic."""
         with _explained(path, "can't be written"):
             _client(self.store).put(path.key, text.encode(), use_multipart=False)
 
     def create_text(self, path: ObjectPath, text: str | Iterable[str]) -> bool:
-        """Create the object unless it exists; of any number of callers at once at most one gets True.
+        """Create the object unless it exists; at most one of several concurrent callers gets True.
 
-        None does where the winner's answer was lost on its way and asking again found its own object.
+        All get False if the network loses the response to the winner: its retry then finds its own object.
 
         Raises:
-            NotExclusive: The store can't do that.
+            NotExclusive: The store doesn't support this.
         """
         _demand_exclusive(path.parent)
         whole = text if isinstance(text, str) else "".join(text)
@@ -205,7 +206,7 @@ class ObjectStore:
             return _create(path, whole.encode())
 
     def exists(self, path: ObjectPath) -> bool:
-        """Return whether there is such an object."""
+        """Return whether the object exists."""
         with _explained(path, "can't be looked at"):
             try:
                 _client(self.store).head(path.key)
@@ -214,12 +215,12 @@ class ObjectStore:
             return True
 
     def all_names(self, path: ObjectPath) -> tuple[str, ...]:
-        """List the names right below a path in order, of objects and of what takes a folder's place."""
+        """Return the names directly below a path in order: those of objects and of folder prefixes."""
         objects, folders = self.entries(path)
         return tuple(sorted({*objects, *folders}))
 
     def entries(self, path: ObjectPath) -> tuple[list[str], list[str]]:
-        """List the names right below a path in order: of objects, and of what takes a folder's place."""
+        """Return the names of the objects and of the folder prefixes directly below a path, each in order."""
         start = len(path.key) + 1 if path.key else 0
         with _explained(path, "can't be listed"):
             listed = _client(self.store).list_with_delimiter(path.key or None)
@@ -228,7 +229,7 @@ class ObjectStore:
             return sorted({*objects} - {"", *folders}), folders
 
     def first_names(self, path: ObjectPath) -> tuple[str, ...]:
-        """List the names of the first objects right below a path, in order: one request."""
+        """Return the names of the first objects directly below a path, in order, with one request."""
         start = len(path.key) + 1 if path.key else 0
         with _explained(path, "can't be listed"):
             page = next(iter(_client(self.store).list(path.key or None, chunk_size=_PAGE)), ())
@@ -236,14 +237,14 @@ class ObjectStore:
         return tuple(name for name in below if name and "/" not in name)
 
     def names(self, path: ObjectPath) -> tuple[str, ...]:
-        """List the visible names right below a path in order."""
+        """Return the visible names directly below a path in order."""
         return tuple(name for name in self.all_names(path) if not hidden(name))
 
     def make_folder(self, path: ObjectPath) -> None:
-        """Do nothing, for a store has no folders."""
+        """Do nothing, because object stores have no folders."""
 
     def remove(self, path: ObjectPath) -> None:
-        """Remove an object and all that are below its name; absent is fine."""
+        """Remove an object and all objects below its key; do nothing if they don't exist."""
         with _explained(path, "can't be removed"):
             client = _client(self.store)
             for page in client.list(path.key):
@@ -253,7 +254,7 @@ class ObjectStore:
                 client.delete(path.key)
 
     def move(self, old: ObjectPath, new: ObjectPath) -> None:
-        """Copy an object, or all below its name, and remove the old ones; done already is fine."""
+        """Copy an object, or all objects below its key, and remove the old ones; skip missing objects."""
         with _explained(new, "can't be written"):
             client = _client(self.store)
             keys = [meta["path"] for page in client.list(old.key) for meta in page] or [old.key]
@@ -266,19 +267,19 @@ class ObjectStore:
 
     @contextmanager
     def locked(self, paths: list[ObjectPath], what: str) -> Iterator[None]:
-        """Lock nothing, for a store knows no locks."""
+        """Lock nothing, because object stores have no locks."""
         yield
 
     def _is_folder(self, top: ObjectPath, path: str, folders: set[str]) -> bool:
-        """Say whether an empty object stands for a folder: Hadoop's and consoles' ``events/`` do."""
+        """Return whether an empty object represents a folder, as the ``events/`` that Hadoop creates."""
         if path in folders or not path or path.endswith("_$folder$"):
             return True
-        # obstore lists `events/` as `events`, under which there is no object.
+        # obstore lists `events/` as `events`, and no object has that key.
         return not self.exists(top / path)
 
 
 class _Reader(io.RawIOBase):
-    """An object as Python's files are, so that Arrow can read it."""
+    """A Python file object that reads an object, so that Arrow can read it."""
 
     def __init__(self, store: ObjectStore, path: ObjectPath, size: int) -> None:
         self._store, self._path, self._size, self._at = store, path, size, 0
@@ -327,17 +328,16 @@ def _create(path: ObjectPath, content: bytes) -> bool:
 
 @lru_cache
 def _demand_exclusive(folder: ObjectPath) -> None:
-    """Check that the store refuses to create an object a second time, by one that is removed again.
+    """Check with a temporary object that the store refuses to create an object that exists.
 
     Raises:
-        NotExclusive: It created the object twice, or says that it doesn't know such requests.
-        StateError: It can't be reached, or the object can't be written.
+        NotExclusive: The store created the object twice, or doesn't support conditional requests.
+        StateError: The store can't be reached, or the object can't be written.
     """
     probe = folder / f"{_PROBE}{uuid.uuid4().hex}"
     with _explained(probe, "can't be written"):
         try:
-            # Where the answer to a creation is lost, the client asks again and finds its own object: so the
-            # first result says nothing.
+            # The first result isn't reliable: after a lost response, the client's retry finds its own object.
             _create(probe, b"")
             exclusive = not _create(probe, b"")
         except Exception as error:
@@ -346,7 +346,7 @@ def _demand_exclusive(folder: ObjectPath) -> None:
             exclusive = False
     try:
         _remove_probes(probe)
-    except Exception as error:  # Some logins may write there, and not remove.
+    except Exception as error:  # Some logins may write objects but not remove them.
         reason = _reason(probe, error)[0]
         _log.warning("%s can't be removed (%s): it's empty, and nothing reads it", probe, reason)
     if not exclusive:
@@ -354,9 +354,9 @@ def _demand_exclusive(folder: ObjectPath) -> None:
 
 
 def _remove_probes(probe: ObjectPath) -> None:
-    """Remove a probe, and those beside it that a process left which died more than an hour before."""
+    """Remove a probe, and probes in the same folder that are older than an hour, left by dead processes."""
     client, folder = _client(probe.store), probe.parent
-    # Names come in order, so commits, which begin with digits, aren't among them.
+    # The listing is ordered, so the offset skips the many commit files, whose names begin with digits.
     listed = client.list(folder.key or None, offset=(folder / _PROBE).key, chunk_size=_PAGE)
     page = next(iter(listed), ())
     times = {meta["path"]: meta["last_modified"] for meta in page}
@@ -370,11 +370,11 @@ def _remove_probes(probe: ObjectPath) -> None:
 
 @lru_cache
 def _client(store: str) -> Client:
-    """Make the client of a store that has answered once.
+    """Return the client of a store after a successful request; cached by store.
 
     Raises:
-        StateError: It doesn't answer, or refuses.
-        SessionError: A package is missing.
+        StateError: The store doesn't answer, or refuses access.
+        MissingPackage: obstore or one of its dependencies isn't installed.
     """
     try:
         from obstore.store import from_url
@@ -382,12 +382,13 @@ def _client(store: str) -> Client:
         raise MissingPackage(
             "MISSING_PACKAGE_FOR_STORE", store=store, package=error.name, command=install("cloud")
         ) from error
-    # Its overloads name the settings of each kind.
+    # Typed as Any, because the overloads of `from_url` differ in the settings for each kind of store.
     make: Any = from_url
     with _explained(ObjectPath(store), "can't be reached"):
-        # Only an endpoint that the environment names is without TLS.
+        # `allow_http` affects only endpoints from environment variables; the clouds' own use TLS.
         options = {"client_options": {"connect_timeout": _CONNECT, "allow_http": True}, **_login(store)}
-        # What can't be reached is to be known at once. Who may not list all may still list a part.
+        # This request detects an unreachable store early. A login without the right to list the complete
+        # store (403) may still be able to list a part of it.
         try:
             next(iter(make(store, retry_config=_AT_FIRST, **options).list()), None)
         except Exception as error:
@@ -398,7 +399,7 @@ def _client(store: str) -> Client:
 
 
 def _login(store: str) -> dict[str, Any]:
-    """Give what obstore doesn't find by itself: boto3's credentials and region, and the login of ``az``."""
+    """Return settings that obstore doesn't detect: boto3's credentials and region, or the use of ``az``."""
     match _kind(store):
         case "S3" if find_spec("boto3"):
             import boto3
@@ -416,7 +417,7 @@ def _login(store: str) -> dict[str, Any]:
 
 
 def delta_options(path: ObjectPath) -> dict[str, str]:
-    """Return what deltalake is to know of a store beside its environment: the login, as one moment has it."""
+    """Return the store settings for deltalake that aren't in the environment; credentials don't refresh."""
     login = _login(path.store)
     options = {"allow_http": "true"}
     if "credential_provider" in login:
@@ -438,7 +439,10 @@ def _azure_is_set() -> bool:
 
 @contextmanager
 def _explained(path: ObjectPath, failure: str, *, absent: bool = False) -> Iterator[None]:
-    """Make one sentence of what a store answers, with the place and the remedy."""
+    """Convert the store's errors inside the ``with`` into StateError with path, reason and remedy.
+
+    With ``absent``, FileNotFoundError isn't converted.
+    """
     try:
         yield
     except FileNotFoundError as error:

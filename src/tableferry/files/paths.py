@@ -1,4 +1,4 @@
-"""What paths and names say by themselves: whether they're a volume's, and whether they're hidden."""
+"""Classify paths and names without file access: paths in Unity Catalog volumes, hidden names."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from tableferry.errors import StateError
 
 
 def hidden(name: str) -> bool:
-    """Return whether a name is one that Spark, too, leaves out of a folder."""
+    """Return whether a name is hidden; Spark also ignores such files."""
     return name.startswith((".", "_"))
 
 
 def volume_of(path: Path) -> Path | None:
-    """Return the root of the Unity Catalog volume that a path names, as far as it names one; else None."""
+    """Return the root of a path's Unity Catalog volume; None if the path isn't below ``/Volumes``.
+
+    A path that is shorter than a volume's root is returned unchanged.
+    """
     return Path(*path.parts[:5]) if path.parts[:2] == ("/", "Volumes") else None
 
 
 def no_volume(path: Path) -> StateError:
-    """Say that a path's volume isn't there."""
+    """Return the error for a path in a missing volume."""
     return StateError("VOLUME_MISSING", path=path)

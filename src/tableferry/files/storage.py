@@ -1,4 +1,4 @@
-"""What each kind of storage can do; which paths a kind takes is its own."""
+"""The interface of all kinds of storage; each kind has its own path type."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import Any, Protocol
 
 
 class Storage(Protocol):
-    """Files, whole ones, by their paths; whatever can't be done is a StateError."""
+    """Operations on complete files; each raises a StateError if it fails."""
 
     def read_text(self, path: Any) -> str | None:
-        """Return the file's text, or None if there is no such file."""
+        """Return the file's text, or None if the file doesn't exist."""
 
     def write_text(self, path: Any, text: str) -> None:
-        """Replace the file by ``text`` at once."""
+        """Replace the file by ``text`` atomically."""
 
     def create_text(self, path: Any, text: str | Iterable[str]) -> bool:
-        """Create the file unless it exists; of two callers at once at most one gets True."""
+        """Create the file unless it exists; at most one of several concurrent callers gets True."""
 
     def exists(self, path: Any) -> bool:
-        """Return whether there is such a file."""
+        """Return whether the file exists."""
 
     def modified(self, path: Any) -> int:
-        """Return when a file was written, as milliseconds since 1970, UTC, by the storage's clock."""
+        """Return the modification time in milliseconds since 1970, UTC, by the clock of the storage."""
 
     def names(self, path: Any) -> tuple[str, ...]:
-        """List a folder's visible names in order; an absent folder is empty."""
+        """Return a folder's visible names in order; empty if the folder doesn't exist."""
 
     def make_folder(self, path: Any) -> None:
-        """Make a folder and those above it."""
+        """Create a folder and its parents."""
 
     def remove(self, path: Any) -> None:
-        """Remove a file or a whole folder; absent is fine."""
+        """Remove a file or a folder with its contents; do nothing if it doesn't exist."""
 
     def move(self, old: Any, new: Any) -> None:
-        """Rename a file or a folder; done already is fine."""
+        """Rename a file or a folder; do nothing if the old name doesn't exist."""
 
     def locked(self, paths: Any, what: str) -> AbstractContextManager[None]:
-        """Hold lock files, where the storage knows locks."""
+        """Lock files inside the ``with``, if the storage supports locks."""

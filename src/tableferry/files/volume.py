@@ -1,14 +1,13 @@
-"""Files of a Unity Catalog volume that isn't mounted here, through the Files API of its workspace.
+"""Access files of an unmounted Unity Catalog volume through the Files API of its workspace."""
 
-What the API promises, and what is built on that:
-
-- A PUT puts one whole object, so that a reader sees the old file or the new one.
-- A PUT with ``overwrite=false`` answers 409 where there is a file, so that of any number at once one wins.
-- There is no rename and no lock.
-
-Databricks' reference of the Files API says the first two; how exact the second is between two writers of the
-same millisecond, it doesn't say.
-"""
+# This module relies on these properties of the Files API:
+#
+# - A PUT writes a complete object, so a reader sees the old file or the new one.
+# - A PUT with ``overwrite=false`` returns 409 if the file exists, so one of several concurrent callers wins.
+# - The API has no rename and no locks.
+#
+# Databricks' reference of the Files API documents the first two. It doesn't document whether the second is
+# exact for two writers in the same millisecond.
 
 from __future__ import annotations
 
@@ -42,7 +41,11 @@ class Volume:
     client: WorkspaceClient
 
     def check(self) -> None:
-        """Make sure that the volume is there, for in one that isn't, every file would look absent."""
+        """Check that the volume exists, because in a missing volume every file would seem to be missing.
+
+        Raises:
+            StateError: The volume doesn't exist or can't be reached.
+        """
         try:
             self._ask(
                 self.root,
@@ -55,7 +58,7 @@ class Volume:
             ) from error
 
     def read_text(self, path: Path) -> str | None:
-        """Return the file's text, or None if there is no such file."""
+        """Return the file's text, or None if the file doesn't exist."""
         content = self._read(path)
         try:
             return None if content is None else content.decode()
@@ -63,20 +66,20 @@ class Volume:
             raise StateError("FILE_NOT_TEXT", file=path) from error
 
     def write_text(self, path: Path, text: str) -> None:
-        """Replace the file by ``text`` in one PUT, which is one whole object."""
+        """Replace the file by ``text`` with one PUT, which is atomic."""
         self._put(path, text.encode())
 
     def create_text(self, path: Path, text: str | Iterable[str]) -> bool:
-        """Create the file unless it exists, by a PUT that the workspace refuses where there is one.
+        """Create the file with a PUT that the workspace refuses if the file exists.
 
-        Of any number of callers at once at most one gets True. None does where the winner's answer was lost
-        on its way and asking again found its own file: that caller gets False too, and looks again.
+        At most one of several concurrent callers gets True. All get False if the network loses the response
+        to the winner: its retry then finds its own file. Callers must reread the file after False.
         """
         whole = text if isinstance(text, str) else "".join(text)
         return self._put(path, whole.encode(), overwrite=False)
 
     def exists(self, path: Path) -> bool:
-        """Return whether there is such a file."""
+        """Return whether the file exists."""
 
         def ask() -> bool:
             self.client.files.get_metadata(str(path))
@@ -85,7 +88,7 @@ class Volume:
         return self._ask(path, "can't be looked at", ask, {"missing": False})
 
     def modified(self, path: Path) -> int:
-        """Return when a file was written, as milliseconds since 1970, UTC, by the workspace's clock."""
+        """Return the modification time in milliseconds since 1970, UTC, by the workspace's clock."""
 
         def ask() -> int:
             stated = self.client.files.get_metadata(str(path)).last_modified
@@ -95,28 +98,28 @@ class Volume:
         return self._ask(path, "can't be looked at", ask)
 
     def names(self, path: Path) -> tuple[str, ...]:
-        """List a folder's visible names in order; an absent folder is empty."""
+        """Return a folder's visible names in order; empty if the folder doesn't exist."""
         return tuple(sorted(name for name in self._entries(path) or () if not hidden(name)))
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder and those above it."""
+        """Create a folder and its parents."""
         self._ask(path, _WRITE, lambda: self.client.files.create_directory(str(path)))
 
     def remove(self, path: Path) -> None:
-        """Remove a file, or a folder with all that is in it, one by one; absent is fine."""
+        """Remove a file, or a folder and its contents one by one; do nothing if it doesn't exist."""
         entries = self._entries(path)
         if entries is None:
             self._ask(path, _WRITE, lambda: self.client.files.delete(str(path)), {"missing": None})
             return
         for name in entries:
             self.remove(path / name)
-        # Where folders are but the beginnings of names, the last file took its folder along.
+        # If folders are only prefixes of names, the folder disappears with its last file.
         self._ask(path, _WRITE, lambda: self.client.files.delete_directory(str(path)), {"missing": None})
 
     def move(self, old: Path, new: Path) -> None:
-        """Copy a file or a folder and remove the old one, for the API knows no rename; done already is fine.
+        """Copy a file or a folder and remove the old one, because the API has no rename.
 
-        Can be repeated after a crash.
+        Do nothing if the old name doesn't exist. The call can be repeated after a crash.
         """
         entries = self._entries(old)
         if entries is None:
@@ -131,12 +134,13 @@ class Volume:
 
     @contextmanager
     def locked(self, paths: list[Path], what: str) -> Iterator[None]:
-        """Lock nothing, for the API knows no locks, and what is done through it does without.
+        """Lock nothing, because the API has no locks.
 
-        Runs aren't started from outside (`tableferry.pipelines.migrate.run` refuses to). Taking a migration
-        out is, and is safe beside a run inside: its mark is one PUT, behind which every other state file
-        means nothing, and doing it twice at once is doing it once. Only a full refresh that another process
-        begins between the mark and the look before it is not held off.
+        The operations through this API don't need them. `tableferry.pipelines.migrate.run` refuses runs from
+        outside the workspace. Removing a migration from outside is safe during a run inside: its mark is one
+        PUT, after which no other state file counts, and two concurrent removals have the effect of one. The
+        only unprotected case is a full refresh that another process starts between the removal's check and
+        its mark.
         """
         yield
 
@@ -161,7 +165,7 @@ class Volume:
             return self._ask(path, _WRITE, ask, taken)
 
     def _entries(self, path: Path) -> tuple[str, ...] | None:
-        """List all names of a folder; None if there is no such folder."""
+        """Return all names in a folder; None if the folder doesn't exist."""
 
         def ask() -> tuple[str, ...]:
             entries = self.client.files.list_directory_contents(str(path))
@@ -176,7 +180,11 @@ class Volume:
         request: Callable[[], _T],
         instead: Mapping[workspace.Kind, _T] = {},
     ) -> _T:
-        """Make a request; an answer that isn't expected becomes a sentence with the path and what failed."""
+        """Send a request, and return its result or the value in ``instead`` for an expected kind of failure.
+
+        Raises:
+            StateError: The request failed in another way; the message names the path and the action.
+        """
         try:
             return request()
         except Exception as error:
@@ -196,4 +204,4 @@ class Volume:
 
 
 class _Missing(StateError):
-    """There is no such file, folder or volume."""
+    """The file, folder or volume doesn't exist."""

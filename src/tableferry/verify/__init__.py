@@ -1,6 +1,6 @@
-"""Compare two tables: their columns, their rows whatever the order, and where they differ.
+"""Compare two tables: their columns and, independent of the order, their rows.
 
-Everything is loaded at first use, so that the command line shows its help where pyspark isn't installed.
+The names load at first use, so that the command line can show its help without pyspark.
 """
 
 import lazy_loader

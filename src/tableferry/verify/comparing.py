@@ -1,10 +1,10 @@
-"""Compare two tables: their columns, their rows whatever the order, and where they differ.
+"""Compare two tables: their columns and, independent of the order, their rows.
 
-    pair ──> measure (one query, one pass over each side) ──> compare (pure) ──> Verdict ──> render
-                                         └─ find_rows (only with keys, and only if the rows differ)
-
-``values`` says what counts as equal.
+Module ``values`` defines which values are equal.
 """
+
+#     pair ──> measure (one query, one pass over each side) ──> compare (pure) ──> Verdict ──> render
+#                                          └─ find_rows (only with keys, and only if the rows differ)
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class Reference:
 
     @classmethod
     def parse(cls, text: str) -> Reference:
-        """Read a table name, a folder's path or ``delta.`path```, with an optional ``@VERSION``.
+        """Parse a table name, a folder's path or ``delta.`path```, with an optional ``@VERSION``.
 
         Raises:
-            TableError: The text is none of these.
+            TableError: The version isn't a number, or the rest isn't a table name.
         """
         match = _VERSIONED.fullmatch(text.strip())
         bare, version = (match["name"], int(match["version"])) if match else (text.strip(), None)
@@ -61,7 +61,7 @@ class Reference:
         return str(self.name) if self.version is None else f"{self.name}@{self.version}"
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """Give the table's rows at its version.
+        """Return the table's rows at this version.
 
         Raises:
             TableError: The table or the version doesn't exist, or can't be read.
@@ -69,7 +69,7 @@ class Reference:
         at = "" if self.version is None else f" VERSION AS OF {self.version}"
         try:
             frame = spark.sql(f"SELECT * FROM {self.name.sql}{at}")
-            # A Spark Connect session resolves the name only when it's asked for the schema.
+            # A Spark Connect session resolves the name only when the schema is read.
             _ = frame.schema
         except (AnalysisException, ParseException) as error:
             raise self._unreadable(error) from error
@@ -90,7 +90,7 @@ class Reference:
 
 
 _MISSING = {
-    "DELTA_INVALID_PARTITION_PATH",  # A folder inside of a Delta table's.
+    "DELTA_INVALID_PARTITION_PATH",  # A folder inside a Delta table's folder.
     "DELTA_MISSING_DELTA_TABLE",
     "DELTA_PATH_DOES_NOT_EXIST",
     "DELTA_TABLE_NOT_FOUND",
@@ -114,18 +114,19 @@ def verify(
     """Compare two sets of rows as multisets, in one query that reads each side once.
 
     Args:
-        source: The rows that should have arrived.
-        target: The rows that did.
-        keys: Columns to match rows by, so that up to 20 that differ can be shown. They're looked for only
-            if the hashes differ. None matches them by all their values.
-        exclude: Columns to leave out, which one side or both have: say, an audit column that the copy sets
-            anew.
-        partition_columns: Columns to count and hash by as well; ignored unless both sides have them all.
-        source_label: What to call the source.
-        target_label: What to call the target.
+        source: The expected rows.
+        target: The actual rows.
+        keys: Columns that match the rows of both sides, to find up to 20 rows that differ. That query runs
+            only if the hashes differ. None uses all columns that can be grouped and sorted.
+        exclude: Columns of one or both sides to ignore, such as an audit column that the copy recomputes.
+        partition_columns: Columns to group the counts and hashes by; ignored unless both sides have all of
+            them.
+        source_label: The name of the source in the verdict.
+        target_label: The name of the target in the verdict.
 
     Raises:
-        TableError: A key or an excluded column doesn't exist or can't be used, or a value can't be compared.
+        TableError: A key or an excluded column doesn't exist or can't be used, a side has duplicate columns,
+            or a value can't be compared.
     """
     both = pair(Side(source_label, source), Side(target_label, target), keys, exclude, partition_columns)
     with _comparable():
@@ -144,7 +145,7 @@ def verify(
 
 
 def common_rows(source: DataFrame, target: DataFrame) -> int:
-    """Count the rows that two sets have in common, as multisets.
+    """Return the number of rows that two multisets of rows have in common.
 
     Raises:
         TableError: A side has two columns of one name, or a value can't be compared.
@@ -155,10 +156,10 @@ def common_rows(source: DataFrame, target: DataFrame) -> int:
 
 @contextmanager
 def _comparable() -> Iterator[None]:
-    """Report a value that can't be compared as what it is, where Spark finds one inside the ``with``.
+    """Convert the Spark error for a value that can't be compared inside the ``with``.
 
     Raises:
-        TableError: There is one.
+        TableError: A VARIANT has arrays of mixed types at too many levels.
     """
     try:
         yield
@@ -178,11 +179,12 @@ def verify_tables(
 ) -> Verdict:
     """Compare two tables by name, each at its newest version or at ``NAME@VERSION``.
 
-    Rows are grouped by the target's partition columns, if it's a Delta table and the source has them too.
-    A name can also be a Delta table's folder, or ``delta.`path```; a table of another kind has no versions.
+    Rows are grouped by the target's partition columns if it is a Delta table and the source also has them.
+    A name can also be a Delta table's folder, or ``delta.`path```. Only Delta tables have versions.
 
     Raises:
-        TableError: A table, a version or a column doesn't exist, or can't be read.
+        TableError: A table, a version, a column or a data file doesn't exist or can't be read, or a value
+            can't be compared.
     """
     here, there = Reference.parse(source), Reference.parse(target)
     frames = here.read(spark), there.read(spark)
@@ -211,25 +213,28 @@ def verify_tables(
                     table=reference,
                     example=f"ice.{'.'.join(reference.name.parts[-2:])}",
                 ) from error
-        # Spark raises this as one class or another, by the kind of session; only its text is the same.
+        # The error's class depends on the kind of session; only its text is the same.
         if "FAILED_READ_FILE" not in str(error) and "DELTA_FILE_NOT_FOUND" not in str(error):
             raise
         raise TableError("DATA_FILE_MISSING", source=here, target=there) from error
 
 
 def _is_hidden_iceberg(spark: SparkSession, name: TableName) -> bool:
-    """Say whether a catalog that isn't Iceberg's shows an Iceberg table: its columns, and no rows."""
+    """Return whether the table is an Iceberg table in a catalog that isn't Iceberg's.
+
+    Such a catalog shows the table's columns, but no rows.
+    """
     try:
         properties = spark.sql(f"SHOW TBLPROPERTIES {name.sql}").collect()
     except SPARK_ERRORS:
         return False
-    # Iceberg's entry in a metastore has it; a catalog of Iceberg's own doesn't show it.
+    # Iceberg stores this property in the metastore; Iceberg's own catalog doesn't show it.
     return any(row["key"] == "metadata_location" for row in properties)
 
 
 def _partition_columns(spark: SparkSession, name: TableName) -> tuple[str, ...]:
     try:
         detail = spark.sql(f"DESCRIBE DETAIL {name.sql}").select("format", "partitionColumns").first()
-    except AnalysisException:  # A view, or a format that has no details.
+    except AnalysisException:  # A view, or a format without DESCRIBE DETAIL.
         return ()
     return tuple(detail[1]) if detail and detail[0] == "delta" else ()

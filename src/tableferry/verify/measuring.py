@@ -1,4 +1,7 @@
-"""Measure two tables with Spark: one query with one pass over each, and two more for the rows that differ."""
+"""Count and hash the rows of two tables with Spark, and find the rows that differ.
+
+The counts and hashes take one query that reads each table once. The rows that differ take two more queries.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ _SAMPLED_ROWS = 10_000_000
 
 @dataclass(frozen=True)
 class Side:
-    """What is measured: a table, a version of one or any query, and what to call it."""
+    """One side of a comparison: a label and the rows of a table, a version or a query."""
 
     label: str
     frame: DataFrame
@@ -43,10 +46,10 @@ class Shared:
     """A column that both sides have and that can be compared.
 
     Attributes:
-        name: Its name, as the target spells it.
-        places: Where it stands in the source and in the target.
-        types: Its types there.
-        common: The type that it's compared as.
+        name: The name in the target's spelling.
+        places: The column's positions in the source and in the target, from 0.
+        types: The column's types in the source and in the target.
+        common: The type to which both sides are cast for the comparison.
     """
 
     name: str
@@ -57,12 +60,15 @@ class Shared:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two sides that are ready to be compared.
+    """The two sides of a comparison and their matched columns.
 
     Attributes:
-        keys: Those that rows are matched by.
-        partitions: Those that the aggregates are grouped by.
-        excluded: Columns left out because the user said so.
+        sides: The source and the target.
+        columns: The compared columns.
+        keys: The columns that match the rows of both sides.
+        partitions: The columns that group the counts and hashes.
+        schema: The differences between the columns of both sides.
+        excluded: The columns that the user excluded.
     """
 
     sides: tuple[Side, Side]
@@ -73,10 +79,10 @@ class Pair:
     excluded: tuple[str, ...]
 
     def both(self, select: Callable[[Callable[[Shared], Column]], Sequence[Column]]) -> DataFrame:
-        """Stack one selection of both sides, with 1 for the source and -1 for the target as ``side``.
+        """Return the union of one selection from both sides.
 
-        Columns are renamed by their place first, so that no name needs quoting and two that differ by case
-        don't clash.
+        The column ``side`` is 1 for the source and -1 for the target. The input columns are renamed by
+        position, so that names need no quoting and names that differ only by case don't conflict.
         """
         frames = []
         for number, side in enumerate(self.sides):
@@ -90,7 +96,7 @@ class Pair:
         return reduce(DataFrame.union, frames)
 
     def hash(self, value: Callable[[Shared], Column], seed: int, only: Sequence[Shared] = ()) -> Column:
-        """Hash a row's compared columns, or only some of them."""
+        """Return a hash of a row's compared columns, or only of the columns in ``only``."""
         parts = [hashable(value(column), column.common) for column in only or self.columns]
         return F.xxhash64(F.lit(seed), *(hashed for part in parts for hashed in part))
 
@@ -102,9 +108,9 @@ def pair(
     exclude: Sequence[str] = (),
     partition_columns: Sequence[str] = (),
 ) -> Pair:
-    """Match the columns of both sides by name, whatever the case and the order.
+    """Match the columns of both sides by name, independent of case and order.
 
-    Without ``keys`` (None) every compared column that can be one is a key.
+    If ``keys`` is None, every compared column that can be grouped and sorted is a key.
 
     Raises:
         TableError: A key or an excluded column doesn't exist or can't be used, or a side has two columns of
@@ -135,7 +141,7 @@ def pair(
     )
     fields = (field for _, field in (*sources.values(), *targets.values()))
     named = sorted(field.name for field in fields if field.name.lower() in excluded)
-    # An excluded partition column would only split equal rows into partitions that differ.
+    # Partitions by an excluded column would differ although the compared columns are equal.
     grouped = all(name.lower() in shared for name in partition_columns)
     return Pair(
         (source, target),
@@ -172,7 +178,7 @@ def _key(name: str, shared: Mapping[str, Shared], source: Side, target: Side) ->
 
 
 def measure(both: Pair) -> Mapping[Partition, tuple[Aggregate, Aggregate]]:
-    """Count and hash the rows of both sides in each partition, in one query that reads each of them once."""
+    """Return counts and hashes of both sides in each partition, with one query that reads each side once."""
     groups = [f"p{at}" for at in range(len(both.partitions))]
     rows = both.both(
         lambda value: [
@@ -194,7 +200,7 @@ def measure(both: Pair) -> Mapping[Partition, tuple[Aggregate, Aggregate]]:
 
 
 def count_common(both: Pair) -> int:
-    """Count the rows that both sides have, each as often as the side that has fewer of it."""
+    """Return the number of rows that both sides have; of copies of a row, the smaller number counts."""
     rows = both.both(lambda value: [both.hash(value, 1).alias("h1"), both.hash(value, 2).alias("h2")])
     here, there = (F.count_if(F.col("side") == side) for side in (1, -1))
     common = rows.groupBy("h1", "h2").agg(F.least(here, there).alias("common"))
@@ -202,9 +208,10 @@ def count_common(both: Pair) -> int:
 
 
 def differ_everywhere(both: Pair, rows: int) -> tuple[str, ...]:
-    """Name the columns of which both sides have values, and none in common; empty if that's all columns.
+    """Return the columns with values on both sides but no common value; empty if that applies to all columns.
 
-    Of large tables (``rows`` on both sides together) it compares a sample of each column's values, by a hash.
+    In large tables it compares a sample of each column's values by their hashes. ``rows`` is the number of
+    rows on both sides together.
     """
     parts = max(rows // _SAMPLED_ROWS, 1)
     values = both.both(
@@ -224,11 +231,11 @@ def differ_everywhere(both: Pair, rows: int) -> tuple[str, ...]:
 
 
 def find_rows(both: Pair) -> KeyFindings:
-    """Match the rows of both sides by their keys and fetch up to 20 that differ.
+    """Match the rows of both sides by their keys and return up to 20 that differ.
 
-    The first query reads keys and hashes alone and finds the first 20 keys that differ; the second fetches
-    the rows of those. Grouping treats nulls as equal, and a key that isn't unique can't multiply rows as a
-    join would.
+    The first query reads only keys and hashes, and finds the first 20 keys that differ. The second query
+    fetches the rows of these keys. Both group instead of joining: grouping treats nulls as equal, and
+    duplicate keys don't multiply rows.
     """
     findings, groups = _differing_keys(both)
     rows = sorted(_surplus(both, groups), key=lambda row: groups.index(row.group))
@@ -245,8 +252,8 @@ def _differing_keys(both: Pair) -> tuple[KeyFindings, list[int]]:
             both.hash(value, 2).alias("h2"),
         ]
     )
-    # For millions of keys, a sum of decimals takes several times as long as sums of each hash's three pieces,
-    # which can't overflow below 2^41 rows of one key.
+    # For millions of keys, a sum of decimals takes several times as long as three sums of 21-bit or 22-bit
+    # pieces of each hash. These can't overflow below 2^41 rows per key.
     balance = [
         F.sum(F.col("side") * piece)
         for hashed in (F.col("h1"), F.col("h2"))
@@ -307,7 +314,7 @@ def _surplus(both: Pair, groups: Sequence[int]) -> list[Surplus]:
         )
         .filter(F.col("copies") != 0)
     )
-    # A key that stands in a million rows must not bring them all here.
+    # Limit the rows per key, because one key can have a million rows.
     rank = F.row_number().over(Window.partitionBy("key", F.signum("copies")).orderBy("h1", "h2"))
     kept = versions.withColumn("rank", rank).filter(F.col("rank") <= ROWS_SHOWN)
     return [

@@ -1,4 +1,4 @@
-"""A verdict as plain text."""
+"""Render a verdict as plain text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LEAD = 12
 
 
 def render(verdict: Verdict) -> str:
-    """Write a verdict for people: a sentence, the counts, and then each kind of difference as a table."""
+    """Return a verdict as text: a sentence, the counts, and one table for each kind of difference."""
     sections = [_sentence(verdict)]
     if verdict.differ_everywhere:
         sections.append(f"No value is on both sides in: {', '.join(verdict.differ_everywhere)}")
@@ -130,7 +130,7 @@ def _rows(verdict: Verdict, keys: KeyFindings) -> str:
 
 
 def _value(value: str | None) -> str:
-    """Show a value so that null, the text NULL, an empty text and blanks at the ends can be distinguished."""
+    """Return a value so that null, the text NULL, empty text and leading or trailing spaces are distinct."""
     if value is None:
         return "NULL"
     plain = value.isprintable() and value == value.strip() and value not in ("", "NULL")
@@ -139,7 +139,7 @@ def _value(value: str | None) -> str:
 
 
 def _excerpts(source: str | None, target: str | None) -> tuple[str, str]:
-    """Show two values from a little before the place where they part."""
+    """Return two values; after a long common prefix, they start shortly before their first difference."""
     if source is None or target is None:
         return _value(source), _value(target)
     same = next(
@@ -152,7 +152,7 @@ def _excerpts(source: str | None, target: str | None) -> tuple[str, str]:
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> str:
-    """Align cells under their headings, with a rule between the two."""
+    """Return rows aligned under their headings, with a line of dashes between them."""
     numbers = set(right)
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
 

@@ -1,21 +1,22 @@
-"""Values of every Spark type, brought to a form in which equal means equal.
+"""Normalize values of every Spark type, so that equal values have equal hashes."""
 
-What counts as equal:
-
-- null equals null and nothing else: not '', not an empty array, not a struct of nulls;
-- NaN equals NaN, and -0.0 equals 0.0, as Spark SQL's ``=`` has it;
-- numbers of different types by their value, if one type holds both exactly: int and bigint, decimals of any
-  scale (1.0 equals 1.00), float and double (the float's exact value), a decimal of up to 15 digits and double
-  (its nearest double);
-- text byte by byte, whatever its collation, and char with its padding;
-- timestamps by their instant, so the session's time zone plays no part. A TIMESTAMP_NTZ has no instant: it
-  compares with its own kind and with dates, never with TIMESTAMP;
-- struct fields by their name without case, whatever their order; arrays in order; maps whatever the order of
-  their entries, at any depth;
-- a VARIANT by its JSON text and the types of its values: a date and a string of the same letters differ, also
-  in arrays that mix types. A comparison fails where such arrays are more than eight levels deep in one
-  another, because their types aren't read there.
-"""
+# The rules of equality:
+#
+# - null equals only null: not '', not an empty array, not a struct of nulls.
+# - NaN equals NaN, and -0.0 equals 0.0, as in Spark SQL's ``=``.
+# - Numbers of different types are compared by value if one type can represent both exactly:
+#   - int and bigint
+#   - decimals of any scale (1.0 equals 1.00)
+#   - float and double (the float's exact value)
+#   - a decimal of up to 15 digits and double (the decimal's nearest double)
+# - Text is compared byte by byte, independent of its collation; char includes its padding.
+# - Timestamps are compared by instant, independent of the session's time zone. A TIMESTAMP_NTZ has no
+#   instant: it can be compared with TIMESTAMP_NTZ and DATE, but not with TIMESTAMP.
+# - Struct fields are compared by name without case, independent of their order; arrays in order; maps
+#   independent of the order of their entries. This applies at any depth.
+# - A VARIANT is compared by its JSON text and the types of its values: a date and a string of the same text
+#   differ, also in arrays that mix types. The comparison fails if such arrays are nested more than eight
+#   levels deep, because deeper types aren't compared.
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from pyspark.sql import types as T
 
 _TEXT = (T.StringType, T.CharType, T.VarcharType)
 _DIGITS: dict[type[T.DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 19}
-# The digits that a double holds exactly: of an integer its bits count, of a decimal its round trip.
+# The decimal digits that a double represents: exactly for integers, and in a round trip for decimals.
 _DOUBLE_DIGITS = 15
 _MOST_DIGITS = 38
 _SIMPLE = (
@@ -43,10 +44,10 @@ _SIMPLE = (
 )
 _FLOATING = (T.FloatType, T.DoubleType)
 _NESTED = (T.ArrayType, T.MapType, T.StructType)
-# The number of levels of arrays that mix types, and of arrays and objects around them, that are compared.
+# The maximum nesting depth of arrays that mix types, including the arrays and objects around them.
 MIXED_LEVELS = 8
 TOO_DEEP = f"arrays of mixed types at more than {MIXED_LEVELS} levels of a VARIANT"
-"""The message with which a comparison stops at a value that it can't compare."""
+"""The message of the Spark error for a value that can't be compared."""
 _JSON = {
     "ignoreNullFields": "false",
     "timeZone": "UTC",
@@ -60,9 +61,9 @@ def orderable(kind: T.DataType) -> bool:
 
 
 def spelling(kind: T.DataType, *, ordered: bool = False) -> str:
-    """Spell a type without nullability, so that equal spellings mean equal types.
+    """Return a type as text without nullability; equal types have equal texts.
 
-    The order and the case of struct fields count only if ``ordered``.
+    The order and the case of struct fields matter only if ``ordered``.
     """
     match kind:
         case T.StructType():
@@ -80,7 +81,7 @@ def spelling(kind: T.DataType, *, ordered: bool = False) -> str:
 
 
 def common_type(left: T.DataType, right: T.DataType) -> T.DataType | None:
-    """Find the type that holds the values of both exactly, or None if there is none."""
+    """Return the type that represents the values of both types exactly, or None if no type does."""
     match left, right:
         case T.NullType(), T.NullType():
             return T.StringType()
@@ -113,7 +114,7 @@ def common_type(left: T.DataType, right: T.DataType) -> T.DataType | None:
 def _common_struct(left: T.StructType, right: T.StructType) -> T.StructType | None:
     others = {field.name.lower(): field.dataType for field in right.fields}
     names = {field.name.lower() for field in left.fields}
-    # Fields whose names differ by case alone can't be distinguished in SQL, so they aren't compared.
+    # SQL can't distinguish fields whose names differ only by case, so such structs aren't compared.
     if names != others.keys() or len(names) < len(left.fields) or len(others) < len(right.fields):
         return None
     fields = []
@@ -132,7 +133,7 @@ def _common_number(left: T.DataType, right: T.DataType) -> T.DataType | None:
             isinstance(kind, _FLOATING) or (size is not None and sum(size) <= _DOUBLE_DIGITS)
             for kind, size in zip((left, right), digits, strict=True)
         ]
-        # A decimal's nearest double and its nearest float aren't the same number.
+        # A decimal's nearest double differs from its nearest float.
         mixed = {type(left), type(right)} == {T.FloatType, T.DecimalType}
         return T.DoubleType() if all(fits) and not mixed else None
     if digits[0] is None or digits[1] is None:
@@ -144,7 +145,7 @@ def _common_number(left: T.DataType, right: T.DataType) -> T.DataType | None:
 
 
 def _digits(kind: T.DataType) -> tuple[int, int] | None:
-    """Count the digits before and after the decimal point that a type holds."""
+    """Return the maximum digits before and after the decimal point; None except for integers and decimals."""
     if isinstance(kind, T.DecimalType):
         return kind.precision - kind.scale, kind.scale
     size = _DIGITS.get(type(kind))
@@ -152,7 +153,7 @@ def _digits(kind: T.DataType) -> tuple[int, int] | None:
 
 
 def aligned(column: Column, kind: T.DataType, common: T.DataType) -> Column:
-    """Cast a column to the common type, and its struct fields by their names rather than their places."""
+    """Cast a column to the common type; struct fields are matched by name, not by position."""
     if spelling(kind, ordered=True) == spelling(common, ordered=True):
         return column
     match kind, common:
@@ -179,11 +180,11 @@ def aligned(column: Column, kind: T.DataType, common: T.DataType) -> Column:
 
 
 def hashable(column: Column, kind: T.DataType) -> list[Column]:
-    """Give the arguments that stand for a value in ``xxhash64``: equal for equal values, and for no others.
+    """Return the arguments of ``xxhash64`` for a value; they are equal only for equal values.
 
-    ``xxhash64`` skips nulls, so that (null, 'a') and ('a', null) would collide; it doesn't count an array's
-    elements, and it refuses maps. So each value at each depth comes after a flag that says whether it's null,
-    each array after its size, and a map as the sorted array of its entries.
+    ``xxhash64`` skips nulls, so that (null, 'a') and ('a', null) would collide. It also ignores the size of
+    arrays, and doesn't accept maps. So at each depth, a null flag precedes each value, and its size precedes
+    each array; a map becomes a sorted array of its entries.
     """
     null = column.isNull()
     match kind:
@@ -209,15 +210,15 @@ def hashable(column: Column, kind: T.DataType) -> list[Column]:
         case T.VariantType():
             return [null, F.schema_of_variant(column), F.to_json(column), _mixed_types(column)]
         case T.CalendarIntervalType():
-            # It has no order, which a map's entries need.
+            # Cast to text, because intervals have no order, which the entries of a map need.
             return [null, column.cast(T.StringType())]
     return [null, column]
 
 
 def _mixed_types(variant: Column, levels: int = MIXED_LEVELS) -> Column:
-    """Hash the types of the values in a variant's arrays that mix types; null without such an array.
+    """Return a hash of the value types in a variant's arrays that mix types; null without such an array.
 
-    Their schema says VARIANT for these values, and JSON shows a date as it shows a string.
+    In such arrays the schema contains only VARIANT, and a date's JSON is the same as a string's.
     """
     if not levels:
         below: Column = F.raise_error(F.lit(TOO_DEEP))
@@ -232,19 +233,19 @@ def _mixed_types(variant: Column, levels: int = MIXED_LEVELS) -> Column:
                 lambda member: F.struct(F.schema_of_variant(member), _mixed_types(member, levels - 1)),
             )
         )
-    # A field of that name is taken for a type, which costs time alone.
+    # A field named VARIANT also matches; that only takes more time.
     return F.when(F.schema_of_variant(variant).contains("VARIANT"), below)
 
 
 def text(column: Column, kind: T.DataType) -> Column:
-    """Show a value to a person, with timestamps in UTC; null stays null."""
+    """Return a value as readable text, with timestamps in UTC; null remains null."""
     match kind:
         case T.StructType() | T.ArrayType() | T.MapType():
             return F.to_json(column, _JSON)
         case T.VariantType():
             return F.to_json(column)
         case T.TimestampType():
-            # Casting it would show it in the session's time zone, where two instants can share a text.
+            # A cast would use the session's time zone, in which two instants can have the same text.
             return F.when(column.isNotNull(), F.btrim(F.to_json(F.array(column), _JSON), F.lit('[]"')))
         case T.BinaryType():
             return F.concat(F.lit("0x"), F.hex(column))

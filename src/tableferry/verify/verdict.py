@@ -1,4 +1,4 @@
-"""What a comparison of two tables found: pure, from measures that were taken elsewhere."""
+"""The result of a comparison of two tables, as frozen data classes and pure functions without Spark."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ Status = Literal["source-only", "target-only", "different"]
 
 @dataclass(frozen=True)
 class Aggregate:
-    """Rows of one side, or of one of its partitions, whatever their order.
+    """Row count and hash sums of one side or of one of its partitions, independent of the row order.
 
     Attributes:
-        rows: How many.
-        sums: The sums of two independent 64-bit hashes of each row. A sum counts every copy of a row,
-            where an exclusive or would lose each pair of equal rows.
+        rows: The number of rows.
+        sums: The sums of two independent 64-bit hashes of each row. A sum counts every copy of a row; an
+            exclusive or would cancel each pair of equal rows.
     """
 
     rows: int = 0
     sums: tuple[int, int] = (0, 0)
 
     def __add__(self, other: Aggregate) -> Aggregate:
-        """Put two groups of rows together."""
+        """Return the aggregate of both groups of rows."""
         return Aggregate(self.rows + other.rows, (self.sums[0] + other.sums[0], self.sums[1] + other.sums[1]))
 
     @property
     def hash(self) -> str:
-        """32 hexadecimal digits to look at; comparable within one verdict only."""
+        """The hash sums as 32 hexadecimal digits; comparable only within one verdict."""
         return "".join(f"{part % 2**64:016x}" for part in self.sums)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the aggregate as JSON holds it."""
+        """Return the aggregate in the format of the JSON output."""
         return {"rows": self.rows, "hash": self.hash}
 
 
@@ -48,10 +48,10 @@ class ColumnDifference:
     """A column of both sides whose types differ, or whose type can't be compared.
 
     Attributes:
-        column: Its name, as the target spells it.
-        source: Its type in the source.
-        target: Its type in the target.
-        compared_as: The type that both were cast to; None if no type holds the values of both exactly.
+        column: The name in the target's spelling.
+        source: The type in the source.
+        target: The type in the target.
+        compared_as: The type to which both were cast; None if no type represents both exactly.
     """
 
     column: str
@@ -62,7 +62,7 @@ class ColumnDifference:
 
 @dataclass(frozen=True)
 class SchemaDifferences:
-    """How the columns differ, without their order, the case of their names, and nullability."""
+    """The differences between the columns, ignoring their order, the case of names and nullability."""
 
     source_only: tuple[str, ...] = ()
     target_only: tuple[str, ...] = ()
@@ -70,18 +70,24 @@ class SchemaDifferences:
 
     @property
     def incomparable(self) -> tuple[str, ...]:
-        """Columns of both sides that couldn't be compared."""
+        """Columns that both sides have but that couldn't be compared."""
         return tuple(difference.column for difference in self.types if difference.compared_as is None)
 
     @property
     def uncompared(self) -> tuple[str, ...]:
-        """Every column that wasn't compared although nobody excluded it."""
+        """All columns that weren't compared although the user didn't exclude them."""
         return self.source_only + self.target_only + self.incomparable
 
 
 @dataclass(frozen=True)
 class PartitionDifference:
-    """A partition that differs: its values in the order of the partition columns, and both aggregates."""
+    """A partition that differs, with the aggregates of both sides.
+
+    Attributes:
+        values: The partition's values in the order of the partition columns.
+        source: The aggregate of the source's rows.
+        target: The aggregate of the target's rows.
+    """
 
     values: Partition
     source: Aggregate
@@ -99,11 +105,11 @@ class ValueDifference:
 
 @dataclass(frozen=True)
 class RowDifference:
-    """A row that one side lacks, or a pair of rows of one key that differ.
+    """A row that one side lacks, or a pair of rows with the same key that differ.
 
     Attributes:
         key: The values of the key columns, as text; None is null.
-        status: Which of the three it is.
+        status: Whether the row is only in the source, only in the target, or differs.
         values: The columns that differ; empty for a row that one side lacks.
     """
 
@@ -114,15 +120,15 @@ class RowDifference:
 
 @dataclass(frozen=True)
 class KeyFindings:
-    """What matching the rows by their keys found.
+    """The differences found by matching rows by their keys.
 
     Attributes:
         columns: The key columns.
-        source_only: How many keys only the source has.
-        target_only: How many keys only the target has.
-        different: How many keys both have, with rows that differ.
-        duplicated_source: How many keys the source has more than once.
-        duplicated_target: How many keys the target has more than once.
+        source_only: The number of keys that only the source has.
+        target_only: The number of keys that only the target has.
+        different: The number of keys in both whose rows differ.
+        duplicated_source: The number of keys that the source has more than once.
+        duplicated_target: The number of keys that the target has more than once.
         rows: Up to 20 rows that differ, in the order of their keys.
     """
 
@@ -137,23 +143,23 @@ class KeyFindings:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether two tables hold the same rows, and where they don't.
+    """The result of a comparison: whether two tables contain the same rows, and their differences.
 
     Attributes:
-        source_label: What the source is called.
-        target_label: What the target is called.
+        source_label: The name of the source.
+        target_label: The name of the target.
         source: Row count and hash of the source.
         target: Row count and hash of the target.
-        schema: How the columns differ.
-        excluded: Columns left out because the user said so.
-        partition_columns: The columns that both are compared by, if any.
-        partitions: How many partitions the two have together.
-        differing_partitions: How many of them differ.
-        partition_differences: Those that differ; of more than 10,000 partitions only the 20 whose row counts
-            lie furthest apart.
-        keys: What matching by keys found; None without keys, or if all rows are the same.
-        differ_everywhere: Compared columns of which the sides have no value in common; looked for where
-            ``keys`` is.
+        schema: The differences between the columns.
+        excluded: The columns that the user excluded.
+        partition_columns: The columns that group the counts and hashes, if any.
+        partitions: The number of partitions in either table.
+        differing_partitions: The number of partitions that differ.
+        partition_differences: The partitions that differ; with more than 10,000 partitions, only the 20 with
+            the largest differences in row counts.
+        keys: The differences by key; None without keys, or if all rows match.
+        differ_everywhere: Compared columns without a common value on the two sides; computed together with
+            ``keys``.
     """
 
     source_label: str
@@ -171,21 +177,21 @@ class Verdict:
 
     @property
     def rows_match(self) -> bool:
-        """Whether the compared columns hold the same rows, each as often."""
+        """Whether the compared columns contain the same rows, with the same number of copies of each."""
         return self.source == self.target
 
     @property
     def matches(self) -> bool:
         """Whether the rows match and every column was compared or excluded.
 
-        A column whose type differs but whose values could be compared is reported in ``schema`` and doesn't
-        break the match by itself.
+        A column with different types whose values could be compared is reported in ``schema``; the tables can
+        still match.
         """
         return self.rows_match and not self.schema.uncompared
 
     @property
     def excludable(self) -> tuple[str, ...]:
-        """Columns that are known to stand in the way of a match: what ``--exclude`` could name."""
+        """Columns that prevent a match, as candidates for ``--exclude``."""
         seen = self.keys.rows if self.keys else ()
         return tuple(
             dict.fromkeys(
@@ -198,7 +204,7 @@ class Verdict:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the verdict as JSON holds it."""
+        """Return the verdict in the format of the JSON output."""
         return {
             "matches": self.matches,
             "rows_match": self.rows_match,
@@ -253,7 +259,7 @@ def compare(
     excluded: tuple[str, ...],
     partition_columns: tuple[str, ...],
 ) -> Verdict:
-    """Give the verdict on what was measured of both sides in each partition; ``()`` is a whole table."""
+    """Return the verdict for the aggregates of both sides by partition; ``()`` is an unpartitioned table."""
     differing = [
         PartitionDifference(values, *pair) for values, pair in aggregates.items() if pair[0] != pair[1]
     ]
@@ -280,13 +286,13 @@ def _nulls_first(values: Partition) -> list[tuple[bool, str]]:
 
 @dataclass(frozen=True)
 class Surplus:
-    """Equal rows of which one side has more copies than the other.
+    """A group of equal rows, with more copies on one side than on the other.
 
     Attributes:
-        group: The same for all rows of one key.
+        group: The hash of the key, which is the same for all rows with one key.
         key: The values of the key columns, as text.
-        copies: How many more the source has; below zero, how many more the target has.
-        hashes: A hash of each compared column's value: what decides whether two values differ.
+        copies: The number of copies in the source minus that in the target.
+        hashes: A hash of each compared column's value; two values differ if their hashes differ.
         values: The compared columns' values, as text.
     """
 
@@ -298,10 +304,13 @@ class Surplus:
 
 
 def pair_rows(columns: Sequence[str], surplus: Sequence[Surplus]) -> tuple[RowDifference, ...]:
-    """Set the rows that one side has too many of beside those that the other has, key by key.
+    """Pair the source's surplus rows with the target's by key, and return the first 20 differences.
 
-    Those of one key stand next to each other. Where a key isn't unique, the rows that are most alike make a
-    pair. The columns are the compared ones, in the order of each row's values.
+    If a key isn't unique, each source row is paired with the most similar target row.
+
+    Args:
+        columns: The names of the compared columns, in the order of each row's values.
+        surplus: The rows, in which rows with the same key are adjacent.
     """
     differences = [
         difference
@@ -312,7 +321,7 @@ def pair_rows(columns: Sequence[str], surplus: Sequence[Surplus]) -> tuple[RowDi
 
 
 def _pair_key(columns: Sequence[str], rows: list[Surplus]) -> Iterator[RowDifference]:
-    # No more than the rows that are shown are ever laid out, however often a row is repeated.
+    # The copies of a row are limited to the number of rows shown, because a row can have millions of copies.
     sources = [replace(row, copies=1) for row in rows for _ in range(min(row.copies, ROWS_SHOWN))]
     targets = [replace(row, copies=1) for row in rows for _ in range(min(-row.copies, ROWS_SHOWN))]
     for source in sources:
