@@ -151,7 +151,7 @@ def test_a_wheel_task_sees_whether_it_is_done(environment: Path) -> None:
         expected, json.loads(ran.stdout), strict=True
     ):
         assert status == exit_code, (arguments, err)
-        assert printed in (err if status == 2 else out), arguments
+        assert printed in (out if status == "returned" else err), arguments
 
 
 def test_neither_spark_nor_the_workspace_s_client_is_asked_for(environment: Path) -> None:
