@@ -125,7 +125,7 @@ def errors_page() -> str:
     parts = [
         "# Error conditions",
         "An error begins with the name of its condition in brackets. Search this page for the name. "
-        "The line below the message says what to do. With `--output json` an error has `condition`, "
+        "The line below the message contains the remedy. With `--output json` an error has `condition`, "
         "`parameters`, `message` and `remedy`. The names are stable, so programs may compare them.",
         "Nothing was changed when a command was refused. `--debug` shows the stack trace of an error.",
     ]

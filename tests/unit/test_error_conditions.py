@@ -7,6 +7,7 @@ import json
 import pickle
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -35,13 +36,15 @@ class Raised(NamedTuple):
     parameters: frozenset[str]
 
 
-TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in sorted(SOURCE.rglob("*.py"))}
+@cache
+def trees() -> dict[Path, ast.Module]:
+    return {file: ast.parse(file.read_text(encoding="utf-8")) for file in sorted(SOURCE.rglob("*.py"))}
 
 
 def exception_names() -> set[str]:
     """Return the names of all error classes, also of those that single modules define."""
     names = {name for name, value in vars(errors).items() if _is_error(value)}
-    classes = [node for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     before = 0
     while len(names) != before:
         before = len(names)
@@ -55,9 +58,14 @@ def _is_error(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, TableferryError)
 
 
-def raised() -> Iterator[Raised]:
+@cache
+def raised() -> tuple[Raised, ...]:
+    return tuple(_raised())
+
+
+def _raised() -> Iterator[Raised]:
     names = exception_names() | {"failed"}
-    for file, tree in TREES.items():
+    for file, tree in trees().items():
         for node in ast.walk(tree):
             if (
                 isinstance(node, ast.Call)
@@ -82,12 +90,9 @@ def _conditions(argument: ast.expr) -> Iterator[str]:
             yield from _conditions(other)
 
 
-RAISED = list(raised())
-
-
 def test_each_error_passes_the_parameters_of_its_condition() -> None:
     wrong = []
-    for error in RAISED:
+    for error in raised():
         for name in error.conditions:
             condition = conditions().get(name)
             if condition is None:
@@ -99,7 +104,7 @@ def test_each_error_passes_the_parameters_of_its_condition() -> None:
 
 def test_each_error_has_the_class_of_its_condition() -> None:
     wrong = []
-    for error in RAISED:
+    for error in raised():
         kind = getattr(getattr(errors, error.exception, None), "error_class", None)
         wrong += [
             f"{error.place}: {name} is {conditions()[name].error_class}"
@@ -111,12 +116,12 @@ def test_each_error_has_the_class_of_its_condition() -> None:
 
 def test_finished_packages_take_all_errors_from_the_catalogue() -> None:
     assert [
-        error.place for error in RAISED if error.place.split("/")[0] in FINISHED and not error.conditions
+        error.place for error in raised() if error.place.split("/")[0] in FINISHED and not error.conditions
     ] == []
 
 
 def test_each_condition_is_raised() -> None:
-    assert {name for error in RAISED for name in error.conditions} == set(conditions())
+    assert {name for error in raised() for name in error.conditions} == set(conditions())
 
 
 @pytest.mark.parametrize("condition", CONDITIONS, ids=lambda condition: condition.name)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tableferry.errors.catalogue import Condition, ErrorClass, conditions, fill, is_condition_name
-from tableferry.errors.catalogue import as_sentence as as_sentence
 
 HALF_MADE = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 """Delta's condition for a table whose first commit exists, but whose name isn't in the catalog yet."""

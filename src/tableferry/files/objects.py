@@ -32,7 +32,8 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tableferry.errors import MissingPackage, StateError, as_sentence
+from tableferry.errors import MissingPackage, StateError
+from tableferry.errors.catalogue import as_sentence
 from tableferry.extras import install
 from tableferry.files.paths import hidden
 

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tableferry import workspace
-from tableferry.errors import StateError, as_sentence
+from tableferry.errors import StateError
+from tableferry.errors.catalogue import as_sentence
 from tableferry.files.paths import hidden
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ def is_only_conversion(spark: SparkSession, location: str) -> bool:
     try:
         return _is_only_conversion(spark, TableName.at(location))
     except SPARK_ERRORS as error:
-        raise _unreadable(location, error) from error
+        raise unreadable(location, error) from error
 
 
 def compare(
@@ -59,7 +59,7 @@ def compare(
         may_hide = _DELETION_VECTORS in (detail["tableFeatures"] or ())
         hides = may_hide and not _is_only_conversion(spark, shown)
     except SPARK_ERRORS as error:
-        raise _unreadable(location, error) from error
+        raise unreadable(location, error) from error
     logged = sorted(DataFile(below(file, location) or file, 0, 0) for file in named)
     listed = sorted(DataFile(file.path, 0, 0) for file in files)
     differences = discover.changes(logged, listed)
@@ -108,5 +108,6 @@ def _is_only_conversion(spark: SparkSession, table: TableName) -> bool:
     return [tuple(row) for row in newest] == [(0, commit.OPERATION)]
 
 
-def _unreadable(location: str, error: Exception) -> TableError:
+def unreadable(location: str, error: Exception) -> TableError:
+    """Return the error for a Delta log that Spark can't read."""
     return TableError("DELTA_LOG_UNREADABLE_THROUGH_SPARK", folder=location, reason=first_line(error))

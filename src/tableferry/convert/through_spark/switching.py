@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tableferry.catalog import SPARK_ERRORS, condition, explained
 from tableferry.convert.entry import Entry, kept_properties
+from tableferry.convert.through_spark import logs
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.hive.settings import optional_settings
 from tableferry.quoting import literal, quote
@@ -86,7 +87,5 @@ def _configuration(spark: SparkSession, entry: Entry) -> dict[str, str]:
     except SPARK_ERRORS as error:
         if condition(error).startswith(NO_LOG):
             raise TableError("DELTA_LOG_MISSING", folder=entry.location, table=entry.name) from error
-        raise TableError(
-            "DELTA_LOG_UNREADABLE_THROUGH_SPARK", folder=entry.location, reason=first_line(error)
-        ) from error
+        raise logs.unreadable(entry.location, error) from error
     return dict(detail["properties"])
