@@ -35,12 +35,12 @@ from typing import TYPE_CHECKING
 import deltalake
 from arro3.core import Array, DataType, Table
 
-from tableferry import session
 from tableferry.pipelines import batches, cdc
 from tableferry.pipelines.flows import CdcSettings, ScdType, Target, log_name
 from tableferry.pipelines.guard import unguarded
 from tableferry.pipelines.history import history_events
-from tableferry.tables import TableName
+from tableferry.spark import session
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

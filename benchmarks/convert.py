@@ -236,7 +236,7 @@ def run(name: str, folder: Path, repeat: int) -> dict[str, object]:
                 commit = (table / "_delta_log" / FIRST_COMMIT).stat().st_size
         peaks = peak_megabytes()
         if "pyspark" in sys.modules:
-            from tableferry import session
+            from tableferry.spark import session
 
             session.stop(session.resolve(say=lambda text: None))
     return {"start": start, "times": times, "processor": processor, "commit": commit, **peaks}
@@ -329,7 +329,7 @@ def floor(scratch: Path) -> Convert:
 
 
 def _session(scratch: Path) -> SparkSession:
-    from tableferry import session
+    from tableferry.spark import session
 
     return session.resolve(scratch / "warehouse", say=lambda text: None)
 

@@ -25,7 +25,6 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tableferry import session
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.modes.migrate import migrate
 from tableferry.fleet.modes.preprocess import preprocess
@@ -36,7 +35,8 @@ from tableferry.fleet.queue.selections import named
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.tables import TableName
+from tableferry.spark import session
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,10 +21,10 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, cast
 
-from tableferry import session
 from tableferry.fleet.warehouse import hive, iceberg
 from tableferry.fleet.warehouse.context import Access, Warehouse
-from tableferry.tables import TableName
+from tableferry.spark import session
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

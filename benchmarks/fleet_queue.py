@@ -41,14 +41,14 @@ sys.path[0] = str(ROOT)
 from benchmarks import fleet_halfway  # noqa: E402
 from tests import servers  # noqa: E402
 
-from tableferry import session  # noqa: E402
 from tableferry.fleet.queue.opening import PASSWORD_VARIABLE, open_store  # noqa: E402
 from tableferry.fleet.queue.records import NewJob  # noqa: E402
 from tableferry.fleet.queue.selections import to_preprocess  # noqa: E402
 from tableferry.fleet.queue.sql import SqlStore  # noqa: E402
 from tableferry.fleet.queue.store import Store  # noqa: E402
 from tableferry.fleet.status.reading import read_status  # noqa: E402
-from tableferry.tables import TableName  # noqa: E402
+from tableferry.spark import session  # noqa: E402
+from tableferry.spark.tables import TableName  # noqa: E402
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 LEASE = timedelta(hours=1)

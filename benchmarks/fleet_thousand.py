@@ -34,7 +34,6 @@ sys.path[0] = str(ROOT)
 
 from tests import servers  # noqa: E402
 
-from tableferry import session  # noqa: E402
 from tableferry.fleet.job import TargetFormat  # noqa: E402
 from tableferry.fleet.modes.migrate import migrate  # noqa: E402
 from tableferry.fleet.modes.preprocess import preprocess  # noqa: E402
@@ -47,7 +46,8 @@ from tableferry.fleet.reports import ModeReport  # noqa: E402
 from tableferry.fleet.settings import FleetSettings  # noqa: E402
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess  # noqa: E402
 from tableferry.fleet.warehouse.context import Warehouse  # noqa: E402
-from tableferry.tables import TableName  # noqa: E402
+from tableferry.spark import session  # noqa: E402
+from tableferry.spark.tables import TableName  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

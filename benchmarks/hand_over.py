@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tableferry import pipelines, session
+from tableferry import pipelines
+from tableferry.spark import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -86,7 +86,7 @@ def table(columns: int, rows: int, seed: int) -> pa.Table:
 
 
 def _by_spark(first: Path, folder: Path) -> None:
-    from tableferry import session
+    from tableferry.spark import session
 
     with tempfile.TemporaryDirectory(prefix="tableferry-bench-") as scratch:
         spark = session.resolve(Path(scratch, "warehouse"), say=lambda text: None)

@@ -26,10 +26,11 @@ from typing import TYPE_CHECKING
 import deltalake
 from arro3.core import Array, DataType, Table
 
-from tableferry import pipelines, session
+from tableferry import pipelines
 from tableferry.pipelines.engine import define
 from tableferry.pipelines.state import StateStore, Tracking
 from tableferry.pipelines.steps import Begin
+from tableferry.spark import session
 from tableferry.testing import RecordingEngine
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from tableferry import session
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.context import Access, Warehouse
 from tableferry.fleet.warehouse.shadow.shadowing import shadow
-from tableferry.tables import TableName
+from tableferry.spark import session
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,10 +24,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
-from tableferry import files, pipelines, report, session, verify
-from tableferry.catalog import parallel_map
+from tableferry import files, pipelines, report, verify
 from tableferry.errors import TableferryError
 from tableferry.pipelines import show
+from tableferry.spark import session
+from tableferry.spark.catalog import parallel_map
 from tableferry.testing import SMALL_TABLES
 
 PROJECT = Path(__file__).with_name("flights")

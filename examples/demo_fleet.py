@@ -28,7 +28,7 @@ from aiosmtpd.controller import Controller
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from tableferry import report, session, verify
+from tableferry import report, verify
 from tableferry.errors import TableferryError
 from tableferry.fleet.job import Job, State, TargetFormat
 from tableferry.fleet.modes.communicate import communicate
@@ -48,7 +48,8 @@ from tableferry.fleet.status.reading import read_status
 from tableferry.fleet.status.text import as_text
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.tables import TableName
+from tableferry.spark import session
+from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock
 
 MARKER = ".tableferry-demo-fleet"

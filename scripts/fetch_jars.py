@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pyspark
 
-from tableferry import localspark
+from tableferry.spark import local_spark
 
 # Any small program: the launcher fetches the jars before it starts it.
 _PROGRAM = "org.apache.hadoop.util.VersionInfo"
@@ -116,15 +116,15 @@ def main(names: Sequence[str]) -> int:
 
 
 def _fetch_spark() -> int:
-    return _launch(localspark.with_iceberg(_local_settings(), metadata.version("pyspark")))
+    return _launch(local_spark.with_iceberg(_local_settings(), metadata.version("pyspark")))
 
 
 def _fetch_kafka() -> int:
-    return _launch(localspark.with_kafka(_local_settings()))
+    return _launch(local_spark.with_kafka(_local_settings()))
 
 
 def _local_settings() -> dict[str, str]:
-    return localspark.settings(Path(), metadata.version("pyspark"), metadata.version("delta-spark"))
+    return local_spark.settings(Path(), metadata.version("pyspark"), metadata.version("delta-spark"))
 
 
 def _launch(settings: Mapping[str, str]) -> int:
@@ -135,7 +135,7 @@ def _launch(settings: Mapping[str, str]) -> int:
         *("--exclude-packages", settings["spark.jars.excludes"]),
         *("--class", _PROGRAM, "spark-internal"),
     ]
-    with localspark.one_at_a_time():
+    with local_spark.one_at_a_time():
         return _run(command)
 
 

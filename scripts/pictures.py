@@ -20,10 +20,11 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
-from tableferry import fleet, pipelines, session
+from tableferry import fleet, pipelines
 from tableferry.errors import TableferryError
 from tableferry.fleet.settings import FleetSettings, MailSettings
 from tableferry.pipelines import show
+from tableferry.spark import session
 from tableferry.testing import FixedClock
 
 PICTURES = Path("docs/pictures")

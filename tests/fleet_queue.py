@@ -26,7 +26,7 @@ from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.queue.store import ClaimLost, Store
 from tableferry.fleet.transitions import BACK, FORWARD
 from tableferry.fleet.wave import Load, Wave, WaveStatus
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 NOW = datetime(2026, 3, 1, 9, 30, 15, 123457, tzinfo=UTC)
 HOUR = timedelta(hours=1)

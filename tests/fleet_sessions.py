@@ -17,8 +17,6 @@ from typing import Any, TypeVar
 from tests import quick
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 
-from tableferry import session
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import TableferryError, first_line
 from tableferry.fleet.modes.migrate import migrate
 from tableferry.fleet.modes.preprocess import preprocess
@@ -28,7 +26,9 @@ from tableferry.fleet.plan import Kind
 from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.hive.partitions import NULL
+from tableferry.formats.hive.partitions import NULL
+from tableferry.spark import session
+from tableferry.spark.catalog import SPARK_ERRORS
 
 T = TypeVar("T")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from tableferry.convert.facts import Footer, Unreadable
-from tableferry.convert.parquet.footers import SchemaCache, decode, read_tail
+from tableferry.formats.parquet.files import Footer, Unreadable
+from tableferry.formats.parquet.footers import SchemaCache, decode, read_tail
 
 
 def read_footer(

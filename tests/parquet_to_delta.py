@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tableferry import types
-from tableferry.convert.facts import DataFile, Footer
-from tableferry.convert.log.statistics import statistics_json
-from tableferry.convert.merging import merge
-from tableferry.convert.parquet.reading import read
-from tableferry.types import Struct
+from tableferry.formats.delta.statistics import statistics_json
+from tableferry.formats.parquet.directory_footers import read
+from tableferry.formats.parquet.files import DataFile, Footer
+from tableferry.formats.parquet.schema_merge import merge
+from tableferry.spark import types
+from tableferry.spark.types import Struct
 
 
 def files_of(root: Path) -> list[DataFile]:

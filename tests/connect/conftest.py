@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests import quick
 
-from tableferry import session, workspace
+from tableferry import workspace
+from tableferry.spark import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

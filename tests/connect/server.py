@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyspark
 
-from tableferry import localspark
+from tableferry.spark import local_spark
 
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
@@ -27,9 +27,9 @@ SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 def settings(folder: Path, port: int, more: Sequence[str]) -> dict[str, str]:
     """Give the settings of a server on this machine's loopback."""
     spark = metadata.version("pyspark")
-    local = localspark.settings(folder, spark, metadata.version("delta-spark"))
+    local = local_spark.settings(folder, spark, metadata.version("delta-spark"))
     return {
-        **localspark.with_iceberg(local, spark),
+        **local_spark.with_iceberg(local, spark),
         "spark.app.name": "tableferry-connect",
         # To Iceberg's client the embedded metastore has neither a pool of connections nor tables of locks.
         "spark.hadoop.datanucleus.connectionPoolingType": "NONE",

@@ -9,11 +9,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from tests import conditions, soak
 
-from tableferry.convert.through_spark.entries import entry, tables
-from tableferry.convert.through_spark.native import convert, convert_table, list_files
-from tableferry.convert.through_spark.partitions import partitions_of, register_partitions
-from tableferry.convert.through_spark.switching import switch_to_delta
-from tableferry.tables import TableName
+from tableferry.convert.catalog.entries import entry, tables
+from tableferry.convert.catalog.native_engine import convert, convert_table, list_files
+from tableferry.convert.catalog.partitions import partitions_of, register_partitions
+from tableferry.convert.catalog.switch import switch_to_delta
+from tableferry.spark.tables import TableName
 
 
 def test_a_table_is_compared_converted_and_switched(spark: SparkSession, schema: str, tmp_path: Path) -> None:

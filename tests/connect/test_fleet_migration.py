@@ -15,10 +15,10 @@ from tests.connect.conftest import SERVER_PYTHON
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from tests.spark.tables import tables_in
 
-from tableferry import session
 from tableferry.fleet.job import OldName, State, TargetFormat
 from tableferry.fleet.warehouse import iceberg
-from tableferry.tables import TableName
+from tableferry.spark import session
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tableferry import session
-from tableferry.driver import in_process
+from tableferry.spark import session
+from tableferry.spark.driver import in_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests import metastore, object_stores, quick, servers
 
-from tableferry import session
+from tableferry.spark import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,12 +14,12 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from tableferry import session
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.context import Access, Warehouse
 from tableferry.fleet.warehouse.shadow.changes import Action, ShadowResult
 from tableferry.fleet.warehouse.shadow.shadowing import shadow
-from tableferry.tables import TableName
+from tableferry.spark import session
+from tableferry.spark.tables import TableName
 
 Values = tuple[Any, ...]
 

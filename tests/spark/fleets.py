@@ -11,7 +11,6 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tableferry import session
 from tableferry.fleet.job import Job, TargetFormat
 from tableferry.fleet.modes.close import Marking, close, mark_to_close
 from tableferry.fleet.modes.migrate import migrate
@@ -29,7 +28,8 @@ from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Warehouse, show_properties
-from tableferry.tables import TableName
+from tableferry.spark import session
+from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock
 
 

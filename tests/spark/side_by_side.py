@@ -19,7 +19,7 @@ from pyarrow.dataset import ParquetReadOptions
 from pyspark.sql import SparkSession
 
 from tableferry import convert
-from tableferry.catalog import SPARK_ERRORS
+from tableferry.spark.catalog import SPARK_ERRORS
 
 FIRST = "_delta_log/00000000000000000000.json"
 

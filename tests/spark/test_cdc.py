@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 from tests import soak
 from tests.spark.tables import rows_of, schema_folder
 
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import TableError
 from tableferry.pipelines import cdc, transactions
 from tableferry.pipelines.cdc import apply, create_tables, feed_events
@@ -20,7 +19,8 @@ from tableferry.pipelines.flows import CdcSettings, ScdType, Target, log_name
 from tableferry.pipelines.fold import Fold
 from tableferry.pipelines.history import history_events
 from tableferry.pipelines.key_ranges import Sizes
-from tableferry.tables import TableName
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.tables import TableName
 
 FEED = "userId int, name string, city string, operation string, sequenceNum bigint"
 USERS = [

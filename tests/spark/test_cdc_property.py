@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 from tests import soak
 from tests.oracle import Event, scd1, scd2
 
-from tableferry.catalog import facts
-from tableferry.commits import commits_after, newest_version
+from tableferry.formats.delta.commits import commits_after, newest_version
 from tableferry.pipelines import foreign_writes, key_ranges
 from tableferry.pipelines.cdc import COMPACTED_EVERY, apply, create_tables
 from tableferry.pipelines.flows import CdcSettings, ScdType, Target, log_name
 from tableferry.pipelines.identities import ForeignWrites
-from tableferry.tables import TableName
+from tableferry.spark.catalog import facts
+from tableferry.spark.tables import TableName
 
 
 class Crash(Exception):

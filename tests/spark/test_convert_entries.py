@@ -15,7 +15,12 @@ import pytest
 from pyspark.sql import SparkSession
 from tests import conditions, soak
 
-from tableferry.convert.entry import (
+from tableferry.convert.catalog.entries import entry, tables
+from tableferry.convert.catalog.native_engine import list_files
+from tableferry.convert.catalog.partitions import partitions_of, register_partitions
+from tableferry.convert.catalog.switch import switch_to_delta
+from tableferry.errors import TableError
+from tableferry.formats.hive.catalog_entry import (
     Entry,
     check_declared,
     existence_defaults,
@@ -24,17 +29,12 @@ from tableferry.convert.entry import (
     losses,
     needs_defaults,
 )
-from tableferry.convert.facts import DataFile
-from tableferry.convert.mismatches import sentences
-from tableferry.convert.through_spark.entries import entry, tables
-from tableferry.convert.through_spark.native import list_files
-from tableferry.convert.through_spark.partitions import partitions_of, register_partitions
-from tableferry.convert.through_spark.switching import switch_to_delta
-from tableferry.errors import TableError
-from tableferry.hive.catalog_tables import list_tables
-from tableferry.hive.partitions import PartitionColumn
-from tableferry.tables import TableName
-from tableferry.types import INTEGER, STRING, to_json
+from tableferry.formats.hive.catalog_tables import list_tables
+from tableferry.formats.hive.partition_mismatches import sentences
+from tableferry.formats.hive.partitions import PartitionColumn
+from tableferry.formats.parquet.files import DataFile
+from tableferry.spark.tables import TableName
+from tableferry.spark.types import INTEGER, STRING, to_json
 
 # Both ways in which a table can be Parquet.
 FORMS = {

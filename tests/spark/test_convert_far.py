@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tests import conditions, soak
 
 from tableferry import convert
-from tableferry.convert.through_spark import native
+from tableferry.convert.catalog import native_engine
 
 
 @pytest.fixture
@@ -63,14 +63,14 @@ def test_a_file_that_the_log_there_does_not_name_is_said(
     def write() -> None:
         spark.sql(late).write.partitionBy("k", "day").mode("append").parquet(f"{tmp_path}/t")
 
-    real = native.convert
+    real = native_engine.convert
 
     def slow(*arguments: Any, **options: Any) -> None:
         real(*arguments, **options)
         write()
 
     with monkeypatch.context() as patched:
-        patched.setattr(native, "convert", slow)
+        patched.setattr(native_engine, "convert", slow)
         meanwhile = convert.run([far], spark).tables[0]
     afterwards = convert.run([far], spark).tables[0]
 

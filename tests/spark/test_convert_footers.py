@@ -23,11 +23,11 @@ from tests import soak
 from tests.footers import read_footer
 from tests.parquet_to_delta import commit, files_of, footers_of
 
-from tableferry import types
-from tableferry.convert.facts import Footer, Unreadable
-from tableferry.convert.log.statistics import statistics_json
-from tableferry.convert.merging import merge
-from tableferry.types import Struct
+from tableferry.formats.delta.statistics import statistics_json
+from tableferry.formats.parquet.files import Footer, Unreadable
+from tableferry.formats.parquet.schema_merge import merge
+from tableferry.spark import types
+from tableferry.spark.types import Struct
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

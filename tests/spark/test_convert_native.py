@@ -14,17 +14,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tests import conditions, soak
 
-from tableferry import session
-from tableferry.catalog import condition
 from tableferry.convert import run
-from tableferry.convert.facts import DataFile
-from tableferry.convert.through_spark.entries import entry
-from tableferry.convert.through_spark.native import convert, convert_table, list_files
+from tableferry.convert.catalog.entries import entry
+from tableferry.convert.catalog.native_engine import convert, convert_table, list_files
 from tableferry.errors import Busy
-from tableferry.hive.partitions import PartitionColumn
-from tableferry.hive.settings import optional_settings
-from tableferry.tables import TableName
-from tableferry.types import INTEGER, TIMESTAMP
+from tableferry.formats.hive.partitions import PartitionColumn
+from tableferry.formats.parquet.files import DataFile
+from tableferry.spark import session
+from tableferry.spark.catalog import condition
+from tableferry.spark.settings import optional_settings
+from tableferry.spark.tables import TableName
+from tableferry.spark.types import INTEGER, TIMESTAMP
 
 K = (PartitionColumn("k", INTEGER),)
 FAILED = "NATIVE_CONVERSION_FAILED"

@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tableferry.convert.facts import Partitions
-from tableferry.convert.folder.discover import list_files
-from tableferry.convert.partitions.inference import infer
-from tableferry.types import LONG, Field, Struct, to_json
+from tableferry.convert.discovery.listing import list_files
+from tableferry.formats.hive.partition_inference import Partitions, infer
+from tableferry.spark.types import LONG, Field, Struct, to_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -33,8 +33,8 @@ from tests.spark.side_by_side import (
 )
 
 from tableferry import convert
-from tableferry.catalog import SPARK_ERRORS
-from tableferry.session import settings
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.session import settings
 
 
 def write(root: Path, *paths: str, **columns: Any) -> Path:

@@ -27,7 +27,7 @@ from tests.spark.side_by_side import (
 )
 
 from tableferry import convert
-from tableferry.session import settings
+from tableferry.spark.session import settings
 
 UTC = dt.UTC
 NESTED_SQL = "struct<x: int, y: string, deep: struct<z: decimal(38,0), w: timestamp>>"

@@ -26,8 +26,8 @@ from pyspark.sql import functions as F
 from tests import soak
 
 from tableferry import convert
-from tableferry.catalog import parallel_map
-from tableferry.session import settings as spark_settings
+from tableferry.spark.catalog import parallel_map
+from tableferry.spark.session import settings as spark_settings
 
 UTC = dt.UTC
 MICROS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}

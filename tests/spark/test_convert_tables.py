@@ -23,14 +23,14 @@ from pyspark.sql import SparkSession
 from tests import conditions, soak
 
 from tableferry import convert
-from tableferry.convert.entry import Entry
-from tableferry.convert.folder.discover import list_files
-from tableferry.convert.log import commit
-from tableferry.convert.through_spark import partitions, switching
-from tableferry.convert.through_spark.entries import entry
-from tableferry.convert.through_spark.partitions import partitions_of
-from tableferry.redaction import HIDDEN
-from tableferry.tables import TableName
+from tableferry.convert.catalog import partitions, switch
+from tableferry.convert.catalog.entries import entry
+from tableferry.convert.catalog.partitions import partitions_of
+from tableferry.convert.discovery.listing import list_files
+from tableferry.formats.delta import initial_commit
+from tableferry.formats.hive.catalog_entry import Entry
+from tableferry.spark.redaction import HIDDEN
+from tableferry.spark.tables import TableName
 
 FIRST = "00000000000000000000.json"
 
@@ -311,14 +311,14 @@ def test_rows_that_came_as_parquet_after_the_commit_are_kept_or_named(
 
     # A job that writes Parquet right as the entry is switched isn't overlooked either.
     convert.undo(first, spark)
-    late, real = tmp_path / "t" / "late.parquet", switching.switch_to_delta
+    late, real = tmp_path / "t" / "late.parquet", switch.switch_to_delta
 
-    def switch(*arguments: Any, **options: Any) -> None:
+    def switch_late(*arguments: Any, **options: Any) -> None:
         write(late, {"id": [9]})
         real(*arguments, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(switching, "switch_to_delta", switch)
+        patched.setattr(switch, "switch_to_delta", switch_late)
         failed = converted(first, spark)
     assert failed.outcome == "failed"
     conditions.check(
@@ -549,7 +549,7 @@ def test_verify_finds_what_a_wrong_log_would_change(
 ) -> None:
     table = f"{schema}.t"
     make(spark, table, "spark", tmp_path / "t")
-    real = commit.put
+    real = initial_commit.put
 
     def put(root: Path, table_id: str, lines: Any, **options: Any) -> None:
         written = list(lines)
@@ -564,7 +564,7 @@ def test_verify_finds_what_a_wrong_log_would_change(
                 written.append(json.dumps({"add": add | {"path": "_copy.parquet"}}) + "\n")
         real(root, table_id, written, **options)
 
-    monkeypatch.setattr(commit, "put", put)
+    monkeypatch.setattr(initial_commit, "put", put)
 
     done = converted(table, spark, verify=True)
 
@@ -591,10 +591,10 @@ def dying(patched: pytest.MonkeyPatch, at: int) -> list[str]:
     done: list[str] = []
     for module, name_ in (
         (partitions, "register_partitions"),
-        (commit, "put"),
-        (switching, "switch_to_delta"),
+        (initial_commit, "put"),
+        (switch, "switch_to_delta"),
         # After it comes the statement alone.
-        (switching, "_configuration"),
+        (switch, "_configuration"),
     ):
         real = getattr(module, name_)
 
@@ -641,13 +641,13 @@ def test_of_two_converters_at_once_one_commits_and_the_entry_is_switched_once(
 ) -> None:
     table = f"{schema}.t"
     before = make(spark, table, "hive", tmp_path / "t")
-    together, real = threading.Barrier(2), commit.put
+    together, real = threading.Barrier(2), initial_commit.put
 
     def put(root: Path, table_id: str, lines: Any, **options: Any) -> None:
         together.wait(60)
         real(root, table_id, lines, **options)
 
-    monkeypatch.setattr(commit, "put", put)
+    monkeypatch.setattr(initial_commit, "put", put)
     done: list[convert.TableReport] = []
     threads = [threading.Thread(target=lambda: done.append(converted(table, spark))) for _ in range(2)]
     for thread in threads:

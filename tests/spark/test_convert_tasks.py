@@ -17,15 +17,16 @@ import pyarrow.parquet as pq
 import pytest
 from tests import conditions, soak
 
-from tableferry import convert, session
+from tableferry import convert
 from tableferry.convert import Reader, readers
-from tableferry.convert.facts import Footer, Unreadable
-from tableferry.convert.folder import discover
-from tableferry.convert.parquet import reading, scanning
-from tableferry.convert.parquet.footers import ALL_LEAVES
-from tableferry.convert.spark_provider import SparkProvider
-from tableferry.convert.through_spark.batches import batch_size
-from tableferry.convert.through_spark.tasks import Unreached, read
+from tableferry.convert.catalog.batches import batch_size
+from tableferry.convert.catalog.tasks import Unreached, read
+from tableferry.convert.discovery import listing
+from tableferry.formats.parquet import data_scan, directory_footers
+from tableferry.formats.parquet.files import Footer, Unreadable
+from tableferry.formats.parquet.footers import ALL_LEAVES
+from tableferry.spark import session
+from tableferry.spark.provider import SparkProvider
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,13 +85,13 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("leaves", [0, 2, ALL_LEAVES])
 @soak.slow
 def test_both_readers_find_the_same(spark: SparkSession, lake: Path, leaves: int) -> None:
-    files = list(discover.list_files(lake))
+    files = list(listing.list_files(lake))
     # One that vanished since, and one that was written again.
     files.insert(5, files[5]._replace(path="p=0/gone.parquet"))
     files[8] = files[8]._replace(size=1)
-    here = list(reading.read(lake, files, leaves=leaves))
+    here = list(directory_footers.read(lake, files, leaves=leaves))
     assert sum(isinstance(result, Unreadable) for result in here) == 7
-    by = partial(reading.read, leaves=leaves)
+    by = partial(directory_footers.read, leaves=leaves)
     results = list(read(spark, str(lake), files, by, 20))
     assert results == here
     schemas = [result.schema for result in results if isinstance(result, Footer)]
@@ -98,9 +99,9 @@ def test_both_readers_find_the_same(spark: SparkSession, lake: Path, leaves: int
 
 
 def test_both_scan_the_same(spark: SparkSession, lake: Path) -> None:
-    files = discover.list_files(lake)
+    files = listing.list_files(lake)
     paths = frozenset({("id",), ("price",), ("name",), ("at",), ("s", "x")})
-    here = list(scanning.read(lake, files, paths=paths))
+    here = list(data_scan.read(lake, files, paths=paths))
     assert sum(isinstance(result, Footer) and "null" not in result.packed for result in here) > 40
     spark_provider = SparkProvider(spark, lambda: spark)
     for reader in (Reader.SPARK, Reader.AUTO, Reader.PROCESS):
@@ -118,7 +119,7 @@ def jobs(spark: SparkSession) -> int:
 def test_a_batch_is_as_large_as_the_settings_say(
     spark: SparkSession, lake: Path, settings: dict[str, str], leaves: int, batches: int
 ) -> None:
-    files = discover.list_files(lake)
+    files = listing.list_files(lake)
     assert len(files) == 50
     with session.settings(spark, settings, "the test"):
         before = jobs(spark)
@@ -127,7 +128,7 @@ def test_a_batch_is_as_large_as_the_settings_say(
         )
         footers = list(asked)
         assert jobs(spark) - before == batches
-    assert footers == list(reading.read(lake, files, leaves=leaves))
+    assert footers == list(directory_footers.read(lake, files, leaves=leaves))
 
 
 def test_batches_are_those_of_delta_unless_they_are_set(spark: SparkSession) -> None:
@@ -145,15 +146,15 @@ def test_batches_are_those_of_delta_unless_they_are_set(spark: SparkSession) -> 
 def test_this_process_reads_in_batches_too(
     spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = discover.list_files(lake)
+    files = listing.list_files(lake)
     sizes = []
 
     def counted(root: Path, batch: Any, *, leaves: int) -> Iterator[Footer | Unreadable]:
         sizes.append(len(batch))
         return reading_all(root, batch, leaves=leaves)
 
-    reading_all = reading.read
-    monkeypatch.setattr(reading, "read", counted)
+    reading_all = directory_footers.read
+    monkeypatch.setattr(directory_footers, "read", counted)
     with session.settings(spark, {STATISTICS: "20"}, "the test"):
         footers = readers.read_footers(
             lake, files, SparkProvider(spark, lambda: spark), Reader.AUTO, leaves=ALL_LEAVES
@@ -176,9 +177,9 @@ def only_here(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_tasks_say_that_they_do_not_reach_a_folder(spark: SparkSession, only_here: Path) -> None:
-    files = discover.list_files(only_here)
+    files = listing.list_files(only_here)
     with pytest.raises(Unreached) as caught:
-        list(read(spark, str(only_here), files, reading.read, 20))
+        list(read(spark, str(only_here), files, directory_footers.read, 20))
     conditions.check(
         caught.value, "TASKS_WITHOUT_FOLDER", folder="/proc/self/fd/900", machine=re.compile(".")
     )

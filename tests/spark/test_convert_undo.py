@@ -16,14 +16,14 @@ from tests import conditions, soak
 from tests.spark.tables import tables_in
 
 from tableferry import convert
-from tableferry.convert.entry import Entry
-from tableferry.convert.folder.discover import list_files
-from tableferry.convert.log import commit
-from tableferry.convert.through_spark import undoing
-from tableferry.convert.through_spark.entries import entry
-from tableferry.convert.through_spark.partitions import partitions_of
+from tableferry.convert.catalog import undo
+from tableferry.convert.catalog.entries import entry
+from tableferry.convert.catalog.partitions import partitions_of
+from tableferry.convert.discovery.listing import list_files
 from tableferry.errors import Busy
-from tableferry.tables import TableName
+from tableferry.formats.delta import initial_commit
+from tableferry.formats.hive.catalog_entry import Entry
+from tableferry.spark.tables import TableName
 
 # What SHOW CREATE TABLE doesn't write so that it could be read again.
 NASTY = r"it\'s a \\ back\nslash " '"é"'
@@ -150,8 +150,8 @@ class Death(BaseException):
 
 # Everything that an undo changes, by where it is done.
 EFFECTS = {
-    undoing: ("_run", "_rename", "register_partitions"),
-    commit: ("set_aside", "forget"),
+    undo: ("_run", "_rename", "register_partitions"),
+    initial_commit: ("set_aside", "forget"),
 }
 
 
@@ -340,7 +340,7 @@ def test_a_table_between_two_undos_is_called_that(spark: SparkSession, schema: s
     table = make(spark, schema, "hive", "external", tmp_path / "t")
     before = rows(spark, table)
     assert convert.run([table], spark, column_mapping=True).ok
-    commit.set_aside(tmp_path / "t")
+    initial_commit.set_aside(tmp_path / "t")
 
     [refused] = convert.run([table], spark).tables
 
@@ -363,13 +363,13 @@ def test_a_writer_that_comes_first_wins(
 ) -> None:
     table = make(spark, schema, "spark", "managed", tmp_path)
     assert convert.run([table], spark, column_mapping=True).ok
-    real = commit.set_aside
+    real = initial_commit.set_aside
 
     def late(root: Path) -> None:
         spark.sql(f"DELETE FROM {table} WHERE id = 1")
         real(root)
 
-    monkeypatch.setattr(commit, "set_aside", late)
+    monkeypatch.setattr(initial_commit, "set_aside", late)
     with conditions.raises("WRITTEN_AFTER_CONVERSION"):
         convert.undo(table, spark)
 
@@ -384,7 +384,7 @@ def test_of_two_undos_at_once_one_says_that_the_other_is_at_it(
     table = make(spark, schema, "hive", "managed", tmp_path)
     before = rows(spark, table)
     assert convert.run([table], spark, column_mapping=True).ok
-    real, errors = undoing._rename, []
+    real, errors = undo._rename, []
 
     def rename(old: Path, new: Path) -> None:
         real(old, new)
@@ -392,7 +392,7 @@ def test_of_two_undos_at_once_one_says_that_the_other_is_at_it(
             convert.undo(table, spark)
         errors.append(caught.value)
 
-    monkeypatch.setattr(undoing, "_rename", rename)
+    monkeypatch.setattr(undo, "_rename", rename)
     convert.undo(table, spark)
 
     assert len(errors) == 2
@@ -409,7 +409,7 @@ def test_a_table_that_a_writer_came_back_to_is_not_dropped(
     root = entry(spark, name(table)).folder
     assert root is not None
     assert convert.run([table], spark, column_mapping=True).ok
-    real = undoing._rename
+    real = undo._rename
 
     def rename(old: Path, new: Path) -> None:
         real(old, new)
@@ -418,7 +418,7 @@ def test_a_table_that_a_writer_came_back_to_is_not_dropped(
             (root / "late.parquet").write_bytes(b"kept")
 
     with monkeypatch.context() as patched:
-        patched.setattr(undoing, "_rename", rename)
+        patched.setattr(undo, "_rename", rename)
         with conditions.raises("UNDO_FOLDER_WRITTEN", folder=root, table=table):
             convert.undo(table, spark)
 

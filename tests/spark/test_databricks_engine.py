@@ -17,7 +17,7 @@ from tableferry.errors import Refused, TableError, TableferryError
 from tableferry.pipelines import SparkPipeline
 from tableferry.pipelines.plans import TargetPlan
 from tableferry.pipelines.state import Baseline
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ from tableferry.errors import TableError
 from tableferry.fleet.warehouse.opening import open_access
 from tableferry.fleet.warehouse.unity import UnityAccess
 from tableferry.fleet.warehouse.users_file import read_users
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 # https://docs.databricks.com/admin/system-tables/lineage.html
 COLUMNS = (

@@ -18,7 +18,7 @@ from tests.spark.tables import tables_in
 from tests.spark.test_fleet_late import leave
 from typer.testing import CliRunner
 
-from tableferry import cli, session
+from tableferry import cli
 from tableferry.errors import Refused
 from tableferry.fleet import job_run
 from tableferry.fleet.job import CLOSED, CLOSING, Job, State, TargetFormat
@@ -33,6 +33,7 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.every_version import named_anywhere
 from tableferry.fleet.warehouse.leftovers import demand_keeps_files
+from tableferry.spark import session
 
 FORMATS = list(TargetFormat)
 GC = "gc.enabled"

@@ -29,7 +29,7 @@ from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.transitions import BACK
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 SCHEMA = "crowd"
 TABLES = int(os.environ.get("TABLEFERRY_TABLES", "24"))

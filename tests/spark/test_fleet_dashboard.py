@@ -19,7 +19,7 @@ from tableferry.fleet.status.datasets import datasets
 from tableferry.fleet.status.figures import PHASE_WORDS, Phase
 from tableferry.fleet.status.reading import read_status
 from tableferry.fleet.wave import Wave, WaveStatus
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

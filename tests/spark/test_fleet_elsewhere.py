@@ -13,13 +13,13 @@ from tests import rest_catalog, soak
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from tests.spark.tables import tables_in
 
-from tableferry import session
 from tableferry.fleet import job_run
 from tableferry.fleet.job import Job, OldName, PauseReason, State, TargetFormat
 from tableferry.fleet.pausing import resumed
 from tableferry.fleet.perform import perform
 from tableferry.fleet.steps import CheckFence, Step
-from tableferry.tables import TableName
+from tableferry.spark import session
+from tableferry.spark.tables import TableName
 
 CATALOG = "elsewhere"
 """A REST catalog; it is a server, as real ones are."""

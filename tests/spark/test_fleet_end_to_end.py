@@ -12,7 +12,6 @@ from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from tests.spark.tables import tables_in
 
-from tableferry import session
 from tableferry.fleet import job_run
 from tableferry.fleet.job import Job, State, TargetFormat
 from tableferry.fleet.pausing import resumed
@@ -20,6 +19,7 @@ from tableferry.fleet.perform import Save, perform
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.steps import DropCopy, Step
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.spark import session
 
 FORMATS = list(TargetFormat)
 

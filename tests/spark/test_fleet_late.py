@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 
-from tableferry import session
 from tableferry.fleet import job_run
 from tableferry.fleet.job import Job, State, TargetFormat
 from tableferry.fleet.modes.shadow import shadow
@@ -36,7 +35,8 @@ from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.late import record, settling
 from tableferry.fleet.warehouse.shadow.marks import SWEEP
 from tableferry.fleet.warehouse.shadow.target import read_target
-from tableferry.tables import TableName
+from tableferry.spark import session
+from tableferry.spark.tables import TableName
 
 FORMATS = list(TargetFormat)
 OLD = [(1, "mon"), (2, "tue"), (3, None)]

@@ -19,11 +19,11 @@ from tableferry.errors import TableError
 from tableferry.fleet.warehouse import files, storage
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.files import list_files
-from tableferry.hive import catalog_partitions, session_catalog
-from tableferry.hive.catalog_partitions import list_partitions
-from tableferry.hive.partitions import NULL, PartitionColumn
-from tableferry.tables import TableName
-from tableferry.types import INTEGER, STRING
+from tableferry.formats.hive import catalog_partitions, session_catalog
+from tableferry.formats.hive.catalog_partitions import list_partitions
+from tableferry.formats.hive.partitions import NULL, PartitionColumn
+from tableferry.spark.tables import TableName
+from tableferry.spark.types import INTEGER, STRING
 
 FOLDERS = (
     "k=1",

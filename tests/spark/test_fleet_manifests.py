@@ -22,8 +22,8 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.data_files import Change
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.files import listing
-from tableferry.hive.partitions import NULL
-from tableferry.tables import TableName
+from tableferry.formats.hive.partitions import NULL
+from tableferry.spark.tables import TableName
 
 SCHEMA = "fleet_manifests"
 

@@ -19,7 +19,7 @@ from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import named
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 SCHEMA = "two_sessions"
 OLD = [(1, "mon"), (2, "tue"), (3, None)]

@@ -17,8 +17,6 @@ from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from tests.spark.test_fleet_late import leave
 from tests.spark.test_fleet_preparing import Copying
 
-from tableferry import session
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import StateError, TableferryError
 from tableferry.fleet.job import State, TargetFormat
 from tableferry.fleet.warehouse import delta, dropping, far_log, hive, manifests, versions
@@ -28,7 +26,9 @@ from tableferry.fleet.warehouse.data_files import Change
 from tableferry.fleet.warehouse.dropping import WrittenBehind
 from tableferry.fleet.warehouse.iceberg import create_statement
 from tableferry.fleet.warehouse.storage import Hadoop
-from tableferry.tables import TableName
+from tableferry.spark import session
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.tables import TableName
 
 ICEBERG, DELTA = TargetFormat
 

@@ -19,13 +19,14 @@ from tests.spark.fleets import Fleet, dynamic_fleet, errors, hive_table
 from tests.spark.tables import tables_in
 from typer.testing import CliRunner, Result
 
-from tableferry import cli, session
+from tableferry import cli
 from tableferry.fleet.job import PauseReason, State, TargetFormat
 from tableferry.fleet.pausing import resumed
 from tableferry.fleet.perform import FENCE
 from tableferry.fleet.prechecking import precheck
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.reports import Preflight
+from tableferry.spark import session
 
 ICEBERG, DELTA = TargetFormat.ICEBERG, TargetFormat.DELTA
 CHANGES = (PauseReason.SHARED_DIRECTORY, PauseReason.REMOVES_FILES)

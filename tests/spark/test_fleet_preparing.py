@@ -21,9 +21,8 @@ from pyspark.sql import SparkSession
 from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet
 
-from tableferry import session
 from tableferry.convert import overlay
-from tableferry.convert.log.table import write_checkpoint
+from tableferry.convert.converted_table import write_checkpoint
 from tableferry.convert.perform import write_first_checkpoint
 from tableferry.fleet import job_run
 from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
@@ -42,8 +41,9 @@ from tableferry.fleet.warehouse.preparing import compare_ahead, prepare
 from tableferry.fleet.warehouse.shadow import trying
 from tableferry.fleet.warehouse.shadow.late import record
 from tableferry.fleet.warehouse.shadow.late.record import Record, RecordedFiles
-from tableferry.hive.partitions import NULL
-from tableferry.tables import TableName
+from tableferry.formats.hive.partitions import NULL
+from tableferry.spark import session
+from tableferry.spark.tables import TableName
 
 ROWS = 3
 DAYS = {"a": "a", "b c": "b c", "x%2F+é": "x/+é", NULL: None}

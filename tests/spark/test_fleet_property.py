@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet
 
-from tableferry import session
 from tableferry.errors import Refused
 from tableferry.fleet import job_run
 from tableferry.fleet.job import Job, OldName, PauseReason, State, TargetFormat
@@ -32,8 +31,9 @@ from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.steps import Step
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.hive.partitions import NULL
-from tableferry.tables import TableName
+from tableferry.formats.hive.partitions import NULL
+from tableferry.spark import session
+from tableferry.spark.tables import TableName
 
 _numbers = count(1)
 DAYS = ("a", "b", "c", None)

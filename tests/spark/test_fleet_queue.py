@@ -31,7 +31,6 @@ from tests.fleet_worker import LEASE
 from tests.mail_server import MailServer
 from tests.spark.tables import schema_folder
 
-from tableferry import session
 from tableferry.errors import Refused, TableferryError
 from tableferry.fleet.job import Job, State
 from tableferry.fleet.modes.communicate import CommunicateReport, communicate
@@ -42,7 +41,8 @@ from tableferry.fleet.queue.schema import REVISION
 from tableferry.fleet.queue.selections import everything, to_preprocess
 from tableferry.fleet.queue.store import ClaimLost
 from tableferry.fleet.settings import FleetSettings, MailSettings
-from tableferry.tables import TableName
+from tableferry.spark import session
+from tableferry.spark.tables import TableName
 
 if soak.EVERYTHING_ONCE:
     from tests.fleet_queue import (  # noqa: F401

@@ -20,7 +20,7 @@ from tableferry.fleet.warehouse.data_files import Appended, Change
 from tableferry.fleet.warehouse.files import ListedFile, TableFiles
 from tableferry.fleet.warehouse.prepared import Member, members
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 CATALOG, SCHEMA = "by_rest", "fleet_rest_commit"
 SOURCE = TableName(("spark_catalog", SCHEMA, "t"))

@@ -14,8 +14,6 @@ from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet
 from tests.spark.tables import tables_in
 
-from tableferry import session
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import Refused, TableError
 from tableferry.fleet.job import State, TargetFormat
 from tableferry.fleet.pausing import resumed
@@ -27,8 +25,10 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.prepared import Prepared
 from tableferry.fleet.warehouse.rewriting import copies, writing
 from tableferry.fleet.warehouse.rewriting.pieces import Note
-from tableferry.hive.partitions import NULL
-from tableferry.tables import TableName
+from tableferry.formats.hive.partitions import NULL
+from tableferry.spark import session
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.tables import TableName
 
 ICEBERG, DELTA = TargetFormat
 FORMATS = [ICEBERG, pytest.param(DELTA, marks=soak.slow)]

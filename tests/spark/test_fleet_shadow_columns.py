@@ -15,8 +15,8 @@ from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse import metastore
 from tableferry.fleet.warehouse.shadow import limits
 from tableferry.fleet.warehouse.shadow.changes import Action
-from tableferry.tables import TableName
-from tableferry.types import declared as declared_type
+from tableferry.spark.tables import TableName
+from tableferry.spark.types import declared as declared_type
 
 ROWS = ((1, "a", 1, "mon"), (2, "b", 2, "mon"), (3, "c", None, "tue"))
 COLUMNS = "id INT, name STRING, n2 INT"

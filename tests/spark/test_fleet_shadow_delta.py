@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from tests import soak
 from tests.spark.fleet_shadowing import DELTA, Pair
 
-from tableferry import session
 from tableferry.fleet.warehouse.shadow.changes import Action
+from tableferry.spark import session
 
 ROWS = ((1, "a", "mon", 1), (2, "b", "mon", 1), (3, "c", "tue", 2))
 MON = "day=mon/n=1"

@@ -13,8 +13,6 @@ from tests import soak
 from tests.spark.fleets import Fleet, dynamic_fleet, errors, hive_table
 from tests.spark.tables import tables_in
 
-from tableferry import session
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import Refused
 from tableferry.fleet.job import PauseReason, State, TargetFormat
 from tableferry.fleet.prechecking import precheck
@@ -23,7 +21,9 @@ from tableferry.fleet.warehouse.leftovers import Leftovers
 from tableferry.fleet.warehouse.prepared import Prepared
 from tableferry.fleet.warehouse.rewriting import copies, writing
 from tableferry.fleet.warehouse.storage import TableStorage
-from tableferry.tables import TableName
+from tableferry.spark import session
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.tables import TableName
 
 ICEBERG, DELTA = TargetFormat
 FORMATS = [ICEBERG, pytest.param(DELTA, marks=soak.slow)]

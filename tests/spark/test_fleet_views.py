@@ -13,7 +13,6 @@ from tests import soak
 from tests.spark.fleets import Fleet, fleet
 from tests.spark.warehouses import NoAccess
 
-from tableferry import session
 from tableferry.errors import TableError
 from tableferry.fleet.job import Job, OldName, State, TargetFormat
 from tableferry.fleet.moving_views import ViewOptions, move_views
@@ -21,7 +20,8 @@ from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.view_moves.references import parse
 from tableferry.fleet.view_moves.reports import ViewsReport
 from tableferry.fleet.warehouse import asking, new_views
-from tableferry.tables import TableName
+from tableferry.spark import session
+from tableferry.spark.tables import TableName
 
 
 class Moved:

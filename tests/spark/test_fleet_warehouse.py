@@ -10,7 +10,6 @@ from pyspark.sql import SparkSession
 from tests import soak
 from tests.spark.warehouses import NoAccess, contents, rows
 
-from tableferry import catalog, session
 from tableferry.errors import TableError
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.naming import Names
@@ -31,7 +30,8 @@ from tableferry.fleet.warehouse import (
 )
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import ineligibility
-from tableferry.tables import TableName
+from tableferry.spark import catalog, session
+from tableferry.spark.tables import TableName
 
 SCHEMA = "fleet_warehouse"
 

@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from tests import soak
 from tests.spark.warehouses import NoAccess, contents, rows
 
-from tableferry import catalog, session
 from tableferry.errors import Refused, TableError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
@@ -35,7 +34,8 @@ from tableferry.fleet.warehouse import (
     views,
 )
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.tables import TableName
+from tableferry.spark import catalog, session
+from tableferry.spark.tables import TableName
 
 ICEBERG, DELTA = Kind.ICEBERG, Kind.DELTA
 

@@ -11,11 +11,11 @@ from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from tests.spark.tables import tables_in
 
-from tableferry import session
 from tableferry.fleet.job import State, TargetFormat
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.wave import WaveStatus
 from tableferry.fleet.waving import pause_wave, set_wave, start_wave
+from tableferry.spark import session
 
 ROWS = [(1, "a"), (2, "b")]
 

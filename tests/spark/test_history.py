@@ -13,7 +13,7 @@ from tableferry.errors import TableError
 from tableferry.pipelines.cdc import apply, create_tables, feed_events
 from tableferry.pipelines.flows import CdcSettings, Target
 from tableferry.pipelines.history import expressible, future_ends, history_events, not_representable
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 LEGACY = "id int, v string, note string, __START_AT int, __END_AT int"
 SCD2 = CdcSettings(

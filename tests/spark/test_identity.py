@@ -17,7 +17,7 @@ from tests import soak
 from tests.spark.projects import Project
 
 from tableferry.errors import Refused, TableferryError
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,11 +10,11 @@ import pytest
 from tests import soak
 from tests.spark.projects import Project
 
-from tableferry import session
 from tableferry.errors import Busy
 from tableferry.pipelines import transactions
 from tableferry.pipelines.plans import HISTORY_FLOW
-from tableferry.tables import TableName
+from tableferry.spark import session
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,7 @@ from tableferry.pipelines import batches, cdc
 from tableferry.pipelines.flows import CdcSettings, Target, log_name
 from tableferry.pipelines.guard import TABLE
 from tableferry.pipelines.leases import Leases
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,11 +15,12 @@ from rich.console import Console
 from tests import soak
 from tests.spark.projects import Project
 
-from tableferry import catalog, local_metastore, localspark, pipelines
+from tableferry import pipelines
 from tableferry.errors import SessionError
-from tableferry.local_metastore import LocalMetastore, NeedsSpark
 from tableferry.pipelines import show
-from tableferry.tables import TableName
+from tableferry.spark import catalog, local_metastore, local_spark
+from tableferry.spark.local_metastore import LocalMetastore, NeedsSpark
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +50,7 @@ class Copies:
 
     @contextmanager
     def opened(self) -> Iterator[LocalMetastore]:
-        with local_metastore.opened(self.warehouse(), localspark.check_java()) as metastore:
+        with local_metastore.opened(self.warehouse(), local_spark.check_java()) as metastore:
             yield metastore
 
 
@@ -150,25 +151,25 @@ def test_a_warehouse_in_use_is_refused_as_it_is_for_spark(
     copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warehouse = copies.warehouse()
-    with pytest.raises(NeedsSpark), localspark.metastore(warehouse):
+    with pytest.raises(NeedsSpark), local_spark.metastore(warehouse):
         pass  # This process has a session.
-    monkeypatch.setattr(localspark, "_running", None)
+    monkeypatch.setattr(local_spark, "_running", None)
     # A session's start sets variables.
     for variable in [name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_", "JDK_JAVA"))]:
         monkeypatch.delenv(variable)
-    with localspark.metastore(warehouse) as metastore:
+    with local_spark.metastore(warehouse) as metastore:
         assert metastore.folder_uri(TableName.parse("default.none")) is None
-        with pytest.raises(SessionError, match="is in use by process"), localspark.metastore(warehouse):
+        with pytest.raises(SessionError, match="is in use by process"), local_spark.metastore(warehouse):
             pass
         # Another program that opens the database doesn't take the lock.
-        with pytest.raises(NeedsSpark), local_metastore.opened(warehouse, localspark.check_java()):
+        with pytest.raises(NeedsSpark), local_metastore.opened(warehouse, local_spark.check_java()):
             pass
-    with localspark.metastore(warehouse) as metastore:
+    with local_spark.metastore(warehouse) as metastore:
         assert metastore.folder_uri(TableName.parse("default.none")) is None
 
 
 def test_a_damaged_metastore_needs_spark(copies: Copies) -> None:
     warehouse = copies.warehouse()
     (warehouse / local_metastore.FOLDER / "service.properties").unlink()
-    with pytest.raises(NeedsSpark), local_metastore.opened(warehouse, localspark.check_java()):
+    with pytest.raises(NeedsSpark), local_metastore.opened(warehouse, local_spark.check_java()):
         pass

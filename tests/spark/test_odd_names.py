@@ -14,14 +14,15 @@ from tests import soak
 from tests.spark.fleets import errors, fleet
 from tests.spark.projects import Project
 
-from tableferry import convert, session, verify
+from tableferry import convert, verify
 from tableferry.fleet import finding
 from tableferry.fleet.adding import Pattern
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.hive.catalog_tables import list_tables
-from tableferry.tables import TableName
+from tableferry.formats.hive.catalog_tables import list_tables
+from tableferry.spark import session
+from tableferry.spark.tables import TableName
 
 ODD = TableName(("my-cat", "my-schema", "a`b.c-d"))
 COPY = TableName(("my-cat", "my-schema", "a+b"))

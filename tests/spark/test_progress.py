@@ -11,12 +11,12 @@ import pytest
 from tests import soak
 from tests.spark.projects import Project
 
-from tableferry import session
 from tableferry.activity import Activity, activity
-from tableferry.catalog import facts
-from tableferry.commits import commits_after, counted, newest_version
-from tableferry.driver import Size, following
-from tableferry.tables import TableName
+from tableferry.formats.delta.commits import commits_after, counted, newest_version
+from tableferry.spark import session
+from tableferry.spark.catalog import facts
+from tableferry.spark.driver import Size, following
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

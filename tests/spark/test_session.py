@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests import soak
 
-from tableferry import localspark, session
 from tableferry.errors import SessionError
+from tableferry.spark import local_spark, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,7 +100,7 @@ def test_two_first_starts_at_once_both_get_their_jars(tmp_path: Path) -> None:
 
 def test_one_process_of_a_user_at_a_time_starts_java() -> None:
     file = Path(tempfile.gettempdir(), f"tableferry-{os.getuid()}.lock")
-    with localspark.one_at_a_time(), file.open() as lock, pytest.raises(BlockingIOError):
+    with local_spark.one_at_a_time(), file.open() as lock, pytest.raises(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with file.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -10,7 +10,7 @@ from typing import Any
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 
 @dataclass

@@ -18,7 +18,7 @@ from tableferry.fleet.status.counting import LISTED
 from tableferry.fleet.status.figures import Day, Figures, Paused, Stuck, StuckCount, WaveCount
 from tableferry.fleet.status.reading import read_status
 from tableferry.fleet.wave import Wave, WaveStatus
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 LEASE = timedelta(hours=1)

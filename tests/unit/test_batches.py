@@ -13,7 +13,7 @@ from tableferry.errors import TableError
 from tableferry.pipelines import batches
 from tableferry.pipelines.flows import CdcSettings
 from tableferry.pipelines.guard import Held
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 SERVER = """
 import pickle, sys

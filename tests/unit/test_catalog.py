@@ -10,10 +10,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
 
-from tableferry import catalog
 from tableferry.errors import TableError, TableferryError
-from tableferry.hive.catalog_tables import shown_tables
-from tableferry.tables import TableFacts, TableName
+from tableferry.formats.hive.catalog_tables import shown_tables
+from tableferry.spark import catalog
+from tableferry.spark.tables import TableFacts, TableName
 
 ORDERS = TableName.parse("bronze.orders")
 

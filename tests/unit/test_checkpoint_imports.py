@@ -54,7 +54,7 @@ from tableferry.pipelines.reads import Read, followed
 from tableferry.pipelines.source_offsets import KafkaOffset, Offset
 from tableferry.pipelines.state import Stored, Tracking
 from tableferry.pipelines.steps import Begin, DefineAppend, DefineView
-from tableferry.tables import TableFacts
+from tableferry.spark.tables import TableFacts
 
 OLD = OldCheckpoint("/old", "query", 12, {"source-id": Offset(4, True)})
 FILES = OldCheckpoint("/files", "files", 3, {})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tableferry.commits import Commit, set_back
+from tableferry.formats.delta.commits import Commit, set_back
 
 
 def restored(**parameters: Any) -> Commit:

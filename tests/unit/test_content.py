@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tableferry.activity import Activity
-from tableferry.commits import Commit
+from tableferry.formats.delta.commits import Commit
 from tableferry.pipelines.content import _Search, steps
 from tableferry.pipelines.plans import HandOver, NoHandOver
 

@@ -19,16 +19,16 @@ from rich.console import Console
 from tests import conditions
 
 from tableferry import convert
-from tableferry.convert.converting import Report, TableReport
-from tableferry.convert.entry import Entry
-from tableferry.convert.facts import ExistingLog
-from tableferry.convert.folder import discover
-from tableferry.convert.log import commit
-from tableferry.convert.merging import merge
+from tableferry.convert.commands import Report, TableReport
+from tableferry.convert.discovery import listing
+from tableferry.convert.existing_log import ExistingLog
 from tableferry.convert.overlay import write_empty
 from tableferry.convert.plan import Facts, Options, all_schemas, decide, to_be_redone
-from tableferry.tables import TableName
-from tableferry.types import LONG, Field, Struct
+from tableferry.formats.delta import initial_commit
+from tableferry.formats.hive.catalog_entry import Entry
+from tableferry.formats.parquet.schema_merge import merge
+from tableferry.spark.tables import TableName
+from tableferry.spark.types import LONG, Field, Struct
 
 
 def write(file: Path, *ids: int) -> Path:
@@ -72,19 +72,19 @@ class Death(BaseException):
 def test_a_file_that_came_as_a_conversion_died_is_converted_too_or_named(
     root: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    real = commit.put
+    real = initial_commit.put
 
     def put(folder: Path, table_id: str, lines: Any, **options: Any) -> None:
         if moment == "before the commit":
             write(root / "late.parquet", 2)
         real(folder, table_id, lines, **options)
         if moment == "after the commit":
-            later = (folder / "_delta_log" / commit.FIRST).stat().st_mtime + 1
+            later = (folder / "_delta_log" / initial_commit.FIRST).stat().st_mtime + 1
             os.utime(write(root / "late.parquet", 2), (later, later))
         raise Death
 
     with monkeypatch.context() as patched:
-        patched.setattr(commit, "put", put)
+        patched.setattr(initial_commit, "put", put)
         with pytest.raises(Death):
             run(root)
     assert ids(root) == [1]
@@ -172,7 +172,7 @@ def test_a_table_that_was_copied_or_is_empty_is_as_converted(converted: Path, tm
 
 
 def test_a_log_that_no_reader_takes_is_not_called_delta(converted: Path) -> None:
-    first = converted / "_delta_log" / commit.FIRST
+    first = converted / "_delta_log" / initial_commit.FIRST
     first.write_text(first.read_text()[:-20])
 
     broken = run(converted)
@@ -182,19 +182,19 @@ def test_a_log_that_no_reader_takes_is_not_called_delta(converted: Path) -> None
 
 
 def test_only_the_conversion_that_was_looked_at_is_undone(converted: Path) -> None:
-    before = (converted / "_delta_log" / commit.FIRST).read_text()
+    before = (converted / "_delta_log" / initial_commit.FIRST).read_text()
 
     with conditions.raises("CONVERTED_BY_ANOTHER_PROCESS", table=converted):
-        commit.undo(converted, "another table's id")
+        initial_commit.undo(converted, "another table's id")
 
-    assert (converted / "_delta_log" / commit.FIRST).read_text() == before
-    assert os.listdir(converted / "_delta_log") == [commit.FIRST]
+    assert (converted / "_delta_log" / initial_commit.FIRST).read_text() == before
+    assert os.listdir(converted / "_delta_log") == [initial_commit.FIRST]
 
 
 def test_a_conversion_that_another_process_did_again_says_so_and_leaves_that_alone(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, looks = discover.list_files, 0
+    real, looks = listing.list_files, 0
 
     def list_files(folder: Path) -> Any:
         nonlocal looks
@@ -205,7 +205,7 @@ def test_a_conversion_that_another_process_did_again_says_so_and_leaves_that_alo
             assert run(root).outcome == "converted"
         return real(folder)
 
-    monkeypatch.setattr(discover, "list_files", list_files)
+    monkeypatch.setattr(listing, "list_files", list_files)
 
     first = run(root)
 
@@ -311,7 +311,7 @@ def test_a_table_whose_rows_were_compared_again_says_so(capsys: pytest.CaptureFi
     plan = decide(replace(FACTS, log=replace(LATE, differences=()), entry=None), Options(verify=True))
     report = TableReport("db.t", "already", plan, verdict=Mock(matches=True))
 
-    convert.show.print_report(Console(width=200), Report((report,)))
+    convert.report.print_report(Console(width=200), Report((report,)))
 
     assert "is already a delta table. Its rows are those of the Parquet files." in capsys.readouterr().out
 

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from thrift.protocol.TBase import TBase
 from thrift.Thrift import TType
 
-from tableferry.convert.facts import Bounds, Footer, Unreadable
-from tableferry.convert.parquet.bounds import counts_nulls, kind
-from tableferry.convert.parquet.elements import Annotation, Element
-from tableferry.convert.parquet.file_metadata import decode_after_schema, decode_schema
-from tableferry.convert.parquet.footers import decode
-from tableferry.convert.parquet.writers import Trust, trust
+from tableferry.formats.parquet.bounds import counts_nulls, kind
+from tableferry.formats.parquet.elements import Annotation, Element
+from tableferry.formats.parquet.file_metadata import decode_after_schema, decode_schema
+from tableferry.formats.parquet.files import Bounds, Footer, Unreadable
+from tableferry.formats.parquet.footers import decode
+from tableferry.formats.parquet.writers import Trust, trust
 
 ALL = Trust(numbers=True, floats=True, strings=True, decimals=True, nulls=True, ancient=True)
 NUMBERS = Trust()

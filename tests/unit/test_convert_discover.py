@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import conditions
 
-from tableferry.convert.facts import DataFile
-from tableferry.convert.folder.discover import changes, list_at_rest, list_files
-from tableferry.convert.folder.formats import already_delta, foreign_format
+from tableferry.convert.discovery.listing import changes, list_at_rest, list_files
+from tableferry.convert.discovery.table_formats import already_delta, foreign_format
+from tableferry.formats.parquet.files import DataFile
 
 
 def put(root: Path, *paths: str, size: int = 3) -> None:

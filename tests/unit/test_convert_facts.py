@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.footers import read_footer
 
-from tableferry import types
-from tableferry.convert.facts import Bounds, FileSchema, Footer, Leaf
-from tableferry.convert.through_spark.schemas import from_text, to_text
-from tableferry.types import Array, Decimal, Field, Map, Struct
+from tableferry.convert.catalog.schemas import from_text, to_text
+from tableferry.formats.parquet.files import Bounds, FileSchema, Footer, Leaf
+from tableferry.spark import types
+from tableferry.spark.types import Array, Decimal, Field, Map, Struct
 
 # JSON text, of which no line end is a part.
 texts = st.none() | st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), min_size=1)

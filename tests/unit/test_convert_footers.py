@@ -18,13 +18,13 @@ import pyarrow.parquet.encryption as pe
 import pytest
 from tests.footers import read_footer
 
-from tableferry import types
-from tableferry.convert.facts import Bounds, DataFile, Footer, Leaf, Unreadable
-from tableferry.convert.parquet.elements import Annotation, Element
-from tableferry.convert.parquet.footers import SchemaCache
-from tableferry.convert.parquet.reading import read
-from tableferry.convert.parquet.schema import Illegal, interpret
-from tableferry.types import Array, Decimal, Field, Map, Struct
+from tableferry.formats.parquet.directory_footers import read
+from tableferry.formats.parquet.elements import Annotation, Element
+from tableferry.formats.parquet.files import Bounds, DataFile, Footer, Leaf, Unreadable
+from tableferry.formats.parquet.footers import SchemaCache
+from tableferry.formats.parquet.schema import Illegal, interpret
+from tableferry.spark import types
+from tableferry.spark.types import Array, Decimal, Field, Map, Struct
 
 
 def written(path: Path, table: pa.Table, **options: Any) -> Footer:

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from thrift.protocol.TCompactProtocol import TCompactProtocolAccelerated
 from thrift.transport.TTransport import TMemoryBuffer
 
-from tableferry.convert.facts import Footer, Unreadable
-from tableferry.convert.parquet.elements import root
-from tableferry.convert.parquet.file_metadata import decode_after_schema, decode_schema
-from tableferry.convert.parquet.footers import ALL_LEAVES, SchemaCache, decode
-from tableferry.convert.parquet.row_groups import RowGroupReader, RowGroups
+from tableferry.formats.parquet.elements import root
+from tableferry.formats.parquet.file_metadata import decode_after_schema, decode_schema
+from tableferry.formats.parquet.files import Footer, Unreadable
+from tableferry.formats.parquet.footers import ALL_LEAVES, SchemaCache, decode
+from tableferry.formats.parquet.row_groups import RowGroupReader, RowGroups
 
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int8(): st.integers(-(2**7), 2**7 - 1),

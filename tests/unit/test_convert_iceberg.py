@@ -35,10 +35,11 @@ from pyiceberg.types import (
 from pyiceberg.utils.config import Config
 from tests import conditions
 
-from tableferry import convert, types
-from tableferry.convert import converting, plan
-from tableferry.convert.iceberg import reading
-from tableferry.hive.partitions import PartitionColumn
+from tableferry import convert
+from tableferry.convert import commands, plan
+from tableferry.formats.hive.partitions import PartitionColumn
+from tableferry.formats.iceberg import data_files
+from tableferry.spark import types
 
 NOON = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
 
@@ -211,7 +212,7 @@ def test_partitions_by_values_are_delta_s(catalog: SqlCatalog) -> None:
 def test_a_partition_of_the_year_12000_is_refused() -> None:
     file: Any = SimpleNamespace(partition=[3_663_000], spec_id=0, file_path="a.parquet")
     with conditions.raises("ICEBERG_PARTITION_VALUE", table="t", file="a.parquet"):
-        reading._values(file, (PartitionColumn("day", types.DATE),), {0: [0]}, "t")
+        data_files._values(file, (PartitionColumn("day", types.DATE),), {0: [0]}, "t")
 
 
 def test_types_that_were_widened_have_true_bounds(catalog: SqlCatalog) -> None:
@@ -402,7 +403,7 @@ def test_a_table_that_is_written_meanwhile_is_left_alone(
         table.append(pa.table({"id": [4], "v": ["d"]}))
         return decided
 
-    monkeypatch.setattr(converting, "decide", written_meanwhile)
+    monkeypatch.setattr(commands, "decide", written_meanwhile)
     report = converted(root)
     assert report.outcome == "refused"
     conditions.check(

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import conditions
 
-from tableferry import types
-from tableferry.convert.facts import FileSchema
-from tableferry.convert.merging import Merged, Widening, merge, widens
 from tableferry.errors import Refused
-from tableferry.types import Array, DataType, Decimal, Field, Map, Primitive, Struct
+from tableferry.formats.parquet.files import FileSchema
+from tableferry.formats.parquet.schema_merge import Merged, Widening, merge, widens
+from tableferry.spark import types
+from tableferry.spark.types import Array, DataType, Decimal, Field, Map, Primitive, Struct
 
 
 def schema(**columns: DataType) -> FileSchema:

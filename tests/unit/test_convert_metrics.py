@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableferry.convert.parquet.hindrances import Expected, hindrances
-from tableferry.convert.parquet.metrics import End, Metrics, MetricsReader, read_end
+from tableferry.formats.parquet.iceberg_blockers import Expected, hindrances
+from tableferry.formats.parquet.iceberg_metrics import End, Metrics, MetricsReader, read_end
 
 
 def metrics_of(path: Path, table: pa.Table, **options: Any) -> Metrics:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tableferry.convert.mismatches import compare, sentences
-from tableferry.hive.partitions import CatalogPartition, PartitionColumn
-from tableferry.tables import TableName
-from tableferry.types import INTEGER, STRING
+from tableferry.formats.hive.partition_mismatches import compare, sentences
+from tableferry.formats.hive.partitions import CatalogPartition, PartitionColumn
+from tableferry.spark.tables import TableName
+from tableferry.spark.types import INTEGER, STRING
 
 ROOT = "file:/data/t"
 COLUMNS = (PartitionColumn("Year", INTEGER), PartitionColumn("city", STRING))

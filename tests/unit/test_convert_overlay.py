@@ -8,11 +8,11 @@ from pathlib import Path
 import deltalake
 from tests import conditions
 
-from tableferry.convert.entry import Entry
 from tableferry.convert.overlay import write_empty
-from tableferry.hive.partitions import PartitionColumn
-from tableferry.tables import TableName
-from tableferry.types import LONG, STRING, Field, Struct
+from tableferry.formats.hive.catalog_entry import Entry
+from tableferry.formats.hive.partitions import PartitionColumn
+from tableferry.spark.tables import TableName
+from tableferry.spark.types import LONG, STRING, Field, Struct
 
 
 def test_the_log_of_an_empty_table_has_the_catalog_s_columns(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests import conditions, soak
 
 from tableferry import convert
-from tableferry.convert.folder import owners
+from tableferry.convert.discovery import owning_tables
 from tableferry.errors import StateError
 
 
@@ -150,7 +150,7 @@ def test_a_log_without_a_commit_is_no_table(tmp_path: Path) -> None:
     (tmp_path / "_delta_log").mkdir()
     (tmp_path / "_delta_log" / "notes").write_text("")
     write(tmp_path / "day=a" / "f.parquet", id=[1])
-    assert owners.owner(tmp_path / "day=a") is None
+    assert owning_tables.owner(tmp_path / "day=a") is None
     assert converted(tmp_path / "day=a").outcome == "converted"
 
 
@@ -199,9 +199,9 @@ def test_a_table_above_is_found_by_names_alone(folder: str, name: str, kind: str
         return there.get(location, ())
 
     root = folder.rpartition("/")[0]
-    assert owners.owner_by(names, "s3://lake/t/data/day=a") == owners.Owner(kind, root)
-    assert owners.owner_by(names, "s3://lake") is None
-    assert owners.owner_by(names, root) is None
+    assert owning_tables.owner_by(names, "s3://lake/t/data/day=a") == owning_tables.Owner(kind, root)
+    assert owning_tables.owner_by(names, "s3://lake") is None
+    assert owning_tables.owner_by(names, root) is None
 
 
 # The first commit of a Delta table without files.

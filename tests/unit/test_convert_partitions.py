@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import conditions
 
-from tableferry.convert.facts import DataFile, Partitions
-from tableferry.convert.partitions.columns import declared
-from tableferry.convert.partitions.inference import check, infer
 from tableferry.errors import Refused
-from tableferry.hive.partitions import PartitionColumn
-from tableferry.types import (
+from tableferry.formats.hive.partition_columns import declared
+from tableferry.formats.hive.partition_inference import Partitions, check, infer
+from tableferry.formats.hive.partitions import PartitionColumn
+from tableferry.formats.parquet.files import DataFile
+from tableferry.spark.types import (
     BINARY,
     BOOLEAN,
     BYTE,

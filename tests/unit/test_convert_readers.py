@@ -18,12 +18,12 @@ from pyspark import cloudpickle
 
 import tableferry
 from tableferry.convert import Reader, readers
-from tableferry.convert.folder import discover
-from tableferry.convert.log.statistics import INDEXED
-from tableferry.convert.parquet import reading, scanning
-from tableferry.convert.spark_provider import SparkProvider
-from tableferry.convert.through_spark.shares import task
+from tableferry.convert.catalog.shares import task
+from tableferry.convert.discovery import listing
 from tableferry.errors import SessionError
+from tableferry.formats.delta.statistics import INDEXED
+from tableferry.formats.parquet import data_scan, directory_footers
+from tableferry.spark.provider import SparkProvider
 
 
 def no_session() -> NoReturn:
@@ -45,31 +45,31 @@ def test_without_a_session_this_process_reads_any_number_of_files(
     folder: Path, monkeypatch: pytest.MonkeyPatch, many: int
 ) -> None:
     monkeypatch.setattr(readers, "SPARK_PAYS_FROM", many)
-    files = discover.list_files(folder)
+    files = listing.list_files(folder)
     footers = readers.read_footers(
         folder, files, SparkProvider(None, no_session), Reader.AUTO, leaves=INDEXED
     )
-    assert list(footers) == list(reading.read(folder, files))
+    assert list(footers) == list(directory_footers.read(folder, files))
 
 
 @pytest.mark.parametrize("block", [1, 2, 100])
 def test_threads_read_the_same_where_storage_is_slow(
     folder: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    files = discover.list_files(folder)
-    here = list(reading.read(folder, files))
+    files = listing.list_files(folder)
+    here = list(directory_footers.read(folder, files))
     asked = threading.Event()
 
     def by_threads(*arguments: Any) -> Any:
         asked.set()
         return pooled(*arguments)
 
-    pooled = reading.by_threads
-    monkeypatch.setattr(reading, "_MOST_WAIT", -1.0)
-    monkeypatch.setattr(reading, "_BLOCK", block)
-    monkeypatch.setattr(reading, "by_threads", by_threads)
+    pooled = directory_footers.by_threads
+    monkeypatch.setattr(directory_footers, "_MOST_WAIT", -1.0)
+    monkeypatch.setattr(directory_footers, "_BLOCK", block)
+    monkeypatch.setattr(directory_footers, "by_threads", by_threads)
 
-    assert list(reading.read(folder, files)) == here
+    assert list(directory_footers.read(folder, files)) == here
     assert asked.is_set()
 
 
@@ -77,7 +77,7 @@ def test_spark_that_was_asked_for_has_to_be_there(folder: Path) -> None:
     with pytest.raises(SessionError, match="no Java"):
         readers.read_footers(
             folder,
-            discover.list_files(folder),
+            listing.list_files(folder),
             SparkProvider(None, no_session),
             Reader.SPARK,
             leaves=INDEXED,
@@ -87,11 +87,11 @@ def test_spark_that_was_asked_for_has_to_be_there(folder: Path) -> None:
 def test_a_remote_that_does_not_answer_stops_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "SPARK_PAYS_FROM", 1)
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
-    files = discover.list_files(folder)
+    files = listing.list_files(folder)
     footers = readers.read_footers(
         folder, files, SparkProvider(None, no_session), Reader.AUTO, leaves=INDEXED
     )
-    assert list(footers) == list(reading.read(folder, files))
+    assert list(footers) == list(directory_footers.read(folder, files))
 
 
 # What a task does on a machine where the package isn't installed.
@@ -109,8 +109,8 @@ with open(sys.argv[3], "wb") as file:
 
 @pytest.mark.parametrize("scan", [False, True])
 def test_tasks_need_no_tableferry_where_they_run(folder: Path, tmp_path: Path, scan: bool) -> None:
-    read = partial(scanning.read, paths=frozenset()) if scan else reading.read
-    files = discover.list_files(folder)
+    read = partial(data_scan.read, paths=frozenset()) if scan else directory_footers.read
+    files = listing.list_files(folder)
     cloudpickle.register_pickle_by_value(tableferry)  # type: ignore[no-untyped-call]
     try:
         pickled = cloudpickle.dumps(task(str(folder), files, read))  # type: ignore[no-untyped-call]

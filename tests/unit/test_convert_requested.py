@@ -16,9 +16,10 @@ import pytest
 from tests import conditions
 from typer.testing import CliRunner
 
-from tableferry import convert, types
+from tableferry import convert
 from tableferry.cli import app
-from tableferry.convert import requested
+from tableferry.convert import requests
+from tableferry.spark import types
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_a_table_has_the_columns_that_were_declared(root: Path, tmp_path: Path, 
     file = tmp_path / "columns"
     file.write_text(SQL)
     if written == "json":
-        columns = types.plain(requested.read_schema(file).columns)
+        columns = types.plain(requests.read_schema(file).columns)
         # As Spark says it of a column that is never null.
         columns["fields"][0]["nullable"] = columns["fields"][3]["type"]["fields"][1]["type"][
             "containsNull"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import conditions
 
-from tableferry.convert.folder.roots import find_roots
+from tableferry.convert.discovery.table_roots import find_roots
 
 
 def put(root: Path, *paths: str, data: bytes = b"") -> None:

@@ -22,9 +22,9 @@ import pytest
 from tests import conditions
 
 from tableferry import convert, files
-from tableferry.convert.folder import discover
-from tableferry.convert.log import commit
+from tableferry.convert.discovery import listing
 from tableferry.files import local
+from tableferry.formats.delta import initial_commit
 
 FIRST = "00000000000000000000.json"
 
@@ -336,7 +336,7 @@ def test_one_bad_table_never_stops_the_rest(tmp_path: Path) -> None:
 def test_a_file_that_changes_meanwhile_is_reported_and_nothing_is_committed(
     events: Path, monkeypatch: pytest.MonkeyPatch, moment: str, change: str
 ) -> None:
-    listed = discover.list_files
+    listed = listing.list_files
     listings = 0
 
     def list_files(root: Path) -> Any:
@@ -352,7 +352,7 @@ def test_a_file_that_changes_meanwhile_is_reported_and_nothing_is_committed(
                     os.utime(events / "day=2024-01-02" / "b.parquet", (1, 1))
         return listed(root)
 
-    monkeypatch.setattr(discover, "list_files", list_files)
+    monkeypatch.setattr(listing, "list_files", list_files)
 
     table = convert.run([str(events)], resolve=no_session).tables[0]
 
@@ -491,7 +491,7 @@ def test_undo_gives_back_a_log_that_was_written_to_after_it_looked(
     events: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     convert.run([str(events)], resolve=no_session)
-    look = commit.demand_only_a_conversion
+    look = initial_commit.demand_only_a_conversion
     written: list[dict[str, bytes | None]] = []
 
     def look_too_early(root: Path) -> None:
@@ -499,7 +499,7 @@ def test_undo_gives_back_a_log_that_was_written_to_after_it_looked(
         deltalake.DeltaTable(root).delete("id = 1")
         written.append(content(root))
 
-    monkeypatch.setattr(commit, "demand_only_a_conversion", look_too_early)
+    monkeypatch.setattr(initial_commit, "demand_only_a_conversion", look_too_early)
 
     with conditions.raises("WRITTEN_AFTER_CONVERSION", table=events):
         convert.undo(str(events), resolve=no_session)
@@ -526,7 +526,7 @@ def test_of_two_converters_where_no_file_is_created_exclusively_the_replaced_one
     def no_links(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOTSUP, "not supported")
 
-    together, real = threading.Barrier(2), commit.put
+    together, real = threading.Barrier(2), initial_commit.put
 
     def put(root: Path, table_id: str, lines: Any, **options: Any) -> None:
         together.wait(60)
@@ -535,7 +535,7 @@ def test_of_two_converters_where_no_file_is_created_exclusively_the_replaced_one
 
     monkeypatch.setattr(local, "_claim_and_move", move)
     monkeypatch.setattr(os, "link", no_links)
-    monkeypatch.setattr(commit, "put", put)
+    monkeypatch.setattr(initial_commit, "put", put)
     done: list[convert.TableReport] = []
     threads = [
         threading.Thread(target=lambda: done.extend(convert.run([str(events)], resolve=no_session).tables))
@@ -638,7 +638,7 @@ def test_put_leaves_no_folder_when_the_lines_fail(tmp_path: Path) -> None:
         raise ValueError("no more")
 
     with pytest.raises(ValueError, match="no more"):
-        commit.put(tmp_path, "an id", lines())
+        initial_commit.put(tmp_path, "an id", lines())
 
     assert not os.listdir(tmp_path)
 

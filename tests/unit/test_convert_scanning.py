@@ -22,10 +22,10 @@ from tests.soak import amount
 from tests.unit.test_convert_skipping import CASES, ROWS
 
 from tableferry import convert
-from tableferry.convert.facts import Bounds, Footer, Unreadable
-from tableferry.convert.folder import discover
-from tableferry.convert.parquet import reading, scanning
+from tableferry.convert.discovery import listing
 from tableferry.errors import SessionError
+from tableferry.formats.parquet import data_scan, directory_footers
+from tableferry.formats.parquet.files import Bounds, Footer, Unreadable
 
 
 def no_session() -> NoReturn:
@@ -34,9 +34,9 @@ def no_session() -> NoReturn:
 
 def scanned(path: Path, *columns: str) -> dict[str, Bounds]:
     """Scan one file: each leaf's statistics, by its path."""
-    [footer] = scanning.read(
+    [footer] = data_scan.read(
         path.parent,
-        [file for file in discover.list_files(path.parent) if file.path == path.name],
+        [file for file in listing.list_files(path.parent) if file.path == path.name],
         paths=frozenset(tuple(column.split("/")) for column in columns),
     )
     assert isinstance(footer, Footer), footer
@@ -52,9 +52,9 @@ def test_a_scan_finds_what_footers_say_that_are_right(rows: list[dict[str, Any]]
         folder = Path(name)
         schema = pa.schema([(column, kind) for column, (kind, _) in CASES.items()])
         pq.write_table(pa.Table.from_pylist(rows, schema), folder / "a.parquet", row_group_size=group)
-        files = discover.list_files(folder)
+        files = listing.list_files(folder)
         paths = frozenset((column,) for column in CASES)
-        [footer], [scan] = reading.read(folder, files), scanning.read(folder, files, paths=paths)
+        [footer], [scan] = directory_footers.read(folder, files), data_scan.read(folder, files, paths=paths)
     assert isinstance(footer, Footer)
     assert isinstance(scan, Footer)
     assert (scan.rows, scan.schema) == (footer.rows, footer.schema)
@@ -199,10 +199,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 def test_rows_that_are_not_there_are_reported(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "a.parquet")
-    files = discover.list_files(tmp_path)
-    [footer] = reading.read(tmp_path, files, leaves=0)
+    files = listing.list_files(tmp_path)
+    [footer] = directory_footers.read(tmp_path, files, leaves=0)
     assert isinstance(footer, Footer)
-    actual = scanning._scan(str(tmp_path / "a.parquet"), footer._replace(rows=3), frozenset({("a",)}))
+    actual = data_scan._scan(str(tmp_path / "a.parquet"), footer._replace(rows=3), frozenset({("a",)}))
     assert actual == Unreadable("has 2 rows, and says that it has 3: write it again")
 
 
@@ -210,8 +210,8 @@ def test_without_arrow_the_remedy_is_reported(tmp_path: Path, monkeypatch: pytes
     root = tmp_path / "t"
     root.mkdir()
     pq.write_table(pa.table({"a": [1]}), root / "a.parquet")
-    monkeypatch.delitem(sys.modules, "tableferry.convert.parquet.scanning")
-    monkeypatch.delattr("tableferry.convert.parquet.scanning")
+    monkeypatch.delitem(sys.modules, "tableferry.formats.parquet.data_scan")
+    monkeypatch.delattr("tableferry.formats.parquet.data_scan")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     [failed] = convert.run([str(root)], statistics=convert.Statistics.SCAN, resolve=no_session).tables
     assert failed.outcome == "failed"

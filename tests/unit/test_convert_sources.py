@@ -12,7 +12,7 @@ from tests import conditions
 
 from tableferry.convert.sources import Folder, Schema, Table, parse
 from tableferry.errors import TableError
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 
 @pytest.mark.parametrize(

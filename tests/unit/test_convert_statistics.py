@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tableferry import types
-from tableferry.convert.facts import Bounds, FileSchema, Footer, Leaf
-from tableferry.convert.log.statistics import statistics_json
-from tableferry.types import Array, DataType, Decimal, Field, Map, Primitive, Struct
+from tableferry.formats.delta.statistics import statistics_json
+from tableferry.formats.parquet.files import Bounds, FileSchema, Footer, Leaf
+from tableferry.spark import types
+from tableferry.spark.types import Array, DataType, Decimal, Field, Map, Primitive, Struct
 
 
 def struct(**columns: DataType) -> Struct:

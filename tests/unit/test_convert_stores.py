@@ -24,9 +24,9 @@ from tests import conditions, object_stores, soak
 from tests.object_stores import Bucket, Kind, Weather
 
 from tableferry import convert, files
-from tableferry.convert.log import commit
 from tableferry.errors import Refused
 from tableferry.files import objects
+from tableferry.formats.delta import initial_commit
 
 FIRST = "_delta_log/00000000000000000000.json"
 SECOND = "_delta_log/00000000000000000001.json"
@@ -378,13 +378,13 @@ def test_a_listing_of_many_pages_is_whole(s3: Bucket, weather: Weather) -> None:
 
 
 def test_of_two_converters_at_once_one_commits(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, together, real = events(bucket), threading.Barrier(2), commit.put
+    source, together, real = events(bucket), threading.Barrier(2), initial_commit.put
 
     def put(*args: Any, **options: Any) -> None:
         together.wait(60)
         real(*args, **options)
 
-    monkeypatch.setattr(commit, "put", put)
+    monkeypatch.setattr(initial_commit, "put", put)
     done: list[convert.TableReport] = []
     threads = [threading.Thread(target=lambda: done.append(converted(source))) for _ in range(2)]
     for thread in threads:
@@ -661,7 +661,7 @@ def test_an_undo_that_died_goes_on_and_nobody_takes_its_table_for_whole(
             assert converted(source).outcome == "refused"
             with conditions.raises("UNDO_RUNNING_OR_DIED", table=source):
                 convert.undo(source, resolve=no_session)
-            monkeypatch.setattr(commit, "_PATIENCE", 0)
+            monkeypatch.setattr(initial_commit, "_PATIENCE", 0)
         convert.undo(source, resolve=no_session)
         monkeypatch.undo()
         log_in(monkeypatch, s3)
@@ -682,7 +682,7 @@ def test_an_undo_that_slept_while_another_took_over_removes_nothing(
         if not again:
             again.append(path)
             with monkeypatch.context() as patched:
-                patched.setattr(commit, "_PATIENCE", 0)
+                patched.setattr(initial_commit, "_PATIENCE", 0)
                 convert.undo(source, resolve=no_session)
             assert converted(source).outcome == "converted"
             path = path.parent / "nothing"
@@ -698,10 +698,10 @@ def test_an_undo_that_slept_while_another_took_over_removes_nothing(
 def test_without_the_package_spark_is_asked(s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.util
 
-    from tableferry.convert import gather
+    from tableferry.convert import facts
 
     monkeypatch.setattr(
-        gather, "find_spec", lambda name: None if name == "obstore" else importlib.util.find_spec(name)
+        facts, "find_spec", lambda name: None if name == "obstore" else importlib.util.find_spec(name)
     )
     with pytest.raises(AssertionError, match="a store needs no Spark"):
         converted(f"{s3.uri}/events")

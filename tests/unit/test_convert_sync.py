@@ -29,10 +29,10 @@ from typer.testing import CliRunner
 from tableferry import convert
 from tableferry.cli import app
 from tableferry.convert import plan
-from tableferry.convert.folder import discover
+from tableferry.convert.discovery import listing
 from tableferry.convert.plan import Options
-from tableferry.convert.spark_provider import SparkProvider
-from tableferry.convert.syncing import running
+from tableferry.convert.sync import commands
+from tableferry.spark.provider import SparkProvider
 
 OLD = 1_600_000_000
 
@@ -404,17 +404,17 @@ def test_a_long_log_is_read_from_its_checkpoint(folder: Path) -> None:
 
 
 def test_of_two_at_once_one_writes_each_version(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = running._still_there
+    look = commands._still_there
     write(folder / "day=1" / "c.parquet", {"id": [4]})
 
     def another_first(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(running, "_still_there", look)
+        monkeypatch.setattr(commands, "_still_there", look)
         write(folder / "day=1" / "d.parquet", {"id": [5]})
         assert synced(folder).outcome == "synced"
         write(folder / "day=1" / "e.parquet", {"id": [6]})
         return look(*arguments, **options)
 
-    monkeypatch.setattr(running, "_still_there", another_first)
+    monkeypatch.setattr(commands, "_still_there", another_first)
     assert synced(folder).outcome == "synced"
     assert ids(folder) == [1, 2, 3, 4, 5, 6]
     assert deltalake.DeltaTable(str(folder)).version() == 2
@@ -424,7 +424,7 @@ def test_of_two_at_once_one_writes_each_version(folder: Path, monkeypatch: pytes
         return look(*arguments, **options)
 
     write(folder / "day=1" / "f.parquet", {"id": [7]})
-    monkeypatch.setattr(running, "_still_there", somebody_else)
+    monkeypatch.setattr(commands, "_still_there", somebody_else)
     conditions.check(synced(folder).error, "TABLE_WRITTEN_AS_DELTA", change="changes its files")
     assert ids(folder) == [1, 2, 3, 4, 5, 6, 9]
 
@@ -433,28 +433,28 @@ def test_a_file_that_is_renamed_while_the_folder_is_listed_is_there_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A listing may have it under both names, or under none."""
-    listing = discover.list_files
+    list_files = listing.list_files
     write(folder / "day=1" / "c.parquet", {"id": [4]})
     assert synced(folder).outcome == "synced"
     old, new = folder / "day=1" / "c.parquet", folder / "day=2" / "c.parquet"
 
     def under_both(root: Path) -> Any:
-        files = listing(root)
-        monkeypatch.setattr(discover, "list_files", listing)
+        files = list_files(root)
+        monkeypatch.setattr(listing, "list_files", list_files)
         old.rename(new)
-        return tuple(sorted({*files, *listing(root)}))
+        return tuple(sorted({*files, *list_files(root)}))
 
-    monkeypatch.setattr(discover, "list_files", under_both)
+    monkeypatch.setattr(listing, "list_files", under_both)
     assert synced(folder).outcome == "synced"
     assert rows(folder, "id", "day") == [(1, 1), (2, 1), (3, 2), (4, 2)]
 
     def under_none(root: Path) -> Any:
-        monkeypatch.setattr(discover, "list_files", listing)
-        files = listing(root)
+        monkeypatch.setattr(listing, "list_files", list_files)
+        files = list_files(root)
         new.rename(old)
-        return tuple(sorted({*files} & {*listing(root)}))
+        return tuple(sorted({*files} & {*list_files(root)}))
 
-    monkeypatch.setattr(discover, "list_files", under_none)
+    monkeypatch.setattr(listing, "list_files", under_none)
     assert synced(folder).outcome == "synced"
     assert rows(folder, "id", "day") == [(1, 1), (2, 1), (3, 2), (4, 1)]
     [committed] = {version for version in (2, 3) if len(of_kind(folder, version, "remove")) == 1} - {2}
@@ -462,7 +462,7 @@ def test_a_file_that_is_renamed_while_the_folder_is_listed_is_there_once(
 
 
 def test_what_changes_all_the_time_is_left_for_later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = running._unchanged
+    look = commands._unchanged
 
     def somebody_else(changes: Any, root: Path, **_: Any) -> Any:
         set_property(folder)
@@ -470,9 +470,9 @@ def test_what_changes_all_the_time_is_left_for_later(folder: Path, monkeypatch: 
 
     write(folder / "day=1" / "c.parquet", {"id": [4]})
     for check in ("_still_there", "_unchanged"):
-        monkeypatch.setattr(running, check, somebody_else)
+        monkeypatch.setattr(commands, check, somebody_else)
     with conditions.raises("SYNC_LOST_RACES", table=folder):
-        running.follow(folder, Options(), SparkProvider(None, no_session), lambda *_: None)
+        commands.follow(folder, Options(), SparkProvider(None, no_session), lambda *_: None)
 
 
 @settings(max_examples=soak.amount(15, 300), deadline=None)
@@ -485,7 +485,7 @@ def test_a_version_is_what_the_folder_was_at_one_moment_while_files_change(
     chance: random.Random, changed: int, kinds: tuple[str, ...]
 ) -> None:
     """Files come, go and move while the folder is listed, directory by directory."""
-    listing, numbers = discover._list_folder, count(100)
+    list_folder, numbers = listing._list_folder, count(100)
     with TemporaryDirectory() as temporary, pytest.MonkeyPatch.context() as patch:
         folder = Path(temporary) / "events"
         for number in range(12):
@@ -515,13 +515,13 @@ def test_a_version_is_what_the_folder_was_at_one_moment_while_files_change(
                 note()
 
         def list_slowly(root: Path, below: str) -> Any:
-            found = listing(root, below)
+            found = list_folder(root, below)
             for _ in range(chance.randrange(3)):
                 change_one()
             return found
 
         note()
-        patch.setattr(discover, "_list_folder", list_slowly)
+        patch.setattr(listing, "_list_folder", list_slowly)
         assert synced(folder).error is None
         patch.undo()
         table = deltalake.DeltaTable(str(folder))
@@ -535,18 +535,18 @@ def test_a_version_is_what_the_folder_was_at_one_moment_while_files_change(
 def test_a_folder_that_is_never_at_rest_is_left_for_later(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listing, numbers = discover._list_folder, count()
+    list_folder, numbers = listing._list_folder, count()
 
     def busy(root: Path, below: str) -> Any:
-        found = listing(root, below)
+        found = list_folder(root, below)
         for old in (folder / "day=1").glob("*.parquet"):
             old.rename(old.with_name(f"{next(numbers)}.parquet"))
         return found
 
     write(folder / "day=2" / "c.parquet", {"id": [4]})
-    for module in (running, discover):
+    for module in (commands, listing):
         monkeypatch.setattr(module, "pause", lambda *_, **__: None)
-    monkeypatch.setattr(discover, "_list_folder", busy)
+    monkeypatch.setattr(listing, "_list_folder", busy)
     conditions.check(synced(folder).error, "FOLDER_CHANGES_TOO_FAST", folder=folder)
 
 
@@ -635,7 +635,7 @@ def test_the_table_is_what_its_folder_is_however_that_changes(
             case "killed":
                 # Its process ends before it has written anything, or right behind.
                 with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr(running, "_checkpointed" if day % 2 else "put", _killed)
+                    patch.setattr(commands, "_checkpointed" if day % 2 else "put", _killed)
                     with pytest.raises(KeyboardInterrupt) if _differs(root) else _nothing():
                         synced(root)
         if event == "sync":
@@ -753,16 +753,16 @@ def test_a_table_is_whole_without_a_checkpoint(
 def test_a_file_that_is_gone_before_it_is_read_is_no_news(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listing = discover.list_files
+    list_files = listing.list_files
     write(folder / "day=1" / "c.parquet", {"id": [4]})
     os.utime(folder / "day=1" / "c.parquet", (OLD, OLD))
 
     def gone(root: Path) -> Any:
-        files = listing(root)
+        files = list_files(root)
         (folder / "day=1" / "c.parquet").unlink()
-        monkeypatch.setattr(discover, "list_files", listing)
+        monkeypatch.setattr(listing, "list_files", list_files)
         return files
 
-    monkeypatch.setattr(discover, "list_files", gone)
+    monkeypatch.setattr(listing, "list_files", gone)
     table = synced(folder)
     assert (table.outcome, table.error, table.notes) == ("current", None, ())

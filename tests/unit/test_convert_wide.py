@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tableferry import convert
-from tableferry.convert.log.statistics import INDEXED
+from tableferry.formats.delta.statistics import INDEXED
 
 COLUMNS = [f"c{number:02}" for number in range(INDEXED + 8)]
 

@@ -17,7 +17,7 @@ import pytest
 from tests import parquet_writers, soak
 from tests.footers import read_footer
 
-from tableferry.convert.facts import Bounds, Footer
+from tableferry.formats.parquet.files import Bounds, Footer
 
 # Those that are known to be wrong somewhere, the oldest that are taken for right, and those of today.
 WRITERS = {

@@ -46,7 +46,7 @@ from tableferry.pipelines.steps import (
     RenameFlow,
     Reset,
 )
-from tableferry.tables import TableFacts, TableName
+from tableferry.spark.tables import TableFacts, TableName
 from tableferry.verify.verdict import Aggregate, Verdict
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

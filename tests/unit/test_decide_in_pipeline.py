@@ -25,7 +25,7 @@ from tableferry.pipelines.identities import FlowIdentity, Recorded, TableIdentit
 from tableferry.pipelines.plans import HISTORY_FLOW, Checkpoint, Facts, TargetPlan
 from tableferry.pipelines.state import Stored
 from tableferry.pipelines.steps import DefineAppend, DefineTable, DefineView, Recognise, RenameFlow, Reset
-from tableferry.tables import TableFacts, TableName
+from tableferry.spark.tables import TableFacts, TableName
 
 MOVED_ON = TableFacts(SOURCE, "source-id", 6)
 RAN = Checkpoint(done=True, others=True, offered=0, committed=0)

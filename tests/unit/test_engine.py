@@ -6,7 +6,7 @@ from tableferry.pipelines.engine import Engine, define
 from tableferry.pipelines.flows import CdcSettings, DeltaSource, Flow, Target, View
 from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView
 from tableferry.pipelines.streaming import failed
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 from tableferry.testing import RecordingEngine
 
 ORDERS = TableName.parse("silver.orders")

@@ -11,7 +11,7 @@ from tableferry.errors import SessionError, TableferryError
 from tableferry.pipelines.events import COMPLETED, FlowEvent, flow_events
 from tableferry.pipelines.graph import flow_name
 from tableferry.pipelines.pipeline import DatabricksPipeline
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 BOTH = COPY, LIVE = "main.silver.orders_history", "main.silver.f_orders"
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from tableferry import cli, files
 from tableferry.pipelines.graph import flow_name
 from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, StateStore, Stored, Tracking
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 PIPELINE = "p1"
 TARGET, LEGACY = TableName.parse("silver.orders"), TableName.parse("silver.orders_legacy")
@@ -45,7 +45,7 @@ def flow(project: ProjectFiles, logged_in: FakeWorkspace, monkeypatch: pytest.Mo
     monkeypatch.setenv("PATH", "")
     for name in ("JAVA_HOME", "SPARK_REMOTE", "TABLEFERRY_PIPELINE_ID"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("tableferry.session.has_databricks_connect", lambda: False)
+    monkeypatch.setattr("tableferry.spark.session.has_databricks_connect", lambda: False)
     (live,) = project.load(environment="dev").dataflows[0].streaming_flows
     return live.name
 

@@ -16,7 +16,7 @@ from tableferry.fleet.warehouse.context import Access
 from tableferry.fleet.warehouse.opening import AccessByCatalog, open_catalog
 from tableferry.fleet.warehouse.unity import UnityAccess
 from tableferry.fleet.warehouse.users_file import key, read_users
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 NO_SPARK = cast(SparkSession, None)
 ORDERS = TableName.parse("main.shop.orders")

@@ -18,7 +18,7 @@ from tableferry import workspace
 from tableferry.errors import Refused, SessionError, TableError
 from tableferry.fleet.warehouse import grants
 from tableferry.fleet.warehouse.unity import UnityAccess
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 NAME = "main.shop.orders"
 TABLE = TableName.parse(NAME)

@@ -29,7 +29,7 @@ from tableferry.fleet.finding import asked
 from tableferry.fleet.job import OldName, State, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.records import NewJob
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TEMPLATE = NewJob(TableName(), TargetFormat.DELTA, 14, 7, ("all@tea.example",))

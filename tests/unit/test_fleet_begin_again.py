@@ -41,7 +41,7 @@ from tableferry.fleet.steps import (
 from tableferry.fleet.transitions import FORWARD
 from tableferry.fleet.warehouse import existing, old_name, versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock
 
 LEASE = timedelta(hours=1)

@@ -28,7 +28,7 @@ from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.reports import JobReport, ModeReport, Outcome
 from tableferry.fleet.view_moves.reports import ViewReport, ViewsReport
 from tableferry.fleet.wave import Wave, WaveStatus
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 ROOT = Path(__file__).parents[2]
 STORE = "sqlite:///fleet.db"

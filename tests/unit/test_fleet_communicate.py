@@ -26,7 +26,7 @@ from tableferry.fleet.queue.selections import everything, finished, to_migrate
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.readers import refused_recipients
 from tableferry.fleet.settings import FleetSettings, MailSettings
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

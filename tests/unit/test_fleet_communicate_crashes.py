@@ -28,7 +28,7 @@ from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings, MailSettings
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 PEOPLE = [f"{name}@corp.example" for name in ("ann", "bob", "eve", "joe")]
 GONE = "gone@corp.example"

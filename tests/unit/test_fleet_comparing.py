@@ -18,8 +18,8 @@ from tableferry.fleet.warehouse.data_files import Appended
 from tableferry.fleet.warehouse.eligibility import MADE_OF, HiveColumn, HiveTable
 from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles
 from tableferry.fleet.warehouse.prepared import Compared, Drafted, Made, Member, Prepared
-from tableferry.hive.partitions import CatalogPartition
-from tableferry.tables import TableName
+from tableferry.formats.hive.partitions import CatalogPartition
+from tableferry.spark.tables import TableName
 
 SOURCE, TARGET = (TableName(("spark_catalog", "s", name)) for name in ("t", "t_iceberg"))
 TABLE = HiveTable(

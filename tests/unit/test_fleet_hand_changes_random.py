@@ -53,7 +53,7 @@ from tableferry.fleet.transitions import FORWARD
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import Entry
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock
 
 CREATED = "Sat Nov 28 22:15:16 UTC 2026"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tableferry.fleet.warehouse.hive import table_of
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 _HIVE = "org.apache.hadoop.hive.ql.io"
 

@@ -44,7 +44,7 @@ from tableferry.fleet.warehouse import existing, fence, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.changes import ShadowResult
 from tableferry.heartbeat import beat, heartbeat
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock
 
 LEASE = timedelta(hours=1)

@@ -22,7 +22,7 @@ from tableferry.fleet.warehouse.shadow.late.record import Record, RecordedFiles
 from tableferry.fleet.warehouse.shadow.late.settling import _found, _is_accepted
 from tableferry.fleet.warehouse.shadow.marks import FOLDER as FOLDER_KEY
 from tableferry.fleet.warehouse.shadow.marks import RUNS, TARGET, Marks
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 ROOT, FOLDER = "file:/w/t", "file:/w/t_sync/0123abcd"
 HOUR = 3600 * 1_000_000

@@ -13,15 +13,15 @@ from pyiceberg.expressions.visitors import _StrictMetricsEvaluator
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, NestedField
 
-from tableferry.convert.parquet.metrics import read_end
 from tableferry.errors import Refused
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse.data_files import Change, Leaf, Leaves, entries_of, samples_of, values_of
 from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.manifest_file import Entry, Value, data_file
-from tableferry.hive.partitions import NULL, CatalogPartition
-from tableferry.tables import TableName
+from tableferry.formats.hive.partitions import NULL, CatalogPartition
+from tableferry.formats.parquet.iceberg_metrics import read_end
+from tableferry.spark.tables import TableName
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tableferry.fleet.view_moves.planning import ViewMove
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.new_views import _view, check, read
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 ANSI = "spark.sql.ansi.enabled"
 

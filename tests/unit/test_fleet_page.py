@@ -21,7 +21,7 @@ from tableferry.fleet.status.charts import burn_down, over_time
 from tableferry.fleet.status.figures import Day, Figures
 from tableferry.fleet.status.page import page
 from tableferry.fleet.status.reading import read_status
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 VOID = {"input", "meta", "link", "wbr", "br"}
 

@@ -37,7 +37,7 @@ from tableferry.fleet.steps import (
     VerifyShadow,
 )
 from tableferry.fleet.transitions import BACK, FORWARD, REVERT_TO
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FORMATS = st.sampled_from(TargetFormat)

@@ -47,9 +47,9 @@ from tableferry.fleet.warehouse.neighbours import DirectoryIndex, Neighbourhood
 from tableferry.fleet.warehouse.preflight import first_finding
 from tableferry.fleet.warehouse.preflight_findings import PreflightFacts, findings, remarks
 from tableferry.fleet.warehouse.shadow.hive_copy import scratch_name
-from tableferry.hive.locations import below
-from tableferry.hive.partitions import CatalogPartition
-from tableferry.tables import CatalogTable, TableName
+from tableferry.formats.hive.locations import below
+from tableferry.formats.hive.partitions import CatalogPartition
+from tableferry.spark.tables import CatalogTable, TableName
 
 NAME = TableName(("spark_catalog", "sales", "orders"))
 OTHER = TableName(("spark_catalog", "sales", "copies"))

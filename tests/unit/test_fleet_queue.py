@@ -27,7 +27,7 @@ from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.queue.store import Store
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 WORKERS = amount(5, 8)
 # Each worker would load them by itself.

@@ -31,7 +31,7 @@ from tableferry.fleet.queue.schema import REVISION, VERSION_TABLE, metadata
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.wave import Wave
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 VERSIONS = VERSION_TABLE
 

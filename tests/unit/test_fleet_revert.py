@@ -23,7 +23,7 @@ from tableferry.fleet.selecting import select_jobs
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.transitions import BACK
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = fleets.NOW

@@ -41,8 +41,8 @@ from tableferry.fleet.warehouse.rewriting.pieces import (
     pieces_of,
     stale,
 )
-from tableferry.hive.partitions import CatalogPartition
-from tableferry.tables import TableName
+from tableferry.formats.hive.partitions import CatalogPartition
+from tableferry.spark.tables import TableName
 
 ICEBERG, DELTA = TargetFormat
 ROOT = "file:/w/orders"

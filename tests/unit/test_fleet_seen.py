@@ -24,7 +24,7 @@ from tableferry.fleet.warehouse.prepared import Prepared
 from tableferry.fleet.warehouse.rewriting import writing
 from tableferry.fleet.warehouse.rewriting.copies import Copy
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT, described
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 MAIN, HIVE, COPY = (TableName(("spark_catalog", "s", name)) for name in ("t", "t_hive", "t_iceberg"))
 NAMES = (MAIN, HIVE, COPY)

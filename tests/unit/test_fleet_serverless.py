@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.fleets import LEASE, NOW, Fleet, opened
 
-from tableferry import fleet, session
+from tableferry import fleet
 from tableferry.cli.fleet_options import OpenFleet
 from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
@@ -25,8 +25,9 @@ from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.redaction import SHOWN
-from tableferry.tables import TableName
+from tableferry.spark import session
+from tableferry.spark.redaction import SHOWN
+from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock
 
 NOTHING: Any = None

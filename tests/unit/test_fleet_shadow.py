@@ -32,9 +32,9 @@ from tableferry.fleet.warehouse.shadow.marks import FOLDER, PENDING, RUNS, SWEEP
 from tableferry.fleet.warehouse.shadow.partitions import Partition, canonical, parse, parsed, spell
 from tableferry.fleet.warehouse.shadow.sweeping import unused
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
-from tableferry.hive.partitions import NULL
-from tableferry.quoting import literal
-from tableferry.tables import TableName
+from tableferry.formats.hive.partitions import NULL
+from tableferry.spark.quoting import literal
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

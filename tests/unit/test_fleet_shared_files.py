@@ -10,7 +10,7 @@ from tableferry.errors import TableError
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import shared_files
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 ORDERS = TableName(("spark_catalog", "sales", "orders"))
 HIVE = TableName(("spark_catalog", "sales", "orders_hive"))

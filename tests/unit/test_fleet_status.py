@@ -23,7 +23,7 @@ from tableferry.fleet.status.reading import read_status, read_waves
 from tableferry.fleet.status.text import as_text
 from tableferry.fleet.status.watch import watch
 from tableferry.fleet.wave import Wave, WaveStatus
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from tableferry.fleet.warehouse.context import Access, Warehouse
 from tableferry.fleet.warehouse.opening import AccessByCatalog
 from tableferry.fleet.warehouse.taken_rights import TABLE
 from tableferry.fleet.warehouse.unity import UnityAccess
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock
 
 LEASE = timedelta(hours=1)

@@ -17,7 +17,7 @@ from tableferry.fleet.warehouse.eligibility import (
 )
 from tableferry.fleet.warehouse.iceberg import metrics_modes
 from tableferry.fleet.warehouse.name_mapping import leaf_ids, mapping_of, with_file_names, with_orc_positions
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 NAME = TableName(("spark_catalog", "db", "t"))
 STRING = {"name": "string", "collation": "UTF8_BINARY"}

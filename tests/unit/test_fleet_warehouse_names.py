@@ -14,7 +14,7 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.definitions import user_properties
 from tableferry.fleet.warehouse.existing import Entry, kind_of
 from tableferry.fleet.warehouse.views import Views, above, mentioned
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 VIEW = TableName(("spark_catalog", "db", "v"))
 

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.fleets import LEASE, NOW, opened
 
-from tableferry import session
 from tableferry.errors import Busy, TableferryError
 from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.job_run import JobRun
@@ -41,7 +40,8 @@ from tableferry.fleet.wave import (
     why_none_begins,
 )
 from tableferry.fleet.waving import pause_wave, start_wave
-from tableferry.tables import TableName
+from tableferry.spark import session
+from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock
 
 NOBODY: Any = None

@@ -19,7 +19,7 @@ from tests.fleet_queue import NOW, some_job
 from tests.unit import fleets
 from typer.testing import CliRunner, Result
 
-from tableferry import cli, session
+from tableferry import cli
 from tableferry import fleet as package
 from tableferry.cli.fleet_options import OpenFleet
 from tableferry.errors import SessionError
@@ -38,6 +38,7 @@ from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.wave import Wave, WaveStatus
+from tableferry.spark import session
 from tableferry.testing import FixedClock
 
 NOTHING: Any = None

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from tests.unit.fleets import LEASE, NOW, Fleet, opened
 
-from tableferry import session
 from tableferry.cli import logs
 from tableferry.errors import Refused
 from tableferry.fleet.job_run import JobRun, reported
@@ -29,6 +28,7 @@ from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.steps import MakeManaged
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.spark import session
 from tableferry.testing import FixedClock
 
 NOBODY: Any = None

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tableferry.commits import Commit
+from tableferry.formats.delta.commits import Commit
 from tableferry.pipelines.foreign_writes import foreign_commits
 
 OWN_ROWS = {

@@ -12,7 +12,7 @@ from tableferry.pipelines.flows import Expectation, Flow, Project, SqlSource, Ta
 from tableferry.pipelines.graph import Layout
 from tableferry.pipelines.pipeline_plan import PipelinePlan
 from tableferry.pipelines.steps import DefineAppend, DefineTable, DefineView
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 NO_SPARK: Any = None
 

@@ -12,7 +12,7 @@ from tableferry.pipelines.flows import Project
 from tableferry.pipelines.plans import Plan
 from tableferry.pipelines.proofs import Proof
 from tableferry.pipelines.reports import FinishReport, UndoReport, VerifyReport
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 from tableferry.verify.verdict import Aggregate, KeyFindings, RowDifference, Verdict
 
 OUT = TableName.parse("silver.out")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tableferry.hive.locations import below, escape_wildcards, reachable
+from tableferry.formats.hive.locations import below, escape_wildcards, reachable
 
 ROOT = "file:/data/t"
 

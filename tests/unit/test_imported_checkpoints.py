@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tableferry.commits import Commit
 from tableferry.errors import StateError
+from tableferry.formats.delta.commits import Commit
 from tableferry.pipelines import checkpoints
 from tableferry.pipelines.imported_checkpoints import handed_over, read
 from tableferry.pipelines.plans import HandOver, OldCheckpoint

@@ -15,10 +15,10 @@ from tableferry.fleet.queue.opening import open_store
 PURE = [
     "tableferry.errors",
     "tableferry.files",
-    "tableferry.tables",
+    "tableferry.spark.tables",
     "tableferry.workspace",
-    "tableferry.session",
-    "tableferry.localspark",
+    "tableferry.spark.session",
+    "tableferry.spark.local_spark",
     "tableferry.pipelines.decide",
     "tableferry.pipelines.eligibility",
     "tableferry.pipelines.engine",

@@ -16,7 +16,7 @@ from tableferry.pipelines.reads import Read
 from tableferry.pipelines.source_offsets import KafkaOffset, KafkaRange
 from tableferry.pipelines.state import Baseline, Stored, Tracking
 from tableferry.pipelines.steps import Begin, DefineAppend, DefineView, RenameFlow, Step
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 TOPIC = TableName.at("kafka://orders")
 OPTIONS = {"subscribe": "orders", "startingOffsets": "earliest"}

@@ -21,7 +21,7 @@ from tableferry.fleet.view_moves.reports import ViewsReport
 from tableferry.fleet.view_moves.view import View
 from tableferry.fleet.warehouse import new_views
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 DROPPED = State.HIVE_DROPPED

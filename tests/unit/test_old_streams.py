@@ -8,12 +8,12 @@ from types import MappingProxyType
 
 import pytest
 
-from tableferry.commits import Commit, lasting
 from tableferry.errors import StateError
+from tableferry.formats.delta.commits import Commit, lasting
 from tableferry.pipelines.old_streams import OldStream, foreign, newest, sorted_out
 from tableferry.pipelines.plans import HandOver, LegacyWrites
 from tableferry.pipelines.source_offsets import Offset
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 ONE, TWO = OldStream(Path("/checkpoints/one"), "q1"), OldStream(Path("/checkpoints/two"), "q2")

@@ -12,18 +12,19 @@ from typing import Any
 
 import pytest
 
-from tableferry import catalog, commits, session
-from tableferry.convert.through_spark import native, partitions
+from tableferry.convert.catalog import native_engine, partitions
 from tableferry.fleet import finding
 from tableferry.fleet.adding import Pattern
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse import asking, dropping, existing, iceberg, renaming, tags, versions, views
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.hive.catalog_tables import list_tables
-from tableferry.hive.sql import pattern
+from tableferry.formats.delta import commits
+from tableferry.formats.hive.catalog_tables import list_tables
+from tableferry.formats.hive.sql import pattern
 from tableferry.pipelines import guard
-from tableferry.quoting import quote, unquote
-from tableferry.tables import TableFacts, TableName
+from tableferry.spark import catalog, session
+from tableferry.spark.quoting import quote, unquote
+from tableferry.spark.tables import TableFacts, TableName
 from tableferry.verify.comparing import Reference
 
 ROOT = Path(__file__).parents[2]
@@ -106,7 +107,7 @@ ASKED: dict[str, Callable[[Any], object]] = {
     "leases": lambda spark: guard.holder(spark, ODD),
     "tables": lambda spark: list_tables(spark, ODD.parts[:2], ["a`b.c"]),
     "partitions": lambda spark: partitions.register_partitions(spark, ODD),
-    "log": lambda spark: native.has_log(spark, "/lake/my-cat`s"),
+    "log": lambda spark: native_engine.has_log(spark, "/lake/my-cat`s"),
     "matching": lambda spark: finding.matching(spark, Pattern("my-cat", "*", "*")),
     "kinds": in_warehouse(lambda warehouse: existing.kinds(warehouse, (ODD, OTHER))),
     "properties": lambda spark: asking.properties(spark, ODD),

@@ -19,7 +19,7 @@ from tableferry.pipelines.flows import (
     explicit_start,
 )
 from tableferry.pipelines.reads import Read, followed, views_behind
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 SRC, DIM = TableName.parse("bronze.src"), TableName.parse("bronze.dim")
 

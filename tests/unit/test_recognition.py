@@ -32,7 +32,7 @@ from tableferry.pipelines.plans import HISTORY_FLOW, Checkpoint, Facts
 from tableferry.pipelines.source_offsets import Offset
 from tableferry.pipelines.state import Stored
 from tableferry.pipelines.steps import AcceptWrites, DefineAppend, DefineTable, Reset
-from tableferry.tables import TRANSACTION_RETENTION, TableFacts
+from tableferry.spark.tables import TRANSACTION_RETENTION, TableFacts
 
 BEGUN_FLOW = FlowIdentity({}, {SOURCE.key: "source-id"}, "query-id")
 IDENTITY = TableIdentity("orders-id", 0, {FLOW.name: BEGUN_FLOW}, f"{LEGACY}@9")

@@ -11,7 +11,7 @@ import pytest
 from tableferry.errors import StateError
 from tableferry.pipelines.seen_files import SeenFile
 from tableferry.pipelines.state import PART, Baseline, MigrationStart, PinnedCopy, StateStore
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 TARGET = TableName(("s", "out"))
 SOURCE = TableName.at("cloudFiles:/in")

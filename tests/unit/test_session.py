@@ -12,9 +12,10 @@ from typing import Any, cast
 
 import pytest
 
-from tableferry import localspark, session, workspace
+from tableferry import workspace
 from tableferry.errors import SessionError
-from tableferry.session import Choice, choose
+from tableferry.spark import local_spark, session
+from tableferry.spark.session import Choice, choose
 
 NO_PROFILE = {"DATABRICKS_CONFIG_FILE": "/nowhere/databrickscfg"}
 
@@ -228,22 +229,22 @@ def test_java_of_a_version(
     java.chmod(0o755)
     bare.setenv("JAVA_HOME", str(tmp_path))
     if expected is None:
-        localspark.check_java()
+        local_spark.check_java()
         return
     with pytest.raises(
         SessionError, match=rf"^local Spark needs Java 17 or 21, and .*{expected}: install it"
     ):
-        localspark.check_java()
+        local_spark.check_java()
 
 
 def test_no_java(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bare.setenv("JAVA_HOME", "")
     bare.setenv("PATH", str(tmp_path))
     with pytest.raises(SessionError, match="there is no java on PATH: install it"):
-        localspark.check_java()
+        local_spark.check_java()
     bare.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(SessionError, match="doesn't run: install it"):
-        localspark.check_java()
+        local_spark.check_java()
 
 
 def test_no_pyspark(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -275,7 +276,7 @@ def test_a_warehouse_that_cannot_be(
 
 def test_settings_keep_everything_under_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / 'blank "quote" \\ schön'
-    conf = localspark.settings(folder, "4.1.4", "4.4.0")
+    conf = local_spark.settings(folder, "4.1.4", "4.4.0")
     assert conf["spark.jars.packages"] == "io.delta:delta-spark_4.1_2.13:4.4.0"
     assert conf["spark.master"] == "local[2]"
     keys = ["spark.sql.warehouse.dir", "spark.local.dir", "spark.hadoop.hive.exec.scratchdir"]
@@ -303,7 +304,7 @@ def test_a_folder_in_use_names_the_process(bare: pytest.MonkeyPatch, tmp_path: P
     assert holder.stdout is not None
     pid = holder.stdout.readline().strip()
     # In a run of all tests this process has a session of its own.
-    bare.setattr(localspark, "_active", lambda warehouse, say: None)
+    bare.setattr(local_spark, "_active", lambda warehouse, say: None)
     with pytest.raises(SessionError) as refusal:
         session.resolve(tmp_path, say=lambda line: None)
     expected = (
@@ -315,7 +316,7 @@ def test_a_folder_in_use_names_the_process(bare: pytest.MonkeyPatch, tmp_path: P
     # A killed holder leaves nothing that has to be cleared away.
     holder.kill()
     holder.communicate()
-    os.close(localspark._lock(tmp_path))
+    os.close(local_spark._lock(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -337,7 +338,7 @@ def test_a_folder_in_use_names_the_process(bare: pytest.MonkeyPatch, tmp_path: P
 def test_why_java_ended(tmp_path: Path, log: str, message: str) -> None:
     file = tmp_path / "spark.log"
     file.write_text(log)
-    text = str(localspark._why(file, "io.delta:d:1"))
+    text = str(local_spark._why(file, "io.delta:d:1"))
     assert message in text
     assert str(file) in text
 
@@ -345,7 +346,7 @@ def test_why_java_ended(tmp_path: Path, log: str, message: str) -> None:
 def test_derby_in_use_by_another_program(tmp_path: Path) -> None:
     file = tmp_path / "spark.log"
     file.write_text("ERROR XSDB6: Another instance of Derby may have already booted the database")
-    text = str(localspark._why_not_open(tmp_path, file, "Unable to instantiate"))
+    text = str(local_spark._why_not_open(tmp_path, file, "Unable to instantiate"))
     assert (
         text == f"{tmp_path}/metastore_db is in use by another program: stop it, or give another --warehouse"
     )
@@ -376,7 +377,7 @@ class Asked:
 def test_commits_are_locked_where_the_metastore_is_a_server() -> None:
     derby, server = Asked({}), Asked({"hive.metastore.uris": "thrift://there:9083"})
     for each in (derby, server):
-        localspark._use_server(cast(Any, each))
+        local_spark._use_server(cast(Any, each))
     assert derby.settings == {"iceberg.engine.hive.lock-enabled": "false"}
     assert server.settings == {"hive.metastore.uris": "thrift://there:9083"}
 
@@ -384,7 +385,7 @@ def test_commits_are_locked_where_the_metastore_is_a_server() -> None:
 def test_a_metastore_that_is_too_new() -> None:
     reason = RuntimeError("HiveException: Unable to fetch table t. Invalid method name: 'get_table'")
     with pytest.raises(SessionError, match=r"thrift://there:9083 is too new: .* Hive 3\.1"):
-        localspark._use_server(cast(Any, Asked({"hive.metastore.uris": "thrift://there:9083"}, reason)))
+        local_spark._use_server(cast(Any, Asked({"hive.metastore.uris": "thrift://there:9083"}, reason)))
     other = RuntimeError("Connection refused")
     with pytest.raises(RuntimeError, match="refused"):
-        localspark._use_server(cast(Any, Asked({"hive.metastore.uris": "thrift://there:9083"}, other)))
+        local_spark._use_server(cast(Any, Asked({"hive.metastore.uris": "thrift://there:9083"}, other)))

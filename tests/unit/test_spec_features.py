@@ -16,7 +16,7 @@ from tableferry.errors import SpecError
 from tableferry.pipelines import flows, spec
 from tableferry.pipelines.eligibility import runnable
 from tableferry.pipelines.python_code import load_function
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from tests.unit.conftest import ProjectFiles

@@ -22,7 +22,7 @@ from tableferry.pipelines.flows import (
     Target,
     View,
 )
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from tests.unit.conftest import ProjectFiles

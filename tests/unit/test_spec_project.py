@@ -11,7 +11,7 @@ import pytest
 from tableferry.errors import SpecError
 from tableferry.pipelines import spec
 from tableferry.pipelines.flows import DeltaSource
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from tests.unit.conftest import ProjectFiles

@@ -31,7 +31,7 @@ from tableferry.files import locked
 from tableferry.pipelines.flows import log_name
 from tableferry.pipelines.identities import TableIdentity
 from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, StateStore, Stored, Tracking
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 TARGET = TableName.parse("silver.orders")
 BIG = 2**40 + 7

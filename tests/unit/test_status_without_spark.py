@@ -15,11 +15,12 @@ from arro3.core import Array, DataType, Table
 from tests.unit.conftest import ProjectFiles
 from typer.testing import CliRunner, Result
 
-from tableferry import cli, local_metastore, session
+from tableferry import cli
 from tableferry.errors import SessionError
-from tableferry.local_metastore import Entry, LocalMetastore, NeedsSpark
 from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, StateStore, Tracking
-from tableferry.tables import TableName
+from tableferry.spark import local_metastore, session
+from tableferry.spark.local_metastore import Entry, LocalMetastore, NeedsSpark
+from tableferry.spark.tables import TableName
 
 STARTED = "this run asked for a session"
 QUERY = "5f1c0e3e-0b5e-4a2b-9d0a-1c1f0e7b2a11"

@@ -219,11 +219,11 @@ def test_a_bundle_with_the_source_has_what_its_route_needs(tmp_path: Path, route
     }
     expected = {
         "pipelines": {"pipelines"},
-        "convert": {"convert", "hive"},
-        "fleet": {"convert", "hive", "fleet"},
-        "all": {"pipelines", "convert", "hive", "fleet"},
+        "convert": {"convert"},
+        "fleet": {"convert", "fleet"},
+        "all": {"pipelines", "convert", "fleet"},
     }
-    assert folders == expected[route] | {"cli", "errors", "files", "verify"}
+    assert folders == expected[route] | {"cli", "errors", "files", "formats", "spark", "verify"}
     assert "src/tableferry/errors/conditions.yml" in package
     assert {"LICENSE", "README.md", "pyproject.toml"} <= package
     whole = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from tableferry.errors import TableError
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 from tableferry.verify import Verdict, render
 from tableferry.verify.comparing import Reference
 from tableferry.verify.values import common_type

@@ -24,8 +24,8 @@ from tableferry.fleet.view_moves.planning import (
 )
 from tableferry.fleet.view_moves.references import parse
 from tableferry.fleet.view_moves.view import View, ViewColumn, statement
-from tableferry.redaction import HIDDEN
-from tableferry.tables import TableName
+from tableferry.spark.redaction import HIDDEN
+from tableferry.spark.tables import TableName
 
 LAKE = TableName(("spark_catalog", "lake"))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tableferry.fleet.view_moves.references import NotRewritable, Span, parse
 from tableferry.fleet.view_moves.rewriting import rewritten
 from tableferry.fleet.view_moves.spark_parser import demand_same_tables
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 NAMESPACE = ("spark_catalog", "sales")
 MOVED = ("orders", "customers", "öre", "a.b", "c`d")

@@ -15,7 +15,7 @@ from tableferry import convert
 from tableferry.cli.command import Answer, App
 from tableferry.cli.options import Warehouse
 from tableferry.cli.spark import resolved
-from tableferry.convert.syncing import show
+from tableferry.convert.sync import report
 
 # A source between backticks may hold a comma.
 _SEPARATED = re.compile(r"(?:`[^`]*`|[^,\n`])+")
@@ -155,8 +155,8 @@ def convert_run(
         resolve=partial(resolved, warehouse),
     )
     return Answer(
-        convert.show.data(conversion),
-        lambda console: convert.show.print_report(console, conversion),
+        convert.report.data(conversion),
+        lambda console: convert.report.print_report(console, conversion),
         ok=conversion.ok,
     )
 
@@ -203,8 +203,8 @@ def convert_sync(
         resolve=partial(resolved, warehouse),
     )
     return Answer(
-        show.data(synced),
-        lambda console: show.print_report(console, synced),
+        report.data(synced),
+        lambda console: report.print_report(console, synced),
         ok=synced.ok,
     )
 

@@ -13,11 +13,12 @@ from uuid import uuid4
 
 import typer
 
-from tableferry import fleet, session
+from tableferry import fleet
 from tableferry.cli.command import Answer, App
 from tableferry.cli.fleet_options import WhichFleet, WhichTables, person
 from tableferry.cli.fleet_reports import data, notification_lines, report_lines
 from tableferry.fleet.reports import ModeReport
+from tableferry.spark import session
 
 if TYPE_CHECKING:
     from tableferry.fleet.modes.due import Mode

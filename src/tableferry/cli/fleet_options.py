@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tableferry import fleet, session
+from tableferry import fleet
 from tableferry.cli.options import Warehouse, pairs, separated
 from tableferry.cli.spark import resolved
 from tableferry.fleet.job import TargetFormat
+from tableferry.spark import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ from tableferry.cli.options import Html, write_file
 from tableferry.errors import TableError
 from tableferry.fleet.job import Job, TargetFormat
 from tableferry.fleet.reports import Preflight
-from tableferry.tables import DEFAULT_CATALOG
+from tableferry.spark.tables import DEFAULT_CATALOG
 
 preflight_app = App()
 

@@ -14,7 +14,7 @@ from tableferry.cli.command import Answer, App
 from tableferry.cli.fleet_options import Catalog, NewTables, Target, WhichFleet, WhichQueue, without_password
 from tableferry.fleet.job import LONGEST_GAP
 from tableferry.fleet.naming import Names
-from tableferry.tables import DEFAULT_CATALOG
+from tableferry.spark.tables import DEFAULT_CATALOG
 
 _log = logging.getLogger(__name__)
 

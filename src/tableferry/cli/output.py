@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import Any
 
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 
 def as_json(value: object) -> str:

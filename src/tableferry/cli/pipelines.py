@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tableferry import pipelines, session
+from tableferry import pipelines
 from tableferry.cli.command import Answer, App
 from tableferry.cli.options import Environment, Project, Tokens, Warehouse, looking_back, pairs
 from tableferry.cli.spark import resolved
 from tableferry.errors import SessionError, TableferryError
 from tableferry.extras import install
-from tableferry.local_metastore import LocalMetastore, NeedsSpark
+from tableferry.spark import session
+from tableferry.spark.local_metastore import LocalMetastore, NeedsSpark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

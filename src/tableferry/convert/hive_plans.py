@@ -8,21 +8,22 @@ from dataclasses import dataclass, replace
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tableferry.convert import through_spark
-from tableferry.convert.entry import Entry
-from tableferry.convert.facts import DataFile, Footer, Partitions, Unreadable
-from tableferry.convert.folder import discover
-from tableferry.convert.gather import ResolvedSource, gather, with_files
-from tableferry.convert.merging import merge
-from tableferry.convert.parquet.footers import ALL_LEAVES
-from tableferry.convert.parquet.metrics import read_ends
-from tableferry.convert.parquet.reading import decoded
+from tableferry.convert import catalog
+from tableferry.convert.discovery import listing
+from tableferry.convert.facts import ResolvedSource, gather, with_files
 from tableferry.convert.plan import Facts, Options, Plan, all_schemas, decide
 from tableferry.convert.readers import all_readable
-from tableferry.convert.spark_provider import SparkProvider
 from tableferry.errors import StateError
-from tableferry.tables import TableName
-from tableferry.types import Array, DataType, Map, Struct
+from tableferry.formats.hive.catalog_entry import Entry
+from tableferry.formats.hive.partition_inference import Partitions
+from tableferry.formats.parquet.directory_footers import decoded
+from tableferry.formats.parquet.files import DataFile, Footer, Unreadable
+from tableferry.formats.parquet.footers import ALL_LEAVES
+from tableferry.formats.parquet.iceberg_metrics import read_ends
+from tableferry.formats.parquet.schema_merge import merge
+from tableferry.spark.provider import SparkProvider
+from tableferry.spark.tables import TableName
+from tableferry.spark.types import Array, DataType, Map, Struct
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,8 +81,8 @@ def of_far_files(
     options = Options(partitioned_by=entry.partition_columns, column_mapping=column_mapping, as_hive=True)
     there = list(starmap(DataFile, far.files))
     listed = tuple(sorted(there))
-    discover.demand_readable_names(entry.location, listed)
-    discover.demand_no_subfolders(entry.location, listed)
+    listing.demand_readable_names(entry.location, listed)
+    listing.demand_no_subfolders(entry.location, listed)
     chosen = listed[:: max(1, -(-len(listed) // most))] if most else listed
     looked_at = frozenset(chosen)
     unread = [number for number, file in enumerate(there) if file in looked_at and file not in known]
@@ -96,7 +97,7 @@ def of_far_files(
     new = dict(zip(files, readable, strict=True))
     facts = Facts(str(entry.name), entry.location, local=True, delta=False, entry=entry)
     facts = with_files(facts, options, chosen, {**known, **new})
-    facts = replace(facts, mismatches=through_spark.partitions.partitions_of(spark, entry, listed))
+    facts = replace(facts, mismatches=catalog.partitions.partitions_of(spark, entry, listed))
     return decide(_as_catalog(facts), options)
 
 

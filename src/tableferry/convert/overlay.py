@@ -13,26 +13,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tableferry import files, types
-from tableferry.convert import hive_plans, through_spark
+from tableferry import files
+from tableferry.convert import catalog, commit_contents, hive_plans
 from tableferry.convert.completing import with_statistics
-from tableferry.convert.entry import Entry
-from tableferry.convert.facts import DataFile
-from tableferry.convert.folder import owners
-from tableferry.convert.folder.formats import already_delta
+from tableferry.convert.discovery import owning_tables
+from tableferry.convert.discovery.table_formats import already_delta
 from tableferry.convert.hive_plans import FarFiles as FarFiles
 from tableferry.convert.hive_plans import KnownFooters as KnownFooters
-from tableferry.convert.log import commit, contents, mapping
 from tableferry.convert.perform import perform, write_first_checkpoint
 from tableferry.convert.plan import MANY, Plan
-from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.steps import ConvertNatively, PutFirstCommit, Step, SwitchEntry, WriteCheckpoint
-from tableferry.driver import in_process
 from tableferry.errors import Refused
 from tableferry.files import path_of
-from tableferry.hive.locations import reachable
-from tableferry.hive.settings import optional_settings
-from tableferry.tables import TableName
+from tableferry.formats.delta import column_mapping, initial_commit
+from tableferry.formats.hive.catalog_entry import Entry
+from tableferry.formats.hive.locations import reachable
+from tableferry.formats.parquet.files import DataFile
+from tableferry.spark import types
+from tableferry.spark.driver import in_process
+from tableferry.spark.provider import SparkProvider
+from tableferry.spark.settings import optional_settings
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,10 +43,10 @@ _log = logging.getLogger(__name__)
 MARK = "tableferry fleet"
 """The user metadata of a first commit that this module wrote, as the table's history shows them."""
 
-LOG = commit.LOG
+LOG = initial_commit.LOG
 """The name of a log's folder."""
 
-FIRST = commit.FIRST
+FIRST = initial_commit.FIRST
 """The name of its first commit."""
 
 # Reading a footer from an object store takes some hundredths of a second.
@@ -78,7 +79,7 @@ class Draft:
         says: The contents of the commit.
     """
 
-    says: contents.Contents
+    says: commit_contents.Contents
 
     @property
     def files(self) -> tuple[DataFile, ...]:
@@ -94,14 +95,15 @@ class Draft:
     def reading(self) -> str:
         """The metadata, as JSON, by which the Hive table and the Delta table read rows from a file."""
         entry = self.says.catalog_entry
-        described = contents.metadata(self.says, 0)
+        described = commit_contents.metadata(self.says, 0)
         del described["id"], described["createdTime"]
         # Other properties don't affect readers, and writers may store notes in them.
         properties = self.says.configuration.items()
         settings = {key: value for key, value in properties if key.lower().startswith("delta.")}
         hive = [types.to_json(entry.columns), dict(entry.options), entry.serde] if entry else []
         return json.dumps(
-            [{**described, "configuration": settings}, contents.protocol(self.says), hive], sort_keys=True
+            [{**described, "configuration": settings}, commit_contents.protocol(self.says), hive],
+            sort_keys=True,
         )
 
 
@@ -125,7 +127,7 @@ def check(
     if not empty and far is None:
         hive_plans.of_table(spark, table, column_mapping, {})
         return
-    entry = through_spark.entries.entry(spark, table)
+    entry = catalog.entries.entry(spark, table)
     if far is None:
         _root_of_empty(entry)
     if far is None or empty:
@@ -158,7 +160,7 @@ def draft(
     """
     if far is None:
         return _drafted(_over_table(hive_plans.of_table(spark, table, column_mapping, known), spark))
-    entry = through_spark.entries.entry(spark, table)
+    entry = catalog.entries.entry(spark, table)
     plan = hive_plans.of_far_files(spark, entry, column_mapping, known, far) if far.files else None
     return _drafted(plan or hive_plans.of_empty(entry, column_mapping))
 
@@ -183,7 +185,7 @@ def write(
         TableError: A fact about the table can't be read, or a step failed.
     """
     if empty:
-        write_empty(through_spark.entries.entry(spark, table), column_mapping=column_mapping)
+        write_empty(catalog.entries.entry(spark, table), column_mapping=column_mapping)
         return None
     plan = _over_table(hive_plans.of_table(spark, table, column_mapping, known), spark)
     with optional_settings(spark, {_USER_METADATA: MARK}):
@@ -193,7 +195,7 @@ def write(
 
 def first_commit(draft: Draft) -> str:
     """Return the text of the drafted commit, with the current time."""
-    return "".join(contents.lines(draft.says, commit.now()))
+    return "".join(commit_contents.lines(draft.says, initial_commit.now()))
 
 
 def first_commit_elsewhere(draft: Draft, location: str, paths: Collection[str]) -> str:
@@ -211,24 +213,24 @@ def first_commit_elsewhere(draft: Draft, location: str, paths: Collection[str]) 
         values=tuple(says.values[number] for number in chosen),
         footers=tuple(says.footers[number] for number in chosen),
     )
-    return "".join(contents.lines(says, commit.now(), contents.folder_uri(location)))
+    return "".join(commit_contents.lines(says, initial_commit.now(), commit_contents.folder_uri(location)))
 
 
 def log_at(root: Path) -> Log:
     """Read the log in a table's folder."""
-    folder = commit.log(root)
-    return Log(str(folder), files.names(folder), files.read_text(folder / commit.FIRST) or "")
+    folder = initial_commit.log(root)
+    return Log(str(folder), files.names(folder), files.read_text(folder / initial_commit.FIRST) or "")
 
 
 def stands(spark: SparkSession, draft: Draft, log: Log) -> bool:
     """Return whether a draft's log is unchanged: no later commit, and no checkpoint with other actions."""
-    if not commit.has_only_first(log.names):
+    if not initial_commit.has_only_first(log.names):
         return False
-    lines = list(contents.lines(draft.says, commit.info_in(log.first).get("timestamp", 0)))
+    lines = list(commit_contents.lines(draft.says, initial_commit.info_in(log.first).get("timestamp", 0)))
     if log.first != "".join(lines):
         return False
     checkpoints = [f"{log.folder}/{name}" for name in _checkpoints(log)]
-    return not checkpoints or through_spark.logs.checkpoints_say(spark, checkpoints, lines)
+    return not checkpoints or catalog.log_comparison.checkpoints_say(spark, checkpoints, lines)
 
 
 def write_empty(entry: Entry, *, column_mapping: bool = False) -> None:
@@ -240,7 +242,9 @@ def write_empty(entry: Entry, *, column_mapping: bool = False) -> None:
     """
     root = _root_of_empty(entry)
     if planned := _drafted(hive_plans.of_empty(entry, column_mapping)):
-        commit.put(root, planned.says.table_id, contents.lines(planned.says, commit.now()))
+        initial_commit.put(
+            root, planned.says.table_id, commit_contents.lines(planned.says, initial_commit.now())
+        )
 
 
 def write_checkpoint(spark: SparkSession, root: Path) -> None:
@@ -250,7 +254,7 @@ def write_checkpoint(spark: SparkSession, root: Path) -> None:
     """
     log = log_at(root)
     lines = [line for line in log.first.split("\n") if line]
-    ours = bool(lines) and commit.info_in(log.first).get("userMetadata") == MARK
+    ours = bool(lines) and initial_commit.info_in(log.first).get("userMetadata") == MARK
     many = sum(line.startswith('{"add"') for line in lines) > MANY
     if not (ours and many) or _checkpoints(log):
         return
@@ -258,9 +262,11 @@ def write_checkpoint(spark: SparkSession, root: Path) -> None:
     written = log_at(root)
     own = [name for name in _checkpoints(written) if name.startswith(FIRST[:20])]
     paths = [f"{written.folder}/{name}" for name in own]
-    if own and not (written.first == log.first and through_spark.logs.checkpoints_say(spark, paths, lines)):
+    if own and not (
+        written.first == log.first and catalog.log_comparison.checkpoints_say(spark, paths, lines)
+    ):
         _log.warning("%s is removed, as it doesn't say what the commit does", ", ".join(paths))
-        pointer = commit.log(root) / "_last_checkpoint"
+        pointer = initial_commit.log(root) / "_last_checkpoint"
         if json.loads(files.read_text(pointer) or "{}").get("version") == 0:
             files.remove(pointer)
         for path in paths:
@@ -278,7 +284,7 @@ def has_log(spark: SparkSession, location: str) -> bool:
         TableError: The location can't be listed.
     """
     folder = reachable(location, same_machine=in_process(spark))
-    return through_spark.native.has_log(spark, location) if folder is None else already_delta(folder)
+    return catalog.native_engine.has_log(spark, location) if folder is None else already_delta(folder)
 
 
 def owner(spark: SparkSession, location: str, names: Callable[[str], Sequence[str]] | None) -> str:
@@ -291,42 +297,42 @@ def owner(spark: SparkSession, location: str, names: Callable[[str], Sequence[st
     """
     folder = reachable(location, same_machine=in_process(spark))
     if folder is not None:
-        found = owners.owner(folder)
+        found = owning_tables.owner(folder)
     elif names is not None:
-        found = owners.owner_by(names, location)
+        found = owning_tables.owner_by(names, location)
     else:
-        found = through_spark.native.owner(spark, location)
-    return owners.reason(found) if found else ""
+        found = catalog.native_engine.owner(spark, location)
+    return owning_tables.reason(found) if found else ""
 
 
 def closing_commit() -> tuple[str, ...]:
     """Return the lines, without line ends, of a commit after which no writer can commit."""
-    return tuple(line.rstrip("\n") for line in commit.closing(str(uuid.uuid4())))
+    return tuple(line.rstrip("\n") for line in initial_commit.closing(str(uuid.uuid4())))
 
 
 def is_closing(text: str) -> bool:
     """Return whether a commit's text is that of `closing_commit`."""
-    return commit.is_closing(text)
+    return initial_commit.is_closing(text)
 
 
 def newest_version(names: Iterable[str]) -> int:
     """Return the newest version among the names of a log's files; -1 if they contain no commit."""
-    return max(commit.versions(names), default=-1)
+    return max(initial_commit.versions(names), default=-1)
 
 
 def log_folder(root: Path) -> Path:
     """Return the folder of a table's log."""
-    return root / commit.LOG
+    return root / initial_commit.LOG
 
 
 def log_identity(root: Path) -> LogIdentity:
     """Return the data that identify a table's log."""
-    return LogIdentity(commit.info(root), tuple(sorted(files.names(commit.log(root)))))
+    return LogIdentity(initial_commit.info(root), tuple(sorted(files.names(initial_commit.log(root)))))
 
 
 def is_plain_name(name: str) -> bool:
     """Return whether Delta accepts a column name without column mapping."""
-    return mapping.fits(name)
+    return column_mapping.fits(name)
 
 
 def _over_table(plan: Plan, spark: SparkSession) -> Plan:

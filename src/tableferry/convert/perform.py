@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, assert_never
 
 from tableferry import verify
 from tableferry.activity import Activity, activity
-from tableferry.convert import iceberg, through_spark
+from tableferry.convert import catalog, commit_contents, converted_table, existing_log
 from tableferry.convert.completing import with_statistics
-from tableferry.convert.folder import discover
-from tableferry.convert.log import commit, contents, existing, table
+from tableferry.convert.discovery import listing
 from tableferry.convert.plan import Plan
-from tableferry.convert.spark_provider import SparkProvider
 from tableferry.convert.steps import (
     ConvertNatively,
     PutFirstCommit,
@@ -27,9 +25,12 @@ from tableferry.convert.steps import (
     Verify,
     WriteCheckpoint,
 )
-from tableferry.driver import following
 from tableferry.errors import Busy, Refused, TableError, TableferryError
 from tableferry.files import AnyPath, path_of
+from tableferry.formats import iceberg
+from tableferry.formats.delta import initial_commit
+from tableferry.spark.driver import following
+from tableferry.spark.provider import SparkProvider
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,9 +59,9 @@ def perform(plan: Plan, spark: SparkProvider, *, level: int = logging.INFO) -> v
 def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Activity) -> verify.Verdict | None:
     match step:
         case RegisterPartitions():
-            through_spark.partitions.register_partitions(spark.session(), step.table)
+            catalog.partitions.register_partitions(spark.session(), step.table)
         case UndoConversion():
-            commit.undo(path_of(step.root), step.table_id)
+            initial_commit.undo(path_of(step.root), step.table_id)
         case PutFirstCommit():
             root, progress = path_of(step.root), partial(running.count, "files")
             planned = with_statistics(root, step.contents, spark, step.scanned_by, progress)
@@ -74,16 +75,16 @@ def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Activity) ->
                 _natively(session, step)
         case SwitchEntry():
             session = spark.session()
-            entry = through_spark.entries.entry(session, step.table)
+            entry = catalog.entries.entry(session, step.table)
             # A log from before this run may lack properties that only the catalog has.
-            through_spark.switching.switch_to_delta(session, entry, merge_properties=True)
+            catalog.switch.switch_to_delta(session, entry, merge_properties=True)
             if entry.folder is not None:
                 _demand_switched_in_time(entry.folder, plan.source)
         case Verify():
             session = spark.session()
             names = [column.name for column in plan.partition_columns]
             with following(session, running):
-                verdict = through_spark.verifying.compare_rows(session, step.location, plan.schema, names)
+                verdict = catalog.row_comparison.compare_rows(session, step.location, plan.schema, names)
             running.count("rows", verdict.source.rows)
             return verdict
         case _:
@@ -99,27 +100,27 @@ def write_first_checkpoint(root: AnyPath) -> None:
 def _write_checkpoint(root: AnyPath, version: int | None = None) -> None:
     """Write a checkpoint; only log a warning if it fails, because a table is complete without it."""
     try:
-        table.write_checkpoint(root, version)
+        converted_table.write_checkpoint(root, version)
     except TableferryError as error:
         _log.warning("%s", error.one_line)
 
 
 def _natively(spark: SparkSession, step: ConvertNatively) -> None:
     if step.table:
-        entry = through_spark.entries.entry(spark, step.table)
-        through_spark.native.convert_table(spark, entry, statistics=step.statistics)
+        entry = catalog.entries.entry(spark, step.table)
+        catalog.native_engine.convert_table(spark, entry, statistics=step.statistics)
     else:
-        through_spark.native.convert(spark, step.location, step.partitions, statistics=step.statistics)
+        catalog.native_engine.convert(spark, step.location, step.partitions, statistics=step.statistics)
     # Spark's command lists the folder once and may then read for hours, during which files can change.
-    listed = through_spark.native.list_files(spark, step.location)
-    log = through_spark.logs.compare(spark, step.location, listed, step.table)
+    listed = catalog.native_engine.list_files(spark, step.location)
+    log = catalog.log_comparison.compare(spark, step.location, listed, step.table)
     if log.differences:
         raise TableError(
             "FILES_CHANGED_DURING_NATIVE_CONVERSION", table=step.location, changes="; ".join(log.differences)
         )
 
 
-def put(root: AnyPath, planned: contents.Contents, *, unsafe: bool = False) -> None:
+def put(root: AnyPath, planned: commit_contents.Contents, *, unsafe: bool = False) -> None:
     """Write the first commit, and check before and after the write that the folder has its files.
 
     Raises:
@@ -127,15 +128,17 @@ def put(root: AnyPath, planned: contents.Contents, *, unsafe: bool = False) -> N
         Refused: A file was added, removed or changed during the conversion; the folder has no log.
     """
     _unchanged(root, planned)
-    commit.put(root, planned.table_id, contents.lines(planned, commit.now()), unsafe=unsafe)
+    initial_commit.put(
+        root, planned.table_id, commit_contents.lines(planned, initial_commit.now()), unsafe=unsafe
+    )
     # Where storage can't create a file exclusively, a concurrent converter may have replaced the commit.
-    commit.demand_table(root, planned.table_id)
+    initial_commit.demand_table(root, planned.table_id)
     try:
         _unchanged(root, planned)
     except Refused:
         # Another process may have found the same change, and already undone the commit.
         with suppress(Busy, TableError):
-            commit.undo(root, planned.table_id)
+            initial_commit.undo(root, planned.table_id)
         raise
 
 
@@ -145,13 +148,13 @@ def _demand_switched_in_time(root: Path, source: str) -> None:
     Raises:
         TableError: The folder's files differ from those in the commit.
     """
-    if (conversion := existing.conversion(root)) is None:
+    if (conversion := existing_log.conversion(root)) is None:
         return
     named, listed = (
         [file._replace(modified=0) for file in files]
-        for files in (conversion.listed, discover.visible_files(root))
+        for files in (conversion.listed, listing.visible_files(root))
     )
-    if changes := discover.changes(named, listed):
+    if changes := listing.changes(named, listed):
         raise TableError(
             "FILES_CHANGED_DURING_SWITCH",
             table=source,
@@ -160,10 +163,10 @@ def _demand_switched_in_time(root: Path, source: str) -> None:
         )
 
 
-def _unchanged(root: AnyPath, planned: contents.Contents) -> None:
+def _unchanged(root: AnyPath, planned: commit_contents.Contents) -> None:
     if planned.iceberg:
         if (now := iceberg.metadata.current(planned.iceberg.table)) != planned.iceberg.at:
             raise Refused("ICEBERG_CHANGED_DURING_CONVERSION", table=root, metadata=now)
         return
-    if changes := discover.changes(planned.listed, discover.list_files(root)):
+    if changes := listing.changes(planned.listed, listing.list_files(root)):
         raise Refused("FILES_CHANGED_DURING_CONVERSION", table=root, changes="; ".join(changes))

@@ -8,21 +8,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tableferry.amounts import counted, first_of
-from tableferry.convert.entry import (
-    Entry,
-    existence_defaults,
-    kept_properties,
-    log_columns,
-    losses,
-    needs_defaults,
-)
-from tableferry.convert.facts import DataFile, ExistingLog, FileSchema, Footer, IcebergState, Partitions
-from tableferry.convert.log import mapping
-from tableferry.convert.log.contents import Contents, indexed
-from tableferry.convert.log.statistics import INDEXED
-from tableferry.convert.merging import Merged, left_out_note
-from tableferry.convert.mismatches import PartitionMismatches, sentences
-from tableferry.convert.requested import NOTHING_MORE, Requested, clustered
+from tableferry.convert.commit_contents import Contents, indexed
+from tableferry.convert.existing_log import ExistingLog
+from tableferry.convert.requests import NOTHING_MORE, Requested, clustered
 from tableferry.convert.steps import (
     ConvertNatively,
     PutFirstCommit,
@@ -36,9 +24,24 @@ from tableferry.convert.steps import (
 )
 from tableferry.errors import Refused
 from tableferry.files import ObjectPath
-from tableferry.hive.locations import for_spark
-from tableferry.hive.partitions import PartitionColumn
-from tableferry.types import Field, Struct
+from tableferry.formats.delta import column_mapping
+from tableferry.formats.delta.statistics import INDEXED
+from tableferry.formats.hive.catalog_entry import (
+    Entry,
+    existence_defaults,
+    kept_properties,
+    log_columns,
+    losses,
+    needs_defaults,
+)
+from tableferry.formats.hive.locations import for_spark
+from tableferry.formats.hive.partition_inference import Partitions
+from tableferry.formats.hive.partition_mismatches import PartitionMismatches, sentences
+from tableferry.formats.hive.partitions import PartitionColumn
+from tableferry.formats.iceberg.tables import IcebergState
+from tableferry.formats.parquet.files import DataFile, FileSchema, Footer
+from tableferry.formats.parquet.schema_merge import Merged, left_out_note
+from tableferry.spark.types import Field, Struct
 
 _SHOWN = 5
 # For a table with more files, readers load a checkpoint faster than the commit.
@@ -351,16 +354,16 @@ def _contents(facts: Facts, options: Options, merged: Merged) -> Contents:
     if facts.iceberg and facts.iceberg.by_id:
         if not options.column_mapping:
             raise Refused("ICEBERG_COLUMNS_NEED_IDS", table=facts.source, reason=facts.iceberg.by_id)
-        properties |= mapping.by_id(facts.iceberg.last_id)
-        features = (*features, mapping.FEATURE)
-    elif unfit := sorted(mapping.unfit(schema)):
+        properties |= column_mapping.by_id(facts.iceberg.last_id)
+        features = (*features, column_mapping.FEATURE)
+    elif unfit := sorted(column_mapping.unfit(schema)):
         if not options.column_mapping:
             raise Refused(
                 "COLUMN_NAMES_NEED_MAPPING", table=facts.location, columns=[f"`{name}`" for name in unfit]
             )
-        schema, mapped = mapping.mapped(schema)
+        schema, mapped = column_mapping.mapped(schema)
         properties |= mapped
-        features = (*features, mapping.FEATURE)
+        features = (*features, column_mapping.FEATURE)
     if facts.entry and needs_defaults(facts.entry):
         for_writers = (*for_writers, "allowColumnDefaults")
     contents = Contents(

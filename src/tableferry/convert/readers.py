@@ -9,16 +9,16 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from tableferry import session
-from tableferry.convert import through_spark
-from tableferry.convert.facts import DataFile, Footer, Footers, Unreadable
-from tableferry.convert.parquet import objects, reading
-from tableferry.convert.spark_provider import SparkProvider
+from tableferry.convert import catalog
 from tableferry.convert.steps import Reader
 from tableferry.errors import MissingPackage, Refused, SessionError, is_sparks
 from tableferry.extras import install
 from tableferry.files import AnyPath, ObjectPath
-from tableferry.types import ColumnPath
+from tableferry.formats.parquet import directory_footers, object_footers
+from tableferry.formats.parquet.files import DataFile, Footer, Footers, Unreadable
+from tableferry.spark import session
+from tableferry.spark.provider import SparkProvider
+from tableferry.spark.types import ColumnPath
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,22 +51,18 @@ def read_footers(
     """
     if isinstance(root, ObjectPath):
         _demand_process(root, reader)
-        return objects.read(root, files, leaves=leaves)
-    read = partial(reading.read, leaves=leaves)
+        return object_footers.read(root, files, leaves=leaves)
+    read = partial(directory_footers.read, leaves=leaves)
 
     def in_process() -> Footers:
         running = spark_provider.running
-        size = (
-            len(files)
-            if running is None
-            else through_spark.batches.batch_size(running, statistics=leaves > 0)
-        )
+        size = len(files) if running is None else catalog.batches.batch_size(running, statistics=leaves > 0)
         for start in range(0, len(files), size or 1):
             yield from read(root, files[start : start + size])
 
     def in_tasks(spark: SparkSession) -> Footers:
-        size = through_spark.batches.batch_size(spark, statistics=leaves > 0)
-        return through_spark.tasks.read(spark, str(root), files, read, size)
+        size = catalog.batches.batch_size(spark, statistics=leaves > 0)
+        return catalog.tasks.read(spark, str(root), files, read, size)
 
     return _choose(spark_provider, reader, len(files) >= SPARK_PAYS_FROM, in_process, in_tasks)
 
@@ -88,17 +84,17 @@ def scan(
         SessionError: The reader is ``spark``, and no session is available; or pyarrow isn't installed.
     """
     try:
-        from tableferry.convert.parquet import scanning
+        from tableferry.formats.parquet import data_scan
     except ModuleNotFoundError as error:
         raise MissingPackage(
             "MISSING_PACKAGE_FOR_SCAN", package=error.name, command=install("scan")
         ) from error
 
     def in_tasks(spark: SparkSession) -> Footers:
-        read = partial(scanning.read, paths=paths)
-        return through_spark.tasks.read(spark, str(root), files, read, _SCANNED_AT_ONCE)
+        read = partial(data_scan.read, paths=paths)
+        return catalog.tasks.read(spark, str(root), files, read, _SCANNED_AT_ONCE)
 
-    in_threads = partial(scanning.read_by_threads, root, files, paths=paths)
+    in_threads = partial(data_scan.read_by_threads, root, files, paths=paths)
     if isinstance(root, ObjectPath):
         _demand_process(root, reader)
         return in_threads()
@@ -167,7 +163,7 @@ def _there_if_it_can(footers: Footers, in_process: Callable[[], Footers]) -> Foo
         first = next(footers)
     except Exception as error:
         # The tasks may run on machines without this path, or may not be allowed to run Python.
-        if not isinstance(error, through_spark.tasks.Unreached) and not is_sparks(error):
+        if not isinstance(error, catalog.tasks.Unreached) and not is_sparks(error):
             raise
         return in_process()
     return chain((first,), footers)

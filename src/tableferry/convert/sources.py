@@ -9,7 +9,7 @@ from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from tableferry.errors import TableError
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 _OURS = ("parquet", "delta", "iceberg")
 _BY_PATH = re.compile(r"([A-Za-z_]\w*)\.`((?:[^`]|``)+)`")

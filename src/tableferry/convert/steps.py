@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from tableferry.convert.log.contents import Contents
-from tableferry.hive.partitions import PartitionColumn
-from tableferry.tables import TableName
+from tableferry.convert.commit_contents import Contents
+from tableferry.formats.hive.partitions import PartitionColumn
+from tableferry.spark.tables import TableName
 
 
 class Reader(StrEnum):

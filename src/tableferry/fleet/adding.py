@@ -15,7 +15,7 @@ from tableferry.fleet.job import LONGEST_GAP, Job, OldName, State, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.settings import PLACEHOLDERS, knows_placeholders
-from tableferry.tables import METASTORES, TableName
+from tableferry.spark.tables import METASTORES, TableName
 
 COLUMNS = (
     *("table", "owners", "downstream_users", "target_format", "initial_gap_days", "probation_gap_days"),

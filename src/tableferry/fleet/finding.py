@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from tableferry.errors import TableError
 from tableferry.fleet.adding import Pattern
-from tableferry.quoting import unquote
-from tableferry.tables import TableName
+from tableferry.spark.quoting import unquote
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Self
 
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 
 class State(StrEnum):

@@ -41,7 +41,7 @@ from tableferry.fleet.warehouse import existing, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.prepared import Prepared
 from tableferry.fleet.warehouse.taken_rights import TakenRights
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 # How often a job begins again, or fails, before a person has to look.
 ATTEMPTS = 3

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tableferry.activity import activity
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import Refused, TableError, TableferryError, first_line
 from tableferry.fleet.adding import Pattern, parse
 from tableferry.fleet.job import Job
@@ -33,7 +32,8 @@ from tableferry.fleet.view_moves.view import View, statement
 from tableferry.fleet.warehouse import new_views
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.new_views import TakesNoViews
-from tableferry.tables import TableName
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
 

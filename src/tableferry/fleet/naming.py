@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tableferry.fleet.job import OldName, TargetFormat
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 _DROPPED_SUFFIX = "_tableferry_dropped"
 _ARCHIVED_SUFFIX = "_hive_archived"

@@ -12,7 +12,6 @@ from typing import Any, assert_never
 
 from tableferry.activity import Activity, activity
 from tableferry.amounts import first_of
-from tableferry.driver import following
 from tableferry.errors import Refused
 from tableferry.fleet import steps
 from tableferry.fleet.commands import command
@@ -56,7 +55,8 @@ from tableferry.fleet.warehouse.shadow.late.settling import WrittenLate, check
 from tableferry.fleet.warehouse.shadow.shadowing import HiveCopyChanged, PartitionsRemoved, shadow
 from tableferry.fleet.warehouse.shadow.trying import try_shadow
 from tableferry.fleet.warehouse.taken_rights import TakenRights
-from tableferry.tables import TableName
+from tableferry.spark.driver import following
+from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
 

@@ -53,7 +53,7 @@ from tableferry.fleet.steps import (
     WriteCheckpoint,
 )
 from tableferry.fleet.transitions import BACK, FORWARD, Action, Transition
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 
 class Kind(StrEnum):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tableferry.fleet.job import Job
 from tableferry.fleet.mail.addresses import address
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 _REFUSED = "refused_recipients"
 

@@ -20,7 +20,7 @@ from tableferry.fleet.queue.statements import chunks
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.waving import find_wave
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

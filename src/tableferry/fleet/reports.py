@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from tableferry.fleet.job import Job, PauseReason, TargetFormat
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 Outcome = Literal["done", "planned", "waiting", "paused", "failed", "lost"]
 

@@ -13,7 +13,7 @@ from tableferry.fleet.job import Job, State
 from tableferry.fleet.queue import schema
 from tableferry.fleet.queue.selections import Selection, everything, named
 from tableferry.fleet.queue.store import Store
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 # A name that is written without a catalog means the jobs of each.
 _ANY = "*"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tableferry.fleet.job import TargetFormat
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 
 class _Described:

@@ -9,8 +9,8 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Self, TypeVar
 
-from tableferry import session
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.spark import session
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tableferry.pipelines.flows import OtherSource
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 FORMAT = "cloudFiles"
 

@@ -17,8 +17,6 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
 import tableferry
-from tableferry.catalog import SPARK_ERRORS
-from tableferry.driver import in_process
 from tableferry.errors import Refused, TableError, TableferryError, first_line
 from tableferry.errors.catalogue import conditions
 from tableferry.pipelines import cdc
@@ -26,7 +24,9 @@ from tableferry.pipelines.flows import CdcSettings, Expectation, Flow
 from tableferry.pipelines.guard import Guard
 from tableferry.pipelines.key_ranges import Sizes
 from tableferry.pipelines.rows import countable, counts_of, judged
-from tableferry.tables import TableName
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.driver import in_process
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

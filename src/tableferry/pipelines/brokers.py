@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import TableError, first_line
 from tableferry.pipelines import topics
 from tableferry.pipelines.source_offsets import KafkaOffset, KafkaRange
+from tableferry.spark.catalog import SPARK_ERRORS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,9 +29,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tableferry.catalog import SPARK_ERRORS, condition, facts, facts_again
-from tableferry.commits import WITHOUT_ROWS, commits_after
 from tableferry.errors import SessionError, TableError, first_line
+from tableferry.formats.delta.commits import WITHOUT_ROWS, commits_after
 from tableferry.pipelines import history
 from tableferry.pipelines.creating import create
 from tableferry.pipelines.ddl import COLUMN_MAPPING, evolve
@@ -53,9 +52,10 @@ from tableferry.pipelines.fold import (
 )
 from tableferry.pipelines.key_ranges import LARGE, KeyRanges, Sizes, key_ranges
 from tableferry.pipelines.merges import log_insert, newest, row_insert, row_merge, superseded_merge, unknown
-from tableferry.quoting import quote
-from tableferry.session import settings as session_settings
-from tableferry.tables import TableFacts, TableName
+from tableferry.spark.catalog import SPARK_ERRORS, condition, facts, facts_again
+from tableferry.spark.quoting import quote
+from tableferry.spark.session import settings as session_settings
+from tableferry.spark.tables import TableFacts, TableName
 
 _NO_SEQUENCE = (
     "AUTO CDC needs a sequence in every event, and sequence_by gives none for the event with the keys "

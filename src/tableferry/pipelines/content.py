@@ -22,15 +22,15 @@ from pyspark.sql import functions as F
 
 from tableferry.activity import Activity, activity
 from tableferry.amounts import counted, joined
-from tableferry.catalog import SPARK_ERRORS
-from tableferry.commits import WITHOUT_ROWS, Commit, commits_after
-from tableferry.driver import following
 from tableferry.errors import TableferryError, first_line
+from tableferry.formats.delta.commits import WITHOUT_ROWS, Commit, commits_after
 from tableferry.pipelines import cdc, copies, views
 from tableferry.pipelines.expected import NotKnownError, Whole, together
 from tableferry.pipelines.flows import BY_VERSION, CdcSettings, DataFlow, HistorySource, Migration
 from tableferry.pipelines.plans import LOOK_BACK, HandOver, LookBack, NoHandOver
-from tableferry.tables import TableFacts
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.driver import following
+from tableferry.spark.tables import TableFacts
 from tableferry.verify import Verdict, common_rows
 
 if TYPE_CHECKING:

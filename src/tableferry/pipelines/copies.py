@@ -18,7 +18,7 @@ from tableferry.pipelines.flows import CdcSettings, DataFlow, HistorySource
 from tableferry.pipelines.fold import START
 from tableferry.pipelines.misfits import exceptions_unknown_among
 from tableferry.pipelines.rows import flow_rows, history_rows
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from tableferry.catalog import SPARK_ERRORS, condition, local_folder
-from tableferry.driver import in_process
 from tableferry.errors import HALF_MADE, HALF_MADE_REMEDY, TableError
 from tableferry.pipelines.ddl import create_sql
 from tableferry.pipelines.flows import Target
+from tableferry.spark.catalog import SPARK_ERRORS, condition, local_folder
+from tableferry.spark.driver import in_process
 
 _ROWS = ("add", "remove", "cdc", "txn")
 

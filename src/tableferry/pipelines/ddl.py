@@ -27,8 +27,8 @@ from pyspark.sql.types import (
 
 from tableferry.errors import TableError
 from tableferry.pipelines.flows import Target
-from tableferry.quoting import literal, pairs, quote
-from tableferry.tables import TableName
+from tableferry.spark.quoting import literal, pairs, quote
+from tableferry.spark.tables import TableName
 
 COLUMN_MAPPING = "delta.columnMapping.mode"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tableferry import catalog
 from tableferry.errors import Refused, TableError, TableferryError
 from tableferry.pipelines import configuration, spec
 from tableferry.pipelines.engine import define
@@ -18,7 +17,8 @@ from tableferry.pipelines.opening import open_project
 from tableferry.pipelines.pipeline import Defining
 from tableferry.pipelines.pipeline_plan import PipelinePlan, takes
 from tableferry.pipelines.plans import Facts, Plan
-from tableferry.tables import TableName
+from tableferry.spark import catalog
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from tableferry.driver import in_process
+from tableferry.spark.driver import in_process
 
 # Catalyst counts these as deterministic, as they are constant within one query.
 _OF_THE_QUERY = frozenset(

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, assert_never, cast
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tableferry.catalog import SPARK_ERRORS
-from tableferry.commits import WITHOUT_ROWS, commits_after
 from tableferry.errors import TableError, first_line
+from tableferry.formats.delta.commits import WITHOUT_ROWS, commits_after
 from tableferry.pipelines import auto_loader, brokers, reads, seen_files, sql, views
 from tableferry.pipelines.flows import (
     DataFlow,
@@ -29,7 +28,8 @@ from tableferry.pipelines.rows import flow_rows
 from tableferry.pipelines.seen_files import SeenFile
 from tableferry.pipelines.source_offsets import KafkaOffset
 from tableferry.pipelines.views import Offsets, Span, Spans
-from tableferry.tables import TableName
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
-from tableferry import catalog, files, session
-from tableferry.commits import Commit, commits_after, newest_batches, set_back
+from tableferry import files
 from tableferry.errors import StateError, TableError
+from tableferry.formats.delta.commits import Commit, commits_after, newest_batches, set_back
 from tableferry.pipelines import (
     brokers,
     checkpoints,
@@ -36,7 +36,8 @@ from tableferry.pipelines.plans import (
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.source_offsets import KafkaRange
 from tableferry.pipelines.state import MigrationStart, StateStore, Stored
-from tableferry.tables import TableFacts, TableName
+from tableferry.spark import catalog, session
+from tableferry.spark.tables import TableFacts, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

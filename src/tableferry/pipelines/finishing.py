@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from tableferry import files
-from tableferry.catalog import parallel_map
 from tableferry.errors import Refused
 from tableferry.pipelines.decide import phase_of
 from tableferry.pipelines.flows import DataFlow, Project
@@ -20,7 +19,8 @@ from tableferry.pipelines.plans import OVER, PHASES, pinned_name
 from tableferry.pipelines.recognition import engine_change
 from tableferry.pipelines.reports import FinishReport
 from tableferry.pipelines.state import StateStore, Stored
-from tableferry.tables import TableName
+from tableferry.spark.catalog import parallel_map
+from tableferry.spark.tables import TableName
 
 
 def finish(

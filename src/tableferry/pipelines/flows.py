@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tableferry.errors import Problem
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 HandOverBy = Literal["checkpoint", "content", "version", "explicit"]
 """The old streams' checkpoints, comparing rows, the sources' versions of the moment, or the spec itself."""

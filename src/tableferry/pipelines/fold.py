@@ -18,7 +18,7 @@ from pyspark.sql.types import StructField, StructType
 
 from tableferry.pipelines.ddl import comparable, conform
 from tableferry.pipelines.flows import CdcSettings
-from tableferry.quoting import quote
+from tableferry.spark.quoting import quote
 
 SEQUENCE = "__sequence"
 OPERATION = "__operation"

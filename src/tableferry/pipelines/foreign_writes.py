@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from tableferry.catalog import SPARK_ERRORS
-from tableferry.commits import SETTING_BACK, WITHOUT_ROWS, Commit, lasting
 from tableferry.errors import first_line
+from tableferry.formats.delta.commits import SETTING_BACK, WITHOUT_ROWS, Commit, lasting
 from tableferry.pipelines.flows import CdcSettings
 from tableferry.pipelines.fold import (
     ALIVE,
@@ -30,8 +29,9 @@ from tableferry.pipelines.fold import (
 )
 from tableferry.pipelines.identities import REVIEWED, ForeignWrites
 from tableferry.pipelines.merges import TRUNCATES
-from tableferry.quoting import identifier, unquote
-from tableferry.tables import TableFacts
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.quoting import identifier, unquote
+from tableferry.spark.tables import TableFacts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -46,8 +46,8 @@ from tableferry.pipelines.steps import (
     DefineView,
     FlowDefinition,
 )
-from tableferry.quoting import identifier
-from tableferry.tables import TableName
+from tableferry.spark.quoting import identifier
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

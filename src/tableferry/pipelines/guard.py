@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import HALF_MADE, HALF_MADE_REMEDY, Busy, TableError, first_line
-from tableferry.quoting import literal
-from tableferry.tables import TableName
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.quoting import literal
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tableferry.catalog import parallel_map
 from tableferry.errors import StateError
 from tableferry.pipelines import content, imported_checkpoints, old_streams
 from tableferry.pipelines.flows import DataFlow, DeltaSource, Project
 from tableferry.pipelines.old_streams import NotItsSinkError
 from tableferry.pipelines.plans import HandOver, LookBack, NoHandOver, OldCheckpoint
 from tableferry.pipelines.reads import Read
-from tableferry.tables import TableFacts
+from tableferry.spark.catalog import parallel_map
+from tableferry.spark.tables import TableFacts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,7 +6,7 @@ import re
 import uuid
 from typing import TYPE_CHECKING
 
-from tableferry.quoting import quote
+from tableferry.spark.quoting import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -18,7 +18,7 @@ from pyspark.sql.types import DateType, NullType, TimestampNTZType, TimestampTyp
 from tableferry.errors import TableError
 from tableferry.pipelines.flows import CdcSettings
 from tableferry.pipelines.fold import DELETE, END, EXACT, OPERATION, SEQUENCE, START, UPSERT, names
-from tableferry.quoting import quote
+from tableferry.spark.quoting import quote
 
 REASON = "__reason"
 

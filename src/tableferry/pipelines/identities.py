@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 
 from tableferry.errors import TableError
 from tableferry.pipelines.flows import CdcSettings
-from tableferry.tables import TableFacts, TableName
+from tableferry.spark.tables import TableFacts, TableName
 
 PROPERTY = "tableferry.flows"
 """The table property that holds a `TableIdentity` as JSON."""

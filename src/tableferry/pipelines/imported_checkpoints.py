@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tableferry.amounts import counted
-from tableferry.commits import SETTING_BACK, Commit, commits_after
 from tableferry.errors import StateError
+from tableferry.formats.delta.commits import SETTING_BACK, Commit, commits_after
 from tableferry.pipelines import checkpoints
 from tableferry.pipelines.old_streams import LOOK_BACK
 from tableferry.pipelines.plans import HandOver, OldCheckpoint
 from tableferry.pipelines.source_offsets import KafkaOffset, Offset
-from tableferry.tables import TableFacts
+from tableferry.spark.tables import TableFacts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

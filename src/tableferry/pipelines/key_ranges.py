@@ -28,8 +28,8 @@ from pyspark.sql.types import (
 
 from tableferry.pipelines.ddl import sql_type
 from tableferry.pipelines.fold import OPERATION, SEQUENCE, TRUNCATE, Fold
-from tableferry.quoting import quote
-from tableferry.tables import TableName
+from tableferry.spark.quoting import quote
+from tableferry.spark.tables import TableName
 
 MOST = 20_000
 """More keys than these aren't looked at: they are all over the table; nor more than `_FEW` of a small one."""

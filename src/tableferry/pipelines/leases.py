@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 
 from tableferry import files
 from tableferry.activity import activity
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import HALF_MADE, Busy
 from tableferry.heartbeat import heartbeat
 from tableferry.pipelines.guard import Held, Holder, holder, leases_of, unusable
-from tableferry.quoting import literal
-from tableferry.tables import TableName
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.quoting import literal
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

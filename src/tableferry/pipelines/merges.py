@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tableferry.pipelines.fold import ALIVE, OPERATION, RANK, SEQUENCE, START, TRUNCATE, Fold, same
-from tableferry.quoting import quote
-from tableferry.tables import TableName
+from tableferry.spark.quoting import quote
+from tableferry.spark.tables import TableName
 
 TRUNCATES = "__truncates"
 

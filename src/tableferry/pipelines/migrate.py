@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from tableferry.errors import TableferryError
-from tableferry.local_metastore import LocalMetastore
 from tableferry.pipelines import finishing
 from tableferry.pipelines.flows import Project
 from tableferry.pipelines.misfits import left_behind, too_wide
@@ -28,6 +27,7 @@ from tableferry.pipelines.proofs import Proof, prove_start
 from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport, UndoReport, VerifyReport
 from tableferry.pipelines.steps import Begin
 from tableferry.pipelines.update import Update
+from tableferry.spark.local_metastore import LocalMetastore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from tableferry.pipelines.reads import Read
 from tableferry.pipelines.source_offsets import described
 from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, Stored
 from tableferry.pipelines.steps import Adopt, AdoptRenamed, Begin, Forget
-from tableferry.tables import TableFacts, TableName
+from tableferry.spark.tables import TableFacts, TableName
 
 
 def adopt(context: PlanningContext) -> tuple[Stored, Findings]:

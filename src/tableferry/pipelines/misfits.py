@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-from tableferry import catalog
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import TableferryError
 from tableferry.pipelines import views
 from tableferry.pipelines.ddl import fits, sql_type
@@ -19,7 +17,9 @@ from tableferry.pipelines.flows import Flow, Migration
 from tableferry.pipelines.fold import END, START
 from tableferry.pipelines.plans import TargetPlan
 from tableferry.pipelines.rows import flow_rows
-from tableferry.quoting import quote
+from tableferry.spark import catalog
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.quoting import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, assert_never
 
 from tableferry import files
 from tableferry.amounts import counted
-from tableferry.catalog import facts
-from tableferry.commits import SETTING_BACK, WITHOUT_ROWS, Commit, commits_after, lasting
 from tableferry.errors import StateError
+from tableferry.formats.delta.commits import SETTING_BACK, WITHOUT_ROWS, Commit, commits_after, lasting
 from tableferry.pipelines import checkpoints, file_logs
 from tableferry.pipelines.flows import BY_VERSION
 from tableferry.pipelines.plans import HandOver, LegacyWrites
 from tableferry.pipelines.source_offsets import FileOffset, KafkaOffset, Offset, SourceOffset, files_id
 from tableferry.pipelines.state import MigrationStart
 from tableferry.pipelines.transactions import is_run_once
-from tableferry.tables import TableFacts, TableName
+from tableferry.spark.catalog import facts
+from tableferry.spark.tables import TableFacts, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,9 +16,7 @@ from pyspark.sql import SparkSession
 
 from tableferry import files
 from tableferry.activity import activity
-from tableferry.catalog import current_catalog
 from tableferry.errors import SpecError, StateError, TableferryError
-from tableferry.local_metastore import LocalMetastore
 from tableferry.pipelines import spec
 from tableferry.pipelines.decide import decide
 from tableferry.pipelines.eligibility import runnable
@@ -29,7 +27,9 @@ from tableferry.pipelines.leases import Leases
 from tableferry.pipelines.pipeline import Pipeline
 from tableferry.pipelines.plans import EngineKind, Facts, LookBack, Plan, Request
 from tableferry.pipelines.state import StateStore
-from tableferry.tables import DEFAULT_CATALOG, TableName
+from tableferry.spark.catalog import current_catalog
+from tableferry.spark.local_metastore import LocalMetastore
+from tableferry.spark.tables import DEFAULT_CATALOG, TableName
 
 _log = logging.getLogger(__name__)
 

@@ -11,8 +11,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tableferry import verify
 from tableferry.activity import Activity, activity
-from tableferry.catalog import SPARK_ERRORS, explained, facts, schema_exists
-from tableferry.driver import following
 from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line
 from tableferry.pipelines import batches, cdc, copies, history, sequences, transactions, views
 from tableferry.pipelines.engine import define
@@ -25,7 +23,9 @@ from tableferry.pipelines.rows import flow_rows
 from tableferry.pipelines.state import MigrationStart, StateStore, Tracking
 from tableferry.pipelines.steps import Begin, DefineAutoCdc, Reset
 from tableferry.pipelines.streaming import FlowResult, StreamingEngine, failed
-from tableferry.tables import TableFacts, TableName
+from tableferry.spark.catalog import SPARK_ERRORS, explained, facts, schema_exists
+from tableferry.spark.driver import following
+from tableferry.spark.tables import TableFacts, TableName
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from tableferry.pipelines import checkpoints, events
 from tableferry.pipelines.configuration import Configuration, read
 from tableferry.pipelines.graph import flow_name
 from tableferry.pipelines.plans import Checkpoint
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 Kind = Literal["databricks", "declarative"]
 Flows = Collection[tuple[TableName, str]]

@@ -11,7 +11,7 @@ from tableferry.pipelines.plans import Checkpoint, Facts, Request
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.state import Baseline, MigrationStart, Stored
 from tableferry.pipelines.steps import Step
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 
 @dataclass(frozen=True)

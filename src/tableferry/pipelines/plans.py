@@ -15,7 +15,7 @@ from tableferry.pipelines.reads import Read, looked_up
 from tableferry.pipelines.source_offsets import FileOffset, KafkaOffset, KafkaRange, Offset
 from tableferry.pipelines.state import Certainty, MigrationStart, Stored
 from tableferry.pipelines.steps import DefineView, Definition, Start, StateStep, Step
-from tableferry.tables import TableFacts, TableName
+from tableferry.spark.tables import TableFacts, TableName
 from tableferry.verify import Verdict
 
 Phase = Literal[

@@ -16,7 +16,7 @@ from tableferry.pipelines.seen_files import SEEDED_BATCH
 from tableferry.pipelines.source_offsets import FileOffset, KafkaOffset
 from tableferry.pipelines.state import Baseline, Stored
 from tableferry.pipelines.steps import RenameFlow, Start
-from tableferry.tables import TableFacts
+from tableferry.spark.tables import TableFacts
 
 
 @dataclass(frozen=True)

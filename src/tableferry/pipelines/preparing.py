@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tableferry import catalog
-from tableferry.catalog import SPARK_ERRORS, explained
 from tableferry.errors import TableError
 from tableferry.pipelines.opening import OpenedProject
 from tableferry.pipelines.perform import Runner, progress
 from tableferry.pipelines.pipeline import Pipeline
 from tableferry.pipelines.plans import HISTORY_FLOW, Plan, TargetPlan, pinned_name
 from tableferry.pipelines.steps import Begin, Forget, Recognise
-from tableferry.tables import TableName
+from tableferry.spark import catalog
+from tableferry.spark.catalog import SPARK_ERRORS, explained
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 
 from tableferry import verify
 from tableferry.activity import activity
-from tableferry.catalog import facts as table_facts
-from tableferry.driver import following
 from tableferry.errors import TableferryError
 from tableferry.pipelines import content, copies, expected, file_logs, old_streams, reads
 from tableferry.pipelines.expected import Brought, NotKnownError, Whole
@@ -28,7 +26,9 @@ from tableferry.pipelines.seen_files import SeenFile, beyond
 from tableferry.pipelines.source_offsets import FileOffset, KafkaOffset
 from tableferry.pipelines.state import MigrationStart
 from tableferry.pipelines.views import Span
-from tableferry.tables import TableFacts, TableName
+from tableferry.spark.catalog import facts as table_facts
+from tableferry.spark.driver import following
+from tableferry.spark.tables import TableFacts, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from tableferry.errors import TableferryError, first_line
-from tableferry.local_metastore import LocalMetastore, NeedsSpark
 from tableferry.pipelines.flows import PythonCode, View, explicit_start
 from tableferry.pipelines.hidden import MARK, reads_hidden_streams
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.steps import Start
-from tableferry.tables import TableName
+from tableferry.spark.local_metastore import LocalMetastore, NeedsSpark
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,7 +19,7 @@ from tableferry.pipelines.flows import (
     explicit_start,
 )
 from tableferry.pipelines.steps import Start
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 _HOW_IN_SQL = (
     "read it through a delta view with readerOptions.startingVersion and name that view in STREAM(…)"

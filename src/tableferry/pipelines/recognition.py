@@ -18,7 +18,7 @@ from tableferry.pipelines.planning_context import Findings, PlanningContext, not
 from tableferry.pipelines.plans import Checkpoint, EngineKind
 from tableferry.pipelines.state import Stored
 from tableferry.pipelines.steps import AcceptWrites
-from tableferry.tables import TRANSACTION_RETENTION
+from tableferry.spark.tables import TRANSACTION_RETENTION
 
 _ENGINES = {
     "streaming": "the streaming engine",

@@ -9,7 +9,7 @@ from tableferry.pipelines.plans import OVER, Plan, TargetPlan
 from tableferry.pipelines.proofs import Proof
 from tableferry.pipelines.state import Certainty
 from tableferry.pipelines.streaming import FlowResult
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 
 @dataclass(frozen=True)

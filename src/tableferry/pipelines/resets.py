@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tableferry.pipelines.flows import DataFlow, Target
 from tableferry.pipelines.plans import Facts
 from tableferry.pipelines.state import Stored
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 RESET_ALLOWED = "pipelines.reset.allowed"
 """The table property that says whether it may; a pipeline takes it for true."""

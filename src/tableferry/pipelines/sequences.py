@@ -13,12 +13,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import NullType
 
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import first_line
 from tableferry.pipelines import cdc
 from tableferry.pipelines.expected import NotKnownError, Whole
 from tableferry.pipelines.flows import CdcSettings
 from tableferry.pipelines.fold import DELETE, EXACT, OPERATION, SEQUENCE, names, same
+from tableferry.spark.catalog import SPARK_ERRORS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,7 +17,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from tableferry.catalog import exists
 from tableferry.errors import TableError
 from tableferry.pipelines import cdc, views
 from tableferry.pipelines.ddl import comparable, sql_type
@@ -38,8 +37,9 @@ from tableferry.pipelines.fold import (
 )
 from tableferry.pipelines.metadata import with_added
 from tableferry.pipelines.snapshots import Version, next_snapshot
-from tableferry.quoting import quote
-from tableferry.tables import TableName
+from tableferry.spark.catalog import exists
+from tableferry.spark.quoting import quote
+from tableferry.spark.tables import TableName
 
 Before = Callable[[str], None]
 

@@ -39,7 +39,7 @@ from tableferry.pipelines.flows import log_name
 from tableferry.pipelines.identities import TableIdentity
 from tableferry.pipelines.seen_files import SeenFile
 from tableferry.pipelines.source_offsets import is_files, is_kafka
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 PART = "part-00000.csv"
 _TABLES = "_tables.json"

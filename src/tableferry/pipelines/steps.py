@@ -16,7 +16,7 @@ from tableferry.pipelines.flows import CdcSettings, DataFlow, Flow, HistorySourc
 from tableferry.pipelines.identities import FlowSettings, TableIdentity
 from tableferry.pipelines.source_offsets import FileOffset
 from tableferry.pipelines.state import Baseline, MigrationStart, StateStore
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 Start = int | str
 """A starting version, ``latest``, or ``timestamp:…`` for a starting timestamp."""

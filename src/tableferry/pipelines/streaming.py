@@ -20,12 +20,10 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import NullType, StructField, StructType
 
-from tableferry import amounts, session
+from tableferry import amounts
 from tableferry.activity import Activity, activity
-from tableferry.catalog import SPARK_ERRORS, exists, explained, facts
-from tableferry.commits import Commit, commits_after, counted, newest_version
-from tableferry.driver import Size, following, in_process
 from tableferry.errors import TableError, TableferryError, first_line
+from tableferry.formats.delta.commits import Commit, commits_after, counted, newest_version
 from tableferry.pipelines import (
     batches,
     cdc,
@@ -61,8 +59,11 @@ from tableferry.pipelines.steps import (
     DefineView,
     FlowDefinition,
 )
-from tableferry.quoting import literal
-from tableferry.tables import TableFacts, TableName
+from tableferry.spark import session
+from tableferry.spark.catalog import SPARK_ERRORS, exists, explained, facts
+from tableferry.spark.driver import Size, following, in_process
+from tableferry.spark.quoting import literal
+from tableferry.spark.tables import TableFacts, TableName
 
 _log = logging.getLogger(__name__)
 

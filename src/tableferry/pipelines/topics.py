@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tableferry.pipelines.source_offsets import KafkaOffset
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 _STARTS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 _ENDS = ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp")

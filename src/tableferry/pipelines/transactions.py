@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tableferry.errors import Busy
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 # Beyond every version that a writer gives: a stream counts its batches.
 _ENDED = 2**62

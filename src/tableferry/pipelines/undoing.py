@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tableferry.catalog import facts as table_facts
 from tableferry.errors import Refused
 from tableferry.pipelines import checkpoints
 from tableferry.pipelines.identities import PROPERTY
 from tableferry.pipelines.plans import Checkpoint, Facts, Plan, TargetPlan
 from tableferry.pipelines.state import StateStore
+from tableferry.spark.catalog import facts as table_facts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from tableferry import files, session
+from tableferry import files
 from tableferry.errors import Refused
 from tableferry.pipelines import preparing, proofs, undoing
 from tableferry.pipelines.migration_starts import is_assumed
@@ -15,6 +15,7 @@ from tableferry.pipelines.plans import OVER, PHASES, Facts, LookBack, Plan, Targ
 from tableferry.pipelines.proofs import Proof
 from tableferry.pipelines.reports import FinishReport, RunReport, TargetReport, UndoReport, VerifyReport
 from tableferry.pipelines.steps import AdoptRenamed
+from tableferry.spark import session
 
 _log = logging.getLogger(__name__)
 

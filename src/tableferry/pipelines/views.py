@@ -16,8 +16,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
-from tableferry.catalog import explained
-from tableferry.driver import in_process
 from tableferry.errors import TableError, TableferryError
 from tableferry.pipelines import auto_loader, seen_files, sql, topics
 from tableferry.pipelines.flows import (
@@ -36,9 +34,11 @@ from tableferry.pipelines.python_code import NOWHERE, TrackedSpark, load_functio
 from tableferry.pipelines.seen_files import SeenFile
 from tableferry.pipelines.source_offsets import KafkaOffset
 from tableferry.pipelines.steps import Start
-from tableferry.quoting import quote
-from tableferry.session import on_databricks
-from tableferry.tables import TableName
+from tableferry.spark.catalog import explained
+from tableferry.spark.driver import in_process
+from tableferry.spark.quoting import quote
+from tableferry.spark.session import on_databricks
+from tableferry.spark.tables import TableName
 
 Starts = Mapping[str, Mapping[str, Start | None]]
 """Where streams start: by view, then by `TableName.key`; None goes on from the checkpoint."""

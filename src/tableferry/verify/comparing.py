@@ -18,11 +18,11 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
 from tableferry.activity import activity
-from tableferry.catalog import SPARK_ERRORS
-from tableferry.driver import following
 from tableferry.errors import TableError, is_sparks
-from tableferry.quoting import unquote
-from tableferry.tables import TableName
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.driver import following
+from tableferry.spark.quoting import unquote
+from tableferry.spark.tables import TableName
 from tableferry.verify.measuring import Side, count_common, differ_everywhere, find_rows, measure, pair
 from tableferry.verify.values import MIXED_LEVELS, TOO_DEEP
 from tableferry.verify.verdict import Verdict, compare

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField
 
 from tableferry.errors import TableError
-from tableferry.types import DECLARED_AS, declared
+from tableferry.spark.types import DECLARED_AS, declared
 from tableferry.verify.values import aligned, common_type, hashable, orderable, spelling, text
 from tableferry.verify.verdict import (
     ROWS_SHOWN,

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 import yaml
 from pyspark.sql import SparkSession
-from tableferry import session
+from tableferry.spark import session
 
 ROOT = Path(__file__).parents[1]
 

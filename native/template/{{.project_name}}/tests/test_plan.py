@@ -12,7 +12,7 @@ from tableferry.pipelines import (
     SqlSource,
 )
 from tableferry.pipelines.flows import Expectation, Flow, Join, JoinSide, JoinSource
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 from migration import flows, starting_versions, views
 

@@ -16,7 +16,7 @@ from tableferry.fleet.job import Job, State
 from tableferry.fleet.mail.addresses import LeftOut, people
 from tableferry.fleet.queue.records import NotificationRecord
 from tableferry.fleet.queue.statements import chunks
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 Level = Literal[1, 2, 3]
 """1 announces the migration, 2 the probation, 3 that it's over."""

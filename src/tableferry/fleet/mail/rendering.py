@@ -33,7 +33,7 @@ from tableferry.fleet.job import REWRITTEN, Job, OldName, TargetFormat
 from tableferry.fleet.mail.notifications import Audience, Level
 from tableferry.fleet.naming import Names
 from tableferry.fleet.settings import MailSettings
-from tableferry.tables import DEFAULT_CATALOG, TableName
+from tableferry.spark.tables import DEFAULT_CATALOG, TableName
 
 OURS = Path(__file__).parent / "templates"
 

@@ -18,7 +18,7 @@ from tableferry.fleet.queue.selections import named
 from tableferry.fleet.queue.store import ClaimLost
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.transitions import BACK, REVERT_TO
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 
 def revert(

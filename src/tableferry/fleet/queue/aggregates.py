@@ -24,7 +24,7 @@ from tableferry.fleet.queue.stuck_jobs import PausedJob, StuckJob, last_change, 
 from tableferry.fleet.reports import Run
 from tableferry.fleet.transitions import BACK
 from tableferry.fleet.wave import Wave
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 _c = jobs.c
 _ENDS = (State.HIVE_DROPPED.value, State.ICEBERG_DROPPED.value)

@@ -20,7 +20,6 @@ from sqlalchemy import JSON, ClauseElement, ColumnElement, Select, and_, literal
 
 from tableferry.activity import activity
 from tableferry.backoff import pause, retry
-from tableferry.driver import in_process
 from tableferry.errors import HALF_MADE, HALF_MADE_REMEDY, Refused, TableferryError, first_line, is_sparks
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.delta_rows import among, in_json, read, source, unchanged, with_event
@@ -52,7 +51,8 @@ from tableferry.fleet.queue.statements import (
 )
 from tableferry.fleet.queue.storage_clock import StorageClock
 from tableferry.fleet.wave import Wave
-from tableferry.tables import TableName
+from tableferry.spark.driver import in_process
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,7 +15,7 @@ from tableferry.fleet.queue.dialects import day_of
 from tableferry.fleet.queue.schema import FIRST_COLUMNS, events, jobs, jobs_archive, notifications, waves
 from tableferry.fleet.queue.sparksql import SparkDialect
 from tableferry.fleet.queue.statements import EVENT_COLUMNS
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 PROPERTY = "tableferry.queue"
 """The property of the table of jobs that has the newest revision that made it, as databases have it."""

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
-from tableferry import files, session, workspace
+from tableferry import files, workspace
 from tableferry.errors import TableferryError
 from tableferry.extras import install
 from tableferry.fleet import secrets
 from tableferry.fleet.queue.delta import DeltaStore
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.queue.store import Store
+from tableferry.spark import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

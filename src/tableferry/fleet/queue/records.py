@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tableferry.fleet.job import OldName, State, TargetFormat
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 
 @dataclass(frozen=True)

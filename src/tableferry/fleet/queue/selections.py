@@ -14,7 +14,7 @@ from tableferry.fleet.queue.dialects import code_of, days_after
 from tableferry.fleet.queue.schema import jobs, waves
 from tableferry.fleet.transitions import BACK, FORWARD
 from tableferry.fleet.wave import WaveStatus
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from tableferry.fleet.queue.store import Store

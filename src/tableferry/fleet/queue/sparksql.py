@@ -13,7 +13,7 @@ from sqlalchemy import ClauseElement, Table
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql.compiler import GenericTypeCompiler, IdentifierPreparer, SQLCompiler
 
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tableferry.fleet.job import PauseReason
 from tableferry.fleet.pausing import remedy_of
 from tableferry.fleet.reports import Finding, Preflight
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 
 class Remedy(NamedTuple):

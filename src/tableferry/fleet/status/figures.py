@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tableferry.fleet.job import State, TargetFormat, Trouble
 from tableferry.fleet.reports import Run
 from tableferry.fleet.wave import Wave
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 
 class Phase(StrEnum):

@@ -13,7 +13,7 @@ from tableferry.fleet.transitions import BACK
 from tableferry.fleet.view_moves.references import NotRewritable, ViewText, reads_files
 from tableferry.fleet.view_moves.rewriting import rewritten
 from tableferry.fleet.view_moves.view import View
-from tableferry.tables import DEFAULT_CATALOG, TableName
+from tableferry.spark.tables import DEFAULT_CATALOG, TableName
 
 _HIVE_METASTORE = "hive_metastore"
 

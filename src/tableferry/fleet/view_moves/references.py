@@ -16,8 +16,8 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from tableferry.errors import Refused
-from tableferry.quoting import unquote
-from tableferry.tables import TableName
+from tableferry.spark.quoting import unquote
+from tableferry.spark.tables import TableName
 
 _DIALECT = "spark"
 # Functions whose arguments name tables, in ways that only Spark reads.

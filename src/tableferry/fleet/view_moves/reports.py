@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 Outcome = Literal["moved", "replaced", "there", "planned", "waiting", "refused"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlglot import exp
 
 from tableferry.fleet.view_moves.references import NotRewritable, ViewText, parsed, reads_files
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 Parts = tuple[str, ...]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tableferry.quoting import literal, pairs, quote
-from tableferry.redaction import HIDDEN
-from tableferry.tables import TableName
+from tableferry.spark.quoting import literal, pairs, quote
+from tableferry.spark.redaction import HIDDEN
+from tableferry.spark.tables import TableName
 
 SOURCE = "tableferry.source"
 """The property of a view that was made here: the old view's key."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tableferry.catalog import described
 from tableferry.errors import TableError
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.users_file import Users, key
-from tableferry.tables import TableName
+from tableferry.spark.catalog import described
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import TableError, first_line
-from tableferry.redaction import HIDDEN, SHOWN
-from tableferry.tables import TableName
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.redaction import HIDDEN, SHOWN
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,11 +26,11 @@ from tableferry.fleet.warehouse.name_mapping import MAPPING
 from tableferry.fleet.warehouse.prepared import Compared, Drafted, Made, Member, members, settled, specs_of
 from tableferry.fleet.warehouse.shadow import conditions
 from tableferry.fleet.warehouse.shadow.partitions import Partition, parsed
-from tableferry.hive.locations import escape_wildcards, split
-from tableferry.hive.partitions import NULL, split_spec
-from tableferry.hive.settings import optional_settings
-from tableferry.quoting import quote
-from tableferry.tables import TableName
+from tableferry.formats.hive.locations import escape_wildcards, split
+from tableferry.formats.hive.partitions import NULL, split_spec
+from tableferry.spark.quoting import quote
+from tableferry.spark.settings import optional_settings
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from tableferry.errors import Refused, first_line, is_sparks
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.settings import FleetSettings, LateFiles, RemovedPartitions
-from tableferry.redaction import SHOWN
-from tableferry.tables import DEFAULT_CATALOG, TableName
+from tableferry.spark.redaction import SHOWN
+from tableferry.spark.tables import DEFAULT_CATALOG, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

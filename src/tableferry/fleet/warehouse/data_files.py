@@ -7,17 +7,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple, TypeAlias
 
-from tableferry.convert.parquet.hindrances import rescaled
-from tableferry.convert.parquet.metrics import End, MetricsReader
 from tableferry.errors import Refused
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.files import Directory, ListedFile
 from tableferry.fleet.warehouse.manifest_file import Entry, Value
 from tableferry.fleet.warehouse.prepared import Member
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
-from tableferry.hive.locations import split
-from tableferry.hive.partitions import NULL, CatalogPartition, split_spec
-from tableferry.types import ColumnPath
+from tableferry.formats.hive.locations import split
+from tableferry.formats.hive.partitions import NULL, CatalogPartition, split_spec
+from tableferry.formats.parquet.iceberg_blockers import rescaled
+from tableferry.formats.parquet.iceberg_metrics import End, MetricsReader
+from tableferry.spark.types import ColumnPath
 
 # Iceberg takes the metrics of so many columns unless a table says otherwise.
 _MOST_COLUMNS = 100

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tableferry.catalog import described_with_columns
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse import asking, hive, metastore, versions
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
-from tableferry.quoting import literal, pairs, quote
-from tableferry.redaction import HIDDEN
-from tableferry.tables import TableName
+from tableferry.spark.catalog import described_with_columns
+from tableferry.spark.quoting import literal, pairs, quote
+from tableferry.spark.redaction import HIDDEN
+from tableferry.spark.tables import TableName
 
 # Properties that the metastore, Spark and Hive's tools keep for themselves.
 _SYSTEM = frozenset(

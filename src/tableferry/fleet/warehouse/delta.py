@@ -12,9 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert import overlay
-from tableferry.driver import in_process
 from tableferry.errors import Refused, StateError, TableError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
@@ -32,9 +30,11 @@ from tableferry.fleet.warehouse.files import (
     unregistered,
 )
 from tableferry.fleet.warehouse.prepared import Drafted
-from tableferry.hive.locations import below, reachable, split
-from tableferry.quoting import literal, quote
-from tableferry.tables import TableName
+from tableferry.formats.hive.locations import below, reachable, split
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.driver import in_process
+from tableferry.spark.quoting import literal, quote
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,9 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from tableferry import files
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert import overlay
-from tableferry.driver import in_process
 from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.naming import dropped_name
@@ -25,9 +23,11 @@ from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
 from tableferry.fleet.warehouse.existing import Entry, entries, is_made_of
 from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.fleet.warehouse.shadow.marks import ROOT
-from tableferry.hive.catalog_tables import list_tables
-from tableferry.hive.locations import reachable, split
-from tableferry.tables import TableName
+from tableferry.formats.hive.catalog_tables import list_tables
+from tableferry.formats.hive.locations import reachable, split
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.driver import in_process
+from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
 

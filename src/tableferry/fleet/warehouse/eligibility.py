@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from tableferry.fleet.job import REWRITABLE, PauseReason, TargetFormat
 from tableferry.fleet.plan import Kind
-from tableferry.quoting import literal, quote
-from tableferry.tables import TableName
-from tableferry.types import ColumnPath
+from tableferry.spark.quoting import literal, quote
+from tableferry.spark.tables import TableName
+from tableferry.spark.types import ColumnPath
 
 Format = Literal["parquet", "orc", "avro", "text", "csv", "json", "sequencefile", "other"]
 Type = Mapping[str, Any]

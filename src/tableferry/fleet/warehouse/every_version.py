@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from posixpath import normpath
 from urllib.parse import unquote
 
-from tableferry.catalog import SPARK_ERRORS, condition
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.hive.locations import escape_wildcards, split
-from tableferry.hive.settings import optional_settings
-from tableferry.quoting import literal
-from tableferry.tables import TableName
+from tableferry.formats.hive.locations import escape_wildcards, split
+from tableferry.spark.catalog import SPARK_ERRORS, condition
+from tableferry.spark.quoting import literal
+from tableferry.spark.settings import optional_settings
+from tableferry.spark.tables import TableName
 
 _VECTOR = "deletionVector struct<storageType string, pathOrInlineDv string>"
 _FILE = f"struct<path string, {_VECTOR}>"

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert import overlay
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import PauseReason, TargetFormat
@@ -22,10 +21,11 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import SOURCE, HiveTable
 from tableferry.fleet.warehouse.rewriting.places import hive_location_of
 from tableferry.fleet.warehouse.shadow.marks import ROOT
-from tableferry.hive.catalog_tables import details_of, shown_tables
-from tableferry.hive.locations import split
-from tableferry.quoting import literal
-from tableferry.tables import TableName
+from tableferry.formats.hive.catalog_tables import details_of, shown_tables
+from tableferry.formats.hive.locations import split
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.quoting import literal
+from tableferry.spark.tables import TableName
 
 # Delta's spark_catalog shows an Iceberg table as Hive's, with this among its properties.
 _ICEBERG = re.compile(r"[\[ ]table_type=iceberg[,\]]", re.IGNORECASE)

@@ -14,7 +14,7 @@ from tableferry.fleet.warehouse import hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import entries
 from tableferry.fleet.warehouse.identity import change_unchanged
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 
 def is_managed(warehouse: Warehouse, name: TableName) -> bool:

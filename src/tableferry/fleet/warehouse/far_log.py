@@ -15,10 +15,10 @@ from functools import partial
 from typing import Any
 
 from tableferry.convert import overlay
-from tableferry.driver import in_process
 from tableferry.errors import StateError, first_line, is_sparks
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.storage import Hadoop
+from tableferry.spark.driver import in_process
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from tableferry.fleet.warehouse import hive, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kind
 from tableferry.fleet.warehouse.files import digest
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 
 def mark(warehouse: Warehouse, name: TableName) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tableferry.fleet.warehouse.eligibility import HiveColumn, Type, parts_of
-from tableferry.types import ColumnPath, lowered
+from tableferry.spark.types import ColumnPath, lowered
 
 
 class FileColumn(NamedTuple):

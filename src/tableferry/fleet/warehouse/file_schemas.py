@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tableferry.catalog import SPARK_ERRORS, parallel_map
-from tableferry.driver import in_process
 from tableferry.errors import Refused, first_line, is_sparks
 from tableferry.fleet.warehouse.eligibility import HiveTable, iceberg_ids
 from tableferry.fleet.warehouse.file_columns import (
@@ -21,7 +19,9 @@ from tableferry.fleet.warehouse.file_columns import (
 )
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.name_mapping import MappedField, with_avro_names, with_orc_positions
-from tableferry.hive.locations import escape_wildcards
+from tableferry.formats.hive.locations import escape_wildcards
+from tableferry.spark.catalog import SPARK_ERRORS, parallel_map
+from tableferry.spark.driver import in_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,15 +15,15 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from tableferry.amounts import first_of
-from tableferry.catalog import SPARK_ERRORS, condition
 from tableferry.errors import StateError, TableError, first_line
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.storage import files_below
-from tableferry.hive.locations import below, escape_wildcards, parents, split
-from tableferry.hive.partitions import CatalogPartition
-from tableferry.hive.settings import FEW_LISTING_TASKS, optional_settings
-from tableferry.tables import TableName
+from tableferry.formats.hive.locations import below, escape_wildcards, parents, split
+from tableferry.formats.hive.partitions import CatalogPartition
+from tableferry.spark.catalog import SPARK_ERRORS, condition
+from tableferry.spark.settings import FEW_LISTING_TASKS, optional_settings
+from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
 

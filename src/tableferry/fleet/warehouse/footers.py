@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tableferry.convert.parquet.hindrances import Expected
-from tableferry.convert.parquet.hindrances import hindrances as hindrances_in
-from tableferry.convert.parquet.metrics import End, read_end, read_ends
-from tableferry.driver import in_process
 from tableferry.errors import StateError
 from tableferry.fleet.warehouse.eligibility import HiveTable, iceberg_ids, stored_types
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.storage import Hadoop
-from tableferry.hive.locations import reachable
+from tableferry.formats.hive.locations import reachable
+from tableferry.formats.parquet.iceberg_blockers import Expected
+from tableferry.formats.parquet.iceberg_blockers import hindrances as hindrances_in
+from tableferry.formats.parquet.iceberg_metrics import End, read_end, read_ends
+from tableferry.spark.driver import in_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from tableferry.hive.partitions import NULL
-from tableferry.quoting import literal, quote
+from tableferry.formats.hive.partitions import NULL
+from tableferry.spark.quoting import literal, quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tableferry import catalog
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
@@ -18,10 +16,12 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import Format, HiveColumn, HiveTable, ineligibility
 from tableferry.fleet.warehouse.existing import entries
 from tableferry.fleet.warehouse.files import TableFiles, listing
-from tableferry.hive.catalog_partitions import list_partitions
-from tableferry.hive.partitions import CatalogPartition, PartitionColumn
-from tableferry.tables import TableName
-from tableferry.types import BYTE, DECLARED_AS, INTEGER, LONG, SHORT, STRING
+from tableferry.formats.hive.catalog_partitions import list_partitions
+from tableferry.formats.hive.partitions import CatalogPartition, PartitionColumn
+from tableferry.spark import catalog
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.tables import TableName
+from tableferry.spark.types import BYTE, DECLARED_AS, INTEGER, LONG, SHORT, STRING
 
 _FORMATS: Sequence[Format] = ("parquet", "orc", "avro", "text", "csv", "json")
 # The ends of Hive's classes; a text file's SerDe tells more than its input format.

@@ -35,9 +35,9 @@ from tableferry.fleet.warehouse.name_mapping import (
 )
 from tableferry.fleet.warehouse.prepared import Made, members
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
-from tableferry.hive.locations import escape_wildcards
-from tableferry.quoting import literal, pairs, quote
-from tableferry.tables import TableName
+from tableferry.formats.hive.locations import escape_wildcards
+from tableferry.spark.quoting import literal, pairs, quote
+from tableferry.spark.tables import TableName
 
 _SHOWN = 5
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
-from tableferry import catalog
-from tableferry.driver import in_process
 from tableferry.errors import TableError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import Entry, entries
 from tableferry.fleet.warehouse.shadow.target import read_target
-from tableferry.hive.locations import reachable
-from tableferry.tables import TableName
+from tableferry.formats.hive.locations import reachable
+from tableferry.spark import catalog
+from tableferry.spark.driver import in_process
+from tableferry.spark.tables import TableName
 
 T = TypeVar("T")
 

@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from tableferry.amounts import first_of
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import Refused, StateError, TableError, first_line
 from tableferry.fleet.commands import command
 from tableferry.fleet.job import TargetFormat
@@ -35,8 +34,9 @@ from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.marks import FOLDER, sync_folder
 from tableferry.fleet.warehouse.storage import storage_of
 from tableferry.fleet.warehouse.views import above
-from tableferry.hive.locations import below
-from tableferry.tables import TableName
+from tableferry.formats.hive.locations import below
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
 

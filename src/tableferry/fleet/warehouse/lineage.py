@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from tableferry.catalog import SPARK_ERRORS, condition
 from tableferry.errors import Refused, first_line
 from tableferry.fleet.warehouse import rest
 from tableferry.fleet.warehouse.people import People, is_person
-from tableferry.quoting import literal
-from tableferry.tables import TableName
+from tableferry.spark.catalog import SPARK_ERRORS, condition
+from tableferry.spark.quoting import literal
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient

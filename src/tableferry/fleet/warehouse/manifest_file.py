@@ -7,8 +7,8 @@ from io import BytesIO
 from struct import pack
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from tableferry.convert.parquet.metrics import Metrics
 from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.formats.parquet.iceberg_metrics import Metrics
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestFile

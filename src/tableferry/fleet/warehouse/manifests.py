@@ -14,8 +14,6 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tableferry.catalog import parallel_map
-from tableferry.driver import in_process
 from tableferry.errors import TableError, is_sparks
 from tableferry.fleet.warehouse import footers, rest_commit
 from tableferry.fleet.warehouse.context import Warehouse
@@ -42,8 +40,10 @@ from tableferry.fleet.warehouse.name_mapping import (
     with_file_names,
 )
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
-from tableferry.hive.partitions import split_spec
-from tableferry.tables import TableName
+from tableferry.formats.hive.partitions import split_spec
+from tableferry.spark.catalog import parallel_map
+from tableferry.spark.driver import in_process
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

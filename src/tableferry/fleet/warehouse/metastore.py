@@ -9,10 +9,10 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from tableferry.driver import in_process
 from tableferry.errors import Refused, TableError
 from tableferry.fleet.warehouse.asking import explaining
-from tableferry.tables import DEFAULT_CATALOG, TableName
+from tableferry.spark.driver import in_process
+from tableferry.spark.tables import DEFAULT_CATALOG, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

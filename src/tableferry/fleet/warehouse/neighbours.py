@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from tableferry.errors import TableError
 from tableferry.fleet.warehouse.shadow.marks import sync_folder
-from tableferry.hive.catalog_tables import list_tables
-from tableferry.hive.locations import parents, split
-from tableferry.quoting import unquote
-from tableferry.tables import TableName
+from tableferry.formats.hive.catalog_tables import list_tables
+from tableferry.formats.hive.locations import parents, split
+from tableferry.spark.quoting import unquote
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

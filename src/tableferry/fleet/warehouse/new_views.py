@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tableferry import catalog, session
-from tableferry.catalog import SPARK_ERRORS, condition, parallel_map
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.view_moves.planning import ViewMove
 from tableferry.fleet.view_moves.references import parse
@@ -19,8 +17,10 @@ from tableferry.fleet.warehouse import asking, metastore
 from tableferry.fleet.warehouse.asking import describe, explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.views import namespace
-from tableferry.quoting import quote
-from tableferry.tables import TableName
+from tableferry.spark import catalog, session
+from tableferry.spark.catalog import SPARK_ERRORS, condition, parallel_map
+from tableferry.spark.quoting import quote
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

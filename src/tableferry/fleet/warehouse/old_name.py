@@ -11,7 +11,7 @@ from tableferry.fleet.warehouse.asking import describe, explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kinds, qualified
 from tableferry.fleet.warehouse.identity import change_unchanged
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 
 def make_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:

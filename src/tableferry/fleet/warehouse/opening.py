@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tableferry import session, workspace
+from tableferry import workspace
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Access
 from tableferry.fleet.warehouse.unity import UnityAccess
 from tableferry.fleet.warehouse.users_file import NO_USERS, Users
-from tableferry.tables import DEFAULT_CATALOG, METASTORES, TableName
+from tableferry.spark import session
+from tableferry.spark.tables import DEFAULT_CATALOG, METASTORES, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

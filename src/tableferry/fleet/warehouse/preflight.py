@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tableferry.amounts import first_of
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert import overlay
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import REWRITTEN, Job, OldName, PauseReason, TargetFormat
@@ -27,11 +26,12 @@ from tableferry.fleet.warehouse.rewriting import copies, places
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy, scratch_name
 from tableferry.fleet.warehouse.shadow.late import suspended
 from tableferry.fleet.warehouse.storage import storage_of
-from tableferry.hive.locations import below
-from tableferry.hive.partitions import CatalogPartition
-from tableferry.quoting import quote
-from tableferry.tables import TableName
-from tableferry.types import declared
+from tableferry.formats.hive.locations import below
+from tableferry.formats.hive.partitions import CatalogPartition
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.quoting import quote
+from tableferry.spark.tables import TableName
+from tableferry.spark.types import declared
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

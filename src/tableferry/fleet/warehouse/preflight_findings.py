@@ -13,9 +13,9 @@ from tableferry.fleet.reports import Finding
 from tableferry.fleet.warehouse.eligibility import HiveTable, paths_of, stored_types
 from tableferry.fleet.warehouse.files import Listing, too_deep, unregistered
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE
-from tableferry.hive.locations import below, is_hidden, split
-from tableferry.hive.partitions import NULL, CatalogPartition, split_spec
-from tableferry.tables import TableName
+from tableferry.formats.hive.locations import below, is_hidden, split
+from tableferry.formats.hive.partitions import NULL, CatalogPartition, split_spec
+from tableferry.spark.tables import TableName
 
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
 """Hive's types of whole numbers."""

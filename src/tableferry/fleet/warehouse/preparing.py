@@ -20,7 +20,7 @@ from tableferry.fleet.warehouse import comparing, delta, hive, iceberg, trial
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.files import TableFiles
 from tableferry.fleet.warehouse.prepared import Member, members, specs_of
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from tableferry.amounts import first_of
-from tableferry.catalog import parallel_map
 from tableferry.errors import Refused, StateError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
@@ -31,8 +30,9 @@ from tableferry.fleet.warehouse.leftovers import (
 from tableferry.fleet.warehouse.shadow.late.classify import DIRECTORY, run_of
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.storage import TableStorage, storage_of
-from tableferry.hive.locations import below, split
-from tableferry.tables import TableName
+from tableferry.formats.hive.locations import below, split
+from tableferry.spark.catalog import parallel_map
+from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import Entry, entries
 from tableferry.fleet.warehouse.identity import change_unchanged
-from tableferry.tables import DEFAULT_CATALOG, METASTORES, TableName
+from tableferry.spark.tables import DEFAULT_CATALOG, METASTORES, TableName
 
 
 def rename(warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iterable[TableName] = ()) -> None:

@@ -15,7 +15,6 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from tableferry.convert.parquet.metrics import End, read_ends
 from tableferry.errors import StateError, TableError, first_line
 from tableferry.fleet.warehouse import data_files, manifest_file
 from tableferry.fleet.warehouse.context import Warehouse
@@ -23,7 +22,8 @@ from tableferry.fleet.warehouse.data_files import Appended, Change
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.name_mapping import MAPPING, mapping_of
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
-from tableferry.tables import TableName
+from tableferry.formats.parquet.iceberg_metrics import End, read_ends
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import uuid
 
-from tableferry import catalog
 from tableferry.convert import overlay
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse import asking
@@ -19,9 +18,10 @@ from tableferry.fleet.warehouse.shadow.delta_changes import DeltaTarget
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE
 from tableferry.fleet.warehouse.shadow.marks import ROOT, TARGET
 from tableferry.fleet.warehouse.shadow.target import Target, read_target
-from tableferry.hive.sql import in_metastore
-from tableferry.quoting import literal, pairs, quote
-from tableferry.tables import TableName
+from tableferry.formats.hive.sql import in_metastore
+from tableferry.spark import catalog
+from tableferry.spark.quoting import literal, pairs, quote
+from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from tableferry.fleet.warehouse import asking
 from tableferry.fleet.warehouse.asking import describe, explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kinds
-from tableferry.quoting import literal
-from tableferry.tables import TableName
+from tableferry.spark.quoting import literal
+from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
 

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tableferry import files, java
-from tableferry.catalog import parallel_map
-from tableferry.driver import in_process
+from tableferry import files
 from tableferry.errors import StateError, first_line, is_sparks
-from tableferry.hive.locations import below, is_hidden, reachable, split
+from tableferry.formats.hive.locations import below, is_hidden, reachable, split
+from tableferry.spark import java
+from tableferry.spark.catalog import parallel_map
+from tableferry.spark.driver import in_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.convert import overlay
 from tableferry.fleet.hand_changes import Condition
 from tableferry.fleet.job import CHECKED, Job, State, TargetFormat
@@ -13,7 +12,8 @@ from tableferry.fleet.plan import Existing, Kind, target_kind
 from tableferry.fleet.warehouse import existing, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.marks import ROOT, TARGET
-from tableferry.tables import TableName
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.tables import TableName
 
 # How Spark and Iceberg report a file that doesn't exist; a refused or failed request is reported otherwise.
 _NO_FILE = re.compile(r"NotFoundException|FileNotFoundException|Failed to open input stream|NoSuchKey")

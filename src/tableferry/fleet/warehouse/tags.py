@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tableferry.quoting import literal, quote
-from tableferry.tables import TableName
+from tableferry.spark.quoting import literal, quote
+from tableferry.spark.tables import TableName
 
 
 def query(table: TableName) -> str:

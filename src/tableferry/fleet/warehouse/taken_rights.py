@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from tableferry.fleet.naming import Names
 from tableferry.fleet.warehouse.context import Access
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 TABLE = "taken_from"
 """The entry beside an access's own in a note; a worker of an earlier version reads over it."""

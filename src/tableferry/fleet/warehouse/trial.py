@@ -20,7 +20,7 @@ from tableferry.errors import StateError
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.storage import TableStorage, storage_of
-from tableferry.hive.locations import for_spark
+from tableferry.formats.hive.locations import for_spark
 
 _log = logging.getLogger(__name__)
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tableferry import workspace
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.warehouse import grants, rest, tags
 from tableferry.fleet.warehouse.grants import Change, Grants
 from tableferry.fleet.warehouse.lineage import Lineage, Rows
 from tableferry.fleet.warehouse.people import People
 from tableferry.fleet.warehouse.users_file import Users, key
-from tableferry.session import to_stderr
-from tableferry.tables import TableName
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.session import to_stderr
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient

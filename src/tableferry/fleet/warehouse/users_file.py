@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tableferry.errors import TableError
-from tableferry.tables import METASTORES, TableName
+from tableferry.spark.tables import METASTORES, TableName
 
 HEADER = ["table", "user"]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 NO_SNAPSHOT = "-1"
 """The version of an Iceberg table that was never written to."""

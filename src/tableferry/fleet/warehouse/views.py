@@ -14,15 +14,15 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from tableferry.catalog import SPARK_ERRORS, parallel_map
-from tableferry.driver import in_process
 from tableferry.errors import first_line
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse.asking import describe, explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kind
 from tableferry.fleet.warehouse.users_file import key
-from tableferry.tables import DEFAULT_CATALOG, TableName, parts_of
+from tableferry.spark.catalog import SPARK_ERRORS, parallel_map
+from tableferry.spark.driver import in_process
+from tableferry.spark.tables import DEFAULT_CATALOG, TableName, parts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from tableferry.pipelines.spec.documents import Document
 from tableferry.pipelines.spec.names import Names
 from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.pipelines.spec.sources import View
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tableferry.pipelines.spec.folder import find, modules
 from tableferry.pipelines.spec.names import Names, table_name
 from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.pipelines.spec.substitute import Substitutions
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 
 @dataclass(frozen=True)

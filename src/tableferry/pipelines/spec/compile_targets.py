@@ -15,7 +15,7 @@ from tableferry.pipelines.spec.names import AnyDocument, Names
 from tableferry.pipelines.spec.settings import GlobalSettings
 from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.pipelines.spec.substitute import Substitutions
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tableferry.pipelines.spec.substitute import Substitutions
 from tableferry.pipelines.spec.templates import Templates
 from tableferry.pipelines.spec.validate import validated
 from tableferry.pipelines.spec.written import REQUIRED
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from tableferry.pipelines.spec.documents import Document
 from tableferry.pipelines.spec.models import TableMigrationDetails
 from tableferry.pipelines.spec.names import table_name
 from tableferry.pipelines.spec.settings import GlobalSettings
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 _VALIDITY = ("__START_AT", "__END_AT")
 _NO_CHECKPOINT = (

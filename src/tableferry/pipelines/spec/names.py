@@ -10,7 +10,7 @@ from typing import Literal
 from tableferry.errors import Problem, TableError
 from tableferry.pipelines.spec.documents import Document, MaterializedDocument
 from tableferry.pipelines.spec.source_location import SourceLocation
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 Unread = Literal["none", "reported", "unreported"]
 AnyDocument = Document | MaterializedDocument

@@ -32,10 +32,10 @@ from tableferry.fleet.warehouse.rewriting.places import is_written, new_location
 from tableferry.fleet.warehouse.shadow.conditions import sql_type
 from tableferry.fleet.warehouse.storage import storage_of
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
-from tableferry.hive.locations import below, split
-from tableferry.quoting import literal, pairs, quote
-from tableferry.tables import TableName
-from tableferry.types import DECLARED_AS
+from tableferry.formats.hive.locations import below, split
+from tableferry.spark.quoting import literal, pairs, quote
+from tableferry.spark.tables import TableName
+from tableferry.spark.types import DECLARED_AS
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField

@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 
 from tableferry.fleet.warehouse.files import ListedFile, TableFiles, digest
 from tableferry.fleet.warehouse.prepared import members, settled
-from tableferry.hive.locations import split
+from tableferry.formats.hive.locations import split
 
 WHOLE = ""
 """The only piece of a table without partitions; the others are called as `CatalogPartition.spec` is."""

@@ -24,7 +24,7 @@ from tableferry.fleet.warehouse.rewriting.copies import Copy
 from tableferry.fleet.warehouse.rewriting.pieces import WHOLE, Piece, chunks, others, pieces_of, stale
 from tableferry.fleet.warehouse.shadow.conditions import sql_types, where
 from tableferry.fleet.warehouse.shadow.partitions import Partition, parsed
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
 

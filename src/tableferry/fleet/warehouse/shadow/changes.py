@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from tableferry.errors import Refused
 from tableferry.fleet.warehouse.shadow.limits import fits
 from tableferry.fleet.warehouse.shadow.partitions import Partition, nulls_first
-from tableferry.hive.locations import below
-from tableferry.hive.partitions import NULL
-from tableferry.quoting import quote
-from tableferry.types import declared
+from tableferry.formats.hive.locations import below
+from tableferry.formats.hive.partitions import NULL
+from tableferry.spark.quoting import quote
+from tableferry.spark.types import declared
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField

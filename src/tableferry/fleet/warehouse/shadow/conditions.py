@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tableferry.fleet.warehouse.shadow.partitions import Partition
-from tableferry.quoting import literal, quote
+from tableferry.spark.quoting import literal, quote
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType

@@ -9,8 +9,6 @@ from urllib.parse import unquote
 
 from pyspark.sql.functions import expr
 
-from tableferry import catalog
-from tableferry.catalog import SPARK_ERRORS, condition
 from tableferry.errors import TableError
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
@@ -19,9 +17,11 @@ from tableferry.fleet.warehouse.shadow.changes import Added, Changes
 from tableferry.fleet.warehouse.shadow.conditions import chunks, sql_types, where
 from tableferry.fleet.warehouse.shadow.marks import Marks
 from tableferry.fleet.warehouse.shadow.partitions import Partition, spell
-from tableferry.hive.locations import below, escape_wildcards
-from tableferry.quoting import literal
-from tableferry.tables import TableName
+from tableferry.formats.hive.locations import below, escape_wildcards
+from tableferry.spark import catalog
+from tableferry.spark.catalog import SPARK_ERRORS, condition
+from tableferry.spark.quoting import literal
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

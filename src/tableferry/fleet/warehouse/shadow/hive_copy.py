@@ -10,9 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tableferry import session
-from tableferry.catalog import SPARK_ERRORS, condition, parallel_map
-from tableferry.driver import in_process
 from tableferry.errors import Refused, StateError
 from tableferry.files.paths import hidden
 from tableferry.fleet.warehouse import asking, hive, metastore
@@ -26,12 +23,15 @@ from tableferry.fleet.warehouse.shadow.conditions import casts, spec, sql_types
 from tableferry.fleet.warehouse.shadow.marks import PREFIX, fingerprint
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parsed, raw, spell
 from tableferry.fleet.warehouse.storage import Hadoop, storage_of
-from tableferry.hive import session_catalog
-from tableferry.hive.locations import below
-from tableferry.hive.settings import optional_settings
-from tableferry.hive.sql import in_metastore
-from tableferry.quoting import literal, pairs, quote
-from tableferry.tables import TableName
+from tableferry.formats.hive import session_catalog
+from tableferry.formats.hive.locations import below
+from tableferry.formats.hive.sql import in_metastore
+from tableferry.spark import session
+from tableferry.spark.catalog import SPARK_ERRORS, condition, parallel_map
+from tableferry.spark.driver import in_process
+from tableferry.spark.quoting import literal, pairs, quote
+from tableferry.spark.settings import optional_settings
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

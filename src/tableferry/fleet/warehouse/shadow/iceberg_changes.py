@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tableferry import session
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.fleet.warehouse import asking
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
@@ -19,9 +17,11 @@ from tableferry.fleet.warehouse.shadow.iceberg_metadata import Metadata, Snapsho
 from tableferry.fleet.warehouse.shadow.marks import Marks
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
-from tableferry.hive.locations import escape_wildcards
-from tableferry.quoting import literal, quote
-from tableferry.tables import TableName
+from tableferry.formats.hive.locations import escape_wildcards
+from tableferry.spark import session
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.quoting import literal, quote
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

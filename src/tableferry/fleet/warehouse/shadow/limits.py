@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tableferry.quoting import quote
-from tableferry.types import declared
+from tableferry.spark.quoting import quote
+from tableferry.spark.types import declared
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from tableferry.hive.locations import split
+from tableferry.formats.hive.locations import split
 
 PREFIX = "tableferry.shadow_"
 WATERMARK, TARGET = PREFIX + "watermark", PREFIX + "target"

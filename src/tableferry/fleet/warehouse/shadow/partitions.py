@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
 from tableferry.errors import Refused
-from tableferry.hive.partitions import NULL, unescape
-from tableferry.tables import TableName
+from tableferry.formats.hive.partitions import NULL, unescape
+from tableferry.spark.tables import TableName
 
 Partition = tuple[str | None, ...]
 """A partition's values as Spark casts them to text, in the Hive table's order; empty for a table without."""

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql.functions import expr
 
 from tableferry.amounts import first_of
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.settings import RemovedPartitions
 from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
@@ -52,10 +51,11 @@ from tableferry.fleet.warehouse.shadow.marks import (
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, nulls_first, parsed
 from tableferry.fleet.warehouse.shadow.sweeping import unused
 from tableferry.fleet.warehouse.shadow.target import Target, read_target
-from tableferry.hive.locations import below, split
-from tableferry.quoting import quote
-from tableferry.tables import TableName
-from tableferry.types import declared
+from tableferry.formats.hive.locations import below, split
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.quoting import quote
+from tableferry.spark.tables import TableName
+from tableferry.spark.types import declared
 from tableferry.verify import verify
 
 if TYPE_CHECKING:

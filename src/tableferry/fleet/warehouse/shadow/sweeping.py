@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tableferry.hive.locations import below, split
+from tableferry.formats.hive.locations import below, split
 
 
 def unused(directories: Iterable[str], root: str, used: Sequence[str]) -> tuple[str, ...]:

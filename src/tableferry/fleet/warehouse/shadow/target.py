@@ -6,7 +6,7 @@ from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.delta_changes import DeltaTarget
 from tableferry.fleet.warehouse.shadow.iceberg_changes import IcebergTarget
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 Target = DeltaTarget | IcebergTarget
 

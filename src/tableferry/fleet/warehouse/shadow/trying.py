@@ -13,8 +13,8 @@ from tableferry.fleet.warehouse.shadow.changes import Columns
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.late.classify import basename
 from tableferry.fleet.warehouse.shadow.marks import sync_folder
-from tableferry.hive.settings import optional_settings
-from tableferry.tables import TableName
+from tableferry.spark.settings import optional_settings
+from tableferry.spark.tables import TableName
 
 # Each task ends at its first row, so that few may have all the files.
 _FEW_TASKS = {"spark.sql.files.maxPartitionBytes": str(2**50)}

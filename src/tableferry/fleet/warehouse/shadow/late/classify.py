@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 from tableferry.fleet.warehouse.files import ListedFile
-from tableferry.hive.locations import below, split
+from tableferry.formats.hive.locations import below, split
 
 # What the names of files have in them that Delta's writers make before their commit names them, whichever
 # engine's they are; and the name of a deletion vector.

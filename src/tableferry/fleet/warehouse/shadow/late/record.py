@@ -27,10 +27,10 @@ from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles, li
 from tableferry.fleet.warehouse.frames import frame_of
 from tableferry.fleet.warehouse.prepared import Recorded
 from tableferry.fleet.warehouse.shadow.marks import PARTITIONS, ROOT, fingerprint, sync_folder
-from tableferry.hive.locations import below, escape_wildcards
-from tableferry.hive.partitions import same_values
-from tableferry.quoting import literal
-from tableferry.tables import TableName
+from tableferry.formats.hive.locations import below, escape_wildcards
+from tableferry.formats.hive.partitions import same_values
+from tableferry.spark.quoting import literal
+from tableferry.spark.tables import TableName
 
 FILES, ODD = "tableferry.known_files", "tableferry.odd_directories"
 

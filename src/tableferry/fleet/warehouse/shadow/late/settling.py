@@ -8,7 +8,6 @@ from hashlib import sha256
 from time import sleep
 
 from tableferry.amounts import first_of
-from tableferry.catalog import SPARK_ERRORS
 from tableferry.errors import TableError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.settings import LateFiles
@@ -30,9 +29,10 @@ from tableferry.fleet.warehouse.shadow.late.taking import LateFile, take
 from tableferry.fleet.warehouse.shadow.marks import REPLACED, TARGET, Marks
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, nulls_first, parse
 from tableferry.fleet.warehouse.shadow.target import Target, read_target
-from tableferry.hive.locations import below, escape_wildcards, split
-from tableferry.quoting import quote
-from tableferry.tables import TableName
+from tableferry.formats.hive.locations import below, escape_wildcards, split
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.quoting import quote
+from tableferry.spark.tables import TableName
 
 # How often, and after how many seconds, a table that is being written to is looked at again.
 _RETRIES, _PAUSE = 5, 2.0

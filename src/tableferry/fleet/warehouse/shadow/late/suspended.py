@@ -14,7 +14,7 @@ from tableferry.fleet.warehouse.files import ListedFile, listing
 from tableferry.fleet.warehouse.shadow.late.classify import run_of
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.marks import TARGET, Marks
-from tableferry.tables import TableName
+from tableferry.spark.tables import TableName
 
 
 class RowsTwice(Refused):

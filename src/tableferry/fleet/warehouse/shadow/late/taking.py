@@ -14,8 +14,8 @@ from tableferry.fleet.warehouse.shadow.conditions import casts, spec
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.partitions import Partition
 from tableferry.fleet.warehouse.shadow.target import Target
-from tableferry.quoting import literal
-from tableferry.tables import TableName
+from tableferry.spark.quoting import literal
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,0 +1,9 @@
+from . import batches as batches
+from . import entries as entries
+from . import log_comparison as log_comparison
+from . import native_engine as native_engine
+from . import partitions as partitions
+from . import row_comparison as row_comparison
+from . import switch as switch
+from . import tasks as tasks
+from . import undo as undo

@@ -1,0 +1,60 @@
+"""The work of one Spark task: read its share of the files.
+
+Tasks are pickled and sent to machines that may not have this package. So this module doesn't import Spark,
+and uses no global that pickle stores by its import path, such as a function with a cache.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from tableferry.convert.catalog.schemas import to_text
+from tableferry.formats.parquet.files import DataFile, Footer, Footers, Unreadable
+
+# Values of ``rows`` for a failed file. The ``text`` is the reason, or the machine without the folder.
+UNREADABLE, UNREACHED = -1, -2
+COLUMNS = "rows bigint, schema int, described string, text string, split string"
+
+_KINDS = (pa.int64(), pa.int32(), pa.string(), pa.string(), pa.string())
+
+Task: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Read: TypeAlias = Callable[[Path, Sequence[DataFile]], Footers]
+_Row: TypeAlias = tuple[int, int, str | None, str, str]
+
+
+def task(root: str, files: Sequence[DataFile], read: Read) -> Task:
+    """Return a task that reads files. Its input rows are consecutive positions in ``files``."""
+
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reached = os.path.isdir(root)
+        for batch in batches:
+            numbers = batch.column(0).to_pylist()
+            share = files[numbers[0] : numbers[-1] + 1] if numbers else ()
+            rows = list(_rows(read(Path(root), share)) if reached else map(_unreached, share))
+            arrays = [pa.array([row[index] for row in rows], kind) for index, kind in enumerate(_KINDS)]
+            yield pa.RecordBatch.from_arrays(arrays, ["rows", "schema", "described", "text", "split"])
+
+    return work
+
+
+def _rows(footers: Iterable[Footer | Unreadable]) -> Iterator[_Row]:
+    """Yield footers as rows. Only the first row of a schema contains its text; later rows have its number."""
+    numbers: dict[int, int] = {}
+    for footer in footers:
+        if isinstance(footer, Unreadable):
+            yield UNREADABLE, 0, None, footer.reason, ""
+            continue
+        schema, count = footer.schema, len(numbers)
+        # The reader keeps a reference to each schema, so that ``id`` stays unique.
+        number = numbers.setdefault(id(schema), count)
+        yield footer.rows, number, to_text(schema) if number == count else None, footer.packed, footer.split
+
+
+def _unreached(file: DataFile) -> _Row:
+    return UNREACHED, 0, None, platform.node(), ""

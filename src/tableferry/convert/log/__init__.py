@@ -1,1 +1,0 @@
-"""Write, read, extend and remove the Delta log of a converted table."""

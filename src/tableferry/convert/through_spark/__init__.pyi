@@ -1,9 +1,0 @@
-from . import batches as batches
-from . import entries as entries
-from . import logs as logs
-from . import native as native
-from . import partitions as partitions
-from . import switching as switching
-from . import tasks as tasks
-from . import undoing as undoing
-from . import verifying as verifying

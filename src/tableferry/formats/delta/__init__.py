@@ -1,0 +1,1 @@
+"""Read and write the log of Delta tables: commits, column mapping, statistics."""

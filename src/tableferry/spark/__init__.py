@@ -1,0 +1,1 @@
+"""Spark sessions, local Spark, the catalog, and the names and types that Spark's SQL uses."""
