@@ -21,7 +21,7 @@ ROUNDS = range(3, 9)
 OLD = """
 import sys
 from pathlib import Path
-from tableferry import session
+from tableferry.spark import session
 from tests.spark.test_kafka import stream
 warehouse, address, topic, checkpoint, table = sys.argv[1:]
 class Broker:

@@ -30,7 +30,7 @@ COMMAND = "from tableferry.cli import main; main()"
 MAKE = """
 import sys
 from pathlib import Path
-from tableferry import session
+from tableferry.spark import session
 spark = session.resolve(Path(sys.argv[1]))
 for statement in sys.argv[2:]:
     spark.sql(statement)

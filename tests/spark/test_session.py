@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SECOND = """
 import sys
-from tableferry import session
+from tableferry.spark import session
 from tableferry.errors import SessionError
 try:
     session.resolve(sys.argv[1])
@@ -32,7 +32,7 @@ except SessionError as error:
 FOLDER = "ein Ort/schön ✓ 100% \"q\" 'p'"
 
 WORK = """
-from tableferry import session
+from tableferry.spark import session
 spark = session.resolve()
 spark.sql("CREATE SCHEMA s")
 spark.sql("CREATE TABLE s.t USING delta AS SELECT 1 AS id, 'é' AS name")

@@ -290,8 +290,8 @@ def test_settings_keep_everything_under_the_folder(tmp_path: Path) -> None:
 HOLD = """
 import os, sys
 from pathlib import Path
-from tableferry import localspark
-localspark._lock(Path(sys.argv[1]))
+from tableferry.spark import local_spark
+local_spark._lock(Path(sys.argv[1]))
 print(os.getpid(), flush=True)
 sys.stdin.read()
 """
