@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, assert_never
+from typing import Protocol, assert_never
 
 from tableferry.errors import TableError, is_sparks
 from tableferry.fleet.hand_changes import (
@@ -25,16 +25,31 @@ from tableferry.fleet.perform import COMPARE_ALL, Stopped
 from tableferry.fleet.plan import target_kind
 from tableferry.fleet.queue.store import ClaimLost
 from tableferry.fleet.reports import JobReport
-from tableferry.fleet.steps import AdoptTable, DropEntry, RestoreHiveCopy
+from tableferry.fleet.steps import AdoptTable, DropEntry, RestoreHiveCopy, Step
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.table_conditions import has_lost_metadata, table_conditions
 
-if TYPE_CHECKING:
-    from tableferry.fleet.job_run import JobRun
+
+class RunningJob(Protocol):
+    """The job that a run works on.
+
+    Attributes:
+        did: What was done, in lines.
+    """
+
+    job: Job
+    warehouse: Warehouse
+    did: list[str]
+
+    def save(self, job: Job) -> Job:
+        """Save the job, and extend the claim."""
+
+    def perform(self, step: Step) -> None:
+        """Perform a step if the claim still holds."""
 
 
-def resolve_hand_changes(run: JobRun) -> None:
+def resolve_hand_changes(run: RunningJob) -> None:
     """Stop at tables that people dropped or replaced, unless a person confirmed how to continue.
 
     Raises:
@@ -54,7 +69,7 @@ def resolve_hand_changes(run: JobRun) -> None:
 
 
 @contextmanager
-def stopping_at_lost_metadata(run: JobRun) -> Iterator[None]:
+def stopping_at_lost_metadata(run: RunningJob) -> Iterator[None]:
     """Stop a job that fails inside a ``with`` because the new table's metadata files are gone.
 
     Raises:
@@ -97,7 +112,7 @@ def _has_both(job: Job, warehouse: Warehouse) -> bool:
     return existing.job_tables(warehouse, Names.of(job)).get(target) is target_kind(job)
 
 
-def _conditions(run: JobRun) -> tuple[Condition, Condition]:
+def _conditions(run: RunningJob) -> tuple[Condition, Condition]:
     new, hive = table_conditions(run.warehouse, run.job)
     given_up = run.job.record.get(ACCEPT) == Acceptance.GIVE_UP_NEW_TABLE
     if new is Condition.SOUND and given_up and has_lost_metadata(run.warehouse, run.job):
@@ -105,7 +120,7 @@ def _conditions(run: JobRun) -> tuple[Condition, Condition]:
     return new, hive
 
 
-def _resolve(run: JobRun, acceptance: Acceptance, new: Condition, hive: Condition) -> bool:
+def _resolve(run: RunningJob, acceptance: Acceptance, new: Condition, hive: Condition) -> bool:
     """Do what a person confirmed; return whether that is possible now."""
     names, form = Names.of(run.job), run.job.target_format
     match acceptance:
@@ -130,7 +145,7 @@ def _resolve(run: JobRun, acceptance: Acceptance, new: Condition, hive: Conditio
     return True
 
 
-def _note_conditions(run: JobRun, new: Condition, hive: Condition) -> None:
+def _note_conditions(run: RunningJob, new: Condition, hive: Condition) -> None:
     """Note which rows a revert can't copy, and take out notes that don't hold any more."""
     job = run.job
     lost = rows_lost(job) if new is Condition.MISSING and job.state is not State.WRITES_UNBLOCKED else None
