@@ -94,4 +94,4 @@ def test_a_command_says_that_java_was_killed(caplog: pytest.LogCaptureFixture, w
         command()
     assert left.value.exit_code == 1
     [said] = [record.message for record in caplog.records if record.name.startswith("tableferry")]
-    assert said.startswith("Spark's Java process has ended: it was killed, or the machine ran out of memory.")
+    assert said.startswith("[JAVA_PROCESS_ENDED]")

@@ -17,7 +17,14 @@ from typer.core import TyperCommand
 from tableferry import cli
 from tableferry.cli.logs import LogFormat, showing
 from tableferry.cli.output import as_json
-from tableferry.errors import TableferryError, first_line, is_java_gone, is_sparks
+from tableferry.errors import (
+    MissingPackage,
+    SessionError,
+    TableferryError,
+    first_line,
+    is_java_gone,
+    is_sparks,
+)
 from tableferry.extras import install
 
 if TYPE_CHECKING:
@@ -26,12 +33,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-_JAVA_GONE = (
-    "Spark's Java process has ended: it was killed, or the machine ran out of memory. Look at spark.log in "
-    "the warehouse's folder and at the machine's log, and run again: a run continues where the last one ended"
-)
 
 
 class Output(StrEnum):
@@ -174,30 +175,25 @@ def _reporting(*, debug: bool, output: Output = Output.TEXT) -> Iterator[None]:
     """Report an error that the user can fix, and exit with 1; as an object too with ``--output json``."""
     try:
         yield
-    except TableferryError as error:
-        if debug:
-            raise
-        java_gone = is_java_gone(error)
-        _log.error("%s", _JAVA_GONE if java_gone else error)
-        if output is Output.JSON and not java_gone:
-            typer.echo(as_json({"error": error.to_dict()}))
-        raise typer.Exit(1) from None
-    except ModuleNotFoundError as error:
-        if debug or (error.name or "").partition(".")[0] != "pyspark":
-            raise
-        _log.error(
-            "this needs Spark, and the package pyspark isn't installed: %s, or for tables in a workspace %s "
-            "in an environment of its own",
-            install("local"),
-            install("connect", "databricks"),
-        )
-        raise typer.Exit(1) from None
     except Exception as error:
-        if not debug and is_java_gone(error):
-            _log.error(_JAVA_GONE)
-            raise typer.Exit(1) from None
-        # Spark may fail anywhere, and its Python classes aren't loaded before it's needed.
-        if debug or not is_sparks(error):
+        fixable = None if debug else _fixable(error)
+        if fixable is None:
             raise
-        _log.error("Spark failed (%s): --debug shows where", first_line(error))
+        _log.error("%s", fixable)
+        if output is Output.JSON:
+            typer.echo(as_json({"error": fixable.to_dict()}))
         raise typer.Exit(1) from None
+
+
+def _fixable(error: Exception) -> TableferryError | None:
+    """Return an exception as an error that the user can fix; None for a defect of Tableferry."""
+    # Spark can fail anywhere. Its Python classes are compared by name, because they may not be imported yet.
+    if is_java_gone(error):
+        return SessionError("JAVA_PROCESS_ENDED")
+    if isinstance(error, TableferryError):
+        return error
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "pyspark":
+        return MissingPackage(
+            "PYSPARK_MISSING", local=install("local"), workspace=install("connect", "databricks")
+        )
+    return SessionError("COMMAND_FAILED_IN_SPARK", reason=first_line(error)) if is_sparks(error) else None
