@@ -26,6 +26,7 @@ FINISHED = (
     "cli/options.py",
     "convert/",
     "files/",
+    "formats/",
     "new.py",
     "spark/",
     "verify/",
