@@ -57,10 +57,10 @@ class Trouble:
 
     def as_error(self, what: str) -> TableferryError:
         """Return the error with the failed action, the reason and the remedy."""
-        problem, advice = as_sentence(what).removesuffix("."), as_sentence(self.remedy)
+        advice = as_sentence(self.remedy)
         if self.kind in ("logged out", "unreachable"):
-            return SessionError("WORKSPACE_UNREACHABLE", problem=problem, reason=self.reason, advice=advice)
-        return ServiceError("WORKSPACE_REQUEST_FAILED", problem=problem, reason=self.reason, advice=advice)
+            return SessionError("WORKSPACE_UNREACHABLE", problem=what, reason=self.reason, advice=advice)
+        return ServiceError("WORKSPACE_REQUEST_FAILED", problem=what, reason=self.reason, advice=advice)
 
 
 def profile(environ: Mapping[str, str]) -> Mapping[str, str]:
