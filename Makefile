@@ -216,11 +216,11 @@ fetch_jars = PYTHONPATH=src $(BIN)/python -m scripts.fetch_jars
 no_jars = { echo "The jars couldn't be fetched: read the reason above, and run make again with network access," \
     "or name your mirror's spark.jars.ivySettings in spark-defaults.conf." >&2; exit 1; }
 
-$(JARS): $(STAMP) scripts/fetch_jars.py src/tableferry/spark/local_spark.py | java
+$(JARS): $(STAMP) scripts/fetch_jars.py src/tableferry/spark/local_settings.py | java
 	@$(fetch_jars) spark || $(no_jars)
 	@touch $@
 
-$(TEST_JARS): $(STAMP) scripts/fetch_jars.py src/tableferry/spark/local_spark.py | java
+$(TEST_JARS): $(STAMP) scripts/fetch_jars.py src/tableferry/spark/local_settings.py | java
 	@$(fetch_jars) kafka broker metastore rest-catalog s3 || $(no_jars)
 	@touch $@
 

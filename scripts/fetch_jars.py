@@ -19,12 +19,11 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 
 import pyspark
 
-from tableferry.spark import local_spark
+from tableferry.spark import java_process, local_settings
 
 # Any small program: the launcher fetches the jars before it starts it.
 _PROGRAM = "org.apache.hadoop.util.VersionInfo"
@@ -115,27 +114,15 @@ def main(names: Sequence[str]) -> int:
         return max(threads.map(lambda name: FETCHERS[name](), names), default=0)
 
 
-def _fetch_spark() -> int:
-    return _launch(local_spark.with_iceberg(_local_settings(), metadata.version("pyspark")))
-
-
-def _fetch_kafka() -> int:
-    return _launch(local_spark.with_kafka(_local_settings()))
-
-
-def _local_settings() -> dict[str, str]:
-    return local_spark.settings(Path(), metadata.version("pyspark"), metadata.version("delta-spark"))
-
-
-def _launch(settings: Mapping[str, str]) -> int:
-    """Let Spark's launcher fetch the jars of a session with these settings."""
+def _fetch_packages(*, iceberg: bool = False, kafka: bool = False) -> int:
+    """Let Spark's launcher fetch the jars of a local session."""
     command: list[str | Path] = [
         _SPARK / "bin" / "spark-submit",
-        *("--packages", settings["spark.jars.packages"]),
-        *("--exclude-packages", settings["spark.jars.excludes"]),
+        *("--packages", local_settings.packages(iceberg=iceberg, kafka=kafka)),
+        *("--exclude-packages", ",".join(local_settings.IN_SPARK)),
         *("--class", _PROGRAM, "spark-internal"),
     ]
-    with local_spark.one_at_a_time():
+    with java_process.download_lock():
         return _run(command)
 
 
@@ -221,8 +208,8 @@ def _run(command: Sequence[str | Path]) -> int:
 
 
 FETCHERS: Mapping[str, Callable[[], int]] = {
-    "spark": _fetch_spark,
-    "kafka": _fetch_kafka,
+    "spark": partial(_fetch_packages, iceberg=True),
+    "kafka": partial(_fetch_packages, kafka=True),
     "broker": partial(_fetch_folder, _BROKER_PACKAGES, BROKER),
     "metastore": _fetch_metastore,
     "rest-catalog": partial(_fetch_folder, _REST_CATALOG_PACKAGES, REST_CATALOG),

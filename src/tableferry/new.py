@@ -15,7 +15,7 @@ from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 from tableferry import __version__
-from tableferry.errors import TemplateError
+from tableferry.errors import MissingPackage, TemplateError
 from tableferry.extras import install
 
 PACKAGE = Path(__file__).parent
@@ -39,8 +39,8 @@ def create(
         computed: Values by name that replace those that the template computes.
 
     Raises:
-        TemplateError: An answer is invalid, the bundle's folder exists, or cookiecutter or the template is
-            missing.
+        MissingPackage: Cookiecutter is missing.
+        TemplateError: An answer is invalid, the bundle's folder exists, or the template is missing.
     """
     try:
         from cookiecutter.exceptions import (
@@ -50,9 +50,8 @@ def create(
         )
         from cookiecutter.main import cookiecutter
     except ImportError as error:
-        raise TemplateError(
-            f"making a bundle needs the package cookiecutter, and it can't be imported ({error}): "
-            + install("template")
+        raise MissingPackage(
+            "MISSING_PACKAGE_FOR_TEMPLATE", reason=error, command=install("template")
         ) from error
     template = find_template()
     check(template, answers or {})
@@ -68,13 +67,13 @@ def create(
             )
         except OutputDirExistsException as error:
             name = str(error).split('"')[1]
-            raise TemplateError(f"{name} exists already: choose another folder or project_name") from error
+            raise TemplateError("BUNDLE_EXISTS", folder=name) from error
         except FailedHookException as error:
-            raise TemplateError("nothing was made, for the reason above: answer anew") from error
+            raise TemplateError("BUNDLE_REFUSED_BY_TEMPLATE") from error
         except EOFError as error:
-            raise TemplateError("nobody answers the questions here: give --no-input and --answer") from error
+            raise TemplateError("TEMPLATE_NEEDS_ANSWERS") from error
         except (CookiecutterException, OSError) as error:
-            raise TemplateError(f"no bundle could be made in {folder} ({error}): fix that first") from error
+            raise TemplateError("BUNDLE_NOT_CREATED", folder=folder, reason=error) from error
     return Path(made)
 
 
@@ -87,10 +86,7 @@ def find_template() -> Path:
     for template in (PACKAGE.parents[1] / "template", PACKAGE / "template"):
         if (template / "cookiecutter.json").is_file() and (template / "hooks").is_dir():
             return template
-    raise TemplateError(
-        f"{PACKAGE} is a copy without the template, as in a bundle that has the source: install Tableferry "
-        "itself, or name its repository to cookiecutter"
-    )
+    raise TemplateError("TEMPLATE_MISSING", folder=PACKAGE)
 
 
 def check(template: Path, answers: Mapping[str, str]) -> None:
@@ -109,7 +105,9 @@ def check(template: Path, answers: Mapping[str, str]) -> None:
     judge = runpy.run_path(str(template / "hooks" / "pre_gen_project.py"))["problems"]
     problems += judge({name: answers[name] for name in answers if name in asked}, questions)
     if problems:
-        raise TemplateError("\n".join(problems))
+        raise TemplateError(
+            "TEMPLATE_ANSWERS_INVALID", problems="; ".join(problem.removesuffix(".") for problem in problems)
+        )
 
 
 def next_commands(made: Path) -> tuple[str, ...]:
@@ -134,9 +132,7 @@ def _installed_wheel(folder: Path) -> Path:
     try:
         installed = distribution("tableferry")
     except PackageNotFoundError as error:
-        raise TemplateError(
-            "Tableferry isn't installed, and lies in no repository: name one to cookiecutter"
-        ) from error
+        raise TemplateError("WHEEL_NOT_BUILT") from error
     added = ("INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json")
     kept = [
         file

@@ -16,7 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tableferry.errors import SessionError, TableferryError, first_line
+from tableferry.errors import MissingPackage, ServiceError, SessionError, TableferryError, first_line
+from tableferry.errors.catalogue import as_sentence
 from tableferry.extras import install
 
 if TYPE_CHECKING:
@@ -56,8 +57,10 @@ class Trouble:
 
     def as_error(self, what: str) -> TableferryError:
         """Return the error with the failed action, the reason and the remedy."""
-        kind = SessionError if self.kind in ("logged out", "unreachable") else TableferryError
-        return kind(f"{what} ({self.reason}): {self.remedy}")
+        advice = as_sentence(self.remedy)
+        if self.kind in ("logged out", "unreachable"):
+            return SessionError("WORKSPACE_UNREACHABLE", problem=what, reason=self.reason, advice=advice)
+        return ServiceError("WORKSPACE_REQUEST_FAILED", problem=what, reason=self.reason, advice=advice)
 
 
 def profile(environ: Mapping[str, str]) -> Mapping[str, str]:
@@ -75,7 +78,7 @@ def profile(environ: Mapping[str, str]) -> Mapping[str, str]:
         return {}
     except (OSError, ConfigError, UnicodeDecodeError) as error:
         first = str(error).splitlines()[0]
-        raise SessionError(f"{file} can't be read ({first}): fix it, or remove it") from error
+        raise SessionError("DATABRICKS_CONFIG_NOT_READABLE", file=file, reason=first) from error
     name = environ.get("DATABRICKS_CONFIG_PROFILE", "DEFAULT")
     if name in parser:
         return dict(parser[name])
@@ -110,10 +113,7 @@ def _client(_: frozenset[tuple[str, str]]) -> WorkspaceClient:
         from databricks.sdk import WorkspaceClient
         from databricks.sdk.config import Config
     except ImportError as error:
-        raise SessionError(
-            "the workspace is reached through databricks-sdk, which isn't installed here: "
-            + install("databricks")
-        ) from error
+        raise MissingPackage("DATABRICKS_SDK_MISSING", command=install("databricks")) from error
     # The client also logs its errors. Without this handler, Python would print them if logging isn't set up.
     logging.getLogger("databricks.sdk").addHandler(logging.NullHandler())
     try:
@@ -128,7 +128,9 @@ def _client(_: frozenset[tuple[str, str]]) -> WorkspaceClient:
         )
     except ValueError as error:
         host = os.environ.get("DATABRICKS_HOST") or profile(os.environ).get("host") or "the workspace"
-        raise SessionError(f"no login to {host} ({_said(error)}): {_log_in(host)}") from error
+        raise SessionError(
+            "WORKSPACE_LOGIN_MISSING", host=host, reason=_said(error), command=_login_command(host)
+        ) from error
 
 
 @contextmanager
@@ -141,7 +143,7 @@ def asking(what: str, *, passing: Kind | None = None) -> Iterator[WorkspaceClien
 
     Raises:
         SessionError: The client has no login, or the workspace doesn't answer.
-        TableferryError: The workspace refuses the request.
+        ServiceError: The workspace refuses the request.
     """
     workspace = client()
     try:
@@ -185,8 +187,12 @@ def trouble(error: Exception, workspace: WorkspaceClient) -> Trouble | None:
 
 
 def _log_in(host: str) -> str:
+    return f"log in with {_login_command(host)}, or set DATABRICKS_HOST and DATABRICKS_TOKEN"
+
+
+def _login_command(host: str) -> str:
     at = f" --host {host}" if host.startswith("http") else ""
-    return f"log in with `databricks auth login{at}`, or set DATABRICKS_HOST and DATABRICKS_TOKEN"
+    return f"`databricks auth login{at}`"
 
 
 def _said(error: Exception) -> str:

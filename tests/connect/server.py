@@ -14,22 +14,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 
 import pyspark
 
-from tableferry.spark import local_spark
+from tableferry.spark import local_settings
 
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 def settings(folder: Path, port: int, more: Sequence[str]) -> dict[str, str]:
     """Give the settings of a server on this machine's loopback."""
-    spark = metadata.version("pyspark")
-    local = local_spark.settings(folder, spark, metadata.version("delta-spark"))
     return {
-        **local_spark.with_iceberg(local, spark),
+        **local_settings.settings(folder, iceberg=True),
         "spark.app.name": "tableferry-connect",
         # To Iceberg's client the embedded metastore has neither a pool of connections nor tables of locks.
         "spark.hadoop.datanucleus.connectionPoolingType": "NONE",

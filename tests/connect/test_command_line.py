@@ -93,8 +93,9 @@ def test_no_server_is_one_sentence(databricks_connect: Client, project: Project)
     assert status.stdout == ""
     assert status.stderr == (
         "Spark: Spark Connect at sc://localhost:1\n"
-        "Error: no Spark Connect server answers at sc://localhost:1, which is what SPARK_REMOTE says (failed "
-        "to connect to all addresses): start it, or unset SPARK_REMOTE to work locally\n"
+        "Error: [SPARK_REMOTE_UNREACHABLE] No Spark Connect server answers at sc://localhost:1, the address "
+        "in SPARK_REMOTE (failed to connect to all addresses).\n"
+        "Start the server. To work locally, unset SPARK_REMOTE.\n"
     )
 
 

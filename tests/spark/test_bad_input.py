@@ -90,15 +90,15 @@ def test_tables_that_will_not_do_are_reported_with_their_place_in_the_spec(
     )
     project.standard("orders", "files", migration={})
     assert only(project) == (
-        f"{spec}: sourceDetails: {schema}.files is a parquet table, not a Delta table: convert it to Delta "
-        "first"
+        f"{spec}: sourceDetails: [TABLE_NOT_DELTA] {schema}.files is a parquet table, not a Delta table. "
+        "Convert it to Delta first."
     )
     debugged = call(project, "run", "--debug")
     assert isinstance(debugged.exception, TableError)
     project.standard("orders", "src", migration={"table": "seen"})
-    assert (
-        only(project)
-        == f"{spec}: tableMigrationDetails: {schema}.seen is a view: name the Delta table behind it"
+    assert only(project) == (
+        f"{spec}: tableMigrationDetails: [DELTA_TABLE_IS_VIEW] {schema}.seen is a view. "
+        "Name the Delta table that the view reads."
     )
     project.create("orders", FEED, (7, "somebody else's", 1))
     project.standard("orders", "src", migration={})

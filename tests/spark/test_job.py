@@ -110,6 +110,5 @@ def test_two_runs_of_the_job_migrate_the_example(
     with pytest.raises(SystemExit) as left:
         job.run(monkeypatch)
     assert left.value.code == 1
-    assert (
-        "Error: pipeline p1 can't be read (The specified pipeline p1 was not found" in capsys.readouterr().err
-    )
+    failure = "Error: [WORKSPACE_REQUEST_FAILED] pipeline p1 can't be read (The specified pipeline p1 was not"
+    assert failure in capsys.readouterr().err

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 from tests import soak
+from tests.conditions import raises
 from tests.spark.projects import Project
 
 from tableferry import pipelines
-from tableferry.errors import SessionError
 from tableferry.pipelines import show
-from tableferry.spark import catalog, local_metastore, local_spark
+from tableferry.spark import catalog, java_process, local_metastore, local_spark
 from tableferry.spark.local_metastore import LocalMetastore, NeedsSpark
 from tableferry.spark.tables import TableName
 
@@ -50,7 +50,7 @@ class Copies:
 
     @contextmanager
     def opened(self) -> Iterator[LocalMetastore]:
-        with local_metastore.opened(self.warehouse(), local_spark.check_java()) as metastore:
+        with local_metastore.opened(self.warehouse(), java_process.check_java()) as metastore:
             yield metastore
 
 
@@ -159,10 +159,10 @@ def test_a_warehouse_in_use_is_refused_as_it_is_for_spark(
         monkeypatch.delenv(variable)
     with local_spark.metastore(warehouse) as metastore:
         assert metastore.folder_uri(TableName.parse("default.none")) is None
-        with pytest.raises(SessionError, match="is in use by process"), local_spark.metastore(warehouse):
+        with raises("WAREHOUSE_IN_USE", warehouse=warehouse), local_spark.metastore(warehouse):
             pass
         # Another program that opens the database doesn't take the lock.
-        with pytest.raises(NeedsSpark), local_metastore.opened(warehouse, local_spark.check_java()):
+        with pytest.raises(NeedsSpark), local_metastore.opened(warehouse, java_process.check_java()):
             pass
     with local_spark.metastore(warehouse) as metastore:
         assert metastore.folder_uri(TableName.parse("default.none")) is None
@@ -171,5 +171,5 @@ def test_a_warehouse_in_use_is_refused_as_it_is_for_spark(
 def test_a_damaged_metastore_needs_spark(copies: Copies) -> None:
     warehouse = copies.warehouse()
     (warehouse / local_metastore.FOLDER / "service.properties").unlink()
-    with pytest.raises(NeedsSpark), local_metastore.opened(warehouse, local_spark.check_java()):
+    with pytest.raises(NeedsSpark), local_metastore.opened(warehouse, java_process.check_java()):
         pass

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests import soak
+from tests.conditions import raises
 
-from tableferry.errors import SessionError
-from tableferry.spark import local_spark, session
+from tableferry.spark import java_process, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SECOND = """
 import sys
-from tableferry.spark import session
 from tableferry.errors import SessionError
+from tableferry.spark import session
 try:
     session.resolve(sys.argv[1])
 except SessionError as error:
-    print(error)
+    print(error.condition, *error.parameters.values(), sep="\\n")
 """
 
 # Blanks, letters beyond ASCII and quotes are what Java options and Derby's address can trip over.
@@ -62,16 +62,11 @@ def run(code: str, *arguments: str, cwd: Path, **environ: str) -> subprocess.Com
     )
 
 
-def test_a_second_process_on_the_same_metastore_is_told_in_one_sentence(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_second_process_on_the_same_metastore_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     folder = folder_of(spark)
     second = run(SECOND, str(folder), cwd=tmp_path)
-    sentence = (
-        f"{folder} is in use by process {os.getpid()}: wait for its end if it's a run of yours, or give "
-        "another --warehouse (tables by a Hive metastore that is a server are seen from any)\n"
-    )
-    assert (second.stdout, second.stderr, second.returncode) == (sentence, "", 0)
+    expected = f"WAREHOUSE_IN_USE\n{folder}\n{os.getpid()}\n"
+    assert (second.stdout, second.stderr, second.returncode) == (expected, "", 0)
 
 
 @soak.slow
@@ -100,7 +95,7 @@ def test_two_first_starts_at_once_both_get_their_jars(tmp_path: Path) -> None:
 
 def test_one_process_of_a_user_at_a_time_starts_java() -> None:
     file = Path(tempfile.gettempdir(), f"tableferry-{os.getuid()}.lock")
-    with local_spark.one_at_a_time(), file.open() as lock, pytest.raises(BlockingIOError):
+    with java_process.download_lock(), file.open() as lock, pytest.raises(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with file.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -115,7 +110,7 @@ def test_the_active_session_is_given_again(spark: SparkSession, tmp_path: Path) 
 
 
 def test_another_warehouse_in_the_same_process_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(SessionError, match="this process already has a Spark session, on the warehouse"):
+    with raises("SESSION_ON_OTHER_WAREHOUSE", warehouse=folder_of(spark) / "warehouse"):
         session.resolve(tmp_path, say=lambda line: None)
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.conditions import raises
 from tests.unit.conftest import ProjectFiles
 from typer.testing import CliRunner, Result
 
 from tableferry import __version__, cli
 from tableferry.cli.options import looking_back
-from tableferry.errors import TableferryError
 from tableferry.pipelines import spec
 
 MAIN = "dataflows/sales/dataflowspec/orders_main.json"
@@ -74,10 +73,10 @@ def test_what_spark_raises_becomes_a_sentence(
 
     monkeypatch.setattr(spec, "load", load)
     result = call("spec", "check", tmp_path)
-    assert (result.exit_code, result.stderr) == (
-        1,
-        "Error: Spark failed (Job aborted): --debug shows where\n",
-    )
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: [COMMAND_FAILED_IN_SPARK] Spark failed (Job aborted).\n")
+    as_data = json.loads(call("spec", "check", tmp_path, "--output", "json").stdout)
+    assert as_data["error"]["parameters"] == {"reason": "Job aborted"}
     assert isinstance(call("spec", "check", tmp_path, "--debug").exception, Failed)
 
 
@@ -121,5 +120,5 @@ def test_how_far_back_is_a_number_or_a_time(text: str) -> None:
     ago = looking_back("12h")
     assert isinstance(ago, datetime)
     assert timedelta(hours=11) < datetime.now(UTC) - ago < timedelta(hours=13)
-    with pytest.raises(TableferryError, match=rf"--look-back {re.escape(text)}: write how many versions"):
+    with raises("LOOK_BACK_INVALID", text=text):
         looking_back(text)

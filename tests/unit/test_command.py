@@ -1,10 +1,8 @@
-"""How a function becomes a command: its groups of options, what it prints, and how it tells an error."""
+"""The class of every command: the common options, what a command prints, and how it reports an error."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import pytest
@@ -12,49 +10,35 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from tableferry.cli.command import Answer, App, Common, Output
+from tableferry.cli.command import Answer, App, Output, PrintingCommand, common
 from tableferry.errors import TableferryError
-
-
-@dataclass(frozen=True)
-class Which:
-    """Which thing is meant."""
-
-    name: Annotated[str, typer.Argument(metavar="NAME")]
-    size: Annotated[int, typer.Option("--size", envvar="TEST_SIZE")] = 1
-    flags: tuple[str, ...] = ()
-    folder: Annotated[Path | None, typer.Option("--folder")] = None
-
-
-@dataclass(frozen=True)
-class WithFlags(Which):
-    """The same, with an option of which the base has only the place."""
-
-    flags: Annotated[tuple[str, ...], typer.Option("--flag", parser=lambda text: text)] = ()
-
 
 app = App()
 
 
 @app.command("show")
-def show(count: Annotated[int, typer.Option("--count")] = 2, *, which: Which) -> Answer:
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    count: Annotated[int, typer.Option("--count")] = 2,
+    size: Annotated[int, typer.Option("--size", envvar="TEST_SIZE")] = 1,
+) -> Answer:
     """Show a thing."""
     if count == 0:
         raise TableferryError("nothing to show: give a --count")
-    return Answer({"which": which, "count": count}, [which.name] * count, ok=count < 3)
+    return Answer({"name": name, "size": size, "count": count}, [name] * count, ok=count < 3)
 
 
 @app.command("draw")
-def draw(which: Which, common: Common) -> Answer:
+def draw(ctx: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME")]) -> Answer:
     """Draw a thing on a console."""
 
     def on(console: Console) -> None:
-        console.print(f"[{which.name}] :dog:")
+        console.print(f"[{name}] :dog:")
 
-    return Answer({"json": common.output is Output.JSON, "debug": common.debug}, on)
+    return Answer({"json": common(ctx).output is Output.JSON, "debug": common(ctx).debug}, on)
 
 
-@app.command("do")
+@app.command("do", cls=PrintingCommand)
 def do(first: Annotated[bool, typer.Option("--first")] = False) -> None:
     """Print by itself."""
     typer.echo(f"first: {first}")
@@ -74,31 +58,39 @@ def options(command: str) -> list[str]:
 COMMON = ["--debug", "--verbose", "--quiet", "--log-format", "--help"]
 
 
-def test_a_group_s_options_stand_where_it_is_a_parameter_and_the_common_ones_last() -> None:
-    assert options("show") == ["--count", "--size", "--folder", "--output", *COMMON]
-    assert options("draw") == ["--size", "--folder", "--output", *COMMON]
+def test_common_options_follow_the_command_s_own() -> None:
+    assert options("show") == ["--count", "--size", "--output", *COMMON]
+    assert options("draw") == ["--output", *COMMON]
+
+
+def test_printing_command_has_no_output_option() -> None:
     assert options("do") == ["--first", *COMMON]
+    assert "No such option: --output" in call("do", "--output", "json").stderr
 
 
-def test_a_subclass_makes_an_option_of_a_field_where_its_base_has_it() -> None:
-    @app.command("flags")
-    def flags(which: WithFlags) -> Answer:
-        return Answer(which.flags, which.flags)
-
-    assert options("flags")[:3] == ["--size", "--flag", "--folder"]
+def test_common_options_are_accepted_anywhere_after_the_command() -> None:
+    before = call("show", "--output", "json", "tea", "--count", "1")
+    after = call("show", "tea", "--count", "1", "--output", "json")
+    assert json.loads(before.stdout) == json.loads(after.stdout) == {"name": "tea", "size": 1, "count": 1}
 
 
-def test_a_group_comes_as_one_value_with_its_defaults_and_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    def which(*arguments: str) -> dict[str, object]:
-        group: dict[str, object] = json.loads(call("show", *arguments, "--output", "json").stdout)["which"]
-        return group
-
-    assert which("tea") == {"name": "tea", "size": 1, "flags": [], "folder": None}
-    assert which("tea", "--folder", "x", "--size", "3")["folder"] == "x"
+def test_options_have_their_variables_and_arguments_are_required(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_SIZE", "7")
-    assert which("tea")["size"] == 7
+    assert json.loads(call("show", "tea", "--output", "json").stdout)["size"] == 7
     missing = call("show")
     assert (missing.exit_code, "Missing argument 'NAME'" in missing.stderr) == (2, True)
+
+
+def test_log_format_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TABLEFERRY_LOG_FORMAT", "json")
+    assert json.loads(call("show", "tea", "--count", "0").stderr)["level"] == "ERROR"
+
+
+def test_verbose_and_quiet_are_a_usage_error() -> None:
+    wrong = call("show", "tea", "--verbose", "--quiet")
+    assert (wrong.exit_code, wrong.stdout) == (2, "")
+    assert "show [OPTIONS]" in wrong.stderr
+    assert "--verbose and --quiet exclude each other" in wrong.stderr
 
 
 def test_an_answer_is_lines_or_what_prints_it_or_json_and_decides_the_exit_code() -> None:
@@ -122,4 +114,4 @@ def test_an_error_is_its_sentence_and_a_defect_its_trace() -> None:
 
 
 def test_the_function_can_still_be_called() -> None:
-    assert show(which=Which("tea")).text == ["tea", "tea"]
+    assert show("tea").text == ["tea", "tea"]

@@ -21,8 +21,18 @@ from tableferry.errors.catalogue import Condition, conditions
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tableferry"
 
-FINISHED = ("convert", "files", "tables.py", "verify")
-"""Packages whose errors all are in the catalogue."""
+FINISHED = (
+    "cli/command.py",
+    "cli/options.py",
+    "convert/",
+    "files/",
+    "formats/",
+    "new.py",
+    "spark/",
+    "verify/",
+    "workspace.py",
+)
+"""Beginnings of the paths of modules whose errors all are in the catalogue."""
 
 CONDITIONS = sorted(conditions().values(), key=lambda condition: condition.name)
 
@@ -116,7 +126,7 @@ def test_each_error_has_the_class_of_its_condition() -> None:
 
 def test_finished_packages_take_all_errors_from_the_catalogue() -> None:
     assert [
-        error.place for error in raised() if error.place.split("/")[0] in FINISHED and not error.conditions
+        error.place for error in raised() if error.place.startswith(FINISHED) and not error.conditions
     ] == []
 
 

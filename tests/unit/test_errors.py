@@ -8,7 +8,7 @@ import pytest
 import typer
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
-from tableferry.cli.command import _guarded
+from tableferry.cli.command import _reporting
 from tableferry.errors import TableferryError, first_line, is_java_gone
 
 NOT_FOUND = "[TABLE_OR_VIEW_NOT_FOUND] The table or view `t` cannot be found. Verify the spelling"
@@ -82,7 +82,7 @@ def test_a_java_process_that_was_killed_is_known() -> None:
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_a_command_says_that_java_was_killed(caplog: pytest.LogCaptureFixture, wrapped: bool) -> None:
     def command() -> None:
-        with _guarded(debug=False):
+        with _reporting(debug=False):
             try:
                 call_java_that_is_gone()
             except Exception as error:
@@ -94,4 +94,4 @@ def test_a_command_says_that_java_was_killed(caplog: pytest.LogCaptureFixture, w
         command()
     assert left.value.exit_code == 1
     [said] = [record.message for record in caplog.records if record.name.startswith("tableferry")]
-    assert said.startswith("Spark's Java process has ended: it was killed, or the machine ran out of memory.")
+    assert said.startswith("[JAVA_PROCESS_ENDED]")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 import pytest
+from tests.conditions import raises
 from tests.workspace import FakeWorkspace
 
-from tableferry.errors import SessionError, TableferryError
 from tableferry.pipelines.events import COMPLETED, FlowEvent, flow_events
 from tableferry.pipelines.graph import flow_name
 from tableferry.pipelines.pipeline import DatabricksPipeline
@@ -141,14 +142,20 @@ def test_a_pipeline_that_never_ran_has_no_events(logged_in: FakeWorkspace) -> No
 
 
 def test_a_pipeline_that_is_not_there_is_reported(logged_in: FakeWorkspace) -> None:
-    sentence = r"the events of pipeline no/such can't be read \(.*not found\): look for it in http://127"
-    with pytest.raises(TableferryError, match=sentence):
+    with raises(
+        "WORKSPACE_REQUEST_FAILED",
+        problem="the events of pipeline no/such can't be read",
+        reason=re.compile("not found$"),
+        advice=re.compile("^Look for it in http://127"),
+    ):
         flow_events("no/such", BOTH)
 
 
 def test_no_login_is_reported(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABRICKS_TOKEN", "another")
-    with pytest.raises(SessionError, match=r"pipeline p1 can't be read \(.*\): log in with"):
+    advice = re.compile("^Log in with `databricks auth login")
+    problem = "the events of pipeline p1 can't be read"
+    with raises("WORKSPACE_UNREACHABLE", problem=problem, advice=advice):
         flow_events("p1", BOTH)
 
 

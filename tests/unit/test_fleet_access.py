@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import cast
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.conditions import raises
 from tests.workspace import FakeWorkspace
 
 from tableferry import workspace
-from tableferry.errors import Refused, SessionError, TableError
+from tableferry.errors import Refused, TableError
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Access
 from tableferry.fleet.warehouse.opening import AccessByCatalog, open_catalog
@@ -54,7 +56,9 @@ def test_a_workspace_that_does_not_answer_is_no_metastore(
 ) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     logged_in.token = "another"
-    with pytest.raises(SessionError, match=r"doesn't say whether it has catalog main .*: log in with"):
+    advice = re.compile("^Log in with `databricks auth login")
+    problem = re.compile("doesn't say whether it has catalog main$")
+    with raises("WORKSPACE_UNREACHABLE", problem=problem, advice=advice):
         kind_of("main")
 
 

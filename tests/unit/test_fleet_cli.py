@@ -589,7 +589,7 @@ def test_which_queue_is_meant_is_said_by_flag_section_and_variable(
         (["add"], "no table is named: give names, patterns such as 'sales.*', --file or --query"),
         (["add", "orders"], "'orders' has no schema"),
         (["add", "a.b", "--set", "target=delta"], "--set target: unknown: target_format is meant?"),
-        (["add", "a.b", "--set", "target_format"], "write it as NAME=VALUE"),
+        (["add", "a.b", "--set", "target_format"], "Write --set NAME=VALUE."),
         (["add", "sales.*"], "SPARK_REMOTE"),
         (["preprocess"], "SPARK_REMOTE"),
         (["preflight"], "SPARK_REMOTE"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,10 +12,10 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.conditions import check, raises
 
 from tableferry import workspace
-from tableferry.errors import SessionError
-from tableferry.spark import local_spark, session
+from tableferry.spark import java_process, local_settings, local_spark, session, warehouse_lock
 from tableferry.spark.session import Choice, choose
 
 NO_PROFILE = {"DATABRICKS_CONFIG_FILE": "/nowhere/databrickscfg"}
@@ -102,7 +103,7 @@ def test_choice_by_profile(tmp_path: Path, text: str, environ: Mapping[str, str]
 def test_an_unreadable_profile_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "databrickscfg"
     file.write_text("host = https://w\n")
-    with pytest.raises(SessionError, match=r"databrickscfg can't be read .*: fix it"):
+    with raises("DATABRICKS_CONFIG_NOT_READABLE", file=file):
         choose({"DATABRICKS_CONFIG_FILE": str(file)}, databricks_connect=True)
 
 
@@ -168,16 +169,12 @@ def test_databricks_connect_with_a_profile_and_a_cluster(bare: pytest.MonkeyPatc
     assert lines == ["Spark: Databricks Connect, cluster c1 of the default workspace"]
 
 
-def test_a_refusal_of_databricks_connect_is_one_sentence(bare: pytest.MonkeyPatch) -> None:
+def test_refusal_of_databricks_connect_has_the_first_line_as_its_reason(bare: pytest.MonkeyPatch) -> None:
     install(bare, FakeBuilder(ValueError("default auth: cannot configure.\nmore lines")))
     bare.setenv("DATABRICKS_HOST", "https://w")
-    with pytest.raises(SessionError) as refusal:
+    compute, reason = "serverless compute of https://w", "default auth: cannot configure"
+    with raises("DATABRICKS_CONNECT_FAILED", compute=compute, reason=reason):
         session.resolve(say=lambda line: None)
-    assert str(refusal.value).startswith(
-        "Databricks Connect gives no session on serverless compute of https://w (default auth: cannot "
-        "configure): check DATABRICKS_HOST"
-    )
-    assert "\n" not in str(refusal.value)
 
 
 def test_the_line_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,26 +185,18 @@ def test_the_line_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_remote_where_nobody_listens_is_reported_at_once(bare: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     bare.setenv("SPARK_REMOTE", "sc://localhost:1/;token=secret")
-    with pytest.raises(SessionError) as refusal:
+    reason = "failed to connect to all addresses"
+    with raises("SPARK_REMOTE_UNREACHABLE", address="sc://localhost:1", reason=reason):
         session.resolve(say=lines.append)
     assert lines == ["Spark: Spark Connect at sc://localhost:1"]
-    assert str(refusal.value) == (
-        "no Spark Connect server answers at sc://localhost:1, which is what SPARK_REMOTE says (failed to "
-        "connect to all addresses): start it, or unset SPARK_REMOTE to work locally"
-    )
 
 
 def test_a_remote_without_the_client_s_packages_says_what_to_install(bare: pytest.MonkeyPatch) -> None:
     bare.setenv("SPARK_REMOTE", "sc://s:15002")
     bare.setitem(sys.modules, "grpc", None)
-    with pytest.raises(SessionError) as refusal:
+    command = "pip install 'tableferry[remote]'"
+    with raises("MISSING_PACKAGE_FOR_SPARK_CONNECT", address="sc://s:15002", command=command):
         session.resolve(say=lambda line: None)
-    assert str(refusal.value).startswith(
-        "SPARK_REMOTE is sc://s:15002, and Spark Connect's client isn't complete"
-    )
-    assert str(refusal.value).endswith(
-        "pip install 'tableferry[remote]', or unset SPARK_REMOTE to work locally"
-    )
 
 
 @pytest.mark.parametrize(
@@ -215,9 +204,9 @@ def test_a_remote_without_the_client_s_packages_says_what_to_install(bare: pytes
     [
         ('openjdk version "17.0.15" 2025-04-15', None),
         ('NOTE: Picked up JDK_JAVA_OPTIONS: -Xmx1g\nopenjdk version "21" 2023-09-19', None),
-        ('java version "1.8.0_201"', "is Java 8"),
-        ('openjdk version "25.0.1" 2025-10-21', "is Java 25"),
-        ("gibberish", "is Java of an unknown version"),
+        ('java version "1.8.0_201"', "8"),
+        ('openjdk version "25.0.1" 2025-10-21', "25"),
+        ("gibberish", "of an unknown version"),
     ],
 )
 def test_java_of_a_version(
@@ -229,22 +218,20 @@ def test_java_of_a_version(
     java.chmod(0o755)
     bare.setenv("JAVA_HOME", str(tmp_path))
     if expected is None:
-        local_spark.check_java()
+        java_process.check_java()
         return
-    with pytest.raises(
-        SessionError, match=rf"^local Spark needs Java 17 or 21, and .*{expected}: install it"
-    ):
-        local_spark.check_java()
+    with raises("JAVA_VERSION_UNSUPPORTED", versions="17 or 21", java=java, version=expected):
+        java_process.check_java()
 
 
 def test_no_java(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bare.setenv("JAVA_HOME", "")
     bare.setenv("PATH", str(tmp_path))
-    with pytest.raises(SessionError, match="there is no java on PATH: install it"):
-        local_spark.check_java()
+    with raises("JAVA_MISSING", versions="17 or 21", commands=re.compile("apt-get install openjdk-17")):
+        java_process.check_java()
     bare.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(SessionError, match="doesn't run: install it"):
-        local_spark.check_java()
+    with raises("JAVA_NOT_RUNNING", java=tmp_path / "bin" / "java"):
+        java_process.check_java()
 
 
 def test_no_pyspark(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -252,31 +239,32 @@ def test_no_pyspark(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
         raise metadata.PackageNotFoundError(name)
 
     bare.setattr(metadata, "version", absent)
-    with pytest.raises(SessionError, match=r"local Spark needs the package pyspark: pip install .tableferry"):
+    command = "pip install 'tableferry[local]'"
+    with raises("LOCAL_SPARK_PACKAGE_MISSING", package="pyspark", command=command):
         session.resolve(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("warehouse", "message"),
+    ("warehouse", "condition", "parameters"),
     [
-        ("s3://bucket/folder", "the warehouse s3://bucket/folder isn't a local folder"),
-        ("{tmp}/a;b", "has ';' in its path: give another --warehouse"),
-        ("{tmp}/a,b", "has ',' in its path: give another --warehouse"),
-        ("{tmp}/file/below", "can't be made (Not a directory): give another --warehouse"),
+        ("s3://bucket/folder", "WAREHOUSE_NOT_LOCAL", {}),
+        ("{tmp}/a;b", "WAREHOUSE_PATH_UNSUPPORTED", {"character": "';'"}),
+        ("{tmp}/a,b", "WAREHOUSE_PATH_UNSUPPORTED", {"character": "','"}),
+        ("{tmp}/file/below", "WAREHOUSE_NOT_CREATED", {"reason": "Not a directory"}),
     ],
 )
-def test_a_warehouse_that_cannot_be(
-    bare: pytest.MonkeyPatch, tmp_path: Path, warehouse: str, message: str
+def test_warehouse_that_can_not_be_a_local_folder_is_refused(
+    bare: pytest.MonkeyPatch, tmp_path: Path, warehouse: str, condition: str, parameters: Mapping[str, str]
 ) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(SessionError) as refusal:
-        session.resolve(warehouse.format(tmp=tmp_path), say=lambda line: None)
-    assert message in str(refusal.value)
+    warehouse = warehouse.format(tmp=tmp_path)
+    with raises(condition, warehouse=warehouse, **parameters):
+        session.resolve(warehouse, say=lambda line: None)
 
 
 def test_settings_keep_everything_under_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / 'blank "quote" \\ schön'
-    conf = local_spark.settings(folder, "4.1.4", "4.4.0")
+    conf = local_settings.settings(folder)
     assert conf["spark.jars.packages"] == "io.delta:delta-spark_4.1_2.13:4.4.0"
     assert conf["spark.master"] == "local[2]"
     keys = ["spark.sql.warehouse.dir", "spark.local.dir", "spark.hadoop.hive.exec.scratchdir"]
@@ -287,11 +275,25 @@ def test_settings_keep_everything_under_the_folder(tmp_path: Path) -> None:
     )
 
 
+def test_iceberg_and_kafka_are_added_to_delta(tmp_path: Path) -> None:
+    conf = local_settings.settings(tmp_path, iceberg=True, kafka=True)
+    assert conf["spark.jars.packages"].split(",") == [
+        "io.delta:delta-spark_4.1_2.13:4.4.0",
+        "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",
+    ]
+    assert conf["spark.sql.extensions"].split(",") == [
+        "io.delta.sql.DeltaSparkSessionExtension",
+        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    ]
+    assert conf["spark.sql.catalog.ice"] == "org.apache.iceberg.spark.SparkCatalog"
+
+
 HOLD = """
 import os, sys
 from pathlib import Path
-from tableferry.spark import local_spark
-local_spark._lock(Path(sys.argv[1]))
+from tableferry.spark import warehouse_lock
+warehouse_lock.acquire(Path(sys.argv[1]))
 print(os.getpid(), flush=True)
 sys.stdin.read()
 """
@@ -305,51 +307,51 @@ def test_a_folder_in_use_names_the_process(bare: pytest.MonkeyPatch, tmp_path: P
     pid = holder.stdout.readline().strip()
     # In a run of all tests this process has a session of its own.
     bare.setattr(local_spark, "_active", lambda warehouse, say: None)
-    with pytest.raises(SessionError) as refusal:
+    with raises("WAREHOUSE_IN_USE", warehouse=tmp_path, process=pid):
         session.resolve(tmp_path, say=lambda line: None)
-    expected = (
-        f"{tmp_path} is in use by process {pid}: wait for its end if it's a run of yours, or give another "
-        "--warehouse (tables by a Hive metastore that is a server are seen from any)"
-    )
-    assert str(refusal.value) == expected
 
     # A killed holder leaves nothing that has to be cleared away.
     holder.kill()
     holder.communicate()
-    os.close(local_spark._lock(tmp_path))
+    os.close(warehouse_lock.acquire(tmp_path))
 
 
 @pytest.mark.parametrize(
-    ("log", "message"),
+    ("log", "condition", "cause"),
     [
         (
             "\t\t::::\n\t\t:: UNRESOLVED DEPENDENCIES ::\nException in thread: unresolved dependency",
-            "the jar io.delta:d:1 couldn't be fetched: it comes from Maven with the first start",
+            "JARS_NOT_DOWNLOADED",
+            None,
         ),
         (
             'WARNING: x\nException in thread "main" a.SparkException: Master must be local\n\tat a.b(C)\n',
-            'ended before it was ready (Exception in thread "main" a.SparkException: Master must be local)',
+            "JAVA_ENDED_EARLY",
+            'Exception in thread "main" a.SparkException: Master must be local',
         ),
-        ("a.B\nCaused by: c.DException: outer\nCaused by: e.FError: inner.\n\tat x", "(e.FError: inner)"),
-        ("Killed\n", "(Killed)"),
-        ("", "(no reason given)"),
+        (
+            "a.B\nCaused by: c.DException: outer\nCaused by: e.FError: inner.\n\tat x",
+            "JAVA_ENDED_EARLY",
+            "e.FError: inner",
+        ),
+        ("Killed\n", "JAVA_ENDED_EARLY", "Killed"),
+        ("", "JAVA_ENDED_EARLY", "no reason given"),
     ],
 )
-def test_why_java_ended(tmp_path: Path, log: str, message: str) -> None:
+def test_error_of_java_that_ended_has_the_cause_and_the_log(
+    tmp_path: Path, log: str, condition: str, cause: str | None
+) -> None:
     file = tmp_path / "spark.log"
     file.write_text(log)
-    text = str(local_spark._why(file, "io.delta:d:1"))
-    assert message in text
-    assert str(file) in text
+    parameters = {"packages": "io.delta:d:1"} if cause is None else {"cause": cause}
+    check(java_process.why_ended(file, "io.delta:d:1"), condition, log=file, **parameters)
 
 
 def test_derby_in_use_by_another_program(tmp_path: Path) -> None:
-    file = tmp_path / "spark.log"
-    file.write_text("ERROR XSDB6: Another instance of Derby may have already booted the database")
-    text = str(local_spark._why_not_open(tmp_path, file, "Unable to instantiate"))
-    assert (
-        text == f"{tmp_path}/metastore_db is in use by another program: stop it, or give another --warehouse"
-    )
+    log = tmp_path / "spark.log"
+    log.write_text("ERROR XSDB6: Another instance of Derby may have already booted the database")
+    error = java_process.why_not_open(tmp_path, "Unable to instantiate")
+    check(error, "METASTORE_IN_USE", metastore=tmp_path / "metastore_db")
 
 
 @dataclass
@@ -384,7 +386,7 @@ def test_commits_are_locked_where_the_metastore_is_a_server() -> None:
 
 def test_a_metastore_that_is_too_new() -> None:
     reason = RuntimeError("HiveException: Unable to fetch table t. Invalid method name: 'get_table'")
-    with pytest.raises(SessionError, match=r"thrift://there:9083 is too new: .* Hive 3\.1"):
+    with raises("METASTORE_SERVER_TOO_NEW", address="thrift://there:9083"):
         local_spark._use_server(cast(Any, Asked({"hive.metastore.uris": "thrift://there:9083"}, reason)))
     other = RuntimeError("Connection refused")
     with pytest.raises(RuntimeError, match="refused"):

@@ -12,8 +12,19 @@ from rich.console import Console
 from tableferry import fleet, report
 from tableferry.amounts import counted
 from tableferry.cli.command import Answer, App
-from tableferry.cli.fleet_modes import ModeOptions, run_mode
-from tableferry.cli.fleet_options import WhichFleet, WhichTables, person
+from tableferry.cli.fleet_modes import BatchSize, Dry, DryRun, DryRunValue, ModeOptions, WorkerShare, run_mode
+from tableferry.cli.fleet_options import (
+    EnvOption,
+    MoreTables,
+    Patterns,
+    SetOption,
+    SettingsOption,
+    StoreOption,
+    WhichFleet,
+    named_patterns,
+    person,
+)
+from tableferry.cli.options import Warehouse
 from tableferry.errors import TableferryError
 from tableferry.fleet.commands import command
 from tableferry.fleet.job import CLOSED, LONGEST_GAP
@@ -28,7 +39,8 @@ _DAYS = 7
 
 @close_app.command("close")
 def fleet_close(
-    which_tables: WhichTables,
+    tables: Patterns = None,
+    more_tables: MoreTables = None,
     after_days: Annotated[
         int | None,
         typer.Option(
@@ -43,16 +55,24 @@ def fleet_close(
     listed: Annotated[
         bool, typer.Option("--list", help="List what is left of archived tables, and change nothing.")
     ] = False,
-    *,
-    options: ModeOptions,
-    which: WhichFleet,
+    batch_size: BatchSize = 5000,
+    worker: WorkerShare = "1/1",
+    dry_run: DryRun = False,
+    dryrun: DryRunValue = Dry.FALSE,
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    setting: SetOption = None,
+    warehouse: Warehouse = None,
 ) -> Answer:
     """Remove what is left of Hive's tables after the archive.
 
     With a TABLE, mark it to be closed when a window is over in which --undo takes that back; without one,
     close those that are due. A table that is closed can't be reverted any more.
     """
-    patterns = which_tables.patterns
+    options = ModeOptions(batch_size, worker, dry_run, dryrun)
+    patterns = named_patterns(tables, more_tables)
+    which = WhichFleet(store, settings, env, setting, warehouse)
     if undo and listed:
         raise typer.BadParameter("--undo and --list exclude each other")
     if after_days is not None and (undo or listed or not patterns):

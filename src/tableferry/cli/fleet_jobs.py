@@ -12,8 +12,19 @@ from rich.console import Console
 
 from tableferry import fleet, report
 from tableferry.amounts import counted
-from tableferry.cli.command import Answer, App, Common, Output
-from tableferry.cli.fleet_options import OpenFleet, Patterns, WhichQueue, WhichTables, person
+from tableferry.cli.command import Answer, App, Output, common
+from tableferry.cli.fleet_options import (
+    EnvOption,
+    MoreTables,
+    OpenFleet,
+    Patterns,
+    SettingsOption,
+    StoreOption,
+    WhichFleet,
+    named_patterns,
+    person,
+)
+from tableferry.cli.options import Warehouse
 from tableferry.errors import Busy, Refused, TableferryError
 from tableferry.fleet.job import REWRITABLE, Job, PauseReason, State
 from tableferry.fleet.naming import Names
@@ -42,10 +53,13 @@ def fleet_list(
     ] = None,
     archived: Annotated[bool, typer.Option("--archived", help="Those in the archive.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most so many.")] = None,
-    *,
-    which: WhichQueue,
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    warehouse: Warehouse = None,
 ) -> Answer:
     """List jobs: where each is, and what comes next."""
+    which = WhichFleet(store, settings, env, None, warehouse)
     filter_ = fleet.Filter(tables or (), states or (), paused, owner, wave)
     with which.opened() as opened:
         if wave is not None:
@@ -107,9 +121,13 @@ def _becomes(job: Job) -> str:
 @jobs_app.command("show")
 def fleet_show(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A table, as schema.table or in full.")],
-    which: WhichQueue,
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    warehouse: Warehouse = None,
 ) -> Answer:
     """Show a table's job: its row, what happened, its letters, and what comes next."""
+    which = WhichFleet(store, settings, env, None, warehouse)
     with which.opened() as opened:
         jobs = fleet.select_jobs(opened.store, [table], archive=True)
         if len(jobs) > 1:
@@ -148,13 +166,18 @@ def fleet_show(
 
 @jobs_app.command("pause")
 def fleet_pause(
-    which_tables: WhichTables,
+    ctx: typer.Context,
+    tables: Patterns = None,
+    more_tables: MoreTables = None,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for whoever asks.")] = "",
-    *,
-    which: WhichQueue,
-    common: Common,
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    warehouse: Warehouse = None,
 ) -> Answer:
     """Let jobs wait until they are resumed."""
+    patterns = named_patterns(tables, more_tables)
+    which = WhichFleet(store, settings, env, None, warehouse)
 
     def pause(job: Job, waves: Mapping[str, Wave]) -> tuple[Job, str]:
         if job.migration_paused:
@@ -162,12 +185,14 @@ def fleet_pause(
         left = left_as(job)
         return job.paused(PauseReason.PAUSED_BY_USER, reason), f"is paused{f'; {left}' if left else ''}"
 
-    return _edit_jobs(which, which_tables.patterns, pause, common.output)
+    return _edit_jobs(which, patterns, pause, common(ctx).output)
 
 
 @jobs_app.command("resume")
 def fleet_resume(
-    which_tables: WhichTables,
+    ctx: typer.Context,
+    tables: Patterns = None,
+    more_tables: MoreTables = None,
     accept: Annotated[
         bool,
         typer.Option(
@@ -183,11 +208,14 @@ def fleet_resume(
             help="The rows may be rewritten, as the table's files can't become the new table's.",
         ),
     ] = False,
-    *,
-    which: WhichQueue,
-    common: Common,
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    warehouse: Warehouse = None,
 ) -> Answer:
     """Let paused jobs go on; one that was reverted begins from the start."""
+    patterns = named_patterns(tables, more_tables)
+    which = WhichFleet(store, settings, env, None, warehouse)
 
     def resume(job: Job, waves: Mapping[str, Wave]) -> tuple[Job, str]:
         if not job.migration_paused:
@@ -195,12 +223,18 @@ def fleet_resume(
         job = resumed(job, accept=accept, rewrite=rewrite)
         return job, f"goes on: {_next(job, waves)}"
 
-    return _edit_jobs(which, which_tables.patterns, resume, common.output)
+    return _edit_jobs(which, patterns, resume, common(ctx).output)
 
 
 @jobs_app.command("archive")
-def fleet_archive(which: WhichQueue) -> Answer:
+def fleet_archive(
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    warehouse: Warehouse = None,
+) -> Answer:
     """Move jobs that are completed, with their last letter sent, out of the queue, unless marked to close."""
+    which = WhichFleet(store, settings, env, None, warehouse)
     with which.opened() as opened:
         moved = opened.store.archive(fleet.selections.finished(), opened.store.now())
     text = f"{counted(moved, 'job')} moved to the archive; tableferry fleet list --archived shows them."
@@ -249,7 +283,7 @@ def _columns(job: Job) -> dict[str, str]:
 _Edit = Callable[[Job, Mapping[str, Wave]], tuple[Job, str]]
 
 
-def _edit_jobs(which: WhichQueue, patterns: list[str], edit: _Edit, output: Output) -> Answer:
+def _edit_jobs(which: WhichFleet, patterns: list[str], edit: _Edit, output: Output) -> Answer:
     """Edit jobs one by one, and print at once what became of each; one that can't be so stays as it is."""
     if not patterns:
         raise TableferryError("no table is named: give names, or patterns such as 'sales.*'")

@@ -15,8 +15,19 @@ import typer
 
 from tableferry import fleet
 from tableferry.cli.command import Answer, App
-from tableferry.cli.fleet_options import WhichFleet, WhichTables, person
+from tableferry.cli.fleet_options import (
+    EnvOption,
+    MoreTables,
+    Patterns,
+    SetOption,
+    SettingsOption,
+    StoreOption,
+    WhichFleet,
+    named_patterns,
+    person,
+)
 from tableferry.cli.fleet_reports import data, notification_lines, report_lines
+from tableferry.cli.options import Warehouse
 from tableferry.fleet.reports import ModeReport
 from tableferry.spark import session
 
@@ -40,25 +51,29 @@ class Dry(StrEnum):
     FALSE = "false"
 
 
+BatchSize = Annotated[
+    int,
+    typer.Option("--batch-size", min=1, max=1_000_000, metavar="N", help="At most so many jobs in this run."),
+]
+WorkerShare = Annotated[
+    str, typer.Option("--worker", metavar="I/N", help="The I-th of N workers that share the queue.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would be done to each table, and do nothing.")
+]
+DryRunValue = Annotated[
+    Dry, typer.Option("--dryrun", help="The same, for schedulers that can pass only values.")
+]
+
+
 @dataclass(frozen=True)
 class ModeOptions:
-    """How a mode runs."""
+    """The values of the options that all modes have."""
 
-    batch_size: Annotated[
-        int,
-        typer.Option(
-            "--batch-size", min=1, max=1_000_000, metavar="N", help="At most so many jobs in this run."
-        ),
-    ] = 5000
-    worker: Annotated[
-        str, typer.Option("--worker", metavar="I/N", help="The I-th of N workers that share the queue.")
-    ] = "1/1"
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be done to each table, and do nothing.")
-    ] = False
-    dryrun: Annotated[
-        Dry, typer.Option("--dryrun", help="The same, for schedulers that can pass only values.")
-    ] = Dry.FALSE
+    batch_size: int
+    worker: str
+    dry_run: bool
+    dryrun: Dry
 
     @property
     def dry(self) -> bool:
@@ -82,20 +97,56 @@ class ModeOptions:
 
 
 @modes_app.command("preprocess")
-def fleet_preprocess(options: ModeOptions, which: WhichFleet) -> Answer:
+def fleet_preprocess(
+    batch_size: BatchSize = 5000,
+    worker: WorkerShare = "1/1",
+    dry_run: DryRun = False,
+    dryrun: DryRunValue = Dry.FALSE,
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    setting: SetOption = None,
+    warehouse: Warehouse = None,
+) -> Answer:
     """Look at new jobs' tables; end probations that are over, and note what is completed."""
+    options = ModeOptions(batch_size, worker, dry_run, dryrun)
+    which = WhichFleet(store, settings, env, setting, warehouse)
     return run_mode("preprocess", options, which, lambda worker: fleet.preprocess(worker))
 
 
 @modes_app.command("migrate")
-def fleet_migrate(options: ModeOptions, which: WhichFleet) -> Answer:
+def fleet_migrate(
+    batch_size: BatchSize = 5000,
+    worker: WorkerShare = "1/1",
+    dry_run: DryRun = False,
+    dryrun: DryRunValue = Dry.FALSE,
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    setting: SetOption = None,
+    warehouse: Warehouse = None,
+) -> Answer:
     """Migrate tables whose first letter is old enough, and archive those whose probation is over."""
+    options = ModeOptions(batch_size, worker, dry_run, dryrun)
+    which = WhichFleet(store, settings, env, setting, warehouse)
     return run_mode("migrate", options, which, lambda worker: fleet.migrate(worker))
 
 
 @modes_app.command("shadow")
-def fleet_shadow(options: ModeOptions, which: WhichFleet) -> Answer:
+def fleet_shadow(
+    batch_size: BatchSize = 5000,
+    worker: WorkerShare = "1/1",
+    dry_run: DryRun = False,
+    dryrun: DryRunValue = Dry.FALSE,
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    setting: SetOption = None,
+    warehouse: Warehouse = None,
+) -> Answer:
     """Bring the Hive copies of tables on probation in step with what was written since."""
+    options = ModeOptions(batch_size, worker, dry_run, dryrun)
+    which = WhichFleet(store, settings, env, setting, warehouse)
     return run_mode("shadow", options, which, lambda worker: fleet.shadow(worker))
 
 
@@ -105,11 +156,19 @@ def fleet_communicate(
         Path,
         typer.Option("--letters", metavar="DIR", help="Where a dry run writes the letters, as .eml files."),
     ] = Path(session.DEFAULT_WAREHOUSE, "letters"),
-    *,
-    options: ModeOptions,
-    which: WhichFleet,
+    batch_size: BatchSize = 5000,
+    worker: WorkerShare = "1/1",
+    dry_run: DryRun = False,
+    dryrun: DryRunValue = Dry.FALSE,
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    setting: SetOption = None,
+    warehouse: Warehouse = None,
 ) -> Answer:
     """Send the letters that are due to owners and users; a dry run writes them into a folder."""
+    options = ModeOptions(batch_size, worker, dry_run, dryrun)
+    which = WhichFleet(store, settings, env, setting, warehouse)
     share = options.share
     folder = letters if options.dry else None
     with which.opened() as opened:
@@ -127,16 +186,25 @@ def fleet_communicate(
 
 @modes_app.command("revert")
 def fleet_revert(
-    which_tables: WhichTables,
+    tables: Patterns = None,
+    more_tables: MoreTables = None,
     from_archive: Annotated[
         bool, typer.Option("--from-archive", help="Also tables that are completed, or in the archive.")
     ] = False,
-    *,
-    options: ModeOptions,
-    which: WhichFleet,
+    batch_size: BatchSize = 5000,
+    worker: WorkerShare = "1/1",
+    dry_run: DryRun = False,
+    dryrun: DryRunValue = Dry.FALSE,
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    setting: SetOption = None,
+    warehouse: Warehouse = None,
 ) -> Answer:
     """Give Hive tables their names back, with every row; without a TABLE, go on with those under way."""
-    patterns = which_tables.patterns
+    options = ModeOptions(batch_size, worker, dry_run, dryrun)
+    patterns = named_patterns(tables, more_tables)
+    which = WhichFleet(store, settings, env, setting, warehouse)
 
     def revert(worker: Worker) -> ModeReport:
         jobs = fleet.select_jobs(worker.store, patterns, archive=from_archive)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tableferry import fleet
-from tableferry.cli.options import Warehouse, pairs, separated
+from tableferry.cli.options import pairs, separated
 from tableferry.cli.spark import resolved
 from tableferry.fleet.job import TargetFormat
 from tableferry.spark import session
@@ -36,32 +36,51 @@ Catalog = Annotated[
 Target = Annotated[TargetFormat | None, typer.Option("--target-format", help="What the tables become.")]
 
 
+MoreTables = Annotated[
+    list[str] | None, typer.Option("--tables", metavar="A,B", help="More of them, separated by commas.")
+]
+Files = Annotated[
+    list[Path] | None,
+    typer.Option("--file", metavar="FILE", help="A name a line, or a CSV file with a column 'table'."),
+]
+Query = Annotated[
+    str, typer.Option("--query", metavar="SQL", help="A query that gives catalog, schema and table.")
+]
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help="The queue: sqlite:///FILE, postgresql+psycopg://…, mysql+pymysql://… or delta:CATALOG.SCHEMA.",
+    ),
+]
+SettingsOption = Annotated[
+    Path | None,
+    typer.Option("--settings", metavar="FILE", help="The settings' file; default fleet.yml, if it's there."),
+]
+EnvOption = Annotated[
+    str | None,
+    typer.Option("--env", metavar="NAME", help="Which section of the file's environments applies."),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as mail.host=… (may be repeated)."),
+]
+
+
+def named_patterns(tables: Sequence[str] | None, more_tables: Sequence[str] | None) -> list[str]:
+    """Return all names and patterns of tables that a command was given."""
+    return [*(tables or ()), *separated(more_tables)]
+
+
 @dataclass(frozen=True)
-class WhichTables:
-    """Which tables, or jobs, are meant."""
+class NewTables:
+    """The tables that a command was given, which may have no job yet."""
 
-    tables: Patterns = None
-    more_tables: Annotated[
-        list[str] | None, typer.Option("--tables", metavar="A,B", help="More of them, separated by commas.")
-    ] = None
-
-    @property
-    def patterns(self) -> list[str]:
-        """All names and patterns."""
-        return [*(self.tables or ()), *separated(self.more_tables)]
-
-
-@dataclass(frozen=True)
-class NewTables(WhichTables):
-    """Which tables are meant that may have no job yet."""
-
-    files: Annotated[
-        list[Path] | None,
-        typer.Option("--file", metavar="FILE", help="A name a line, or a CSV file with a column 'table'."),
-    ] = None
-    query: Annotated[
-        str, typer.Option("--query", metavar="SQL", help="A query that gives catalog, schema and table.")
-    ] = ""
+    tables: Sequence[str] | None
+    more_tables: Sequence[str] | None
+    files: Sequence[Path] | None
+    query: str
 
     def named(
         self, catalog: str, owners: Sequence[str] = (), users: Sequence[str] = (), wave: str = ""
@@ -70,7 +89,7 @@ class NewTables(WhichTables):
         if not catalog.strip() or set(catalog) & set("*?./`"):
             raise typer.BadParameter(f"'{catalog}' is no catalog's name: write one", param_hint="--catalog")
         return fleet.Named(
-            self.patterns,
+            named_patterns(self.tables, self.more_tables),
             self.files or (),
             self.query,
             catalog.strip().lower(),
@@ -112,31 +131,22 @@ class OpenFleet:
 
 
 @dataclass(frozen=True)
-class WhichQueue:
-    """Which queue is meant, for a command that needs no other setting."""
+class WhichFleet:
+    """The queue and the settings that a command was given.
 
-    store: Annotated[
-        str | None,
-        typer.Option(
-            "--store",
-            metavar="URL",
-            help="The queue: sqlite:///FILE, postgresql+psycopg://…, mysql+pymysql://… or "
-            "delta:CATALOG.SCHEMA.",
-        ),
-    ] = None
-    settings: Annotated[
-        Path | None,
-        typer.Option(
-            "--settings", metavar="FILE", help="The settings' file; default fleet.yml, if it's there."
-        ),
-    ] = None
-    env: Annotated[
-        str | None,
-        typer.Option("--env", metavar="NAME", help="Which section of the file's environments applies."),
-    ] = None
-    # An option only of WhichFleet; it stands here because options are shown in the order of the fields.
-    setting: list[str] | None = None
-    warehouse: Warehouse = None
+    Attributes:
+        store: The URL of the queue; None: as in the settings.
+        settings_file: The file with the settings; None: the default.
+        env: The section of the file's environments.
+        setting: Settings as ``NAME=VALUE``; None for a command that has only the queue's options.
+        local_warehouse: The folder of local Spark; None: the default.
+    """
+
+    store: str | None
+    settings_file: Path | None
+    env: str | None
+    setting: Sequence[str] | None
+    local_warehouse: Path | None
 
     @contextmanager
     def opened(self, **flags: str | int | None) -> Iterator[OpenFleet]:
@@ -144,25 +154,18 @@ class WhichQueue:
         flags = {"store": self.store, **flags}
         given = {name: str(value) for name, value in flags.items() if value is not None}
         settings = fleet.loading.load(
-            {**pairs("--set", self.setting), **given}, file=self.settings, env=self.env, environ=os.environ
+            {**pairs("--set", self.setting), **given},
+            file=self.settings_file,
+            env=self.env,
+            environ=os.environ,
         )
-        spark = partial(resolved, self.warehouse, iceberg=True)
+        spark = partial(resolved, self.local_warehouse, iceberg=True)
         secret = settings.store_password_secret
         store = fleet.open_store(settings.store, resolve=spark, password_secret=secret)
         try:
             yield OpenFleet(settings, store, spark)
         finally:
             store.close()
-
-
-@dataclass(frozen=True)
-class WhichFleet(WhichQueue):
-    """Which fleet is meant: its queue, and its settings."""
-
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as mail.host=… (may be repeated)."),
-    ] = None
 
 
 def without_password(url: str) -> str:

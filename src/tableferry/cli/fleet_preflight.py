@@ -9,9 +9,23 @@ from typing import Annotated
 import typer
 
 from tableferry import fleet
-from tableferry.cli.command import Answer, App, Common, Output
-from tableferry.cli.fleet_options import Catalog, NewTables, OpenFleet, Target, WhichFleet
-from tableferry.cli.options import Html, write_file
+from tableferry.cli.command import Answer, App, Output, common
+from tableferry.cli.fleet_options import (
+    Catalog,
+    EnvOption,
+    Files,
+    MoreTables,
+    NewTables,
+    OpenFleet,
+    Patterns,
+    Query,
+    SetOption,
+    SettingsOption,
+    StoreOption,
+    Target,
+    WhichFleet,
+)
+from tableferry.cli.options import Html, Warehouse, write_file
 from tableferry.errors import TableError
 from tableferry.fleet.job import Job, TargetFormat
 from tableferry.fleet.reports import Preflight
@@ -22,7 +36,11 @@ preflight_app = App()
 
 @preflight_app.command("preflight")
 def fleet_preflight(
-    which_tables: NewTables,
+    ctx: typer.Context,
+    tables: Patterns = None,
+    more_tables: MoreTables = None,
+    files: Files = None,
+    query: Query = "",
     target: Target = None,
     catalog: Catalog = DEFAULT_CATALOG,
     wave: Annotated[
@@ -32,18 +50,22 @@ def fleet_preflight(
     csv: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write a row for each table, as CSV.")
     ] = None,
-    *,
-    which: WhichFleet,
-    common: Common,
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    setting: SetOption = None,
+    warehouse: Warehouse = None,
 ) -> Answer:
     """Say what would stop tables' migrations, and how long writers will wait; nothing is written.
 
     Without a TABLE and --wave, of all jobs that haven't begun. The exit code is 1 if a table can't be
     migrated as it is.
     """
+    which_tables = NewTables(tables, more_tables, files, query)
+    which = WhichFleet(store, settings, env, setting, warehouse)
     with which.opened(target_format=target) as opened:
         preflights = _preflights(opened, which_tables.named(catalog), wave, target)
-    in_json = common.output is Output.JSON
+    in_json = common(ctx).output is Output.JSON
     if html is not None:
         write_file(html, fleet.preflight_page(preflights), to_stderr=in_json)
     if csv is not None:

@@ -11,7 +11,22 @@ import typer
 from tableferry import fleet
 from tableferry.amounts import counted
 from tableferry.cli.command import Answer, App
-from tableferry.cli.fleet_options import Catalog, NewTables, Target, WhichFleet, WhichQueue, without_password
+from tableferry.cli.fleet_options import (
+    Catalog,
+    EnvOption,
+    Files,
+    MoreTables,
+    NewTables,
+    Patterns,
+    Query,
+    SetOption,
+    SettingsOption,
+    StoreOption,
+    Target,
+    WhichFleet,
+    without_password,
+)
+from tableferry.cli.options import Warehouse
 from tableferry.fleet.job import LONGEST_GAP
 from tableferry.fleet.naming import Names
 from tableferry.spark.tables import DEFAULT_CATALOG
@@ -24,8 +39,14 @@ _SHOWN = 20
 
 
 @queue_app.command("init")
-def fleet_init(which: WhichQueue) -> Answer:
+def fleet_init(
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    warehouse: Warehouse = None,
+) -> Answer:
     """Make the queue, or bring it up to this version."""
+    which = WhichFleet(store, settings, env, None, warehouse)
     with which.opened() as opened:
         opened.store.create()
         url = without_password(opened.settings.store)
@@ -34,7 +55,10 @@ def fleet_init(which: WhichQueue) -> Answer:
 
 @queue_app.command("add")
 def fleet_add(
-    which_tables: NewTables,
+    tables: Patterns = None,
+    more_tables: MoreTables = None,
+    files: Files = None,
+    query: Query = "",
     target: Target = None,
     initial_gap: Annotated[
         int | None,
@@ -67,10 +91,15 @@ def fleet_add(
     ] = "",
     catalog: Catalog = DEFAULT_CATALOG,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show which, and add none.")] = False,
-    *,
-    which: WhichFleet,
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    setting: SetOption = None,
+    warehouse: Warehouse = None,
 ) -> Answer:
     """Put tables into the queue: names, patterns ('sales.*'), files, or what a query gives."""
+    which_tables = NewTables(tables, more_tables, files, query)
+    which = WhichFleet(store, settings, env, setting, warehouse)
     named = which_tables.named(catalog, owners or (), users or (), wave)
     with which.opened(
         target_format=target, initial_gap_days=initial_gap, probation_gap_days=probation

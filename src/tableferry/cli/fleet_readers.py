@@ -10,7 +10,8 @@ from rich.console import Console
 from tableferry import fleet, report
 from tableferry.amounts import counted, first_of
 from tableferry.cli.command import Answer, App
-from tableferry.cli.fleet_options import Patterns, WhichQueue, person
+from tableferry.cli.fleet_options import EnvOption, Patterns, SettingsOption, StoreOption, WhichFleet, person
+from tableferry.cli.options import Warehouse
 from tableferry.errors import Busy, TableferryError
 
 readers_app = App(help="List and drop the readers who are notified.", no_args_is_help=True)
@@ -26,10 +27,13 @@ def readers_list(
     refused: Annotated[
         bool, typer.Option("--refused", help="Only those whom the mail server refused.")
     ] = False,
-    *,
-    which: WhichQueue,
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    warehouse: Warehouse = None,
 ) -> Answer:
     """List the readers of the queue's tables, with the mail server's refusals."""
+    which = WhichFleet(store, settings, env, None, warehouse)
     with which.opened() as opened:
         jobs = fleet.list_jobs(opened.store, fleet.Filter(tables or ()))
         readers = fleet.list_readers(jobs, opened.settings.mail.domain)
@@ -46,11 +50,19 @@ def readers_list(
 
 
 @readers_app.command("drop")
-def readers_drop(name: Name, tables: Patterns = None, *, which: WhichQueue) -> Answer:
+def readers_drop(
+    name: Name,
+    tables: Patterns = None,
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    warehouse: Warehouse = None,
+) -> Answer:
     """Drop a reader from tables, or from all: no more notifications about them go there."""
+    which = WhichFleet(store, settings, env, None, warehouse)
     with which.opened() as opened:
-        store, domain = opened.store, opened.settings.mail.domain
-        jobs = fleet.select_jobs(store, tables) if tables else fleet.list_jobs(store, fleet.Filter())
+        queue, domain = opened.store, opened.settings.mail.domain
+        jobs = fleet.select_jobs(queue, tables) if tables else fleet.list_jobs(queue, fleet.Filter())
         edited = [changed for job in jobs if (changed := fleet.without_reader(job, name, domain)) != job]
         if not edited:
             raise TableferryError(
@@ -59,7 +71,7 @@ def readers_drop(name: Name, tables: Patterns = None, *, which: WhichQueue) -> A
         dropped, busy = [], []
         for job in edited:
             try:
-                store.edit(job, store.now(), by=person())
+                queue.edit(job, queue.now(), by=person())
                 dropped.append(job.name)
             except Busy:
                 busy.append(job.name)

@@ -8,9 +8,16 @@ from typing import Annotated
 import typer
 
 from tableferry import fleet, report
-from tableferry.cli.command import Answer, App, Common, Output
-from tableferry.cli.fleet_options import OpenFleet, WhichFleet
-from tableferry.cli.options import Html, write_file
+from tableferry.cli.command import Answer, App, Output, common
+from tableferry.cli.fleet_options import (
+    EnvOption,
+    OpenFleet,
+    SetOption,
+    SettingsOption,
+    StoreOption,
+    WhichFleet,
+)
+from tableferry.cli.options import Html, Warehouse, write_file
 from tableferry.fleet.status.figures import Figures
 
 status_app = App()
@@ -18,18 +25,22 @@ status_app = App()
 
 @status_app.command("status")
 def fleet_status(
+    ctx: typer.Context,
     watch: Annotated[bool, typer.Option("--watch", help="Show it anew until Ctrl-C.")] = False,
     interval: Annotated[
         float,
         typer.Option("--interval", min=0.5, max=86_400, metavar="SECONDS", help="How often --watch asks."),
     ] = 5.0,
     html: Html = None,
-    *,
-    which: WhichFleet,
-    common: Common,
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    setting: SetOption = None,
+    warehouse: Warehouse = None,
 ) -> Answer:
     """Say how far the fleet is: states, pace and forecast, owners, and what is stuck or paused."""
-    json = common.output is Output.JSON
+    which = WhichFleet(store, settings, env, setting, warehouse)
+    json = common(ctx).output is Output.JSON
     if watch and (html is not None or json):
         raise typer.BadParameter("--watch is for people at a terminal: leave out --html and --output json")
     with which.opened() as opened:

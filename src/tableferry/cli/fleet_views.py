@@ -11,7 +11,8 @@ import typer
 from tableferry import fleet
 from tableferry.amounts import joined
 from tableferry.cli.command import Answer, App
-from tableferry.cli.fleet_options import WhichFleet
+from tableferry.cli.fleet_options import EnvOption, SetOption, SettingsOption, StoreOption, WhichFleet
+from tableferry.cli.options import Warehouse
 from tableferry.fleet.view_moves.reports import ViewsReport
 
 views_app = App()
@@ -38,13 +39,17 @@ def fleet_views(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the statements that would be run, and run none.")
     ] = False,
-    *,
-    which: WhichFleet,
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    setting: SetOption = None,
+    warehouse: Warehouse = None,
 ) -> Answer:
     """Make the views over tables that went to another schema or catalog there too; the old ones stay.
 
     The exit code is 1 if one can't come along.
     """
+    which = WhichFleet(store, settings, env, setting, warehouse)
     options = fleet.ViewOptions(views or (), partial, dry_run)
     with which.opened() as opened:
         report = fleet.move_views(opened.store, opened.warehouse(), options)

@@ -10,7 +10,16 @@ import typer
 from tableferry import fleet
 from tableferry.amounts import counted, first_of
 from tableferry.cli.command import Answer, App
-from tableferry.cli.fleet_options import WhichQueue, WhichTables
+from tableferry.cli.fleet_options import (
+    EnvOption,
+    MoreTables,
+    Patterns,
+    SettingsOption,
+    StoreOption,
+    WhichFleet,
+    named_patterns,
+)
+from tableferry.cli.options import Warehouse
 from tableferry.errors import TableferryError
 from tableferry.fleet.commands import command
 from tableferry.fleet.status import labels
@@ -32,7 +41,8 @@ _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 @wave_app.command("add")
 def wave_add(
     name: Name,
-    which_tables: WhichTables,
+    tables: Patterns = None,
+    more_tables: MoreTables = None,
     tables_at_once: Annotated[
         int | None,
         typer.Option(
@@ -62,10 +72,14 @@ def wave_add(
             "--stop-percent", min=0, max=100, metavar="N", help="Pause it when more than N % failed."
         ),
     ] = None,
-    *,
-    which: WhichQueue,
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    warehouse: Warehouse = None,
 ) -> Answer:
     """Make a wave, change its limits, and put tables into it that are in the queue and haven't started."""
+    patterns = named_patterns(tables, more_tables)
+    which = WhichFleet(store, settings, env, None, warehouse)
     bounds = {
         "tables_at_once": tables_at_once,
         "bytes_an_hour": None if bytes_an_hour is None else _size(bytes_an_hour),
@@ -77,10 +91,10 @@ def wave_add(
         **{key: value for key, value in others.items() if value is not None},
     }
     with which.opened() as opened:
-        store = opened.store
-        jobs = fleet.select_jobs(store, which_tables.patterns) if which_tables.patterns else []
-        wave = fleet.set_wave(store, name, limits)
-        moved, left = fleet.assign(store, name, jobs, store.now())
+        queue = opened.store
+        jobs = fleet.select_jobs(queue, patterns) if patterns else []
+        wave = fleet.set_wave(queue, name, limits)
+        moved, left = fleet.assign(queue, name, jobs, queue.now())
     lines = [f"{_described(wave)}."]
     if jobs:
         lines.append(f"{counted(moved, 'table')} put into it.")
@@ -93,8 +107,15 @@ def wave_add(
 
 
 @wave_app.command("start")
-def wave_start(name: Name, which: WhichQueue) -> Answer:
+def wave_start(
+    name: Name,
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    warehouse: Warehouse = None,
+) -> Answer:
     """Let a wave's tables be announced and started."""
+    which = WhichFleet(store, settings, env, None, warehouse)
     with which.opened() as opened:
         wave = fleet.start_wave(opened.store, name, opened.store.now())
     return Answer(wave, [f"{_described(wave)}.", "Next: tableferry fleet communicate"])
@@ -104,10 +125,13 @@ def wave_start(name: Name, which: WhichQueue) -> Answer:
 def wave_pause(
     name: Name,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for whoever asks.")] = "",
-    *,
-    which: WhichQueue,
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    warehouse: Warehouse = None,
 ) -> Answer:
     """Let no more of a wave's tables start, and no probation end; what has started is moved to its end."""
+    which = WhichFleet(store, settings, env, None, warehouse)
     with which.opened() as opened:
         wave = fleet.pause_wave(opened.store, name, reason)
     return Answer(wave, [f"{_described(wave)}.", f"To go on: {command('wave start', name)}"])
@@ -119,10 +143,13 @@ def wave_status(
         str | None,
         typer.Argument(metavar="[WAVE]", help="One wave's name; by itself all.", show_default=False),
     ] = None,
-    *,
-    which: WhichQueue,
+    store: StoreOption = None,
+    settings: SettingsOption = None,
+    env: EnvOption = None,
+    warehouse: Warehouse = None,
 ) -> Answer:
     """Say what each wave is at: tables, bytes, and what bounds it."""
+    which = WhichFleet(store, settings, env, None, warehouse)
     with which.opened() as opened:
         if name:
             fleet.find_wave(opened.store, name)

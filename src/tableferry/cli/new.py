@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from tableferry import new as template
-from tableferry.cli.command import App
+from tableferry.cli.command import App, PrintingCommand
 from tableferry.cli.options import pairs
 
 new_app = App()
 
 
-@new_app.command("new")
+@new_app.command("new", cls=PrintingCommand)
 def new(
     folder: Annotated[
         Path, typer.Argument(metavar="[FOLDER]", help="Where the bundle's own folder is made; default here.")

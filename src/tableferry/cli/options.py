@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tableferry.errors import TableferryError
+from tableferry.errors import InputError, StateError
 
 Project = Annotated[
     Path,
@@ -47,13 +47,13 @@ def pairs(option: str, values: Iterable[str] | None) -> dict[str, str]:
     """Read the values of an option that is written NAME=VALUE.
 
     Raises:
-        TableferryError: One isn't.
+        InputError: One isn't.
     """
     pairs = {}
     for text in values or ():
         name, equals, value = text.partition("=")
         if not (name and equals):
-            raise TableferryError(f"{option} {text}: write it as NAME=VALUE")
+            raise InputError("OPTION_NOT_A_PAIR", option=option, text=text)
         pairs[name] = value
     return pairs
 
@@ -62,7 +62,7 @@ def looking_back(text: str | None) -> int | datetime | None:
     """Read how far back versions are looked at: how many, a time, or how long ago.
 
     Raises:
-        TableferryError: It's none of these.
+        InputError: It's none of these.
     """
     if text is None:
         return None
@@ -73,10 +73,7 @@ def looking_back(text: str | None) -> int | datetime | None:
     try:
         since = datetime.fromisoformat(text)
     except ValueError as error:
-        raise TableferryError(
-            f"--look-back {text}: write how many versions (100), a time (2026-11-20T06:00), or how long ago "
-            "(7d)"
-        ) from error
+        raise InputError("LOOK_BACK_INVALID", text=text) from error
     return since if since.tzinfo else since.replace(tzinfo=UTC)
 
 
@@ -90,11 +87,11 @@ def write_file(file: Path, text: str, *, to_stderr: bool) -> None:
     """Write a file that an option names, and say so.
 
     Raises:
-        TableferryError: It can't be written.
+        StateError: It can't be written.
     """
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         reason = (error.strerror or "unknown reason").lower()
-        raise TableferryError(f"{file} can't be written ({reason}): name another file") from error
+        raise StateError("OUTPUT_FILE_NOT_WRITABLE", file=file, reason=reason) from error
     typer.echo(f"Wrote {file}", err=to_stderr)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -64,6 +64,22 @@ LookBack = Annotated[
         "those since which time in UTC (2026-11-20T06:00, or 12h or 7d ago).",
     ),
 ]
+PipelineProject = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[PROJECT]",
+        help="As for run; with --engine databricks, what the pipeline's own configuration names.",
+    ),
+]
+Storage = Annotated[
+    Path | None,
+    typer.Option(
+        "--storage", metavar="DIR", help="The storage of spark-pipeline.yml, for --engine declarative."
+    ),
+]
+PipelineId = Annotated[
+    str | None, typer.Option("--pipeline-id", metavar="ID", help="Under which id state is recorded.")
+]
 DropHistory = Annotated[
     bool,
     typer.Option(
@@ -73,19 +89,17 @@ DropHistory = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Which:
-    """Which project is meant, and where its tables are; only the fields that are annotated are options."""
+@dataclass(frozen=True)
+class WhichProject:
+    """The project that a command was given, the engine of its flows, and the place of its tables."""
 
     project: Path | None
-    engine: Engine = Engine.STREAMING
-    storage: Path | None = None
-    environment: Environment = None
-    token: Tokens = None
-    pipeline_id: Annotated[
-        str | None, typer.Option("--pipeline-id", metavar="ID", help="Under which id state is recorded.")
-    ] = None
-    warehouse: Warehouse = None
+    engine: Engine
+    storage: Path | None
+    environment: str | None
+    token: Sequence[str] | None
+    pipeline_id: str | None
+    warehouse: Path | None
 
     def opened(self) -> tuple[LoadedProject, SparkSession, pipelines.Pipeline | None]:
         """Read the project, and then ask for a session, so that wrong files are reported at once."""
@@ -161,40 +175,6 @@ class _Which:
                 return pipelines.SparkPipeline(self.storage)
 
 
-@dataclass(frozen=True, kw_only=True)
-class WhichProject(_Which):
-    """The options of a command that runs the flows itself."""
-
-    project: Project
-
-
-@dataclass(frozen=True, kw_only=True)
-class WhichPipeline(_Which):
-    """The options of a command for flows that a declarative pipeline may run."""
-
-    project: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[PROJECT]",
-            help="As for run; with --engine databricks, what the pipeline's own configuration names.",
-        ),
-    ] = None
-    engine: EngineOption = Engine.STREAMING
-    storage: Annotated[
-        Path | None,
-        typer.Option(
-            "--storage", metavar="DIR", help="The storage of spark-pipeline.yml, for --engine declarative."
-        ),
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class WhichDeclarativePipeline(WhichPipeline):
-    """The same, where a declarative pipeline has to run them."""
-
-    engine: EngineOption = Engine.DATABRICKS
-
-
 @pipelines_app.command("plan")
 def pipelines_plan(
     target: Targets = None,
@@ -213,14 +193,20 @@ def pipelines_plan(
     drop_history: DropHistory = False,
     adopt: Adopt = False,
     look_back: LookBack = None,
-    *,
-    which: WhichPipeline,
+    project: PipelineProject = None,
+    engine: EngineOption = Engine.STREAMING,
+    storage: Storage = None,
+    environment: Environment = None,
+    token: Tokens = None,
+    pipeline_id: PipelineId = None,
+    warehouse: Warehouse = None,
 ) -> Answer:
     """Say what a run would do; writes nothing."""
-    project, spark, pipeline = which.opened()
+    which = WhichProject(project, engine, storage, environment, token, pipeline_id, warehouse)
+    loaded, spark, pipeline = which.opened()
     plan = pipelines.plan(
-        project, spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
-        drop_history=drop_history, look_back=looking_back(look_back), pipeline_id=which.pipeline_id,
+        loaded, spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
+        drop_history=drop_history, look_back=looking_back(look_back), pipeline_id=pipeline_id,
         pipeline=pipeline,
     )  # fmt: skip
     checked = pipelines.check(plan, spark) if check else None
@@ -247,13 +233,18 @@ def pipelines_run(
     adopt: Adopt = False,
     look_back: LookBack = None,
     *,
-    which: WhichProject,
+    project: Project,
+    environment: Environment = None,
+    token: Tokens = None,
+    pipeline_id: PipelineId = None,
+    warehouse: Warehouse = None,
 ) -> Answer:
     """Make one update: copy what isn't copied, take every commit that is there, and stop."""
-    project, spark, _ = which.opened()
+    which = WhichProject(project, Engine.STREAMING, None, environment, token, pipeline_id, warehouse)
+    loaded, spark, _ = which.opened()
     run = pipelines.run(
-        project, spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
-        drop_history=drop_history, look_back=looking_back(look_back), pipeline_id=which.pipeline_id,
+        loaded, spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
+        drop_history=drop_history, look_back=looking_back(look_back), pipeline_id=pipeline_id,
     )  # fmt: skip
     return _answer(run, pipelines.show.print_run)
 
@@ -263,56 +254,80 @@ def pipelines_prepare(
     target: Targets = None,
     adopt: Adopt = False,
     look_back: LookBack = None,
-    *,
-    which: WhichDeclarativePipeline,
+    project: PipelineProject = None,
+    engine: EngineOption = Engine.DATABRICKS,
+    storage: Storage = None,
+    environment: Environment = None,
+    token: Tokens = None,
+    pipeline_id: PipelineId = None,
+    warehouse: Warehouse = None,
 ) -> Answer:
     """Do what an update of a declarative pipeline can't do itself; run it before each update.
 
     It records where migrations begin, and compares the copies that the pipeline has made.
     """
-    project, spark, pipeline = which.opened()
+    which = WhichProject(project, engine, storage, environment, token, pipeline_id, warehouse)
+    loaded, spark, pipeline = which.opened()
     if pipeline is None:
         raise TableferryError(
             "--engine streaming needs nothing prepared: use `tableferry pipelines run`, or name the "
             "kind of pipeline"
         )
     run = pipelines.prepare(
-        project, spark, pipeline=pipeline, targets=target or (), adopt=adopt,
-        look_back=looking_back(look_back), pipeline_id=which.pipeline_id,
+        loaded, spark, pipeline=pipeline, targets=target or (), adopt=adopt,
+        look_back=looking_back(look_back), pipeline_id=pipeline_id,
     )  # fmt: skip
     return _answer(run, pipelines.show.print_prepared)
 
 
 @pipelines_app.command("status")
-def pipelines_status(target: Targets = None, *, which: WhichPipeline) -> Answer:
+def pipelines_status(
+    target: Targets = None,
+    project: PipelineProject = None,
+    engine: EngineOption = Engine.STREAMING,
+    storage: Storage = None,
+    environment: Environment = None,
+    token: Tokens = None,
+    pipeline_id: PipelineId = None,
+    warehouse: Warehouse = None,
+) -> Answer:
     """Say for each target whether it's copying, waiting for which sources, or complete."""
-    project, pipeline, tokens = which.read()
+    which = WhichProject(project, engine, storage, environment, token, pipeline_id, warehouse)
+    loaded, pipeline, tokens = which.read()
 
     def status_by(spark: SparkSession | LocalMetastore) -> pipelines.StatusReport:
         return pipelines.status(
-            project, spark, targets=target or (), pipeline_id=which.pipeline_id, pipeline=pipeline
+            loaded, spark, targets=target or (), pipeline_id=pipeline_id, pipeline=pipeline
         )
 
     try:
         with which.metastore(pipeline, tokens) as metastore:
             status = status_by(metastore)
     except NeedsSpark:
-        status = status_by(which.spark_session(project, pipeline, tokens))
+        status = status_by(which.spark_session(loaded, pipeline, tokens))
     return Answer(
         pipelines.show.status_data(status), lambda console: pipelines.show.print_status(console, status)
     )
 
 
 @pipelines_app.command("verify")
-def pipelines_verify(target: Targets = None, *, which: WhichPipeline) -> Answer:
+def pipelines_verify(
+    target: Targets = None,
+    project: PipelineProject = None,
+    engine: EngineOption = Engine.STREAMING,
+    storage: Storage = None,
+    environment: Environment = None,
+    token: Tokens = None,
+    pipeline_id: PipelineId = None,
+    warehouse: Warehouse = None,
+) -> Answer:
     """Compare each target with its legacy table, as far as the old streams and the flows are.
 
     Nothing needs to be paused where the spec names the old streams' checkpoints.
     """
-    project, spark, pipeline = which.opened()
-    found = pipelines.verify(
-        project, spark, targets=target or (), pipeline_id=which.pipeline_id, pipeline=pipeline
-    )
+    which = WhichProject(project, engine, storage, environment, token, pipeline_id, warehouse)
+    loaded, spark, pipeline = which.opened()
+    found = pipelines.verify(loaded, spark, targets=target or (), pipeline_id=pipeline_id, pipeline=pipeline)
     return Answer(
         pipelines.show.verify_data(found),
         lambda console: pipelines.show.print_verify(console, found),
@@ -321,16 +336,24 @@ def pipelines_verify(target: Targets = None, *, which: WhichPipeline) -> Answer:
 
 
 @pipelines_app.command("undo")
-def pipelines_undo(target: Targets = None, *, which: WhichPipeline) -> Answer:
+def pipelines_undo(
+    target: Targets = None,
+    project: PipelineProject = None,
+    engine: EngineOption = Engine.STREAMING,
+    storage: Storage = None,
+    environment: Environment = None,
+    token: Tokens = None,
+    pipeline_id: PipelineId = None,
+    warehouse: Warehouse = None,
+) -> Answer:
     """Give tables that were taken over (mode takeOver) back to their old streams.
 
     Their checkpoints are moved to where the flows have stopped. Run the project before, and start them after.
     A pipeline on Databricks keeps where its flows are to itself: only before it has run them it works there.
     """
-    project, spark, pipeline = which.opened()
-    undone = pipelines.undo(
-        project, spark, targets=target or (), pipeline_id=which.pipeline_id, pipeline=pipeline
-    )
+    which = WhichProject(project, engine, storage, environment, token, pipeline_id, warehouse)
+    loaded, spark, pipeline = which.opened()
+    undone = pipelines.undo(loaded, spark, targets=target or (), pipeline_id=pipeline_id, pipeline=pipeline)
     return Answer(
         pipelines.show.undo_data(undone), lambda console: pipelines.show.print_undo(console, undone)
     )
@@ -349,8 +372,13 @@ def pipelines_finish(
             help="Finish migrations whose hand-over was assumed, though no rows prove it.",
         ),
     ] = False,
-    *,
-    which: WhichPipeline,
+    project: PipelineProject = None,
+    engine: EngineOption = Engine.STREAMING,
+    storage: Storage = None,
+    environment: Environment = None,
+    token: Tokens = None,
+    pipeline_id: PipelineId = None,
+    warehouse: Warehouse = None,
 ) -> Answer:
     """Take complete migrations out: remove their state files, keep data and streaming flows.
 
@@ -358,12 +386,13 @@ def pipelines_finish(
     hand-over needs --accept-assumed. With --engine databricks nothing is compared: it needs no Spark, only a
     login to the workspace.
     """
-    project, pipeline, tokens = which.read()
+    which = WhichProject(project, engine, storage, environment, token, pipeline_id, warehouse)
+    loaded, pipeline, tokens = which.read()
     in_workspace = isinstance(pipeline, pipelines.DatabricksPipeline)
-    spark = None if in_workspace else which.spark_session(project, pipeline, tokens)
+    spark = None if in_workspace else which.spark_session(loaded, pipeline, tokens)
     finish = pipelines.finish(
-        project, spark, targets=target or (),
-        pipeline_id=which.pipeline_id, pipeline=pipeline, verify=not no_verify,
+        loaded, spark, targets=target or (),
+        pipeline_id=pipeline_id, pipeline=pipeline, verify=not no_verify,
         accept_assumed=accept_assumed,
     )  # fmt: skip
     return Answer(

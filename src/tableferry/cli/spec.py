@@ -8,14 +8,14 @@ import typer
 
 from tableferry import pipelines
 from tableferry.amounts import counted
-from tableferry.cli.command import Answer, App, Common, Output
+from tableferry.cli.command import Answer, App, Output, PrintingCommand, common
 from tableferry.cli.options import Environment, Project, Tokens, pairs
 from tableferry.errors import SpecError
 
 spec_app = App(help="Data flow specs.", no_args_is_help=True)
 
 
-@spec_app.command("schema")
+@spec_app.command("schema", cls=PrintingCommand)
 def spec_schema() -> None:
     """Print the JSON Schema of data flow specs, for editors."""
     typer.echo(json.dumps(pipelines.spec.json_schema(), indent=2))
@@ -23,13 +23,13 @@ def spec_schema() -> None:
 
 @spec_app.command("check")
 def spec_check(
-    project: Project, environment: Environment = None, token: Tokens = None, *, common: Common
+    ctx: typer.Context, project: Project, environment: Environment = None, token: Tokens = None
 ) -> Answer:
     """Read a project's files and say everything that is wrong with them."""
     try:
         loaded = pipelines.spec.load(project, environment=environment, reserved=pairs("--token", token))
     except SpecError as error:
-        if common.output is Output.JSON:
+        if common(ctx).output is Output.JSON:
             return Answer({"problems": error.problems}, (), ok=False)
         raise
     skipped = [str(file) for file in loaded.skipped]

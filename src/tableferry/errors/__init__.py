@@ -148,11 +148,25 @@ class TableError(TableferryError):
 class TemplateError(TableferryError):
     """The template can't create a bundle with these answers or in this environment."""
 
+    error_class: ClassVar[ErrorClass | None] = "template"
+
 
 class Refused(TableferryError):
     """The plan can't continue without risk to the tables."""
 
     error_class: ClassVar[ErrorClass | None] = "refused"
+
+
+class InputError(TableferryError):
+    """An argument, an option or a setting is invalid."""
+
+    error_class: ClassVar[ErrorClass | None] = "invalid_input"
+
+
+class ServiceError(TableferryError):
+    """A service, such as the queue's database or the mail server, can't be reached or refuses a request."""
+
+    error_class: ClassVar[ErrorClass | None] = "service"
 
 
 class Busy(TableferryError):

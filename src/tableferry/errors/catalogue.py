@@ -13,11 +13,14 @@ from tableferry.amounts import first_of
 
 ErrorClass = Literal[
     "busy",
+    "invalid_input",
     "invalid_table",
     "missing_package",
     "refused",
+    "service",
     "session",
     "state",
+    "template",
 ]
 """The class of a condition; each has one exception class in `tableferry.errors`."""
 

@@ -56,7 +56,9 @@ def storage(path: AnyPath) -> Storage:
             raise no_volume(path)
         return _checked(volume, workspace.client())
     except SessionError as error:
-        raise StateError("VOLUME_UNREACHABLE", path=path, reason=error) from error
+        raise StateError(
+            "VOLUME_UNREACHABLE", path=path, reason=error.message, advice=error.remedy
+        ) from error
 
 
 def is_mounted(path: Path) -> bool:

@@ -74,6 +74,15 @@ def explained(problem: str, remedy: str, kind: type[TableferryError] = TableErro
         raise kind(f"{problem} ({first_line(error)}): {remedy}") from error
 
 
+@contextmanager
+def described_as(describe: Callable[[str], TableferryError]) -> Iterator[None]:
+    """Convert a Spark error inside the ``with`` into the error that ``describe`` makes of its reason."""
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        raise describe(first_line(error)) from error
+
+
 def facts(
     spark: SparkSession | LocalMetastore, name: TableName, *, defining: bool = False
 ) -> TableFacts | None:
@@ -100,9 +109,7 @@ def facts(
     except SPARK_ERRORS as error:
         if condition(error).startswith(MISSING):
             return None
-        raise TableError(
-            f"table {name} can't be described ({first_line(error)}): check its name and your rights"
-        ) from error
+        raise TableError("TABLE_NOT_DESCRIBABLE", table=name, reason=first_line(error)) from error
 
 
 def _facts_from_metastore(metastore: LocalMetastore, name: TableName) -> TableFacts | None:
@@ -168,12 +175,10 @@ def _folder(spark: SparkSession, name: TableName) -> Path | None:
         return local_folder(name.path) if in_process(spark) else None
     details = described(spark, name)
     if "VIEW" in details.get("Type", "").upper():
-        raise TableError(f"{name} is a view: name the Delta table behind it")
+        raise TableError("DELTA_TABLE_IS_VIEW", table=name)
     provider = details.get("Provider", "")
     if provider.lower() != "delta":
-        raise TableError(
-            f"{name} is a {provider or 'non-Delta'} table, not a Delta table: convert it to Delta first"
-        )
+        raise TableError("TABLE_NOT_DELTA", table=name, provider=provider or "non-Delta")
     # If a catalog manages the commits, the newest ones may be missing from the log.
     managed = "delta.feature.catalog" in details.get("Table Properties", "")
     return local_folder(details.get("Location", "")) if in_process(spark) and not managed else None
@@ -231,7 +236,7 @@ def _facts_from_spark(spark: SparkSession, name: TableName, *, defining: bool) -
         table_id = ""
     else:
         if detail["format"] != "delta":
-            raise TableError(f"{name} isn't a Delta table: convert it to Delta first")
+            raise TableError("TABLE_NOT_DELTA", table=name, provider=detail["format"])
         table_id, properties = detail["id"], detail["properties"] or {}
     newest = spark.sql(f"DESCRIBE HISTORY {name.sql} LIMIT 1").collect()[0]
     return TableFacts(name, table_id, newest["version"], properties=properties)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tableferry import workspace
 from tableferry.activity import activity
-from tableferry.errors import SessionError
+from tableferry.errors import MissingPackage, SessionError
 from tableferry.extras import install
 from tableferry.spark import local_spark
 from tableferry.spark.driver import in_process
@@ -143,10 +143,7 @@ def use(spark: SparkSession, catalog: str | None, schema: str | None) -> None:
     except Exception as error:
         # The class of the error depends on the kind of session.
         where = ".".join(filter(None, (catalog, schema)))
-        raise SessionError(
-            f"{where} can't be used ({_first_line(error)}): correct the tokens pipeline_catalog and "
-            "pipeline_schema, or ask for the right to use it"
-        ) from error
+        raise SessionError("SPARK_SCHEMA_NOT_USABLE", schema=where, reason=_first_line(error)) from error
 
 
 @contextmanager
@@ -171,7 +168,7 @@ def settings(spark: SparkSession, values: Mapping[str, str], origin: str) -> Ite
             except Exception as error:
                 # The class of the error depends on the kind of session, and none names the setting's origin.
                 raise SessionError(
-                    f"{origin}: {key} can't be set ({_first_line(error)}): remove it"
+                    "SPARK_SETTING_REFUSED", origin=origin, setting=key, reason=_first_line(error)
                 ) from error
         yield
     finally:
@@ -298,8 +295,7 @@ def _databricks_connect(choice: Choice) -> SparkSession:
     except Exception as error:
         # The client raises plain Exception, ValueError or transport errors for the same causes.
         raise SessionError(
-            f"Databricks Connect gives no session on {choice.detail} ({_first_line(error)}): check "
-            "DATABRICKS_HOST, the profile and its login, or unset them to work locally"
+            "DATABRICKS_CONNECT_FAILED", compute=choice.detail, reason=_first_line(error)
         ) from error
     return session
 
@@ -315,16 +311,15 @@ def _remote(url: str, address: str, app_name: str) -> SparkSession:
             # The session connects with its first request; this one reports an unreachable address here.
             _ = session.version
     except ImportError as error:
-        raise SessionError(
-            f"SPARK_REMOTE is {address}, and Spark Connect's client isn't complete here "
-            f"({_first_line(error)}): {install('remote')}, or unset SPARK_REMOTE to work locally"
+        raise MissingPackage(
+            "MISSING_PACKAGE_FOR_SPARK_CONNECT",
+            address=address,
+            reason=_first_line(error),
+            command=install("remote"),
         ) from error
     except Exception as error:
         # Errors of grpc, of the client and of the server's start have no common base class.
-        raise SessionError(
-            f"no Spark Connect server answers at {address}, which is what SPARK_REMOTE says "
-            f"({_first_line(error)}): start it, or unset SPARK_REMOTE to work locally"
-        ) from error
+        raise SessionError("SPARK_REMOTE_UNREACHABLE", address=address, reason=_first_line(error)) from error
     return session
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tableferry.errors import TableError
 from tableferry.formats.hive import session_catalog
 from tableferry.formats.hive.locations import below
 from tableferry.formats.hive.partitions import (
@@ -16,7 +17,7 @@ from tableferry.formats.hive.partitions import (
     same_values,
     split_spec,
 )
-from tableferry.spark.catalog import explained, parallel_map
+from tableferry.spark.catalog import described_as, parallel_map
 from tableferry.spark.quoting import literal, quote
 from tableferry.spark.settings import FEW_LISTING_TASKS, WHOLE_PLANS, optional_settings
 from tableferry.spark.tables import TableName
@@ -42,8 +43,9 @@ def list_partitions(
     Raises:
         TableError: The catalog doesn't list the partitions.
     """
-    remedy = "check your rights, and whether each partition's value is of its column's type"
-    with explained(f"the catalog doesn't give the partitions of {table}", remedy):
+    with described_as(
+        lambda reason: TableError("CATALOG_PARTITIONS_NOT_LISTABLE", table=table, reason=reason)
+    ):
         if (known := session_catalog.partitions(spark, table)) is not None:
             return known
         specs = _specs(spark, table)
