@@ -160,11 +160,12 @@ unit-lowest: $(DEV_STAMP) azurite ## Run the tests that need no Java with the lo
 	    echo "SKIPPED: unit-lowest, for Python $(firstword $(SUPPORTED)) isn't there" >&2)
 
 .PHONY: lint
-lint: $(DEV_STAMP) ## Check style, types and which module imports which
+lint: $(DEV_STAMP) ## Check style, types, imports between modules, and wording
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m scripts.wording
 
 .PHONY: bench
 bench: setup $(DEV_STAMP) ## Run the benchmarks
