@@ -126,7 +126,7 @@ def versions(spark: SparkSession, table: str) -> list[int]:
     return sorted(row["version"] for row in spark.sql(f"DESCRIBE HISTORY {table}").collect())
 
 
-def test_the_facts_of_a_table(spark: SparkSession, schema: str, tmp_path: Path, form: str) -> None:
+def test_entry_has_facts_of_table(spark: SparkSession, schema: str, tmp_path: Path, form: str) -> None:
     make(spark, f"{schema}.t", form, tmp_path / "a b%41")
     table_entry = entry(spark, TableName.parse(f"{schema}.t"))
     assert (table_entry.provider, table_entry.type, table_entry.is_delta) == ("parquet", "external", False)
@@ -140,9 +140,7 @@ def test_the_facts_of_a_table(spark: SparkSession, schema: str, tmp_path: Path, 
     assert not table_entry.buckets
 
 
-def test_a_bare_name_is_the_current_schemas_and_never_a_temporary_view(
-    spark: SparkSession, schema: str
-) -> None:
+def test_bare_name_is_table_of_current_schema_and_no_temporary_view(spark: SparkSession, schema: str) -> None:
     spark.sql("CREATE OR REPLACE TEMPORARY VIEW bare AS SELECT 1 AS x")
     spark.catalog.setCurrentDatabase(schema)
     try:
@@ -165,7 +163,7 @@ def test_a_bare_name_is_the_current_schemas_and_never_a_temporary_view(
         ("STORED AS avro", "avro"),
     ],
 )
-def test_what_is_no_parquet_is_refused_in_the_documents_words(
+def test_other_formats_are_refused_with_message_of_databricks(
     spark: SparkSession, schema: str, ddl: str, provider: str
 ) -> None:
     spark.sql(f"CREATE TABLE {schema}.t (id int) {ddl}")
@@ -189,7 +187,7 @@ def test_views_and_missing_tables_are_refused(spark: SparkSession, schema: str) 
         entry(spark, named("no_such_schema", "t"))
 
 
-def test_a_schema_lists_its_parquet_tables_and_says_what_it_skips(spark: SparkSession, schema: str) -> None:
+def test_schema_lists_parquet_tables_and_skipped_ones(spark: SparkSession, schema: str) -> None:
     spark.sql(f"CREATE TABLE {schema}.spark (id int) USING parquet COMMENT 'a\\nProvider: csv\\nLocation: b'")
     spark.sql(f"CREATE TABLE {schema}.hive (id int) STORED AS parquet")
     spark.sql(f"CREATE TABLE {schema}.done (id int) USING delta")
@@ -211,7 +209,7 @@ def test_a_schema_lists_its_parquet_tables_and_says_what_it_skips(spark: SparkSe
 
 
 @soak.slow
-def test_partitions_are_compared_with_the_disk(
+def test_catalog_partitions_are_compared_with_disk(
     spark: SparkSession, schema: str, tmp_path: Path, form: str
 ) -> None:
     table, root = f"{schema}.t", tmp_path / "t"
@@ -248,7 +246,9 @@ def test_partitions_are_compared_with_the_disk(
     assert (second.missing, second.unregistered) == ((), ())
 
 
-def test_a_table_whose_partitions_nobody_registered(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_unregistered_partitions_are_found_and_registered(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
     spark.range(2).selectExpr("id", "id AS k", "'a:/ é%' AS d").write.partitionBy("k", "d").parquet(
         str(tmp_path / "t")
     )
@@ -264,7 +264,7 @@ def test_a_table_whose_partitions_nobody_registered(spark: SparkSession, schema:
 
 
 @pytest.mark.parametrize("managed", soak.amount([True], [True, False]))
-def test_the_switch_keeps_what_a_person_sees(
+def test_switch_keeps_description_and_rows_of_table(
     spark: SparkSession, schema: str, tmp_path: Path, form: str, managed: bool
 ) -> None:
     table = f"{schema}.t"
@@ -293,7 +293,7 @@ def test_the_switch_keeps_what_a_person_sees(
     assert old.folder.exists() is not managed
 
 
-def test_nothing_is_converted_by_the_switch(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_switch_without_delta_log_is_refused(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     make(spark, f"{schema}.t", FORMS["spark"], tmp_path / "t")
     table_entry = entry(spark, named(schema, "t"))
     with conditions.raises(
@@ -304,7 +304,9 @@ def test_nothing_is_converted_by_the_switch(spark: SparkSession, schema: str, tm
     assert not entry(spark, named(schema, "t")).is_delta
 
 
-def test_two_tables_on_one_path(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_switch_refuses_second_table_with_other_properties(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
     make(spark, f"{schema}.first", FORMS["spark"], tmp_path / "t")
     like = f"{FORMS['spark']} LOCATION '{tmp_path}/t' TBLPROPERTIES"
     spark.sql(f"CREATE TABLE {schema}.second {like} ('team' = 'a=b, c')")
@@ -330,7 +332,7 @@ def test_two_tables_on_one_path(spark: SparkSession, schema: str, tmp_path: Path
         ("delta.feature.deletionVectors", "supported"),
     ],
 )
-def test_properties_that_would_wake_up_are_refused(
+def test_properties_that_delta_interprets_are_refused(
     spark: SparkSession, schema: str, key: str, value: str
 ) -> None:
     spark.sql(f"CREATE TABLE {schema}.t (id int) USING parquet TBLPROPERTIES ('{key}' = '{value}')")
@@ -338,7 +340,7 @@ def test_properties_that_would_wake_up_are_refused(
         kept_properties(entry(spark, named(schema, "t")))
 
 
-def test_a_property_of_the_oldest_protocol_is_kept_and_holds(spark: SparkSession, schema: str) -> None:
+def test_append_only_property_is_kept_and_enforced(spark: SparkSession, schema: str) -> None:
     table = f"{schema}.t"
     spark.sql(f"CREATE TABLE {table} (id int) USING parquet TBLPROPERTIES ('delta.appendOnly' = 'true')")
     spark.sql(f"INSERT INTO {table} VALUES (1)")
@@ -357,7 +359,7 @@ def test_a_property_of_the_oldest_protocol_is_kept_and_holds(spark: SparkSession
     ],
 )
 @soak.slow
-def test_a_bucketed_table_reads_and_writes_right(spark: SparkSession, schema: str, ddl: str) -> None:
+def test_switched_bucketed_table_is_readable_and_writable(spark: SparkSession, schema: str, ddl: str) -> None:
     table = f"{schema}.t"
     spark.sql(f"CREATE TABLE {table} (id int, name string) {ddl}")
     spark.sql(f"INSERT INTO {table} SELECT int(id), 'x' FROM range(20)")
@@ -375,7 +377,7 @@ def test_a_bucketed_table_reads_and_writes_right(spark: SparkSession, schema: st
     assert spark.sql(f"SELECT count(*) FROM (SELECT id FROM {table} GROUP BY id)").collect() == [(20,)]
 
 
-def test_char_and_varchar_keep_their_lengths(spark: SparkSession, schema: str) -> None:
+def test_switch_keeps_char_and_varchar_lengths(spark: SparkSession, schema: str) -> None:
     table = f"{schema}.t"
     spark.sql(f"CREATE TABLE {table} (c char(3), v varchar(3)) USING parquet")
     spark.sql(f"INSERT INTO {table} VALUES ('a', 'b')")
@@ -387,7 +389,7 @@ def test_char_and_varchar_keep_their_lengths(spark: SparkSession, schema: str) -
         spark.sql(f"INSERT INTO {table} VALUES ('a', 'four')")
 
 
-def test_the_catalog_says_what_the_partition_columns_are(spark: SparkSession, schema: str) -> None:
+def test_declared_partition_columns_must_match_catalog(spark: SparkSession, schema: str) -> None:
     spark.sql(f"CREATE TABLE {schema}.t (id int, k int) USING parquet PARTITIONED BY (k)")
     table_entry = entry(spark, named(schema, "t"))
     check_declared(table_entry, [PartitionColumn("K", INTEGER)])
@@ -397,7 +399,7 @@ def test_the_catalog_says_what_the_partition_columns_are(spark: SparkSession, sc
 
 
 @soak.slow
-def test_defaults_hold_and_what_files_lack_is_reported(spark: SparkSession, schema: str) -> None:
+def test_switch_keeps_column_defaults_and_reports_missing_values(spark: SparkSession, schema: str) -> None:
     table = f"{schema}.t"
     spark.sql(f"CREATE TABLE {table} (id int) USING parquet")
     spark.sql(f"INSERT INTO {table} VALUES (1)")

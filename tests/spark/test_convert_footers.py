@@ -123,7 +123,7 @@ def loose(kind: types.DataType) -> types.DataType:
 
 
 @pytest.mark.parametrize("columns", MESSAGES)
-def test_a_schema_is_what_spark_reads(spark: SparkSession, tmp_path: Path, columns: str) -> None:
+def test_footer_schema_equals_spark_schema(spark: SparkSession, tmp_path: Path, columns: str) -> None:
     path = tmp_path / "a.parquet"
     write_message(spark, columns, path)
     footer = read_footer(str(path))
@@ -133,7 +133,7 @@ def test_a_schema_is_what_spark_reads(spark: SparkSession, tmp_path: Path, colum
 
 
 @pytest.mark.parametrize("columns", ILLEGAL)
-def test_what_spark_does_not_read_is_refused(spark: SparkSession, tmp_path: Path, columns: str) -> None:
+def test_types_unreadable_for_spark_are_refused(spark: SparkSession, tmp_path: Path, columns: str) -> None:
     path = tmp_path / "a.parquet"
     write_message(spark, columns, path)
     with pytest.raises(Exception, match=r"Parquet|PARQUET|DECIMAL|UNSUPPORTED|Invalid|ALREADY_EXISTS"):
@@ -194,7 +194,7 @@ def later(text: str) -> str:
 
 @pytest.mark.parametrize("writer", ["spark", "arrow"])
 @soak.slow
-def test_statistics_are_those_of_the_native_command(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+def test_statistics_equal_native_command(spark: SparkSession, tmp_path: Path, writer: str) -> None:
     """Equal, but: no nulls of arrays and maps, instants end later, floats show NaN or have no bounds."""
     root = tmp_path / writer
     with set_to(spark, parquet__outputTimestampType="TIMESTAMP_MICROS"):
@@ -297,9 +297,7 @@ def one_by_one(rows: DataFrame, questions: Sequence[Column]) -> list[int]:
     return [row["rows"] for row in sorted(counted, key=lambda row: row["number"])]
 
 
-def test_every_question_finds_the_rows_that_the_parquet_files_have(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_every_filter_finds_rows_of_parquet_files(spark: SparkSession, tmp_path: Path) -> None:
     """Each value is looked for in files of which few have it, whoever wrote them.
 
     Spark must not look into the files' own statistics here: by those it loses NaN in Arrow's files,
@@ -359,7 +357,7 @@ PAIRS: list[tuple[pa.DataType, Any, Any, str, bool]] = [
     ("type", "low", "high", "sql", "by_arrow"), PAIRS, ids=lambda parameter: str(parameter)[:14]
 )
 @soak.slow
-def test_a_file_that_cannot_have_the_value_is_not_opened(
+def test_filter_skips_files_without_the_value(
     spark: SparkSession, tmp_path: Path, type: pa.DataType, low: Any, high: Any, sql: str, by_arrow: bool
 ) -> None:
     """The other file is no Parquet file any more by the time it's asked for."""
@@ -427,7 +425,7 @@ def plain(values: Iterable[Any]) -> list[Any]:
     ids=lambda parameter: str(parameter)[:18],
 )
 @soak.slow
-def test_widened_files_are_read_rightly_by_spark_and_delta_rs(
+def test_widened_files_are_read_correctly_by_spark_and_delta_rs(
     spark: SparkSession, tmp_path: Path, narrow: pa.DataType, low: Any, wide: pa.DataType, high: Any
 ) -> None:
     for shape in ("dictionary", "plain"):
@@ -450,7 +448,7 @@ def test_widened_files_are_read_rightly_by_spark_and_delta_rs(
             assert plain(by_spark(spark, root, F.col("c") == literal(value, sql))) == plain([value])
 
 
-def test_what_merging_refuses_spark_reads_wrongly(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_misreads_files_that_merge_refuses(spark: SparkSession, tmp_path: Path) -> None:
     """An unsigned number in a table whose column is a wider decimal."""
     pq.write_table(pa.table({"c": pa.array([2**32 - 1], pa.uint32())}), tmp_path / "a.parquet")
     commit(tmp_path, Struct((types.Field("c", types.Decimal(22, 2)),)))
@@ -460,7 +458,7 @@ def test_what_merging_refuses_spark_reads_wrongly(spark: SparkSession, tmp_path:
         assert by_spark(spark, tmp_path) == [Number(-1)]
 
 
-def test_spark_reads_no_strings_from_nulls_without_type(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_cannot_read_untyped_nulls_as_strings(spark: SparkSession, tmp_path: Path) -> None:
     """Therefore such a file is refused where others have strings, though it has no value."""
     pq.write_table(pa.table({"c": pa.array([None], pa.null())}), tmp_path / "a.parquet")
     commit(tmp_path, Struct((types.Field("c", types.STRING),)))
@@ -468,7 +466,7 @@ def test_spark_reads_no_strings_from_nulls_without_type(spark: SparkSession, tmp
         by_spark(spark, tmp_path)
 
 
-def test_a_schema_is_merged_from_what_spark_and_others_write(spark: SparkSession, tmp_path: Path) -> None:
+def test_schema_is_merged_from_files_of_spark_and_other_writers(spark: SparkSession, tmp_path: Path) -> None:
     """Spark's comments survive, though another writer's file comes first."""
     pq.write_table(pa.table({"id": pa.array([1], pa.int32()), "code": ["a"]}), tmp_path / "a.parquet")
     comment = {"comment": "the key"}

@@ -43,7 +43,9 @@ def converted(root: Path, **options: bool) -> str | TableferryError:
     return report.error or report.outcome
 
 
-def test_every_type_and_partition_is_read_alike(spark: SparkSession, schema: str, root: Path) -> None:
+def test_iceberg_and_delta_read_all_types_and_partitions_equally(
+    spark: SparkSession, schema: str, root: Path
+) -> None:
     spark.sql(
         f"CREATE TABLE ice.{schema}.t USING iceberg PARTITIONED BY (name, day) AS SELECT {TYPES} UNION ALL "
         f"SELECT * FROM VALUES (2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
@@ -61,7 +63,7 @@ def test_every_type_and_partition_is_read_alike(spark: SparkSession, schema: str
 
 
 @soak.slow
-def test_columns_with_other_names_in_their_files_are_found(spark: SparkSession, tmp_path: Path) -> None:
+def test_renamed_columns_are_read_by_id(spark: SparkSession, tmp_path: Path) -> None:
     """Hive's metastore keeps a column from being renamed, so this catalog is Hadoop's."""
     catalog, warehouse = "spark.sql.catalog.had", tmp_path / "warehouse"
     spark.conf.set(catalog, "org.apache.iceberg.spark.SparkCatalog")
@@ -92,7 +94,7 @@ def test_columns_with_other_names_in_their_files_are_found(spark: SparkSession, 
     ]
 
 
-def test_deleted_rows_and_other_formats_are_refused(spark: SparkSession, schema: str, root: Path) -> None:
+def test_delete_files_and_other_formats_are_refused(spark: SparkSession, schema: str, root: Path) -> None:
     ice = f"ice.{schema}.t"
     spark.sql(
         f"CREATE TABLE {ice} USING iceberg TBLPROPERTIES ('write.delete.mode' = 'merge-on-read', "

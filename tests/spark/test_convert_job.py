@@ -81,7 +81,7 @@ DELTA = {"orders": "delta", "events": "delta", "notes": "csv"}
 
 
 @soak.slow
-def test_the_job_only_shows_until_it_is_told_to_convert(
+def test_job_plans_unless_dry_run_is_false(
     spark: SparkSession, schema: str, job: Job, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for params in ({}, {"dry_run": "False"}, {"dry_run": ""}):
@@ -100,7 +100,7 @@ def test_the_job_only_shows_until_it_is_told_to_convert(
 
 
 @soak.slow
-def test_a_job_lets_converted_tables_follow_their_folders(
+def test_sync_job_updates_converted_tables(
     spark: SparkSession, schema: str, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job.run(sources=f"{schema}.orders", dry_run="false")
@@ -112,14 +112,14 @@ def test_a_job_lets_converted_tables_follow_their_folders(
     assert providers(spark, schema) == {**PARQUET, "orders": "delta"}
 
 
-def test_the_job_takes_a_list_of_tables(spark: SparkSession, schema: str, job: Job) -> None:
+def test_job_accepts_list_of_tables(spark: SparkSession, schema: str, job: Job) -> None:
     spark.sql(f"CREATE TABLE {schema}.others USING parquet AS SELECT 1 AS id")
     job.run(sources=f"{schema}.orders, {schema}.events", dry_run="false")
     assert providers(spark, schema) == {**DELTA, "others": "parquet"}
 
 
 @soak.slow
-def test_a_table_that_cannot_be_converted_fails_the_job_and_stops_no_other(
+def test_refused_table_fails_job_after_converting_the_others(
     spark: SparkSession, schema: str, job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "broken").mkdir()
@@ -135,7 +135,7 @@ def test_a_table_that_cannot_be_converted_fails_the_job_and_stops_no_other(
     assert [path.name for path in (tmp_path / "broken").iterdir()] == ["part-0.parquet"]
 
 
-def test_a_job_without_sources_is_wrong_usage(
+def test_job_without_sources_exits_with_wrong_usage(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @soak.slow
-def test_a_table_is_clustered_and_has_its_properties(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_reads_requested_clustering_and_properties(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "t"
     root.mkdir()
     schema = tmp_path / "columns.sql"

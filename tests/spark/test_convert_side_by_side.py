@@ -62,7 +62,7 @@ AT_ONCE = {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
 
 
 @soak.slow
-def test_names_of_files(spark: SparkSession, tmp_path: Path) -> None:
+def test_file_names_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     both = twins(tmp_path, lambda root: write(root, *NAMES))
 
     our_log, other = converted(spark, both)
@@ -79,7 +79,7 @@ def test_names_of_files(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @soak.only
-def test_which_directories_and_files_count(spark: SparkSession, tmp_path: Path) -> None:
+def test_listed_files_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     elsewhere = write(tmp_path / "elsewhere", "inside.parquet", id=[77])
 
     def make(root: Path) -> None:
@@ -109,7 +109,7 @@ def test_which_directories_and_files_count(spark: SparkSession, tmp_path: Path) 
 
 
 @soak.only
-def test_what_a_streaming_sink_committed(spark: SparkSession, tmp_path: Path) -> None:
+def test_streaming_sink_files_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "in", "a.parquet", id=[1, 2, 3])
 
     def make(root: Path) -> None:
@@ -130,7 +130,7 @@ def test_what_a_streaming_sink_committed(spark: SparkSession, tmp_path: Path) ->
 
 
 @soak.slow
-def test_values_of_partitions(spark: SparkSession, tmp_path: Path) -> None:
+def test_partition_values_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     null = "__HIVE_DEFAULT_PARTITION__"
     folders = (
         "d=2024-01-05/l=9999999999/i=007/s=x/x=0.25/b=true/f=1e1",
@@ -158,7 +158,7 @@ def test_values_of_partitions(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @soak.only
-def test_decimals_in_partitions(spark: SparkSession, tmp_path: Path) -> None:
+def test_decimal_partitions_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     """delta-rs opens no table in which they have too few digits; from Parquet, Spark reads 0.15."""
     both = twins(tmp_path, lambda root: write(root, "x=1.5/a.parquet", "x=-3/a.parquet"))
 
@@ -175,7 +175,7 @@ def test_decimals_in_partitions(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @soak.only
-def test_partition_columns_need_not_be_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_undeclared_partition_columns_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     """The native command has to be told; from the names alone the same table comes out."""
     paths = ("d=2024-01-05/l=9999999999/i=7/s=x/a.parquet", "d=2024-01-06/l=1/i=8/s=7/a.parquet")
     both = twins(tmp_path, lambda root: write(root, *paths))
@@ -189,7 +189,7 @@ def test_partition_columns_need_not_be_named(spark: SparkSession, tmp_path: Path
 
 
 @soak.only
-def test_a_column_both_in_the_path_and_in_the_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_column_in_path_and_file_matches_native_command(spark: SparkSession, tmp_path: Path) -> None:
     both = twins(tmp_path, lambda root: write(root, "day=2/a.parquet", a=[1], day=[9], b=[2]))
 
     our_log, other = converted(spark, both, "day int")
@@ -200,7 +200,7 @@ def test_a_column_both_in_the_path_and_in_the_file(spark: SparkSession, tmp_path
 
 
 @soak.only
-def test_history_and_a_second_conversion(spark: SparkSession, tmp_path: Path) -> None:
+def test_history_and_second_conversion_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     both = twins(tmp_path, lambda root: write(root, "k=1/a.parquet", "k=2/b.parquet"))
     our_log, other = converted(spark, both, "k int")
 
@@ -235,7 +235,7 @@ def test_history_and_a_second_conversion(spark: SparkSession, tmp_path: Path) ->
 
 
 @soak.slow
-def test_without_statistics(spark: SparkSession, tmp_path: Path) -> None:
+def test_conversion_without_statistics_matches_native_command(spark: SparkSession, tmp_path: Path) -> None:
     def make(root: Path) -> None:
         write(root, "a.parquet", "b.parquet")
         write(root, "empty.parquet", id=pa.array([], pa.int64()))
@@ -403,7 +403,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("refusal", REFUSED.values(), ids=REFUSED)
 @soak.slow
-def test_what_both_refuse(spark: SparkSession, tmp_path: Path, refusal: Refusal) -> None:
+def test_both_engines_refuse_invalid_folders(spark: SparkSession, tmp_path: Path, refusal: Refusal) -> None:
     both = twins(tmp_path, refusal.make)
     before = content(both.plain)
 
@@ -416,7 +416,7 @@ def test_what_both_refuse(spark: SparkSession, tmp_path: Path, refusal: Refusal)
     assert content(both.native).keys() - before.keys() == {"_delta_log", "_delta_log/_staged_commits"}
 
 
-def test_a_directory_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
+def test_both_engines_refuse_missing_directory(spark: SparkSession, tmp_path: Path) -> None:
     assert "doesn't exist" in native_refusal(spark, tmp_path / "missing")
     missing = ours(tmp_path / "missing")
     assert missing.outcome == "failed"
@@ -442,7 +442,7 @@ ONLY_OURS: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 @pytest.mark.parametrize(("make", "by", "message"), ONLY_OURS.values(), ids=ONLY_OURS)
 @soak.slow
-def test_what_only_ours_converts(
+def test_tableferry_converts_folders_that_native_command_refuses(
     spark: SparkSession, tmp_path: Path, make: Callable[[Path], object], by: str, message: str
 ) -> None:
     both = twins(tmp_path, make)
@@ -459,7 +459,7 @@ def test_what_only_ours_converts(
             spark.sql(f"VACUUM delta.`{both.ours}`").collect()
 
 
-def test_an_empty_value_is_null(spark: SparkSession, tmp_path: Path) -> None:
+def test_empty_partition_value_is_null(spark: SparkSession, tmp_path: Path) -> None:
     """Spark reads no such directory as Parquet, and converts none."""
     both = twins(tmp_path, lambda root: write(root, "k=/a.parquet", "k=x/a.parquet"))
 
@@ -470,7 +470,7 @@ def test_an_empty_value_is_null(spark: SparkSession, tmp_path: Path) -> None:
     assert spark_rows(spark, both.ours) == deltars_rows(both.ours) == expected
 
 
-def test_names_that_delta_takes_only_with_column_mapping(spark: SparkSession, tmp_path: Path) -> None:
+def test_names_that_require_column_mapping_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     both = twins(tmp_path, lambda root: write(root, "k k=1/a.parquet", **{"a b": [1], "s": [{"x,y": 2}]}))
 
     result = ours(both.ours, column_mapping=True)
@@ -480,7 +480,7 @@ def test_names_that_delta_takes_only_with_column_mapping(spark: SparkSession, tm
 
 
 @soak.only
-def test_names_that_differ_in_case_alone(spark: SparkSession, tmp_path: Path) -> None:
+def test_both_engines_treat_names_that_differ_only_in_case(spark: SparkSession, tmp_path: Path) -> None:
     """The native command takes one of the two: Spark reads both files by it, delta-rs loses values."""
 
     def make(root: Path) -> None:
@@ -506,7 +506,7 @@ def test_names_that_differ_in_case_alone(spark: SparkSession, tmp_path: Path) ->
 
 
 @soak.only
-def test_octets_beyond_ascii_in_a_directory(spark: SparkSession, tmp_path: Path) -> None:
+def test_non_ascii_octets_in_directory_names_match_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Ours reads what Arrow and Python write for an umlaut; Spark takes each octet for a character."""
     both = twins(tmp_path, lambda root: write(root, "k=%C3%BC/a.parquet"))
 

@@ -18,7 +18,7 @@ COLUMNS = (
 
 
 @soak.slow
-def test_what_the_catalog_says_of_a_table(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_catalog_description_matches_native_command(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     for name in ("ours", "native"):
         spark.sql(
             f"CREATE TABLE {schema}.{name} ({COLUMNS}) USING parquet PARTITIONED BY (k) COMMENT 'it' "

@@ -184,7 +184,7 @@ NO_INSTANTS = _lacks(
 
 
 @soak.slow
-def test_files_that_arrow_wrote(spark: SparkSession, tmp_path: Path) -> None:
+def test_arrow_files_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     both = twins(tmp_path, by_arrow)
 
     our_log, other = converted(spark, both)
@@ -197,7 +197,7 @@ def test_files_that_arrow_wrote(spark: SparkSession, tmp_path: Path) -> None:
     ("timestamps", "instants"), [("INT96", NO_INSTANTS), ("TIMESTAMP_MICROS", LATER_INSTANTS)]
 )
 @soak.slow
-def test_files_that_spark_wrote(
+def test_spark_files_match_native_command(
     spark: SparkSession, tmp_path: Path, timestamps: str, instants: set[str]
 ) -> None:
     both = twins(tmp_path, lambda root: by_spark(spark, tmp_path, timestamps, root))
@@ -210,7 +210,7 @@ def test_files_that_spark_wrote(
 
 @pytest.mark.parametrize("writer", ["arrow", "spark"])
 @soak.slow
-def test_what_a_scan_finds(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+def test_scan_statistics_match_native_command(spark: SparkSession, tmp_path: Path, writer: str) -> None:
     def make(root: Path) -> None:
         if writer == "arrow":
             by_arrow(root)
@@ -228,7 +228,7 @@ def test_what_a_scan_finds(spark: SparkSession, tmp_path: Path, writer: str) -> 
 
 @pytest.mark.parametrize("writer", soak.amount(["spark"], ["arrow", "spark"]))
 @soak.slow
-def test_the_first_32_columns(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+def test_first_32_columns_match_native_command(spark: SparkSession, tmp_path: Path, writer: str) -> None:
     def make(root: Path) -> None:
         columns: dict[str, Any] = {f"c{number:02}": [number, None] for number in range(29)}
         columns["s"] = [{"a": 1, "b": {"c": 2, "d": [1]}, "e": 3}, None]
@@ -251,7 +251,7 @@ def test_the_first_32_columns(spark: SparkSession, tmp_path: Path, writer: str) 
 
 
 @soak.only
-def test_files_without_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_empty_files_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     """With statistics the native command drops them; ours keeps all that it lists, as that does without."""
 
     def make(root: Path) -> None:
@@ -270,7 +270,7 @@ def test_files_without_rows(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @soak.only
-def test_schemas_that_both_merge(spark: SparkSession, tmp_path: Path) -> None:
+def test_merged_schemas_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     def make(root: Path) -> None:
         root.mkdir()
         schema = pa.schema(
@@ -328,7 +328,9 @@ def test_schemas_that_both_merge(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @soak.slow
-def test_what_spark_says_of_its_columns(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_spark_column_metadata_matches_native_command(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
     """Comments; lengths are rules of another table. The native command finds no directory with a ``char``."""
     kinds = "id int COMMENT 'the id', v varchar(4) COMMENT 'vv', s struct<x: int COMMENT 'in'>, c char(3)"
     spark.sql(f"CREATE TABLE {schema}.said ({kinds}) USING parquet")
@@ -353,7 +355,7 @@ def test_what_spark_says_of_its_columns(spark: SparkSession, schema: str, tmp_pa
     demand_our_rows(spark, both)
 
 
-def test_variant(spark: SparkSession, tmp_path: Path) -> None:
+def test_variant_columns_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     """Spark reads it; delta-rs 1.6.6 fails on the native table as on ours, as its fields aren't null."""
     query = spark.sql("SELECT id, parse_json('{\"a\": 1}') AS v FROM VALUES (1), (2) AS t(id)").coalesce(1)
     both = twins(tmp_path, lambda root: query.write.parquet(str(root)))
@@ -381,7 +383,7 @@ class _Geometry(pa.ExtensionType):  # type: ignore[misc]
         return cls()
 
 
-def test_geometry(spark: SparkSession, tmp_path: Path) -> None:
+def test_geometry_columns_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     def make(root: Path) -> None:
         root.mkdir()
         point = pa.array([struct.pack("<BIdd", 1, 1, 1.0, 2.0)])

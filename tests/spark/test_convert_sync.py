@@ -34,7 +34,7 @@ def ids(spark: SparkSession, table: str) -> list[int]:
 
 
 @soak.slow
-def test_streams_get_each_row_once(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_streams_of_synced_table_read_each_row_once(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     root, stream = tmp_path / "events", f"{schema}.stream"
     write(root / "day=1" / "a.parquet", [1, 2])
     assert convert.run([str(root)]).ok
@@ -83,9 +83,7 @@ def test_streams_get_each_row_once(spark: SparkSession, schema: str, tmp_path: P
     assert spark.sql(f"SELECT id FROM delta.`{root}` WHERE id > 100").collect() == [(2**40,)]
 
 
-def test_a_table_of_the_catalog_follows_and_its_schema_with_it(
-    spark: SparkSession, schema: str, tmp_path: Path
-) -> None:
+def test_sync_updates_catalog_table_and_its_schema(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     for name in ("orders", "others"):
         write(tmp_path / name / "a.parquet", [1])
         spark.sql(f"CREATE TABLE {schema}.{name} (id INT) USING parquet LOCATION '{tmp_path / name}'")
@@ -134,7 +132,7 @@ def test_a_table_of_the_catalog_follows_and_its_schema_with_it(
 
 
 @soak.slow
-def test_a_table_that_spark_converted_follows_too(spark: SparkSession, schema: str) -> None:
+def test_sync_updates_natively_converted_table(spark: SparkSession, schema: str) -> None:
     root = schema_folder(spark, schema) / "lake"
     write(root / "day=1" / "a.parquet", [1])
     spark.sql(f"CONVERT TO DELTA parquet.`{root}` PARTITIONED BY (day INT)")
@@ -145,7 +143,7 @@ def test_a_table_that_spark_converted_follows_too(spark: SparkSession, schema: s
     assert (row["operation"], row["operationMetrics"]["numOutputRows"]) == ("SYNC", "1")
 
 
-def test_mapped_names_and_new_features_are_what_spark_expects(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_reads_mapped_names_and_features_of_synced_table(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "t"
     write(root / "a.parquet", [1], **{"a b": [1.5]})
     assert convert.run([str(root)], column_mapping=True).ok

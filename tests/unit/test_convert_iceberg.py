@@ -90,7 +90,7 @@ def simple(catalog: SqlCatalog, name: str = "db.t") -> Table:
     return table
 
 
-def test_a_table_has_the_rows_and_the_statistics_that_it_had(catalog: SqlCatalog) -> None:
+def test_converted_iceberg_table_keeps_rows_and_statistics(catalog: SqlCatalog) -> None:
     data = pa.table(
         {
             "id": pa.array([1, 2, 3], pa.int64()),
@@ -142,7 +142,7 @@ def test_a_table_has_the_rows_and_the_statistics_that_it_had(catalog: SqlCatalog
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
 
 
-def test_what_was_written_since_is_converted_after_an_undo(catalog: SqlCatalog) -> None:
+def test_later_iceberg_snapshot_is_converted_after_undo(catalog: SqlCatalog) -> None:
     table = simple(catalog)
     root = root_of(table)
     assert converted(root).outcome == "converted"
@@ -160,7 +160,7 @@ def test_what_was_written_since_is_converted_after_an_undo(catalog: SqlCatalog) 
     assert converted(root).outcome == "already"
 
 
-def test_a_table_is_found_by_its_catalog_and_in_another_place(
+def test_iceberg_table_is_found_by_catalog_and_after_move(
     catalog: SqlCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = simple(catalog)
@@ -183,7 +183,7 @@ def test_a_table_is_found_by_its_catalog_and_in_another_place(
         convert.run(["iceberg:lake.t"])
 
 
-def test_partitions_by_values_are_delta_s(catalog: SqlCatalog) -> None:
+def test_identity_partitions_become_delta_partitions(catalog: SqlCatalog) -> None:
     data = pa.table(
         {
             "id": [1, 2, 3],
@@ -209,13 +209,13 @@ def test_partitions_by_values_are_delta_s(catalog: SqlCatalog) -> None:
     conditions.check(converted(root).error, "ICEBERG_PARTITION_EMPTY_TEXT", table=root, column="name")
 
 
-def test_a_partition_of_the_year_12000_is_refused() -> None:
+def test_partition_of_year_12000_is_refused() -> None:
     file: Any = SimpleNamespace(partition=[3_663_000], spec_id=0, file_path="a.parquet")
     with conditions.raises("ICEBERG_PARTITION_VALUE", table="t", file="a.parquet"):
         data_files._values(file, (PartitionColumn("day", types.DATE),), {0: [0]}, "t")
 
 
-def test_types_that_were_widened_have_true_bounds(catalog: SqlCatalog) -> None:
+def test_widened_columns_have_correct_bounds(catalog: SqlCatalog) -> None:
     data = pa.table({"id": pa.array([1], pa.int32()), "f": pa.array([0.1], pa.float32())})
     table = catalog.create_table("db.t", schema=data.schema)
     table.append(data)
@@ -260,7 +260,7 @@ def add_dotted(table: Table) -> None:
         (add_dotted, "`a.b` isn't spelled so in the files"),
     ],
 )
-def test_columns_that_names_do_not_find_are_found_by_their_ids(
+def test_renamed_columns_are_mapped_by_id(
     catalog: SqlCatalog, change: Callable[[Table], None], says: str
 ) -> None:
     table = simple(catalog)
@@ -278,7 +278,7 @@ def test_columns_that_names_do_not_find_are_found_by_their_ids(
     assert int(metadata.configuration["delta.columnMapping.maxColumnId"]) == table.metadata.last_column_id
 
 
-def test_files_without_ids_are_found_by_their_names_alone(catalog: SqlCatalog, tmp_path: Path) -> None:
+def test_files_without_ids_are_mapped_by_name(catalog: SqlCatalog, tmp_path: Path) -> None:
     table = catalog.create_table("db.t", schema=pa.schema([("id", pa.int64()), ("v", pa.string())]))
     root = root_of(table)
     (root / "data").mkdir(exist_ok=True)
@@ -300,7 +300,7 @@ def test_files_without_ids_are_found_by_their_names_alone(catalog: SqlCatalog, t
 @pytest.mark.parametrize(
     ("transform", "column"), [(BucketTransform(4), "id"), (DayTransform(), "at")], ids=["bucket", "day"]
 )
-def test_other_partitions_are_refused(
+def test_transformed_partitions_are_refused(
     catalog: SqlCatalog, transform: Transform[Any, Any], column: str
 ) -> None:
     source = 1 if isinstance(transform, BucketTransform) else 2
@@ -312,7 +312,7 @@ def test_other_partitions_are_refused(
     )
 
 
-def test_files_with_other_partitions_are_refused(catalog: SqlCatalog) -> None:
+def test_files_of_older_partition_specs_are_refused(catalog: SqlCatalog) -> None:
     table = simple(catalog)
     with table.update_spec() as update:
         update.add_field("id", IdentityTransform())
@@ -322,25 +322,27 @@ def test_files_with_other_partitions_are_refused(catalog: SqlCatalog) -> None:
 
 
 @pytest.mark.parametrize(("kind", "says"), [(TimeType(), "time"), (UUIDType(), "uuid")])
-def test_types_that_delta_has_not_are_refused(catalog: SqlCatalog, kind: Any, says: str) -> None:
+def test_types_missing_in_delta_are_refused(catalog: SqlCatalog, kind: Any, says: str) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "odd", kind))
     table = catalog.create_table("db.t", schema=schema)
     conditions.check(converted(root_of(table)).error, "ICEBERG_COLUMN_TYPE", column="odd", type=says)
 
 
-def test_names_that_differ_by_case_are_refused(catalog: SqlCatalog) -> None:
+def test_iceberg_columns_that_differ_only_in_case_are_refused(catalog: SqlCatalog) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "ID", LongType()))
     table = catalog.create_table("db.t", schema=schema)
     conditions.check(converted(root_of(table)).error, "ICEBERG_COLUMNS_DIFFER_BY_CASE", column="id")
 
 
-def test_a_table_without_rows_is_delta_too(catalog: SqlCatalog) -> None:
+def test_empty_iceberg_table_is_converted(catalog: SqlCatalog) -> None:
     table = catalog.create_table("db.t", schema=pa.schema([("id", pa.int64())]))
     assert converted(root_of(table)).outcome == "converted"
     assert rows(root_of(table)) == []
 
 
-def test_what_is_not_whole_is_refused_by_name(catalog: SqlCatalog, tmp_path: Path) -> None:
+def test_iceberg_conversion_refuses_options_wrong_files_and_ambiguous_metadata(
+    catalog: SqlCatalog, tmp_path: Path
+) -> None:
     table = simple(catalog)
     root = root_of(table)
     for options in ({"partitioned_by": "id int"}, {"statistics": convert.Statistics.SCAN}):
@@ -381,7 +383,7 @@ def test_what_is_not_whole_is_refused_by_name(catalog: SqlCatalog, tmp_path: Pat
     )
 
 
-def test_a_hint_says_which_metadata_count(catalog: SqlCatalog) -> None:
+def test_version_hint_selects_metadata(catalog: SqlCatalog) -> None:
     table = simple(catalog)
     root = root_of(table)
     for number, path in enumerate(sorted((root / "metadata").glob("*.metadata.json")), 1):
@@ -391,7 +393,7 @@ def test_a_hint_says_which_metadata_count(catalog: SqlCatalog) -> None:
     assert rows(root) == of_iceberg(table)
 
 
-def test_a_table_that_is_written_meanwhile_is_left_alone(
+def test_convert_stops_if_iceberg_table_changes_during_the_run(
     catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = simple(catalog)

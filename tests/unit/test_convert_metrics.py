@@ -31,7 +31,7 @@ def metrics_of(path: Path, table: pa.Table, **options: Any) -> Metrics:
 
 
 @given(st.lists(st.none() | st.text(max_size=40), min_size=1, max_size=9), st.integers(1, 9))
-def test_texts_are_between_their_bounds(
+def test_string_metrics_enclose_values(
     tmp_path_factory: pytest.TempPathFactory, values: list[str | None], group: int
 ) -> None:
     path = tmp_path_factory.mktemp("metrics") / "a.parquet"
@@ -53,7 +53,7 @@ def test_texts_are_between_their_bounds(
 
 
 @given(st.text(min_size=1, max_size=40))
-def test_bytes_that_are_texts_have_texts_for_bounds(
+def test_binary_bounds_are_cut_at_utf_8_characters(
     tmp_path_factory: pytest.TempPathFactory, value: str
 ) -> None:
     path = tmp_path_factory.mktemp("metrics") / "a.parquet"
@@ -64,7 +64,7 @@ def test_bytes_that_are_texts_have_texts_for_bounds(
 
 
 @given(st.lists(st.none() | st.floats(), min_size=1, max_size=9), st.integers(1, 9))
-def test_numbers_have_no_bounds_where_one_is_nan(
+def test_column_with_nan_has_no_bounds(
     tmp_path_factory: pytest.TempPathFactory, values: list[float | None], group: int
 ) -> None:
     path = tmp_path_factory.mktemp("metrics") / "a.parquet"
@@ -77,7 +77,7 @@ def test_numbers_have_no_bounds_where_one_is_nan(
             assert all(sign * bound <= sign * value for value in there)
 
 
-def test_both_zeros_are_between_the_bounds_that_show_nan(tmp_path: Path) -> None:
+def test_metrics_of_zero_include_both_signs(tmp_path: Path) -> None:
     pq.write_table(pa.table({"c": [0.0, None]}), path := tmp_path / "a.parquet")
     end = read_end(str(path), path.stat().st_size)
     assert isinstance(end, bytes)
@@ -89,7 +89,7 @@ def test_both_zeros_are_between_the_bounds_that_show_nan(tmp_path: Path) -> None
     assert (found.lowest, found.highest) == ({1: struct.pack("<d", -0.0)}, {1: struct.pack("<d", 0.0)})
 
 
-def test_what_does_not_say_how_many_nulls_it_has_gets_no_bounds(tmp_path: Path) -> None:
+def test_column_without_null_count_has_no_bounds(tmp_path: Path) -> None:
     pq.write_table(pa.table({"c": pa.array([1, None], pa.int64())}), path := tmp_path / "a.parquet")
     end = read_end(str(path), path.stat().st_size)
     assert isinstance(end, bytes)
@@ -102,25 +102,25 @@ def test_what_does_not_say_how_many_nulls_it_has_gets_no_bounds(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("unit", "each"), [("ms", 1000), ("us", 1)])
-def test_instants_are_microseconds(tmp_path: Path, unit: str, each: int) -> None:
+def test_timestamp_metrics_are_microseconds(tmp_path: Path, unit: str, each: int) -> None:
     at = pa.array([datetime(1969, 1, 1), datetime(2024, 1, 1)], pa.timestamp(unit, "UTC"))
     found = metrics_of(tmp_path / "a.parquet", pa.table({"at": at}))
     bounds = [int.from_bytes(side[1], "little", signed=True) for side in (found.lowest, found.highest)]
     assert bounds == [value.value * each for value in at]
 
 
-def test_instants_that_no_microseconds_hold_are_no_bounds(tmp_path: Path) -> None:
+def test_timestamps_beyond_microseconds_have_no_bounds(tmp_path: Path) -> None:
     at = pa.array([0, 2**62], pa.timestamp("ms", "UTC"))
     found = metrics_of(tmp_path / "a.parquet", pa.table({"at": at}))
     assert (found.lowest, found.highest) == ({1: bytes(8)}, {})
 
 
-def test_a_file_without_rows_has_sizes_and_no_bounds(tmp_path: Path) -> None:
+def test_empty_file_has_sizes_and_no_bounds(tmp_path: Path) -> None:
     found = metrics_of(tmp_path / "a.parquet", pa.table({"c": pa.array([], pa.int64())}))
     assert (found.rows, found.lowest, found.highest) == (0, {}, {})
 
 
-def test_what_changed_or_is_no_parquet_has_none(tmp_path: Path) -> None:
+def test_changed_or_foreign_file_has_no_metrics(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"c": [1]}), path)
     reader = MetricsReader({("c",): 1}, 100)
@@ -129,7 +129,7 @@ def test_what_changed_or_is_no_parquet_has_none(tmp_path: Path) -> None:
     assert reader.read(read_end(str(path), 7)) is None
 
 
-def test_arrays_and_maps_have_sizes_alone_and_columns_behind_the_last_metered_one_nothing(
+def test_arrays_and_maps_have_only_sizes_and_later_columns_have_no_metrics(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "a.parquet"
@@ -195,7 +195,7 @@ def only_hindrance(end: End, columns: list[str], scales: Mapping[tuple[str, ...]
         ),
     ],
 )
-def test_values_that_iceberg_reads_less_widely_than_spark_are_said(
+def test_types_that_iceberg_cannot_widen_are_blockers(
     tmp_path: Path, values: pa.Array, kind: str, expected: str
 ) -> None:
     pq.write_table(pa.table({"X": values}), path := tmp_path / "x.parquet")
@@ -221,7 +221,7 @@ def numbered(name: str, number: int | None, kind: pa.DataType) -> pa.Field:
         ((None, None, None, None), ""),
     ],
 )
-def test_ids_in_a_file_must_be_those_of_the_table(
+def test_field_ids_that_differ_from_the_table_are_blockers(
     tmp_path: Path, numbers: tuple[int | None, ...], other: str
 ) -> None:
     a, b, xs, element = numbers
@@ -237,7 +237,7 @@ def test_ids_in_a_file_must_be_those_of_the_table(
     assert f"field ids, by which Iceberg finds columns, and {other} would be" in found or not other
 
 
-def test_a_column_of_a_file_alone_must_not_have_the_id_of_another(tmp_path: Path) -> None:
+def test_extra_column_with_the_id_of_another_column_is_a_blocker(tmp_path: Path) -> None:
     schema = pa.schema([numbered("a", 1, pa.int32()), numbered("c", 2, pa.int32())])
     pq.write_table(pa.table([[1], [2]], schema=schema), path := tmp_path / "x.parquet")
     end = read_end(str(path), path.stat().st_size)
@@ -246,7 +246,7 @@ def test_a_column_of_a_file_alone_must_not_have_the_id_of_another(tmp_path: Path
         assert ("and c would be" in found) is has
 
 
-def test_a_column_that_a_file_lacks_must_be_null_there(tmp_path: Path) -> None:
+def test_missing_column_with_default_is_a_blocker(tmp_path: Path) -> None:
     pq.write_table(pa.table({"Id": [1], "xs": [[1]]}), path := tmp_path / "x.parquet")
     end = read_end(str(path), path.stat().st_size)
     [found] = hindrances([end], Expected(["id", "xs", "c"], defaults={"id": "1", "XS": "array()"}))
@@ -255,7 +255,7 @@ def test_a_column_that_a_file_lacks_must_be_null_there(tmp_path: Path) -> None:
     assert found.startswith("lacks c, which is 5 there, and would be null in Iceberg")
 
 
-def test_decimals_of_another_scale_are_said(tmp_path: Path) -> None:
+def test_decimals_of_another_scale_are_blockers(tmp_path: Path) -> None:
     number = pa.array([Decimal("1.250")], pa.decimal128(9, 3))
     table = pa.table({"Price": number, "deep": pa.StructArray.from_arrays([number], ["In"])})
     pq.write_table(table, path := tmp_path / "x.parquet")
@@ -284,7 +284,7 @@ def test_decimals_of_another_scale_are_said(tmp_path: Path) -> None:
         ([-141_428], pa.int32(), {"version": "2.4.8"}, ""),
     ],
 )
-def test_dates_of_another_calendar_are_said(
+def test_dates_of_another_calendar_are_blockers(
     tmp_path: Path, values: list[int | None], kind: pa.DataType, spark: dict[str, str], expected: str
 ) -> None:
     keys = {f"org.apache.spark.{key}": value for key, value in spark.items()}
@@ -305,7 +305,7 @@ def test_dates_of_another_calendar_are_said(
         (pa.int64(), True, ""),
     ],
 )
-def test_what_iceberg_would_read_wrongly_is_said(
+def test_types_that_iceberg_misreads_are_blockers(
     tmp_path: Path, kind: pa.DataType, nested: bool, expected: str
 ) -> None:
     column = pa.array([[1]], pa.list_(kind)) if nested else pa.array([1], kind)
@@ -317,7 +317,7 @@ def test_what_iceberg_would_read_wrongly_is_said(
     assert only_hindrance(end, ["other"]) == ""
 
 
-def test_what_is_no_parquet_file_is_said(tmp_path: Path) -> None:
+def test_file_that_is_not_parquet_is_a_blocker(tmp_path: Path) -> None:
     (path := tmp_path / "x.parquet").write_bytes(b"nothing of the kind")
     assert only_hindrance(read_end(str(path), 19), ["c"]).startswith("is not a Parquet file")
     # As after a write since it was listed, or when it was removed.

@@ -15,7 +15,7 @@ from tableferry.spark.tables import TableName
 from tableferry.spark.types import LONG, STRING, Field, Struct
 
 
-def test_the_log_of_an_empty_table_has_the_catalog_s_columns(tmp_path: Path) -> None:
+def test_log_of_empty_table_has_catalog_columns(tmp_path: Path) -> None:
     columns = Struct((Field("id", LONG, metadata={"comment": "its number"}), Field("k", STRING)))
     entry = Entry(
         TableName(("spark_catalog", "db", "t")),

@@ -124,7 +124,7 @@ def _found(root: Path) -> Counter[Any]:
     [File("00", {}, pa.schema([("real", pa.float32())]), [{"real": 0.0}, {"real": math.inf}], group=1)],
     convert.Statistics.SCAN,
 )
-def test_the_table_has_the_rows_of_its_files(written: list[File], statistics: convert.Statistics) -> None:
+def test_converted_table_has_rows_of_its_files(written: list[File], statistics: convert.Statistics) -> None:
     root = Path(tempfile.mkdtemp())
     try:
         for file in written:

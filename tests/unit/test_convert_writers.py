@@ -29,7 +29,7 @@ WRITERS = {
 }
 
 
-def test_arrow_s_statistics_are_right(tmp_path: Path) -> None:
+def test_arrow_statistics_are_correct(tmp_path: Path) -> None:
     parquet_writers.pyarrow(str(tmp_path))
     taken = held(tmp_path)
     assert {"id", "number", "short", "long", "decimal", "wide", "day", "at"} == taken
@@ -41,7 +41,7 @@ def test_arrow_s_statistics_are_right(tmp_path: Path) -> None:
     [(name, options) for name, several in WRITERS.items() for options in several],
     ids=str,
 )
-def test_each_writer_s_statistics_are_right_where_they_are_taken(
+def test_trusted_statistics_of_each_writer_are_correct(
     writer: str, options: list[str], tmp_path: Path
 ) -> None:
     home = tmp_path / "home"

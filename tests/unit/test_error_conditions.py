@@ -90,7 +90,7 @@ def _conditions(argument: ast.expr) -> Iterator[str]:
             yield from _conditions(other)
 
 
-def test_each_error_passes_the_parameters_of_its_condition() -> None:
+def test_raise_passes_parameters_of_its_condition() -> None:
     wrong = []
     for error in raised():
         for name in error.conditions:
@@ -102,7 +102,7 @@ def test_each_error_passes_the_parameters_of_its_condition() -> None:
     assert wrong == []
 
 
-def test_each_error_has_the_class_of_its_condition() -> None:
+def test_raise_uses_class_of_its_condition() -> None:
     wrong = []
     for error in raised():
         kind = getattr(getattr(errors, error.exception, None), "error_class", None)
@@ -114,7 +114,7 @@ def test_each_error_has_the_class_of_its_condition() -> None:
     assert wrong == []
 
 
-def test_finished_packages_take_all_errors_from_the_catalogue() -> None:
+def test_finished_packages_raise_only_catalogue_conditions() -> None:
     assert [
         error.place for error in raised() if error.place.split("/")[0] in FINISHED and not error.conditions
     ] == []
@@ -140,13 +140,13 @@ def test_condition_renders_in_short_sentences(condition: Condition) -> None:
         assert [sentence for sentence in sentences if len(sentence.split()) > 30] == []
 
 
-def test_the_conditions_of_a_subject_are_in_order() -> None:
+def test_conditions_of_a_subject_are_sorted() -> None:
     for _, found in groupby(conditions().values(), key=lambda condition: condition.subject):
         names = [condition.name for condition in found]
         assert names == sorted(names)
 
 
-def test_an_error_lists_the_first_items_of_a_list_and_keeps_all_in_its_data() -> None:
+def test_error_message_truncates_list_and_parameters_keep_it() -> None:
     files = [f"{number}.parquet" for number in range(9)]
     error = Refused("APPEND_ONLY_TABLE_LOST_FILES", table="db.t", files=files)
     assert "0.parquet, 1.parquet, 2.parquet, 3.parquet, 4.parquet and 4 more" in error.message
@@ -158,12 +158,12 @@ def test_an_error_lists_the_first_items_of_a_list_and_keeps_all_in_its_data() ->
     }
 
 
-def test_an_error_survives_pickling() -> None:
+def test_error_can_be_pickled() -> None:
     error = pickle.loads(pickle.dumps(Busy("UNDO_RUNNING", table=Path("/data/t"))))
     assert str(error) == (
         "[UNDO_RUNNING] /data/t is being undone by another process.\nWait until that process ends."
     )
 
 
-def test_a_parameter_may_contain_braces() -> None:
+def test_error_parameter_may_contain_braces() -> None:
     assert Refused("NO_PARQUET_FILES", folder="/data/{x}").message.startswith("/data/{x} contains")
