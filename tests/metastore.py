@@ -29,15 +29,15 @@ WANTED = os.environ.get("TABLEFERRY_METASTORE") == "server"
 
 _START_SECONDS = 120
 _MAIN = "org.apache.hadoop.hive.metastore.HiveMetaStore"
-# What the archive expects of a Hadoop that is installed, and Spark has.
+# Jars of an installed Hadoop that the archive needs; Spark has them.
 _HADOOP = ("hadoop-client-*", "slf4j-api-*", "jcl-over-slf4j-*", "log4j-*", "commons-[cl]*")
-# A table that is to be transactional is refused unless the class that reads it is there.
+# A transactional table requires the class that reads it.
 _HIVE = ("hive-exec-*", "hive-serde-*", "hive-common-*", "hive-shims-*", "orc-*")
 
 
 @contextmanager
 def serving(folder: Path, hadoop: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Run a metastore on a database of its own, and give its address, for ``hive.metastore.uris``.
+    """Run a metastore on a separate database, and yield its address for ``hive.metastore.uris``.
 
     Args:
         folder: Takes its settings, its log, and the tables of the schema ``default``.

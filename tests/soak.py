@@ -46,9 +46,9 @@ def amount(test: T, soak: T) -> T:
 
 
 def slow_examples(count: int) -> settings:
-    """Give settings for so many examples that take seconds each, which hypothesis isn't to shrink for hours.
+    """Return settings for n examples of some seconds each, which hypothesis shouldn't shrink for hours.
 
-    The first one that it draws is the simplest there is: one example alone shows next to nothing.
+    The first example is the simplest one, so a single example shows little.
     """
     return settings(
         max_examples=count,

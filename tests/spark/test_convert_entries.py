@@ -36,7 +36,7 @@ from tableferry.formats.parquet.files import DataFile
 from tableferry.spark.tables import TableName
 from tableferry.spark.types import INTEGER, STRING, to_json
 
-# Both ways in which a table can be Parquet.
+# Both definitions of a Parquet table.
 FORMS = {
     "spark": "(id int COMMENT 'the id', camelCase string, k int COMMENT 'kk') USING parquet "
     "PARTITIONED BY (k)",
@@ -44,7 +44,7 @@ FORMS = {
     "STORED AS parquet",
 }
 PROPERTIES = {"team": "a=b, c", "k.sql.x": "it's"}
-COMMENT = "what it's for"
+COMMENT = "the table's purpose"
 
 
 @pytest.fixture(params=sorted(FORMS))
@@ -57,18 +57,18 @@ def named(schema: str, table: str) -> TableName:
 
 
 def make(spark: SparkSession, table: str, form: str, folder: Path | None = None) -> None:
-    """Make a table of three rows in three partitions, of which one is null's."""
+    """Create a table of three rows in three partitions, one of them null."""
     where = f"LOCATION '{folder}'" if folder else ""
     spark.sql(
         f"CREATE {'EXTERNAL ' if folder else ''}TABLE {table} {form} {where} "
-        "COMMENT 'what it\\'s for' TBLPROPERTIES ('team' = 'a=b, c', 'k.sql.x' = 'it\\'s')"
+        "COMMENT 'the table\\'s purpose' TBLPROPERTIES ('team' = 'a=b, c', 'k.sql.x' = 'it\\'s')"
     )
     for number, value in enumerate(("7", "8", "null")):
         spark.sql(f"INSERT INTO {table} PARTITION (k = {value}) VALUES ({number}, 'x{number}')")
 
 
 def commit(entry: Entry, **metadata: Any) -> None:
-    """Write the smallest first commit that has everything of the entry that a log can hold."""
+    """Write a minimal first commit with all properties of the entry."""
     assert entry.folder is not None
     actions: list[dict[str, Any]] = [
         {"commitInfo": {"timestamp": 1, "operation": "CONVERT", "operationParameters": {}}},
@@ -108,7 +108,7 @@ def local_files(entry: Entry) -> list[DataFile]:
 
 
 def shown(spark: SparkSession, table: str) -> dict[str, Any]:
-    """What a person sees of a table, but for its provider."""
+    """Return the description of a table without its provider."""
     described = {row[0]: row[1] for row in spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()}
     properties = {row[0]: row[1] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
     ours = ("delta.min", "option.", "transient_")
@@ -173,7 +173,7 @@ def test_other_formats_are_refused_with_message_of_databricks(
     with pytest.raises(TableError) as caught:
         entry(spark, named(schema, "t"))
     conditions.check(caught.value, "NOT_PARQUET", provider=f"a {provider}", table=f"spark_catalog.{schema}.t")
-    # The sentence is Databricks', word for word.
+    # The sentence equals the one of Databricks.
     assert caught.value.message == f"{message}spark_catalog.{schema}.t."
 
 
@@ -217,7 +217,7 @@ def test_catalog_partitions_are_compared_with_disk(
     table_entry = entry(spark, named(schema, "t"))
     assert not partitions_of(spark, table_entry, local_files(table_entry))
 
-    # What is empty is no mismatch; what lies elsewhere, is gone, or isn't known, is.
+    # An empty partition is no mismatch; one elsewhere, a missing one or an unregistered one is.
     spark.sql(f"ALTER TABLE {table} ADD PARTITION (k = 10)")
     assert not partitions_of(spark, table_entry, local_files(table_entry))
     spark.sql(f"ALTER TABLE {table} ADD PARTITION (k = 11)")
@@ -227,7 +227,7 @@ def test_catalog_partitions_are_compared_with_disk(
     shutil.copytree(root / "k=7", root / "new")
     spark.sql(f"ALTER TABLE {table} ADD PARTITION (k = 13) LOCATION '{root}/new'")
     shutil.copytree(root / "k=7", root / "k=14")
-    # All files of these two are known to the catalog, with each other's values.
+    # The catalog has both partitions, with swapped values.
     spark.sql(f"ALTER TABLE {table} PARTITION (k = 7) SET LOCATION '{root}/k=8'")
     spark.sql(f"ALTER TABLE {table} PARTITION (k = 8) SET LOCATION '{root}/k=7'")
 
@@ -272,7 +272,7 @@ def test_switch_keeps_description_and_rows_of_table(
     before, rows = shown(spark, table), sorted(map(tuple, spark.table(table).collect()), key=str)
     old = entry(spark, named(schema, "t"))
     commit(old)
-    # A run that died here is resumed from facts read anew.
+    # A run that died here resumes with reread facts.
     resumed = entry(spark, named(schema, "t"))
     assert resumed == old
     switch_to_delta(spark, resumed)
@@ -368,7 +368,7 @@ def test_switched_bucketed_table_is_readable_and_writable(spark: SparkSession, s
     assert "bucketed by id into 4" in losses(table_entry)[0]
     commit(table_entry)
     switch_to_delta(spark, table_entry)
-    # Files of this write aren't buckets: a reader that took them for some would lose rows.
+    # Files of this write aren't buckets; a reader of buckets would lose rows.
     spark.sql(f"INSERT INTO {table} SELECT int(id), 'y' FROM range(20)")
     spark.sql(f"UPDATE {table} SET name = 'z' WHERE id = 3")
     assert spark.sql(f"SELECT * FROM {table} WHERE id = 3").collect() == [(3, "z"), (3, "z")]
@@ -410,7 +410,7 @@ def test_switch_keeps_column_defaults_and_reports_missing_values(spark: SparkSes
     commit(old, protocol={"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features})
     switch_to_delta(spark, old)
     spark.sql(f"INSERT INTO {table} (id) VALUES (2)")
-    # The first row was 'q' as long as the table was Parquet, which is why whoever converts must refuse it.
+    # The first row was 'q' in the Parquet table, so a conversion must refuse it.
     assert sorted(map(tuple, spark.table(table).collect())) == [(1, None), (2, "q")]
     assert old.folder is not None
     assert deltalake.DeltaTable(str(old.folder)).version() == 1

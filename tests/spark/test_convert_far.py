@@ -1,4 +1,4 @@
-"""Storage that only Spark reaches is listed and converted by Spark, with the partitions that we inferred."""
+"""Conversions on storage that only Spark can access, with inferred partitions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tableferry.convert.catalog import native_engine
 
 @pytest.fixture
 def far(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
-    """A location that Spark reaches by a name of Hadoop's, and this process doesn't."""
-    # Hadoop keeps what it once mounted under a name.
+    """Return a location that Spark can access by a Hadoop file system, and this process can't."""
+    # Hadoop caches mounts by name.
     name = uuid.uuid4().hex
     link = f"fs.viewfs.mounttable.{name}.link./data"
     spark.conf.set(link, f"file:{tmp_path}")
@@ -73,12 +73,12 @@ def test_file_missing_in_native_log_is_reported(
 
     with monkeypatch.context() as patched:
         patched.setattr(native_engine, "convert", slow)
-        meanwhile = convert.run([far], spark).tables[0]
+        failed = convert.run([far], spark).tables[0]
     afterwards = convert.run([far], spark).tables[0]
 
-    assert meanwhile.outcome == "failed"
+    assert failed.outcome == "failed"
     conditions.check(
-        meanwhile.error,
+        failed.error,
         "FILES_CHANGED_DURING_NATIVE_CONVERSION",
         table=far,
         changes=re.compile("^k=1/day=a/part-"),

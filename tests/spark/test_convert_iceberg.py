@@ -1,4 +1,4 @@
-"""Iceberg tables of Spark's become Delta tables that Spark reads alike."""
+"""Conversions of Iceberg tables of Spark: Spark reads the same rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def root(schema: str, spark: SparkSession) -> Path:
 
 
 def same_rows(spark: SparkSession, table: str, root: Path) -> int:
-    """Compare the rows of both tables, and count them."""
+    """Compare the rows of both tables, and return their number."""
     ice, delta = spark.table(table), spark.read.format("delta").load(str(root))
     assert delta.columns == ice.columns
     texts = [sorted(map(str, frame.collect())) for frame in (ice, delta)]
@@ -64,7 +64,7 @@ def test_iceberg_and_delta_read_all_types_and_partitions_equally(
 
 @soak.slow
 def test_renamed_columns_are_read_by_id(spark: SparkSession, tmp_path: Path) -> None:
-    """Hive's metastore keeps a column from being renamed, so this catalog is Hadoop's."""
+    """Hive's metastore can't rename a column, so the test uses a Hadoop catalog."""
     catalog, warehouse = "spark.sql.catalog.had", tmp_path / "warehouse"
     spark.conf.set(catalog, "org.apache.iceberg.spark.SparkCatalog")
     spark.conf.set(f"{catalog}.type", "hadoop")

@@ -1,4 +1,4 @@
-"""The root bundle's job `convert`, with the parameters that stand in its file; not run on Databricks."""
+"""The root bundle's job `convert`, with the parameters of its file; not run on Databricks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Job:
-    """A job of the root bundle, by default `convert`."""
+    """Return a job of the root bundle, by default `convert`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str = "convert") -> None:
         self.monkeypatch = monkeypatch
@@ -27,7 +27,7 @@ class Job:
         self.definition: dict[str, Any] = written["resources"]["jobs"][name]
 
     def run(self, **params: str) -> list[str]:
-        """Run the tasks whose condition holds, and say which; ``params`` as with ``--params``."""
+        """Run the tasks whose condition is true, and return their names; ``params`` as with ``--params``."""
         given = {entry["name"]: entry["default"] for entry in self.definition["parameters"]} | params
         outcomes: dict[str, str] = {}
         ran = []
@@ -49,14 +49,14 @@ class Job:
 
 
 def filled(text: str, given: dict[str, str]) -> str:
-    """Put the values of the job's parameters into a text, as the platform does."""
+    """Replace the job's parameters in a text by their values, as the platform does."""
     for name, value in given.items():
         text = text.replace("{{job.parameters." + name + "}}", value)
     return text
 
 
 def providers(spark: SparkSession, schema: str) -> dict[str, str]:
-    """Say what each table of a schema is made of."""
+    """Return the provider of each table of a schema."""
     providers_ = {}
     for table in tables_in(spark, schema):
         described = spark.sql(f"DESCRIBE TABLE EXTENDED {schema}.{table}")
@@ -66,7 +66,7 @@ def providers(spark: SparkSession, schema: str) -> dict[str, str]:
 
 @pytest.fixture
 def job(spark: SparkSession, schema: str, monkeypatch: pytest.MonkeyPatch) -> Job:
-    """The job, and two Parquet tables and one of CSV in the schema."""
+    """Return the job and a schema with two Parquet tables and a CSV table."""
     spark.sql(f"CREATE TABLE {schema}.orders USING parquet AS SELECT id, id * 2 AS amount FROM range(10)")
     spark.sql(
         f"CREATE TABLE {schema}.events USING parquet PARTITIONED BY (day) AS "
@@ -94,7 +94,7 @@ def test_job_plans_unless_dry_run_is_false(
     assert providers(spark, schema) == DELTA
     assert spark.table(f"{schema}.orders").selectExpr("count(*)", "sum(amount)").collect() == [(10, 90)]
     assert spark.table(f"{schema}.events").where("day = DATE '2026-01-02'").count() == 3
-    # Run again, there is nothing left to do.
+    # A repeated run has nothing left to do.
     assert job.run(sources=f"{schema}.*", dry_run="false") == ["convert"]
     assert spark.sql(f"DESCRIBE HISTORY {schema}.orders").count() == 1
 

@@ -1,4 +1,4 @@
-"""The native engine: what `CONVERT TO DELTA` does, and what the engine makes of it."""
+"""The native engine, which runs `CONVERT TO DELTA`."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def operation(spark: SparkSession, location: str) -> dict[str, str]:
 
 @pytest.fixture
 def mounted(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """A location that Spark reaches and this process doesn't, and what is behind it."""
-    # Hadoop keeps what it once mounted under a name.
+    """Return a location that only Spark can access, and its local folder."""
+    # Hadoop caches mounts by name.
     name = uuid.uuid4().hex
     link = f"fs.viewfs.mounttable.{name}.link./data"
     spark.conf.set(link, f"file:{tmp_path}")
@@ -74,7 +74,7 @@ def test_native_engine_converts_directory_of_any_name(
     assert spark.sql(f"SELECT * FROM delta.`{escaped}`").collect() == [(0, 1)]
     recorded = operation(spark, escaped)
     assert (recorded["collectStats"], recorded["partitionedBy"]) == (str(statistics).lower(), '["k`ü"]')
-    # Again: nothing happens.
+    # A repeated run changes nothing.
     convert(spark, f"file:{folder}", columns, statistics=statistics)
     assert operation(spark, escaped) == recorded
 
@@ -151,7 +151,7 @@ def test_native_conversion_keeps_comments_properties_and_nulls(
 
 
 def test_native_command_by_name_writes_null_partitions_as_string(spark: SparkSession, schema: str) -> None:
-    """Why a table with such partitions is converted by its path: when this fails, it needn't be any more."""
+    """The reason why such a table is converted by its path. If this test fails, the reason is gone."""
     spark.sql(f"CREATE TABLE {schema}.t (id int, k string) USING parquet PARTITIONED BY (k)")
     spark.sql(f"INSERT INTO {schema}.t VALUES (1, null)")
     spark.sql(f"CONVERT TO DELTA {schema}.t")
@@ -160,7 +160,7 @@ def test_native_command_by_name_writes_null_partitions_as_string(spark: SparkSes
 
 
 def test_native_command_refuses_views_and_other_tables(spark: SparkSession, schema: str) -> None:
-    """Its refusals that ours repeat before anything is run."""
+    """Refusals of the command, which ours repeat before a run."""
     spark.sql(f"CREATE VIEW {schema}.v AS SELECT 1 AS x")
     spark.sql(f"CREATE TABLE {schema}.c (id int) USING csv")
     spark.sql(f"CREATE TABLE {schema}.p (id int, k int) USING parquet PARTITIONED BY (k)")
@@ -183,7 +183,7 @@ def test_native_command_refuses_views_and_other_tables(spark: SparkSession, sche
 def test_native_command_by_name_after_path_adds_missing_properties(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
-    """The catalog's entry switches without a version, unless it has properties that the log lacks."""
+    """The catalog entry switches without a commit, unless the log lacks its properties."""
     write(spark, tmp_path / "t", "id")
     spark.sql(f"CREATE TABLE {schema}.plain USING parquet LOCATION '{tmp_path}/t'")
     spark.sql(f"CREATE TABLE {schema}.more USING parquet LOCATION '{tmp_path}/t' TBLPROPERTIES ('a' = 'b')")
@@ -316,7 +316,7 @@ def test_spark_listing_skips_hidden_names_and_opens_no_file(spark: SparkSession,
     for name in (*seen, *hidden):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(b"x" * 7)
-    # More than Spark would read into a row.
+    # More values than Spark reads into a row.
     with (root / "plain").open("wb") as sparse:
         sparse.truncate(5_000_000_000)
     (root / "empty").mkdir()
@@ -367,7 +367,7 @@ def test_native_engine_refuses_column_defaults(spark: SparkSession, schema: str)
 
 
 def test_native_command_drops_comment_and_keeps_buckets(spark: SparkSession, schema: str) -> None:
-    """What the switch after our own commit does better, and what neither does."""
+    """Differences from the switch after our own commit."""
     ddl = "(id int) USING parquet CLUSTERED BY (id) INTO 2 BUCKETS COMMENT 'c' TBLPROPERTIES ('a' = 'b')"
     spark.sql(f"CREATE TABLE {schema}.t {ddl}")
     spark.sql(f"INSERT INTO {schema}.t VALUES (1)")
@@ -381,7 +381,7 @@ def test_native_command_drops_comment_and_keeps_buckets(spark: SparkSession, sch
 
 @soak.slow
 def test_native_command_skips_delta_table(spark: SparkSession, tmp_path: Path) -> None:
-    """Files that came after the first commit aren't picked up."""
+    """The command doesn't add files that were written after the first commit."""
     root = write(spark, tmp_path / "t", "id")
     convert(spark, str(root), (), statistics=True)
     [file] = root.glob("*.parquet")

@@ -1,4 +1,4 @@
-"""Partitions and listings beside Spark's own, from directories that Spark can read as Parquet."""
+"""Partitions and listings, compared with Spark's for directories that Spark can read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROWS = [
 
 @pytest.fixture
 def zone(spark: SparkSession) -> Iterator[None]:
-    """Let the test change the session's zone."""
+    """Restore the session's time zone after the test."""
     before = spark.conf.get("spark.sql.session.timeZone")
     assert before is not None
     yield

@@ -1,4 +1,4 @@
-"""Spark takes what a conversion was asked for as if it had made the table itself."""
+"""Spark reads a table with requested properties like a table that Spark created."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Each behaviour of Spark's own conversion, and ours next to it: files, partitions, history, refusals.
+"""Conversions by Spark and by ours: files, partitions, history, refusals.
 
-Ours alone is in tests/unit/test_convert_*.py; where that is the same test, only a soak looks at both.
+Tests of our conversion without Spark are in tests/unit/test_convert_*.py. Only a soak runs tests that both
+have.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from tableferry.spark.session import settings
 
 
 def write(root: Path, *paths: str, **columns: Any) -> Path:
-    """Put a file of Parquet at each path; each has another ``id`` unless columns are given."""
+    """Write a Parquet file to each path; each has a different ``id`` unless columns are given."""
     for number, path in enumerate(paths):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table(columns or {"id": [number]}), root / path)
@@ -49,7 +50,7 @@ def _data(root: Path) -> dict[str, bytes | None]:
     return {name: data for name, data in content(root).items() if not name.startswith("_delta_log")}
 
 
-# What a URI escapes and what it doesn't, what other characters can be taken for, and no suffix.
+# Characters that a URI escapes or keeps, ambiguous characters, and no suffix.
 NAMES = (
     *("a=b.parquet", "plain", "100%.parquet", "100%25 %41.parquet", "a b  c.parquet", "late.tmp"),
     *("q?x#y&z+w.parquet", "[x]{y}*^|<>.parquet", "it's `so`, (very);!~@$.parquet", 'back\\sl"ash'),
@@ -58,7 +59,7 @@ NAMES = (
 )
 
 
-AT_ONCE = {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
+IMMEDIATELY = {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
 
 
 @soak.slow
@@ -69,9 +70,9 @@ def test_file_names_match_native_command(spark: SparkSession, tmp_path: Path) ->
 
     assert differences(our_log, other) == set()
     assert len(our_log.adds) == len(demand_same_rows(spark, both)) == len(NAMES)
-    # Spark compares the paths of the log with those on disk as strings: other ones would lose their files.
+    # Spark compares the paths of the log with those on disk as strings; different ones lose their files.
     before = _data(both.ours)
-    with settings(spark, AT_ONCE, "here"):
+    with settings(spark, IMMEDIATELY, "here"):
         spark.sql(f"VACUUM delta.`{both.ours}` RETAIN 0 HOURS").collect()
     assert _data(both.ours) == before
     table = deltalake.DeltaTable(both.ours)
@@ -145,7 +146,7 @@ def test_partition_values_match_native_command(spark: SparkSession, tmp_path: Pa
     )
 
     assert [values["i"] for values in our_log.values.values()].count("007") == 1
-    # Ours have one spelling for each day and each boolean.
+    # Our commits have one spelling for each day and each boolean.
     assert len(differences(our_log, other)) == 1
     [path] = (path for path in our_log.adds if our_log.values[path] != other.values[path])
     mine, theirs = our_log.values[path], other.values[path]
@@ -159,7 +160,7 @@ def test_partition_values_match_native_command(spark: SparkSession, tmp_path: Pa
 
 @soak.only
 def test_decimal_partitions_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
-    """delta-rs opens no table in which they have too few digits; from Parquet, Spark reads 0.15."""
+    """delta-rs can't open a table with too few digits; from Parquet, Spark reads 0.15."""
     both = twins(tmp_path, lambda root: write(root, "x=1.5/a.parquet", "x=-3/a.parquet"))
 
     our_log, other = converted(spark, both, "x decimal(6,2)")
@@ -176,7 +177,7 @@ def test_decimal_partitions_match_native_command(spark: SparkSession, tmp_path: 
 
 @soak.only
 def test_undeclared_partition_columns_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
-    """The native command has to be told; from the names alone the same table comes out."""
+    """The native command needs the columns; ours infers the same table from the names."""
     paths = ("d=2024-01-05/l=9999999999/i=7/s=x/a.parquet", "d=2024-01-06/l=1/i=8/s=7/a.parquet")
     both = twins(tmp_path, lambda root: write(root, *paths))
 
@@ -219,16 +220,16 @@ def test_history_and_second_conversion_match_native_command(spark: SparkSession,
         "collectStats": "true",
         "sourceFormat": "parquet",
     }
-    # Delta's own CONVERT has read version -1, on which delta-rs's history() fails.
+    # CONVERT TO DELTA records read version -1, at which delta-rs's history() fails.
     assert our_log.info.keys() == other.info.keys() - {"txnId", "readVersion"}
 
     before = content(both.ours), content(both.native)
     native(spark, both.native, "k int")
-    # Each takes the other's table for Delta, too.
+    # Each recognises the other's table as Delta.
     native(spark, both.ours, "k int")
     assert ours(both.native).outcome == ours(both.ours).outcome == "already"
     assert (content(both.ours), content(both.native)) == before
-    # A file that came since, which a second conversion by Spark leaves out without a word.
+    # A later file, which a second conversion by Spark leaves out silently.
     write(both.native, "k=3/late.parquet")
     native(spark, both.native, "k int")
     assert ours(both.native).outcome == "refused"
@@ -251,7 +252,7 @@ def test_conversion_without_statistics_matches_native_command(spark: SparkSessio
 
 
 class Refusal(NamedTuple):
-    """A directory that neither converts: the native command's sentence, and our condition."""
+    """A directory that neither engine converts: the native error, and our condition."""
 
     make: Callable[[Path], object]
     by: str
@@ -291,7 +292,7 @@ def _at(*paths: str) -> Callable[[Path], object]:
 
 
 def _unreadable(*parts: str) -> tuple[str, Mapping[str, object]]:
-    """Return our condition for a file whose sentence contains each of these parts."""
+    """Return our condition for a file, with each of these parts in the message."""
     every = "".join(f"(?=.*{re.escape(part)})" for part in parts)
     return "UNREADABLE_FILES", {"files": re.compile(f"(?s)^{every}")}
 
@@ -460,7 +461,7 @@ def test_tableferry_converts_folders_that_native_command_refuses(
 
 
 def test_empty_partition_value_is_null(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark reads no such directory as Parquet, and converts none."""
+    """Spark neither reads nor converts such a directory."""
     both = twins(tmp_path, lambda root: write(root, "k=/a.parquet", "k=x/a.parquet"))
 
     assert "Empty partition column value in 'k='" in native_refusal(spark, both.native, "k string")
@@ -481,7 +482,7 @@ def test_names_that_require_column_mapping_match_native_command(spark: SparkSess
 
 @soak.only
 def test_both_engines_treat_names_that_differ_only_in_case(spark: SparkSession, tmp_path: Path) -> None:
-    """The native command takes one of the two: Spark reads both files by it, delta-rs loses values."""
+    """The native command uses one of the two names: Spark reads both files by it, delta-rs loses values."""
 
     def make(root: Path) -> None:
         write(root, "a.parquet", id=[1])
@@ -507,7 +508,7 @@ def test_both_engines_treat_names_that_differ_only_in_case(spark: SparkSession, 
 
 @soak.only
 def test_non_ascii_octets_in_directory_names_match_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Ours reads what Arrow and Python write for an umlaut; Spark takes each octet for a character."""
+    """Ours decodes an umlaut of Arrow and Python; Spark decodes each octet as a character."""
     both = twins(tmp_path, lambda root: write(root, "k=%C3%BC/a.parquet"))
 
     our_log, other = converted(spark, both, "k string")

@@ -1,4 +1,4 @@
-"""Tables of the catalog become Delta, from end to end: what they hold and what the catalog says of them."""
+"""End-to-end conversions of catalog tables: rows and catalog entries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tableferry.spark.tables import TableName
 
 FIRST = "00000000000000000000.json"
 
-# Both providers' Parquet, each where the schema puts it and where somebody else did.
+# Both Parquet providers, each in the schema's location and elsewhere.
 FORMS = {
     "spark": "(id bigint COMMENT 'the id', name string, d date COMMENT 'day', place string) USING parquet "
     "PARTITIONED BY (d, place)",
@@ -45,7 +45,7 @@ PLACES = ("a/b c", "100% ü=é", "null")
 
 
 def make(spark: SparkSession, table: str, form: str, folder: Path | None = None) -> list[str]:
-    """Make a table with a null, an escaped and a date value in its partitions; return its rows."""
+    """Create a table with a null, an escaped and a date value in its partitions; return its rows."""
     where = f"LOCATION '{folder}'" if folder else ""
     spark.sql(
         f"CREATE {'EXTERNAL ' if folder and form == 'hive' else ''}TABLE {table} {FORMS[form]} {where} "
@@ -223,7 +223,7 @@ def test_redacted_property_keeps_its_value(spark: SparkSession, schema: str, tmp
     assert (done.outcome, done.error) == ("converted", None)
     configuration = spark.sql(f"DESCRIBE DETAIL {schema}.t").collect()[0]["properties"]
     assert (configuration["home"], configuration["token"]) == (home, "x")
-    # The session hides them again.
+    # The session redacts them again.
     shown = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {schema}.t").collect()}
     assert shown["home"] == HIDDEN
 
@@ -280,7 +280,7 @@ def test_convert_switches_entry_of_table_converted_by_path(
     assert [type(step).__name__ for step in planned.plan.steps] == ["SwitchEntry"]
     assert (done.outcome, done.error) == ("switched", None)
     assert rows(spark, table) == before
-    # Its properties weren't in the log: one more commit adds them, and touches no file.
+    # The log lacked its properties: one more commit adds them without changing files.
     assert versions(spark, table) == [0, 1]
     assert ("team", "a") in [tuple(row) for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()]
     assert converted(table, spark).outcome == "already"
@@ -300,7 +300,7 @@ def test_parquet_rows_written_after_commit_are_added_or_named(
             convert.run([first], spark)
     spark.sql(f"INSERT INTO {first} VALUES (2)")
 
-    # The catalog says Parquet, so its rows are what the files say.
+    # The catalog entry is Parquet, so the rows are those of the files.
     done = converted(first, spark, verify=True)
 
     assert (done.outcome, done.error) == ("converted", None)
@@ -309,7 +309,7 @@ def test_parquet_rows_written_after_commit_are_added_or_named(
     assert rows(spark, first) == ["Row(id=1)", "Row(id=2)"]
     assert versions(spark, first) == [0]
 
-    # A job that writes Parquet right as the entry is switched isn't overlooked either.
+    # A job that writes Parquet during the switch is detected too.
     convert.undo(first, spark)
     late, real = tmp_path / "t" / "late.parquet", switch.switch_to_delta
 
@@ -329,7 +329,7 @@ def test_parquet_rows_written_after_commit_are_added_or_named(
     )
     late.unlink()
 
-    # The other table of the folder is Parquet still, and so is what is written to it.
+    # The other table of the folder is still Parquet, and writers write Parquet to it.
     spark.sql(f"INSERT INTO {second} VALUES (3)")
     refused = converted(second, spark)
     assert refused.outcome == "refused"
@@ -499,7 +499,7 @@ def test_mapped_columns_are_read_by_name(spark: SparkSession, schema: str, tmp_p
     spark.sql(f"ALTER TABLE {schema}.t RENAME COLUMN `a name` TO tidy")
     spark.sql(f"INSERT INTO {schema}.t VALUES (3, null, 'r', null)")
     assert spark.sql(f"SELECT sum(tidy) FROM {schema}.t").collect() == [(6,)]
-    # A reader that doesn't know the feature refuses, and reads nothing wrong.
+    # A reader without support for the feature refuses the table.
     table = deltalake.DeltaTable(tmp_path / "t")
     with pytest.raises(Exception, match=r"(?i)columnMapping"):
         table.to_pyarrow_table()
@@ -574,7 +574,7 @@ def test_verify_finds_rows_changed_by_wrong_log(
         assert not done.verdict.matches
         conditions.check(done.error, "ROWS_DIFFER_AFTER_CONVERSION", source=table)
     else:
-        # The log is compared with the directory before any row is.
+        # The log is compared with the directory before the rows.
         changes = re.compile("parquet (appeared|vanished)")
         conditions.check(done.error, "FILES_CHANGED_DURING_SWITCH", changes=changes, source=table)
     monkeypatch.undo()
@@ -583,17 +583,17 @@ def test_verify_finds_rows_changed_by_wrong_log(
 
 
 class Death(BaseException):
-    """Stands for a process that ends: nothing catches it."""
+    """The end of a process, which no code catches."""
 
 
 def dying(patched: pytest.MonkeyPatch, at: int) -> list[str]:
-    """Die right before the given one of a conversion's effects; return those that were had, as they are."""
+    """Die directly before the given effect of a conversion; return the effects so far."""
     done: list[str] = []
     for module, name_ in (
         (partitions, "register_partitions"),
         (initial_commit, "put"),
         (switch, "switch_to_delta"),
-        # After it comes the statement alone.
+        # Only the statement follows it.
         (switch, "_configuration"),
     ):
         real = getattr(module, name_)
@@ -667,7 +667,7 @@ def test_concurrent_conversions_commit_and_switch_once(
 def test_convert_adds_only_files_of_catalog_partitions(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
-    """Files that no partition of the catalog has aren't part of the table before, nor after."""
+    """Files outside the catalog's partitions aren't part of the table, before and after."""
     table = f"{schema}.t"
     make(spark, table, "spark", tmp_path / "t")
     before = entry_of(spark, table)

@@ -1,4 +1,4 @@
-"""The reader of footers in Spark's tasks finds what the one in this process finds."""
+"""Footers read in Spark's tasks equal footers read in this process."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ MAP = pa.map_(pa.string(), pa.int16())
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with files of several schemas, and some that nobody can read."""
+    """Return a directory with files of several schemas, and unreadable files."""
     root = tmp_path_factory.mktemp("lake")
 
     def write(path: str, table: pa.Table, **options: Any) -> None:
@@ -86,7 +86,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @soak.slow
 def test_task_reader_equals_process_reader(spark: SparkSession, lake: Path, leaves: int) -> None:
     files = list(listing.list_files(lake))
-    # One that vanished since, and one that was written again.
+    # A file that was deleted after the listing, and one that was rewritten.
     files.insert(5, files[5]._replace(path="p=0/gone.parquet"))
     files[8] = files[8]._replace(size=1)
     here = list(directory_footers.read(lake, files, leaves=leaves))
@@ -165,7 +165,7 @@ def test_process_reader_uses_batches(
 
 @pytest.fixture
 def only_here(tmp_path: Path) -> Iterator[Path]:
-    """A directory under a name that means something in this process alone."""
+    """Return a path that is valid only in this process."""
     for number in range(3):
         (tmp_path / f"p={number}").mkdir()
         pq.write_table(plain(number), tmp_path / f"p={number}" / "a.parquet")

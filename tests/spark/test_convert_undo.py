@@ -1,4 +1,4 @@
-"""A converted table of the catalog becomes Parquet again, with all that its entry said, on real Spark."""
+"""Undos of converted catalog tables, which restore their entries, on real Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tableferry.formats.delta import initial_commit
 from tableferry.formats.hive.catalog_entry import Entry
 from tableferry.spark.tables import TableName
 
-# What SHOW CREATE TABLE doesn't write so that it could be read again.
+# Types that SHOW CREATE TABLE doesn't write in valid SQL.
 NASTY = r"it\'s a \\ back\nslash " '"é"'
 
 COLUMNS = (
@@ -56,7 +56,7 @@ TYPES = ("external", "managed")
 
 
 def make(spark: SparkSession, schema: str, form: str, kind: str, folder: Path) -> str:
-    """Make a table of three rows in three partitions, of which one is null's."""
+    """Create a table of three rows in three partitions, one of them null."""
     table = f"{schema}.t"
     where = f"LOCATION '{folder}'" if kind == "external" else ""
     what = "EXTERNAL TABLE" if where and "USING" not in FORMS[form] else "TABLE"
@@ -85,7 +85,7 @@ def rows(spark: SparkSession, table: str) -> list[str]:
 
 
 def lines_of(spark: SparkSession, table: str) -> list[str]:
-    """What Spark says of a table and of its partitions, but for times."""
+    """Return Spark's description of a table and its partitions, without times."""
     serde = " AS SERDE" if entry(spark, name(table)).serde else ""
     statement = spark.sql(f"SHOW CREATE TABLE {table}{serde}").collect()[0][0]
     partitions = [row[0] for row in spark.sql(f"SHOW PARTITIONS {table}").collect()]
@@ -145,10 +145,10 @@ def test_undo_restores_catalog_entry(
 
 
 class Death(BaseException):
-    """Stands for a process that ends: nothing catches it."""
+    """The end of a process, which no code catches."""
 
 
-# Everything that an undo changes, by where it is done.
+# Every effect of an undo, by its function.
 EFFECTS = {
     undo: ("_run", "_rename", "register_partitions"),
     initial_commit: ("set_aside", "forget"),
@@ -157,7 +157,7 @@ EFFECTS = {
 
 @contextmanager
 def dying(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[str]]:
-    """Die right before the given one of an undo's effects."""
+    """Die directly before the given effect of an undo."""
     done: list[str] = []
     with monkeypatch.context() as patched:
         for module, names in EFFECTS.items():
@@ -201,7 +201,7 @@ def test_undo_survives_crash_and_next_undo_resumes(
         where = waiting if waiting.exists() else old.folder
         assert {path: data for path, data in content(where).items() if path in files} == files, effects
         if died:
-            # What `finally` removed, a process that is killed leaves.
+            # A killed process leaves the files that `finally` removes.
             lock = old.folder.with_name("_tableferry_undo_t.lock")
             (old.folder / "_tableferry_undo.lock" if kind == "external" else lock).touch()
             convert.undo(table, spark)
@@ -256,7 +256,7 @@ def test_undo_by_folder_restores_catalog_entry(spark: SparkSession, schema: str,
     assert lines_of(spark, table) == shown
     assert not (tmp_path / "t" / "_delta_log").exists()
 
-    # Nobody knows the folder by that name any more.
+    # The folder's old name doesn't exist any more.
     assert convert.run([table], spark, column_mapping=True).ok
     spark.sql(f"DROP TABLE {table}")
     convert.undo(str(tmp_path / "t"), spark)

@@ -1,4 +1,4 @@
-"""What counts as equal, and what a verdict shows, on real Spark."""
+"""Equality of values, and verdicts, on real Spark."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from tableferry.verify.verdict import ColumnDifference, RowDifference, ValueDiff
 
 
 def values(spark: SparkSession, columns: str, *rows: str) -> DataFrame:
-    """Rows as SQL writes them, under the names and types of ``columns``."""
+    """Return rows in SQL, with the names and types of ``columns``."""
     return spark.sql(f"SELECT * FROM VALUES {', '.join(rows)} AS t({columns})")
 
 
 def differing_cases(source: DataFrame, target: DataFrame) -> set[str | None]:
-    """The values of the column ``case`` for which the two sides differ, all found by one query."""
+    """Return the values of the column ``case`` for which the two sides differ, with one query."""
     verdict = verify(source, target, partition_columns=["case"])
     assert verdict.partition_columns == ("case",)
     return {difference.values[0] for difference in verdict.partition_differences}
 
 
 def plain(value: Any) -> Any:
-    """A Python value under Python's equality as Spark's ``=`` has it, with nulls equal."""
+    """Return a Python value whose equality is Spark's ``=``, with nulls equal."""
     match value:
         case float():
             return "NaN" if math.isnan(value) else value + 0.0
@@ -45,16 +45,16 @@ def plain(value: Any) -> Any:
     return value
 
 
-LETTERS = st.none() | st.sampled_from(["", "a", "b"])
+STRINGS = st.none() | st.sampled_from(["", "a", "b"])
 NUMBERS = st.none() | st.sampled_from([0, 1])
 DOUBLES = st.none() | st.sampled_from([0.0, -0.0, math.nan, 1.0])
 MAPS = st.none() | st.dictionaries(st.sampled_from(["a", "b", ""]), NUMBERS, max_size=2)
 ROW = st.tuples(
-    LETTERS,
-    LETTERS,
+    STRINGS,
+    STRINGS,
     DOUBLES,
-    st.none() | st.lists(LETTERS, max_size=2),
-    st.none() | st.tuples(NUMBERS, LETTERS),
+    st.none() | st.lists(STRINGS, max_size=2),
+    st.none() | st.tuples(NUMBERS, STRINGS),
     MAPS,
     st.none() | st.lists(st.none() | st.tuples(MAPS, DOUBLES), max_size=2),
 )
@@ -66,7 +66,7 @@ ROW_TYPE = (
 
 @st.composite
 def nudged(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
-    """A few rows and the same in another order, in half of the cases with one value, row or copy changed."""
+    """Draw rows and the same rows in another order; in half of the cases one value, row or copy differs."""
     rows = draw(st.lists(ROW, max_size=3))
     others = list(draw(st.permutations(rows)))
     change = draw(st.sampled_from(["none", "none", "none", "value", "copy", "drop", "swap"]))
@@ -158,7 +158,7 @@ def test_distinct_values_differ(spark: SparkSession) -> None:
         assert differing_cases(*sides) == {
             f"{number}-{other}" for number, other in pairs if number != other
         }, kind
-    # Nulls that change places between columns, and sums that an exclusive or would take for equal.
+    # Nulls that swap columns, and sums that an exclusive or treats as equal.
     columns = "case, a, b"
     left = ["('moved', NULL, 'a')", "('twice', 'x', 'x')", "('twice', 'x', 'x')", "('copies', 'x', 'x')"]
     right = [
@@ -428,7 +428,7 @@ def test_verify_compares_versions_and_partitions(spark: SparkSession, schema: st
             verify_tables(spark, source, new)
 
 
-def test_vacuumed_version_is_reported_as_one_error(spark: SparkSession, schema: str) -> None:
+def test_vacuumed_version_is_reported_in_one_line(spark: SparkSession, schema: str) -> None:
     name = f"{schema}.vacuumed"
     spark.sql(f"CREATE TABLE {name} USING delta AS SELECT 1 AS id")
     folder = Path(urlparse(spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]["location"]).path)

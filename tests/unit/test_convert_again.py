@@ -1,4 +1,4 @@
-"""A folder that has a log already, and files that the log doesn't name: they aren't lost without a word."""
+"""Repeated conversions of folders with a log, and files that the log doesn't name."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ def ids(root: Path) -> list[int]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A folder of one file."""
+    """Return a folder of one file."""
     write(tmp_path / "t" / "a.parquet", 1)
     return tmp_path / "t"
 
 
 @pytest.fixture
 def converted(root: Path) -> Path:
-    """The folder, converted."""
+    """Return the converted folder."""
     assert run(root).outcome == "converted"
     return root
 
 
 class Death(BaseException):
-    """Stands for a process that ends: nothing catches it."""
+    """The end of a process, which no code catches."""
 
 
 @pytest.mark.parametrize("moment", ["before the commit", "after the commit"])
@@ -98,7 +98,7 @@ def test_convert_after_crash_adds_or_names_new_file(
         assert "late.parquet appeared" in planned.plan.notes[0]
         assert (again.outcome, again.error) == ("converted", None)
     else:
-        # It may as well be what a failed write to the Delta table left.
+        # It may be left over from a failed write to the Delta table.
         assert (planned.outcome, again.outcome) == ("refused", "refused")
         conditions.check(
             again.error,
@@ -143,7 +143,7 @@ def test_convert_names_file_rewritten_in_place(converted: Path) -> None:
 
 
 def test_convert_skips_delta_table_in_use(converted: Path) -> None:
-    """Its folder holds files that aren't rows of it any more, and files that aren't rows of it yet."""
+    """Its folder contains removed files, and new files that the log doesn't name."""
     deltalake.write_deltalake(converted, pa.table({"id": [2]}), mode="append")
     deltalake.DeltaTable(converted).delete("id = 1")
     write(converted / "left.parquet", 9)
@@ -198,7 +198,7 @@ def test_convert_reports_conversion_of_another_process(root: Path, monkeypatch: 
         nonlocal looks
         looks += 1
         if looks == 3:
-            # This one has committed and looks again; the other sees a file that was missed.
+            # This conversion has committed and lists the folder again; the other one finds a new file.
             os.utime(write(root / "late.parquet", 2), (1, 1))
             assert run(root).outcome == "converted"
         return real(folder)

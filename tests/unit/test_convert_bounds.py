@@ -1,4 +1,4 @@
-"""The bounds that Delta's log gets: never narrower than the data, and as narrow as the footer allows."""
+"""Bounds in Delta's log: never narrower than the data, and as narrow as the footer allows."""
 
 from __future__ import annotations
 
@@ -126,11 +126,11 @@ def test_timestamp_bounds_are_within_a_millisecond_of_values(at: datetime) -> No
         ("a" * 32, "a" * 32, "a" * 32),
         ("a" * 33, "a" * 32, "a" * 32 + "\x7f"),
         ("é" * 33, "é" * 32, "é" * 32 + "\U0010ffff"),
-        # A pair of UTF-16 units counts twice for the highest, and isn't parted.
+        # A surrogate pair counts as two units for the highest value, and isn't split.
         ("😀" * 17, "😀" * 17, "😀" * 16 + "\U0010ffff"),
         ("a" + "😀" * 33, "a" + "😀" * 31, "a" + "😀" * 16 + "\U0010ffff"),
         ("😀" * 16, "😀" * 16, "😀" * 16),
-        # What's above all that can be appended is taken in.
+        # The highest bound is above every possible suffix.
         ("a" * 32 + "\U0010ffff" + "b", "a" * 32, "a" * 32 + "\U0010ffff" + "\x7f"),
         ("a" * 32 + "\x7f", "a" * 32, "a" * 32 + "\U0010ffff"),
         ("\U0010ffff" * 40, "\U0010ffff" * 32, None),
@@ -147,7 +147,7 @@ def test_long_string_bounds_are_truncated_like_delta(text: str, lowest: str, hig
 @given(st.lists(st.text(st.sampled_from("a~\x7fé\ud7ff\ue000\uffff😀\U0010ffff"), max_size=80), min_size=1))
 def test_truncated_string_bounds_hold_in_utf_8_order(values: list[str]) -> None:
     actual = bounds(values, pa.string())
-    # A footer doesn't hold bounds of any length.
+    # Writers limit the length of bounds.
     if actual.lowest is not None:
         assert all(json.loads(actual.lowest).encode() <= value.encode() for value in values)
     if actual.highest is not None:
@@ -286,15 +286,15 @@ def test_trust_is_decided_per_column_type() -> None:
 
 
 class I8(int):
-    """A number that Thrift writes as i8."""
+    """An integer that Thrift writes as i8."""
 
 
 class I32(int):
-    """A number that Thrift writes as i32."""
+    """An integer that Thrift writes as i32."""
 
 
 def encoded(value: Any) -> tuple[int, bytes]:
-    """Write a value as Thrift does, with its kind."""
+    """Encode a value and its type as Thrift does."""
     match value:
         case bool():
             return 1 if value else 2, b""
@@ -363,7 +363,7 @@ OLD_HIGHEST, OLD_LOWEST, NULLS, HIGHEST, LOWEST, NANS = 1, 2, 3, 5, 6, 9
 
 
 def edited(edit: Callable[[dict[int, Any]], object]) -> Footer | Unreadable:
-    """Read the sample's footer with something else in it."""
+    """Read the edited footer of the sample."""
     footer = deepcopy(SAMPLE)
     edit(footer)
     return decode(encoded(footer)[1])
@@ -392,7 +392,7 @@ def test_bounds_without_column_order_are_trusted_for_signed_numbers_only() -> No
         del footer[ORDERS]
 
     assert lowest(edited(older)) == ["1", None, None, None, None]
-    # With both, pyarrow's own included, the deprecated ones count if the new ones can't.
+    # If a footer has both, the deprecated bounds are used where the new ones are invalid.
     assert lowest(edited(lambda footer: footer.pop(ORDERS))) == ["1", None, None, None, None]
     unknown = edited(lambda footer: footer.update({ORDERS: [{7: {}}] * 5}))
     assert lowest(unknown) == ["1", None, None, None, None]
@@ -433,7 +433,7 @@ def nulls(footer: Footer | Unreadable) -> list[int | None]:
 def test_nulls_depend_on_the_writer() -> None:
     assert nulls(edited(lambda footer: None)) == [0] * 5
     assert nulls(edited(lambda footer: footer.update({CREATED_BY: b"Polars"}))) == [0, 0, None, 0, None]
-    assert nulls(edited(lambda footer: footer.update({CREATED_BY: b"somebody"}))) == [None] * 5
+    assert nulls(edited(lambda footer: footer.update({CREATED_BY: b"unknown"}))) == [None] * 5
 
 
 def test_contradictory_chunk_statistics_are_ignored() -> None:

@@ -1,4 +1,4 @@
-"""``tableferry convert`` as it is typed: exit codes, what is printed, and JSON, without a JVM."""
+"""Tests of the command ``tableferry convert``: exit codes, output and JSON, without a JVM."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def names(root: Path) -> list[str]:
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Thirty tables, of which one has a note in it; the folder that the command is typed in."""
+    """Return a working directory with thirty tables; one of them contains a text file."""
     for number in range(30):
         write(tmp_path / "lake" / f"t{number:02}" / "day=2024-01-01" / "a.parquet", {"id": [number]})
     (tmp_path / "lake" / "t07" / "NOTES.txt").write_text("x")
     monkeypatch.chdir(tmp_path)
-    # Nothing here may need a session.
+    # No test here may need a session.
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
     return tmp_path / "lake"
 
@@ -183,7 +183,7 @@ def test_wrong_options_exit_with_2(lake: Path, arguments: list[str], message: st
     result = call(*arguments)
 
     assert result.exit_code == 2
-    # A narrow terminal folds the words.
+    # A narrow terminal wraps the words.
     assert message in " ".join(result.stderr.replace("│", " ").split())
     assert not list(lake.rglob("_delta_log"))
 

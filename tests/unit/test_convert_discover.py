@@ -1,4 +1,4 @@
-"""Listing the files of a table: what counts, what is refused, and what a streaming sink has committed."""
+"""Listings of a table's files: included files, refused folders, and commits of streaming sinks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def listed(root: Path) -> list[str]:
 
 @pytest.fixture
 def nobodys() -> Iterator[Path]:
-    """A folder of a user whose rights count, as root's don't; the test runs as that user."""
+    """Run the test as an unprivileged user, because root ignores rights; return the user's folder."""
     root = os.geteuid() == 0
     if root:
         os.seteuid(65534)
@@ -92,7 +92,7 @@ def test_listing_equals_os_walk(trees: list[list[str]]) -> None:
         for parts in trees:
             try:
                 put(root, "/".join(parts))
-            except OSError:  # A file is where this one wants a directory, or the reverse.
+            except OSError:  # A file has the name of a directory, or the reverse.
                 continue
         expected = sorted(
             path.relative_to(root).as_posix()
@@ -337,7 +337,7 @@ def test_broken_sink_log_is_refused(tmp_path: Path) -> None:
 
 
 def test_listing_accepts_future_modification_times(tmp_path: Path) -> None:
-    """The clock of a file server may be ahead of this machine's."""
+    """The clock of a file server may be ahead of the local clock."""
     put(tmp_path, "p=1/f", "p=2/g")
     future = time.time() + 3600
     for folder in (tmp_path / "p=1", tmp_path):

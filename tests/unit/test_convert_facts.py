@@ -1,4 +1,4 @@
-"""What is packed comes back as it was."""
+"""Packed bounds and schemas equal the unpacked ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tableferry.formats.parquet.files import Bounds, FileSchema, Footer, Leaf
 from tableferry.spark import types
 from tableferry.spark.types import Array, Decimal, Field, Map, Struct
 
-# JSON text, of which no line end is a part.
+# JSON text contains no line ends.
 texts = st.none() | st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), min_size=1)
 
 

@@ -1,4 +1,4 @@
-"""What a Parquet file's footer says, and what is said of one that says nothing useful."""
+"""Schemas and statistics of footers, and the errors for invalid footers."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_spark_schema_in_footer_is_used_where_it_fits(tmp_path: Path) -> None:
             Field("v", types.VARIANT),
         )
     )
-    # Its metadata tell how many of the Variants are null, but nothing is said of what's inside.
+    # Its metadata have the null count of the Variants, and no statistics of their fields.
     assert fitting.schema.leaves == (
         Leaf(("id",), types.LONG),
         Leaf(("code",), types.STRING),
@@ -275,7 +275,7 @@ def test_without_statistics_footer_has_rows_and_columns(tmp_path: Path) -> None:
 
 
 def test_footer_of_another_file_is_refused(tmp_path: Path) -> None:
-    """Such as a copy of Dask's ``_metadata``, however many row groups were learned before."""
+    """For example, a copy of Dask's ``_metadata``, after any number of row groups."""
     cache, data = SchemaCache(), tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": range(50), "b": ["x"] * 50}), data, row_group_size=2)
     assert isinstance(read_footer(str(data), cache=cache), Footer)
@@ -303,7 +303,7 @@ def test_file_that_lost_bytes_before_its_footer_is_refused(
 
 @pytest.mark.parametrize("index", [True, False])
 def test_file_with_bytes_between_chunks_and_footer_is_read(tmp_path: Path, index: bool) -> None:
-    """Such bytes are indexes, bloom filters or padding."""
+    """These bytes may be indexes, bloom filters or padding."""
     path = tmp_path / "a.parquet"
     footer = written(path, pa.table({"a": [1, 2]}), write_page_index=index)
     whole = path.read_bytes()
@@ -348,7 +348,7 @@ def test_file_changed_after_listing_is_refused(tmp_path: Path) -> None:
 
 
 class Keys(pe.KmsClient):  # type: ignore[misc]
-    """Keeps its keys where everybody can read them."""
+    """A key store without protection."""
 
     def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:
         return base64.b64encode(key_bytes)

@@ -1,4 +1,4 @@
-"""Footers of any content, right and wrong: pyarrow's reading is the measure of the right ones."""
+"""Valid and damaged footers of any content; pyarrow reads the expected values of valid ones."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def footer_of(data: bytes) -> bytes:
 
 
 def row_groups_of(footer: bytes) -> RowGroups:
-    """Read the statistics of all leaves, those in arrays among them."""
+    """Read the statistics of all leaves, including those in arrays."""
     schema, end = decode_schema(footer)
     reader = RowGroupReader(root(schema), range(sum(element.type is not None for element in schema)))
     return reader.read(decode_after_schema(footer, end).row_groups)
@@ -141,7 +141,7 @@ def test_byte_stream_split_is_detected_in_all_columns(groups: int) -> None:
 
 @contextmanager
 def decoder_in_python() -> Iterator[None]:
-    """Decode without Thrift's compiled module, as where it can't be built."""
+    """Decode without Thrift's compiled module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delattr("thrift.protocol.fastbinary")
         patch.setitem(sys.modules, "thrift.protocol.fastbinary", None)
@@ -208,7 +208,7 @@ def damaged(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
-# Shared, as one run over a directory shares it: what one file says must not spoil the next.
+# A run shares this object between files, so a file must not affect the next one.
 CACHES = {leaves: SchemaCache(leaves) for leaves in (0, 3, ALL_LEAVES)}
 
 

@@ -46,11 +46,11 @@ NOON = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
 
 @pytest.fixture
 def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlCatalog:
-    """A catalog in a file, which pyiceberg finds by the name `lake`."""
+    """Return a catalog in a file, which pyiceberg finds by the name `lake`."""
     where = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/wh"}
     for key, value in {**where, "type": "sql"}.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{key.upper()}", value)
-    # Which pyiceberg reads when it's imported.
+    # pyiceberg reads this variable when it is imported.
     monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
     made = SqlCatalog("lake", **where)
     made.create_namespace("db")
@@ -134,7 +134,7 @@ def test_converted_iceberg_table_keeps_rows_and_statistics(catalog: SqlCatalog) 
     assert stats["maxValues"]["at"] == "2026-01-01T12:00:00.124Z"
     assert stats["maxValues"]["local"] == "2026-01-01T12:00:00.124"
     assert stats["maxValues"]["name"] > "ä" * 16
-    # Who wrote it doesn't say whether there is a NaN, which is above all numbers.
+    # The writer doesn't record NaN, which is greater than all numbers.
     assert not {"nan", "flag", "raw", "many"} & (stats["minValues"].keys() | stats["maxValues"].keys())
     assert stats["nullCount"]["small"] == 1
     assert converted(root).outcome == "already"
@@ -155,7 +155,7 @@ def test_later_iceberg_snapshot_is_converted_after_undo(catalog: SqlCatalog) -> 
     convert.undo(str(root))
     assert converted(root).outcome == "converted"
     assert rows(root) == [{"id": 9, "v": "z"}]
-    # As a Delta table it goes on.
+    # The Delta table accepts new rows.
     deltalake.write_deltalake(str(root), pa.table({"id": [10], "v": ["n"]}), mode="append")
     assert converted(root).outcome == "already"
 
@@ -168,7 +168,7 @@ def test_iceberg_table_is_found_by_catalog_and_after_move(
     assert rows(root_of(table)) == of_iceberg(table)
     assert converted("iceberg:lake.db.t").outcome == "already"
     convert.undo("iceberg:lake.db.t")
-    # A copy of it, or a mount.
+    # A copy or a mount of the folder.
     elsewhere = tmp_path / "elsewhere"
     root_of(table).rename(elsewhere)
     assert converted(f"iceberg.`{elsewhere}`").outcome == "converted"
@@ -400,12 +400,12 @@ def test_convert_stops_if_iceberg_table_changes_during_the_run(
     root = root_of(table)
     decide = plan.decide
 
-    def written_meanwhile(*arguments: Any) -> Any:
+    def written_during_the_run(*arguments: Any) -> Any:
         decided = decide(*arguments)
         table.append(pa.table({"id": [4], "v": ["d"]}))
         return decided
 
-    monkeypatch.setattr(commands, "decide", written_meanwhile)
+    monkeypatch.setattr(commands, "decide", written_during_the_run)
     report = converted(root)
     assert report.outcome == "refused"
     conditions.check(

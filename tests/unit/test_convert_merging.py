@@ -1,4 +1,4 @@
-"""One schema from those of many files."""
+"""Merges of the schemas of many files."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_unsigned_numbers_do_not_widen_to_decimals() -> None:
 
 
 def untyped(**columns: DataType) -> FileSchema:
-    """Return the schema of a file whose columns have nulls alone and no type."""
+    """Return the schema of a file with untyped null columns."""
     return FileSchema(
         schema(**columns).columns, (), untyped=frozenset({("a",), ("s", "x"), ("l", "element")})
     )

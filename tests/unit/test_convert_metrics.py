@@ -1,4 +1,4 @@
-"""Metrics for Iceberg are true of the data, whatever it is."""
+"""Iceberg metrics of files match their data."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_binary_bounds_are_cut_at_utf_8_characters(
 ) -> None:
     path = tmp_path_factory.mktemp("metrics") / "a.parquet"
     found = metrics_of(path, pa.table({"c": pa.array([value.encode()], pa.binary())}))
-    # A table may take them for texts, and Iceberg can't read half a character.
+    # A table may read them as strings, and Iceberg can't read a part of a character.
     assert found.lowest[1].decode() <= value
     assert 1 not in found.highest or value <= found.highest[1].decode()
 
@@ -93,7 +93,8 @@ def test_column_without_null_count_has_no_bounds(tmp_path: Path) -> None:
     pq.write_table(pa.table({"c": pa.array([1, None], pa.int64())}), path := tmp_path / "a.parquet")
     end = read_end(str(path), path.stat().st_size)
     assert isinstance(end, bytes)
-    # Thrift writes how far a field's number is from the last one's; that of the nulls is 3, that before it 2.
+    # Thrift writes the difference from the previous field's number: the null count is 3, the field before it
+    # 2.
     counted, uncounted = b"\x16\x02\x28", b"\x38"
     assert end.count(counted) == 1
     found = MetricsReader({("c",): 1}, 100).read(end.replace(counted, uncounted))
@@ -166,7 +167,7 @@ def test_arrays_and_maps_have_only_sizes_and_later_columns_have_no_metrics(
     assert found.lacks == {7}
 
 
-def only_hindrance(end: End, columns: list[str], scales: Mapping[tuple[str, ...], int] | None = None) -> str:
+def only_blocker(end: End, columns: list[str], scales: Mapping[tuple[str, ...], int] | None = None) -> str:
     [found] = hindrances([end], Expected(columns, scales=scales or {}))
     return found
 
@@ -261,14 +262,14 @@ def test_decimals_of_another_scale_are_blockers(tmp_path: Path) -> None:
     pq.write_table(table, path := tmp_path / "x.parquet")
     end = read_end(str(path), path.stat().st_size)
     names, scales = ["price", "deep"], {("price",): 3, ("deep", "in"): 3}
-    assert only_hindrance(end, names, scales) == ""
-    assert only_hindrance(end, names, scales | {("price",): 2}) == (
+    assert only_blocker(end, names, scales) == ""
+    assert only_blocker(end, names, scales | {("price",): 2}) == (
         "stores Price with 3 decimal places, where the table has 2, and Iceberg would read other numbers: "
         "write it anew, or leave the table in Hive"
     )
-    assert only_hindrance(end, names, scales | {("deep", "in"): 4}).startswith("stores deep.In with 3 ")
-    # Nobody reads what the table has no column for.
-    assert only_hindrance(end, [], {}) == ""
+    assert only_blocker(end, names, scales | {("deep", "in"): 4}).startswith("stores deep.In with 3 ")
+    # Columns that the table doesn't have are not read.
+    assert only_blocker(end, [], {}) == ""
 
 
 @pytest.mark.parametrize(
@@ -291,9 +292,9 @@ def test_dates_of_another_calendar_are_blockers(
     table = pa.table({"a": [""] * len(values), "c": pa.array(values, kind)}).replace_schema_metadata(keys)
     path = tmp_path / "a.parquet"
     pq.write_table(table, path, row_group_size=1)
-    assert only_hindrance(read_end(str(path), path.stat().st_size), ["c"]).startswith(expected)
-    assert (only_hindrance(read_end(str(path), path.stat().st_size), ["c"]) == "") is (expected == "")
-    assert only_hindrance(read_end(str(path), path.stat().st_size), ["a"]) == ""
+    assert only_blocker(read_end(str(path), path.stat().st_size), ["c"]).startswith(expected)
+    assert (only_blocker(read_end(str(path), path.stat().st_size), ["c"]) == "") is (expected == "")
+    assert only_blocker(read_end(str(path), path.stat().st_size), ["a"]) == ""
 
 
 @pytest.mark.parametrize(
@@ -311,15 +312,15 @@ def test_types_that_iceberg_misreads_are_blockers(
     column = pa.array([[1]], pa.list_(kind)) if nested else pa.array([1], kind)
     pq.write_table(pa.table({"c": column}), path := tmp_path / "x.parquet")
     end = read_end(str(path), path.stat().st_size)
-    assert only_hindrance(end, ["C"]).startswith(expected)
-    assert bool(only_hindrance(end, ["C"])) == bool(expected)
-    # Nobody reads what the table has no column for.
-    assert only_hindrance(end, ["other"]) == ""
+    assert only_blocker(end, ["C"]).startswith(expected)
+    assert bool(only_blocker(end, ["C"])) == bool(expected)
+    # Columns that the table doesn't have are not read.
+    assert only_blocker(end, ["other"]) == ""
 
 
 def test_file_that_is_not_parquet_is_a_blocker(tmp_path: Path) -> None:
     (path := tmp_path / "x.parquet").write_bytes(b"nothing of the kind")
-    assert only_hindrance(read_end(str(path), 19), ["c"]).startswith("is not a Parquet file")
-    # As after a write since it was listed, or when it was removed.
-    assert only_hindrance(read_end(str(path), 18), ["c"]) == ""
-    assert only_hindrance(read_end(str(tmp_path / "gone.parquet"), 18), ["c"]) == ""
+    assert only_blocker(read_end(str(path), 19), ["c"]).startswith("is not a Parquet file")
+    # The file was rewritten or removed after the listing.
+    assert only_blocker(read_end(str(path), 18), ["c"]) == ""
+    assert only_blocker(read_end(str(tmp_path / "gone.parquet"), 18), ["c"]) == ""

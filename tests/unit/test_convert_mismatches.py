@@ -1,4 +1,4 @@
-"""The catalog's partitions against the directories, without Spark."""
+"""Comparison of the catalog's partitions with the directories, without Spark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_mismatch_kinds_are_distinguished() -> None:
     gone, moved = at("year=2/city=a"), at("year=3/city=a", "new/place")
     mismatches = compare([outside, gone, moved], ["year=1/city=a", "new/place", "odd", ""], ROOT, COLUMNS)
     assert (mismatches.outside, mismatches.missing, mismatches.elsewhere) == ((outside,), (gone,), (moved,))
-    # The directory that the catalog looks for elsewhere has files of its own, which nobody sees.
+    # The catalog has another location for this directory, so its files are invisible.
     assert mismatches.unregistered == ("year=1/city=a",)
 
 

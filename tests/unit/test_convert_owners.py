@@ -1,4 +1,4 @@
-"""A folder inside a table is that table's: it is never converted, whatever its files look like."""
+"""A folder inside a table belongs to that table and is never converted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def converted(folder: Path, **options: Any) -> convert.TableReport:
 
 @pytest.fixture
 def delta(tmp_path: Path) -> Path:
-    """A Delta table of two partitions that has deleted rows of one."""
+    """Return a Delta table of two partitions with deleted rows in one."""
     root = tmp_path / "lake" / "orders"
     rows = pa.table({"day": ["a", "a", "b"], "id": [1, 2, 3]})
     deltalake.write_deltalake(root, rows, partition_by=["day"])
@@ -168,7 +168,7 @@ def test_files_without_a_common_column_are_refused(tmp_path: Path) -> None:
         other="c.parquet",
         other_columns=["price", "sku"],
     )
-    # A file with columns of both makes one table of them.
+    # A file with columns of both connects them to one table.
     write(tmp_path / "d.parquet", name=["x"], sku=["y"])
     conditions.check(converted(tmp_path).error, "COLUMN_SPELLED_DIFFERENTLY")
     (tmp_path / "b.parquet").unlink()
@@ -204,7 +204,7 @@ def test_owner_search_reads_no_files(folder: str, name: str, kind: str) -> None:
     assert owning_tables.owner_by(names, root) is None
 
 
-# The first commit of a Delta table without files.
+# The first commit of an empty Delta table.
 LOG = (
     '{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}\n'
     '{"metaData":{"id":"1","format":{"provider":"parquet","options":{}},"schemaString":'

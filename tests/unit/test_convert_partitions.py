@@ -1,4 +1,4 @@
-"""Partition columns: inferred from directories, written down by somebody, and held against each other."""
+"""Partition columns: inferred from directories, declared, and compared."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def files(*paths: str) -> list[DataFile]:
 
 
 def inferred(*texts: str) -> Partitions:
-    """Infer a column ``p`` whose directories have these texts."""
+    """Infer the column ``p`` from directories with these values."""
     return infer(files(*(f"p={text}/f" for text in texts)))
 
 
@@ -442,13 +442,13 @@ NAMES = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size
 
 
 def hive_escaped(text: str) -> str:
-    """Write a name as Hive and Spark write it, to their table of characters."""
+    """Escape a name as Hive and Spark do."""
     escaped = set("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 32)} | {"\0"}
     return "".join(f"%{ord(char):02X}" if char in escaped else char for char in text)
 
 
 def naive_type(texts: set[str]) -> Primitive:
-    """Tell a column's type by trying everything on each value."""
+    """Infer a column's type by trying every type on each value."""
 
     def whole(text: str, bits: int) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""Who reads the footers, as far as that needs no Spark."""
+"""The choice of the footer reader, without Spark."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_unreachable_remote_does_not_stop_a_conversion(folder: Path, monkeypatch
     assert list(footers) == list(directory_footers.read(folder, files))
 
 
-# What a task does on a machine where the package isn't installed.
+# A task on a machine without the package.
 ELSEWHERE = """
 import pickle, sys
 sys.modules["tableferry"] = None

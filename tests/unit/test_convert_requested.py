@@ -1,4 +1,4 @@
-"""A schema, properties and columns to cluster by, which a user asks for."""
+"""Requested schemas, properties and clustering columns."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def converted(root: Path, **options: Any) -> str:
 
 @contextmanager
 def refuses(condition: str, **parameters: object) -> Iterator[Callable[..., None]]:
-    """Assert that a conversion is refused, before it looks at its tables or with one of them."""
+    """Assert that a conversion is refused, before it reads its tables or for one of them."""
 
     def convert_it(root: Path, **options: Any) -> None:
         [table] = convert.run([str(root)], **options).tables
@@ -69,7 +69,7 @@ def test_table_has_declared_columns(root: Path, tmp_path: Path, written: str) ->
     file.write_text(SQL)
     if written == "json":
         columns = types.plain(requests.read_schema(file).columns)
-        # As Spark says it of a column that is never null.
+        # Spark writes this for a column without nulls.
         columns["fields"][0]["nullable"] = columns["fields"][3]["type"]["fields"][1]["type"][
             "containsNull"
         ] = False

@@ -1,4 +1,4 @@
-"""Finding the tables below a folder."""
+"""Searches for the tables below a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder of Parquet files becomes Delta, whole or not at all, without a JVM."""
+"""Conversions of folders of Parquet files, complete or not at all, without a JVM."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_files_in_plain_subfolders_require_include_subfolders(tmp_path: Path) ->
     assert not (root / "_delta_log").exists()
     assert convert.run([str(root)], include_subfolders=True, resolve=no_session).ok
     assert sorted(row["id"] for row in rows(root)) == [1, 2]
-    # Folders alone are what a partitioned table, or a union in Hive, is made of.
+    # A partitioned table, or a union in Hive, has only folders.
     apart = write(tmp_path / "u", {"x/a.parquet": {"id": [1]}, "y/b.parquet": {"id": [2]}})
     assert convert.run([str(apart)], resolve=no_session).ok
 
@@ -203,7 +203,7 @@ def test_leftovers_of_killed_conversion_are_removed(tmp_path: Path) -> None:
     with held.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         assert convert.run([str(root)], resolve=no_session).ok
-        # Somebody writes that one.
+        # Another process is writing this file.
         assert sorted(path.name for path in log.iterdir()) == [held.name, f"{'0' * 20}.json"]
 
 
@@ -384,7 +384,7 @@ def test_concurrent_converters_write_one_commit(events: Path) -> None:
     assert os.listdir(events / "_delta_log") == [FIRST]
 
 
-# Dies, as of a cable pulled, right before the given one of the effects that it has on files below its folder.
+# Dies without cleanup directly before the given effect on files below its folder.
 DYING = """
 import os, sys
 from pathlib import Path
@@ -515,7 +515,7 @@ def test_replaced_converter_reports_on_storage_without_exclusive_create(
     events: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def move(temporary: Path, path: Path) -> bool:
-        """Put a file as storage does that has no hard links, and on which any number may make one folder."""
+        """Create a file as storage without hard links does, where several processes may create one folder."""
         os.replace(temporary, path)
         return True
 
@@ -560,7 +560,7 @@ def test_claim_is_removed_on_storage_without_exclusive_create(
     assert convert.run([str(events)], resolve=no_session).ok
     assert os.listdir(log) == [FIRST]
 
-    # One that an earlier release, or a process that died, has left beside its file.
+    # A leftover of an earlier release or of a process that died.
     claim.mkdir()
     assert not files.create_text(log / FIRST, "")
     assert os.listdir(log) == [FIRST]
@@ -568,7 +568,7 @@ def test_claim_is_removed_on_storage_without_exclusive_create(
     assert os.listdir(log) == [FIRST]
     assert len(rows(events)) == 4
 
-    # Whether the owner of one without its file still runs isn't known.
+    # The owner of a claim without its file may still run.
     convert.undo(str(events))
     claim.mkdir(parents=True)
     [report] = convert.run([str(events)], resolve=no_session).tables
@@ -652,7 +652,7 @@ def test_unreadable_encoding_is_reported(tmp_path: Path) -> None:
 
 
 def test_map_of_structs_gets_field_missing_in_some_files(tmp_path: Path) -> None:
-    """delta-rs reads it by Arrow, as docs/reference/parquet.md says."""
+    """delta-rs reads it by Arrow, as described in docs/reference/parquet.md."""
     number = pa.int64()
     for name, fields, value in (
         ("a", [("x", number)], {"x": 1}),

@@ -1,4 +1,4 @@
-"""Statistics from a scan of the data: those of footers that are known to be right, and more."""
+"""Statistics from a scan of the data: equal to correct footers, and more."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def no_session() -> NoReturn:
 
 
 def scanned(path: Path, *columns: str) -> dict[str, Bounds]:
-    """Scan one file: each leaf's statistics, by its path."""
+    """Scan one file; return each leaf's statistics by its path."""
     [footer] = data_scan.read(
         path.parent,
         [file for file in listing.list_files(path.parent) if file.path == path.name],
@@ -60,7 +60,7 @@ def test_scan_equals_correct_footer_statistics(rows: list[dict[str, Any]], group
     assert (scan.rows, scan.schema) == (footer.rows, footer.schema)
     for leaf, stated, other in zip(footer.schema.leaves, footer.bounds, scan.bounds, strict=True):
         assert stated.nulls == other.nulls, leaf
-        # Arrow's footers don't say whether a float is NaN.
+        # Arrow's footers don't record NaN.
         if leaf.path != ("x",):
             assert stated == other, leaf
 
@@ -122,7 +122,7 @@ def test_scan_bounds_old_timestamps_without_rebase(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spark", [b"2.4.8", b"3.5.1"])
 @pytest.mark.parametrize("read", ["footer", "scan"])
 def test_scan_omits_bounds_of_legacy_calendar_dates(tmp_path: Path, spark: bytes, read: str) -> None:
-    """Arrow keeps the keys of the file whose rows it wrote again, and Spark goes by them."""
+    """Arrow keeps the keys of the file whose rows it rewrites, and Spark uses them."""
     keys = {b"org.apache.spark.version": spark, b"org.apache.spark.legacyDateTime": b""}
     schema = pa.schema({"day": pa.date32(), "young": pa.date32(), "at": pa.timestamp("us", "UTC")}, keys)
     day, young = date(1000, 1, 1), date(2026, 1, 1)
@@ -153,13 +153,13 @@ def stats(root: Path) -> dict[str, Any]:
 
 
 def test_table_is_converted_with_scan(tmp_path: Path) -> None:
-    """Its writer is unknown, so that the footers alone give nothing."""
+    """Its writer is unknown, so footers have no trusted statistics."""
     root = tmp_path / "t"
     root.mkdir()
     table = pa.table({f"c{number}": [number, None] for number in range(40)})
     pq.write_table(table, root / "a.parquet")
     data = (root / "a.parquet").read_bytes()
-    (root / "a.parquet").write_bytes(data.replace(b"parquet-cpp-arrow", b"parquet-of-nobody"))
+    (root / "a.parquet").write_bytes(data.replace(b"parquet-cpp-arrow", b"parquet-of-unknown"))
 
     planned = convert.run([str(root)], statistics=convert.Statistics.SCAN, dry_run=True, resolve=no_session)
     plan = planned.tables[0].plan

@@ -1,4 +1,4 @@
-"""What SOURCE means: a folder, a table, a schema, or nothing that can be converted."""
+"""The meaning of SOURCE: a folder, a table, a schema, or an invalid source."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from tableferry.spark.tables import TableName
         ("parquet.`a`", "./a"),
         ("a.b/c.d", "a.b/c.d"),
         ("/a/*", "/a/*"),
-        ("~/x/", "/home/somebody/x"),
-        ("~", "/home/somebody"),
+        ("~/x/", "/home/someone/x"),
+        ("~", "/home/someone"),
         ("parquet.`/a/b`", "/a/b"),
         ("PARQUET.`/a/b/`", "/a/b"),
         ("parquet.`a``b`", "./a`b"),
@@ -50,7 +50,7 @@ from tableferry.spark.tables import TableName
     ],
 )
 def test_source_with_path_syntax_is_a_path(text: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setenv("HOME", "/home/someone")
     assert parse(text) == Folder(path)
 
 

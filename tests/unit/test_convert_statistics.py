@@ -1,4 +1,4 @@
-"""The `stats` of a file as Delta's log holds them."""
+"""The `stats` of a file in Delta's log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def struct(**columns: DataType) -> Struct:
 
 
 def footer(rows: int, columns: Struct, **bounds: Bounds) -> Footer:
-    """A file whose leaves have these bounds; ``s__x`` is field x of s."""
+    """Return a footer whose leaves have these bounds; ``s__x`` is field x of s."""
     leaves = []
     for name in bounds:
         kind: DataType = columns
@@ -79,7 +79,7 @@ def test_only_first_leaves_have_statistics() -> None:
     )
     same = Bounds("1", "1", 0)
     footer_ = footer(1, table, p=Bounds('"p"', '"p"', 0), a=same, s__x=same, s__y=same, b=same)
-    # The array counts as one, the partition column not at all, though the file has one of its name.
+    # The array counts as a single column. The partition column doesn't count, even if the file has it.
     three = written(table, footer_, "P", indexed=3)
     assert three["minValues"] == {"a": 1, "s": {"x": 1}}
     assert three["nullCount"] == {"a": 0, "s": {"x": 0}}

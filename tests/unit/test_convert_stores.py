@@ -1,4 +1,4 @@
-"""Tables in S3, Azure and Google Cloud Storage become Delta, and Parquet again, without Java."""
+"""Conversions and undos in S3, Azure and Google Cloud Storage, without Java."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def azurite() -> Iterator[str]:
 
 @pytest.fixture
 def weather(moto: tuple[str, Weather]) -> Iterator[Weather]:
-    """The way to S3, which is fair until a test says otherwise."""
+    """Return the proxy to S3, which works until a test disturbs it."""
     _, weather = moto
     yield weather
     weather.__init__()  # type: ignore[misc]
@@ -78,7 +78,7 @@ def forget() -> None:
 
 @pytest.fixture(params=get_args(Kind))
 def bucket(request: pytest.FixtureRequest, logged_out: None, tmp_path: Path) -> Bucket:
-    """A bucket of each kind, which the environment is logged in to."""
+    """Return a bucket of each kind; the environment has its login."""
     kind, name = request.param, f"lake{next(_numbers)}"
     if kind == "azure":
         made = object_stores.azure(request.getfixturevalue("azurite"), name)
@@ -114,7 +114,7 @@ def parquet(columns: dict[str, list[Any]]) -> bytes:
 
 
 def events(bucket: Bucket, root: str = "events") -> str:
-    """Write a table of three partitions whose names have what has to be escaped somewhere, and name it."""
+    """Write a table of three partitions whose names need escapes, and return its URI."""
     for number, value in enumerate(("2026-01-01", "10%3A00 a", "ü&+#?")):
         for part in ("part 0.parquet", "part-1.snappy.parquet"):
             bucket.put(f"{root}/k={value}/{part}", parquet({"id": [number, number + 10], "v": ["a", None]}))
@@ -269,7 +269,7 @@ def test_probes_of_dead_process_are_removed(s3: Bucket, monkeypatch: pytest.Monk
     for key in [*left, "events/_delta_log/_tableferry_mine"]:
         s3.put(key, b"")
 
-    # They may be another process's, which is at work.
+    # They may belong to a running process.
     assert converted(source).outcome == "converted"
     assert set(left) <= set(s3.names())
 
@@ -364,7 +364,7 @@ def test_recursive_convert_finds_all_store_tables(bucket: Bucket) -> None:
 
 
 def test_listing_of_many_pages_is_complete(s3: Bucket, weather: Weather) -> None:
-    """A page of S3's has a thousand names."""
+    """A page of S3 has a thousand names."""
     many = soak.amount(1_010, 12_000)
     body = parquet({"id": [1]})
     for number in range(many):
@@ -518,8 +518,8 @@ def test_wrong_azure_key_is_refused(azurite: str, logged_out: None, monkeypatch:
         ),
         (
             "s3://lake/events",
-            {"AWS_PROFILE": "nobody"},
-            {"reason": "The config profile (nobody) could not be found"},
+            {"AWS_PROFILE": "missing"},
+            {"reason": "The config profile (missing) could not be found"},
         ),
         ("s3://nothing/events", None, {"reason": "there is no s3://nothing"}),
         ("abfss://lake/events", {}, {"object": re.compile("^abfss://lake")}),
@@ -575,7 +575,7 @@ LOOKS = ("read_text", "exists", "names", "all_names", "modified")
 
 
 def before_each(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], happens: Callable[[], None]) -> None:
-    """Let something happen before each call of a store's methods."""
+    """Run a function before each call of a store's methods."""
     for name in names:
 
         def method(*args: Any, real: Any = getattr(objects.ObjectStore, name)) -> Any:
@@ -590,7 +590,7 @@ def of(bucket: Bucket, root: str) -> set[str]:
 
 
 def test_writer_during_undo_wins_or_is_refused(s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has the table open, and commits before each request of an undo in turn."""
+    """The writer has the table open, and commits before each request of an undo in turn."""
     outcomes = []
     for moment in count():
         source, left = events(s3, f"events{moment}"), [moment]
@@ -623,7 +623,7 @@ def test_writer_during_undo_wins_or_is_refused(s3: Bucket, monkeypatch: pytest.M
         outcomes.append(undone)
         if undone:
             assert written == [False]
-            # What a writer leaves that can't commit is no row of the folder's.
+            # Files of a writer that couldn't commit are no rows of the folder.
             assert of(s3, f"events{moment}") - before <= {name for name in s3.names() if "k=x/" in name}
         else:
             assert written == [True]
@@ -632,13 +632,13 @@ def test_writer_during_undo_wins_or_is_refused(s3: Bucket, monkeypatch: pytest.M
 
 
 class Death(BaseException):
-    """Ends a run as a process's end would."""
+    """The end of a process."""
 
 
 def test_interrupted_undo_is_resumed_and_its_table_is_unreadable(
     s3: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It dies before each of its effects in turn."""
+    """The undo dies before each of its effects in turn."""
     for deadly in count():
         root, left = f"events{deadly}", [deadly]
         source = events(s3, root)
@@ -704,7 +704,7 @@ def test_convert_uses_spark_without_cloud_extra(s3: Bucket, monkeypatch: pytest.
 
 
 def test_state_files_may_be_in_a_store(bucket: Bucket) -> None:
-    """What the other storages of `files` do, a store does as well."""
+    """A store behaves like the other storages of `files`."""
     folder = files.path_of(f"{bucket.uri}/state")
     assert files.read_text(folder / "a") is None
     assert files.create_text(folder / "a", "one")
@@ -772,7 +772,7 @@ def test_concurrent_syncs_write_one_version_despite_lost_responses(s3: Bucket, w
 
 
 def test_store_iceberg_table_is_converted(bucket: Bucket, tmp_path: Path) -> None:
-    """Its metadata say where it was written, and it was copied since."""
+    """Its metadata have the old location, and it was copied afterwards."""
     catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/wh")
     catalog.create_namespace("db")
     table = catalog.create_table("db.t", schema=pa.schema([("id", pa.int64()), ("k", pa.string())]))

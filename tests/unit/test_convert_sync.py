@@ -1,4 +1,4 @@
-"""A converted table follows its folder, to which others still write Parquet: each row is there once."""
+"""Syncs of converted tables while other jobs write Parquet: each row exists once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OLD = 1_600_000_000
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A table of two partitions, converted."""
+    """Return a converted table of two partitions."""
     root = tmp_path / "events"
     write(root / "day=1" / "a.parquet", {"id": [1, 2]})
     write(root / "day=2" / "b.parquet", {"id": [3]})
@@ -52,7 +52,7 @@ def no_session() -> Any:
 
 
 def write(path: Path, columns: dict[str, Any], types: dict[str, pa.DataType] | None = None) -> None:
-    """Write a file as Spark's jobs do: under a name that nobody lists, and then under its own."""
+    """Write a file as Spark's jobs do: under a hidden name, and then rename it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays = {name: pa.array(values, (types or {}).get(name)) for name, values in columns.items()}
     hidden = path.with_name(f"_{path.name}")
@@ -107,7 +107,7 @@ def test_sync_adds_new_files_and_removes_deleted_files(folder: Path) -> None:
         "numOutputRows": "3",
         "numRemovedFiles": "1",
     }
-    # The columns of old files are still where they were.
+    # The columns of old files keep their positions.
     shutil.rmtree(folder / "day=3")
     assert synced(folder).outcome == "synced"
     assert rows(folder, "id", "name") == [(1, None), (2, None), (3, None)]
@@ -134,9 +134,9 @@ def test_sync_rewrites_bounds_of_widened_column(
     [schema] = [json.loads(one["schemaString"]) for one in of_kind(root, 1, "metaData")]
     assert schema != json.loads(of_kind(root, 0, "metaData")[0]["schemaString"])
     old, new = sorted(of_kind(root, 1, "add"), key=lambda add: str(add["path"]))
-    # Nobody who reads what is new is to read the old rows again.
+    # A stream must not read the old rows again.
     assert (old["dataChange"], new["dataChange"]) == (False, True)
-    # What one conversion of both files says is what must stand there.
+    # The table must equal a single conversion of both files.
     both = tmp_path / "both"
     shutil.copytree(root, both, ignore=shutil.ignore_patterns("_delta_log"))
     assert convert.run([str(both)]).ok
@@ -395,7 +395,7 @@ def test_sync_reads_long_log_from_checkpoint(folder: Path) -> None:
     write(folder / "day=9" / "13.parquet", {"id": [113]})
     assert synced(folder).outcome == "synced"
     assert ids(folder) == [1, 2, 3, *range(101, 114)]
-    # Nobody's commit is missing behind the last that was followed, but this one's.
+    # Only this commit is missing after the last synced version.
     set_property(folder)
     (log / f"{13:020}.json").rename(folder / "_13")
     assert synced(folder).outcome in ("refused", "failed")
@@ -419,18 +419,18 @@ def test_concurrent_syncs_write_each_version_once(folder: Path, monkeypatch: pyt
     assert ids(folder) == [1, 2, 3, 4, 5, 6]
     assert deltalake.DeltaTable(str(folder)).version() == 2
 
-    def somebody_else(*arguments: Any, **options: Any) -> Any:
+    def another_process(*arguments: Any, **options: Any) -> Any:
         append(folder)
         return look(*arguments, **options)
 
     write(folder / "day=1" / "f.parquet", {"id": [7]})
-    monkeypatch.setattr(commands, "_still_there", somebody_else)
+    monkeypatch.setattr(commands, "_still_there", another_process)
     conditions.check(synced(folder).error, "TABLE_WRITTEN_AS_DELTA", change="changes its files")
     assert ids(folder) == [1, 2, 3, 4, 5, 6, 9]
 
 
 def test_sync_adds_file_renamed_during_listing_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A listing may have it under both names, or under none."""
+    """A listing may have both names, or none."""
     list_files = listing.list_files
     write(folder / "day=1" / "c.parquet", {"id": [4]})
     assert synced(folder).outcome == "synced"
@@ -462,13 +462,13 @@ def test_sync_adds_file_renamed_during_listing_once(folder: Path, monkeypatch: p
 def test_sync_fails_after_losing_every_race(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     look = commands._unchanged
 
-    def somebody_else(changes: Any, root: Path, **_: Any) -> Any:
+    def another_process(changes: Any, root: Path, **_: Any) -> Any:
         set_property(folder)
         return look(changes, root)
 
     write(folder / "day=1" / "c.parquet", {"id": [4]})
     for check in ("_still_there", "_unchanged"):
-        monkeypatch.setattr(commands, check, somebody_else)
+        monkeypatch.setattr(commands, check, another_process)
     with conditions.raises("SYNC_LOST_RACES", table=folder):
         commands.follow(folder, Options(), SparkProvider(None, no_session), lambda *_: None)
 
@@ -482,7 +482,7 @@ def test_sync_fails_after_losing_every_race(folder: Path, monkeypatch: pytest.Mo
 def test_synced_version_equals_folder_at_one_moment(
     chance: random.Random, changed: int, kinds: tuple[str, ...]
 ) -> None:
-    """Files come, go and move while the folder is listed, directory by directory."""
+    """Files are added, removed and renamed while the folder is listed."""
     list_folder, numbers = listing._list_folder, count(100)
     with TemporaryDirectory() as temporary, pytest.MonkeyPatch.context() as patch:
         folder = Path(temporary) / "events"
@@ -547,11 +547,11 @@ def test_sync_skips_folder_that_never_settles(folder: Path, monkeypatch: pytest.
 
 
 def test_each_row_exists_once_while_others_write(folder: Path) -> None:
-    """A writer appends, a loop follows, and a reader looks all the while."""
+    """A writer appends, a loop syncs, and a reader reads concurrently."""
     ended, failures = threading.Event(), list[BaseException]()
     written: list[int] = []
     versions = soak.amount(12, 100)
-    # So many files before each look: a folder that grows faster than it is followed has no bound.
+    # The limit of files before each listing; a folder that grows faster never settles.
     ahead = 4
     may_write = threading.Semaphore(0)
 
@@ -604,7 +604,7 @@ def test_synced_table_equals_folder_after_any_changes(
     root = tmp_path_factory.mktemp("lake") / "t"
     write(root / "day=0" / "first.parquet", {"id": [0]}, {"id": pa.int32()})
     assert convert.run([str(root)]).ok
-    # What is in each file, by what was written to it.
+    # The expected rows of each file.
     held: dict[Path, tuple[int, str | None]] = {root / "day=0" / "first.parquet": (0, None)}
     wide = False
     for number, (event, day) in enumerate(events, 1):
@@ -629,7 +629,7 @@ def test_synced_table_equals_folder_after_any_changes(
             case "settings":
                 set_property(root)
             case "killed":
-                # Its process ends before it has written anything, or right behind.
+                # Its process ends directly before or after its commit.
                 with pytest.MonkeyPatch.context() as patch:
                     patch.setattr(commands, "_checkpointed" if day % 2 else "put", _killed)
                     with pytest.raises(KeyboardInterrupt) if _differs(root) else _nothing():

@@ -1,4 +1,4 @@
-"""Tables with more columns than get statistics: each file's statistics are those of the table's columns."""
+"""Tables with more columns than statistics: all files have statistics of the same columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS = [f"c{number:02}" for number in range(INDEXED + 8)]
 
 
 def write(root: Path, name: str, first: int, columns: list[str]) -> None:
-    """Write a file of three rows whose values say which column they are of."""
+    """Write a file of three rows whose values identify their column."""
     root.mkdir(exist_ok=True)
     values = {column: [first + COLUMNS.index(column) * 1000 + row for row in range(3)] for column in columns}
     pq.write_table(pa.table(values), root / name, row_group_size=1)

@@ -28,7 +28,7 @@ CONDITIONS = sorted(conditions().values(), key=lambda condition: condition.name)
 
 
 class Raised(NamedTuple):
-    """A place in the code that makes an error."""
+    """A call in the code that creates an error."""
 
     place: str
     exception: str
@@ -42,7 +42,7 @@ def trees() -> dict[Path, ast.Module]:
 
 
 def exception_names() -> set[str]:
-    """Return the names of all error classes, also of those that single modules define."""
+    """Return the names of all error classes."""
     names = {name for name, value in vars(errors).items() if _is_error(value)}
     classes = [node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     before = 0

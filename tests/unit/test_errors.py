@@ -74,7 +74,7 @@ def test_killed_java_process_is_recognised() -> None:
     wrapped = TableferryError("flow f failed: fix it and run again")
     wrapped.__cause__ = raised.value
     assert is_java_gone(wrapped)
-    # Another server that isn't there is no Java.
+    # A missing server of another kind is no killed Java process.
     assert not is_java_gone(ConnectionRefusedError(111, "Connection refused"))
     assert not is_java_gone(TableferryError("no"))
 
