@@ -60,7 +60,19 @@ FINISHED: Mapping[str, float] = {
     "benchmarks": SOURCE,
     "examples/demo_convert.py": SOURCE,
     "scripts/[!w]*.py": SOURCE,
+    "src/tableferry/cli/convert.py": SOURCE,
+    "src/tableferry/cli/new.py": SOURCE,
+    "src/tableferry/cli/verify.py": SOURCE,
     "tests/conditions.py": TESTS,
+    "tests/conftest.py": TESTS,
+    "tests/object_stores.py": TESTS,
+    "tests/oracle.py": TESTS,
+    "tests/soak.py": TESTS,
+    "tests/spark/test_convert_*.py": TESTS,
+    "tests/spark/test_verify.py": TESTS,
+    "tests/unit/test_convert_*.py": TESTS,
+    "tests/unit/test_error*.py": TESTS,
+    "tests/unit/test_verify*.py": TESTS,
 }
 
 

@@ -1,8 +1,8 @@
-"""A Hive metastore that is a server: Apache Hive's own, on a PostgreSQL.
+"""A Hive metastore server of Apache Hive, on PostgreSQL.
 
-It's reached by loopback; this version of it can't be kept from listening on other addresses too.
+Clients use loopback; this version always listens on all addresses.
 
-``TABLEFERRY_METASTORE=server`` lets the tests of Spark use one instead of Derby in their own process
+With ``TABLEFERRY_METASTORE=server`` the tests with Spark use it instead of Derby in the test process
 (`make metastore`).
 """
 
@@ -40,8 +40,8 @@ def serving(folder: Path, hadoop: Mapping[str, str] | None = None) -> Iterator[s
     """Run a metastore on a separate database, and yield its address for ``hive.metastore.uris``.
 
     Args:
-        folder: Takes its settings, its log, and the tables of the schema ``default``.
-        hadoop: Settings by which it reaches the tables' storage, which it looks into as tables are made.
+        folder: The folder of its settings, its log, and the tables of the schema ``default``.
+        hadoop: Settings of the tables' storage, which it reads when tables are created.
     """
     with servers.postgresql() as url:
         database = urlsplit(url)

@@ -65,11 +65,11 @@ class Bucket:
 
 @dataclass
 class Weather:
-    """What happens to requests on their way to moto, and to its answers.
+    """Functions that disturb requests to moto and its responses.
 
     Attributes:
-        before: Looks at a request first, and may answer it.
-        after: Sees a request that was answered; True loses the answer.
+        before: Receives a request first, and may answer it.
+        after: Receives an answered request; True loses the response.
         requests: The requests so far, such as ``PUT /lake/t/_delta_log/…``.
     """
 
@@ -275,7 +275,7 @@ def azure(address: str, name: str) -> Bucket:
 
 
 def _make_container(address: str, name: str) -> None:
-    """Make a container by a request that is signed as Azure says, for obstore makes none."""
+    """Create a container by a signed request, because obstore can't create one."""
     import hashlib
     import hmac
     import urllib.request

@@ -300,7 +300,7 @@ def one_by_one(rows: DataFrame, questions: Sequence[Column]) -> list[int]:
 def test_every_filter_finds_rows_of_parquet_files(spark: SparkSession, tmp_path: Path) -> None:
     """Query each value in files of all writers; few files have the value.
 
-    Spark must not look into the files' own statistics here: by those it loses NaN in Arrow's files,
+    Spark must not use the files' own statistics here: with them it loses NaN in Arrow's files,
     converted or not.
     """
     chance = Random(4)

@@ -333,9 +333,9 @@ def test_spark_column_metadata_matches_native_command(
 ) -> None:
     """Comments are kept, lengths are not. The native command finds no directory with a ``char``."""
     kinds = "id int COMMENT 'the id', v varchar(4) COMMENT 'vv', s struct<x: int COMMENT 'in'>, c char(3)"
-    spark.sql(f"CREATE TABLE {schema}.said ({kinds}) USING parquet")
-    spark.sql(f"INSERT INTO {schema}.said VALUES (1, 'bb', struct(1), 'a')")
-    annotated = spark.table(f"{schema}.said").coalesce(1)
+    spark.sql(f"CREATE TABLE {schema}.annotated ({kinds}) USING parquet")
+    spark.sql(f"INSERT INTO {schema}.annotated VALUES (1, 'bb', struct(1), 'a')")
+    annotated = spark.table(f"{schema}.annotated").coalesce(1)
     both = twins(tmp_path / "without", lambda root: annotated.drop("c").write.parquet(str(root)))
 
     our_log, other = converted(spark, both)

@@ -252,7 +252,7 @@ def add_dotted(table: Table) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "expected"),
     [
         (rename, "`v` and `w` are two names of one column"),
         (drop_and_add, "`v` is the name of a column and of one that was dropped"),
@@ -261,14 +261,14 @@ def add_dotted(table: Table) -> None:
     ],
 )
 def test_renamed_columns_are_mapped_by_id(
-    catalog: SqlCatalog, change: Callable[[Table], None], says: str
+    catalog: SqlCatalog, change: Callable[[Table], None], expected: str
 ) -> None:
     table = simple(catalog)
     root = root_of(table)
     change(table)
     report = converted(root)
     assert report.outcome == "refused"
-    conditions.check(report.error, "ICEBERG_COLUMNS_NEED_IDS", table=root, reason=says)
+    conditions.check(report.error, "ICEBERG_COLUMNS_NEED_IDS", table=root, reason=expected)
     assert converted(root, column_mapping=True).outcome == "converted"
     metadata = deltalake.DeltaTable(str(root)).metadata()
     assert metadata.configuration["delta.columnMapping.mode"] == "id"
@@ -321,11 +321,11 @@ def test_files_of_older_partition_specs_are_refused(catalog: SqlCatalog) -> None
     assert converted(root_of(table)).outcome == "converted"
 
 
-@pytest.mark.parametrize(("kind", "says"), [(TimeType(), "time"), (UUIDType(), "uuid")])
-def test_types_missing_in_delta_are_refused(catalog: SqlCatalog, kind: Any, says: str) -> None:
+@pytest.mark.parametrize(("kind", "expected"), [(TimeType(), "time"), (UUIDType(), "uuid")])
+def test_types_missing_in_delta_are_refused(catalog: SqlCatalog, kind: Any, expected: str) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "odd", kind))
     table = catalog.create_table("db.t", schema=schema)
-    conditions.check(converted(root_of(table)).error, "ICEBERG_COLUMN_TYPE", column="odd", type=says)
+    conditions.check(converted(root_of(table)).error, "ICEBERG_COLUMN_TYPE", column="odd", type=expected)
 
 
 def test_iceberg_columns_that_differ_only_in_case_are_refused(catalog: SqlCatalog) -> None:

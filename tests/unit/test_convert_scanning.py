@@ -159,7 +159,7 @@ def test_table_is_converted_with_scan(tmp_path: Path) -> None:
     table = pa.table({f"c{number}": [number, None] for number in range(40)})
     pq.write_table(table, root / "a.parquet")
     data = (root / "a.parquet").read_bytes()
-    (root / "a.parquet").write_bytes(data.replace(b"parquet-cpp-arrow", b"parquet-of-unknown"))
+    (root / "a.parquet").write_bytes(data.replace(b"parquet-cpp-arrow", b"parquet-unknown-x"))
 
     planned = convert.run([str(root)], statistics=convert.Statistics.SCAN, dry_run=True, resolve=no_session)
     plan = planned.tables[0].plan

@@ -468,13 +468,13 @@ def test_unreachable_network_is_one_error_and_table_is_unchanged(
 
 
 @pytest.mark.parametrize(
-    ("answer", "says"),
+    ("answer", "expected"),
     [
         (b"<Error><Code>InvalidAccessKeyId</Code></Error>", "access is refused: InvalidAccessKeyId"),
         (b"<Error><Code>SignatureDoesNotMatch</Code></Error>", "access is refused: SignatureDoesNotMatch"),
     ],
 )
-def test_wrong_credentials_are_one_error(s3: Bucket, weather: Weather, answer: bytes, says: str) -> None:
+def test_wrong_credentials_are_one_error(s3: Bucket, weather: Weather, answer: bytes, expected: str) -> None:
     weather.before = lambda request, environ: ("403 Forbidden", answer)
 
     report = converted(f"{s3.uri}/events")
@@ -483,7 +483,7 @@ def test_wrong_credentials_are_one_error(s3: Bucket, weather: Weather, answer: b
     conditions.check(
         report.error,
         "STORE_REQUEST_FAILED",
-        reason=says,
+        reason=expected,
         advice=re.compile("set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"),
     )
     assert len(str(report.error).splitlines()) == 2
