@@ -51,7 +51,8 @@ scripts/[!w]*.py src/tableferry/cli/convert.py src/tableferry/cli/new.py src/tab
 _FINISHED_TESTS = """
 tests/conditions.py tests/conftest.py tests/object_stores.py tests/oracle.py tests/soak.py
 tests/spark/test_convert_*.py tests/spark/test_verify.py tests/unit/test_convert_*.py
-tests/unit/test_error*.py tests/unit/test_verify*.py
+tests/unit/test_error*.py tests/unit/test_extras.py tests/unit/test_verify*.py
+tests/unit/test_commits.py tests/unit/test_hive_locations.py
 """
 _FINISHED_PAGES = """
 docs/benchmarks.md docs/concepts/conversion.md docs/how-to/convert-*.md docs/how-to/verify.md
