@@ -1,4 +1,4 @@
-# `make` alone lists the targets. Every target that needs the environment makes it first.
+# `make` without a target lists the targets. Every target creates the environments that it needs.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
 JARS := $(VENV)/.jars
-# What only linters and tests need: packages in the same environment, the jars of servers, Azure's emulator.
+# For linters and tests: packages in the same environment, the jars of servers, Azure's emulator.
 DEV_STAMP := $(VENV)/.dev
 TEST_JARS := $(VENV)/.test-jars
 CONNECT := .venv-connect
@@ -26,14 +26,14 @@ BENCHMARKS := $(wildcard benchmarks/cli_start.py benchmarks/pipeline_init.py ben
     benchmarks/fleet_copy.py benchmarks/fleet_block.py benchmarks/fleet_thousand.py benchmarks/shadow.py benchmarks/cdc.py benchmarks/hand_over.py \
     benchmarks/sync.py)
 
-# Else each process that a test starts compiles the package again.
+# With the variable, each process that a test starts compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# PYTHON=/path/to/python chooses one; otherwise the first on PATH that fits.
+# PYTHON=/path/to/python selects the interpreter; the default is the first supported one on PATH.
 PYTHON ?=
 environment = sh scripts/environment.sh
 
-# $(call fit,3.12): a Python of that version, or nothing. A second argument names the only one to try.
+# $(call fit,3.12) returns a Python of that version, or nothing. A second argument is the only one to try.
 is_python = import sys, venv, ensurepip; sys.exit("%d.%d" % sys.version_info[:2] != "$(1)")
 pythons = python$(1) $(BIN)/python $(CONNECT)/bin/python \
     $(wildcard $(or $(PYENV_ROOT),$(HOME)/.pyenv)/versions/$(1).*/bin/python) \
@@ -41,11 +41,11 @@ pythons = python$(1) $(BIN)/python $(CONNECT)/bin/python \
 fit = $(firstword $(foreach python,$(or $(2),$(pythons)),\
     $(shell $(python) -c '$(is_python)' >/dev/null 2>&1 && echo $(python))))
 
-# databricks-connect takes this version alone; PYTHON312=/path/to/python3.12 names one.
+# databricks-connect supports only this version; PYTHON312=/path/to/python3.12 selects an interpreter.
 PYTHON312 ?=
 FIT312 = $(call fit,3.12,$(PYTHON312))
 
-# Another PYTHON than last time recreates the environment.
+# A changed PYTHON recreates the environment.
 ifneq ($(PYTHON),)
 ifneq ($(PYTHON),$(shell cat $(VENV)/.python 2>/dev/null))
 .PHONY: $(STAMP)
@@ -59,30 +59,30 @@ help: ## List the targets
 .PHONY: setup
 setup: java $(STAMP) $(JARS) ## Create the environment in .venv (PYTHON=/path/to/python chooses the Python)
 
-# These wait for the network more than for the processor, so they run side by side.
+# These targets wait for the network, so they run in parallel.
 .PHONY: setup-tests
-setup-tests: java ## Install what linters and tests need, too
+setup-tests: java ## Install the packages and servers of linters and tests, too
 	@$(MAKE) --silent --jobs=6 $(JARS) $(DEV_STAMP) $(TEST_JARS) azurite setup-connect
 
 .PHONY: demo
-demo: setup ## Migrate a real table on this machine, step by step
+demo: setup ## Migrate a table of real data on this machine, step by step
 	@$(BIN)/python examples/demo.py
 
 .PHONY: demo-convert
-demo-convert: $(STAMP) ## Turn a lake of real Parquet files into Delta, without Java
+demo-convert: $(STAMP) ## Convert a lake of real Parquet files to Delta, without Java
 	@$(BIN)/python examples/demo_convert.py
 
 .PHONY: demo-fleet
-demo-fleet: setup ## Migrate a warehouse of eight Hive tables to Iceberg and Delta, by all five modes
+demo-fleet: setup ## Migrate eight Hive tables to Iceberg and Delta, with all five modes
 	@$(BIN)/python examples/demo_fleet.py
 
-# Each worker has a Java process of its own when it gets a test that needs Spark, and keeps it. Files are given
-# out in the order of pyproject.toml's testpaths: those that take minutes first, so that no worker waits in the end.
+# Each worker starts a separate Java process for its first test with Spark, and keeps it. Files are assigned
+# in the order of pyproject.toml's testpaths: the longest first, so that no worker waits at the end.
 WORKERS ?= 2
 PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PYTEST = $(BIN)/python -m pytest $(PARALLEL)
 
-# The tests of Azure need it; without npm they are skipped.
+# The tests of Azure need the emulator; without npm they are skipped.
 AZURITE := $(VENV)/.azurite/node_modules
 .PHONY: azurite
 azurite: $(if $(shell command -v npm 2>/dev/null),$(AZURITE)) ## Install the emulator of Azure's storage, for the tests
@@ -91,7 +91,7 @@ $(AZURITE): | $(STAMP)
 	@npm install --loglevel=error --no-audit --no-fund --prefix $(VENV)/.azurite azurite@3.35.0
 
 .PHONY: test
-test: setup-tests ## Run the tests that fit into a quarter of an hour: every route's main ways
+test: setup-tests ## Run the tests that fit into 15 minutes: the main paths of every route
 	@$(PYTEST)
 	@$(MAKE) connect
 
@@ -99,17 +99,17 @@ test: setup-tests ## Run the tests that fit into a quarter of an hour: every rou
 test-all: export TABLEFERRY_TEST_ALL = 1
 test-all: test ## Run all tests, each behaviour once: an hour
 
-# They use Derby in their own process otherwise.
+# Other targets run these tests with Derby in the test process.
 .PHONY: metastore
-metastore: setup-tests ## Run the fleet's tests on a Hive metastore that is a server (needs PostgreSQL's programs)
+metastore: setup-tests ## Run the fleet's tests on a Hive metastore server (needs PostgreSQL)
 	@TABLEFERRY_METASTORE=server $(BIN)/python -m pytest $(wildcard tests/spark/test_fleet_*.py)
 
-# SEED=N repeats a soak. Each part runs even if one before it failed, for a soak takes hours.
+# SEED=N repeats a soak. A soak takes hours, so each part runs even if an earlier part failed.
 SEED ?= $(shell awk 'BEGIN { srand(); print 1 + int(rand() * 1000000000) }')
 
 .PHONY: soak
 soak: SEED := $(SEED)
-soak: setup-tests ## Run all tests with all examples, of a seed that is printed, and on each Python: hours (SEED=N repeats)
+soak: setup-tests ## Run all tests with all examples, on each Python: hours (prints its seed; SEED=N repeats it)
 	@echo "make soak SEED=$(SEED)"; failed=; \
 	$(MAKE) unit-pythons || failed="$$failed unit-pythons"; \
 	$(MAKE) unit-lowest || failed="$$failed unit-lowest"; \
@@ -119,8 +119,8 @@ soak: setup-tests ## Run all tests with all examples, of a seed that is printed,
 	if [ -n "$$failed" ]; then echo "FAILED, and make soak SEED=$(SEED) repeats it:$$failed" >&2; exit 1; fi; \
 	echo "make soak SEED=$(SEED): all passed"
 
-# One server for all workers, which begins when the other tests' Java processes have ended. Its tests are few
-# and long, so a worker that has nothing left takes over what another one hasn't begun.
+# All workers share one server, which starts after the Java processes of other tests have ended. The tests are few
+# and long, so an idle worker takes tests from another worker's list.
 .PHONY: connect
 connect: setup-tests ## Run the tests of databricks-connect, in .venv-connect
 	@[ -z "$(FIT312)" ] || \
@@ -131,7 +131,7 @@ connect: setup-tests ## Run the tests of databricks-connect, in .venv-connect
 setup-connect:
 	@if [ -n "$(FIT312)" ]; then $(MAKE) --silent $(CONNECT_STAMP) || exit 1; else \
 	    case "$${CI:-false}" in false|0) so=SKIPPED;; *) so=FAILED;; esac; \
-	    echo "$$so: tests/connect, for databricks-connect needs Python 3.12 with its venv module, and" \
+	    echo "$$so: tests/connect. databricks-connect needs Python 3.12 with its venv module, and" \
 	        "$(if $(PYTHON312),$(PYTHON312) isn't that,there is none): install it, or name one with" \
 	        "PYTHON312=/path/to/python3.12, and run make connect." >&2; \
 	    [ $$so = SKIPPED ]; \
@@ -141,56 +141,57 @@ setup-connect:
 unit: $(DEV_STAMP) azurite ## Run the tests that need no Java
 	@$(PYTEST) tests/unit
 
-# A soak runs these two wherever it is, so a Python that isn't there is only said.
+# A soak runs these two targets on any machine, so a missing Python is reported and doesn't fail.
 .PHONY: unit-pythons
-unit-pythons: azurite ## Run the tests that need no Java on each supported Python that is there
+unit-pythons: azurite ## Run the tests that need no Java on each supported Python that is installed
 	@ran=; missing=; failed=; \
 	$(foreach version,$(SUPPORTED),$(if $(call fit,$(version)),\
 	    echo "== Python $(version)"; ran="$$ran $(version)"; \
 	    { $(MAKE) --silent .venv-$(version)/.made && \
 	        .venv-$(version)/bin/python -m pytest $(PARALLEL) tests/unit; } || failed="$$failed $(version)";,\
 	    missing="$$missing $(version)";)) \
-	echo "unit-pythons: ran on Python$${ran:- none}$${missing:+; not there:$$missing}$${failed:+; FAILED on$$failed}"; \
+	echo "unit-pythons: ran on Python$${ran:- none}$${missing:+; not installed:$$missing}$${failed:+; FAILED on$$failed}"; \
 	[ -n "$$ran" ] && [ -z "$$failed" ]
 
 .PHONY: unit-lowest
 unit-lowest: $(DEV_STAMP) azurite ## Run the tests that need no Java with the lowest versions that pyproject.toml allows
 	@$(if $(call fit,$(firstword $(SUPPORTED))),$(MAKE) --silent $(LOWEST_STAMP) && \
 	    $(LOWEST)/bin/python -m pytest $(PARALLEL) tests/unit,\
-	    echo "SKIPPED: unit-lowest, for Python $(firstword $(SUPPORTED)) isn't there" >&2)
+	    echo "SKIPPED: unit-lowest, because Python $(firstword $(SUPPORTED)) isn't installed" >&2)
 
 .PHONY: lint
-lint: $(DEV_STAMP) ## Check style, types and which module imports which
+lint: $(DEV_STAMP) ## Check style, types, imports between modules, and wording
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m scripts.wording
 
 .PHONY: bench
 bench: setup $(DEV_STAMP) ## Run the benchmarks
 	@for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done
 
 .PHONY: render
-render: $(DEV_STAMP) ## Render what is made from the template: the root bundle, its native twin
+render: $(DEV_STAMP) ## Render the root bundle and the native template from template/
 	@$(BIN)/python -m scripts.render
 
-# A broken link or anchor, or a page that loads from another host, fails.
+# A broken link or anchor, or a page that loads from another host, fails the build.
 .PHONY: docs
 docs: $(DOCS_STAMP) ## Build the site of docs/ into site/
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --clean
 	@echo "Built: open site/index.html, or serve it with its search: $(DOCS)/bin/python -m http.server -d site"
 
 .PHONY: pictures
-pictures: setup $(DEV_STAMP) ## Take the pictures of README.md and docs/ anew, of real runs (needs Chromium)
+pictures: setup $(DEV_STAMP) ## Retake the pictures of README.md and docs/ from real runs (needs Chromium)
 	@$(BIN)/python -m scripts.pictures
 
 .PHONY: clean
-clean: ## Remove .venv, .venv-connect and the like, and the caches; tables under .tableferry stay
+clean: ## Remove all environments and caches; tables under .tableferry stay
 	@rm -rf $(VENV) $(CONNECT) $(DOCS) $(LOWEST) $(SUPPORTED:%=.venv-%)
 	@rm -rf build dist site .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Spark's launcher takes JAVA_HOME's Java before the one on PATH, and so does this.
+# As Spark's launcher does, this prefers JAVA_HOME's Java to the one on PATH.
 .PHONY: java
 java:
 	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
@@ -211,7 +212,7 @@ $(DEV_STAMP): $(STAMP)
 	@$(environment) $(VENV) '$(PYTHON)' --constraint constraints.txt --editable '.[$(DEV_EXTRAS)]'
 	@touch $@
 
-# uv may be installing the package again meanwhile, so Python takes it from src.
+# uv may be reinstalling the package at the same time, so Python imports it from src.
 fetch_jars = PYTHONPATH=src $(BIN)/python -m scripts.fetch_jars
 no_jars = { echo "The jars couldn't be fetched: read the reason above, and run make again with network access," \
     "or name your mirror's spark.jars.ivySettings in spark-defaults.conf." >&2; exit 1; }
@@ -229,18 +230,18 @@ $(CONNECT_STAMP): pyproject.toml constraints-connect.txt scripts/environment.sh
 	    --editable '.[connect,databricks,fleet,iceberg,test]'
 	@touch $@
 
-# The site needs no Spark, so it has an environment of its own.
+# The site needs no Spark, so it has a separate environment.
 $(DOCS_STAMP): pyproject.toml constraints-docs.txt scripts/environment.sh
 	@$(environment) $(DOCS) '$(PYTHON)' --constraint constraints-docs.txt --editable '.[docs]'
 	@touch $@
 
-# Always from nothing: a package that is no longer listed would stay, and hide that something still needs it.
+# Always recreated: a package that is no longer listed would stay, and hide that a test still imports it.
 $(SUPPORTED:%=.venv-%/.made): .venv-%/.made: pyproject.toml constraints.txt scripts/environment.sh
 	@rm -rf .venv-$*
 	@$(environment) .venv-$* '$(call fit,$*)' --constraint constraints.txt --editable '.[$(DEV_EXTRAS)]'
 	@touch $@
 
-# From nothing too, because uv keeps a newer version that is installed.
+# Recreated too, because uv keeps an installed newer version.
 $(LOWEST_STAMP): pyproject.toml scripts/environment.sh
 	@rm -rf $(LOWEST)
 	@$(environment) $(LOWEST) '$(call fit,$(firstword $(SUPPORTED)))' --resolution lowest-direct \

@@ -1,4 +1,4 @@
-"""What AUTO CDC costs beside a bare MERGE: a batch, over many batches, the first copy, and a wide table.
+"""Measure AUTO CDC against a bare MERGE: a batch, many batches, the initial copy, and a wide table.
 
 python benchmarks/cdc.py
 python benchmarks/cdc.py --keys 10000 1000000 10000000 --batches 10 --copies 1
@@ -8,12 +8,12 @@ python benchmarks/cdc.py --keys 2000 --columns 500 --batches 10
 
 The first takes five minutes on two cores; the others may take hours.
 
-For each size a legacy table is made and copied: by a bare INSERT, and as the first copy of a CDC target.
-Then a stream reads a feed, one commit a batch, and folds it into that target; another one reads the same feed
-and does in `foreachBatch` what is usual without Tableferry: a MERGE of the newest event of each key (SCD type
-1), or the MERGE of two rows for each event (SCD type 2), neither of which minds events that come late, twice
-or after a delete. The two take turns, some batches each, so that what else the machine does hits both. Times
-are those of the function in `foreachBatch`; medians.
+For each size, the benchmark creates a legacy table and copies it: by a bare INSERT, and as the initial copy
+of a CDC target. Then a stream reads a feed, one commit per batch, and merges it into that target. Another
+stream reads the same feed and runs the usual MERGE in `foreachBatch`: of the newest event of each key (SCD
+type 1), or of two rows for each event (SCD type 2). Neither MERGE handles late or repeated events, or events
+after a delete. The two streams take turns, some batches each, so that other load on the machine affects both.
+Times are medians of the function in `foreachBatch`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _TURN = 10
 
 @dataclass(frozen=True)
 class Size:
-    """What is measured: the size of a table, and what comes into it."""
+    """The size of a table and of its feed."""
 
     scd: ScdType
     keys: int
@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, nargs="*", default=[150_000])
     parser.add_argument("--batches", type=int, nargs="*", default=[20])
     parser.add_argument("--events", type=int, nargs="*", default=[20], help="in each batch")
-    parser.add_argument("--columns", type=int, nargs="*", default=[5], help="besides the key")
+    parser.add_argument("--columns", type=int, nargs="*", default=[5], help="columns without the key")
     parser.add_argument("--scd", type=int, nargs="*", choices=(1, 2), default=[1, 2])
     parser.add_argument("--copies", type=int, default=3, help="how often the copy is made")
     arguments = parser.parse_args()
@@ -195,7 +195,7 @@ class Feed:
             deltalake.write_deltalake(self._folder / "feed", table, mode="append")
 
     def stream(self, name: str, work: Callable[[DataFrame, int], None]) -> list[float]:
-        """Let a stream take what is there, a commit a batch, and say what each batch took."""
+        """Let a stream process all commits, one per batch, and return the seconds of each batch."""
         taken: list[float] = []
 
         def timed(batch: DataFrame, number: int) -> None:
@@ -257,7 +257,7 @@ def bare_scd2(spark: SparkSession, table: TableName, size: Size) -> Callable[[Da
 
 
 def compare(spark: SparkSession, ours: TableName, bare: TableName, size: Size) -> None:
-    """Make sure that both hold the same rows, for the feed has no event that only one of them minds."""
+    """Check that both targets have the same rows; the feed has no event that they treat differently."""
     names = ", ".join(spark.table(bare.sql).columns)
     for left, right in ((ours, bare), (bare, ours)):
         rows = spark.sql(f"SELECT {names} FROM {left.sql} EXCEPT ALL SELECT {names} FROM {right.sql}").take(3)

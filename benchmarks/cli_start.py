@@ -1,4 +1,4 @@
-"""How long the command line takes to start: CPU seconds of commands that need neither Spark nor a queue.
+"""Measure the start of the command line: CPU seconds of commands that need neither Spark nor a queue.
 
 python benchmarks/cli_start.py --runs 10
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 COMMANDS = ("--version", "--help", "spec check examples/flights", "fleet list --help")
 
-# As the script does that the wheel installs.
+# The same as the script that the wheel installs.
 START = ["-c", "import sys; from tableferry.cli import main; sys.exit(main())"]
 LOOP = ["-c", "for i in range(10**7): i * 3"]
 
@@ -33,7 +33,7 @@ def cpu_seconds(arguments: Sequence[str], environ: dict[str, str]) -> float:
 
 
 def main() -> None:
-    """Run each command, and print the least that it took."""
+    """Run each command, and print its least CPU seconds."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=10, help="how often each command runs")
     runs = parser.parse_args().runs
@@ -42,7 +42,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as compiled:
         environ = os.environ | {"PYTHONPYCACHEPREFIX": compiled}
         environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        # The first run compiles the modules. Then all take turns, so that other load falls on each alike.
+        # The first run compiles the modules. Then all take turns, so that other load affects all of them.
         for run in range(runs + 1):
             for name, arguments in measured.items():
                 seconds = cpu_seconds(arguments, environ)

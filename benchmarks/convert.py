@@ -1,21 +1,21 @@
-"""What converting Parquet to Delta costs: ours, Delta's own command, delta-rs, and the floor under them all.
+"""Measure conversions of Parquet to Delta by tableferry, CONVERT TO DELTA and delta-rs, and a lower bound.
 
 python benchmarks/convert.py --files 2000 20000 200000 --markdown
 python benchmarks/convert.py --files --no-large --shapes --markdown
 
-Makes directories of small partitioned files, and one of 40 large files, once for all runs, and times in one
-process each, on the same files: tableferry with each reader of footers, CONVERT TO DELTA with and without
-statistics, with default settings and with few partitions, delta-rs, and the floor: every footer opened by
-pyarrow and a commit of the same size written. With --shapes also directories of files with many columns and
-row groups, by three writers (pyarrow, Spark, and Polars where it's installed).
+Creates directories of small partitioned files, and one of 40 large files, once for all runs. Converts the
+same files, each time in a separate process: by tableferry with each reader of footers, by CONVERT TO DELTA
+with and without statistics, with default settings and with few partitions, and by delta-rs. The lower bound
+opens every footer by pyarrow and writes a commit of the same size. --shapes adds directories of files with
+many columns and row groups, by three writers (pyarrow, Spark, and Polars if it is installed).
 
-First come whole processes, imports included, as users run them: the least CPU and wall seconds of
+Prints whole processes first, imports included, as users run them: the least CPU and wall seconds of
 `tableferry convert FOLDER` and of Python with `deltalake.convert_to_deltalake`. Then, for each converter:
 
-- start: imports, and the Spark session of whoever needs one;
+- start: imports, and the Spark session if the converter needs one;
 - first: the first conversion in that process;
-- warm: the median of the others;
-- CPU: the median of the seconds of all cores that this process took for these, where there is no Java;
+- warm: the median of the other conversions;
+- CPU: the median of the seconds of all cores for these conversions, without Java;
 - peak memory: the kernel's high-water mark of the Python process, of Java and of Spark's Python workers.
 """
 
@@ -45,7 +45,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-# Not this folder, whose modules would stand before others of their names.
+# Replace this folder, because its modules would hide others of the same names.
 sys.path[0] = str(Path(__file__).parents[1])
 from benchmarks import lake_shapes  # noqa: E402
 
@@ -55,16 +55,16 @@ if TYPE_CHECKING:
 
 SMALL_ROWS, LARGE_ROWS, LARGE_FILES = 100, 370_000, 40
 FILES_A_DAY, FEWEST_DAYS = 100, 20
-# How many files a process writes before it is given more.
+# Files that a process writes per task.
 CHUNK = 250
 
 LARGE = f"{LARGE_FILES} large files"
 
 FIRST_COMMIT = f"{0:020}.json"
-# About what ours takes.
+# The approximate size of tableferry's commits.
 COMMIT_BYTES_A_FILE = 550
 
-# What Spark and Delta do where nobody sets anything; `session.resolve` sets less, for small tables.
+# The defaults of Spark and Delta; `session.resolve` sets lower values, for small tables.
 DEFAULTS = {
     "spark.sql.shuffle.partitions": "200",
     "spark.sql.adaptive.enabled": "true",
@@ -77,13 +77,13 @@ Convert = Callable[[Path], object]
 
 @dataclass(frozen=True)
 class Contender:
-    """Somebody who converts.
+    """A converter to measure.
 
     Attributes:
-        title: What the table calls it.
-        start: Makes what converts, in a process of its own.
-        cores: How many Spark may use; 0 where there is no Spark.
-        repeat: How many times as often as others it is run, for it takes so little.
+        title: Its title in the table.
+        start: Returns the function that converts; runs in a separate process.
+        cores: Cores for Spark; 0 without Spark.
+        repeat: Factor of the number of warm runs; higher for fast converters.
     """
 
     title: str
@@ -94,7 +94,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one contender did with one directory: seconds, and megabytes at most."""
+    """Measurements of one contender with one directory: seconds, and peak megabytes."""
 
     contender: str
     data: str
@@ -111,7 +111,7 @@ class Measured:
 
     @property
     def memory(self) -> str:
-        """All peaks, as far as there are any."""
+        """All peaks above zero."""
         return " + ".join(str(peak) for peak in (self.python, self.java, self.workers) if peak)
 
 
@@ -119,16 +119,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--files", type=int, nargs="*", default=[2000, 20_000], help="of small files")
+    parser.add_argument("--files", type=int, nargs="*", default=[2000, 20_000], help="numbers of small files")
     parser.add_argument("--large", action=argparse.BooleanOptionalAction, default=True, help="40 large files")
-    parser.add_argument("--shapes", action="store_true", help="files with many columns and row groups, too")
+    parser.add_argument("--shapes", action="store_true", help="add files with many columns and row groups")
     parser.add_argument(
         "--only", nargs="*", choices=CONTENDERS, default=list(CONTENDERS), metavar="CONTENDER"
     )
     parser.add_argument("--repeat", type=int, default=3, help="warm runs")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "tableferry-bench")
     parser.add_argument("--markdown", action="store_true", help="print a table for docs/benchmarks.md")
-    parser.add_argument("--output", type=Path, help="a file for all figures, as JSON")
+    parser.add_argument("--output", type=Path, help="file for all figures, as JSON")
     parser.add_argument("--run", nargs=2, metavar=("CONTENDER", "FOLDER"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run:
@@ -162,7 +162,7 @@ def main() -> None:
             print(f"\n{tell(results)}" if results else "")
 
 
-# What users start, with the folder as the last argument.
+# The programs that users start, with the folder as the last argument.
 PROCESSES = {
     "tableferry convert": "from tableferry.cli import main; main()",
     "delta-rs": (
@@ -174,13 +174,13 @@ PROCESSES = {
 
 
 def whole_processes(folder: Path, repeat: int) -> str:
-    """Convert a directory in processes that do nothing else; return the least CPU seconds and wall seconds.
+    """Convert a directory in separate processes; return the least CPU seconds and wall seconds as text.
 
-    Imports are part of it. Compiled modules are kept, as after an installation.
+    The times include imports. Compiled modules are kept, as after an installation.
     """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     seconds: dict[str, list[tuple[float, float]]] = {title: [] for title in PROCESSES}
-    # The first run of each only fills caches.
+    # The first run of each fills caches and isn't counted.
     for _ in range(1 + repeat):
         for title, code in PROCESSES.items():
             with renamed(folder, 0) as table:
@@ -198,7 +198,7 @@ def whole_processes(folder: Path, repeat: int) -> str:
 
 
 def measure(name: str, data: str, folder: Path, repeat: int) -> Measured:
-    """Run one contender in a process of its own."""
+    """Run one contender in a separate process."""
     contender = CONTENDERS[name]
     warm = repeat * contender.repeat
     command = [sys.executable, __file__, "--run", name, str(folder), "--repeat", str(warm)]
@@ -219,7 +219,7 @@ def measure(name: str, data: str, folder: Path, repeat: int) -> Measured:
 
 
 def run(name: str, folder: Path, repeat: int) -> dict[str, object]:
-    """Convert a directory again and again, in this process."""
+    """Convert a directory several times in this process, and return the measurements."""
     with tempfile.TemporaryDirectory(prefix="tableferry-bench-") as scratch:
         started = time.perf_counter()
         convert = CONTENDERS[name].start(Path(scratch))
@@ -227,7 +227,7 @@ def run(name: str, folder: Path, repeat: int) -> dict[str, object]:
         times, processor = [], []
         commit = 0
         for number in range(1 + repeat):
-            # Under a name of its own, for Delta keeps the logs that it has seen by their path.
+            # Each run has a different path, because Delta caches logs by their path.
             with renamed(folder, number) as table:
                 started, before = time.perf_counter(), time.process_time()
                 convert(table)
@@ -244,7 +244,7 @@ def run(name: str, folder: Path, repeat: int) -> dict[str, object]:
 
 @contextmanager
 def renamed(folder: Path, number: int) -> Iterator[Path]:
-    """Give a directory another name, and afterwards its own again, without a log."""
+    """Rename a directory; afterwards remove its log and restore its name."""
     table = folder.with_name(f"{folder.name}-{os.getpid()}-{number}")
     folder.rename(table)
     try:
@@ -255,12 +255,12 @@ def renamed(folder: Path, number: int) -> Iterator[Path]:
 
 
 def peak_megabytes() -> dict[str, int]:
-    """Return the most that this process, its Java and its other descendants ever held."""
+    """Return the peak memory of this process, of Java and of the other descendants."""
     parents, names, peaks = {}, {}, {}
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
             fields = dict(row.split(":", 1) for row in status.read_text().splitlines())
-        except OSError:  # It has ended meanwhile.
+        except OSError:  # The process has ended.
             continue
         process = int(status.parent.name)
         parents[process], names[process] = int(fields["PPid"]), fields["Name"].strip()
@@ -275,7 +275,7 @@ def peak_megabytes() -> dict[str, int]:
     return {kind: kilobytes >> 10 for kind, kilobytes in actual.items()}
 
 
-# Those who convert.
+# Converters.
 
 
 def ours(reader: str, scratch: Path) -> Convert:
@@ -306,13 +306,13 @@ def delta_rs(scratch: Path) -> Convert:
     from deltalake import Field, Schema, convert_to_deltalake
     from deltalake.schema import PrimitiveType
 
-    # It has to be given what is in the paths.
+    # delta-rs doesn't infer partition columns from the paths.
     days = Schema([Field("day", PrimitiveType("date"))])
     return partial(convert_to_deltalake, partition_by=days, partition_strategy="hive")
 
 
 def floor(scratch: Path) -> Convert:
-    """Do what nobody can leave out."""
+    """Open every footer and write a commit of the usual size: the work that no converter can skip."""
     import pyarrow.parquet as pq
 
     def work(table: Path) -> None:
@@ -349,15 +349,15 @@ CONTENDERS = {
         cores=2,
     ),
     "delta-rs": Contender("delta-rs", delta_rs, repeat=3),
-    "floor": Contender("floor", floor, repeat=3),
+    "floor": Contender("lower bound", floor, repeat=3),
 }
 
 
-# The tables that are converted.
+# Directories to convert.
 
 
 def columns() -> pa.Table:
-    """Make a row of each kind of column for each of a large file's rows."""
+    """Return the rows of a large file, with a column of each type."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -380,7 +380,7 @@ def columns() -> pa.Table:
 
 
 def write_files(root: Path, total: int, rows: int, select_jobs: range) -> None:
-    """Write some of a directory's files."""
+    """Write the selected files of a directory."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -397,7 +397,7 @@ def write_files(root: Path, total: int, rows: int, select_jobs: range) -> None:
 
 
 def made(cache: Path, count: int, rows: int) -> Path:
-    """Make a directory of files, unless one that was made in the same way is there."""
+    """Return a directory of files, and create it unless the cache has it."""
     how = inspect.getsource(columns), inspect.getsource(write_files), count, rows, FILES_A_DAY, FEWEST_DAYS
 
     def write(unfinished: Path) -> None:
@@ -409,14 +409,14 @@ def made(cache: Path, count: int, rows: int) -> Path:
 
 
 def shaped(cache: Path, shape: lake_shapes.Shape) -> Path:
-    """Make a directory of such files, unless it's there."""
+    """Return a directory of files of a shape, and create it unless the cache has it."""
     how = inspect.getsource(lake_shapes), shape
     return cached(cache, "shape", how, partial(lake_shapes.write, shape))
 
 
 def cached(cache: Path, name: str, how: object, write: Callable[[Path], None]) -> Path:
     folder = cache / f"{name}-{hashlib.sha256(repr(how).encode()).hexdigest()[:12]}"
-    # What a run that was killed left under another name.
+    # A killed run leaves the directory under another name.
     for left in cache.glob(f"{folder.name}-*"):
         shutil.rmtree(left / "_delta_log", ignore_errors=True)
         left.rename(folder)
@@ -428,9 +428,9 @@ def cached(cache: Path, name: str, how: object, write: Callable[[Path], None]) -
     return folder
 
 
-# What is shown.
+# Output.
 
-# Who is to be how many times as fast as whom.
+# (slower, faster, goal): `faster` should be at least `goal` times as fast as `slower`.
 GOALS = (
     ("native", "process", 10),
     ("native-few", "process", 10),
@@ -458,7 +458,7 @@ def machine() -> str:
 
 
 def goals(measured: Sequence[Measured]) -> str:
-    """Compare warm runs with those whom a conversion of small files is to beat, and one core with two."""
+    """Return the ratios of warm runs with small files, compared with `GOALS`."""
     warm = {(result.data, result.contender): result.warm for result in measured}
     verdicts = []
     for data in dict.fromkeys(result.data for result in measured if result.data != LARGE):
@@ -474,7 +474,7 @@ def goals(measured: Sequence[Measured]) -> str:
 
 
 def markdown(measured: Sequence[Measured]) -> str:
-    """Write the table for docs/benchmarks.md: warm seconds, and what the most small files take besides."""
+    """Return the table for docs/benchmarks.md: warm seconds, and first run and memory of the largest set."""
     sets = list(dict.fromkeys(result.data for result in measured))
     most = max((data for data in sets if data != LARGE), key=len, default=LARGE)
     results = {(result.contender, result.data): result for result in measured}
@@ -488,7 +488,7 @@ def markdown(measured: Sequence[Measured]) -> str:
 
 
 def by_shape(measured: Sequence[Measured]) -> str:
-    """Write the table of the shapes for docs/benchmarks.md: warm seconds, and those of all cores."""
+    """Return the table of the shapes for docs/benchmarks.md: warm seconds, and CPU seconds."""
     names = list(dict.fromkeys(result.contender for result in measured))
     results = {(result.contender, result.data): result for result in measured}
     rows = [["files, columns, row groups", *(CONTENDERS[name].title for name in names)]]

@@ -1,12 +1,12 @@
-"""How long writers are locked out of a Hive table while it is migrated, against the table's size.
+"""Measure how long a migration locks writers out of a Hive table, by the size of the table.
 
 python benchmarks/fleet_block.py --files 10 100 1000 5000
 python benchmarks/fleet_block.py --files 1000 --rows 100000 --format delta --output json
 
-Makes partitioned Hive tables of so many Parquet files, and migrates one after the other to Iceberg and to
-Delta, as a worker does. A writer adds one more file to each right before its rights are taken. Seconds are
-those from the moment in which the rights are taken to the one in which they are given back, and those of the
-whole migration. A small table of each warms up before and isn't counted.
+Creates partitioned Hive tables of n Parquet files, and migrates them one after the other to Iceberg and to
+Delta, as a worker does. A writer adds one more file to each table directly before its rights are revoked.
+Prints the seconds between the revocation and the restoration of the rights, and the seconds of the whole
+migration. A small table of each format warms up and isn't counted.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ FILES_A_DAY = 100
 
 
 class Rights(MetastoreAccess):
-    """Rights that are taken once and given back, each with the time; a writer ends right before."""
+    """Rights with the times of their revocation and restoration; a writer ends directly before."""
 
     def __init__(self, spark: SparkSession, last_write: Callable[[], None]) -> None:
-        """Take the session, and what the writer does."""
+        """Store the session and the writer."""
         super().__init__(spark)
         self.last_write, self.taken, self.given_back = last_write, 0.0, 0.0
 
     def rights_to_write(self, table: TableName) -> Mapping[str, Any]:
-        """Return a right, until it's taken."""
+        """Return one right until it is revoked."""
         return {} if self.taken else {"writer": "INSERT"}
 
     def take(self, table: TableName, rights: Mapping[str, Any]) -> None:
-        """Let the writer end, and note the time."""
+        """Let the writer end, and record the time."""
         self.last_write()
         self.taken = time.perf_counter()
 
     def give_back(self, table: TableName, rights: Mapping[str, Any]) -> None:
-        """Note the time, of the last of two times that it's done."""
+        """Record the time; of two calls the last one counts."""
         self.given_back = time.perf_counter()
 
 
@@ -96,7 +96,7 @@ def main() -> None:
 
 
 def measure(spark: SparkSession, scratch: Path, form: TargetFormat, files: int, rows: int) -> dict[str, Any]:
-    """Migrate a table of so many files, to which one more comes at the last moment."""
+    """Migrate a table of n files, with one more file at the last moment."""
     table = f"t{files}_to_{form.value}"
     name, folder, now = TableName(("spark_catalog", SCHEMA, table)), scratch / table, datetime.now(UTC)
     for number in range(files):
@@ -132,7 +132,7 @@ def measure(spark: SparkSession, scratch: Path, form: TargetFormat, files: int, 
 
 
 def write(day: Path, number: int, rows: int) -> None:
-    """Write a file of so many rows into a partition's directory."""
+    """Write a file of n rows into a partition's directory."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,11 +1,11 @@
-"""What the copy of a Hive table to Iceberg costs, beside Iceberg's own add_files and snapshot.
+"""Measure the copy of a Hive table to Iceberg, compared with Iceberg's add_files and snapshot.
 
 python benchmarks/fleet_copy.py --files 2000 20000
 python benchmarks/fleet_copy.py --files 2000 --output json
 
-Makes a partitioned Hive table of small Parquet files and, by turns in one session, an Iceberg table over its
-files: as the fleet's copy step does, with ``add_files`` into an empty table, and with ``snapshot``. The first
-turn warms up and isn't counted; the others' medians are. Seconds are those of the whole step.
+Creates a partitioned Hive table of small Parquet files and, in turns in one session, an Iceberg table over
+its files: by the fleet's copy step, by ``add_files`` into an empty table, and by ``snapshot``. The first turn
+warms up and isn't counted. Prints the medians of the other turns, in seconds of the whole step.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def measure(spark: SparkSession, folder: Path, files: int, repeat: int) -> dict[str, float]:
-    """Copy a table of so many files in each way, by turns."""
+    """Copy a table of n files in each way, in turns."""
     warehouse = Warehouse(spark, cast("Access", None))
     make(spark, folder, files)
     copies = {"ours": ours, "add_files": add_files, "snapshot": snapshot}
@@ -76,7 +76,7 @@ def measure(spark: SparkSession, folder: Path, files: int, repeat: int) -> dict[
 
 
 def make(spark: SparkSession, folder: Path, files: int) -> None:
-    """Make a Hive table with so many files, a hundred in each partition."""
+    """Create a Hive table with n files, a hundred in each partition."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

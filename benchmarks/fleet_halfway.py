@@ -1,4 +1,4 @@
-"""A fleet in the middle of its migration, as rows: a tenth isn't looked at yet, a third is on probation.
+"""Rows of a fleet in the middle of its migration: a tenth isn't checked yet, a third is on probation.
 
 Of 100,000 jobs a tenth is archived, and the events are 450,000, over ten months.
 """
@@ -37,7 +37,7 @@ _STEP = timedelta(minutes=7)
 
 @dataclass
 class JobHistory:
-    """A job, and what happened to it."""
+    """A job and its events."""
 
     job: Job
     archived: bool = False
@@ -62,7 +62,7 @@ class JobHistory:
             )
 
     def advance(self, at: datetime, steps: int = 9) -> datetime:
-        """Go on from where it is until it rests."""
+        """Advance the job until it waits."""
         transitions = {**BACK, **FORWARD}
         while steps and (transition := transitions.get(self.job.pair)) is not None:
             at, steps = at + _STEP, steps - 1
@@ -71,7 +71,7 @@ class JobHistory:
 
 
 def fill(engine: Engine, count: int, now: datetime) -> int:
-    """Write a fleet into an empty queue, and say how many events it has."""
+    """Write a fleet into an empty queue, and return the number of its events."""
     written = 0
     for some in chunks(histories(count, now), 5000):
         archived = [{**to_row(history.job), "archived_at": now} for history in some if history.archived]
@@ -90,7 +90,7 @@ def fill(engine: Engine, count: int, now: datetime) -> int:
 
 
 def histories(count: int, now: datetime) -> Iterator[JobHistory]:
-    """Make jobs and what happened to them, the same each time."""
+    """Yield jobs with their events, the same on each call."""
     chance = random.Random(2026)
     kinds, shares = list(_SHARES), list(_SHARES.values())
     for number in range(1, count + 1):
@@ -127,7 +127,7 @@ def _history(number: int, kind: str, chance: random.Random, now: datetime) -> Jo
     notified = last - timedelta(days=15)
     history.change(notified, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
     if chance.random() < 0.1:
-        history.change(notified + _STEP, migration_paused=True, pause_reason="MISSING_OWNER: nobody")
+        history.change(notified + _STEP, migration_paused=True, pause_reason="MISSING_OWNER: no owner")
         history.change(notified + 2 * _STEP, migration_paused=False, pause_reason="None")
     history.change(notified + 3 * _STEP, comm_level1_date=notified + 3 * _STEP)
     match kind:

@@ -1,10 +1,10 @@
-"""What the fleet's queue takes: adding, claiming, updating and counting 100,000 jobs in each store.
+"""Measure the fleet's queue: adding, claiming, updating and counting 100,000 jobs in each store.
 
 python benchmarks/fleet_queue.py --jobs 100000
 
-Starts MariaDB and PostgreSQL in folders of their own, with commits that wait for the disk, and measures each
-store with 1, 2, 4 and 8 worker processes. A queue in Delta tables is measured by --delta, with fewer claims
-and workers that are threads of one session with one store, as the tables are that a worker moves at once.
+Starts MariaDB and PostgreSQL in separate folders, with commits that wait for the disk, and measures each
+store with 1, 2, 4 and 8 worker processes. --delta measures a queue in Delta tables, with fewer claims. Its
+workers are threads of one session with one store, as in a worker that moves several tables concurrently.
 
 - add: all jobs, in one call;
 - claims/s: jobs claimed in batches by all workers together;
@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-# Not this folder, whose modules would stand before others of their names.
+# Replace this folder, because its modules would hide others of the same names.
 sys.path[0] = str(ROOT)
 
 from benchmarks import fleet_halfway  # noqa: E402
@@ -58,16 +58,16 @@ LOOKS = 5
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker is to do.
+    """The task of a worker.
 
     Attributes:
         url: The queue.
         worker: The worker's number.
-        workers: How many there are.
+        workers: The number of workers.
         now: The time; every earlier claim has lapsed.
-        jobs: How many jobs it claims.
-        batch: How many at once.
-        seconds: How long it saves one by one, at most.
+        jobs: The number of jobs to claim.
+        batch: Jobs per claim.
+        seconds: Limit for saving jobs one by one.
     """
 
     url: str
@@ -81,7 +81,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Span:
-    """How many jobs, from when to when by the machine's clock."""
+    """A number of jobs, with start and end by the machine's clock."""
 
     jobs: int
     started: float
@@ -94,7 +94,7 @@ def main() -> None:
     )
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 4, 8])
-    parser.add_argument("--batch", type=int, default=100, help="jobs claimed at once")
+    parser.add_argument("--batch", type=int, default=100, help="jobs per claim")
     parser.add_argument("--claims", type=int, default=8000, help="jobs claimed by all workers together")
     parser.add_argument("--seconds", type=float, default=5, help="of saving one by one")
     parser.add_argument("--only", nargs="*", choices=STORES, default=list(STORES), metavar="STORE")
@@ -150,7 +150,7 @@ def measure(
 
 
 def measure_status(name: str, url: str, jobs: int) -> None:
-    """Fill a queue with a fleet that is halfway, and print how long its figures take."""
+    """Fill a queue with a fleet that is halfway, and print the time of its figures."""
     store = open_store(url)
     assert isinstance(store, SqlStore)
     store.create()
@@ -168,7 +168,7 @@ def measure_status(name: str, url: str, jobs: int) -> None:
 
 
 def print_row(cells: Sequence[object], *, head: bool = False) -> None:
-    """Print a table's row, and what Markdown wants under the first."""
+    """Print a table's row, and Markdown's separator below the first."""
     print("\n" * head + "| " + " | ".join(map(str, cells)) + " |", flush=True)
     if head:
         print("| --- |" + " ---: |" * (len(cells) - 1), flush=True)
@@ -181,13 +181,13 @@ def new_jobs(count: int) -> Iterator[NewJob]:
 
 
 def rate(spans: Sequence[Span]) -> float:
-    """Return jobs a second of all workers, from the first one's beginning to the last one's end."""
+    """Return jobs per second of all workers, from the first start to the last end."""
     took = max(span.ended for span in spans) - min(span.started for span in spans)
     return sum(span.jobs for span in spans) / took
 
 
 def work(task: Task, store: Store, together: Any) -> list[Span]:
-    """Claim, save one by one, and save in batches, each at the same time as the others."""
+    """Claim, save one by one, and save in batches, concurrently with the other workers."""
     mine: list[Any] = []
     together.wait()
     started = time.monotonic()
@@ -217,7 +217,7 @@ def work(task: Task, store: Store, together: Any) -> list[Span]:
 
 
 def in_processes(tasks: Sequence[Task]) -> list[list[Span]]:
-    """Run each task in a process of its own."""
+    """Run each task in a separate process."""
     context = multiprocessing.get_context("spawn")
     together, results = context.Barrier(len(tasks)), context.SimpleQueue()
     processes = [context.Process(target=_process, args=(task, together, results)) for task in tasks]
@@ -237,7 +237,7 @@ def _process(task: Task, together: Any, results: Any) -> None:
 
 @contextmanager
 def delta() -> Iterator[tuple[str, Callable[[Sequence[Task]], list[list[Span]]]]]:
-    """Start Spark, and give what runs each task in a thread."""
+    """Start Spark, and yield a function that runs each task in a thread."""
     with tempfile.TemporaryDirectory(prefix="tableferry-bench-") as folder:
         spark = session.resolve(folder, say=lambda line: None)
 

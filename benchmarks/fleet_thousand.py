@@ -1,13 +1,13 @@
-"""How many tiny tables an hour are looked at and migrated, by one worker or by several on one queue.
+"""Measure the tables per hour that one worker or several workers check and migrate, with tiny tables.
 
 python benchmarks/fleet_thousand.py --tables 200
 python benchmarks/fleet_thousand.py --tables 1000 --queue postgresql --workers 8 --at-once 1 --output json
 
-Makes Hive tables of one small file each and a queue, looks at them as ``fleet preflight`` and ``fleet
-preprocess`` do, announces them all, and runs the migrator: each table goes from ``Ready`` to probation. The
-preflight is one command's, whatever the workers are. Ten tables warm up before and aren't counted. The
-workers are threads with a Spark session each, in one process; PostgreSQL and MariaDB run in folders of their
-own, and their commits wait for the disk.
+Creates a queue and Hive tables of one small file each, checks them as ``fleet preflight`` and ``fleet
+preprocess`` do, announces all, and runs the migrator from ``Ready`` to probation. One command runs the
+preflight, for any number of workers. Ten tables warm up and aren't counted. The workers are threads of one
+process, each with a Spark session. PostgreSQL and MariaDB run in separate folders, and their commits wait for
+the disk.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).parents[1]
-# Not this folder, whose modules would stand before others of their names.
+# Replace this folder, because its modules would hide others of the same names.
 sys.path[0] = str(ROOT)
 
 from tests import servers  # noqa: E402
@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--format", choices=("iceberg", "delta"), default="iceberg")
     parser.add_argument("--queue", choices=QUEUES, default="sqlite")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--at-once", type=int, default=4, help="how many tables a worker moves at once")
+    parser.add_argument("--at-once", type=int, default=4, help="tables that a worker moves concurrently")
     parser.add_argument("--output", choices=("text", "json"), default="text")
     arguments = parser.parse_args()
     os.environ[PASSWORD_VARIABLE] = servers.PASSWORD
@@ -89,7 +89,7 @@ def main() -> None:
 
 @contextmanager
 def queue(kind: str, scratch: Path) -> Iterator[str]:
-    """Give the URL of a queue that isn't made yet."""
+    """Yield the URL of a queue that doesn't exist yet."""
     match kind:
         case "postgresql":
             with servers.postgresql(durable=True) as url:
@@ -104,7 +104,7 @@ def queue(kind: str, scratch: Path) -> Iterator[str]:
 
 
 def measure(spark: SparkSession, folder: Path, url: str, arguments: argparse.Namespace) -> dict[str, float]:
-    """Move a few tables, and then those that are counted."""
+    """Migrate a few tables to warm up, and then the measured ones."""
     workers = [
         worker(session.beside(spark) or spark, url, number, arguments) for number in range(arguments.workers)
     ]
@@ -119,7 +119,7 @@ def measure(spark: SparkSession, folder: Path, url: str, arguments: argparse.Nam
 
 
 def worker(spark: SparkSession, url: str, number: int, arguments: argparse.Namespace) -> Worker:
-    """Make one of several workers, with a session and a connection to the queue of its own."""
+    """Return one of several workers, each with a session and a connection to the queue."""
     warehouse = Warehouse(spark, MetastoreAccess(spark))
     return Worker(
         open_store(url, spark),
@@ -132,7 +132,7 @@ def worker(spark: SparkSession, url: str, number: int, arguments: argparse.Names
 
 
 def move(workers: Sequence[Worker], names: Sequence[TableName], form: str) -> dict[str, float]:
-    """Look at tables, announce and migrate them, and say how many seconds each took but the announcing."""
+    """Check, announce and migrate tables; return the seconds of the check and of the migration."""
     store, now, lease = workers[0].store, datetime.now(UTC), workers[0].settings.lease
     started = time.perf_counter()
     new = [NewJob(name, TargetFormat(form)) for name in names]
@@ -148,7 +148,7 @@ def move(workers: Sequence[Worker], names: Sequence[TableName], form: str) -> di
 
 
 def timed(mode: Callable[[Worker], ModeReport], workers: Sequence[Worker], count: int) -> float:
-    """Run a mode in all workers, and return the seconds that they took to do so many tables together."""
+    """Run a mode in all workers, and return the seconds until n tables are done."""
     started = time.perf_counter()
     with ThreadPoolExecutor(len(workers)) as pool:
         reports = [job for report in pool.map(mode, workers) for job in report.jobs]
@@ -160,7 +160,7 @@ def timed(mode: Callable[[Worker], ModeReport], workers: Sequence[Worker], count
 
 
 def make(spark: SparkSession, folder: Path, prefix: str, count: int) -> Sequence[TableName]:
-    """Make Hive tables of one small file each."""
+    """Create Hive tables of one small file each."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

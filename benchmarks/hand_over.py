@@ -1,8 +1,8 @@
-"""What it costs to hand a table over: seconds until its flows go on in it, or in a verified copy of it.
+"""Measure a hand-over: seconds until a table's flows run in it, or in a verified copy of it.
 
 A stream has filled a table with all but the last of its source's commits. Then a project takes it over, or
-copies it, by the stream's checkpoint or by comparing rows (``handOver: content``). Each brings the last
-commit.
+copies it, by the stream's checkpoint or by comparing rows (``handOver: content``). Each run also processes
+the last commit.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def measure(spark: SparkSession, folder: Path, rows: int) -> tuple[float, float,
 
 
 def stream(spark: SparkSession, schema: str, root: Path) -> None:
-    """Let the old stream take all that is there."""
+    """Let the old stream process all commits."""
     writer = spark.readStream.table(f"{schema}.src").writeStream.format("delta").trigger(availableNow=True)
     writer.option("checkpointLocation", str(root / "old")).toTable(f"{schema}.legacy").awaitTermination()
 

@@ -18,7 +18,7 @@ FOLDER = "day=2020-01-01"
 
 @dataclass(frozen=True)
 class Shape:
-    """What a directory's files look like, and who wrote them."""
+    """The columns, row groups and writer of a directory's files."""
 
     files: int
     columns: int
@@ -90,7 +90,7 @@ def _by_spark(first: Path, folder: Path) -> None:
 
     with tempfile.TemporaryDirectory(prefix="tableferry-bench-") as scratch:
         spark = session.resolve(Path(scratch, "warehouse"), say=lambda text: None)
-        # A task, and so a file, for each of those that there are.
+        # One task, and so one file, for each existing file.
         spark.conf.set("spark.sql.files.openCostInBytes", str(1 << 30))
         rows = spark.read.parquet(str(first))
         rows.write.option("parquet.block.row.count.limit", GROUP_ROWS).parquet(str(folder))

@@ -1,4 +1,4 @@
-"""What it costs to start a project: seconds and Spark jobs until every flow is defined, before any row moves.
+"""Measure the start of a project: seconds and Spark jobs until every flow is defined, before rows are copied.
 
 For 1, 5, 20 and 100 append targets with a migration and two sources each, in a warm session:
 
@@ -6,8 +6,8 @@ For 1, 5, 20 and 100 append targets with a migration and two sources each, in a 
 - later start: every target is copied, and no source has a new commit;
 - after a commit: every source has one new commit, so every flow is defined with its starting version.
 
-The copies themselves aren't made: their tracking files are written as a finished copy leaves them, for this
-is about what every start pays, not about moving data.
+No table is copied, because only the start is measured: the benchmark writes the tracking files of finished
+copies.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What keeping a Hive copy in step costs: it grows with the change, not with the table.
+"""Measure the update of a Hive copy: the time grows with the change, not with the table.
 
 python benchmarks/shadow.py --partitions 10 100 1000
 
-Makes a Hive table for each number of partitions, puts an Iceberg or a Delta table in its place, changes that,
-and times the run that brings the Hive table in step. Bytes are those of the files that the run wrote.
+Creates a Hive table for each number of partitions, replaces it by an Iceberg or a Delta table, changes that
+table, and times the run that updates the Hive copy. Bytes are those of the files that the run wrote.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main() -> None:
 def measure(
     spark: SparkSession, folder: Path, form: TargetFormat, partitions: int, rows: int
 ) -> list[Measured]:
-    """Make a table of so many partitions, and time a run after each change."""
+    """Create a table of n partitions, and time a run after each change."""
     spark.sql(f"CREATE SCHEMA {SCHEMA}")
     baseline = make(spark, folder, form, partitions, rows)
     warehouse = Warehouse(spark, cast("Access", None))
@@ -96,7 +96,7 @@ def measure(
 
 
 def make(spark: SparkSession, folder: Path, form: TargetFormat, partitions: int, rows: int) -> str:
-    """Make the Hive table and the one in its place; return the watermark."""
+    """Create the Hive table and the new table; return the watermark."""
     hive = folder / "t_hive"
     spark.sql(
         f"CREATE EXTERNAL TABLE {HIVE.sql} (id BIGINT, name STRING) PARTITIONED BY (day INT) "

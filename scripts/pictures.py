@@ -1,6 +1,6 @@
-"""`make pictures`: the pictures of README and docs, taken of real runs of the examples' tables.
+"""Take the pictures of README and docs from real runs of the examples (`make pictures`).
 
-What a terminal shows becomes SVG; the fleet's page is opened in Chromium and becomes PNG.
+Terminal output becomes SVG. Chromium opens the fleet's page and writes it as PNG.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tableferry.testing import FixedClock
 PICTURES = Path("docs/pictures")
 WIDTH = 118
 
-# Rich's own document asks another host for a font. Any monospaced one will do: each text says how wide it is.
+# Rich's own document loads a font from another host. Any monospaced font works: each text has its width.
 _DOCUMENT = """\
 <svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
@@ -74,7 +74,7 @@ _THEME = TerminalTheme(
 
 
 def recorder(width: int = WIDTH) -> Console:
-    """Make a console that prints to nobody, and remembers."""
+    """Return a console that records and prints nothing."""
     return Console(
         record=True,
         file=io.StringIO(),
@@ -87,7 +87,7 @@ def recorder(width: int = WIDTH) -> Console:
 
 
 def keep(console: Console, name: str, title: str) -> None:
-    """Write what a console has shown as a picture."""
+    """Write a console's recorded output as a picture."""
     file = PICTURES / f"{name}.svg"
     svg = console.export_svg(title=title, theme=_THEME, code_format=_DOCUMENT, unique_id="t")
     file.write_text(
@@ -97,7 +97,7 @@ def keep(console: Console, name: str, title: str) -> None:
 
 
 def picture_conversion(folder: Path) -> None:
-    """Show a dry run of a conversion, with a table that's refused."""
+    """Take the picture of a conversion's dry run, with a refused table."""
     demo_convert.build_lake(folder / "lake")
     command = ["tableferry", "convert", "lake", "--recursive", "--dry-run", "--quiet"]
     environment = {**os.environ, "COLUMNS": str(WIDTH), "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -117,7 +117,7 @@ def picture_conversion(folder: Path) -> None:
 
 
 def picture_pipeline(folder: Path) -> None:
-    """Show a migration's plan, and where its targets are a month later."""
+    """Take the pictures of a migration's plan, and of its targets a month later."""
     spark = session.resolve(folder)
     console = recorder()
     story = demo.Demo(spark, folder, console)
@@ -138,7 +138,7 @@ def picture_pipeline(folder: Path) -> None:
 
 
 def picture_fleet(folder: Path) -> None:
-    """Show the page of a fleet that is halfway: some tables completed, some on probation, some waiting."""
+    """Take the picture of the page of a fleet with completed, shadowed and waiting tables."""
     spark = session.resolve(folder / "warehouse", iceberg=True)
     clock = FixedClock(datetime(2026, 3, 2, 6, tzinfo=UTC))
     store = fleet.open_store(f"sqlite:///{folder / 'fleet.db'}")
@@ -184,14 +184,14 @@ def picture_fleet(folder: Path) -> None:
 
 
 def photograph(html: Path, picture: Path, width: int, height: int) -> None:
-    """Open a page in Chromium, and keep its upper part.
+    """Write the upper part of a page as a picture, with Chromium.
 
     Raises:
-        TableferryError: There is no Chromium.
+        TableferryError: Chromium is missing.
     """
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
-        raise TableferryError("there is no Chromium: apt-get install chromium")
+        raise TableferryError("Chromium is missing: apt-get install chromium")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         subprocess.run(
             [
@@ -219,7 +219,7 @@ TAKEN = {"convert": picture_conversion, "pipelines": picture_pipeline, "fleet": 
 
 
 def main() -> int:
-    """Take the pictures that are named, or all of them, each in a process of its own."""
+    """Take the named pictures, or all of them, each in a separate process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("route", nargs="*", choices=[*TAKEN, []], help="which ones; all by default")
     routes = parser.parse_args().route or list(TAKEN)

@@ -1,4 +1,4 @@
-"""The reference pages that are written from the code: command line, Python API, spec, settings, errors."""
+"""Render the reference pages from the code: command line, Python API, spec, settings, errors."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from tableferry.pipelines import spec
 
 _ENTRY = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
-# On every command, so they stand once.
+# Every command has these options, so the page lists them once.
 _EVERYWHERE = ("verbose", "quiet", "log_format", "output", "debug")
 
 
 def cli_page() -> str:
-    """Describe each command: what it does, how it's written, its arguments and options."""
+    """Return the page of all commands: purpose, usage, arguments and options."""
     commands = dict(_commands(typer.main.get_command(app), "tableferry"))
     shared = {param.name: param for command in commands.values() for param in command.params}
     parts = [
         "# Command line",
-        "Every command with its arguments and options, written from the code; `--help` after any of them "
+        "Every command with its arguments and options, generated from the code. `--help` after a command "
         "shows the same.",
         "Results go to stdout and everything else to stderr. "
         "Exit codes: 0 done or nothing to do, 1 failed or refused, 2 wrong usage.",
@@ -70,15 +70,15 @@ def cli_page() -> str:
 
 
 def spec_page() -> str:
-    """Describe each key of a data flow spec, from its JSON Schema."""
+    """Return the page of all keys of a data flow spec, from its JSON Schema."""
     schema = spec.json_schema()
     models: Mapping[str, Any] = schema["$defs"]
     parts = [
         "# Data flow spec",
-        "Written from the JSON Schema that `tableferry spec schema` prints; give that to your editor, and it "
-        "completes and checks keys. "
-        "[Write a spec for a migration](../how-to/write-a-spec.md) shows whole ones.",
-        "A spec is a `*_main.json` or `*_main.yaml` file. Its `dataFlowType` says which it is: "
+        "Generated from the JSON Schema that `tableferry spec schema` prints. Give the schema to your editor "
+        "to complete and check keys. "
+        "[Write a spec for a migration](../how-to/write-a-spec.md) has complete examples.",
+        "A spec is a `*_main.json` or `*_main.yaml` file. Its `dataFlowType` is "
         "`standard`, [one source and one flow](#standardspec), `flow`, [groups of flows](#flowspec), or "
         "`materialized_view`, [materialized views](#materializedviewsspec). A file with a `template` is "
         "[several of them](#templatespec).",
@@ -97,10 +97,10 @@ def spec_page() -> str:
 
 
 def settings_page() -> str:
-    """Describe each setting of a fleet."""
+    """Return the page of all settings of a fleet."""
     parts = [
         "# Fleet settings",
-        "The settings of `fleet.yml`, written from their definitions in the code.",
+        "The settings of `fleet.yml`, generated from their definitions in the code.",
         "Options override environment variables, these the section of `--env NAME` in the file, "
         "and that section the rest of the file. An unknown name is refused, with its position. "
         "The file is `--settings FILE`, or what `TABLEFERRY_FLEET_SETTINGS` names, or `fleet.yml` in the "
@@ -112,16 +112,16 @@ def settings_page() -> str:
         _settings_table(FleetSettings, ""),
         "## Where new tables are made",
         _settings_table(TargetSettings, "target."),
-        "[Move to another catalog](../how-to/move-to-another-catalog.md) says what becomes of the old names.",
+        "[Move to another catalog](../how-to/move-to-another-catalog.md) describes the old names.",
         "## Mail",
         _settings_table(MailSettings, "mail."),
-        "[Set up a fleet](../how-to/set-up-a-fleet.md) has a whole file, and the kinds of queue.",
+        "[Set up a fleet](../how-to/set-up-a-fleet.md) has a complete file, and the kinds of queue.",
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def errors_page() -> str:
-    """Describe each error condition: its class, its message and its remedy, by subject."""
+    """Return the page of all error conditions: class, message and remedy, by subject."""
     parts = [
         "# Error conditions",
         "An error begins with the name of its condition in brackets. Search this page for the name. "
@@ -141,7 +141,7 @@ def errors_page() -> str:
 
 
 def python_page(package: str) -> str:
-    """List what a package makes public, functions first; mkdocstrings puts signatures and docstrings there.
+    """Return the page of a package's public names, functions first; mkdocstrings adds the signatures.
 
     Args:
         package: Its name below `tableferry`.
@@ -167,16 +167,16 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/spec.md": spec_page,
     "reference/settings.md": settings_page,
 }
-"""The pages by their paths below docs/, and what writes each."""
+"""The pages by their paths below docs/, with the function that renders each."""
 
 
 def _shown(text: str) -> str:
-    """Write parameters as Markdown's code: ``{table}`` becomes `<table>`."""
+    """Return a text with parameters as code: ``{table}`` becomes `<table>`."""
     return text.format_map({name: f"`<{name}>`" for _, name, _, _ in Formatter().parse(text) if name})
 
 
 def _public(module: ModuleType) -> dict[str, str]:
-    """Say where each public name of a module is defined; a module among them is no name of its own."""
+    """Return the path of each public name of a module, without modules."""
     own = Path(str(module.__file__))
     stub = own.with_suffix(".pyi")
     text = (stub if stub.is_file() else own).read_text(encoding="utf-8")
@@ -199,7 +199,7 @@ def _is_module(path: str) -> bool:
 
 
 def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Walk through the commands, groups first; a hidden one goes by its group's name."""
+    """Yield the commands with their paths, groups first; a hidden command has its group's name."""
     inside = getattr(command, "commands", {})
     for word, inner in sorted(inside.items(), key=lambda item: not hasattr(item[1], "commands")):
         path = name if inner.hidden else f"{name} {word}"
@@ -210,7 +210,7 @@ def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _alike(commands: list[Any]) -> set[str]:
-    """Name the options that every command of a larger group has."""
+    """Return the names of the options that every command of a larger group has."""
     if len(commands) < 4:
         return set()
     names = [
@@ -220,7 +220,7 @@ def _alike(commands: list[Any]) -> set[str]:
 
 
 def _metavar(param: Any) -> str:
-    """Write what stands for a value, as the help does."""
+    """Return the placeholder of a value, as in the help."""
     if param.metavar:
         return str(param.metavar)
     kind = getattr(getattr(param, "type_descriptor", None), "annotation", None)
@@ -241,7 +241,7 @@ def _option_table(options: list[Any]) -> str:
 
 
 def _settings_table(model: type[BaseModel], prefix: str) -> str:
-    # From 3.13 on, Python keeps docstrings without their indentation.
+    # Python 3.13 and later store docstrings without their indentation.
     entries = _ENTRY.findall(inspect.cleandoc(model.__doc__ or ""))
     described = {name: " ".join(text.split()) for name, text in entries}
     rows = []

@@ -1,8 +1,7 @@
-"""Renders what is made of the template and kept in this repository; `make render` runs it.
+"""Render the files of this repository that come from the template (`make render`).
 
-The root bundle is the template with its defaults and the repository's own package; native/ is its twin for
-`databricks bundle init`; tests/unit/golden shows what other answers change. Whoever changes the template
-renders anew; a test says so.
+The root bundle is the template with its defaults and the repository's package. native/ is the template for
+`databricks bundle init`. tests/unit/golden contains the differences that other answers make.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tableferry import new
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "unit" / "golden"
 
-# What the root bundle and a generated one have in common; the rest of the root belongs to the package.
+# The parts of a generated bundle that the root has; the rest of the root belongs to the package.
 SHARED = (
     "databricks.yml",
     "libs",
@@ -32,7 +31,7 @@ SHARED = (
     "src/sample",
 )
 
-# Answers whose effect is kept as a difference from the defaults.
+# Answers whose bundles are stored as differences from the default bundle.
 PORTRAITS: Mapping[str, Mapping[str, str]] = {
     "classic": {"project_name": "tea_shop", "catalog": "tea-eu", "compute": "classic", "ci": "azure"},
     "pipelines": {"route": "pipelines", "ci": "gitlab"},
@@ -49,7 +48,7 @@ PORTRAITS: Mapping[str, Mapping[str, str]] = {
     "vendored": {"package": "vendored", "route": "convert"},
 }
 
-# What is the same whenever it is rendered.
+# Values that are random in a real bundle and fixed here.
 FIXED = {"__uuid": "6f3a0d4e-52c1-4b0b-9d5e-8a1f2c7b9e60"}
 
 
@@ -70,7 +69,7 @@ def main() -> None:
 
 
 def root_bundle(folder: Path) -> Path:
-    """Make the bundle of this repository: the vendored package is the repository's own."""
+    """Create the bundle of this repository, which uses the repository as the vendored package."""
     made = made_from_template(folder, {"package": "vendored"})
     settings = made / "databricks.yml"
     text = settings.read_text(encoding="utf-8")
@@ -86,7 +85,7 @@ def root_bundle(folder: Path) -> Path:
 
 
 def made_from_template(folder: Path, answers: Mapping[str, str]) -> Path:
-    """Make a bundle that is the same each time, with an empty file as its wheel."""
+    """Create a reproducible bundle, with an empty file as its wheel."""
     folder.mkdir(parents=True, exist_ok=True)
     wheel = folder / new.wheel_name()
     wheel.touch()
@@ -94,7 +93,7 @@ def made_from_template(folder: Path, answers: Mapping[str, str]) -> Path:
 
 
 def render_golden(target: Path) -> None:
-    """Write a golden file of each answer into a folder, which is made anew."""
+    """Recreate a folder with a golden file for each answer."""
     if target.exists():
         shutil.rmtree(target)
     target.mkdir(parents=True)
@@ -106,7 +105,7 @@ def render_golden(target: Path) -> None:
 
 
 def golden_file(defaults: Path, made: Path) -> str:
-    """List a bundle's files, and show how they differ from those of the bundle with the default answers."""
+    """Return the list of a bundle's files, and the differences from the bundle with the default answers."""
     before, after = (dict(own_files(folder)) for folder in (defaults, made))
     lines = [f"{name}\n" for name in sorted(after)]
     for name in sorted({*before, *after}):
@@ -120,7 +119,7 @@ def golden_file(defaults: Path, made: Path) -> str:
 
 
 def own_files(made: Path) -> Iterator[tuple[str, str]]:
-    """Give the files of a generated bundle, without the package in it, as text by name."""
+    """Yield the name and text of each file of a generated bundle, without the package."""
     for path in sorted(made.rglob("*")):
         name = path.relative_to(made).as_posix()
         if path.is_file() and path.suffix != ".whl" and not name.startswith("vendor/"):

@@ -1,6 +1,6 @@
-"""What MkDocs asks while it builds the site: pages that are generated from the code, and a last look.
+"""MkDocs hooks: pages that are generated from the code, and a check of the built site.
 
-Named in mkdocs.yml; `python -m mkdocs` in the root folder finds it.
+mkdocs.yml names this module; `python -m mkdocs` in the root folder finds it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scripts import reference_pages
 
 _TITLE = re.compile(r"^# \d+[.:] (.+)$", re.MULTILINE)
 
-# What a browser would load by itself; a link that somebody follows may lead anywhere.
+# References that a browser loads automatically. Links may lead anywhere.
 _LOADED = re.compile(
     r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//"""
     r"""|<link\b(?![^>]*\brel=["']?(?:canonical|prev|next))[^>]*\bhref=["']?(?:https?:)?//"""
@@ -27,7 +27,7 @@ _LOADED = re.compile(
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List the decisions in the navigation by their own titles."""
+    """List the decisions in the navigation by their titles."""
     pages: list[object] = ["decisions/index.md"]
     pages += [{title.replace("`", ""): f"decisions/{name}"} for name, title in _decisions(config)]
     assert config.nav is not None
@@ -36,7 +36,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are written from the code."""
+    """Add the pages that are generated from the code."""
     for path, render in reference_pages.PAGES.items():
         files.append(File.generated(config, path, content=render()))
     return files
@@ -64,11 +64,11 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def _decisions(config: MkDocsConfig) -> list[tuple[str, str]]:
-    """Give the decisions' files, and their titles."""
+    """Return each decision's file name and title."""
     decisions = []
     for file in sorted(Path(config.docs_dir, "decisions").glob("0*.md")):
         title = _TITLE.search(file.read_text(encoding="utf-8"))
         if title is None:
-            raise PluginError(f"{file}: a decision begins with a title such as '# 7. What was decided'")
+            raise PluginError(f"{file}: a decision begins with a title such as '# 7. The decision'")
         decisions.append((file.name, title[1]))
     return decisions

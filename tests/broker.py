@@ -57,7 +57,7 @@ class Broker:
         deadline = time.monotonic() + _START_SECONDS
         while True:
             try:
-                # A client that finds nobody there looks again for half a minute.
+                # A client without a server retries for half a minute.
                 socket.create_connection(("127.0.0.1", self._port)).close()
                 with closing(self._admin()):
                     return
@@ -78,7 +78,7 @@ class Broker:
             admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=dict(settings or {}))])
 
     def widen(self, topic: str, partitions: int) -> None:
-        """Give a topic so many partitions."""
+        """Increase the number of a topic's partitions."""
         with closing(self._admin()) as admin:
             admin.create_partitions({topic: NewPartitions(partitions)})
 
@@ -88,7 +88,7 @@ class Broker:
             admin.delete_records({TopicPartition(topic, partition): before})
 
     def send(self, topic: str, values: Iterable[str], partitions: int, key: str | None = None) -> None:
-        """Send records to the partitions in turn, and wait until all of them are there."""
+        """Send records to the partitions in turn, and wait until all are stored."""
         with closing(KafkaProducer(bootstrap_servers=self.address, acks="all")) as producer:
             for number, value in enumerate(values):
                 producer.send(

@@ -14,7 +14,7 @@ from tests.workspace import FakeWorkspace
 soak.load_profile()
 
 
-# They have processes of their own, or run what no other file does, and the pipelines have the most tests.
+# They start separate processes, or run code that no other file runs; most tests are of pipelines.
 _ANYWHERE = ("test_convert", "test_demo", "test_fleet_metastore", "test_kafka", "test_file_sources")
 
 
@@ -36,10 +36,11 @@ def _area(nodeid: str) -> str | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give the tests of an area to one process, where whole files are given out.
+    """Assign the tests of an area to one process, if whole files are assigned.
 
-    Each process has a Java of its own, which takes ten times as long over a statement that is the first of
-    its kind: with the areas apart, each kind has one first. The other files keep both busy to the end.
+    Each process has a separate Java process, which takes ten times as long for the first statement of a kind.
+    With separate areas, each kind has one first statement. The other files keep both processes busy to the
+    end.
     """
     from xdist.scheduler import LoadFileScheduling
 
@@ -67,7 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def workspace() -> Iterator[FakeWorkspace]:
-    """A workspace on localhost; a test that asks it for what it doesn't know fails at its end."""
+    """Run a fake workspace on localhost; a test with an unknown request fails at its end."""
     with FakeWorkspace() as fake:
         yield fake
     assert fake.unknown == []
@@ -76,7 +77,7 @@ def workspace() -> Iterator[FakeWorkspace]:
 
 @pytest.fixture
 def logged_in(workspace: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> FakeWorkspace:
-    """The same workspace, and this process is logged in to it as somebody on a laptop is."""
+    """Return the same workspace, with the login of a user's laptop in the environment."""
     for name in tuple(os.environ):
         if name.startswith(("DATABRICKS_", "ARM_", "AZURE_", "GOOGLE_")):
             monkeypatch.delenv(name)

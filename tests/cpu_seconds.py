@@ -21,7 +21,7 @@ import pytest
 
 @dataclass
 class _Cost:
-    """What a test, with its fixtures, has cost; times are seconds since the epoch."""
+    """The CPU seconds of a test and its fixtures; times are seconds since the epoch."""
 
     worker: str = ""
     cpu: float = 0.0

@@ -1,7 +1,7 @@
 """`pyspark.pipelines` on Databricks as its documentation describes it, made of a table of its signatures.
 
-docs/operations/on-databricks.md says which pages these are of, and when they were read. What a page says is
-refused is refused here; and everything that is asked of it is remembered, by name.
+docs/operations/on-databricks.md lists the pages and when they were read. Calls that a page forbids raise
+`Refused`, and all calls are recorded by name.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ _NAME = re.compile(rf"{_PART}(?:\.{_PART}){{0,2}}")
 
 
 class Refused(Exception):
-    """What the platform ends an update with."""
+    """The error with which the platform ends an update."""
 
 
 class Platform:
-    """The functions of a pipeline's API, and what was asked of them.
+    """The functions of a pipeline's API, with a record of their calls.
 
     Attributes:
         tables: The arguments of each table, without its name.
@@ -84,7 +84,7 @@ class Platform:
         cdc: The arguments of each AUTO CDC flow.
         snapshots: The arguments of AUTO CDC from snapshots into each table.
         materialized: The arguments of each materialized view, and what builds it.
-        hooks: What is told of each event.
+        hooks: The functions that are called for each event.
     """
 
     def __init__(self, signatures: dict[str, str] = SIGNATURES) -> None:

@@ -1,4 +1,4 @@
-"""A queue in Delta tables for a test, in whichever session."""
+"""A queue in Delta tables for a test, in any session."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A Hive metastore that is a server: Apache Hive's own, on a PostgreSQL.
+"""A Hive metastore server of Apache Hive, on PostgreSQL.
 
-It's reached by loopback; this version of it can't be kept from listening on other addresses too.
+Clients use loopback; this version always listens on all addresses.
 
-``TABLEFERRY_METASTORE=server`` lets the tests of Spark use one instead of Derby in their own process
+With ``TABLEFERRY_METASTORE=server`` the tests with Spark use it instead of Derby in the test process
 (`make metastore`).
 """
 
@@ -29,19 +29,19 @@ WANTED = os.environ.get("TABLEFERRY_METASTORE") == "server"
 
 _START_SECONDS = 120
 _MAIN = "org.apache.hadoop.hive.metastore.HiveMetaStore"
-# What the archive expects of a Hadoop that is installed, and Spark has.
+# Jars of an installed Hadoop that the archive needs; Spark has them.
 _HADOOP = ("hadoop-client-*", "slf4j-api-*", "jcl-over-slf4j-*", "log4j-*", "commons-[cl]*")
-# A table that is to be transactional is refused unless the class that reads it is there.
+# A transactional table requires the class that reads it.
 _HIVE = ("hive-exec-*", "hive-serde-*", "hive-common-*", "hive-shims-*", "orc-*")
 
 
 @contextmanager
 def serving(folder: Path, hadoop: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Run a metastore on a database of its own, and give its address, for ``hive.metastore.uris``.
+    """Run a metastore on a separate database, and yield its address for ``hive.metastore.uris``.
 
     Args:
-        folder: Takes its settings, its log, and the tables of the schema ``default``.
-        hadoop: Settings by which it reaches the tables' storage, which it looks into as tables are made.
+        folder: The folder of its settings, its log, and the tables of the schema ``default``.
+        hadoop: Settings of the tables' storage, which it reads when tables are created.
     """
     with servers.postgresql() as url:
         database = urlsplit(url)

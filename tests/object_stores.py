@@ -1,7 +1,7 @@
-"""S3, Azure and Google Cloud Storage for tests: emulators on loopback, and what happens on the way to them.
+"""S3, Azure and Google Cloud Storage for tests: emulators on loopback, and proxies with faults.
 
 S3 is moto's server; Azure is Azurite, a program of npm's. For Google's, no emulator takes what obstore writes
-by, the XML API. But that is S3's with other headers, so moto stands in for it, with these translated.
+by, the XML API. It is the API of S3 with other headers, so moto serves it with translated headers.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _AZURITE = Path(__file__).parents[1] / ".venv" / ".azurite" / "node_modules" / "
 
 
 class NotInstalled(Exception):
-    """An emulator isn't on this machine; the message says how to get it."""
+    """An emulator isn't installed; the message has the command that installs it."""
 
 
 @dataclass
 class Bucket:
-    """A bucket or container, as its emulator sees it, whatever the code under test does.
+    """A bucket or container, read and written directly in its emulator.
 
     Attributes:
         uri: How tables in it are named.
@@ -65,11 +65,11 @@ class Bucket:
 
 @dataclass
 class Weather:
-    """What happens to requests on their way to moto, and to its answers.
+    """Functions that disturb requests to moto and its responses.
 
     Attributes:
-        before: Looks at a request first, and may answer it.
-        after: Sees a request that was answered; True loses the answer.
+        before: Receives a request first, and may answer it.
+        after: Receives an answered request; True loses the response.
         requests: The requests so far, such as ``PUT /lake/t/_delta_log/…``.
     """
 
@@ -225,7 +225,7 @@ def azurite() -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    # What it writes to its own folder is nothing with the data in memory.
+    # With the data in memory, it writes nothing important to its folder.
     process = subprocess.Popen(
         (
             f"{program} --blobHost 127.0.0.1 --blobPort {port} --inMemoryPersistence --skipApiVersionCheck "
@@ -275,7 +275,7 @@ def azure(address: str, name: str) -> Bucket:
 
 
 def _make_container(address: str, name: str) -> None:
-    """Make a container by a request that is signed as Azure says, for obstore makes none."""
+    """Create a container by a signed request, because obstore can't create one."""
     import hashlib
     import hmac
     import urllib.request

@@ -1,4 +1,4 @@
-"""AUTO CDC in plain Python: what a target must hold after a set of events, in whatever order they came."""
+"""AUTO CDC in plain Python: the expected target after a set of events, in any order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Event:
         key: The values of the key columns; empty for a truncate.
         sequence: What orders the events; None (SCD type 1 history only) is lowest.
         operation: upsert, delete or truncate.
-        values: The other columns of an upsert; what is absent is None.
+        values: The other columns of an upsert; missing ones are None.
         exact: It comes from the copied history.
     """
 

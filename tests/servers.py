@@ -29,7 +29,7 @@ _PATIENCE_SECONDS = 60
 
 
 class NotInstalled(Exception):
-    """A server's programs aren't on this machine; the message says how to get them."""
+    """A server's programs aren't installed; the message has the command that installs them."""
 
 
 @contextmanager
@@ -223,7 +223,7 @@ def _running(
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])

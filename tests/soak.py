@@ -1,8 +1,8 @@
-"""How much a run of the tests looks at: ``make test`` a fixed part, ``make soak`` everything.
+"""The amount of examples in a run of the tests: ``make test`` a fixed part, ``make soak`` everything.
 
-``make test-all`` looks at what ``make test`` leaves out for the time that it takes, too.
+``make test-all`` also runs the slow tests that ``make test`` leaves out.
 
-``make soak`` prints its seed, which TABLEFERRY_SOAK holds here; ``make soak SEED=…`` repeats it. Without that
+``make soak`` prints its seed, which is in TABLEFERRY_SOAK; ``make soak SEED=…`` repeats it. Without that
 variable every run draws the same examples.
 """
 
@@ -19,36 +19,36 @@ SOAKING = SEED > 0
 
 EVERYTHING_ONCE = SOAKING or bool(os.environ.get("TABLEFERRY_TEST_ALL"))
 
-# What only a soak runs, as another test shows the same behaviour in less time.
+# Only a soak runs these tests, because another test shows the same behaviour in less time.
 only = pytest.mark.soak
-# What ``make test`` leaves out for its time, and ``make test-all`` runs: a part of a route's behaviour whose
-# main way has a test that isn't left out.
+# Slow tests, which ``make test-all`` runs: a part of a route's behaviour whose
+# main path has a test in ``make test``.
 slow = pytest.mark.slow
 
 T = TypeVar("T")
 
 settings.register_profile("test", derandomize=True, deadline=None, print_blob=True, max_examples=20)
-# `--hypothesis-seed` gives the randomness, and a database would remember what another seed has found. In CI
-# hypothesis takes no seed unless it is told to.
+# `--hypothesis-seed` sets the randomness, and a database would keep examples of another seed. In CI
+# hypothesis uses no seed by default.
 settings.register_profile(
     "soak", derandomize=False, deadline=None, print_blob=True, database=None, max_examples=100
 )
 
 
 def load_profile() -> None:
-    """Make hypothesis draw what this run is to look at."""
+    """Load the hypothesis profile of this run."""
     settings.load_profile("soak" if SOAKING else "test")
 
 
 def amount(test: T, soak: T) -> T:
-    """Give how many of something to look at, or at what: in ``make test``, and in ``make soak``."""
+    """Return the number of examples, or the examples: of ``make test`` or of ``make soak``."""
     return soak if SOAKING else test
 
 
 def slow_examples(count: int) -> settings:
-    """Give settings for so many examples that take seconds each, which hypothesis isn't to shrink for hours.
+    """Return settings for n examples of some seconds each, which hypothesis shouldn't shrink for hours.
 
-    The first one that it draws is the simplest there is: one example alone shows next to nothing.
+    The first example is the simplest one, so a single example shows little.
     """
     return settings(
         max_examples=count,

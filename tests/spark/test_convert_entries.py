@@ -36,7 +36,7 @@ from tableferry.formats.parquet.files import DataFile
 from tableferry.spark.tables import TableName
 from tableferry.spark.types import INTEGER, STRING, to_json
 
-# Both ways in which a table can be Parquet.
+# Both definitions of a Parquet table.
 FORMS = {
     "spark": "(id int COMMENT 'the id', camelCase string, k int COMMENT 'kk') USING parquet "
     "PARTITIONED BY (k)",
@@ -44,7 +44,7 @@ FORMS = {
     "STORED AS parquet",
 }
 PROPERTIES = {"team": "a=b, c", "k.sql.x": "it's"}
-COMMENT = "what it's for"
+COMMENT = "the table's purpose"
 
 
 @pytest.fixture(params=sorted(FORMS))
@@ -57,18 +57,18 @@ def named(schema: str, table: str) -> TableName:
 
 
 def make(spark: SparkSession, table: str, form: str, folder: Path | None = None) -> None:
-    """Make a table of three rows in three partitions, of which one is null's."""
+    """Create a table of three rows in three partitions, one of them null."""
     where = f"LOCATION '{folder}'" if folder else ""
     spark.sql(
         f"CREATE {'EXTERNAL ' if folder else ''}TABLE {table} {form} {where} "
-        "COMMENT 'what it\\'s for' TBLPROPERTIES ('team' = 'a=b, c', 'k.sql.x' = 'it\\'s')"
+        "COMMENT 'the table\\'s purpose' TBLPROPERTIES ('team' = 'a=b, c', 'k.sql.x' = 'it\\'s')"
     )
     for number, value in enumerate(("7", "8", "null")):
         spark.sql(f"INSERT INTO {table} PARTITION (k = {value}) VALUES ({number}, 'x{number}')")
 
 
 def commit(entry: Entry, **metadata: Any) -> None:
-    """Write the smallest first commit that has everything of the entry that a log can hold."""
+    """Write a minimal first commit with all properties of the entry."""
     assert entry.folder is not None
     actions: list[dict[str, Any]] = [
         {"commitInfo": {"timestamp": 1, "operation": "CONVERT", "operationParameters": {}}},
@@ -108,7 +108,7 @@ def local_files(entry: Entry) -> list[DataFile]:
 
 
 def shown(spark: SparkSession, table: str) -> dict[str, Any]:
-    """What a person sees of a table, but for its provider."""
+    """Return the description of a table without its provider."""
     described = {row[0]: row[1] for row in spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()}
     properties = {row[0]: row[1] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
     ours = ("delta.min", "option.", "transient_")
@@ -126,7 +126,7 @@ def versions(spark: SparkSession, table: str) -> list[int]:
     return sorted(row["version"] for row in spark.sql(f"DESCRIBE HISTORY {table}").collect())
 
 
-def test_the_facts_of_a_table(spark: SparkSession, schema: str, tmp_path: Path, form: str) -> None:
+def test_entry_has_facts_of_table(spark: SparkSession, schema: str, tmp_path: Path, form: str) -> None:
     make(spark, f"{schema}.t", form, tmp_path / "a b%41")
     table_entry = entry(spark, TableName.parse(f"{schema}.t"))
     assert (table_entry.provider, table_entry.type, table_entry.is_delta) == ("parquet", "external", False)
@@ -140,9 +140,7 @@ def test_the_facts_of_a_table(spark: SparkSession, schema: str, tmp_path: Path, 
     assert not table_entry.buckets
 
 
-def test_a_bare_name_is_the_current_schemas_and_never_a_temporary_view(
-    spark: SparkSession, schema: str
-) -> None:
+def test_bare_name_is_table_of_current_schema_and_no_temporary_view(spark: SparkSession, schema: str) -> None:
     spark.sql("CREATE OR REPLACE TEMPORARY VIEW bare AS SELECT 1 AS x")
     spark.catalog.setCurrentDatabase(schema)
     try:
@@ -165,7 +163,7 @@ def test_a_bare_name_is_the_current_schemas_and_never_a_temporary_view(
         ("STORED AS avro", "avro"),
     ],
 )
-def test_what_is_no_parquet_is_refused_in_the_documents_words(
+def test_other_formats_are_refused_with_message_of_databricks(
     spark: SparkSession, schema: str, ddl: str, provider: str
 ) -> None:
     spark.sql(f"CREATE TABLE {schema}.t (id int) {ddl}")
@@ -175,7 +173,7 @@ def test_what_is_no_parquet_is_refused_in_the_documents_words(
     with pytest.raises(TableError) as caught:
         entry(spark, named(schema, "t"))
     conditions.check(caught.value, "NOT_PARQUET", provider=f"a {provider}", table=f"spark_catalog.{schema}.t")
-    # The sentence is Databricks', word for word.
+    # The sentence equals the one of Databricks.
     assert caught.value.message == f"{message}spark_catalog.{schema}.t."
 
 
@@ -189,7 +187,7 @@ def test_views_and_missing_tables_are_refused(spark: SparkSession, schema: str) 
         entry(spark, named("no_such_schema", "t"))
 
 
-def test_a_schema_lists_its_parquet_tables_and_says_what_it_skips(spark: SparkSession, schema: str) -> None:
+def test_schema_lists_parquet_tables_and_skipped_ones(spark: SparkSession, schema: str) -> None:
     spark.sql(f"CREATE TABLE {schema}.spark (id int) USING parquet COMMENT 'a\\nProvider: csv\\nLocation: b'")
     spark.sql(f"CREATE TABLE {schema}.hive (id int) STORED AS parquet")
     spark.sql(f"CREATE TABLE {schema}.done (id int) USING delta")
@@ -211,7 +209,7 @@ def test_a_schema_lists_its_parquet_tables_and_says_what_it_skips(spark: SparkSe
 
 
 @soak.slow
-def test_partitions_are_compared_with_the_disk(
+def test_catalog_partitions_are_compared_with_disk(
     spark: SparkSession, schema: str, tmp_path: Path, form: str
 ) -> None:
     table, root = f"{schema}.t", tmp_path / "t"
@@ -219,7 +217,7 @@ def test_partitions_are_compared_with_the_disk(
     table_entry = entry(spark, named(schema, "t"))
     assert not partitions_of(spark, table_entry, local_files(table_entry))
 
-    # What is empty is no mismatch; what lies elsewhere, is gone, or isn't known, is.
+    # An empty partition is no mismatch; one elsewhere, a missing one or an unregistered one is.
     spark.sql(f"ALTER TABLE {table} ADD PARTITION (k = 10)")
     assert not partitions_of(spark, table_entry, local_files(table_entry))
     spark.sql(f"ALTER TABLE {table} ADD PARTITION (k = 11)")
@@ -229,7 +227,7 @@ def test_partitions_are_compared_with_the_disk(
     shutil.copytree(root / "k=7", root / "new")
     spark.sql(f"ALTER TABLE {table} ADD PARTITION (k = 13) LOCATION '{root}/new'")
     shutil.copytree(root / "k=7", root / "k=14")
-    # All files of these two are known to the catalog, with each other's values.
+    # The catalog has both partitions, with swapped values.
     spark.sql(f"ALTER TABLE {table} PARTITION (k = 7) SET LOCATION '{root}/k=8'")
     spark.sql(f"ALTER TABLE {table} PARTITION (k = 8) SET LOCATION '{root}/k=7'")
 
@@ -248,7 +246,9 @@ def test_partitions_are_compared_with_the_disk(
     assert (second.missing, second.unregistered) == ((), ())
 
 
-def test_a_table_whose_partitions_nobody_registered(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_unregistered_partitions_are_found_and_registered(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
     spark.range(2).selectExpr("id", "id AS k", "'a:/ é%' AS d").write.partitionBy("k", "d").parquet(
         str(tmp_path / "t")
     )
@@ -264,7 +264,7 @@ def test_a_table_whose_partitions_nobody_registered(spark: SparkSession, schema:
 
 
 @pytest.mark.parametrize("managed", soak.amount([True], [True, False]))
-def test_the_switch_keeps_what_a_person_sees(
+def test_switch_keeps_description_and_rows_of_table(
     spark: SparkSession, schema: str, tmp_path: Path, form: str, managed: bool
 ) -> None:
     table = f"{schema}.t"
@@ -272,7 +272,7 @@ def test_the_switch_keeps_what_a_person_sees(
     before, rows = shown(spark, table), sorted(map(tuple, spark.table(table).collect()), key=str)
     old = entry(spark, named(schema, "t"))
     commit(old)
-    # A run that died here is resumed from facts read anew.
+    # A run that died here resumes with reread facts.
     resumed = entry(spark, named(schema, "t"))
     assert resumed == old
     switch_to_delta(spark, resumed)
@@ -293,7 +293,7 @@ def test_the_switch_keeps_what_a_person_sees(
     assert old.folder.exists() is not managed
 
 
-def test_nothing_is_converted_by_the_switch(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_switch_without_delta_log_is_refused(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     make(spark, f"{schema}.t", FORMS["spark"], tmp_path / "t")
     table_entry = entry(spark, named(schema, "t"))
     with conditions.raises(
@@ -304,7 +304,9 @@ def test_nothing_is_converted_by_the_switch(spark: SparkSession, schema: str, tm
     assert not entry(spark, named(schema, "t")).is_delta
 
 
-def test_two_tables_on_one_path(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_switch_refuses_second_table_with_other_properties(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
     make(spark, f"{schema}.first", FORMS["spark"], tmp_path / "t")
     like = f"{FORMS['spark']} LOCATION '{tmp_path}/t' TBLPROPERTIES"
     spark.sql(f"CREATE TABLE {schema}.second {like} ('team' = 'a=b, c')")
@@ -330,7 +332,7 @@ def test_two_tables_on_one_path(spark: SparkSession, schema: str, tmp_path: Path
         ("delta.feature.deletionVectors", "supported"),
     ],
 )
-def test_properties_that_would_wake_up_are_refused(
+def test_properties_that_delta_interprets_are_refused(
     spark: SparkSession, schema: str, key: str, value: str
 ) -> None:
     spark.sql(f"CREATE TABLE {schema}.t (id int) USING parquet TBLPROPERTIES ('{key}' = '{value}')")
@@ -338,7 +340,7 @@ def test_properties_that_would_wake_up_are_refused(
         kept_properties(entry(spark, named(schema, "t")))
 
 
-def test_a_property_of_the_oldest_protocol_is_kept_and_holds(spark: SparkSession, schema: str) -> None:
+def test_append_only_property_is_kept_and_enforced(spark: SparkSession, schema: str) -> None:
     table = f"{schema}.t"
     spark.sql(f"CREATE TABLE {table} (id int) USING parquet TBLPROPERTIES ('delta.appendOnly' = 'true')")
     spark.sql(f"INSERT INTO {table} VALUES (1)")
@@ -357,7 +359,7 @@ def test_a_property_of_the_oldest_protocol_is_kept_and_holds(spark: SparkSession
     ],
 )
 @soak.slow
-def test_a_bucketed_table_reads_and_writes_right(spark: SparkSession, schema: str, ddl: str) -> None:
+def test_switched_bucketed_table_is_readable_and_writable(spark: SparkSession, schema: str, ddl: str) -> None:
     table = f"{schema}.t"
     spark.sql(f"CREATE TABLE {table} (id int, name string) {ddl}")
     spark.sql(f"INSERT INTO {table} SELECT int(id), 'x' FROM range(20)")
@@ -366,7 +368,7 @@ def test_a_bucketed_table_reads_and_writes_right(spark: SparkSession, schema: st
     assert "bucketed by id into 4" in losses(table_entry)[0]
     commit(table_entry)
     switch_to_delta(spark, table_entry)
-    # Files of this write aren't buckets: a reader that took them for some would lose rows.
+    # Files of this write aren't buckets; a reader of buckets would lose rows.
     spark.sql(f"INSERT INTO {table} SELECT int(id), 'y' FROM range(20)")
     spark.sql(f"UPDATE {table} SET name = 'z' WHERE id = 3")
     assert spark.sql(f"SELECT * FROM {table} WHERE id = 3").collect() == [(3, "z"), (3, "z")]
@@ -375,7 +377,7 @@ def test_a_bucketed_table_reads_and_writes_right(spark: SparkSession, schema: st
     assert spark.sql(f"SELECT count(*) FROM (SELECT id FROM {table} GROUP BY id)").collect() == [(20,)]
 
 
-def test_char_and_varchar_keep_their_lengths(spark: SparkSession, schema: str) -> None:
+def test_switch_keeps_char_and_varchar_lengths(spark: SparkSession, schema: str) -> None:
     table = f"{schema}.t"
     spark.sql(f"CREATE TABLE {table} (c char(3), v varchar(3)) USING parquet")
     spark.sql(f"INSERT INTO {table} VALUES ('a', 'b')")
@@ -387,7 +389,7 @@ def test_char_and_varchar_keep_their_lengths(spark: SparkSession, schema: str) -
         spark.sql(f"INSERT INTO {table} VALUES ('a', 'four')")
 
 
-def test_the_catalog_says_what_the_partition_columns_are(spark: SparkSession, schema: str) -> None:
+def test_declared_partition_columns_must_match_catalog(spark: SparkSession, schema: str) -> None:
     spark.sql(f"CREATE TABLE {schema}.t (id int, k int) USING parquet PARTITIONED BY (k)")
     table_entry = entry(spark, named(schema, "t"))
     check_declared(table_entry, [PartitionColumn("K", INTEGER)])
@@ -397,7 +399,7 @@ def test_the_catalog_says_what_the_partition_columns_are(spark: SparkSession, sc
 
 
 @soak.slow
-def test_defaults_hold_and_what_files_lack_is_reported(spark: SparkSession, schema: str) -> None:
+def test_switch_keeps_column_defaults_and_reports_missing_values(spark: SparkSession, schema: str) -> None:
     table = f"{schema}.t"
     spark.sql(f"CREATE TABLE {table} (id int) USING parquet")
     spark.sql(f"INSERT INTO {table} VALUES (1)")
@@ -408,7 +410,7 @@ def test_defaults_hold_and_what_files_lack_is_reported(spark: SparkSession, sche
     commit(old, protocol={"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features})
     switch_to_delta(spark, old)
     spark.sql(f"INSERT INTO {table} (id) VALUES (2)")
-    # The first row was 'q' as long as the table was Parquet, which is why whoever converts must refuse it.
+    # The first row was 'q' in the Parquet table, so a conversion must refuse it.
     assert sorted(map(tuple, spark.table(table).collect())) == [(1, None), (2, "q")]
     assert old.folder is not None
     assert deltalake.DeltaTable(str(old.folder)).version() == 1

@@ -1,4 +1,4 @@
-"""Storage that only Spark reaches is listed and converted by Spark, with the partitions that we inferred."""
+"""Conversions on storage that only Spark can access, with inferred partitions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tableferry.convert.catalog import native_engine
 
 @pytest.fixture
 def far(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
-    """A location that Spark reaches by a name of Hadoop's, and this process doesn't."""
-    # Hadoop keeps what it once mounted under a name.
+    """Return a location that Spark can access by a Hadoop file system, and this process can't."""
+    # Hadoop caches mounts by name.
     name = uuid.uuid4().hex
     link = f"fs.viewfs.mounttable.{name}.link./data"
     spark.conf.set(link, f"file:{tmp_path}")
@@ -31,7 +31,9 @@ def far(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
 
 
 @soak.slow
-def test_only_spark_reaches_it_so_spark_converts_it(spark: SparkSession, far: str, tmp_path: Path) -> None:
+def test_storage_of_spark_alone_is_converted_by_native_engine(
+    spark: SparkSession, far: str, tmp_path: Path
+) -> None:
     planned = convert.run([far], spark, dry_run=True).tables[0]
 
     assert planned.plan is not None
@@ -55,7 +57,7 @@ def test_only_spark_reaches_it_so_spark_converts_it(spark: SparkSession, far: st
 
 
 @soak.slow
-def test_a_file_that_the_log_there_does_not_name_is_said(
+def test_file_missing_in_native_log_is_reported(
     spark: SparkSession, far: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = "SELECT 9 AS id, 1 AS k, 'a' AS day"
@@ -71,12 +73,12 @@ def test_a_file_that_the_log_there_does_not_name_is_said(
 
     with monkeypatch.context() as patched:
         patched.setattr(native_engine, "convert", slow)
-        meanwhile = convert.run([far], spark).tables[0]
+        failed = convert.run([far], spark).tables[0]
     afterwards = convert.run([far], spark).tables[0]
 
-    assert meanwhile.outcome == "failed"
+    assert failed.outcome == "failed"
     conditions.check(
-        meanwhile.error,
+        failed.error,
         "FILES_CHANGED_DURING_NATIVE_CONVERSION",
         table=far,
         changes=re.compile("^k=1/day=a/part-"),
@@ -90,7 +92,7 @@ def test_a_file_that_the_log_there_does_not_name_is_said(
     )
 
 
-def test_our_own_engine_cannot_write_there(spark: SparkSession, far: str) -> None:
+def test_tableferry_engine_refuses_storage_of_spark_alone(spark: SparkSession, far: str) -> None:
     table = convert.run([far], spark, engine=convert.Engine.TABLEFERRY).tables[0]
 
     assert table.outcome == "refused"
@@ -98,7 +100,7 @@ def test_our_own_engine_cannot_write_there(spark: SparkSession, far: str) -> Non
 
 
 @soak.slow
-def test_the_native_engine_where_it_is_asked_for(spark: SparkSession, far: str, tmp_path: Path) -> None:
+def test_native_engine_option_converts_local_folder(spark: SparkSession, far: str, tmp_path: Path) -> None:
     table = convert.run(
         [f"{tmp_path}/t"], spark, engine=convert.Engine.NATIVE, statistics=convert.Statistics.NONE
     ).tables[0]

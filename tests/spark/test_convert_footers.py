@@ -1,4 +1,4 @@
-"""Schemas and statistics from footers, side by side with Spark's own reading and with CONVERT TO DELTA."""
+"""Schemas and statistics of footers, compared with Spark and with CONVERT TO DELTA."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ ILLEGAL = [
 
 
 def write_message(spark: SparkSession, columns: str, path: Path) -> None:
-    """Write a file without rows whose schema is written as Parquet's own tools write it."""
+    """Write an empty file with a schema in the notation of Parquet's tools."""
     jvm: Any = spark._jvm
     message = jvm.org.apache.parquet.schema.MessageTypeParser.parseMessageType(f"message m {{{columns}}}")
     target = jvm.org.apache.hadoop.fs.Path(path.as_uri())
@@ -110,7 +110,7 @@ def write_message(spark: SparkSession, columns: str, path: Path) -> None:
 
 
 def loose(kind: types.DataType) -> types.DataType:
-    """The same type with all that may be null, as Spark shows what it reads."""
+    """Return the type with all fields nullable, as Spark reads it."""
     match kind:
         case Struct():
             return Struct(tuple(types.Field(field.name, loose(field.type)) for field in kind.fields))
@@ -123,7 +123,7 @@ def loose(kind: types.DataType) -> types.DataType:
 
 
 @pytest.mark.parametrize("columns", MESSAGES)
-def test_a_schema_is_what_spark_reads(spark: SparkSession, tmp_path: Path, columns: str) -> None:
+def test_footer_schema_equals_spark_schema(spark: SparkSession, tmp_path: Path, columns: str) -> None:
     path = tmp_path / "a.parquet"
     write_message(spark, columns, path)
     footer = read_footer(str(path))
@@ -133,7 +133,7 @@ def test_a_schema_is_what_spark_reads(spark: SparkSession, tmp_path: Path, colum
 
 
 @pytest.mark.parametrize("columns", ILLEGAL)
-def test_what_spark_does_not_read_is_refused(spark: SparkSession, tmp_path: Path, columns: str) -> None:
+def test_types_unreadable_for_spark_are_refused(spark: SparkSession, tmp_path: Path, columns: str) -> None:
     path = tmp_path / "a.parquet"
     write_message(spark, columns, path)
     with pytest.raises(Exception, match=r"Parquet|PARQUET|DECIMAL|UNSUPPORTED|Invalid|ALREADY_EXISTS"):
@@ -168,7 +168,7 @@ def flat(section: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:
 
 @contextmanager
 def set_to(spark: SparkSession, **settings: str) -> Iterator[None]:
-    """Set what begins with ``spark.sql.`` for a while; ``__`` stands for a dot."""
+    """Set options of ``spark.sql.`` temporarily; ``__`` is a dot."""
     names = {f"spark.sql.{name.replace('__', '.')}": value for name, value in settings.items()}
     for name, value in names.items():
         spark.conf.set(name, value)
@@ -180,13 +180,13 @@ def set_to(spark: SparkSession, **settings: str) -> Iterator[None]:
 
 
 def single(number: Any) -> float:
-    """What a float of 32 bits makes of a number."""
+    """Return a number as a 32-bit float."""
     unpacked: tuple[float] = struct.unpack("f", struct.pack("f", number))
     return unpacked[0]
 
 
 def later(text: str) -> str:
-    """An instant's text, a millisecond later."""
+    """Return the text of a timestamp, a millisecond later."""
     return (datetime.fromisoformat(text.rstrip("Z")) + timedelta(milliseconds=1)).isoformat(
         timespec="milliseconds"
     ) + ("Z" if text.endswith("Z") else "")
@@ -194,8 +194,8 @@ def later(text: str) -> str:
 
 @pytest.mark.parametrize("writer", ["spark", "arrow"])
 @soak.slow
-def test_statistics_are_those_of_the_native_command(spark: SparkSession, tmp_path: Path, writer: str) -> None:
-    """Equal, but: no nulls of arrays and maps, instants end later, floats show NaN or have no bounds."""
+def test_statistics_equal_native_command(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+    """Check equality, except for nulls of arrays and maps, ends of timestamps, and bounds of floats."""
     root = tmp_path / writer
     with set_to(spark, parquet__outputTimestampType="TIMESTAMP_MICROS"):
         spark.sql(SAMPLE).coalesce(1).write.parquet(str(tmp_path / "spark"))
@@ -228,7 +228,7 @@ def test_statistics_are_those_of_the_native_command(spark: SparkSession, tmp_pat
             lowest.pop(name)
             highest.pop(name, None)
     else:
-        # What the log holds of a float is what a double makes of it, lest a double column loses rows.
+        # The log has the float's value as a double, so that a double column loses no rows.
         for bounds in (lowest, highest):
             bounds["f"] = Number(repr(single(bounds["f"])))
     assert mine_low == lowest
@@ -243,7 +243,7 @@ INSTANTS = [
     datetime(2024, 1, 1, 0, 0, 0, 999),
     datetime(9999, 12, 31, 23, 59, 59, 999_999),
 ]
-# For each column Arrow's type, SQL's, and values.
+# For each column the type of Arrow, the type of SQL, and values.
 CASES: dict[str, tuple[pa.DataType, str, list[Any]]] = {
     "n": (pa.int64(), "bigint", [-(2**63), -1, 0, 2**53 + 1, 2**63 - 1]),
     "u": (pa.uint32(), "bigint", [0, 2**31 - 1, 2**31, 2**32 - 1]),
@@ -288,7 +288,7 @@ def literal(value: Any, sql: str) -> Column:
 
 
 def one_by_one(rows: DataFrame, questions: Sequence[Column]) -> list[int]:
-    """Count the rows for each of many questions, each on its own, though in one job."""
+    """Count the rows of many filters, each filter separately but in one job."""
     asked = [
         rows.where(question).agg(F.count("*").alias("rows")).withColumn("number", F.lit(number))
         for number, question in enumerate(questions)
@@ -297,12 +297,10 @@ def one_by_one(rows: DataFrame, questions: Sequence[Column]) -> list[int]:
     return [row["rows"] for row in sorted(counted, key=lambda row: row["number"])]
 
 
-def test_every_question_finds_the_rows_that_the_parquet_files_have(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Each value is looked for in files of which few have it, whoever wrote them.
+def test_every_filter_finds_rows_of_parquet_files(spark: SparkSession, tmp_path: Path) -> None:
+    """Query each value in files of all writers; few files have the value.
 
-    Spark must not look into the files' own statistics here: by those it loses NaN in Arrow's files,
+    Spark must not use the files' own statistics here: with them it loses NaN in Arrow's files,
     converted or not.
     """
     chance = Random(4)
@@ -359,10 +357,10 @@ PAIRS: list[tuple[pa.DataType, Any, Any, str, bool]] = [
     ("type", "low", "high", "sql", "by_arrow"), PAIRS, ids=lambda parameter: str(parameter)[:14]
 )
 @soak.slow
-def test_a_file_that_cannot_have_the_value_is_not_opened(
+def test_filter_skips_files_without_the_value(
     spark: SparkSession, tmp_path: Path, type: pa.DataType, low: Any, high: Any, sql: str, by_arrow: bool
 ) -> None:
-    """The other file is no Parquet file any more by the time it's asked for."""
+    """The other file isn't a Parquet file any more when it is read."""
     for number, value in enumerate((low, high)):
         pq.write_table(pa.table({"c": pa.array([value, None], type)}), tmp_path / f"{number}.parquet")
         if not by_arrow:
@@ -414,7 +412,7 @@ def by_delta_rs(root: Path) -> list[Any]:
 
 
 def plain(values: Iterable[Any]) -> list[Any]:
-    """Values as one can compare them: a number by what it is, an instant without its zone."""
+    """Return comparable values: numbers by value, timestamps without zone."""
     zoneless = (value.replace(tzinfo=None) if isinstance(value, datetime) else value for value in values)
     return sorted(
         zoneless, key=lambda value: (value is None, str(value) if isinstance(value, str) else value or 0)
@@ -427,7 +425,7 @@ def plain(values: Iterable[Any]) -> list[Any]:
     ids=lambda parameter: str(parameter)[:18],
 )
 @soak.slow
-def test_widened_files_are_read_rightly_by_spark_and_delta_rs(
+def test_widened_files_are_read_correctly_by_spark_and_delta_rs(
     spark: SparkSession, tmp_path: Path, narrow: pa.DataType, low: Any, wide: pa.DataType, high: Any
 ) -> None:
     for shape in ("dictionary", "plain"):
@@ -450,8 +448,8 @@ def test_widened_files_are_read_rightly_by_spark_and_delta_rs(
             assert plain(by_spark(spark, root, F.col("c") == literal(value, sql))) == plain([value])
 
 
-def test_what_merging_refuses_spark_reads_wrongly(spark: SparkSession, tmp_path: Path) -> None:
-    """An unsigned number in a table whose column is a wider decimal."""
+def test_spark_misreads_files_that_merge_refuses(spark: SparkSession, tmp_path: Path) -> None:
+    """An unsigned number in a table with a wider decimal column."""
     pq.write_table(pa.table({"c": pa.array([2**32 - 1], pa.uint32())}), tmp_path / "a.parquet")
     commit(tmp_path, Struct((types.Field("c", types.Decimal(22, 2)),)))
     with pytest.raises(Exception, match=r"FAILED_READ_FILE|CONVERT|convert"):
@@ -460,16 +458,16 @@ def test_what_merging_refuses_spark_reads_wrongly(spark: SparkSession, tmp_path:
         assert by_spark(spark, tmp_path) == [Number(-1)]
 
 
-def test_spark_reads_no_strings_from_nulls_without_type(spark: SparkSession, tmp_path: Path) -> None:
-    """Therefore such a file is refused where others have strings, though it has no value."""
+def test_spark_cannot_read_untyped_nulls_as_strings(spark: SparkSession, tmp_path: Path) -> None:
+    """So such a file is refused if other files have strings, although it has no value."""
     pq.write_table(pa.table({"c": pa.array([None], pa.null())}), tmp_path / "a.parquet")
     commit(tmp_path, Struct((types.Field("c", types.STRING),)))
     with pytest.raises(Exception, match="PARQUET_COLUMN_DATA_TYPE_MISMATCH"):
         by_spark(spark, tmp_path)
 
 
-def test_a_schema_is_merged_from_what_spark_and_others_write(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark's comments survive, though another writer's file comes first."""
+def test_schema_is_merged_from_files_of_spark_and_other_writers(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's comments are kept, even if another writer's file is first."""
     pq.write_table(pa.table({"id": pa.array([1], pa.int32()), "code": ["a"]}), tmp_path / "a.parquet")
     comment = {"comment": "the key"}
     frame = spark.createDataFrame([(2, "b")], "id bigint, code string")

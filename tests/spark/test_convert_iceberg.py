@@ -1,4 +1,4 @@
-"""Iceberg tables of Spark's become Delta tables that Spark reads alike."""
+"""Conversions of Iceberg tables of Spark: Spark reads the same rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def root(schema: str, spark: SparkSession) -> Path:
 
 
 def same_rows(spark: SparkSession, table: str, root: Path) -> int:
-    """Compare the rows of both tables, and count them."""
+    """Compare the rows of both tables, and return their number."""
     ice, delta = spark.table(table), spark.read.format("delta").load(str(root))
     assert delta.columns == ice.columns
     texts = [sorted(map(str, frame.collect())) for frame in (ice, delta)]
@@ -43,7 +43,9 @@ def converted(root: Path, **options: bool) -> str | TableferryError:
     return report.error or report.outcome
 
 
-def test_every_type_and_partition_is_read_alike(spark: SparkSession, schema: str, root: Path) -> None:
+def test_iceberg_and_delta_read_all_types_and_partitions_equally(
+    spark: SparkSession, schema: str, root: Path
+) -> None:
     spark.sql(
         f"CREATE TABLE ice.{schema}.t USING iceberg PARTITIONED BY (name, day) AS SELECT {TYPES} UNION ALL "
         f"SELECT * FROM VALUES (2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
@@ -61,8 +63,8 @@ def test_every_type_and_partition_is_read_alike(spark: SparkSession, schema: str
 
 
 @soak.slow
-def test_columns_with_other_names_in_their_files_are_found(spark: SparkSession, tmp_path: Path) -> None:
-    """Hive's metastore keeps a column from being renamed, so this catalog is Hadoop's."""
+def test_renamed_columns_are_read_by_id(spark: SparkSession, tmp_path: Path) -> None:
+    """Hive's metastore can't rename a column, so the test uses a Hadoop catalog."""
     catalog, warehouse = "spark.sql.catalog.had", tmp_path / "warehouse"
     spark.conf.set(catalog, "org.apache.iceberg.spark.SparkCatalog")
     spark.conf.set(f"{catalog}.type", "hadoop")
@@ -92,7 +94,7 @@ def test_columns_with_other_names_in_their_files_are_found(spark: SparkSession, 
     ]
 
 
-def test_deleted_rows_and_other_formats_are_refused(spark: SparkSession, schema: str, root: Path) -> None:
+def test_delete_files_and_other_formats_are_refused(spark: SparkSession, schema: str, root: Path) -> None:
     ice = f"ice.{schema}.t"
     spark.sql(
         f"CREATE TABLE {ice} USING iceberg TBLPROPERTIES ('write.delete.mode' = 'merge-on-read', "

@@ -1,4 +1,4 @@
-"""The root bundle's job `convert`, with the parameters that stand in its file; not run on Databricks."""
+"""The root bundle's job `convert`, with the parameters of its file; not run on Databricks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Job:
-    """A job of the root bundle, by default `convert`."""
+    """Return a job of the root bundle, by default `convert`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str = "convert") -> None:
         self.monkeypatch = monkeypatch
@@ -27,7 +27,7 @@ class Job:
         self.definition: dict[str, Any] = written["resources"]["jobs"][name]
 
     def run(self, **params: str) -> list[str]:
-        """Run the tasks whose condition holds, and say which; ``params`` as with ``--params``."""
+        """Run the tasks whose condition is true, and return their names; ``params`` as with ``--params``."""
         given = {entry["name"]: entry["default"] for entry in self.definition["parameters"]} | params
         outcomes: dict[str, str] = {}
         ran = []
@@ -49,14 +49,14 @@ class Job:
 
 
 def filled(text: str, given: dict[str, str]) -> str:
-    """Put the values of the job's parameters into a text, as the platform does."""
+    """Replace the job's parameters in a text by their values, as the platform does."""
     for name, value in given.items():
         text = text.replace("{{job.parameters." + name + "}}", value)
     return text
 
 
 def providers(spark: SparkSession, schema: str) -> dict[str, str]:
-    """Say what each table of a schema is made of."""
+    """Return the provider of each table of a schema."""
     providers_ = {}
     for table in tables_in(spark, schema):
         described = spark.sql(f"DESCRIBE TABLE EXTENDED {schema}.{table}")
@@ -66,7 +66,7 @@ def providers(spark: SparkSession, schema: str) -> dict[str, str]:
 
 @pytest.fixture
 def job(spark: SparkSession, schema: str, monkeypatch: pytest.MonkeyPatch) -> Job:
-    """The job, and two Parquet tables and one of CSV in the schema."""
+    """Return the job and a schema with two Parquet tables and a CSV table."""
     spark.sql(f"CREATE TABLE {schema}.orders USING parquet AS SELECT id, id * 2 AS amount FROM range(10)")
     spark.sql(
         f"CREATE TABLE {schema}.events USING parquet PARTITIONED BY (day) AS "
@@ -81,7 +81,7 @@ DELTA = {"orders": "delta", "events": "delta", "notes": "csv"}
 
 
 @soak.slow
-def test_the_job_only_shows_until_it_is_told_to_convert(
+def test_job_plans_unless_dry_run_is_false(
     spark: SparkSession, schema: str, job: Job, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for params in ({}, {"dry_run": "False"}, {"dry_run": ""}):
@@ -94,13 +94,13 @@ def test_the_job_only_shows_until_it_is_told_to_convert(
     assert providers(spark, schema) == DELTA
     assert spark.table(f"{schema}.orders").selectExpr("count(*)", "sum(amount)").collect() == [(10, 90)]
     assert spark.table(f"{schema}.events").where("day = DATE '2026-01-02'").count() == 3
-    # Run again, there is nothing left to do.
+    # A repeated run has nothing left to do.
     assert job.run(sources=f"{schema}.*", dry_run="false") == ["convert"]
     assert spark.sql(f"DESCRIBE HISTORY {schema}.orders").count() == 1
 
 
 @soak.slow
-def test_a_job_lets_converted_tables_follow_their_folders(
+def test_sync_job_updates_converted_tables(
     spark: SparkSession, schema: str, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job.run(sources=f"{schema}.orders", dry_run="false")
@@ -112,14 +112,14 @@ def test_a_job_lets_converted_tables_follow_their_folders(
     assert providers(spark, schema) == {**PARQUET, "orders": "delta"}
 
 
-def test_the_job_takes_a_list_of_tables(spark: SparkSession, schema: str, job: Job) -> None:
+def test_job_accepts_list_of_tables(spark: SparkSession, schema: str, job: Job) -> None:
     spark.sql(f"CREATE TABLE {schema}.others USING parquet AS SELECT 1 AS id")
     job.run(sources=f"{schema}.orders, {schema}.events", dry_run="false")
     assert providers(spark, schema) == {**DELTA, "others": "parquet"}
 
 
 @soak.slow
-def test_a_table_that_cannot_be_converted_fails_the_job_and_stops_no_other(
+def test_refused_table_fails_job_after_converting_the_others(
     spark: SparkSession, schema: str, job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "broken").mkdir()
@@ -135,7 +135,7 @@ def test_a_table_that_cannot_be_converted_fails_the_job_and_stops_no_other(
     assert [path.name for path in (tmp_path / "broken").iterdir()] == ["part-0.parquet"]
 
 
-def test_a_job_without_sources_is_wrong_usage(
+def test_job_without_sources_exits_with_wrong_usage(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""The native engine: what `CONVERT TO DELTA` does, and what the engine makes of it."""
+"""The native engine, which runs `CONVERT TO DELTA`."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def operation(spark: SparkSession, location: str) -> dict[str, str]:
 
 @pytest.fixture
 def mounted(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """A location that Spark reaches and this process doesn't, and what is behind it."""
-    # Hadoop keeps what it once mounted under a name.
+    """Return a location that only Spark can access, and its local folder."""
+    # Hadoop caches mounts by name.
     name = uuid.uuid4().hex
     link = f"fs.viewfs.mounttable.{name}.link./data"
     spark.conf.set(link, f"file:{tmp_path}")
@@ -63,7 +63,9 @@ def mounted(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
 @pytest.mark.parametrize("statistics", [True, False])
 @soak.slow
-def test_a_directory_of_any_name(spark: SparkSession, tmp_path: Path, statistics: bool) -> None:
+def test_native_engine_converts_directory_of_any_name(
+    spark: SparkSession, tmp_path: Path, statistics: bool
+) -> None:
     folder = tmp_path / "it's `a` b%41 [x]{y}*"
     write(spark, folder, "id", "1 AS `k``ü`", partition="k`ü")
     columns = [PartitionColumn("k`ü", INTEGER)]
@@ -72,7 +74,7 @@ def test_a_directory_of_any_name(spark: SparkSession, tmp_path: Path, statistics
     assert spark.sql(f"SELECT * FROM delta.`{escaped}`").collect() == [(0, 1)]
     recorded = operation(spark, escaped)
     assert (recorded["collectStats"], recorded["partitionedBy"]) == (str(statistics).lower(), '["k`ü"]')
-    # Again: nothing happens.
+    # A repeated run changes nothing.
     convert(spark, f"file:{folder}", columns, statistics=statistics)
     assert operation(spark, escaped) == recorded
 
@@ -85,7 +87,7 @@ def test_a_directory_of_any_name(spark: SparkSession, tmp_path: Path, statistics
         ("Hudi", ".hoodie/hoodie.properties"),
     ],
 )
-def test_a_folder_inside_a_table_is_refused_where_only_spark_reaches_it(
+def test_folder_inside_a_table_is_refused_on_storage_of_spark_alone(
     spark: SparkSession, mounted: tuple[str, Path], kind: str, metadata: str
 ) -> None:
     location, folder = mounted
@@ -111,7 +113,7 @@ def test_a_folder_inside_a_table_is_refused_where_only_spark_reaches_it(
 
 
 @soak.slow
-def test_null_partitions_by_path_are_null(spark: SparkSession, tmp_path: Path) -> None:
+def test_native_conversion_by_path_keeps_null_partitions(spark: SparkSession, tmp_path: Path) -> None:
     write(spark, tmp_path / "t", "id", "int(null) AS k", partition="k")
     convert(spark, str(tmp_path / "t"), K, statistics=True)
     assert spark.sql(f"SELECT id FROM delta.`{tmp_path}/t` WHERE k IS NULL").collect() == [(0,)]
@@ -121,7 +123,7 @@ def test_null_partitions_by_path_are_null(spark: SparkSession, tmp_path: Path) -
     ("null", "defaults"), [(True, True), *soak.amount([], [(False, False), (True, False)])]
 )
 @soak.slow
-def test_a_table_keeps_its_comments_properties_and_nulls(
+def test_native_conversion_keeps_comments_properties_and_nulls(
     spark: SparkSession,
     schema: str,
     tmp_path: Path,
@@ -148,8 +150,8 @@ def test_a_table_keeps_its_comments_properties_and_nulls(
     assert comments == ["the 'id'", "kk"]
 
 
-def test_the_native_command_by_name_writes_null_partitions_as_text(spark: SparkSession, schema: str) -> None:
-    """Why a table with such partitions is converted by its path: when this fails, it needn't be any more."""
+def test_native_command_by_name_writes_null_partitions_as_string(spark: SparkSession, schema: str) -> None:
+    """The reason why such a table is converted by its path. If this test fails, the reason is gone."""
     spark.sql(f"CREATE TABLE {schema}.t (id int, k string) USING parquet PARTITIONED BY (k)")
     spark.sql(f"INSERT INTO {schema}.t VALUES (1, null)")
     spark.sql(f"CONVERT TO DELTA {schema}.t")
@@ -157,8 +159,8 @@ def test_the_native_command_by_name_writes_null_partitions_as_text(spark: SparkS
     assert spark.table(f"{schema}.t").collect() == [(1, "__HIVE_DEFAULT_PARTITION__")]
 
 
-def test_the_native_command_on_what_the_catalog_says(spark: SparkSession, schema: str) -> None:
-    """Its refusals that ours repeat before anything is run."""
+def test_native_command_refuses_views_and_other_tables(spark: SparkSession, schema: str) -> None:
+    """Refusals of the command, which ours repeat before a run."""
     spark.sql(f"CREATE VIEW {schema}.v AS SELECT 1 AS x")
     spark.sql(f"CREATE TABLE {schema}.c (id int) USING csv")
     spark.sql(f"CREATE TABLE {schema}.p (id int, k int) USING parquet PARTITIONED BY (k)")
@@ -178,10 +180,10 @@ def test_the_native_command_on_what_the_catalog_says(spark: SparkSession, schema
 
 
 @soak.slow
-def test_the_native_command_by_path_and_then_by_name(
+def test_native_command_by_name_after_path_adds_missing_properties(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
-    """The catalog's entry switches without a version, unless it has properties that the log lacks."""
+    """The catalog entry switches without a commit, unless the log lacks its properties."""
     write(spark, tmp_path / "t", "id")
     spark.sql(f"CREATE TABLE {schema}.plain USING parquet LOCATION '{tmp_path}/t'")
     spark.sql(f"CREATE TABLE {schema}.more USING parquet LOCATION '{tmp_path}/t' TBLPROPERTIES ('a' = 'b')")
@@ -237,7 +239,7 @@ def test_the_native_command_by_path_and_then_by_name(
     ],
 )
 @soak.slow
-def test_a_native_refusal_says_why_and_leaves_nothing(
+def test_native_refusal_has_reason_and_leaves_no_log(
     spark: SparkSession,
     tmp_path: Path,
     make: str,
@@ -263,7 +265,7 @@ def test_a_native_refusal_says_why_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("content", [b"", b"no Parquet at all, but long enough", None])
-def test_a_file_that_is_no_parquet_is_named(
+def test_native_refusal_names_file_that_is_not_parquet(
     spark: SparkSession, tmp_path: Path, content: bytes | None
 ) -> None:
     root = write(spark, tmp_path / "t", "id")
@@ -279,7 +281,7 @@ def test_a_file_that_is_no_parquet_is_named(
     assert snapshot(root) == before
 
 
-def test_a_missing_directory(spark: SparkSession, tmp_path: Path) -> None:
+def test_native_engine_refuses_missing_directory(spark: SparkSession, tmp_path: Path) -> None:
     with conditions.raises("NATIVE_FOLDER_MISSING", reason=re.compile("nothere doesn't exist")):
         convert(spark, f"file:{tmp_path}/nothere", (), statistics=True)
     with conditions.raises("FOLDER_MISSING", folder=f"file:{tmp_path}/nothere"):
@@ -287,7 +289,7 @@ def test_a_missing_directory(spark: SparkSession, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failed_run_leaves_a_log_folder_that_was_there(spark: SparkSession, tmp_path: Path) -> None:
+def test_failed_native_run_keeps_existing_log_folder(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "_delta_log").mkdir()
     with conditions.raises(FAILED, reason=re.compile("No file found")):
         convert(spark, str(tmp_path), (), statistics=True)
@@ -295,7 +297,7 @@ def test_a_failed_run_leaves_a_log_folder_that_was_there(spark: SparkSession, tm
 
 
 @soak.slow
-def test_the_sessions_batch_size_is_the_native_commands(spark: SparkSession, tmp_path: Path) -> None:
+def test_native_command_uses_batch_size_of_session(spark: SparkSession, tmp_path: Path) -> None:
     key = "spark.databricks.delta.import.batchSize.statsCollection"
     root = write(spark, tmp_path / "t", "id")
     write(spark, root, "id + 7 AS id")
@@ -307,14 +309,14 @@ def test_the_sessions_batch_size_is_the_native_commands(spark: SparkSession, tmp
     assert spark.sql(f"SELECT id FROM delta.`{root}` WHERE id > 5").collect() == [(7,)]
 
 
-def test_the_listing_leaves_out_hidden_names_and_reads_no_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_listing_skips_hidden_names_and_opens_no_file(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "a [b]*{c}?\\ %41"
     seen = ["_k=1/x", "_x=1.parquet", "a b%2F/y %.parquet", "k=[1]/é", "plain", "z.tmp"]
     hidden = ["_h/x", ".h/x", "_delta_log/0.json", "_SUCCESS", ".plain.crc", "_metadata", "y._COPYING_"]
     for name in (*seen, *hidden):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(b"x" * 7)
-    # More than Spark would read into a row.
+    # More values than Spark reads into a row.
     with (root / "plain").open("wb") as sparse:
         sparse.truncate(5_000_000_000)
     (root / "empty").mkdir()
@@ -328,7 +330,9 @@ def test_the_listing_leaves_out_hidden_names_and_reads_no_file(spark: SparkSessi
 
 
 @soak.slow
-def test_storage_that_only_spark_reaches(spark: SparkSession, mounted: tuple[str, Path]) -> None:
+def test_native_engine_converts_folder_on_storage_of_spark_alone(
+    spark: SparkSession, mounted: tuple[str, Path]
+) -> None:
     location, folder = mounted
     root = write(spark, folder / "t", "id", "if(id = 0, null, 1) AS k", partition="k")
     [file] = root.rglob("*.parquet")
@@ -342,7 +346,7 @@ def test_storage_that_only_spark_reaches(spark: SparkSession, mounted: tuple[str
         convert(spark, f"{location}/empty", (), statistics=True)
 
 
-def test_a_table_on_storage_that_only_spark_reaches(
+def test_native_engine_converts_table_on_storage_of_spark_alone(
     spark: SparkSession, schema: str, mounted: tuple[str, Path]
 ) -> None:
     location, folder = mounted
@@ -356,16 +360,14 @@ def test_a_table_on_storage_that_only_spark_reaches(
     assert (folder / "t" / "_delta_log").is_dir()
 
 
-def test_defaults_of_columns_are_not_for_the_native_command(spark: SparkSession, schema: str) -> None:
+def test_native_engine_refuses_column_defaults(spark: SparkSession, schema: str) -> None:
     spark.sql(f"CREATE TABLE {schema}.t (id int, n string DEFAULT 'q') USING parquet")
     with conditions.raises("NATIVE_COLUMN_DEFAULTS", table=f"{schema}.t"):
         convert_table(spark, entry(spark, TableName.parse(f"{schema}.t")), statistics=True)
 
 
-def test_the_native_command_forgets_the_tables_comment_and_keeps_its_buckets(
-    spark: SparkSession, schema: str
-) -> None:
-    """What the switch after our own commit does better, and what neither does."""
+def test_native_command_drops_comment_and_keeps_buckets(spark: SparkSession, schema: str) -> None:
+    """Differences from the switch after our own commit."""
     ddl = "(id int) USING parquet CLUSTERED BY (id) INTO 2 BUCKETS COMMENT 'c' TBLPROPERTIES ('a' = 'b')"
     spark.sql(f"CREATE TABLE {schema}.t {ddl}")
     spark.sql(f"INSERT INTO {schema}.t VALUES (1)")
@@ -378,8 +380,8 @@ def test_the_native_command_forgets_the_tables_comment_and_keeps_its_buckets(
 
 
 @soak.slow
-def test_the_native_command_leaves_a_delta_table_alone(spark: SparkSession, tmp_path: Path) -> None:
-    """Files that came after the first commit aren't picked up."""
+def test_native_command_skips_delta_table(spark: SparkSession, tmp_path: Path) -> None:
+    """The command doesn't add files that were written after the first commit."""
     root = write(spark, tmp_path / "t", "id")
     convert(spark, str(root), (), statistics=True)
     [file] = root.glob("*.parquet")
@@ -388,7 +390,7 @@ def test_the_native_command_leaves_a_delta_table_alone(spark: SparkSession, tmp_
     assert spark.sql(f"DESCRIBE HISTORY delta.`{root}`").count() == 1
 
 
-def test_of_two_native_runs_one_commits(spark: SparkSession, tmp_path: Path) -> None:
+def test_concurrent_native_runs_commit_once(spark: SparkSession, tmp_path: Path) -> None:
     root = write(spark, tmp_path / "t", "id")
 
     def run(_: int) -> Busy | None:
@@ -407,7 +409,7 @@ def test_of_two_native_runs_one_commits(spark: SparkSession, tmp_path: Path) -> 
     assert spark.sql(f"SELECT * FROM delta.`{root}`").collect() == [(0,)]
 
 
-def test_a_setting_that_spark_refuses_is_left_out(spark: SparkSession) -> None:
+def test_optional_setting_that_spark_refuses_is_skipped(spark: SparkSession) -> None:
     taken, refused = "spark.sql.maxMetadataStringLength", "spark.sql.warehouse.dir"
     before = spark.conf.get(taken)
     with optional_settings(spark, {refused: "/nowhere", taken: "77"}):

@@ -1,4 +1,4 @@
-"""Partitions and listings beside Spark's own, from directories that Spark can read as Parquet."""
+"""Partitions and listings, compared with Spark's for directories that Spark can read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROWS = [
 
 @pytest.fixture
 def zone(spark: SparkSession) -> Iterator[None]:
-    """Let the test change the session's zone."""
+    """Restore the session's time zone after the test."""
     before = spark.conf.get("spark.sql.session.timeZone")
     assert before is not None
     yield
@@ -45,7 +45,7 @@ def write(root: Path) -> Partitions:
     return infer(list_files(root))
 
 
-def test_types_and_values_are_those_that_spark_infers(
+def test_partition_types_and_values_equal_spark_inference(
     spark: SparkSession, zone: None, tmp_path: Path
 ) -> None:
     actual = write(tmp_path)
@@ -67,7 +67,7 @@ def test_types_and_values_are_those_that_spark_infers(
     }
 
 
-def test_timestamps_in_the_log_are_one_instant_to_every_reader(
+def test_timestamp_partitions_are_the_same_instant_for_every_reader(
     spark: SparkSession, zone: None, tmp_path: Path
 ) -> None:
     actual = write(tmp_path)
@@ -103,7 +103,7 @@ def test_timestamps_in_the_log_are_one_instant_to_every_reader(
     )
 
 
-def test_a_sinks_committed_files_are_those_that_spark_reads(spark: SparkSession, tmp_path: Path) -> None:
+def test_committed_sink_files_equal_files_read_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     source, sink = tmp_path / "source", tmp_path / "a sink%"
     for number in range(4):
         source.mkdir(exist_ok=True)

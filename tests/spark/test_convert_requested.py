@@ -1,4 +1,4 @@
-"""Spark takes what a conversion was asked for as if it had made the table itself."""
+"""Spark reads a table with requested properties like a table that Spark created."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @soak.slow
-def test_a_table_is_clustered_and_has_its_properties(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_reads_requested_clustering_and_properties(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "t"
     root.mkdir()
     schema = tmp_path / "columns.sql"

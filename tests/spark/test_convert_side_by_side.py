@@ -1,6 +1,7 @@
-"""Each behaviour of Spark's own conversion, and ours next to it: files, partitions, history, refusals.
+"""Conversions by Spark and by ours: files, partitions, history, refusals.
 
-Ours alone is in tests/unit/test_convert_*.py; where that is the same test, only a soak looks at both.
+Tests of our conversion without Spark are in tests/unit/test_convert_*.py. Only a soak runs tests that both
+have.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from tableferry.spark.session import settings
 
 
 def write(root: Path, *paths: str, **columns: Any) -> Path:
-    """Put a file of Parquet at each path; each has another ``id`` unless columns are given."""
+    """Write a Parquet file to each path; each has a different ``id`` unless columns are given."""
     for number, path in enumerate(paths):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table(columns or {"id": [number]}), root / path)
@@ -49,7 +50,7 @@ def _data(root: Path) -> dict[str, bytes | None]:
     return {name: data for name, data in content(root).items() if not name.startswith("_delta_log")}
 
 
-# What a URI escapes and what it doesn't, what other characters can be taken for, and no suffix.
+# Characters that a URI escapes or keeps, ambiguous characters, and no suffix.
 NAMES = (
     *("a=b.parquet", "plain", "100%.parquet", "100%25 %41.parquet", "a b  c.parquet", "late.tmp"),
     *("q?x#y&z+w.parquet", "[x]{y}*^|<>.parquet", "it's `so`, (very);!~@$.parquet", 'back\\sl"ash'),
@@ -58,20 +59,20 @@ NAMES = (
 )
 
 
-AT_ONCE = {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
+IMMEDIATELY = {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
 
 
 @soak.slow
-def test_names_of_files(spark: SparkSession, tmp_path: Path) -> None:
+def test_file_names_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     both = twins(tmp_path, lambda root: write(root, *NAMES))
 
     our_log, other = converted(spark, both)
 
     assert differences(our_log, other) == set()
     assert len(our_log.adds) == len(demand_same_rows(spark, both)) == len(NAMES)
-    # Spark compares the paths of the log with those on disk as strings: other ones would lose their files.
+    # Spark compares the paths of the log with those on disk as strings; different ones lose their files.
     before = _data(both.ours)
-    with settings(spark, AT_ONCE, "here"):
+    with settings(spark, IMMEDIATELY, "here"):
         spark.sql(f"VACUUM delta.`{both.ours}` RETAIN 0 HOURS").collect()
     assert _data(both.ours) == before
     table = deltalake.DeltaTable(both.ours)
@@ -79,7 +80,7 @@ def test_names_of_files(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @soak.only
-def test_which_directories_and_files_count(spark: SparkSession, tmp_path: Path) -> None:
+def test_listed_files_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     elsewhere = write(tmp_path / "elsewhere", "inside.parquet", id=[77])
 
     def make(root: Path) -> None:
@@ -109,7 +110,7 @@ def test_which_directories_and_files_count(spark: SparkSession, tmp_path: Path) 
 
 
 @soak.only
-def test_what_a_streaming_sink_committed(spark: SparkSession, tmp_path: Path) -> None:
+def test_streaming_sink_files_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "in", "a.parquet", id=[1, 2, 3])
 
     def make(root: Path) -> None:
@@ -130,7 +131,7 @@ def test_what_a_streaming_sink_committed(spark: SparkSession, tmp_path: Path) ->
 
 
 @soak.slow
-def test_values_of_partitions(spark: SparkSession, tmp_path: Path) -> None:
+def test_partition_values_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     null = "__HIVE_DEFAULT_PARTITION__"
     folders = (
         "d=2024-01-05/l=9999999999/i=007/s=x/x=0.25/b=true/f=1e1",
@@ -145,7 +146,7 @@ def test_values_of_partitions(spark: SparkSession, tmp_path: Path) -> None:
     )
 
     assert [values["i"] for values in our_log.values.values()].count("007") == 1
-    # Ours have one spelling for each day and each boolean.
+    # Our commits have one spelling for each day and each boolean.
     assert len(differences(our_log, other)) == 1
     [path] = (path for path in our_log.adds if our_log.values[path] != other.values[path])
     mine, theirs = our_log.values[path], other.values[path]
@@ -158,8 +159,8 @@ def test_values_of_partitions(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @soak.only
-def test_decimals_in_partitions(spark: SparkSession, tmp_path: Path) -> None:
-    """delta-rs opens no table in which they have too few digits; from Parquet, Spark reads 0.15."""
+def test_decimal_partitions_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
+    """delta-rs can't open a table with too few digits; from Parquet, Spark reads 0.15."""
     both = twins(tmp_path, lambda root: write(root, "x=1.5/a.parquet", "x=-3/a.parquet"))
 
     our_log, other = converted(spark, both, "x decimal(6,2)")
@@ -175,8 +176,8 @@ def test_decimals_in_partitions(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @soak.only
-def test_partition_columns_need_not_be_named(spark: SparkSession, tmp_path: Path) -> None:
-    """The native command has to be told; from the names alone the same table comes out."""
+def test_undeclared_partition_columns_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
+    """The native command needs the columns; ours infers the same table from the names."""
     paths = ("d=2024-01-05/l=9999999999/i=7/s=x/a.parquet", "d=2024-01-06/l=1/i=8/s=7/a.parquet")
     both = twins(tmp_path, lambda root: write(root, *paths))
 
@@ -189,7 +190,7 @@ def test_partition_columns_need_not_be_named(spark: SparkSession, tmp_path: Path
 
 
 @soak.only
-def test_a_column_both_in_the_path_and_in_the_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_column_in_path_and_file_matches_native_command(spark: SparkSession, tmp_path: Path) -> None:
     both = twins(tmp_path, lambda root: write(root, "day=2/a.parquet", a=[1], day=[9], b=[2]))
 
     our_log, other = converted(spark, both, "day int")
@@ -200,7 +201,7 @@ def test_a_column_both_in_the_path_and_in_the_file(spark: SparkSession, tmp_path
 
 
 @soak.only
-def test_history_and_a_second_conversion(spark: SparkSession, tmp_path: Path) -> None:
+def test_history_and_second_conversion_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     both = twins(tmp_path, lambda root: write(root, "k=1/a.parquet", "k=2/b.parquet"))
     our_log, other = converted(spark, both, "k int")
 
@@ -219,23 +220,23 @@ def test_history_and_a_second_conversion(spark: SparkSession, tmp_path: Path) ->
         "collectStats": "true",
         "sourceFormat": "parquet",
     }
-    # Delta's own CONVERT has read version -1, on which delta-rs's history() fails.
+    # CONVERT TO DELTA records read version -1, at which delta-rs's history() fails.
     assert our_log.info.keys() == other.info.keys() - {"txnId", "readVersion"}
 
     before = content(both.ours), content(both.native)
     native(spark, both.native, "k int")
-    # Each takes the other's table for Delta, too.
+    # Each recognises the other's table as Delta.
     native(spark, both.ours, "k int")
     assert ours(both.native).outcome == ours(both.ours).outcome == "already"
     assert (content(both.ours), content(both.native)) == before
-    # A file that came since, which a second conversion by Spark leaves out without a word.
+    # A later file, which a second conversion by Spark leaves out silently.
     write(both.native, "k=3/late.parquet")
     native(spark, both.native, "k int")
     assert ours(both.native).outcome == "refused"
 
 
 @soak.slow
-def test_without_statistics(spark: SparkSession, tmp_path: Path) -> None:
+def test_conversion_without_statistics_matches_native_command(spark: SparkSession, tmp_path: Path) -> None:
     def make(root: Path) -> None:
         write(root, "a.parquet", "b.parquet")
         write(root, "empty.parquet", id=pa.array([], pa.int64()))
@@ -251,7 +252,7 @@ def test_without_statistics(spark: SparkSession, tmp_path: Path) -> None:
 
 
 class Refusal(NamedTuple):
-    """A directory that neither converts: the native command's sentence, and our condition."""
+    """A directory that neither engine converts: the native error, and our condition."""
 
     make: Callable[[Path], object]
     by: str
@@ -291,7 +292,7 @@ def _at(*paths: str) -> Callable[[Path], object]:
 
 
 def _unreadable(*parts: str) -> tuple[str, Mapping[str, object]]:
-    """Return our condition for a file whose sentence contains each of these parts."""
+    """Return our condition for a file, with each of these parts in the message."""
     every = "".join(f"(?=.*{re.escape(part)})" for part in parts)
     return "UNREADABLE_FILES", {"files": re.compile(f"(?s)^{every}")}
 
@@ -403,7 +404,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("refusal", REFUSED.values(), ids=REFUSED)
 @soak.slow
-def test_what_both_refuse(spark: SparkSession, tmp_path: Path, refusal: Refusal) -> None:
+def test_both_engines_refuse_invalid_folders(spark: SparkSession, tmp_path: Path, refusal: Refusal) -> None:
     both = twins(tmp_path, refusal.make)
     before = content(both.plain)
 
@@ -416,7 +417,7 @@ def test_what_both_refuse(spark: SparkSession, tmp_path: Path, refusal: Refusal)
     assert content(both.native).keys() - before.keys() == {"_delta_log", "_delta_log/_staged_commits"}
 
 
-def test_a_directory_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
+def test_both_engines_refuse_missing_directory(spark: SparkSession, tmp_path: Path) -> None:
     assert "doesn't exist" in native_refusal(spark, tmp_path / "missing")
     missing = ours(tmp_path / "missing")
     assert missing.outcome == "failed"
@@ -442,7 +443,7 @@ ONLY_OURS: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 @pytest.mark.parametrize(("make", "by", "message"), ONLY_OURS.values(), ids=ONLY_OURS)
 @soak.slow
-def test_what_only_ours_converts(
+def test_tableferry_converts_folders_that_native_command_refuses(
     spark: SparkSession, tmp_path: Path, make: Callable[[Path], object], by: str, message: str
 ) -> None:
     both = twins(tmp_path, make)
@@ -459,8 +460,8 @@ def test_what_only_ours_converts(
             spark.sql(f"VACUUM delta.`{both.ours}`").collect()
 
 
-def test_an_empty_value_is_null(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark reads no such directory as Parquet, and converts none."""
+def test_empty_partition_value_is_null(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark neither reads nor converts such a directory."""
     both = twins(tmp_path, lambda root: write(root, "k=/a.parquet", "k=x/a.parquet"))
 
     assert "Empty partition column value in 'k='" in native_refusal(spark, both.native, "k string")
@@ -470,7 +471,7 @@ def test_an_empty_value_is_null(spark: SparkSession, tmp_path: Path) -> None:
     assert spark_rows(spark, both.ours) == deltars_rows(both.ours) == expected
 
 
-def test_names_that_delta_takes_only_with_column_mapping(spark: SparkSession, tmp_path: Path) -> None:
+def test_names_that_require_column_mapping_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     both = twins(tmp_path, lambda root: write(root, "k k=1/a.parquet", **{"a b": [1], "s": [{"x,y": 2}]}))
 
     result = ours(both.ours, column_mapping=True)
@@ -480,8 +481,8 @@ def test_names_that_delta_takes_only_with_column_mapping(spark: SparkSession, tm
 
 
 @soak.only
-def test_names_that_differ_in_case_alone(spark: SparkSession, tmp_path: Path) -> None:
-    """The native command takes one of the two: Spark reads both files by it, delta-rs loses values."""
+def test_both_engines_treat_names_that_differ_only_in_case(spark: SparkSession, tmp_path: Path) -> None:
+    """The native command uses one of the two names: Spark reads both files by it, delta-rs loses values."""
 
     def make(root: Path) -> None:
         write(root, "a.parquet", id=[1])
@@ -506,8 +507,8 @@ def test_names_that_differ_in_case_alone(spark: SparkSession, tmp_path: Path) ->
 
 
 @soak.only
-def test_octets_beyond_ascii_in_a_directory(spark: SparkSession, tmp_path: Path) -> None:
-    """Ours reads what Arrow and Python write for an umlaut; Spark takes each octet for a character."""
+def test_non_ascii_octets_in_directory_names_match_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Ours decodes an umlaut of Arrow and Python; Spark decodes each octet as a character."""
     both = twins(tmp_path, lambda root: write(root, "k=%C3%BC/a.parquet"))
 
     our_log, other = converted(spark, both, "k string")

@@ -1,4 +1,4 @@
-"""Spark's own conversion of a table by its name, and ours next to it."""
+"""Conversions of a table by its name, by Spark and by ours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS = (
 
 
 @soak.slow
-def test_what_the_catalog_says_of_a_table(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_catalog_description_matches_native_command(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     for name in ("ours", "native"):
         spark.sql(
             f"CREATE TABLE {schema}.{name} ({COLUMNS}) USING parquet PARTITIONED BY (k) COMMENT 'it' "
@@ -34,7 +34,7 @@ def test_what_the_catalog_says_of_a_table(spark: SparkSession, schema: str, tmp_
     spark.sql(f"CONVERT TO DELTA {schema}.native")
 
     our_log, other = log(tmp_path / "ours"), log(tmp_path / "native")
-    # The native command forgets the comment, and writes down that there are no partitions.
+    # The native command drops the comment, and records an empty list of partitions.
     assert differences(our_log, other) == {"description: it for None"}
     assert [side.info["operationParameters"]["partitionedBy"] for side in (our_log, other)] == ['["k"]', "[]"]
     for name in ("ours", "native"):

@@ -1,4 +1,4 @@
-"""Spark's own conversion, and ours next to it: types, merged schemas, statistics."""
+"""Conversions by Spark and by ours: types, merged schemas, statistics."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ COLUMNS: dict[str, tuple[str, pa.DataType]] = {
 ARROW = pa.schema([(name, kind) for name, (_, kind) in COLUMNS.items()])
 SQL = ", ".join(f"{name} {kind}" for name, (kind, _) in COLUMNS.items())
 
-# Longer than what is kept of a string, in characters, UTF-16 units and bytes; the last can't be exceeded.
+# Longer than stored bounds, in characters, UTF-16 units and bytes; no bound is above the last one.
 LONG, SMILES, LAST = "ä" * 31 + "😀" * 3, "😀" * 40, "\U0010ffff" * 40
 OLD, EARLY = dt.datetime(1582, 10, 16, 1, 2, 3, 999_999), dt.datetime(1969, 12, 31, 23, 59, 59, 999_001)
 LEAP, LATE = dt.datetime(2024, 2, 29, 12, 0, 0, 1), dt.datetime(9999, 12, 30, 23, 59, 59, 999_999)
@@ -71,7 +71,7 @@ NULLS = dict.fromkeys(COLUMNS)
 
 
 def row(sign: int, text: str, real: float, moment: dt.datetime, inner: Any = None) -> dict[str, Any]:
-    """A row at one end of each type."""
+    """Return a row with the lowest or highest value of each type."""
     minus = "-" if sign < 0 else ""
     return {
         "yes": sign > 0,
@@ -127,7 +127,7 @@ def by_spark(spark: SparkSession, folder: Path, timestamps: str, root: Path) -> 
             frame.coalesce(1).write.mode("append").parquet(str(root))
 
 
-# Delta's own ends are cut to milliseconds, and its readers add one; ours are right for all readers.
+# Delta truncates highest values to milliseconds, and its readers add one; ours are correct for all readers.
 LATER = {
     f"{earlier}{zone}": f"{later}{zone}"
     for zone in ("", "Z")
@@ -152,7 +152,7 @@ def _lacks(column: str, lowest: list[str], highest: list[str]) -> set[str]:
     }
 
 
-# Footers don't say how many arrays or maps are null.
+# Footers have no null counts of arrays and maps.
 UNCOUNTED = {
     f"nullCount.{column_name}: nothing for {count}"
     for column_name in ("pairs", "several")
@@ -160,7 +160,7 @@ UNCOUNTED = {
 }
 LATER_WALL = _later("wall", 0, 1, 2)
 LATER_INSTANTS = _later("moment", 0, 1, 2) | _later("inner.deep.w", 0, 2)
-# Other writers than parquet-mr leave NaN out, which is above all else in Spark.
+# Writers other than parquet-mr leave NaN out of bounds; in Spark it is the greatest value.
 NO_FLOATS = {
     line
     for column in ("single", "real")
@@ -173,7 +173,7 @@ SOME_FLOATS = {
     *_lacks("single", ["2.0", "-Infinity"], ["NaN", "Infinity"]),
     *_lacks("real", ["2.0", "-Infinity"], ["NaN", "Infinity"]),
 }
-# Nobody writes the bounds of timestamps of 96 bits into a footer; the native command reads the values.
+# No writer records bounds of 96-bit timestamps; the native command reads the values.
 NO_INSTANTS = _lacks(
     "moment",
     ["1582-10-16T01:02:03.999Z", "1969-12-31T23:59:59.999Z"],
@@ -184,7 +184,7 @@ NO_INSTANTS = _lacks(
 
 
 @soak.slow
-def test_files_that_arrow_wrote(spark: SparkSession, tmp_path: Path) -> None:
+def test_arrow_files_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     both = twins(tmp_path, by_arrow)
 
     our_log, other = converted(spark, both)
@@ -197,7 +197,7 @@ def test_files_that_arrow_wrote(spark: SparkSession, tmp_path: Path) -> None:
     ("timestamps", "instants"), [("INT96", NO_INSTANTS), ("TIMESTAMP_MICROS", LATER_INSTANTS)]
 )
 @soak.slow
-def test_files_that_spark_wrote(
+def test_spark_files_match_native_command(
     spark: SparkSession, tmp_path: Path, timestamps: str, instants: set[str]
 ) -> None:
     both = twins(tmp_path, lambda root: by_spark(spark, tmp_path, timestamps, root))
@@ -210,7 +210,7 @@ def test_files_that_spark_wrote(
 
 @pytest.mark.parametrize("writer", ["arrow", "spark"])
 @soak.slow
-def test_what_a_scan_finds(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+def test_scan_statistics_match_native_command(spark: SparkSession, tmp_path: Path, writer: str) -> None:
     def make(root: Path) -> None:
         if writer == "arrow":
             by_arrow(root)
@@ -221,21 +221,21 @@ def test_what_a_scan_finds(spark: SparkSession, tmp_path: Path, writer: str) -> 
 
     our_log, other = converted(spark, both, statistics=convert.Statistics.SCAN)
 
-    # Whoever reads an INT96 decides by settings what instant before 1900 it is.
+    # For an INT96 before 1900, the reader's settings determine the timestamp.
     old = _lacks("moment", ["1582-10-16T01:02:03.999Z"], []) if writer == "spark" else set()
     assert differences(our_log, other) == UNCOUNTED | LATER_WALL | LATER_INSTANTS | SOME_FLOATS | old
 
 
 @pytest.mark.parametrize("writer", soak.amount(["spark"], ["arrow", "spark"]))
 @soak.slow
-def test_the_first_32_columns(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+def test_first_32_columns_match_native_command(spark: SparkSession, tmp_path: Path, writer: str) -> None:
     def make(root: Path) -> None:
         columns: dict[str, Any] = {f"c{number:02}": [number, None] for number in range(29)}
         columns["s"] = [{"a": 1, "b": {"c": 2, "d": [1]}, "e": 3}, None]
         root.mkdir()
         pq.write_table(pa.table(columns | {"t": [1, 2]}), root / "a.parquet")
         if writer == "spark":
-            # A column of the directories isn't among them.
+            # They don't include partition columns.
             spark.read.parquet(str(root)).coalesce(1).write.parquet(str(root / "c=1"))
             (root / "a.parquet").unlink()
 
@@ -251,8 +251,8 @@ def test_the_first_32_columns(spark: SparkSession, tmp_path: Path, writer: str) 
 
 
 @soak.only
-def test_files_without_rows(spark: SparkSession, tmp_path: Path) -> None:
-    """With statistics the native command drops them; ours keeps all that it lists, as that does without."""
+def test_empty_files_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
+    """With statistics the native command drops empty files; ours keeps all listed files."""
 
     def make(root: Path) -> None:
         root.mkdir()
@@ -270,7 +270,7 @@ def test_files_without_rows(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @soak.only
-def test_schemas_that_both_merge(spark: SparkSession, tmp_path: Path) -> None:
+def test_merged_schemas_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     def make(root: Path) -> None:
         root.mkdir()
         schema = pa.schema(
@@ -318,7 +318,7 @@ def test_schemas_that_both_merge(spark: SparkSession, tmp_path: Path) -> None:
     schema, other = converted(spark, both)
 
     assert differences(schema, other) == {
-        # What is below arrays and in 96 bits is in no footer, and of nulls without a type Arrow says nothing.
+        # Footers have no bounds below arrays and of 96 bits, and Arrow records none for untyped nulls.
         *("nullCount.l: nothing for 0", "nullCount.nothing: nothing for 1", "nullCount.old: nothing for 1"),
         *_lacks("old", ["1969-12-31T23:59:59.999Z"], ["1969-12-31T23:59:59.999Z"]),
     }
@@ -328,12 +328,14 @@ def test_schemas_that_both_merge(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @soak.slow
-def test_what_spark_says_of_its_columns(spark: SparkSession, schema: str, tmp_path: Path) -> None:
-    """Comments; lengths are rules of another table. The native command finds no directory with a ``char``."""
+def test_spark_column_metadata_matches_native_command(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    """Comments are kept, lengths are not. The native command finds no directory with a ``char``."""
     kinds = "id int COMMENT 'the id', v varchar(4) COMMENT 'vv', s struct<x: int COMMENT 'in'>, c char(3)"
-    spark.sql(f"CREATE TABLE {schema}.said ({kinds}) USING parquet")
-    spark.sql(f"INSERT INTO {schema}.said VALUES (1, 'bb', struct(1), 'a')")
-    annotated = spark.table(f"{schema}.said").coalesce(1)
+    spark.sql(f"CREATE TABLE {schema}.annotated ({kinds}) USING parquet")
+    spark.sql(f"INSERT INTO {schema}.annotated VALUES (1, 'bb', struct(1), 'a')")
+    annotated = spark.table(f"{schema}.annotated").coalesce(1)
     both = twins(tmp_path / "without", lambda root: annotated.drop("c").write.parquet(str(root)))
 
     our_log, other = converted(spark, both)
@@ -353,8 +355,8 @@ def test_what_spark_says_of_its_columns(spark: SparkSession, schema: str, tmp_pa
     demand_our_rows(spark, both)
 
 
-def test_variant(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark reads it; delta-rs 1.6.6 fails on the native table as on ours, as its fields aren't null."""
+def test_variant_columns_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark reads it; delta-rs 1.6.6 fails on both tables, because the fields aren't nullable."""
     query = spark.sql("SELECT id, parse_json('{\"a\": 1}') AS v FROM VALUES (1), (2) AS t(id)").coalesce(1)
     both = twins(tmp_path, lambda root: query.write.parquet(str(root)))
 
@@ -381,7 +383,7 @@ class _Geometry(pa.ExtensionType):  # type: ignore[misc]
         return cls()
 
 
-def test_geometry(spark: SparkSession, tmp_path: Path) -> None:
+def test_geometry_columns_match_native_command(spark: SparkSession, tmp_path: Path) -> None:
     def make(root: Path) -> None:
         root.mkdir()
         point = pa.array([struct.pack("<BIdd", 1, 1, 1.0, 2.0)])

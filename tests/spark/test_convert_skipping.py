@@ -1,4 +1,4 @@
-"""Our statistics let Spark and delta-rs skip files, and never one that has a row for the query."""
+"""With our statistics, Spark and delta-rs skip files, and never a file with a matching row."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FILES = 6
 
 
 def _columns(number: int) -> dict[str, pa.Array]:
-    """One file's columns: each has values that no other file has."""
+    """Return the columns of a file, with values that no other file has."""
     day, instant = dt.date(1969, 12, 29), dt.datetime(1969, 12, 29, 23, 59, 59, 999_999, UTC)
     low, high = number * 10, number * 10 + 9
     digits = "9" * 26
@@ -61,7 +61,7 @@ def _columns(number: int) -> dict[str, pa.Array]:
     }
 
 
-# Each finds rows in one file alone.
+# Each filter finds rows in exactly one file.
 PREDICATES = {
     "number": "number BETWEEN 21 AND 29",
     "number, outside": "number < 5",
@@ -170,7 +170,7 @@ def _leaves(row: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
 
 
 def _literal(value: Any, kind: str) -> Column:
-    # Spark's own way from Python loses the zeros of early years, and time zones.
+    # Spark's conversion from Python loses the zeros of early years, and time zones.
     if isinstance(value, dt.date):
         return F.lit(value.isoformat()).cast(kind)
     if isinstance(value, float | Decimal):
@@ -186,7 +186,7 @@ COMPARED: dict[str, Callable[[Column, Column], Column]] = {
 
 
 def _predicates(row: dict[str, Any]) -> Iterator[Column]:
-    """Yield predicates that are true of a row: were a bound of one column wrong, it would be hidden."""
+    """Yield filters that match a row, so that a wrong bound of one column hides it."""
     for compared in COMPARED.values():
         parts = [
             F.col(name).isNull() if value is None else compared(F.col(name), _literal(value, kind))
@@ -195,7 +195,7 @@ def _predicates(row: dict[str, Any]) -> Iterator[Column]:
         yield reduce(lambda first, other: first & other, parts)
 
 
-@soak.only  # tests/unit/test_convert_skipping.py has the same of bounds, without Spark.
+@soak.only  # tests/unit/test_convert_skipping.py tests the same bounds without Spark.
 @soak.slow_examples(10)
 @given(written=ROWS, by_spark=st.booleans(), files=st.integers(3, 6))
 def test_no_row_is_hidden(
@@ -233,12 +233,12 @@ def _demand_every_row(spark: SparkSession, root: Path, plain: Path, written: lis
     delta = spark.read.format("delta").load(str(root))
     parquet = spark.read.schema(delta.schema).parquet(str(plain))
     predicates = [predicate for row in written for predicate in _predicates(row)]
-    # Counted without a filter, so that nothing in the files is skipped either.
+    # Counted without a filter, so that no row group is skipped.
     counts = parquet.select(
         *(F.count_if(predicate).alias(str(number)) for number, predicate in enumerate(predicates))
     )
     [expected] = counts.collect()
-    # Each predicate skips files in a scan of its own; one query for all costs a fraction of one for each.
+    # Each filter is a separate scan with file skipping; one query for all is much cheaper.
     scans = [delta.where(predicate).select(F.lit(number)) for number, predicate in enumerate(predicates)]
     with spark_settings(spark, NO_PUSHDOWN, "here"):
         actual = Counter(row[0] for row in reduce(DataFrame.unionAll, scans).collect())

@@ -1,4 +1,4 @@
-"""Spark reads, streams and maintains a converted table that follows its folder."""
+"""Reads, streams and maintenance by Spark of a table that is synced with its folder."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def ids(spark: SparkSession, table: str) -> list[int]:
 
 
 @soak.slow
-def test_streams_get_each_row_once(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_streams_of_synced_table_read_each_row_once(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     root, stream = tmp_path / "events", f"{schema}.stream"
     write(root / "day=1" / "a.parquet", [1, 2])
     assert convert.run([str(root)]).ok
     spark.sql(f"CREATE TABLE {stream} (id BIGINT, day INT, name STRING) USING delta")
 
     def read(checkpoint: str = "first", **options: int) -> None:
-        """Take all that is new; a stream ends where a column comes, and goes on when it's started again."""
+        """Process all new rows; a stream stops at a new column, and resumes after a restart."""
         for attempt in range(2):
             frame = spark.readStream.format("delta").options(**options).load(str(root))
             query = (
@@ -68,7 +68,7 @@ def test_streams_get_each_row_once(spark: SparkSession, schema: str, tmp_path: P
     assert synced(str(root), spark).outcome == "synced"
     read()
     assert ids(spark, stream) == [1, 2, 3, 4, 5]
-    # A wider type is too much for a stream, and it begins anew behind what it has read.
+    # A stream can't read a wider type, so a new stream starts after the rows that it has read.
     write(root / "day=2" / "e.parquet", [2**40], pa.int64())
     report = synced(str(root), spark)
     assert report.changes is not None
@@ -83,18 +83,16 @@ def test_streams_get_each_row_once(spark: SparkSession, schema: str, tmp_path: P
     assert spark.sql(f"SELECT id FROM delta.`{root}` WHERE id > 100").collect() == [(2**40,)]
 
 
-def test_a_table_of_the_catalog_follows_and_its_schema_with_it(
-    spark: SparkSession, schema: str, tmp_path: Path
-) -> None:
+def test_sync_updates_catalog_table_and_its_schema(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     for name in ("orders", "others"):
         write(tmp_path / name / "a.parquet", [1])
         spark.sql(f"CREATE TABLE {schema}.{name} (id INT) USING parquet LOCATION '{tmp_path / name}'")
     spark.sql(f"CREATE TABLE {schema}.born (id INT) USING delta")
-    spark.sql(f"CREATE VIEW {schema}.seen AS SELECT 1 AS one")
+    spark.sql(f"CREATE VIEW {schema}.seen AS SELECT 1 AS number")
     table = f"{schema}.orders"
     assert convert.run([table], spark).ok
     assert synced(table, spark).outcome == "current"
-    # What others do to the table but not to its rows.
+    # Operations of other users that change no rows.
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('who' = 'others', 'delta.checkpointInterval' = '2')")
     spark.sql(f"COMMENT ON TABLE {table} IS 'of others'")
     spark.sql(f"VACUUM {table}")
@@ -134,7 +132,7 @@ def test_a_table_of_the_catalog_follows_and_its_schema_with_it(
 
 
 @soak.slow
-def test_a_table_that_spark_converted_follows_too(spark: SparkSession, schema: str) -> None:
+def test_sync_updates_natively_converted_table(spark: SparkSession, schema: str) -> None:
     root = schema_folder(spark, schema) / "lake"
     write(root / "day=1" / "a.parquet", [1])
     spark.sql(f"CONVERT TO DELTA parquet.`{root}` PARTITIONED BY (day INT)")
@@ -145,7 +143,7 @@ def test_a_table_that_spark_converted_follows_too(spark: SparkSession, schema: s
     assert (row["operation"], row["operationMetrics"]["numOutputRows"]) == ("SYNC", "1")
 
 
-def test_mapped_names_and_new_features_are_what_spark_expects(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_reads_mapped_names_and_features_of_synced_table(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "t"
     write(root / "a.parquet", [1], **{"a b": [1.5]})
     assert convert.run([str(root)], column_mapping=True).ok
@@ -157,7 +155,7 @@ def test_mapped_names_and_new_features_are_what_spark_expects(spark: SparkSessio
         (1, 1.5, None, None),
         (2, None, "x", "1970-01-01 00:00:01"),
     ]
-    # A writer of Delta goes on with it.
+    # A Delta writer can write to it.
     spark.sql(f"ALTER TABLE delta.`{root}` ADD COLUMN e INT")
     spark.sql(f"INSERT INTO delta.`{root}` SELECT 3, 2.5, 'y', TIMESTAMP_NTZ '2026-01-01 00:00:00', 5")
     assert ids(spark, f"delta.`{root}`") == [1, 2, 3]

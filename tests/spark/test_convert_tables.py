@@ -1,4 +1,4 @@
-"""Tables of the catalog become Delta, from end to end: what they hold and what the catalog says of them."""
+"""End-to-end conversions of catalog tables: rows and catalog entries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tableferry.spark.tables import TableName
 
 FIRST = "00000000000000000000.json"
 
-# Both providers' Parquet, each where the schema puts it and where somebody else did.
+# Both Parquet providers, each in the schema's location and elsewhere.
 FORMS = {
     "spark": "(id bigint COMMENT 'the id', name string, d date COMMENT 'day', place string) USING parquet "
     "PARTITIONED BY (d, place)",
@@ -45,7 +45,7 @@ PLACES = ("a/b c", "100% ü=é", "null")
 
 
 def make(spark: SparkSession, table: str, form: str, folder: Path | None = None) -> list[str]:
-    """Make a table with a null, an escaped and a date value in its partitions; return its rows."""
+    """Create a table with a null, an escaped and a date value in its partitions; return its rows."""
     where = f"LOCATION '{folder}'" if folder else ""
     spark.sql(
         f"CREATE {'EXTERNAL ' if folder and form == 'hive' else ''}TABLE {table} {FORMS[form]} {where} "
@@ -117,7 +117,7 @@ def converted(sources: str | Sequence[str], spark: SparkSession, **options: Any)
     ],
 )
 @soak.slow
-def test_a_table_is_delta_and_all_else_is_as_it_was(
+def test_catalog_conversion_changes_only_provider(
     spark: SparkSession, schema: str, tmp_path: Path, form: str, kind: str
 ) -> None:
     table = f"{schema}.t"
@@ -160,7 +160,7 @@ def test_a_table_is_delta_and_all_else_is_as_it_was(
     assert root.exists() is (kind == "external")
 
 
-def test_a_column_that_no_file_has_and_one_that_the_catalog_does_not_show(
+def test_convert_keeps_catalog_column_and_adds_file_column(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
     write(tmp_path / "t" / "a.parquet", {"extra": [1.5], "id": [1]})
@@ -174,7 +174,7 @@ def test_a_column_that_no_file_has_and_one_that_the_catalog_does_not_show(
     assert rows(spark, f"{schema}.t") == ["Row(id=1, later=None, extra=1.5)"]
 
 
-def test_a_catalog_that_describes_the_files_wrongly_is_refused(
+def test_catalog_types_that_conflict_with_files_are_refused(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
     write(tmp_path / "t" / "a.parquet", {"id": ["one"]})
@@ -198,7 +198,7 @@ def test_a_catalog_that_describes_the_files_wrongly_is_refused(
 
 
 @soak.slow
-def test_a_catalog_wider_than_the_files(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_catalog_types_wider_than_files_are_kept(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     narrow = {"id": pa.array([1, -2, None], pa.int32()), "x": pa.array([0.5, None, 2.0], pa.float32())}
     write(tmp_path / "t" / "a.parquet", narrow)
     external(spark, f"{schema}.t", "id bigint, x double", tmp_path / "t")
@@ -212,9 +212,7 @@ def test_a_catalog_wider_than_the_files(spark: SparkSession, schema: str, tmp_pa
     assert sorted(read["id"].drop_null().to_pylist()) == [-2, 1, 5_000_000_000]
 
 
-def test_a_property_that_spark_takes_for_a_secret_stays_as_it_is(
-    spark: SparkSession, schema: str, tmp_path: Path
-) -> None:
+def test_redacted_property_keeps_its_value(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     home = "https://example.com/?url=1"
     write(tmp_path / "t" / "a.parquet", {"id": [1]})
     external(spark, f"{schema}.t", "id bigint", tmp_path / "t")
@@ -225,13 +223,13 @@ def test_a_property_that_spark_takes_for_a_secret_stays_as_it_is(
     assert (done.outcome, done.error) == ("converted", None)
     configuration = spark.sql(f"DESCRIBE DETAIL {schema}.t").collect()[0]["properties"]
     assert (configuration["home"], configuration["token"]) == (home, "x")
-    # The session hides them again.
+    # The session redacts them again.
     shown = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {schema}.t").collect()}
     assert shown["home"] == HIDDEN
 
 
 @soak.slow
-def test_file_columns_of_mixed_case_under_a_table_of_hive(
+def test_hive_table_gets_mixed_case_column_names_of_files(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
     write(tmp_path / "t" / "k=1" / "a.parquet", {"userId": [1], "Name": ["x"]})
@@ -253,7 +251,7 @@ def test_file_columns_of_mixed_case_under_a_table_of_hive(
 
 
 @soak.slow
-def test_two_tables_on_one_path_have_one_log(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_two_tables_on_one_path_share_one_log(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     write(tmp_path / "t" / "a.parquet", {"id": [1]})
     for table in ("first", "second"):
         external(spark, f"{schema}.{table}", "id bigint", tmp_path / "t")
@@ -268,7 +266,9 @@ def test_two_tables_on_one_path_have_one_log(spark: SparkSession, schema: str, t
     assert spark.table(f"{schema}.second").count() == 2
 
 
-def test_a_table_converted_by_its_path_before(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_convert_switches_entry_of_table_converted_by_path(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
     table = f"{schema}.t"
     before = make(spark, table, "hive", tmp_path / "t")
     assert convert.run([str(tmp_path / "t")], spark).ok
@@ -280,14 +280,14 @@ def test_a_table_converted_by_its_path_before(spark: SparkSession, schema: str, 
     assert [type(step).__name__ for step in planned.plan.steps] == ["SwitchEntry"]
     assert (done.outcome, done.error) == ("switched", None)
     assert rows(spark, table) == before
-    # Its properties weren't in the log: one more commit adds them, and touches no file.
+    # The log lacked its properties: one more commit adds them without changing files.
     assert versions(spark, table) == [0, 1]
     assert ("team", "a") in [tuple(row) for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()]
     assert converted(table, spark).outcome == "already"
 
 
 @soak.slow
-def test_rows_that_came_as_parquet_after_the_commit_are_kept_or_named(
+def test_parquet_rows_written_after_commit_are_added_or_named(
     spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = f"{schema}.first", f"{schema}.second"
@@ -300,7 +300,7 @@ def test_rows_that_came_as_parquet_after_the_commit_are_kept_or_named(
             convert.run([first], spark)
     spark.sql(f"INSERT INTO {first} VALUES (2)")
 
-    # The catalog says Parquet, so its rows are what the files say.
+    # The catalog entry is Parquet, so the rows are those of the files.
     done = converted(first, spark, verify=True)
 
     assert (done.outcome, done.error) == ("converted", None)
@@ -309,7 +309,7 @@ def test_rows_that_came_as_parquet_after_the_commit_are_kept_or_named(
     assert rows(spark, first) == ["Row(id=1)", "Row(id=2)"]
     assert versions(spark, first) == [0]
 
-    # A job that writes Parquet right as the entry is switched isn't overlooked either.
+    # A job that writes Parquet during the switch is detected too.
     convert.undo(first, spark)
     late, real = tmp_path / "t" / "late.parquet", switch.switch_to_delta
 
@@ -329,7 +329,7 @@ def test_rows_that_came_as_parquet_after_the_commit_are_kept_or_named(
     )
     late.unlink()
 
-    # The other table of the folder is Parquet still, and so is what is written to it.
+    # The other table of the folder is still Parquet, and writers write Parquet to it.
     spark.sql(f"INSERT INTO {second} VALUES (3)")
     refused = converted(second, spark)
     assert refused.outcome == "refused"
@@ -350,7 +350,7 @@ def test_rows_that_came_as_parquet_after_the_commit_are_kept_or_named(
     assert rows(spark, first) == rows(spark, second) == ["Row(id=1)", "Row(id=2)", "Row(id=3)"]
 
 
-def test_a_log_in_use_is_switched_to_only_if_it_has_the_folders_files(
+def test_entry_is_switched_to_used_log_only_if_it_has_the_files(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
     table, root = f"{schema}.t", tmp_path / "a table"
@@ -379,7 +379,7 @@ def test_a_log_in_use_is_switched_to_only_if_it_has_the_folders_files(
 
 
 @soak.slow
-def test_a_schema_in_bulk(
+def test_convert_of_schema_converts_all_parquet_tables(
     spark: SparkSession, schema: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for table in ("a", "c"):
@@ -430,7 +430,7 @@ def test_a_schema_in_bulk(
 
 @pytest.mark.parametrize("form", sorted(FORMS))
 @soak.slow
-def test_partitions_that_catalog_and_disk_do_not_agree_on(
+def test_mismatched_partitions_require_msck(
     spark: SparkSession, schema: str, tmp_path: Path, form: str
 ) -> None:
     table, root = f"{schema}.t", tmp_path / "t"
@@ -456,7 +456,7 @@ def test_partitions_that_catalog_and_disk_do_not_agree_on(
 
 
 @pytest.mark.parametrize("msck", [False, True])
-def test_a_partition_outside_the_folder_is_refused_by_name(
+def test_partition_outside_the_folder_is_refused(
     spark: SparkSession, schema: str, tmp_path: Path, msck: bool
 ) -> None:
     table = f"{schema}.t"
@@ -475,7 +475,7 @@ def test_a_partition_outside_the_folder_is_refused_by_name(
     assert spark.table(table).count() == 4
 
 
-def test_mapped_columns_are_read_by_their_names(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_mapped_columns_are_read_by_name(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     columns = {"a name": [1, 2], "in": [{"x,y": "u"}, None], "plain": ["p", "q"]}
     write(tmp_path / "t" / "the day=2024-01-01" / "a.parquet", columns)
     external(
@@ -499,7 +499,7 @@ def test_mapped_columns_are_read_by_their_names(spark: SparkSession, schema: str
     spark.sql(f"ALTER TABLE {schema}.t RENAME COLUMN `a name` TO tidy")
     spark.sql(f"INSERT INTO {schema}.t VALUES (3, null, 'r', null)")
     assert spark.sql(f"SELECT sum(tidy) FROM {schema}.t").collect() == [(6,)]
-    # A reader that doesn't know the feature refuses, and reads nothing wrong.
+    # A reader without support for the feature refuses the table.
     table = deltalake.DeltaTable(tmp_path / "t")
     with pytest.raises(Exception, match=r"(?i)columnMapping"):
         table.to_pyarrow_table()
@@ -521,7 +521,7 @@ PARTITION_VALUES: dict[str, tuple[str, Any]] = {
 
 
 @soak.slow
-def test_verify_agrees_on_partitions_of_every_type(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_verify_matches_partitions_of_every_type(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     table = f"{schema}.t"
     columns = ", ".join(f"{column} {kind}" for column, (kind, _) in PARTITION_VALUES.items())
     external(
@@ -544,7 +544,7 @@ def test_verify_agrees_on_partitions_of_every_type(spark: SparkSession, schema: 
     "tampering", ["a value is another", *soak.amount([], ["a file is left out", "a file counts twice"])]
 )
 @soak.slow
-def test_verify_finds_what_a_wrong_log_would_change(
+def test_verify_finds_rows_changed_by_wrong_log(
     spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tampering: str
 ) -> None:
     table = f"{schema}.t"
@@ -574,7 +574,7 @@ def test_verify_finds_what_a_wrong_log_would_change(
         assert not done.verdict.matches
         conditions.check(done.error, "ROWS_DIFFER_AFTER_CONVERSION", source=table)
     else:
-        # The log is compared with the directory before any row is.
+        # The log is compared with the directory before the rows.
         changes = re.compile("parquet (appeared|vanished)")
         conditions.check(done.error, "FILES_CHANGED_DURING_SWITCH", changes=changes, source=table)
     monkeypatch.undo()
@@ -583,17 +583,17 @@ def test_verify_finds_what_a_wrong_log_would_change(
 
 
 class Death(BaseException):
-    """Stands for a process that ends: nothing catches it."""
+    """The end of a process, which no code catches."""
 
 
 def dying(patched: pytest.MonkeyPatch, at: int) -> list[str]:
-    """Die right before the given one of a conversion's effects; return those that were had, as they are."""
+    """Die directly before the given effect of a conversion; return the effects so far."""
     done: list[str] = []
     for module, name_ in (
         (partitions, "register_partitions"),
         (initial_commit, "put"),
         (switch, "switch_to_delta"),
-        # After it comes the statement alone.
+        # Only the statement follows it.
         (switch, "_configuration"),
     ):
         real = getattr(module, name_)
@@ -608,7 +608,7 @@ def dying(patched: pytest.MonkeyPatch, at: int) -> list[str]:
     return done
 
 
-def test_a_conversion_that_dies_before_any_effect_is_finished_by_the_next(
+def test_next_run_finishes_conversion_that_crashed(
     spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deaths = 0
@@ -636,7 +636,7 @@ def test_a_conversion_that_dies_before_any_effect_is_finished_by_the_next(
 
 
 @soak.slow
-def test_of_two_converters_at_once_one_commits_and_the_entry_is_switched_once(
+def test_concurrent_conversions_commit_and_switch_once(
     spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = f"{schema}.t"
@@ -664,10 +664,10 @@ def test_of_two_converters_at_once_one_commits_and_the_entry_is_switched_once(
     assert os.listdir(tmp_path / "t" / "_delta_log") == [FIRST]
 
 
-def test_what_was_converted_is_what_the_catalog_showed(
+def test_convert_adds_only_files_of_catalog_partitions(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
-    """Files that no partition of the catalog has aren't part of the table before, nor after."""
+    """Files outside the catalog's partitions aren't part of the table, before and after."""
     table = f"{schema}.t"
     make(spark, table, "spark", tmp_path / "t")
     before = entry_of(spark, table)

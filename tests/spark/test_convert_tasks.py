@@ -1,4 +1,4 @@
-"""The reader of footers in Spark's tasks finds what the one in this process finds."""
+"""Footers read in Spark's tasks equal footers read in this process."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ MAP = pa.map_(pa.string(), pa.int16())
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with files of several schemas, and some that nobody can read."""
+    """Return a directory with files of several schemas, and unreadable files."""
     root = tmp_path_factory.mktemp("lake")
 
     def write(path: str, table: pa.Table, **options: Any) -> None:
@@ -84,9 +84,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("leaves", [0, 2, ALL_LEAVES])
 @soak.slow
-def test_both_readers_find_the_same(spark: SparkSession, lake: Path, leaves: int) -> None:
+def test_task_reader_equals_process_reader(spark: SparkSession, lake: Path, leaves: int) -> None:
     files = list(listing.list_files(lake))
-    # One that vanished since, and one that was written again.
+    # A file that was deleted after the listing, and one that was rewritten.
     files.insert(5, files[5]._replace(path="p=0/gone.parquet"))
     files[8] = files[8]._replace(size=1)
     here = list(directory_footers.read(lake, files, leaves=leaves))
@@ -98,7 +98,7 @@ def test_both_readers_find_the_same(spark: SparkSession, lake: Path, leaves: int
     assert len(set(map(id, schemas))) == len(set(schemas)) == 3
 
 
-def test_both_scan_the_same(spark: SparkSession, lake: Path) -> None:
+def test_task_scan_equals_process_scan(spark: SparkSession, lake: Path) -> None:
     files = listing.list_files(lake)
     paths = frozenset({("id",), ("price",), ("name",), ("at",), ("s", "x")})
     here = list(data_scan.read(lake, files, paths=paths))
@@ -116,7 +116,7 @@ def jobs(spark: SparkSession) -> int:
     ("settings", "leaves", "batches"),
     [({STATISTICS: "20"}, ALL_LEAVES, 3), ({STATISTICS: "20"}, 0, 1), ({SCHEMAS: "30"}, 0, 2)],
 )
-def test_a_batch_is_as_large_as_the_settings_say(
+def test_batch_size_follows_settings(
     spark: SparkSession, lake: Path, settings: dict[str, str], leaves: int, batches: int
 ) -> None:
     files = listing.list_files(lake)
@@ -131,7 +131,7 @@ def test_a_batch_is_as_large_as_the_settings_say(
     assert footers == list(directory_footers.read(lake, files, leaves=leaves))
 
 
-def test_batches_are_those_of_delta_unless_they_are_set(spark: SparkSession) -> None:
+def test_batch_size_defaults_to_delta_settings(spark: SparkSession) -> None:
     assert batch_size(spark, statistics=True) == 50_000
     assert batch_size(spark, statistics=False) == 1_000_000
     with session.settings(spark, {STATISTICS: "7", SCHEMAS: "5"}, "the test"):
@@ -143,7 +143,7 @@ def test_batches_are_those_of_delta_unless_they_are_set(spark: SparkSession) -> 
         batch_size(spark, statistics=False)
 
 
-def test_this_process_reads_in_batches_too(
+def test_process_reader_uses_batches(
     spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = listing.list_files(lake)
@@ -165,7 +165,7 @@ def test_this_process_reads_in_batches_too(
 
 @pytest.fixture
 def only_here(tmp_path: Path) -> Iterator[Path]:
-    """A directory under a name that means something in this process alone."""
+    """Return a path that is valid only in this process."""
     for number in range(3):
         (tmp_path / f"p={number}").mkdir()
         pq.write_table(plain(number), tmp_path / f"p={number}" / "a.parquet")
@@ -176,7 +176,7 @@ def only_here(tmp_path: Path) -> Iterator[Path]:
     os.close(900)
 
 
-def test_tasks_say_that_they_do_not_reach_a_folder(spark: SparkSession, only_here: Path) -> None:
+def test_tasks_report_unreachable_folder(spark: SparkSession, only_here: Path) -> None:
     files = listing.list_files(only_here)
     with pytest.raises(Unreached) as caught:
         list(read(spark, str(only_here), files, directory_footers.read, 20))
@@ -189,7 +189,7 @@ def test_tasks_say_that_they_do_not_reach_a_folder(spark: SparkSession, only_her
     assert not (only_here / "_delta_log").exists()
 
 
-def test_what_tasks_do_not_reach_is_read_here(
+def test_process_reads_folder_that_tasks_cannot_reach(
     spark: SparkSession, only_here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readers, "SPARK_PAYS_FROM", 1)
@@ -199,7 +199,7 @@ def test_what_tasks_do_not_reach_is_read_here(
 
 
 @pytest.mark.parametrize(("many", "ran"), [(50, 1), (51, 0)])
-def test_many_files_are_read_by_a_session_that_runs(
+def test_active_session_reads_many_files(
     spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch, many: int, ran: int
 ) -> None:
     monkeypatch.setattr(readers, "SPARK_PAYS_FROM", many)
@@ -209,7 +209,7 @@ def test_many_files_are_read_by_a_session_that_runs(
     assert jobs(spark) - before == ran
 
 
-def test_a_folder_is_converted_alike_by_both(spark: SparkSession, tmp_path: Path) -> None:
+def test_both_readers_write_the_same_commit(spark: SparkSession, tmp_path: Path) -> None:
     for number in range(6):
         (tmp_path / f"p={number % 2}").mkdir(exist_ok=True)
         pq.write_table(plain(number), tmp_path / f"p={number % 2}" / f"{number}.parquet")

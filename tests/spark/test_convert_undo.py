@@ -1,4 +1,4 @@
-"""A converted table of the catalog becomes Parquet again, with all that its entry said, on real Spark."""
+"""Undos of converted catalog tables, which restore their entries, on real Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tableferry.formats.delta import initial_commit
 from tableferry.formats.hive.catalog_entry import Entry
 from tableferry.spark.tables import TableName
 
-# What SHOW CREATE TABLE doesn't write so that it could be read again.
+# Types that SHOW CREATE TABLE doesn't write in valid SQL.
 NASTY = r"it\'s a \\ back\nslash " '"é"'
 
 COLUMNS = (
@@ -56,7 +56,7 @@ TYPES = ("external", "managed")
 
 
 def make(spark: SparkSession, schema: str, form: str, kind: str, folder: Path) -> str:
-    """Make a table of three rows in three partitions, of which one is null's."""
+    """Create a table of three rows in three partitions, one of them null."""
     table = f"{schema}.t"
     where = f"LOCATION '{folder}'" if kind == "external" else ""
     what = "EXTERNAL TABLE" if where and "USING" not in FORMS[form] else "TABLE"
@@ -85,7 +85,7 @@ def rows(spark: SparkSession, table: str) -> list[str]:
 
 
 def lines_of(spark: SparkSession, table: str) -> list[str]:
-    """What Spark says of a table and of its partitions, but for times."""
+    """Return Spark's description of a table and its partitions, without times."""
     serde = " AS SERDE" if entry(spark, name(table)).serde else ""
     statement = spark.sql(f"SHOW CREATE TABLE {table}{serde}").collect()[0][0]
     partitions = [row[0] for row in spark.sql(f"SHOW PARTITIONS {table}").collect()]
@@ -117,7 +117,7 @@ def neighbours(root: Path) -> list[str]:
     ],
 )
 @soak.slow
-def test_a_table_is_parquet_again_with_all_that_its_entry_said(
+def test_undo_restores_catalog_entry(
     spark: SparkSession, schema: str, tmp_path: Path, form: str, kind: str
 ) -> None:
     table = make(spark, schema, form, kind, tmp_path / "a b%41")
@@ -145,10 +145,10 @@ def test_a_table_is_parquet_again_with_all_that_its_entry_said(
 
 
 class Death(BaseException):
-    """Stands for a process that ends: nothing catches it."""
+    """The end of a process, which no code catches."""
 
 
-# Everything that an undo changes, by where it is done.
+# Every effect of an undo, by its function.
 EFFECTS = {
     undo: ("_run", "_rename", "register_partitions"),
     initial_commit: ("set_aside", "forget"),
@@ -157,7 +157,7 @@ EFFECTS = {
 
 @contextmanager
 def dying(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[str]]:
-    """Die right before the given one of an undo's effects."""
+    """Die directly before the given effect of an undo."""
     done: list[str] = []
     with monkeypatch.context() as patched:
         for module, names in EFFECTS.items():
@@ -175,7 +175,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize(("form", "kind"), [("spark", "external"), *soak.amount([], [("hive", "managed")])])
-def test_an_undo_that_dies_anywhere_loses_no_file_and_the_next_one_goes_on(
+def test_undo_survives_crash_and_next_undo_resumes(
     spark: SparkSession,
     schema: str,
     tmp_path: Path,
@@ -201,7 +201,7 @@ def test_an_undo_that_dies_anywhere_loses_no_file_and_the_next_one_goes_on(
         where = waiting if waiting.exists() else old.folder
         assert {path: data for path, data in content(where).items() if path in files} == files, effects
         if died:
-            # What `finally` removed, a process that is killed leaves.
+            # A killed process leaves the files that `finally` removes.
             lock = old.folder.with_name("_tableferry_undo_t.lock")
             (old.folder / "_tableferry_undo.lock" if kind == "external" else lock).touch()
             convert.undo(table, spark)
@@ -217,9 +217,7 @@ def test_an_undo_that_dies_anywhere_loses_no_file_and_the_next_one_goes_on(
 
 
 @soak.slow
-def test_a_table_of_which_nobody_knows_what_its_entry_said_is_refused_and_untouched(
-    spark: SparkSession, schema: str
-) -> None:
+def test_undo_refuses_table_with_unknown_entry(spark: SparkSession, schema: str) -> None:
     table = f"{schema}.t"
     spark.sql(f"CREATE TABLE {table} (id int, k int) USING parquet PARTITIONED BY (k)")
     spark.sql(f"INSERT INTO {table} VALUES (1, 7), (2, 8)")
@@ -236,7 +234,7 @@ def test_a_table_of_which_nobody_knows_what_its_entry_said_is_refused_and_untouc
     assert not neighbours(root)
 
 
-def test_a_folder_that_was_converted_natively_is_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+def test_undo_restores_natively_converted_folder(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "t"
     spark.range(3).selectExpr("id", "id AS k").write.partitionBy("k").parquet(str(root))
     before = content(root)
@@ -248,9 +246,7 @@ def test_a_folder_that_was_converted_natively_is_as_it_was(spark: SparkSession, 
     assert content(root) == before
 
 
-def test_the_folder_of_a_table_takes_the_entry_along(
-    spark: SparkSession, schema: str, tmp_path: Path
-) -> None:
+def test_undo_by_folder_restores_catalog_entry(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     table = make(spark, schema, "hive", "external", tmp_path / "t")
     shown = lines_of(spark, table)
     assert convert.run([table], spark, column_mapping=True).ok
@@ -260,16 +256,14 @@ def test_the_folder_of_a_table_takes_the_entry_along(
     assert lines_of(spark, table) == shown
     assert not (tmp_path / "t" / "_delta_log").exists()
 
-    # Nobody knows the folder by that name any more.
+    # The folder's old name doesn't exist any more.
     assert convert.run([table], spark, column_mapping=True).ok
     spark.sql(f"DROP TABLE {table}")
     convert.undo(str(tmp_path / "t"), spark)
     assert not (tmp_path / "t" / "_delta_log").exists()
 
 
-def test_a_table_whose_entry_never_was_deltas_keeps_it(
-    spark: SparkSession, schema: str, tmp_path: Path
-) -> None:
+def test_undo_keeps_entry_that_was_not_switched(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     table = make(spark, schema, "spark", "external", tmp_path / "t")
     shown, before = lines_of(spark, table), rows(spark, table)
     assert convert.run([str(tmp_path / "t")], spark, column_mapping=True).ok
@@ -280,7 +274,7 @@ def test_a_table_whose_entry_never_was_deltas_keeps_it(
     assert not (tmp_path / "t" / "_delta_log").exists()
 
 
-def test_a_renamed_table_is_made_anew_under_its_new_name(
+def test_undo_recreates_renamed_table_under_new_name(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
     table = make(spark, schema, "hive", "external", tmp_path / "t")
@@ -297,7 +291,7 @@ def test_a_renamed_table_is_made_anew_under_its_new_name(
 
 @pytest.mark.parametrize("kind", soak.amount(["external"], TYPES))
 @soak.slow
-def test_what_would_lose_something_is_refused_and_untouched(
+def test_undo_refuses_tables_that_would_lose_data(
     spark: SparkSession, schema: str, tmp_path: Path, kind: str
 ) -> None:
     table = make(spark, schema, "spark", kind, tmp_path / "t")
@@ -336,7 +330,9 @@ def test_what_would_lose_something_is_refused_and_untouched(
     assert neighbours(root) == []
 
 
-def test_a_table_between_two_undos_is_called_that(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_convert_reports_table_with_interrupted_undo(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
     table = make(spark, schema, "hive", "external", tmp_path / "t")
     before = rows(spark, table)
     assert convert.run([table], spark, column_mapping=True).ok
@@ -350,7 +346,7 @@ def test_a_table_between_two_undos_is_called_that(spark: SparkSession, schema: s
     assert rows(spark, table) == before
 
 
-def test_views_and_other_formats_were_never_converted(spark: SparkSession, schema: str) -> None:
+def test_undo_refuses_views_and_other_formats(spark: SparkSession, schema: str) -> None:
     spark.sql(f"CREATE VIEW {schema}.v AS SELECT 1 AS x")
     spark.sql(f"CREATE TABLE {schema}.c (id int) USING csv")
     for table, format_ in (("v", "view"), ("c", "csv")):
@@ -358,7 +354,7 @@ def test_views_and_other_formats_were_never_converted(spark: SparkSession, schem
             convert.undo(f"{schema}.{table}", spark)
 
 
-def test_a_writer_that_comes_first_wins(
+def test_undo_refuses_after_concurrent_write(
     spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make(spark, schema, "spark", "managed", tmp_path)
@@ -378,7 +374,7 @@ def test_a_writer_that_comes_first_wins(
 
 
 @soak.slow
-def test_of_two_undos_at_once_one_says_that_the_other_is_at_it(
+def test_concurrent_undo_reports_the_other_one(
     spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make(spark, schema, "hive", "managed", tmp_path)
@@ -401,7 +397,7 @@ def test_of_two_undos_at_once_one_says_that_the_other_is_at_it(
     assert rows(spark, table) == before
 
 
-def test_a_table_that_a_writer_came_back_to_is_not_dropped(
+def test_undo_keeps_table_that_a_writer_recreated(
     spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make(spark, schema, "spark", "managed", tmp_path)

@@ -1,4 +1,4 @@
-"""What counts as equal, and what a verdict shows, on real Spark."""
+"""Equality of values, and verdicts, on real Spark."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from tableferry.verify.verdict import ColumnDifference, RowDifference, ValueDiff
 
 
 def values(spark: SparkSession, columns: str, *rows: str) -> DataFrame:
-    """Rows as SQL writes them, under the names and types of ``columns``."""
+    """Return rows in SQL, with the names and types of ``columns``."""
     return spark.sql(f"SELECT * FROM VALUES {', '.join(rows)} AS t({columns})")
 
 
 def differing_cases(source: DataFrame, target: DataFrame) -> set[str | None]:
-    """The values of the column ``case`` for which the two sides differ, all found by one query."""
+    """Return the values of the column ``case`` for which the two sides differ, with one query."""
     verdict = verify(source, target, partition_columns=["case"])
     assert verdict.partition_columns == ("case",)
     return {difference.values[0] for difference in verdict.partition_differences}
 
 
 def plain(value: Any) -> Any:
-    """A Python value under Python's equality as Spark's ``=`` has it, with nulls equal."""
+    """Return a Python value whose equality is Spark's ``=``, with nulls equal."""
     match value:
         case float():
             return "NaN" if math.isnan(value) else value + 0.0
@@ -45,16 +45,16 @@ def plain(value: Any) -> Any:
     return value
 
 
-LETTERS = st.none() | st.sampled_from(["", "a", "b"])
+STRINGS = st.none() | st.sampled_from(["", "a", "b"])
 NUMBERS = st.none() | st.sampled_from([0, 1])
 DOUBLES = st.none() | st.sampled_from([0.0, -0.0, math.nan, 1.0])
 MAPS = st.none() | st.dictionaries(st.sampled_from(["a", "b", ""]), NUMBERS, max_size=2)
 ROW = st.tuples(
-    LETTERS,
-    LETTERS,
+    STRINGS,
+    STRINGS,
     DOUBLES,
-    st.none() | st.lists(LETTERS, max_size=2),
-    st.none() | st.tuples(NUMBERS, LETTERS),
+    st.none() | st.lists(STRINGS, max_size=2),
+    st.none() | st.tuples(NUMBERS, STRINGS),
     MAPS,
     st.none() | st.lists(st.none() | st.tuples(MAPS, DOUBLES), max_size=2),
 )
@@ -66,7 +66,7 @@ ROW_TYPE = (
 
 @st.composite
 def nudged(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
-    """A few rows and the same in another order, in half of the cases with one value, row or copy changed."""
+    """Draw rows and the same rows in another order; in half of the cases one value, row or copy differs."""
     rows = draw(st.lists(ROW, max_size=3))
     others = list(draw(st.permutations(rows)))
     change = draw(st.sampled_from(["none", "none", "none", "value", "copy", "drop", "swap"]))
@@ -87,7 +87,7 @@ def nudged(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
 
 @soak.slow_examples(soak.amount(4, 15))
 @given(st.lists(nudged(), min_size=30, max_size=40))
-def test_a_verdict_is_multiset_equality(
+def test_verdict_equals_multiset_comparison(
     spark: SparkSession, cases: list[tuple[list[Any], list[Any]]]
 ) -> None:
     sides = [
@@ -102,7 +102,7 @@ def test_a_verdict_is_multiset_equality(
     assert differing_cases(*sides) == expected
 
 
-def test_every_two_distinct_values_differ(spark: SparkSession) -> None:
+def test_distinct_values_differ(spark: SparkSession) -> None:
     groups: dict[str, list[Any]] = {
         "array<array<string>>": [
             None,
@@ -158,7 +158,7 @@ def test_every_two_distinct_values_differ(spark: SparkSession) -> None:
         assert differing_cases(*sides) == {
             f"{number}-{other}" for number, other in pairs if number != other
         }, kind
-    # Nulls that change places between columns, and sums that an exclusive or would take for equal.
+    # Nulls that swap columns, and sums that an exclusive or treats as equal.
     columns = "case, a, b"
     left = ["('moved', NULL, 'a')", "('twice', 'x', 'x')", "('twice', 'x', 'x')", "('copies', 'x', 'x')"]
     right = [
@@ -183,7 +183,7 @@ def _object(**fields: str) -> str:
 DAY, TEXT = "DATE'2024-01-31'", "'2024-01-31'"
 
 
-def test_variants_of_mixed_types_are_compared_at_every_depth(spark: SparkSession) -> None:
+def test_mixed_variants_are_compared_at_every_depth(spark: SparkSession) -> None:
     variants = [
         *(f"CAST({value} AS VARIANT)" for value in (DAY, TEXT, "1", "'1'", "NULL")),
         *(_mixed(first, second) for first in (DAY, TEXT) for second in (DAY, TEXT)),
@@ -212,7 +212,7 @@ def test_variants_of_mixed_types_are_compared_at_every_depth(spark: SparkSession
     assert verify(*(spark.sql(f"SELECT {variant}") for variant in orders)).matches
 
 
-def test_variants_that_mix_types_too_deep_are_not_called_equal(spark: SparkSession) -> None:
+def test_variants_mixed_too_deep_are_not_equal(spark: SparkSession) -> None:
     deep = TEXT
     for _ in range(10):
         deep = _mixed("1", deep)
@@ -222,7 +222,7 @@ def test_variants_that_mix_types_too_deep_are_not_called_equal(spark: SparkSessi
     assert verify(same, same, exclude=["v"]).matches
 
 
-def test_types_that_differ_are_reported_and_compared_by_value(spark: SparkSession) -> None:
+def test_different_types_are_reported_and_compared_by_value(spark: SparkSession) -> None:
     source = spark.sql(
         """SELECT 1 AS i, 1.50BD AS d, CAST(0.1 AS FLOAT) AS f, -0.0D AS z, DATE'2024-01-31' AS day,
         NAMED_STRUCT('X', 1, 'y', ARRAY(1.0BD)) AS r, MAP(1, 'a', 2, 'b') AS m, NULL AS nothing,
@@ -261,7 +261,7 @@ def test_types_that_differ_are_reported_and_compared_by_value(spark: SparkSessio
         assert not verify(source, other).rows_match, change
 
 
-def test_what_no_type_holds_exactly_is_not_compared_and_can_be_excluded(spark: SparkSession) -> None:
+def test_columns_without_exact_common_type_can_be_excluded(spark: SparkSession) -> None:
     source = spark.sql("SELECT 1 AS id, TIMESTAMP'2024-01-01' AS at, 'x' AS gone, 1 AS number")
     target = spark.sql("SELECT 1 AS ID, TIMESTAMP_NTZ'2024-01-01' AS At, '1' AS Number, 0 AS added")
     verdict = verify(source, target, keys=["id"])
@@ -288,7 +288,7 @@ def test_what_no_type_holds_exactly_is_not_compared_and_can_be_excluded(spark: S
 
 
 @pytest.mark.parametrize("keys", [["id"], None])
-def test_columns_without_a_common_value_are_listed_first(spark: SparkSession, keys: list[str] | None) -> None:
+def test_columns_without_equal_values_are_listed_first(spark: SparkSession, keys: list[str] | None) -> None:
     rows = "SELECT id, id % 3 AS kind, concat('{}', id) AS loaded, IF(id = {}, 'x', 'y') AS v FROM range(50)"
     verdict = verify(spark.sql(rows.format("old", 7)), spark.sql(rows.format("new", 8)), keys=keys)
     assert verdict.differ_everywhere == ("loaded",)
@@ -296,7 +296,7 @@ def test_columns_without_a_common_value_are_listed_first(spark: SparkSession, ke
     assert render(verdict).split("\n\n")[1] == "No value is on both sides in: loaded"
 
 
-def test_the_session_time_zone_plays_no_part(spark: SparkSession) -> None:
+def test_session_time_zone_does_not_change_verdict(spark: SparkSession) -> None:
     before = str(spark.conf.get("spark.sql.session.timeZone"))
     # Both instants are 02:30 in Berlin, on the night when the clocks go back.
     source = (
@@ -321,7 +321,7 @@ def test_the_session_time_zone_plays_no_part(spark: SparkSession) -> None:
     assert verdicts[0]["partitions"]["total"] == 2
 
 
-def test_rows_that_differ_stand_side_by_side(spark: SparkSession) -> None:
+def test_different_rows_are_shown_in_pairs(spark: SparkSession) -> None:
     columns = "`the key`, `a.b`, `c``d`, m"
     source = values(
         spark,
@@ -375,7 +375,7 @@ def test_rows_that_differ_stand_side_by_side(spark: SparkSession) -> None:
     assert [row.key for row in shifted.rows] == [(str(at),) for at in range(20)]
 
 
-def test_an_iceberg_table_is_named_by_icebergs_catalog(spark: SparkSession, schema: str) -> None:
+def test_iceberg_table_is_read_by_its_catalog(spark: SparkSession, schema: str) -> None:
     spark.sql(f"CREATE TABLE {schema}.hive STORED AS PARQUET AS SELECT 1 AS id")
     spark.sql(f"CREATE TABLE ice.{schema}.new USING iceberg AS SELECT 1 AS id")
     assert verify_tables(spark, f"{schema}.hive", f"ice.{schema}.new").matches
@@ -385,7 +385,7 @@ def test_an_iceberg_table_is_named_by_icebergs_catalog(spark: SparkSession, sche
 
 
 @soak.slow
-def test_tables_versions_and_partitions(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_verify_compares_versions_and_partitions(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     old, new, other = f"{schema}.old_orders", f"{schema}.new_orders", f"{schema}.`parquet_orders`"
     spark.sql(f"CREATE TABLE {old} (id INT, code CHAR(4), day DATE) USING delta")
     spark.sql(
@@ -428,7 +428,7 @@ def test_tables_versions_and_partitions(spark: SparkSession, schema: str, tmp_pa
             verify_tables(spark, source, new)
 
 
-def test_a_vacuumed_version_is_one_sentence(spark: SparkSession, schema: str) -> None:
+def test_vacuumed_version_is_reported_in_one_line(spark: SparkSession, schema: str) -> None:
     name = f"{schema}.vacuumed"
     spark.sql(f"CREATE TABLE {name} USING delta AS SELECT 1 AS id")
     folder = Path(urlparse(spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]["location"]).path)
@@ -439,7 +439,7 @@ def test_a_vacuumed_version_is_one_sentence(spark: SparkSession, schema: str) ->
 
 
 @soak.slow
-def test_one_query_reads_each_side_once(
+def test_verify_reads_each_table_once(
     spark: SparkSession, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("one", "two"):

@@ -1,4 +1,4 @@
-"""What a table's commits say of it."""
+"""Facts from a table's commits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def restored(**parameters: Any) -> Commit:
         ([Commit(0, "CLONE", {"sourceVersion": "4"}, {}), restored(version="5")], None),
     ],
 )
-def test_a_table_that_was_set_back_is_known(later: list[Commit], expected: int | None) -> None:
+def test_restored_table_is_recognised(later: list[Commit], expected: int | None) -> None:
     commits = [
         Commit(6 + n, commit.operation, commit.parameters, commit.metrics) for n, commit in enumerate(later)
     ]

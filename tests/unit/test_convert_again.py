@@ -1,4 +1,4 @@
-"""A folder that has a log already, and files that the log doesn't name: they aren't lost without a word."""
+"""Repeated conversions of folders with a log, and files that the log doesn't name."""
 
 from __future__ import annotations
 
@@ -52,24 +52,24 @@ def ids(root: Path) -> list[int]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A folder of one file."""
+    """Return a folder of one file."""
     write(tmp_path / "t" / "a.parquet", 1)
     return tmp_path / "t"
 
 
 @pytest.fixture
 def converted(root: Path) -> Path:
-    """The folder, converted."""
+    """Return the converted folder."""
     assert run(root).outcome == "converted"
     return root
 
 
 class Death(BaseException):
-    """Stands for a process that ends: nothing catches it."""
+    """The end of a process, which no code catches."""
 
 
 @pytest.mark.parametrize("moment", ["before the commit", "after the commit"])
-def test_a_file_that_came_as_a_conversion_died_is_converted_too_or_named(
+def test_convert_after_crash_adds_or_names_new_file(
     root: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     real = initial_commit.put
@@ -98,7 +98,7 @@ def test_a_file_that_came_as_a_conversion_died_is_converted_too_or_named(
         assert "late.parquet appeared" in planned.plan.notes[0]
         assert (again.outcome, again.error) == ("converted", None)
     else:
-        # It may as well be what a failed write to the Delta table left.
+        # It may be left over from a failed write to the Delta table.
         assert (planned.outcome, again.outcome) == ("refused", "refused")
         conditions.check(
             again.error,
@@ -115,7 +115,7 @@ def test_a_file_that_came_as_a_conversion_died_is_converted_too_or_named(
     assert sorted(os.listdir(root)) == ["_delta_log", "a.parquet", "late.parquet"]
 
 
-def test_a_folder_of_many_names_the_one_whose_files_changed(tmp_path: Path) -> None:
+def test_recursive_convert_names_folder_with_changed_files(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         write(tmp_path / name / "1.parquet", 1)
     assert convert.run([str(tmp_path)], recursive=True, resolve=no_session).ok
@@ -132,7 +132,7 @@ def test_a_folder_of_many_names_the_one_whose_files_changed(tmp_path: Path) -> N
     assert not again.ok
 
 
-def test_a_file_that_was_written_again_in_place_is_named(converted: Path) -> None:
+def test_convert_names_file_rewritten_in_place(converted: Path) -> None:
     write(converted / "a.parquet", *range(2_000))
 
     refused = run(converted)
@@ -142,8 +142,8 @@ def test_a_file_that_was_written_again_in_place_is_named(converted: Path) -> Non
     conditions.check(refused.error, "FILES_CHANGED_SINCE_CONVERSION", changes=changed)
 
 
-def test_a_table_in_use_as_delta_is_left_alone(converted: Path) -> None:
-    """Its folder holds files that aren't rows of it any more, and files that aren't rows of it yet."""
+def test_convert_skips_delta_table_in_use(converted: Path) -> None:
+    """Its folder contains removed files, and new files that the log doesn't name."""
     deltalake.write_deltalake(converted, pa.table({"id": [2]}), mode="append")
     deltalake.DeltaTable(converted).delete("id = 1")
     write(converted / "left.parquet", 9)
@@ -155,14 +155,14 @@ def test_a_table_in_use_as_delta_is_left_alone(converted: Path) -> None:
     assert "its rows aren't compared" in again.plan.notes[0]
 
 
-def test_a_log_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_convert_skips_log_of_another_tool(tmp_path: Path) -> None:
     deltalake.write_deltalake(tmp_path / "t", pa.table({"id": [1]}))
     write(tmp_path / "t" / "left.parquet", 9)
 
     assert run(tmp_path / "t").outcome == "already"
 
 
-def test_a_table_that_was_copied_or_is_empty_is_as_converted(converted: Path, tmp_path: Path) -> None:
+def test_copied_or_empty_table_counts_as_converted(converted: Path, tmp_path: Path) -> None:
     shutil.copytree(converted, tmp_path / "copy", copy_function=shutil.copyfile)
     os.utime(tmp_path / "copy" / "a.parquet", (1, 1))
     assert run(tmp_path / "copy").outcome == "already"
@@ -171,7 +171,7 @@ def test_a_table_that_was_copied_or_is_empty_is_as_converted(converted: Path, tm
     assert run(tmp_path / "empty").outcome == "already"
 
 
-def test_a_log_that_no_reader_takes_is_not_called_delta(converted: Path) -> None:
+def test_unreadable_log_is_not_reported_as_delta(converted: Path) -> None:
     first = converted / "_delta_log" / initial_commit.FIRST
     first.write_text(first.read_text()[:-20])
 
@@ -181,7 +181,7 @@ def test_a_log_that_no_reader_takes_is_not_called_delta(converted: Path) -> None
     conditions.check(broken.error, "CONVERSION_LOG_UNREADABLE", file=first)
 
 
-def test_only_the_conversion_that_was_looked_at_is_undone(converted: Path) -> None:
+def test_undo_refuses_conversion_of_another_process(converted: Path) -> None:
     before = (converted / "_delta_log" / initial_commit.FIRST).read_text()
 
     with conditions.raises("CONVERTED_BY_ANOTHER_PROCESS", table=converted):
@@ -191,16 +191,14 @@ def test_only_the_conversion_that_was_looked_at_is_undone(converted: Path) -> No
     assert os.listdir(converted / "_delta_log") == [initial_commit.FIRST]
 
 
-def test_a_conversion_that_another_process_did_again_says_so_and_leaves_that_alone(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_convert_reports_conversion_of_another_process(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, looks = listing.list_files, 0
 
     def list_files(folder: Path) -> Any:
         nonlocal looks
         looks += 1
         if looks == 3:
-            # This one has committed and looks again; the other sees a file that was missed.
+            # This conversion has committed and lists the folder again; the other one finds a new file.
             os.utime(write(root / "late.parquet", 2), (1, 1))
             assert run(root).outcome == "converted"
         return real(folder)
@@ -217,7 +215,7 @@ def test_a_conversion_that_another_process_did_again_says_so_and_leaves_that_alo
 
 
 @pytest.mark.parametrize("at", range(1, 8))
-def test_a_conversion_that_is_done_again_may_die_anywhere(
+def test_repeated_conversion_survives_crash_at_any_effect(
     converted: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     os.utime(write(converted / "late.parquet", 2), (1, 1))
@@ -257,7 +255,7 @@ def steps(facts: Facts, **options: Any) -> list[str]:
     return [type(step).__name__ for step in decide(facts, Options(**options)).steps]
 
 
-def test_a_table_of_the_catalog_is_converted_anew_for_files_that_came_before_its_switch() -> None:
+def test_catalog_table_is_reconverted_for_files_added_before_its_switch() -> None:
     assert to_be_redone(LATE, ENTRY)
     facts = replace(FACTS, delta=False, log=LATE, merged=merge(all_schemas((), ENTRY)))
     assert steps(facts, verify=True) == ["UndoConversion", "PutFirstCommit", "SwitchEntry", "Verify"]
@@ -293,7 +291,7 @@ def test_a_table_of_the_catalog_is_converted_anew_for_files_that_came_before_its
         ),
     ],
 )
-def test_where_nobody_can_know_which_files_count_it_is_refused_by_name(
+def test_convert_refuses_table_with_ambiguous_files(
     log: ExistingLog, entry: Entry | None, condition: str, parameters: dict[str, object]
 ) -> None:
     assert not to_be_redone(log, entry)
@@ -307,7 +305,7 @@ def test_where_nobody_can_know_which_files_count_it_is_refused_by_name(
         decide(replace(FACTS, log=log, entry=entry), Options())
 
 
-def test_a_table_whose_rows_were_compared_again_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_states_repeated_row_comparison(capsys: pytest.CaptureFixture[str]) -> None:
     plan = decide(replace(FACTS, log=replace(LATE, differences=()), entry=None), Options(verify=True))
     report = TableReport("db.t", "already", plan, verdict=Mock(matches=True))
 
@@ -316,7 +314,7 @@ def test_a_table_whose_rows_were_compared_again_says_so(capsys: pytest.CaptureFi
     assert "is already a delta table. Its rows are those of the Parquet files." in capsys.readouterr().out
 
 
-def test_rows_are_compared_whenever_that_was_asked_for() -> None:
+def test_verify_compares_rows_of_converted_table_too() -> None:
     current = replace(LATE, differences=())
     assert steps(replace(FACTS, log=current)) == ["SwitchEntry"]
     assert steps(replace(FACTS, log=current), verify=True) == ["SwitchEntry", "Verify"]

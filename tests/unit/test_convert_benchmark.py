@@ -1,4 +1,4 @@
-"""The benchmark of conversions runs."""
+"""Test of the conversion benchmark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "convert.py"
 
 
-def test_contenders_without_spark_convert_a_few_files(tmp_path: Path) -> None:
+def test_benchmark_measures_contenders_without_spark(tmp_path: Path) -> None:
     contenders = ["process", "delta-rs", "floor"]
     command = [sys.executable, str(BENCHMARK), "--files", "20", "--no-large", "--repeat", "1", "--markdown"]
     places = ["--cache", str(tmp_path / "cache"), "--output", str(tmp_path / "found.json")]
@@ -22,7 +22,7 @@ def test_contenders_without_spark_convert_a_few_files(tmp_path: Path) -> None:
     assert all(result["commit"] > 20 * 300 and result["python"] and not result["java"] for result in results)
     assert "20 files: tableferry is " in done.stdout
     assert "| delta-rs | " in done.stdout
-    # What was made is there for the next run, as it was.
+    # The files stay unchanged in the cache for the next run.
     (folder,) = (tmp_path / "cache").iterdir()
     assert len(list(folder.rglob("*.parquet"))) == 20
     assert not (folder / "_delta_log").exists()

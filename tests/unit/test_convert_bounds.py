@@ -1,4 +1,4 @@
-"""The bounds that Delta's log gets: never narrower than the data, and as narrow as the footer allows."""
+"""Bounds in Delta's log: never narrower than the data, and as narrow as the footer allows."""
 
 from __future__ import annotations
 
@@ -101,7 +101,9 @@ def test_bounds_by_type(
         (-(2**63), None, None),
     ],
 )
-def test_instants_are_enclosed_by_milliseconds(micros: int, lowest: str | None, highest: str | None) -> None:
+def test_timestamp_bounds_enclose_values_in_milliseconds(
+    micros: int, lowest: str | None, highest: str | None
+) -> None:
     for zone, mark in (("UTC", "Z"), (None, "")):
         actual = bounds([micros], pa.timestamp("us", zone))
         assert actual.lowest == (lowest and f'"{lowest}{mark}"')
@@ -109,7 +111,7 @@ def test_instants_are_enclosed_by_milliseconds(micros: int, lowest: str | None, 
 
 
 @given(st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)))
-def test_instants_are_within_a_millisecond_of_their_bounds(at: datetime) -> None:
+def test_timestamp_bounds_are_within_a_millisecond_of_values(at: datetime) -> None:
     actual = bounds([at.replace(tzinfo=UTC)], pa.timestamp("us", "UTC"))
     assert actual.lowest is not None
     assert actual.highest is not None
@@ -124,18 +126,18 @@ def test_instants_are_within_a_millisecond_of_their_bounds(at: datetime) -> None
         ("a" * 32, "a" * 32, "a" * 32),
         ("a" * 33, "a" * 32, "a" * 32 + "\x7f"),
         ("é" * 33, "é" * 32, "é" * 32 + "\U0010ffff"),
-        # A pair of UTF-16 units counts twice for the highest, and isn't parted.
+        # A surrogate pair counts as two units for the highest value, and isn't split.
         ("😀" * 17, "😀" * 17, "😀" * 16 + "\U0010ffff"),
         ("a" + "😀" * 33, "a" + "😀" * 31, "a" + "😀" * 16 + "\U0010ffff"),
         ("😀" * 16, "😀" * 16, "😀" * 16),
-        # What's above all that can be appended is taken in.
+        # The highest bound is above every possible suffix.
         ("a" * 32 + "\U0010ffff" + "b", "a" * 32, "a" * 32 + "\U0010ffff" + "\x7f"),
         ("a" * 32 + "\x7f", "a" * 32, "a" * 32 + "\U0010ffff"),
         ("\U0010ffff" * 40, "\U0010ffff" * 32, None),
         ("\U0010ffff" * 20, "\U0010ffff" * 20, "\U0010ffff" * 20),
     ],
 )
-def test_strings_are_cut_as_delta_cuts_them(text: str, lowest: str, highest: str | None) -> None:
+def test_long_string_bounds_are_truncated_like_delta(text: str, lowest: str, highest: str | None) -> None:
     actual = bounds([text], pa.string())
     assert actual.lowest is not None
     assert json.loads(actual.lowest) == lowest
@@ -143,9 +145,9 @@ def test_strings_are_cut_as_delta_cuts_them(text: str, lowest: str, highest: str
 
 
 @given(st.lists(st.text(st.sampled_from("a~\x7fé\ud7ff\ue000\uffff😀\U0010ffff"), max_size=80), min_size=1))
-def test_cut_strings_are_bounds_in_the_order_of_utf_8(values: list[str]) -> None:
+def test_truncated_string_bounds_hold_in_utf_8_order(values: list[str]) -> None:
     actual = bounds(values, pa.string())
-    # A footer doesn't hold bounds of any length.
+    # Writers limit the length of bounds.
     if actual.lowest is not None:
         assert all(json.loads(actual.lowest).encode() <= value.encode() for value in values)
     if actual.highest is not None:
@@ -155,12 +157,12 @@ def test_cut_strings_are_bounds_in_the_order_of_utf_8(values: list[str]) -> None
 STRING = Element("c", "optional", Annotation("STRING"), "BINARY")
 
 
-def test_strings_that_are_no_text_have_no_bound() -> None:
+def test_invalid_utf_8_strings_have_no_bounds() -> None:
     assert texts(STRING, b"a", b"b\xff") == ('"a"', None)
     assert texts(STRING, b"\xed\xa0\x80", b"\xff") == (None, None)
 
 
-def test_crossed_bounds_are_not_believed() -> None:
+def test_crossed_bounds_are_ignored() -> None:
     number = Element("c", "optional", None, "INT32")
     assert texts(number, struct.pack("<i", 2), struct.pack("<i", 1)) == (None, None)
     assert texts(STRING, b"b", b"a") == (None, None)
@@ -181,12 +183,12 @@ def test_doubles_with_nan_have_no_bounds() -> None:
     assert doubles(-1e-9, math.inf) == ("-1e-09", None)
 
 
-def test_zero_is_bounded_by_both_zeros() -> None:
+def test_zero_bounds_include_both_signs() -> None:
     assert doubles(0.0, -0.0) == ("-0.0", "0.0")
     assert doubles(-0.0, 0.0) == ("-0.0", "0.0")
 
 
-def test_a_float_is_written_with_all_that_a_double_makes_of_it() -> None:
+def test_float_bounds_are_written_as_exact_doubles() -> None:
     single = Element("c", "optional", None, "FLOAT")
     actual = texts(single, struct.pack("<f", -0.1), struct.pack("<f", 0.1))
     assert actual == ("-0.10000000149011612", "0.10000000149011612")
@@ -241,11 +243,13 @@ MODERN = ALL._replace(ancient=False)
         ),
     ],
 )
-def test_what_is_believed_of_whom(writer: str, keys: dict[bytes, bytes], expected: Trust) -> None:
+def test_writer_decides_which_bounds_are_trusted(
+    writer: str, keys: dict[bytes, bytes], expected: Trust
+) -> None:
     assert trust(writer, keys) == expected
 
 
-def test_old_calendars_bound_nothing_that_they_move() -> None:
+def test_legacy_calendar_dates_have_no_bounds() -> None:
     old = ALL._replace(ancient=False)
     day = Element("c", "optional", Annotation("DATE"), "INT32")
     assert texts(day, struct.pack("<i", -141_428), struct.pack("<i", -141_427), old) == (None, '"1582-10-15"')
@@ -255,7 +259,7 @@ def test_old_calendars_bound_nothing_that_they_move() -> None:
     assert texts(at, before, after)[0] == '"1899-12-31T23:59:59.999Z"'
 
 
-def test_each_kind_of_column_is_believed_on_its_own() -> None:
+def test_trust_is_decided_per_column_type() -> None:
     decimal = Annotation("DECIMAL", precision=9)
     columns = {
         "string": STRING,
@@ -282,15 +286,15 @@ def test_each_kind_of_column_is_believed_on_its_own() -> None:
 
 
 class I8(int):
-    """A number that Thrift writes as i8."""
+    """An integer that Thrift writes as i8."""
 
 
 class I32(int):
-    """A number that Thrift writes as i32."""
+    """An integer that Thrift writes as i32."""
 
 
 def encoded(value: Any) -> tuple[int, bytes]:
-    """Write a value as Thrift does, with its kind."""
+    """Encode a value and its type as Thrift does."""
     match value:
         case bool():
             return 1 if value else 2, b""
@@ -359,7 +363,7 @@ OLD_HIGHEST, OLD_LOWEST, NULLS, HIGHEST, LOWEST, NANS = 1, 2, 3, 5, 6, 9
 
 
 def edited(edit: Callable[[dict[int, Any]], object]) -> Footer | Unreadable:
-    """Read the sample's footer with something else in it."""
+    """Read the edited footer of the sample."""
     footer = deepcopy(SAMPLE)
     edit(footer)
     return decode(encoded(footer)[1])
@@ -375,11 +379,11 @@ def of_all(edit: Callable[[dict[int, Any]], object]) -> Callable[[dict[int, Any]
     return lambda footer: [edit(chunk[3][12]) for chunk in footer[GROUPS][0][1]]
 
 
-def test_an_untouched_footer_says_what_it_said() -> None:
+def test_unchanged_footer_keeps_its_bounds() -> None:
     assert lowest(edited(lambda footer: None)) == ["1", "1", '"a"', None, "1"]
 
 
-def test_bounds_whose_order_nobody_names_are_those_of_signed_numbers_alone() -> None:
+def test_bounds_without_column_order_are_trusted_for_signed_numbers_only() -> None:
     def as_of_old(statistics: dict[int, Any]) -> None:
         statistics[OLD_LOWEST], statistics[OLD_HIGHEST] = statistics.pop(LOWEST), statistics.pop(HIGHEST)
 
@@ -388,13 +392,13 @@ def test_bounds_whose_order_nobody_names_are_those_of_signed_numbers_alone() -> 
         del footer[ORDERS]
 
     assert lowest(edited(older)) == ["1", None, None, None, None]
-    # With both, pyarrow's own included, the deprecated ones count if the new ones can't.
+    # If a footer has both, the deprecated bounds are used where the new ones are invalid.
     assert lowest(edited(lambda footer: footer.pop(ORDERS))) == ["1", None, None, None, None]
     unknown = edited(lambda footer: footer.update({ORDERS: [{7: {}}] * 5}))
     assert lowest(unknown) == ["1", None, None, None, None]
 
 
-def test_floats_are_bounded_where_the_footer_counts_no_nan() -> None:
+def test_float_bounds_require_a_nan_count_of_zero() -> None:
     def counted(nans: int) -> Callable[[dict[int, Any]], object]:
         return of_all(lambda statistics: statistics.update({NANS: nans}))
 
@@ -429,10 +433,10 @@ def nulls(footer: Footer | Unreadable) -> list[int | None]:
 def test_nulls_depend_on_the_writer() -> None:
     assert nulls(edited(lambda footer: None)) == [0] * 5
     assert nulls(edited(lambda footer: footer.update({CREATED_BY: b"Polars"}))) == [0, 0, None, 0, None]
-    assert nulls(edited(lambda footer: footer.update({CREATED_BY: b"somebody"}))) == [None] * 5
+    assert nulls(edited(lambda footer: footer.update({CREATED_BY: b"unknown"}))) == [None] * 5
 
 
-def test_a_chunk_that_contradicts_itself_says_nothing() -> None:
+def test_contradictory_chunk_statistics_are_ignored() -> None:
     def say(count: int) -> Callable[[dict[int, Any]], object]:
         return of_all(lambda statistics: statistics.update({NULLS: count}))
 
@@ -442,7 +446,7 @@ def test_a_chunk_that_contradicts_itself_says_nothing() -> None:
     assert nulls(edited(say(1))) == [1] * 5
 
 
-def test_counts_that_cannot_be_are_not_believed() -> None:
+def test_impossible_null_counts_are_ignored() -> None:
     for nulls in (-1, 3):
         actual = edited(of_all(lambda statistics, nulls=nulls: statistics.update({NULLS: nulls})))  # type: ignore[misc]
         assert isinstance(actual, Footer)
@@ -477,12 +481,12 @@ def test_chunk_of_another_column_is_refused() -> None:
         assert "a row group whose columns aren't the schema's" in footer.reason
 
 
-def test_bounds_of_the_wrong_length_are_left_out() -> None:
+def test_bounds_with_wrong_length_are_ignored() -> None:
     short = edited(of_all(lambda statistics: statistics.update({LOWEST: b"1"})))
     assert lowest(short) == [None, None, '"1"', None, None]
 
 
-def test_a_row_group_without_bounds_unbounds_the_file() -> None:
+def test_row_group_without_bounds_removes_bounds_of_file() -> None:
     def grown(footer: dict[int, Any]) -> None:
         footer[ROWS] = 4
         footer[GROUPS].append(deepcopy(footer[GROUPS][0]))

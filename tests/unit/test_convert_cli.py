@@ -1,4 +1,4 @@
-"""``tableferry convert`` as it is typed: exit codes, what is printed, and JSON, without a JVM."""
+"""Tests of the command ``tableferry convert``: exit codes, output and JSON, without a JVM."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def names(root: Path) -> list[str]:
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Thirty tables, of which one has a note in it; the folder that the command is typed in."""
+    """Return a working directory with thirty tables; one of them contains a text file."""
     for number in range(30):
         write(tmp_path / "lake" / f"t{number:02}" / "day=2024-01-01" / "a.parquet", {"id": [number]})
     (tmp_path / "lake" / "t07" / "NOTES.txt").write_text("x")
     monkeypatch.chdir(tmp_path)
-    # Nothing here may need a session.
+    # No test here may need a session.
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
     return tmp_path / "lake"
 
 
-def test_a_dry_run_shows_what_would_be_done_and_writes_nothing(lake: Path) -> None:
+def test_dry_run_prints_plan_and_writes_nothing(lake: Path) -> None:
     before = names(lake)
 
     shown = call("lake/t01", "--dry-run")
@@ -65,7 +65,7 @@ def test_a_dry_run_shows_what_would_be_done_and_writes_nothing(lake: Path) -> No
     assert names(lake) == before
 
 
-def test_one_table_there_and_back(lake: Path) -> None:
+def test_convert_and_undo_restore_table(lake: Path) -> None:
     before = names(lake / "t01")
 
     done = call("lake/t01")
@@ -87,13 +87,13 @@ def test_one_table_there_and_back(lake: Path) -> None:
     assert nothing.stderr.startswith("Error: [NOT_A_DELTA_TABLE] lake/t01 ")
 
 
-def test_what_is_to_be_typed_next_can_be_typed(lake: Path) -> None:
+def test_printed_commands_can_be_run(lake: Path) -> None:
     (lake / "t01").rename(lake / "it's a table")
     done = call("lake/it's a table")
     assert done.stdout.splitlines()[-1].endswith("undo 'lake/it'\"'\"'s a table'")
 
 
-def test_a_refused_table_is_a_condition_and_a_remedy(lake: Path) -> None:
+def test_refused_table_is_printed_with_condition_and_remedy(lake: Path) -> None:
     refused = call("lake/t07")
 
     assert refused.exit_code == 1
@@ -102,7 +102,7 @@ def test_a_refused_table_is_a_condition_and_a_remedy(lake: Path) -> None:
     assert remedy
 
 
-def test_thirty_tables_of_which_one_is_bad(lake: Path) -> None:
+def test_convert_of_thirty_tables_names_the_refused_one(lake: Path) -> None:
     done = call("lake", "--recursive")
 
     assert done.exit_code == 1
@@ -124,7 +124,7 @@ def test_thirty_tables_of_which_one_is_bad(lake: Path) -> None:
     assert "30 tables: 29 already, 1 converted" in second.stdout
 
 
-def test_programs_get_all_keys_of_every_table_and_nothing_else(lake: Path) -> None:
+def test_json_output_has_all_keys_of_every_table(lake: Path) -> None:
     code, report = data("lake", "-r")
 
     assert code == 1
@@ -154,14 +154,14 @@ def test_programs_get_all_keys_of_every_table_and_nothing_else(lake: Path) -> No
         ["parquet.`lake/t00`", "--sources", "parquet.`lake/t01`"],
     ],
 )
-def test_sources_are_written_in_many_ways(lake: Path, written: list[str]) -> None:
+def test_sources_are_accepted_in_all_notations(lake: Path, written: list[str]) -> None:
     code, report = data(*written)
 
     assert code == 0
     assert [table["source"] for table in report["tables"]] == ["lake/t00", "lake/t01"]
 
 
-def test_a_comma_between_backticks_is_a_names(lake: Path) -> None:
+def test_comma_in_backticks_belongs_to_the_name(lake: Path) -> None:
     (lake / "t00").rename(lake / "a,b")
     _, report = data("--sources", "parquet.`lake/a,b`,lake/t01")
     assert [table["source"] for table in report["tables"]] == ["lake/a,b", "lake/t01"]
@@ -179,11 +179,11 @@ def test_a_comma_between_backticks_is_a_names(lake: Path) -> None:
         (["undo", "lake/t00", "lake/t01"], "unexpected extra argument"),
     ],
 )
-def test_wrong_usage(lake: Path, arguments: list[str], message: str) -> None:
+def test_wrong_options_exit_with_2(lake: Path, arguments: list[str], message: str) -> None:
     result = call(*arguments)
 
     assert result.exit_code == 2
-    # A narrow terminal folds the words.
+    # A narrow terminal wraps the words.
     assert message in " ".join(result.stderr.replace("│", " ").split())
     assert not list(lake.rglob("_delta_log"))
 
@@ -202,9 +202,7 @@ def test_wrong_usage(lake: Path, arguments: list[str], message: str) -> None:
         (["hdfs://host/t", "--engine", "tableferry"], "SPARK_REMOTE"),
     ],
 )
-def test_what_cannot_be_done_is_reported_with_the_remedy(
-    lake: Path, arguments: list[str], message: str
-) -> None:
+def test_refusals_are_printed_with_remedy(lake: Path, arguments: list[str], message: str) -> None:
     result = call(*arguments)
 
     assert result.exit_code == 1
@@ -213,7 +211,7 @@ def test_what_cannot_be_done_is_reported_with_the_remedy(
     assert not list(lake.rglob("_delta_log"))
 
 
-def test_no_table_at_all(lake: Path) -> None:
+def test_convert_of_folder_without_tables_prints_that_none_was_found(lake: Path) -> None:
     os.mkdir("empty")
     result = call("empty", "--recursive")
     assert (result.exit_code, result.stdout) == (
@@ -222,7 +220,7 @@ def test_no_table_at_all(lake: Path) -> None:
     )
 
 
-def test_help_names_undo() -> None:
+def test_help_lists_undo() -> None:
     shown = call("--help").stdout
     assert "undo" in shown
     assert "SOURCE" in shown

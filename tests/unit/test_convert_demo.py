@@ -1,4 +1,4 @@
-"""What `make demo-convert` tells is true."""
+"""Test of `make demo-convert`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import deltalake
 DEMO = Path(__file__).parents[2] / "examples" / "demo_convert.py"
 
 
-def test_the_demo_of_conversions_tells_the_truth(tmp_path: Path) -> None:
+def test_demo_converts_syncs_and_undoes_as_it_prints(tmp_path: Path) -> None:
     output = subprocess.run(
         [sys.executable, str(DEMO), "--folder", str(tmp_path / "demo")],
         check=True,

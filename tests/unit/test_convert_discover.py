@@ -1,4 +1,4 @@
-"""Listing the files of a table: what counts, what is refused, and what a streaming sink has committed."""
+"""Listings of a table's files: included files, refused folders, and commits of streaming sinks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def listed(root: Path) -> list[str]:
 
 @pytest.fixture
 def nobodys() -> Iterator[Path]:
-    """A folder of a user whose rights count, as root's don't; the test runs as that user."""
+    """Run the test as an unprivileged user, because root ignores rights; return the user's folder."""
     root = os.geteuid() == 0
     if root:
         os.seteuid(65534)
@@ -45,7 +45,7 @@ def nobodys() -> Iterator[Path]:
             os.seteuid(0)
 
 
-def test_files_come_sorted_with_size_and_milliseconds(tmp_path: Path) -> None:
+def test_listing_returns_sorted_files_with_size_and_milliseconds(tmp_path: Path) -> None:
     put(tmp_path, "p=2/b.parquet", "p=2/a.parquet", "p=10/c.parquet", size=7)
     for path in ("p=2/b.parquet", "p=2/a.parquet", "p=10/c.parquet"):
         os.utime(tmp_path / path, ns=(0, 1_700_000_000_123_999_999))
@@ -56,12 +56,12 @@ def test_files_come_sorted_with_size_and_milliseconds(tmp_path: Path) -> None:
     )
 
 
-def test_hidden_names_are_left_out_but_for_partitions(tmp_path: Path) -> None:
+def test_listing_skips_hidden_names_except_partitions(tmp_path: Path) -> None:
     put(tmp_path, "_SUCCESS", ".a.crc", "_temporary/0/f", ".x/f", "_k=1/f", ".k=1/f", "_k=1/_f", "_k=1/_t/f")
     assert listed(tmp_path) == [".k=1/f", "_k=1/f"]
 
 
-def test_every_visible_file_counts(tmp_path: Path) -> None:
+def test_listing_returns_every_visible_file(tmp_path: Path) -> None:
     put(tmp_path, "README", "a=b.parquet", "000000_0", "d/plain", "d/ä %41.parquet")
     put(tmp_path, "empty.parquet", size=0)
     (tmp_path / "nothing/in/here").mkdir(parents=True)
@@ -86,13 +86,13 @@ NAMES = st.one_of(
 
 
 @given(st.lists(st.lists(NAMES, min_size=1, max_size=4), min_size=1, max_size=8))
-def test_the_listing_is_what_a_walk_finds(trees: list[list[str]]) -> None:
+def test_listing_equals_os_walk(trees: list[list[str]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         for parts in trees:
             try:
                 put(root, "/".join(parts))
-            except OSError:  # A file is where this one wants a directory, or the reverse.
+            except OSError:  # A file has the name of a directory, or the reverse.
                 continue
         expected = sorted(
             path.relative_to(root).as_posix()
@@ -114,7 +114,7 @@ def test_the_listing_is_what_a_walk_finds(trees: list[list[str]]) -> None:
                 list_files(root)
 
 
-def test_links_to_directories_and_files_are_followed(tmp_path: Path) -> None:
+def test_listing_follows_links(tmp_path: Path) -> None:
     root, other = tmp_path / "root", tmp_path / "other"
     put(other, "f.parquet", "deep/g.parquet", size=9)
     put(root, "p=1/a.parquet")
@@ -126,7 +126,7 @@ def test_links_to_directories_and_files_are_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", [".", "..", "../..", "../../a", "../../../root"])
-def test_a_loop_of_links_is_refused_by_name(tmp_path: Path, target: str) -> None:
+def test_listing_refuses_loop_of_links(tmp_path: Path, target: str) -> None:
     root = tmp_path / "root"
     put(root, "a/b/f.parquet")
     (root / "a/b/link").symlink_to(target)
@@ -134,7 +134,7 @@ def test_a_loop_of_links_is_refused_by_name(tmp_path: Path, target: str) -> None
         list_files(root)
 
 
-def test_links_into_each_other_are_a_loop(tmp_path: Path) -> None:
+def test_listing_refuses_links_into_each_other(tmp_path: Path) -> None:
     put(tmp_path, "a/f", "b/f")
     (tmp_path / "a/to_b").symlink_to("../b")
     (tmp_path / "b/to_a").symlink_to("../a")
@@ -142,13 +142,13 @@ def test_links_into_each_other_are_a_loop(tmp_path: Path) -> None:
         list_files(tmp_path)
 
 
-def test_a_link_to_a_sibling_is_no_loop(tmp_path: Path) -> None:
+def test_listing_accepts_link_to_sibling(tmp_path: Path) -> None:
     put(tmp_path, "table/p=1/f")
     (tmp_path / "table/p=2").symlink_to("p=1")
     assert listed(tmp_path / "table") == ["p=1/f", "p=2/f"]
 
 
-def test_links_to_nothing_are_named(tmp_path: Path) -> None:
+def test_listing_names_broken_links(tmp_path: Path) -> None:
     put(tmp_path, "f.parquet")
     (tmp_path / "gone.parquet").symlink_to("nowhere")
     with conditions.raises("LINK_TARGET_MISSING", link=tmp_path / "gone.parquet"):
@@ -159,21 +159,21 @@ def test_links_to_nothing_are_named(tmp_path: Path) -> None:
         list_files(tmp_path)
 
 
-def test_what_is_neither_file_nor_directory_is_named(tmp_path: Path) -> None:
+def test_listing_names_special_files(tmp_path: Path) -> None:
     put(tmp_path, "f.parquet")
     os.mkfifo(tmp_path / "pipe.parquet")
     with conditions.raises("NOT_A_FILE", file=tmp_path / "pipe.parquet"):
         list_files(tmp_path)
 
 
-def test_names_that_no_log_can_hold_are_refused(tmp_path: Path) -> None:
+def test_listing_refuses_file_names_that_are_not_utf_8(tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"p=\xff")).mkdir()
     (tmp_path / os.fsdecode(b"p=\xff") / "f").touch()
     with conditions.raises("FILE_NAME_NOT_UTF8", name=re.compile(r"p=\\xff/f'$"), folder=tmp_path):
         list_files(tmp_path)
 
 
-def test_no_directory_no_file_and_no_right_are_distinguished(tmp_path: Path) -> None:
+def test_missing_folder_file_and_empty_folder_are_distinguished(tmp_path: Path) -> None:
     with conditions.raises("FOLDER_MISSING", folder=tmp_path / "missing"):
         list_files(tmp_path / "missing")
     put(tmp_path, "file")
@@ -184,7 +184,7 @@ def test_no_directory_no_file_and_no_right_are_distinguished(tmp_path: Path) -> 
         list_files(tmp_path / "empty")
 
 
-def test_a_directory_that_may_not_be_read_is_named(nobodys: Path) -> None:
+def test_listing_names_unreadable_directory(nobodys: Path) -> None:
     put(nobodys, "p=1/f", "p=2/f", "_delta_log/x")
     (nobodys / "p=2").chmod(0)
     (nobodys / "_delta_log").chmod(0)
@@ -204,7 +204,7 @@ def test_a_directory_that_may_not_be_read_is_named(nobodys: Path) -> None:
         "_last_checkpoint",
     ],
 )
-def test_a_log_with_a_commit_is_a_delta_table(tmp_path: Path, name: str) -> None:
+def test_folder_with_commit_is_a_delta_table(tmp_path: Path, name: str) -> None:
     put(tmp_path, f"_delta_log/{name}")
     assert already_delta(tmp_path)
 
@@ -220,13 +220,13 @@ def test_a_log_with_a_commit_is_a_delta_table(tmp_path: Path, name: str) -> None
         "_commits/x",
     ],
 )
-def test_a_log_without_a_commit_is_none_yet(tmp_path: Path, name: str) -> None:
+def test_log_without_commit_is_no_delta_table(tmp_path: Path, name: str) -> None:
     put(tmp_path, f"_delta_log/{name}")
     assert not already_delta(tmp_path)
     assert not already_delta(tmp_path / "missing")
 
 
-def test_other_formats_are_named(tmp_path: Path) -> None:
+def test_other_table_formats_are_named(tmp_path: Path) -> None:
     put(tmp_path, "iceberg/metadata/00000-6c1.metadata.json", "iceberg/data/f.parquet", "hudi/.hoodie/p")
     put(tmp_path, "zipped/metadata/v1.metadata.json.gz", "plain/metadata/f.parquet")
     formats = {
@@ -251,7 +251,7 @@ def test_other_formats_are_named(tmp_path: Path) -> None:
         ("delta_0000001_0000002_0000/f", "TRANSACTIONAL_HIVE_TABLE", "delta_0000001_0000002_0000", {}),
     ],
 )
-def test_tables_below_a_table_are_refused(
+def test_tables_inside_a_table_are_refused(
     tmp_path: Path, path: str, condition: str, folder: str, others: dict[str, str]
 ) -> None:
     put(tmp_path, "p=1/f.parquet", path)
@@ -259,12 +259,12 @@ def test_tables_below_a_table_are_refused(
         list_files(tmp_path)
 
 
-def test_what_a_failed_conversion_left_below_is_no_table(tmp_path: Path) -> None:
+def test_leftover_log_of_failed_conversion_is_no_table(tmp_path: Path) -> None:
     put(tmp_path, "p=1/f", "p=1/_delta_log/_staged_commits/x", "delta_2024/g", "base_2024/h")
     assert listed(tmp_path) == ["base_2024/h", "delta_2024/g", "p=1/f"]
 
 
-def test_changes_between_listings_are_sentences() -> None:
+def test_changes_between_listings_are_described() -> None:
     before = [DataFile("a", 1, 1), DataFile("b", 1, 1), DataFile("c", 1, 1), DataFile("d", 1, 1)]
     after = [DataFile("b", 2, 1), DataFile("c", 1, 2), DataFile("d", 1, 1), DataFile("e", 1, 1)]
     assert changes(before, before) == []
@@ -286,7 +286,7 @@ def sink(root: Path, **batches: list[tuple[str, str]]) -> None:
         (log / name.lstrip("b").replace("_", ".")).write_text("\n".join(["v1", *lines]))
 
 
-def test_a_sinks_log_says_which_files_count(tmp_path: Path) -> None:
+def test_sink_log_selects_committed_files(tmp_path: Path) -> None:
     root = tmp_path / "a b%"
     base = root.as_uri()
     put(root, "k=x%3A/1.parquet", "k=ä/2.parquet", "3.parquet", "tried.parquet", "dropped.parquet")
@@ -297,7 +297,7 @@ def test_a_sinks_log_says_which_files_count(tmp_path: Path) -> None:
     assert listed(root) == ["3.parquet", "k=x%3A/1.parquet", "k=ä/2.parquet"]
 
 
-def test_a_compacted_batch_takes_the_place_of_those_before(tmp_path: Path) -> None:
+def test_compacted_sink_batch_replaces_earlier_batches(tmp_path: Path) -> None:
     base = tmp_path.as_uri()
     put(tmp_path, "0", "1", "2", "3")
     sink(tmp_path, b0=[(f"{base}/gone-since", "add")], b1_compact=[(f"{base}/1", "add")])
@@ -305,7 +305,7 @@ def test_a_compacted_batch_takes_the_place_of_those_before(tmp_path: Path) -> No
     assert listed(tmp_path) == ["1", "2"]
 
 
-def test_a_sink_that_was_moved_is_still_found(tmp_path: Path) -> None:
+def test_sink_log_of_moved_folder_is_used(tmp_path: Path) -> None:
     put(tmp_path, "k=1/a", "a", "k=1/b")
     sink(
         tmp_path,
@@ -315,7 +315,7 @@ def test_a_sink_that_was_moved_is_still_found(tmp_path: Path) -> None:
     assert listed(tmp_path) == ["a", "k=1/a", "k=1/b"]
 
 
-def test_a_broken_sinks_log_is_refused(tmp_path: Path) -> None:
+def test_broken_sink_log_is_refused(tmp_path: Path) -> None:
     base, log = tmp_path.as_uri(), tmp_path / "_spark_metadata"
     put(tmp_path, "a", "b")
     sink(tmp_path)
@@ -336,8 +336,8 @@ def test_a_broken_sinks_log_is_refused(tmp_path: Path) -> None:
             list_files(tmp_path)
 
 
-def test_a_directory_from_the_future_is_at_rest(tmp_path: Path) -> None:
-    """The clock of a file server may be ahead of this machine's."""
+def test_listing_accepts_future_modification_times(tmp_path: Path) -> None:
+    """The clock of a file server may be ahead of the local clock."""
     put(tmp_path, "p=1/f", "p=2/g")
     future = time.time() + 3600
     for folder in (tmp_path / "p=1", tmp_path):

@@ -1,4 +1,4 @@
-"""What is packed comes back as it was."""
+"""Packed bounds and schemas equal the unpacked ones."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tableferry.formats.parquet.files import Bounds, FileSchema, Footer, Leaf
 from tableferry.spark import types
 from tableferry.spark.types import Array, Decimal, Field, Map, Struct
 
-# JSON text, of which no line end is a part.
+# JSON text contains no line ends.
 texts = st.none() | st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), min_size=1)
 
 
 @given(st.lists(st.builds(Bounds, texts, texts, st.none() | st.integers(min_value=0)), max_size=5))
-def test_bounds_come_back(bounds: list[Bounds]) -> None:
+def test_packed_bounds_are_restored(bounds: list[Bounds]) -> None:
     assert Footer.of(1, FileSchema(Struct(), ()), bounds).bounds == tuple(bounds)
 
 
-def test_no_string_breaks_the_bounds_apart(tmp_path: Path) -> None:
+def test_packed_bounds_keep_any_string(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"s": ["\n", "a\r\nb\x1f\x7f\u2028", '"\\']}), path)
     footer = read_footer(str(path))
@@ -32,7 +32,7 @@ def test_no_string_breaks_the_bounds_apart(tmp_path: Path) -> None:
     assert footer.bounds == (Bounds('"\\n"', '"a\\r\\nb\\u001f\x7f\u2028"', 0),)
 
 
-def test_a_schema_comes_back() -> None:
+def test_packed_schema_is_restored() -> None:
     inner = Struct((Field("x", Decimal(38, 18)), Field("y", types.TIMESTAMP_NTZ, nullable=False)))
     schema = FileSchema(
         Struct(

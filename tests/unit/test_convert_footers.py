@@ -1,4 +1,4 @@
-"""What a Parquet file's footer says, and what is said of one that says nothing useful."""
+"""Schemas and statistics of footers, and the errors for invalid footers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def types_of(footer: Footer) -> dict[str, types.DataType]:
     return {field.name: field.type for field in footer.schema.columns.fields}
 
 
-def test_types_are_those_that_spark_reads(tmp_path: Path) -> None:
+def test_footer_types_equal_spark_types(tmp_path: Path) -> None:
     table = pa.table(
         {
             "i8": pa.array([1], pa.int8()),
@@ -105,14 +105,14 @@ def test_types_are_those_that_spark_reads(tmp_path: Path) -> None:
     }
 
 
-def test_an_int96_is_an_instant_without_bounds(tmp_path: Path) -> None:
+def test_int96_is_timestamp_without_bounds(tmp_path: Path) -> None:
     table = pa.table({"at": pa.array([datetime(2024, 1, 1, tzinfo=UTC), None])})
     footer = written(tmp_path / "a.parquet", table, use_deprecated_int96_timestamps=True)
     assert types_of(footer) == {"at": types.TIMESTAMP}
     assert [bound[:2] for bound in footer.bounds] == [(None, None)]
 
 
-def test_what_spark_says_of_its_columns_is_kept_where_it_fits(tmp_path: Path) -> None:
+def test_spark_schema_in_footer_is_used_where_it_fits(tmp_path: Path) -> None:
     spark_schema = Struct(
         (
             Field("id", types.LONG, metadata={"comment": "the key", "delta.columnMapping.id": 1}),
@@ -135,7 +135,7 @@ def test_what_spark_says_of_its_columns_is_kept_where_it_fits(tmp_path: Path) ->
             Field("v", types.VARIANT),
         )
     )
-    # Its metadata tell how many of the Variants are null, but nothing is said of what's inside.
+    # Its metadata have the null count of the Variants, and no statistics of their fields.
     assert fitting.schema.leaves == (
         Leaf(("id",), types.LONG),
         Leaf(("code",), types.STRING),
@@ -150,7 +150,7 @@ def test_what_spark_says_of_its_columns_is_kept_where_it_fits(tmp_path: Path) ->
     assert types_of(written(tmp_path / "c.parquet", broken))["id"] == types.LONG
 
 
-def test_a_type_that_only_spark_s_schema_shows_is_refused(tmp_path: Path) -> None:
+def test_type_that_only_the_spark_schema_has_is_refused(tmp_path: Path) -> None:
     schema = {"type": "struct", "fields": [{"name": "took", "type": "interval day to second"}]}
     spark_schema = json.dumps(schema, separators=(",", ":"))
     table = pa.table({"took": pa.array([1])})
@@ -172,9 +172,7 @@ def test_a_type_that_only_spark_s_schema_shows_is_refused(tmp_path: Path) -> Non
         (pa.array([b"\0" * 16], pa.uuid()), "FIXED_LEN_BYTE_ARRAY (UUID)"),
     ],
 )
-def test_types_that_spark_does_not_read_are_refused_by_name(
-    tmp_path: Path, column: pa.Array, name: str
-) -> None:
+def test_types_unreadable_for_spark_are_refused(tmp_path: Path, column: pa.Array, name: str) -> None:
     nested = pa.StructArray.from_arrays([column], ["inner"])
     pq.write_table(pa.table({"outer": nested}), tmp_path / "a.parquet", store_schema=True)
     assert refused(tmp_path / "a.parquet").startswith(
@@ -193,7 +191,7 @@ def test_types_that_spark_does_not_read_are_refused_by_name(
         ),
     ],
 )
-def test_columns_that_differ_in_case_alone_are_refused(tmp_path: Path, kind: pa.Schema, names: str) -> None:
+def test_columns_that_differ_only_in_case_are_refused(tmp_path: Path, kind: pa.Schema, names: str) -> None:
     pq.write_table(kind.empty_table(), tmp_path / "a.parquet")
     assert refused(tmp_path / "a.parquet").startswith(
         f"has both column {names}, which Spark can't tell apart"
@@ -217,44 +215,44 @@ def test_bounds_cover_all_row_groups(tmp_path: Path) -> None:
     )
 
 
-def test_a_column_without_statistics_has_none(tmp_path: Path) -> None:
+def test_column_without_statistics_has_no_bounds(tmp_path: Path) -> None:
     table = pa.table({"a": [1, 2, 3], "b": [1, 2, 3]})
     footer = written(tmp_path / "a.parquet", table, write_statistics=["a"], row_group_size=2)
     assert footer.bounds == (Bounds("1", "3", 0), Bounds(None, None, None))
 
 
-def test_nulls_of_a_field_count_where_its_struct_is_null(tmp_path: Path) -> None:
+def test_field_null_count_includes_null_structs(tmp_path: Path) -> None:
     table = pa.table({"s": pa.array([{"x": 1}, None, {"x": None}]), "l": pa.array([[1], None, []])})
     footer = written(tmp_path / "a.parquet", table)
     assert footer.schema.leaves == (Leaf(("s", "x"), types.LONG),)
     assert footer.bounds == (Bounds("1", "1", 2),)
 
 
-def test_a_file_without_rows_is_read(tmp_path: Path) -> None:
+def test_empty_file_is_read(tmp_path: Path) -> None:
     footer = written(tmp_path / "a.parquet", pa.schema([("a", pa.int64())]).empty_table())
     assert footer == Footer.of(0, footer.schema, (Bounds(None, None, 0),))
 
 
-def test_names_may_hold_anything(tmp_path: Path) -> None:
+def test_column_names_may_contain_any_character(tmp_path: Path) -> None:
     names = ["a.b", "ü", " ", "x" * 200, "`", "a"]
     footer = written(tmp_path / "a.parquet", pa.table({name: [1] for name in names}))
     assert [leaf.path for leaf in footer.schema.leaves] == [(name,) for name in names]
     assert footer.bounds == (Bounds("1", "1", 0),) * len(names)
 
 
-def test_more_columns_than_a_short_list_holds(tmp_path: Path) -> None:
+def test_footer_with_more_columns_than_a_short_thrift_list_is_read(tmp_path: Path) -> None:
     footer = written(tmp_path / "a.parquet", pa.table({f"c{i}": [str(i)] for i in range(300)}))
     assert footer.bounds == tuple(Bounds(f'"{i}"', f'"{i}"', 0) for i in range(300))
 
 
-def test_a_footer_longer_than_one_read_is_read(tmp_path: Path) -> None:
+def test_footer_longer_than_first_read_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     footer = written(path, pa.table({"a": range(3000)}), row_group_size=1)
     assert int.from_bytes(path.read_bytes()[-8:-4], "little") > 1 << 16
     assert (footer.rows, footer.bounds) == (3000, (Bounds("0", "2999", 0),))
 
 
-def test_files_share_their_schema_whoever_wrote_them(tmp_path: Path) -> None:
+def test_files_of_all_writers_share_one_schema_object(tmp_path: Path) -> None:
     cache = SchemaCache()
     for number in range(3):
         table = pa.table({"a": [number]})
@@ -266,18 +264,18 @@ def test_files_share_their_schema_whoever_wrote_them(tmp_path: Path) -> None:
     assert len(schemas) == 1
 
 
-def test_footers_can_be_sent(tmp_path: Path) -> None:
+def test_footers_can_be_pickled(tmp_path: Path) -> None:
     footers = [written(tmp_path / f"{n}.parquet", pa.table({"a": [n], "s": [{"x": "y"}]})) for n in range(2)]
     assert pickle.loads(pickle.dumps(footers)) == footers
 
 
-def test_without_statistics_only_rows_and_columns_are_read(tmp_path: Path) -> None:
+def test_without_statistics_footer_has_rows_and_columns(tmp_path: Path) -> None:
     footer = written(tmp_path / "a.parquet", pa.table({"a": [1, 2]}))
     assert read_footer(str(tmp_path / "a.parquet"), cache=SchemaCache(0)) == Footer.of(2, footer.schema, ())
 
 
-def test_a_footer_of_another_file_s_values_is_refused(tmp_path: Path) -> None:
-    """Such as a copy of Dask's ``_metadata``, however many row groups were learned before."""
+def test_footer_of_another_file_is_refused(tmp_path: Path) -> None:
+    """For example, a copy of Dask's ``_metadata``, after any number of row groups."""
     cache, data = SchemaCache(), tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": range(50), "b": ["x"] * 50}), data, row_group_size=2)
     assert isinstance(read_footer(str(data), cache=cache), Footer)
@@ -305,7 +303,7 @@ def test_file_that_lost_bytes_before_its_footer_is_refused(
 
 @pytest.mark.parametrize("index", [True, False])
 def test_file_with_bytes_between_chunks_and_footer_is_read(tmp_path: Path, index: bool) -> None:
-    """Such bytes are indexes, bloom filters or padding."""
+    """These bytes may be indexes, bloom filters or padding."""
     path = tmp_path / "a.parquet"
     footer = written(path, pa.table({"a": [1, 2]}), write_page_index=index)
     whole = path.read_bytes()
@@ -314,7 +312,7 @@ def test_file_with_bytes_between_chunks_and_footer_is_read(tmp_path: Path, index
     assert read_footer(str(path)) == footer
 
 
-def test_what_is_no_parquet_file_is_distinguished(tmp_path: Path) -> None:
+def test_files_that_are_not_parquet_are_distinguished(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": range(100)}), path)
     whole = path.read_bytes()
@@ -340,7 +338,7 @@ def test_what_is_no_parquet_file_is_distinguished(tmp_path: Path) -> None:
     assert refused(path).startswith("can't be read (Is a directory)")
 
 
-def test_a_file_that_has_changed_since_it_was_listed_is_refused(tmp_path: Path) -> None:
+def test_file_changed_after_listing_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
     size = (tmp_path / "a.parquet").stat().st_size
     assert isinstance(read_footer(str(tmp_path / "a.parquet"), size=size), Footer)
@@ -350,7 +348,7 @@ def test_a_file_that_has_changed_since_it_was_listed_is_refused(tmp_path: Path) 
 
 
 class Keys(pe.KmsClient):  # type: ignore[misc]
-    """Keeps its keys where everybody can read them."""
+    """A key store without protection."""
 
     def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:
         return base64.b64encode(key_bytes)
@@ -383,7 +381,7 @@ def listed(root: Path) -> list[DataFile]:
     return sorted(DataFile(path.relative_to(root).as_posix(), path.stat().st_size, 0) for path in paths)
 
 
-def test_a_directory_is_read_in_the_listing_s_order(tmp_path: Path) -> None:
+def test_footers_are_returned_in_listing_order(tmp_path: Path) -> None:
     for number in range(70):
         folder = tmp_path / f"p={number % 7}"
         folder.mkdir(exist_ok=True)
@@ -398,7 +396,7 @@ def test_a_directory_is_read_in_the_listing_s_order(tmp_path: Path) -> None:
             assert result.bounds[0].lowest == Path(file.path).stem
 
 
-def test_a_shredded_variant_that_cannot_be_read_names_its_column() -> None:
+def test_unreadable_shredded_variant_names_its_column() -> None:
     nanos = Element("typed_value", "optional", Annotation("TIMESTAMP", unit="NANOS"), "INT64")
     binary = Element("metadata", "required", None, "BINARY")
     variant = Element("v", "optional", Annotation("VARIANT", version=1), children=(binary, nanos))
@@ -407,7 +405,7 @@ def test_a_shredded_variant_that_cannot_be_read_names_its_column() -> None:
         interpret(Element("schema", "required", children=(outer,)))
 
 
-def test_arrays_of_the_older_form_are_told_from_others() -> None:
+def test_legacy_array_layouts_are_recognised() -> None:
     number = Element("array", "repeated", physical="INT32")
     modern = Element("list", "repeated", children=(Element("element", "optional", physical="INT32"),))
     pair = Element("bag", "repeated", children=(replace(number, repetition="optional"), modern.children[0]))

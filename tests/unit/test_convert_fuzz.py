@@ -1,4 +1,4 @@
-"""Footers of any content, right and wrong: pyarrow's reading is the measure of the right ones."""
+"""Valid and damaged footers of any content; pyarrow reads the expected values of valid ones."""
 
 from __future__ import annotations
 
@@ -93,14 +93,14 @@ def footer_of(data: bytes) -> bytes:
 
 
 def row_groups_of(footer: bytes) -> RowGroups:
-    """Read the statistics of all leaves, those in arrays among them."""
+    """Read the statistics of all leaves, including those in arrays."""
     schema, end = decode_schema(footer)
     reader = RowGroupReader(root(schema), range(sum(element.type is not None for element in schema)))
     return reader.read(decode_after_schema(footer, end).row_groups)
 
 
 @given(tables(), OPTIONS)
-def test_statistics_are_those_that_pyarrow_reads(table: pa.Table, options: dict[str, Any]) -> None:
+def test_statistics_equal_pyarrow_statistics(table: pa.Table, options: dict[str, Any]) -> None:
     data = file_of(table, **options)
     metadata = pq.read_metadata(io.BytesIO(data))
     groups = row_groups_of(footer_of(data))
@@ -130,7 +130,7 @@ def test_statistics_are_those_that_pyarrow_reads(table: pa.Table, options: dict[
 
 
 @pytest.mark.parametrize("groups", [1, 3])
-def test_split_bytes_are_seen_in_all_columns(groups: int) -> None:
+def test_byte_stream_split_is_detected_in_all_columns(groups: int) -> None:
     for encodings in product(("PLAIN", "BYTE_STREAM_SPLIT"), repeat=3):
         values = pa.table({name: pa.array([0.5, None, 1.5], pa.float64()) for name in "xyz"})
         options = {"column_encoding": dict(zip("xyz", encodings, strict=True)), "use_dictionary": False}
@@ -141,7 +141,7 @@ def test_split_bytes_are_seen_in_all_columns(groups: int) -> None:
 
 @contextmanager
 def decoder_in_python() -> Iterator[None]:
-    """Decode without Thrift's compiled module, as where it can't be built."""
+    """Decode without Thrift's compiled module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delattr("thrift.protocol.fastbinary")
         patch.setitem(sys.modules, "thrift.protocol.fastbinary", None)
@@ -150,9 +150,7 @@ def decoder_in_python() -> Iterator[None]:
 
 
 @given(tables(), OPTIONS)
-def test_decoder_in_python_reads_what_the_compiled_one_reads(
-    table: pa.Table, options: dict[str, Any]
-) -> None:
+def test_python_decoder_equals_compiled_decoder(table: pa.Table, options: dict[str, Any]) -> None:
     footer = footer_of(file_of(table, **options))
     compiled = row_groups_of(footer), decode(footer)
     with decoder_in_python():
@@ -160,7 +158,7 @@ def test_decoder_in_python_reads_what_the_compiled_one_reads(
 
 
 @given(tables(), OPTIONS)
-def test_a_file_that_pyarrow_writes_is_read(table: pa.Table, options: dict[str, Any]) -> None:
+def test_files_written_by_pyarrow_are_read(table: pa.Table, options: dict[str, Any]) -> None:
     footer = decode(footer_of(file_of(table, **options)))
     assert isinstance(footer, Footer), footer
     assert footer.rows == table.num_rows
@@ -210,12 +208,12 @@ def damaged(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
-# Shared, as one run over a directory shares it: what one file says must not spoil the next.
+# A run shares this object between files, so a file must not affect the next one.
 CACHES = {leaves: SchemaCache(leaves) for leaves in (0, 3, ALL_LEAVES)}
 
 
 @given(damaged(), st.sampled_from(list(CACHES)))
-def test_a_damaged_footer_is_read_or_refused_whatever_was_seen_before(data: bytes, leaves: int) -> None:
+def test_damaged_footer_is_read_or_refused_after_other_footers(data: bytes, leaves: int) -> None:
     footer = decode(data, CACHES[leaves])
     assert footer == decode(data, SchemaCache(leaves))
     match footer:
@@ -231,7 +229,7 @@ def test_a_damaged_footer_is_read_or_refused_whatever_was_seen_before(data: byte
 
 
 @given(st.binary(max_size=200))
-def test_noise_is_refused(data: bytes) -> None:
+def test_random_bytes_are_refused(data: bytes) -> None:
     assert isinstance(decode(data), Footer | Unreadable)
 
 
@@ -248,7 +246,7 @@ def test_noise_is_refused(data: bytes) -> None:
     ids=["long list", "long string", "nested structs", "nested lists", "long number", "many children"],
 )
 @pytest.mark.parametrize("decoder", [nullcontext, decoder_in_python], ids=["compiled", "in Python"])
-def test_claims_of_great_size_cost_nothing(
+def test_huge_declared_sizes_use_no_memory(
     decoder: Callable[[], AbstractContextManager[None]], data: bytes
 ) -> None:
     with decoder():
@@ -258,6 +256,6 @@ def test_claims_of_great_size_cost_nothing(
 
 
 @given(damaged())
-def test_decoder_in_python_reads_or_refuses_a_damaged_footer(data: bytes) -> None:
+def test_python_decoder_reads_or_refuses_damaged_footer(data: bytes) -> None:
     with decoder_in_python():
         assert isinstance(decode(data), Footer | Unreadable)

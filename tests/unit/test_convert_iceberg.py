@@ -46,11 +46,11 @@ NOON = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
 
 @pytest.fixture
 def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlCatalog:
-    """A catalog in a file, which pyiceberg finds by the name `lake`."""
+    """Return a catalog in a file, which pyiceberg finds by the name `lake`."""
     where = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/wh"}
     for key, value in {**where, "type": "sql"}.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{key.upper()}", value)
-    # Which pyiceberg reads when it's imported.
+    # pyiceberg reads this variable when it is imported.
     monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
     made = SqlCatalog("lake", **where)
     made.create_namespace("db")
@@ -90,7 +90,7 @@ def simple(catalog: SqlCatalog, name: str = "db.t") -> Table:
     return table
 
 
-def test_a_table_has_the_rows_and_the_statistics_that_it_had(catalog: SqlCatalog) -> None:
+def test_converted_iceberg_table_keeps_rows_and_statistics(catalog: SqlCatalog) -> None:
     data = pa.table(
         {
             "id": pa.array([1, 2, 3], pa.int64()),
@@ -134,7 +134,7 @@ def test_a_table_has_the_rows_and_the_statistics_that_it_had(catalog: SqlCatalog
     assert stats["maxValues"]["at"] == "2026-01-01T12:00:00.124Z"
     assert stats["maxValues"]["local"] == "2026-01-01T12:00:00.124"
     assert stats["maxValues"]["name"] > "ä" * 16
-    # Who wrote it doesn't say whether there is a NaN, which is above all numbers.
+    # The writer doesn't record NaN, which is greater than all numbers.
     assert not {"nan", "flag", "raw", "many"} & (stats["minValues"].keys() | stats["maxValues"].keys())
     assert stats["nullCount"]["small"] == 1
     assert converted(root).outcome == "already"
@@ -142,7 +142,7 @@ def test_a_table_has_the_rows_and_the_statistics_that_it_had(catalog: SqlCatalog
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
 
 
-def test_what_was_written_since_is_converted_after_an_undo(catalog: SqlCatalog) -> None:
+def test_later_iceberg_snapshot_is_converted_after_undo(catalog: SqlCatalog) -> None:
     table = simple(catalog)
     root = root_of(table)
     assert converted(root).outcome == "converted"
@@ -155,12 +155,12 @@ def test_what_was_written_since_is_converted_after_an_undo(catalog: SqlCatalog) 
     convert.undo(str(root))
     assert converted(root).outcome == "converted"
     assert rows(root) == [{"id": 9, "v": "z"}]
-    # As a Delta table it goes on.
+    # The Delta table accepts new rows.
     deltalake.write_deltalake(str(root), pa.table({"id": [10], "v": ["n"]}), mode="append")
     assert converted(root).outcome == "already"
 
 
-def test_a_table_is_found_by_its_catalog_and_in_another_place(
+def test_iceberg_table_is_found_by_catalog_and_after_move(
     catalog: SqlCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = simple(catalog)
@@ -168,7 +168,7 @@ def test_a_table_is_found_by_its_catalog_and_in_another_place(
     assert rows(root_of(table)) == of_iceberg(table)
     assert converted("iceberg:lake.db.t").outcome == "already"
     convert.undo("iceberg:lake.db.t")
-    # A copy of it, or a mount.
+    # A copy or a mount of the folder.
     elsewhere = tmp_path / "elsewhere"
     root_of(table).rename(elsewhere)
     assert converted(f"iceberg.`{elsewhere}`").outcome == "converted"
@@ -183,7 +183,7 @@ def test_a_table_is_found_by_its_catalog_and_in_another_place(
         convert.run(["iceberg:lake.t"])
 
 
-def test_partitions_by_values_are_delta_s(catalog: SqlCatalog) -> None:
+def test_identity_partitions_become_delta_partitions(catalog: SqlCatalog) -> None:
     data = pa.table(
         {
             "id": [1, 2, 3],
@@ -209,13 +209,13 @@ def test_partitions_by_values_are_delta_s(catalog: SqlCatalog) -> None:
     conditions.check(converted(root).error, "ICEBERG_PARTITION_EMPTY_TEXT", table=root, column="name")
 
 
-def test_a_partition_of_the_year_12000_is_refused() -> None:
+def test_partition_of_year_12000_is_refused() -> None:
     file: Any = SimpleNamespace(partition=[3_663_000], spec_id=0, file_path="a.parquet")
     with conditions.raises("ICEBERG_PARTITION_VALUE", table="t", file="a.parquet"):
         data_files._values(file, (PartitionColumn("day", types.DATE),), {0: [0]}, "t")
 
 
-def test_types_that_were_widened_have_true_bounds(catalog: SqlCatalog) -> None:
+def test_widened_columns_have_correct_bounds(catalog: SqlCatalog) -> None:
     data = pa.table({"id": pa.array([1], pa.int32()), "f": pa.array([0.1], pa.float32())})
     table = catalog.create_table("db.t", schema=data.schema)
     table.append(data)
@@ -252,7 +252,7 @@ def add_dotted(table: Table) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "expected"),
     [
         (rename, "`v` and `w` are two names of one column"),
         (drop_and_add, "`v` is the name of a column and of one that was dropped"),
@@ -260,15 +260,15 @@ def add_dotted(table: Table) -> None:
         (add_dotted, "`a.b` isn't spelled so in the files"),
     ],
 )
-def test_columns_that_names_do_not_find_are_found_by_their_ids(
-    catalog: SqlCatalog, change: Callable[[Table], None], says: str
+def test_renamed_columns_are_mapped_by_id(
+    catalog: SqlCatalog, change: Callable[[Table], None], expected: str
 ) -> None:
     table = simple(catalog)
     root = root_of(table)
     change(table)
     report = converted(root)
     assert report.outcome == "refused"
-    conditions.check(report.error, "ICEBERG_COLUMNS_NEED_IDS", table=root, reason=says)
+    conditions.check(report.error, "ICEBERG_COLUMNS_NEED_IDS", table=root, reason=expected)
     assert converted(root, column_mapping=True).outcome == "converted"
     metadata = deltalake.DeltaTable(str(root)).metadata()
     assert metadata.configuration["delta.columnMapping.mode"] == "id"
@@ -278,7 +278,7 @@ def test_columns_that_names_do_not_find_are_found_by_their_ids(
     assert int(metadata.configuration["delta.columnMapping.maxColumnId"]) == table.metadata.last_column_id
 
 
-def test_files_without_ids_are_found_by_their_names_alone(catalog: SqlCatalog, tmp_path: Path) -> None:
+def test_files_without_ids_are_mapped_by_name(catalog: SqlCatalog, tmp_path: Path) -> None:
     table = catalog.create_table("db.t", schema=pa.schema([("id", pa.int64()), ("v", pa.string())]))
     root = root_of(table)
     (root / "data").mkdir(exist_ok=True)
@@ -300,7 +300,7 @@ def test_files_without_ids_are_found_by_their_names_alone(catalog: SqlCatalog, t
 @pytest.mark.parametrize(
     ("transform", "column"), [(BucketTransform(4), "id"), (DayTransform(), "at")], ids=["bucket", "day"]
 )
-def test_other_partitions_are_refused(
+def test_transformed_partitions_are_refused(
     catalog: SqlCatalog, transform: Transform[Any, Any], column: str
 ) -> None:
     source = 1 if isinstance(transform, BucketTransform) else 2
@@ -312,7 +312,7 @@ def test_other_partitions_are_refused(
     )
 
 
-def test_files_with_other_partitions_are_refused(catalog: SqlCatalog) -> None:
+def test_files_of_older_partition_specs_are_refused(catalog: SqlCatalog) -> None:
     table = simple(catalog)
     with table.update_spec() as update:
         update.add_field("id", IdentityTransform())
@@ -321,26 +321,28 @@ def test_files_with_other_partitions_are_refused(catalog: SqlCatalog) -> None:
     assert converted(root_of(table)).outcome == "converted"
 
 
-@pytest.mark.parametrize(("kind", "says"), [(TimeType(), "time"), (UUIDType(), "uuid")])
-def test_types_that_delta_has_not_are_refused(catalog: SqlCatalog, kind: Any, says: str) -> None:
+@pytest.mark.parametrize(("kind", "expected"), [(TimeType(), "time"), (UUIDType(), "uuid")])
+def test_types_missing_in_delta_are_refused(catalog: SqlCatalog, kind: Any, expected: str) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "odd", kind))
     table = catalog.create_table("db.t", schema=schema)
-    conditions.check(converted(root_of(table)).error, "ICEBERG_COLUMN_TYPE", column="odd", type=says)
+    conditions.check(converted(root_of(table)).error, "ICEBERG_COLUMN_TYPE", column="odd", type=expected)
 
 
-def test_names_that_differ_by_case_are_refused(catalog: SqlCatalog) -> None:
+def test_iceberg_columns_that_differ_only_in_case_are_refused(catalog: SqlCatalog) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "ID", LongType()))
     table = catalog.create_table("db.t", schema=schema)
     conditions.check(converted(root_of(table)).error, "ICEBERG_COLUMNS_DIFFER_BY_CASE", column="id")
 
 
-def test_a_table_without_rows_is_delta_too(catalog: SqlCatalog) -> None:
+def test_empty_iceberg_table_is_converted(catalog: SqlCatalog) -> None:
     table = catalog.create_table("db.t", schema=pa.schema([("id", pa.int64())]))
     assert converted(root_of(table)).outcome == "converted"
     assert rows(root_of(table)) == []
 
 
-def test_what_is_not_whole_is_refused_by_name(catalog: SqlCatalog, tmp_path: Path) -> None:
+def test_iceberg_conversion_refuses_options_wrong_files_and_ambiguous_metadata(
+    catalog: SqlCatalog, tmp_path: Path
+) -> None:
     table = simple(catalog)
     root = root_of(table)
     for options in ({"partitioned_by": "id int"}, {"statistics": convert.Statistics.SCAN}):
@@ -381,7 +383,7 @@ def test_what_is_not_whole_is_refused_by_name(catalog: SqlCatalog, tmp_path: Pat
     )
 
 
-def test_a_hint_says_which_metadata_count(catalog: SqlCatalog) -> None:
+def test_version_hint_selects_metadata(catalog: SqlCatalog) -> None:
     table = simple(catalog)
     root = root_of(table)
     for number, path in enumerate(sorted((root / "metadata").glob("*.metadata.json")), 1):
@@ -391,19 +393,19 @@ def test_a_hint_says_which_metadata_count(catalog: SqlCatalog) -> None:
     assert rows(root) == of_iceberg(table)
 
 
-def test_a_table_that_is_written_meanwhile_is_left_alone(
+def test_convert_stops_if_iceberg_table_changes_during_the_run(
     catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = simple(catalog)
     root = root_of(table)
     decide = plan.decide
 
-    def written_meanwhile(*arguments: Any) -> Any:
+    def written_during_the_run(*arguments: Any) -> Any:
         decided = decide(*arguments)
         table.append(pa.table({"id": [4], "v": ["d"]}))
         return decided
 
-    monkeypatch.setattr(commands, "decide", written_meanwhile)
+    monkeypatch.setattr(commands, "decide", written_during_the_run)
     report = converted(root)
     assert report.outcome == "refused"
     conditions.check(

@@ -1,4 +1,4 @@
-"""One schema from those of many files."""
+"""Merges of the schemas of many files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def refused(*schemas: FileSchema) -> Refused:
     return caught.value
 
 
-def test_columns_come_in_the_order_in_which_files_first_have_them() -> None:
+def test_merged_columns_keep_order_of_first_occurrence() -> None:
     merged_schema = merged(schema(b=types.LONG, a=types.STRING), schema(c=types.DATE, a=types.STRING))
     assert merged_schema.columns == Struct(
         (Field("b", types.LONG), Field("a", types.STRING), Field("c", types.DATE))
@@ -38,7 +38,7 @@ def test_columns_come_in_the_order_in_which_files_first_have_them() -> None:
     assert merged_schema.widenings == ()
 
 
-def test_everything_may_be_null() -> None:
+def test_merged_columns_are_nullable() -> None:
     inner = Struct((Field("x", types.LONG, nullable=False),))
     required = Struct(
         (
@@ -69,7 +69,7 @@ def test_everything_may_be_null() -> None:
         (Decimal(5, 2), Decimal(10, 4)),
     ],
 )
-def test_a_type_widens_at_any_depth(narrow: Primitive, wide: Primitive) -> None:
+def test_types_widen_at_any_depth(narrow: Primitive, wide: Primitive) -> None:
     def nested(leaf: Primitive) -> FileSchema:
         inner = Struct((Field("x", leaf),))
         return schema(a=leaf, s=inner, l=Array(inner), m=Map(leaf, Array(leaf)))
@@ -95,7 +95,7 @@ def test_a_type_widens_at_any_depth(narrow: Primitive, wide: Primitive) -> None:
         (types.INTEGER, types.FLOAT, types.DOUBLE),
     ],
 )
-def test_two_types_may_need_a_third(first: Primitive, other: Primitive, wide: Primitive) -> None:
+def test_two_types_may_widen_to_a_third(first: Primitive, other: Primitive, wide: Primitive) -> None:
     merged_schema = merged(schema(a=first), schema(a=other))
     assert merged_schema.columns == schema(a=wide).columns
     assert {widening.narrow for widening in merged_schema.widenings} == {str(first), str(other)}
@@ -116,7 +116,7 @@ def test_two_types_may_need_a_third(first: Primitive, other: Primitive, wide: Pr
         (Array(types.LONG), Map(types.STRING, types.LONG)),
     ],
 )
-def test_what_conflicts_is_named_with_both_files(first: DataType, other: DataType) -> None:
+def test_conflicting_types_are_named_with_both_files(first: DataType, other: DataType) -> None:
     def nested(kind: DataType) -> FileSchema:
         return schema(a=Struct((Field("b", kind),)))
 
@@ -132,7 +132,7 @@ def test_what_conflicts_is_named_with_both_files(first: DataType, other: DataTyp
         )
 
 
-def test_the_file_that_is_named_has_the_type_that_is_named() -> None:
+def test_conflict_names_a_file_of_the_named_type() -> None:
     conditions.check(
         refused(schema(a=Decimal(30, 0)), schema(a=Decimal(36, 6)), schema(a=Decimal(10, 10))),
         "COLUMN_TYPES_CONFLICT",
@@ -144,7 +144,7 @@ def test_the_file_that_is_named_has_the_type_that_is_named() -> None:
     )
 
 
-def test_unsigned_numbers_become_no_decimals() -> None:
+def test_unsigned_numbers_do_not_widen_to_decimals() -> None:
     unsigned = FileSchema(schema(a=types.LONG).columns, (), frozenset({("a",)}))
     assert merged(unsigned, schema(a=types.INTEGER)).columns == schema(a=types.LONG).columns
     for schemas in permutations((unsigned, schema(a=Decimal(20, 0)))):
@@ -156,7 +156,7 @@ def test_unsigned_numbers_become_no_decimals() -> None:
 
 
 def untyped(**columns: DataType) -> FileSchema:
-    """Return the schema of a file whose columns have nulls alone and no type."""
+    """Return the schema of a file with untyped null columns."""
     return FileSchema(
         schema(**columns).columns, (), untyped=frozenset({("a",), ("s", "x"), ("l", "element")})
     )
@@ -165,7 +165,7 @@ def untyped(**columns: DataType) -> FileSchema:
 @pytest.mark.parametrize(
     "kind", [types.BYTE, types.SHORT, types.INTEGER, types.LONG, types.DOUBLE, types.DATE]
 )
-def test_nulls_without_type_take_the_type_of_other_files(kind: Primitive) -> None:
+def test_untyped_nulls_get_the_type_of_other_files(kind: Primitive) -> None:
     def nested(leaf: Primitive) -> dict[str, DataType]:
         return {"a": leaf, "s": Struct((Field("x", leaf),)), "l": Array(leaf)}
 
@@ -180,7 +180,7 @@ def test_nulls_without_type_take_the_type_of_other_files(kind: Primitive) -> Non
         *(Decimal(5, 2), Decimal(10, 0), Array(types.INTEGER), Struct((Field("x", types.INTEGER),))),
     ],
 )
-def test_nulls_without_type_are_refused_where_spark_reads_no_such_type_from_them(kind: DataType) -> None:
+def test_untyped_nulls_are_refused_for_types_that_spark_cannot_read(kind: DataType) -> None:
     for nulls, typed in permutations((0, 1)):
         schemas = [untyped(a=types.INTEGER), schema(a=kind)]
         conditions.check(
@@ -193,7 +193,7 @@ def test_nulls_without_type_are_refused_where_spark_reads_no_such_type_from_them
         )
 
 
-def test_nulls_without_type_are_refused_whatever_the_order_of_the_types_that_widen() -> None:
+def test_untyped_nulls_are_refused_in_any_order_of_widening() -> None:
     schemas = [untyped(a=types.INTEGER), schema(a=types.DATE), schema(a=types.TIMESTAMP_NTZ)]
     for order in permutations(schemas):
         conditions.check(refused(*order), "NULLS_NOT_READABLE_AS_TYPE", type="timestamp_ntz")
@@ -202,7 +202,7 @@ def test_nulls_without_type_are_refused_whatever_the_order_of_the_types_that_wid
     assert [str(widening) for widening in with_float.widenings] == ["`a` from float to double"]
 
 
-def test_columns_without_type_in_every_file_are_reported_with_a_file() -> None:
+def test_columns_untyped_in_every_file_are_named_with_a_file() -> None:
     nulls = untyped(a=types.INTEGER, s=Struct((Field("x", types.INTEGER),)))
     assert merged(schema(b=types.LONG), nulls, nulls).untyped == {
         ("a",): "1.parquet",
@@ -211,7 +211,7 @@ def test_columns_without_type_in_every_file_are_reported_with_a_file() -> None:
     assert merged(schema(a=types.LONG), untyped(a=types.INTEGER)).untyped == {}
 
 
-def test_spellings_that_differ_in_case_are_refused_with_both_files() -> None:
+def test_spellings_that_differ_only_in_case_are_refused_with_both_files() -> None:
     conditions.check(
         refused(schema(Id=types.LONG), schema(id=types.LONG)),
         "COLUMN_SPELLED_DIFFERENTLY",
@@ -226,7 +226,7 @@ def test_spellings_that_differ_in_case_are_refused_with_both_files() -> None:
     )
 
 
-def test_the_first_comment_survives_and_what_the_catalog_says_of_lengths() -> None:
+def test_merge_keeps_first_comment_and_declared_lengths() -> None:
     def file(**metadata: str) -> FileSchema:
         return FileSchema(Struct((Field("a", types.STRING, metadata=metadata),)), ())
 
@@ -236,7 +236,7 @@ def test_the_first_comment_survives_and_what_the_catalog_says_of_lengths() -> No
     assert merged(file(**length), file(comment="x")).columns.fields[0].metadata == {"comment": "x", **length}
 
 
-def test_one_schema_may_come_often() -> None:
+def test_merge_accepts_repeated_schemas() -> None:
     same = schema(a=types.LONG)
     assert merge((same, f"{number}.parquet") for number in range(1000)) == Merged(same.columns)
     assert merge(()) == Merged(Struct())
@@ -256,7 +256,7 @@ leaves: st.SearchStrategy[Primitive] = st.sampled_from(
         lambda kinds: st.tuples(st.just(kinds), st.permutations(kinds))
     )
 )
-def test_the_order_of_files_decides_nothing_but_the_order_of_columns(
+def test_file_order_changes_only_column_order(
     orders: tuple[list[Primitive], list[Primitive]],
 ) -> None:
     def outcome(order: list[Primitive]) -> DataType | None:

@@ -1,4 +1,4 @@
-"""Metrics for Iceberg are true of the data, whatever it is."""
+"""Iceberg metrics of files match their data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def metrics_of(path: Path, table: pa.Table, **options: Any) -> Metrics:
 
 
 @given(st.lists(st.none() | st.text(max_size=40), min_size=1, max_size=9), st.integers(1, 9))
-def test_texts_are_between_their_bounds(
+def test_string_metrics_enclose_values(
     tmp_path_factory: pytest.TempPathFactory, values: list[str | None], group: int
 ) -> None:
     path = tmp_path_factory.mktemp("metrics") / "a.parquet"
@@ -53,18 +53,18 @@ def test_texts_are_between_their_bounds(
 
 
 @given(st.text(min_size=1, max_size=40))
-def test_bytes_that_are_texts_have_texts_for_bounds(
+def test_binary_bounds_are_cut_at_utf_8_characters(
     tmp_path_factory: pytest.TempPathFactory, value: str
 ) -> None:
     path = tmp_path_factory.mktemp("metrics") / "a.parquet"
     found = metrics_of(path, pa.table({"c": pa.array([value.encode()], pa.binary())}))
-    # A table may take them for texts, and Iceberg can't read half a character.
+    # A table may read them as strings, and Iceberg can't read a part of a character.
     assert found.lowest[1].decode() <= value
     assert 1 not in found.highest or value <= found.highest[1].decode()
 
 
 @given(st.lists(st.none() | st.floats(), min_size=1, max_size=9), st.integers(1, 9))
-def test_numbers_have_no_bounds_where_one_is_nan(
+def test_column_with_nan_has_no_bounds(
     tmp_path_factory: pytest.TempPathFactory, values: list[float | None], group: int
 ) -> None:
     path = tmp_path_factory.mktemp("metrics") / "a.parquet"
@@ -77,7 +77,7 @@ def test_numbers_have_no_bounds_where_one_is_nan(
             assert all(sign * bound <= sign * value for value in there)
 
 
-def test_both_zeros_are_between_the_bounds_that_show_nan(tmp_path: Path) -> None:
+def test_metrics_of_zero_include_both_signs(tmp_path: Path) -> None:
     pq.write_table(pa.table({"c": [0.0, None]}), path := tmp_path / "a.parquet")
     end = read_end(str(path), path.stat().st_size)
     assert isinstance(end, bytes)
@@ -89,11 +89,12 @@ def test_both_zeros_are_between_the_bounds_that_show_nan(tmp_path: Path) -> None
     assert (found.lowest, found.highest) == ({1: struct.pack("<d", -0.0)}, {1: struct.pack("<d", 0.0)})
 
 
-def test_what_does_not_say_how_many_nulls_it_has_gets_no_bounds(tmp_path: Path) -> None:
+def test_column_without_null_count_has_no_bounds(tmp_path: Path) -> None:
     pq.write_table(pa.table({"c": pa.array([1, None], pa.int64())}), path := tmp_path / "a.parquet")
     end = read_end(str(path), path.stat().st_size)
     assert isinstance(end, bytes)
-    # Thrift writes how far a field's number is from the last one's; that of the nulls is 3, that before it 2.
+    # Thrift writes the difference from the previous field's number: the null count is 3, the field before it
+    # 2.
     counted, uncounted = b"\x16\x02\x28", b"\x38"
     assert end.count(counted) == 1
     found = MetricsReader({("c",): 1}, 100).read(end.replace(counted, uncounted))
@@ -102,25 +103,25 @@ def test_what_does_not_say_how_many_nulls_it_has_gets_no_bounds(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("unit", "each"), [("ms", 1000), ("us", 1)])
-def test_instants_are_microseconds(tmp_path: Path, unit: str, each: int) -> None:
+def test_timestamp_metrics_are_microseconds(tmp_path: Path, unit: str, each: int) -> None:
     at = pa.array([datetime(1969, 1, 1), datetime(2024, 1, 1)], pa.timestamp(unit, "UTC"))
     found = metrics_of(tmp_path / "a.parquet", pa.table({"at": at}))
     bounds = [int.from_bytes(side[1], "little", signed=True) for side in (found.lowest, found.highest)]
     assert bounds == [value.value * each for value in at]
 
 
-def test_instants_that_no_microseconds_hold_are_no_bounds(tmp_path: Path) -> None:
+def test_timestamps_beyond_microseconds_have_no_bounds(tmp_path: Path) -> None:
     at = pa.array([0, 2**62], pa.timestamp("ms", "UTC"))
     found = metrics_of(tmp_path / "a.parquet", pa.table({"at": at}))
     assert (found.lowest, found.highest) == ({1: bytes(8)}, {})
 
 
-def test_a_file_without_rows_has_sizes_and_no_bounds(tmp_path: Path) -> None:
+def test_empty_file_has_sizes_and_no_bounds(tmp_path: Path) -> None:
     found = metrics_of(tmp_path / "a.parquet", pa.table({"c": pa.array([], pa.int64())}))
     assert (found.rows, found.lowest, found.highest) == (0, {}, {})
 
 
-def test_what_changed_or_is_no_parquet_has_none(tmp_path: Path) -> None:
+def test_changed_or_foreign_file_has_no_metrics(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"c": [1]}), path)
     reader = MetricsReader({("c",): 1}, 100)
@@ -129,7 +130,7 @@ def test_what_changed_or_is_no_parquet_has_none(tmp_path: Path) -> None:
     assert reader.read(read_end(str(path), 7)) is None
 
 
-def test_arrays_and_maps_have_sizes_alone_and_columns_behind_the_last_metered_one_nothing(
+def test_arrays_and_maps_have_only_sizes_and_later_columns_have_no_metrics(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "a.parquet"
@@ -166,7 +167,7 @@ def test_arrays_and_maps_have_sizes_alone_and_columns_behind_the_last_metered_on
     assert found.lacks == {7}
 
 
-def only_hindrance(end: End, columns: list[str], scales: Mapping[tuple[str, ...], int] | None = None) -> str:
+def only_blocker(end: End, columns: list[str], scales: Mapping[tuple[str, ...], int] | None = None) -> str:
     [found] = hindrances([end], Expected(columns, scales=scales or {}))
     return found
 
@@ -195,7 +196,7 @@ def only_hindrance(end: End, columns: list[str], scales: Mapping[tuple[str, ...]
         ),
     ],
 )
-def test_values_that_iceberg_reads_less_widely_than_spark_are_said(
+def test_types_that_iceberg_cannot_widen_are_blockers(
     tmp_path: Path, values: pa.Array, kind: str, expected: str
 ) -> None:
     pq.write_table(pa.table({"X": values}), path := tmp_path / "x.parquet")
@@ -221,7 +222,7 @@ def numbered(name: str, number: int | None, kind: pa.DataType) -> pa.Field:
         ((None, None, None, None), ""),
     ],
 )
-def test_ids_in_a_file_must_be_those_of_the_table(
+def test_field_ids_that_differ_from_the_table_are_blockers(
     tmp_path: Path, numbers: tuple[int | None, ...], other: str
 ) -> None:
     a, b, xs, element = numbers
@@ -237,7 +238,7 @@ def test_ids_in_a_file_must_be_those_of_the_table(
     assert f"field ids, by which Iceberg finds columns, and {other} would be" in found or not other
 
 
-def test_a_column_of_a_file_alone_must_not_have_the_id_of_another(tmp_path: Path) -> None:
+def test_extra_column_with_the_id_of_another_column_is_a_blocker(tmp_path: Path) -> None:
     schema = pa.schema([numbered("a", 1, pa.int32()), numbered("c", 2, pa.int32())])
     pq.write_table(pa.table([[1], [2]], schema=schema), path := tmp_path / "x.parquet")
     end = read_end(str(path), path.stat().st_size)
@@ -246,7 +247,7 @@ def test_a_column_of_a_file_alone_must_not_have_the_id_of_another(tmp_path: Path
         assert ("and c would be" in found) is has
 
 
-def test_a_column_that_a_file_lacks_must_be_null_there(tmp_path: Path) -> None:
+def test_missing_column_with_default_is_a_blocker(tmp_path: Path) -> None:
     pq.write_table(pa.table({"Id": [1], "xs": [[1]]}), path := tmp_path / "x.parquet")
     end = read_end(str(path), path.stat().st_size)
     [found] = hindrances([end], Expected(["id", "xs", "c"], defaults={"id": "1", "XS": "array()"}))
@@ -255,20 +256,20 @@ def test_a_column_that_a_file_lacks_must_be_null_there(tmp_path: Path) -> None:
     assert found.startswith("lacks c, which is 5 there, and would be null in Iceberg")
 
 
-def test_decimals_of_another_scale_are_said(tmp_path: Path) -> None:
+def test_decimals_of_another_scale_are_blockers(tmp_path: Path) -> None:
     number = pa.array([Decimal("1.250")], pa.decimal128(9, 3))
     table = pa.table({"Price": number, "deep": pa.StructArray.from_arrays([number], ["In"])})
     pq.write_table(table, path := tmp_path / "x.parquet")
     end = read_end(str(path), path.stat().st_size)
     names, scales = ["price", "deep"], {("price",): 3, ("deep", "in"): 3}
-    assert only_hindrance(end, names, scales) == ""
-    assert only_hindrance(end, names, scales | {("price",): 2}) == (
+    assert only_blocker(end, names, scales) == ""
+    assert only_blocker(end, names, scales | {("price",): 2}) == (
         "stores Price with 3 decimal places, where the table has 2, and Iceberg would read other numbers: "
         "write it anew, or leave the table in Hive"
     )
-    assert only_hindrance(end, names, scales | {("deep", "in"): 4}).startswith("stores deep.In with 3 ")
-    # Nobody reads what the table has no column for.
-    assert only_hindrance(end, [], {}) == ""
+    assert only_blocker(end, names, scales | {("deep", "in"): 4}).startswith("stores deep.In with 3 ")
+    # Columns that the table doesn't have are not read.
+    assert only_blocker(end, [], {}) == ""
 
 
 @pytest.mark.parametrize(
@@ -284,16 +285,16 @@ def test_decimals_of_another_scale_are_said(tmp_path: Path) -> None:
         ([-141_428], pa.int32(), {"version": "2.4.8"}, ""),
     ],
 )
-def test_dates_of_another_calendar_are_said(
+def test_dates_of_another_calendar_are_blockers(
     tmp_path: Path, values: list[int | None], kind: pa.DataType, spark: dict[str, str], expected: str
 ) -> None:
     keys = {f"org.apache.spark.{key}": value for key, value in spark.items()}
     table = pa.table({"a": [""] * len(values), "c": pa.array(values, kind)}).replace_schema_metadata(keys)
     path = tmp_path / "a.parquet"
     pq.write_table(table, path, row_group_size=1)
-    assert only_hindrance(read_end(str(path), path.stat().st_size), ["c"]).startswith(expected)
-    assert (only_hindrance(read_end(str(path), path.stat().st_size), ["c"]) == "") is (expected == "")
-    assert only_hindrance(read_end(str(path), path.stat().st_size), ["a"]) == ""
+    assert only_blocker(read_end(str(path), path.stat().st_size), ["c"]).startswith(expected)
+    assert (only_blocker(read_end(str(path), path.stat().st_size), ["c"]) == "") is (expected == "")
+    assert only_blocker(read_end(str(path), path.stat().st_size), ["a"]) == ""
 
 
 @pytest.mark.parametrize(
@@ -305,21 +306,21 @@ def test_dates_of_another_calendar_are_said(
         (pa.int64(), True, ""),
     ],
 )
-def test_what_iceberg_would_read_wrongly_is_said(
+def test_types_that_iceberg_misreads_are_blockers(
     tmp_path: Path, kind: pa.DataType, nested: bool, expected: str
 ) -> None:
     column = pa.array([[1]], pa.list_(kind)) if nested else pa.array([1], kind)
     pq.write_table(pa.table({"c": column}), path := tmp_path / "x.parquet")
     end = read_end(str(path), path.stat().st_size)
-    assert only_hindrance(end, ["C"]).startswith(expected)
-    assert bool(only_hindrance(end, ["C"])) == bool(expected)
-    # Nobody reads what the table has no column for.
-    assert only_hindrance(end, ["other"]) == ""
+    assert only_blocker(end, ["C"]).startswith(expected)
+    assert bool(only_blocker(end, ["C"])) == bool(expected)
+    # Columns that the table doesn't have are not read.
+    assert only_blocker(end, ["other"]) == ""
 
 
-def test_what_is_no_parquet_file_is_said(tmp_path: Path) -> None:
+def test_file_that_is_not_parquet_is_a_blocker(tmp_path: Path) -> None:
     (path := tmp_path / "x.parquet").write_bytes(b"nothing of the kind")
-    assert only_hindrance(read_end(str(path), 19), ["c"]).startswith("is not a Parquet file")
-    # As after a write since it was listed, or when it was removed.
-    assert only_hindrance(read_end(str(path), 18), ["c"]) == ""
-    assert only_hindrance(read_end(str(tmp_path / "gone.parquet"), 18), ["c"]) == ""
+    assert only_blocker(read_end(str(path), 19), ["c"]).startswith("is not a Parquet file")
+    # The file was rewritten or removed after the listing.
+    assert only_blocker(read_end(str(path), 18), ["c"]) == ""
+    assert only_blocker(read_end(str(tmp_path / "gone.parquet"), 18), ["c"]) == ""

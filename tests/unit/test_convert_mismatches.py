@@ -1,4 +1,4 @@
-"""The catalog's partitions against the directories, without Spark."""
+"""Comparison of the catalog's partitions with the directories, without Spark."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ def at(spec: str, location: str | None = None) -> CatalogPartition:
     return CatalogPartition(spec, f"{ROOT}/{location or spec}")
 
 
-def test_what_both_know_is_no_mismatch_however_it_is_spelt() -> None:
+def test_partition_in_any_spelling_is_no_mismatch() -> None:
     registered = [at("year=2024/city=a%3Ab"), at("year=7/city=x", "Year=007/city=x")]
     assert not compare(registered, ["year=2024/city=a%3Ab", "Year=007/city=x"], ROOT, COLUMNS)
 
 
-def test_a_swap_of_two_directories_is_seen_although_all_files_are_known() -> None:
+def test_swapped_partition_directories_are_a_mismatch() -> None:
     swapped = [at("year=1/city=a", "year=1/city=b"), at("year=1/city=b", "year=1/city=a")]
     mismatches = compare(swapped, ["year=1/city=a", "year=1/city=b"], ROOT, COLUMNS)
     assert mismatches.elsewhere == tuple(swapped)
     assert not mismatches.fixable
 
 
-def test_each_kind_of_mismatch_is_distinguished() -> None:
+def test_mismatch_kinds_are_distinguished() -> None:
     outside = CatalogPartition("year=1/city=a", "file:/data/t2/year=1/city=a")
     gone, moved = at("year=2/city=a"), at("year=3/city=a", "new/place")
     mismatches = compare([outside, gone, moved], ["year=1/city=a", "new/place", "odd", ""], ROOT, COLUMNS)
     assert (mismatches.outside, mismatches.missing, mismatches.elsewhere) == ((outside,), (gone,), (moved,))
-    # The directory that the catalog looks for elsewhere has files of its own, which nobody sees.
+    # The catalog has another location for this directory, so its files are invisible.
     assert mismatches.unregistered == ("year=1/city=a",)
 
 
-def test_a_directory_below_a_partition_belongs_to_it() -> None:
+def test_subdirectory_belongs_to_its_partition() -> None:
     assert not compare([at("year=1/city=a")], ["year=1/city=a/HIVE_UNION_SUBDIR_1"], ROOT, COLUMNS)
 
 
-def test_what_only_the_catalog_or_only_the_disk_has_can_be_fixed() -> None:
+def test_one_sided_partitions_can_be_repaired() -> None:
     mismatches = compare([at("year=1/city=a")], ["year=2/city=a"], ROOT, COLUMNS)
     assert mismatches.fixable
     report = sentences(TableName(("s", "t")), ROOT, mismatches)
@@ -51,7 +51,7 @@ def test_what_only_the_catalog_or_only_the_disk_has_can_be_fixed() -> None:
     assert all("--msck" in text for text in report)
 
 
-def test_a_long_list_is_cut_and_counted() -> None:
+def test_long_mismatch_list_is_truncated_with_count() -> None:
     mismatches = compare([], [f"year={year}/city=a" for year in range(2000, 2012)], ROOT, COLUMNS)
     [report] = sentences(TableName(("s", "t")), ROOT, mismatches)
     assert report.startswith("12 directories of s.t")

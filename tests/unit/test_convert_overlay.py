@@ -1,4 +1,4 @@
-"""A Delta log over a Hive table: what needs no JVM."""
+"""A Delta log over a Hive table, without a JVM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tableferry.spark.tables import TableName
 from tableferry.spark.types import LONG, STRING, Field, Struct
 
 
-def test_the_log_of_an_empty_table_has_the_catalog_s_columns(tmp_path: Path) -> None:
+def test_log_of_empty_table_has_catalog_columns(tmp_path: Path) -> None:
     columns = Struct((Field("id", LONG, metadata={"comment": "its number"}), Field("k", STRING)))
     entry = Entry(
         TableName(("spark_catalog", "db", "t")),
@@ -28,7 +28,7 @@ def test_the_log_of_an_empty_table_has_the_catalog_s_columns(tmp_path: Path) -> 
         comment="nothing yet",
         properties={"team": "a"},
     )
-    # What an emptied directory may hold.
+    # Files that an emptied directory may contain.
     (tmp_path / "k=1").mkdir()
     write_empty(entry)
     table = deltalake.DeltaTable(str(tmp_path))

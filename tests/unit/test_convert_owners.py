@@ -1,4 +1,4 @@
-"""A folder inside a table is that table's: it is never converted, whatever its files look like."""
+"""A folder inside a table belongs to that table and is never converted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def converted(folder: Path, **options: Any) -> convert.TableReport:
 
 @pytest.fixture
 def delta(tmp_path: Path) -> Path:
-    """A Delta table of two partitions that has deleted rows of one."""
+    """Return a Delta table of two partitions with deleted rows in one."""
     root = tmp_path / "lake" / "orders"
     rows = pa.table({"day": ["a", "a", "b"], "id": [1, 2, 3]})
     deltalake.write_deltalake(root, rows, partition_by=["day"])
@@ -64,7 +64,7 @@ def hudi(root: Path) -> Path:
     return root
 
 
-def test_a_partition_of_a_delta_table_is_refused(delta: Path) -> None:
+def test_partition_of_delta_table_is_refused(delta: Path) -> None:
     before = content(delta)
     report = converted(delta / "day=a")
     assert report.outcome == "refused"
@@ -74,7 +74,7 @@ def test_a_partition_of_a_delta_table_is_refused(delta: Path) -> None:
     assert content(delta) == before
 
 
-def test_data_of_an_iceberg_table_are_refused_at_any_depth(tmp_path: Path) -> None:
+def test_iceberg_data_folder_is_refused_at_any_depth(tmp_path: Path) -> None:
     root = iceberg(tmp_path / "t")
     for folder in (root / "data", root / "data" / "day=a"):
         conditions.check(
@@ -83,13 +83,13 @@ def test_data_of_an_iceberg_table_are_refused_at_any_depth(tmp_path: Path) -> No
     assert not list(root.rglob("_delta_log"))
 
 
-def test_a_partition_of_a_hudi_table_is_refused(tmp_path: Path) -> None:
+def test_partition_of_hudi_table_is_refused(tmp_path: Path) -> None:
     root = hudi(tmp_path / "t")
     report = converted(root / "day=a")
     conditions.check(report.error, "FOLDER_BELONGS_TO_TABLE", format="Hudi", table=root)
 
 
-def test_a_copied_partition_of_a_hudi_table_is_refused_by_its_mark(tmp_path: Path) -> None:
+def test_copied_hudi_partition_is_refused_by_its_metadata_file(tmp_path: Path) -> None:
     for name in ("whole", "part"):
         write(tmp_path / name / "day=a" / "f.parquet", id=[1])
     (tmp_path / "whole" / ".hoodie_partition_metadata").write_text("")
@@ -102,7 +102,7 @@ def test_a_copied_partition_of_a_hudi_table_is_refused_by_its_mark(tmp_path: Pat
         )
 
 
-def test_hudis_columns_are_refused(tmp_path: Path) -> None:
+def test_files_with_hudi_columns_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "f.parquet", _hoodie_commit_time=["1"], _hoodie_record_key=["1"], id=[1])
     report = converted(tmp_path)
     assert report.outcome == "refused"
@@ -114,19 +114,19 @@ def test_hudis_columns_are_refused(tmp_path: Path) -> None:
     )
 
 
-def test_a_link_into_a_table_is_refused(delta: Path, tmp_path: Path) -> None:
+def test_link_into_a_table_is_refused(delta: Path, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(delta / "day=a")
     conditions.check(converted(link).error, "FOLDER_BELONGS_TO_TABLE", format="Delta", table=delta)
 
 
-def test_recursion_skips_them_by_name(delta: Path) -> None:
+def test_recursive_convert_skips_folders_of_other_tables(delta: Path) -> None:
     report = converted(delta / "day=a", recursive=True)
     assert (report.outcome, report.source) == ("skipped", str(delta / "day=a"))
     assert f"is inside the Delta table {delta}," in report.skipped
 
 
-def test_tables_beside_a_table_are_converted(delta: Path) -> None:
+def test_tables_next_to_a_table_are_converted(delta: Path) -> None:
     beside = delta.parent / "events"
     write(beside / "f.parquet", id=[1])
     write(delta.parent / "metadata" / "f.parquet", id=[1])
@@ -138,7 +138,7 @@ def test_tables_beside_a_table_are_converted(delta: Path) -> None:
     }
 
 
-def test_a_delta_table_inside_a_table_stays_as_it_is(delta: Path) -> None:
+def test_delta_table_inside_a_table_is_skipped(delta: Path) -> None:
     inside = delta / "day=c"
     deltalake.write_deltalake(inside, pa.table({"id": [1]}))
     before = content(inside)
@@ -146,7 +146,7 @@ def test_a_delta_table_inside_a_table_stays_as_it_is(delta: Path) -> None:
     assert content(inside) == before
 
 
-def test_a_log_without_a_commit_is_no_table(tmp_path: Path) -> None:
+def test_log_without_commit_owns_no_folder(tmp_path: Path) -> None:
     (tmp_path / "_delta_log").mkdir()
     (tmp_path / "_delta_log" / "notes").write_text("")
     write(tmp_path / "day=a" / "f.parquet", id=[1])
@@ -154,7 +154,7 @@ def test_a_log_without_a_commit_is_no_table(tmp_path: Path) -> None:
     assert converted(tmp_path / "day=a").outcome == "converted"
 
 
-def test_files_of_two_tables_are_refused(tmp_path: Path) -> None:
+def test_files_without_a_common_column_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", id=[1], name=["x"])
     write(tmp_path / "b.parquet", ID=[1], more=[True])
     write(tmp_path / "c.parquet", sku=["y"], price=[2.5])
@@ -168,14 +168,14 @@ def test_files_of_two_tables_are_refused(tmp_path: Path) -> None:
         other="c.parquet",
         other_columns=["price", "sku"],
     )
-    # A file with columns of both makes one table of them.
+    # A file with columns of both connects them to one table.
     write(tmp_path / "d.parquet", name=["x"], sku=["y"])
     conditions.check(converted(tmp_path).error, "COLUMN_SPELLED_DIFFERENTLY")
     (tmp_path / "b.parquet").unlink()
     assert converted(tmp_path).outcome == "converted"
 
 
-def test_a_file_without_columns_is_refused(tmp_path: Path) -> None:
+def test_file_without_columns_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1]}).select([]), tmp_path / "a.parquet")
     report = converted(tmp_path)
     assert report.outcome == "refused"
@@ -190,7 +190,7 @@ def test_a_file_without_columns_is_refused(tmp_path: Path) -> None:
         ("s3://lake/.hoodie", "hoodie.properties", "Hudi"),
     ],
 )
-def test_a_table_above_is_found_by_names_alone(folder: str, name: str, kind: str) -> None:
+def test_owner_search_reads_no_files(folder: str, name: str, kind: str) -> None:
     there = {folder: (name,)}
 
     def names(location: str) -> tuple[str, ...]:
@@ -204,7 +204,7 @@ def test_a_table_above_is_found_by_names_alone(folder: str, name: str, kind: str
     assert owning_tables.owner_by(names, root) is None
 
 
-# The first commit of a Delta table without files.
+# The first commit of an empty Delta table.
 LOG = (
     '{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}\n'
     '{"metaData":{"id":"1","format":{"provider":"parquet","options":{}},"schemaString":'
@@ -230,7 +230,7 @@ def lakes(draw: st.DrawFn) -> tuple[set[str], dict[str, str], str]:
 
 @settings(max_examples=soak.amount(60, 1000), deadline=None)
 @given(lakes(), st.booleans(), st.booleans())
-def test_folder_is_left_alone_exactly_if_it_is_in_a_table_or_contains_one(
+def test_convert_skips_exactly_folders_in_or_around_a_table(
     lake: tuple[set[str], dict[str, str], str], recursive: bool, subfolders: bool
 ) -> None:
     with_files, tables, start = lake

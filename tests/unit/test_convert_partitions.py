@@ -1,4 +1,4 @@
-"""Partition columns: inferred from directories, written down by somebody, and held against each other."""
+"""Partition columns: inferred from directories, declared, and compared."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def files(*paths: str) -> list[DataFile]:
 
 
 def inferred(*texts: str) -> Partitions:
-    """Infer a column ``p`` whose directories have these texts."""
+    """Infer the column ``p`` from directories with these values."""
     return infer(files(*(f"p={text}/f" for text in texts)))
 
 
@@ -79,7 +79,7 @@ def column(partitions: Partitions) -> tuple[str, list[str | None]]:
         (["a=b", "a%3Db"], "string", ["a=b", "a=b"]),
     ],
 )
-def test_types_are_inferred(texts: list[str], type_: str, values: list[str | None]) -> None:
+def test_partition_types_are_inferred(texts: list[str], type_: str, values: list[str | None]) -> None:
     assert column(inferred(*texts)) == (f"p {type_}", values)
 
 
@@ -100,13 +100,13 @@ def test_types_are_inferred(texts: list[str], type_: str, values: list[str | Non
         ("%5F%5FHIVE_DEFAULT_PARTITION__", NULL),
     ],
 )
-def test_names_are_decoded_exactly_once(escaped: str, text: str) -> None:
+def test_partition_names_are_decoded_once(escaped: str, text: str) -> None:
     assert column(inferred(escaped)) == ("p string", [text])
     partitions = infer(files(f"{escaped}=1/f"))
     assert [partition.name for partition in partitions.columns] == [text]
 
 
-def test_octets_that_spark_reads_otherwise_are_reported() -> None:
+def test_percent_encodings_that_spark_decodes_differently_are_reported() -> None:
     assert inferred("Malm%C3%B6", "Malm%3A").notes == (
         "'p=Malm%C3%B6' is read as 'p=Malmö', as UTF-8; Spark reads such a name one character per octet",
     )
@@ -138,31 +138,31 @@ def test_octets_that_spark_reads_otherwise_are_reported() -> None:
         ([NULL], "p is a string: all its values are null"),
     ],
 )
-def test_a_column_that_became_string_is_reported(texts: list[str], note: str) -> None:
+def test_column_that_became_string_is_reported(texts: list[str], note: str) -> None:
     partitions = inferred(*texts)
     assert column(partitions) == ("p string", [None if text == NULL else text for text in texts])
     assert len(partitions.notes) == 1
     assert partitions.notes[0].startswith(note)
 
 
-def test_the_zone_of_timestamps_is_reported() -> None:
+def test_time_zone_of_timestamp_partitions_is_reported() -> None:
     assert inferred("2024-01-01 00:00:00").notes == ("p: times without a zone are taken as UTC",)
     assert inferred("1", "2").notes == inferred("x", "y").notes == inferred("2024-01-01").notes == ()
 
 
-def test_values_are_shared_by_a_directorys_files() -> None:
+def test_files_of_one_directory_share_partition_values() -> None:
     partitions = infer(files("a=1/b=x/f", "a=1/b=x/g", "a=1/b=y/f", "a=1/b=x/more/f"))
     assert partitions.columns == (PartitionColumn("a", INTEGER), PartitionColumn("b", STRING))
     assert partitions.values == (("1", "x"), ("1", "x"), ("1", "y"), ("1", "x"))
     assert partitions.values[0] is partitions.values[1]
 
 
-def test_without_partition_directories_there_are_no_columns() -> None:
+def test_folder_without_partition_directories_has_no_partition_columns() -> None:
     assert infer(files("f", "a=b.parquet")) == Partitions((), ((), ()))
     assert infer([]) == Partitions((), ())
 
 
-def test_plain_directories_are_no_columns() -> None:
+def test_plain_directories_are_no_partitions() -> None:
     partitions = infer(files("data/p=1/f", "data/p=2/HIVE_UNION_SUBDIR_1/f", "data/p=2/g"))
     assert column(partitions) == ("p int", ["1", "2", "2"])
     assert partitions.notes == ()
@@ -218,14 +218,14 @@ def test_plain_directories_are_no_columns() -> None:
         ),
     ],
 )
-def test_directories_that_disagree_are_refused_by_name(
+def test_inconsistent_partition_directories_are_refused(
     paths: list[str], condition: str, parameters: dict[str, str]
 ) -> None:
     with conditions.raises(condition, **parameters):
         infer(files(*paths))
 
 
-def test_columns_are_read_as_sql_writes_them() -> None:
+def test_declared_columns_are_parsed_as_sql() -> None:
     assert declared("year INT, `a ``b``, c` decimal(10, 2),d:bigint ,e Decimal, f long,g numeric(5)") == (
         PartitionColumn("year", INTEGER),
         PartitionColumn("a `b`, c", Decimal(10, 2)),
@@ -281,7 +281,7 @@ def test_columns_are_read_as_sql_writes_them() -> None:
         ("a int, A int", "PARTITION_DECLARATION_DUPLICATE", {"column": "A"}),
     ],
 )
-def test_what_is_no_column_is_refused_with_its_place(
+def test_invalid_column_declaration_is_refused_with_position(
     text: str, condition: str, parameters: dict[str, object]
 ) -> None:
     with conditions.raises(condition, text=text, **parameters):
@@ -289,7 +289,7 @@ def test_what_is_no_column_is_refused_with_its_place(
 
 
 @given(st.text(st.sampled_from("ab `,():int decimal<>.\n0123"), max_size=30))
-def test_no_text_makes_the_reading_of_columns_fail(text: str) -> None:
+def test_column_parser_accepts_or_refuses_any_text(text: str) -> None:
     try:
         columns = declared(text)
     except Refused:
@@ -325,7 +325,7 @@ def test_no_text_makes_the_reading_of_columns_fail(text: str) -> None:
         ("binary", ["xyz"], ["xyz"]),
     ],
 )
-def test_declared_types_cast_values(type_: str, texts: list[str], values: list[str | None]) -> None:
+def test_declared_types_cast_partition_values(type_: str, texts: list[str], values: list[str | None]) -> None:
     partitions = check(files(*(f"p={text}/f" for text in texts)), declared(f"p {type_}"))
     assert [value for (value,) in partitions.values] == values
 
@@ -345,7 +345,7 @@ def test_declared_types_cast_values(type_: str, texts: list[str], values: list[s
         *[("decimal(4,2)", text) for text in ("100", "1.555", "x", "1e999", "NaN", "0." + "0" * 70 + "1")],
     ],
 )
-def test_values_that_are_none_of_their_type_are_refused_by_name(type_: str, text: str) -> None:
+def test_partition_values_of_another_type_are_refused(type_: str, text: str) -> None:
     with conditions.raises(
         "PARTITION_VALUE_INVALID",
         value=text,
@@ -393,7 +393,7 @@ def test_values_that_are_none_of_their_type_are_refused_by_name(type_: str, text
         ),
     ],
 )
-def test_directories_are_held_against_declared_columns(
+def test_directories_are_checked_against_declared_columns(
     paths: list[str], columns: str, condition: str, parameters: dict[str, object]
 ) -> None:
     with conditions.raises(condition, **parameters):
@@ -405,19 +405,19 @@ def _split(text: str) -> tuple[str, Primitive]:
     return name, INTEGER
 
 
-def test_no_declared_column_expects_no_directory() -> None:
+def test_empty_declaration_expects_no_partition_directory() -> None:
     assert check(files("f"), ()) == Partitions((), ((),))
     with conditions.raises("PARTITION_COLUMNS_MISMATCH", expected_count=0, expected="[]", found_count=1):
         check(files("a=1/f"), ())
 
 
-def test_the_declared_spelling_of_a_name_wins() -> None:
+def test_declared_spelling_of_partition_column_is_used() -> None:
     partitions = check(files("year=1/f", "Year=2/f"), declared("YEAR int"))
     assert partitions.columns == (PartitionColumn("YEAR", INTEGER),)
     assert partitions.values == (("1",), ("2",))
 
 
-def test_directories_of_one_value_are_reported() -> None:
+def test_directories_with_equal_values_are_reported() -> None:
     def notes(columns: str, *texts: str) -> Sequence[str]:
         return check(files(*(f"a={text}/f" for text in texts)), declared(columns)).notes
 
@@ -442,13 +442,13 @@ NAMES = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size
 
 
 def hive_escaped(text: str) -> str:
-    """Write a name as Hive and Spark write it, to their table of characters."""
+    """Escape a name as Hive and Spark do."""
     escaped = set("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 32)} | {"\0"}
     return "".join(f"%{ord(char):02X}" if char in escaped else char for char in text)
 
 
 def naive_type(texts: set[str]) -> Primitive:
-    """Tell a column's type by trying everything on each value."""
+    """Infer a column's type by trying every type on each value."""
 
     def whole(text: str, bits: int) -> bool:
         try:
@@ -493,7 +493,7 @@ def naive_type(texts: set[str]) -> Primitive:
         )
     )
 )
-def test_what_was_written_is_what_is_inferred(case: tuple[list[str], list[tuple[str, ...]]]) -> None:
+def test_inferred_values_equal_written_values(case: tuple[list[str], list[tuple[str, ...]]]) -> None:
     names, rows = case
     paths = [
         "".join(f"{hive_escaped(name)}={hive_escaped(text)}/" for name, text in zip(names, row, strict=True))

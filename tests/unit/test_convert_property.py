@@ -1,4 +1,4 @@
-"""Whatever a directory holds: the table has the rows of its files, and no statistic hides one of them."""
+"""A converted table has the rows of its files, and statistics hide no row, for any directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tableferry import convert
 
 UTC = dt.UTC
 
-# Each column as files may have it: the types it has in one or another, and values that all of them hold.
+# Each column with the types that files may have for it, and values that fit all of them.
 COLUMNS: dict[str, tuple[list[pa.DataType], st.SearchStrategy[Any]]] = {
     "number": ([pa.int8(), pa.int16(), pa.int32(), pa.int64()], st.integers(-128, 127)),
     "large": ([pa.int64()], st.integers(-(2**63), 2**63 - 1)),
@@ -49,7 +49,7 @@ COLUMNS: dict[str, tuple[list[pa.DataType], st.SearchStrategy[Any]]] = {
     ),
     "several": ([pa.list_(pa.int32())], st.lists(st.none() | st.integers(-9, 9), max_size=3)),
 }
-# delta-rs finds no file with a control character in its name, whoever wrote the log.
+# delta-rs finds no file with a control character in its name, in logs of any writer.
 NAMES = st.text(
     st.characters(exclude_characters="/", exclude_categories=("Cs", "Cc")), min_size=1, max_size=12
 ).filter(lambda name: name[0] not in "._" and name not in (".", ".."))
@@ -62,7 +62,7 @@ PARTITIONS: dict[str, st.SearchStrategy[Any]] = {
 
 
 class File(NamedTuple):
-    """A file to be written: where, with which columns, and what is in it."""
+    """A file to write: path, columns and rows."""
 
     path: str
     partition: dict[str, Any]
@@ -82,14 +82,14 @@ def files(draw: st.DrawFn) -> list[File]:
         rows = draw(st.lists(row, max_size=6))
         partition = {level: draw(PARTITIONS[level]) for level in levels}
         folders = "".join(f"{level}={_escaped(value)}/" for level, value in partition.items())
-        # A file with a colon in its name is refused, for Spark can't read it.
+        # A file with a colon in its name is refused, because Spark can't read it.
         path = f"{folders}{number}{draw(NAMES).replace(':', '.')}"
         written.append(File(path, partition, pa.schema(fields), rows, draw(st.integers(1, 4))))
     return written
 
 
 def _escaped(value: Any) -> str:
-    # As Hive does it: what isn't plain in a path, by the octets of its UTF-8.
+    # Hive escapes special characters of a path by their UTF-8 octets.
     return "__HIVE_DEFAULT_PARTITION__" if value is None else quote(str(value), safe=" ")
 
 
@@ -109,7 +109,7 @@ def _normal(value: Any) -> Any:
 
 def _expected(written: list[File]) -> Counter[Any]:
     columns = {name: None for file in written for name in file.schema.names}
-    # A level whose values are null alone tells no type, and one of numbers is as wide as the widest.
+    # A level with only nulls has no type; a level of numbers has the widest type.
     return Counter(_normal({**columns, **row, **file.partition}) for file in written for row in file.rows)
 
 
@@ -124,7 +124,7 @@ def _found(root: Path) -> Counter[Any]:
     [File("00", {}, pa.schema([("real", pa.float32())]), [{"real": 0.0}, {"real": math.inf}], group=1)],
     convert.Statistics.SCAN,
 )
-def test_the_table_has_the_rows_of_its_files(written: list[File], statistics: convert.Statistics) -> None:
+def test_converted_table_has_rows_of_its_files(written: list[File], statistics: convert.Statistics) -> None:
     root = Path(tempfile.mkdtemp())
     try:
         for file in written:
@@ -149,7 +149,7 @@ def test_the_table_has_the_rows_of_its_files(written: list[File], statistics: co
 
 
 def _share_columns(written: list[File]) -> bool:
-    """Return whether each file has a column in common with another, so that all are connected."""
+    """Return whether the files are connected by common columns."""
     connected, left = {*written[0].schema.names}, written[1:]
     while near := [file for file in left if not connected.isdisjoint(file.schema.names)]:
         connected |= {name for file in near for name in file.schema.names}
@@ -172,11 +172,11 @@ def _demand_true(stats: dict[str, Any], file: File) -> None:
             assert counted == sum(value is None for value in values)
         if name == "inner":
             continue
-        # A side may be missing alone: JSON has no infinity.
+        # One bound may be missing: JSON has no infinity.
         for bounds, holds in (("minValues", le), ("maxValues", ge)):
             if name in stats.get(bounds, {}):
                 bound = stats[bounds][name]
-                # The shortest digits that tell a double are another number to who doesn't read a double.
+                # A reader of decimals reads the shortest digits of a double as a different number.
                 bound = _value(float(bound) if name == "real" else bound)
                 assert all(holds(bound, _value(value)) for value in values if value is not None)
 

@@ -1,4 +1,4 @@
-"""Who reads the footers, as far as that needs no Spark."""
+"""The choice of the footer reader, without Spark."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("many", [1, 1000])
-def test_without_a_session_this_process_reads_any_number_of_files(
+def test_process_reads_all_footers_without_session(
     folder: Path, monkeypatch: pytest.MonkeyPatch, many: int
 ) -> None:
     monkeypatch.setattr(readers, "SPARK_PAYS_FROM", many)
@@ -53,7 +53,7 @@ def test_without_a_session_this_process_reads_any_number_of_files(
 
 
 @pytest.mark.parametrize("block", [1, 2, 100])
-def test_threads_read_the_same_where_storage_is_slow(
+def test_threads_read_same_footers_on_slow_storage(
     folder: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
     files = listing.list_files(folder)
@@ -73,7 +73,7 @@ def test_threads_read_the_same_where_storage_is_slow(
     assert asked.is_set()
 
 
-def test_spark_that_was_asked_for_has_to_be_there(folder: Path) -> None:
+def test_spark_reader_requires_a_session(folder: Path) -> None:
     with pytest.raises(SessionError, match="no Java"):
         readers.read_footers(
             folder,
@@ -84,7 +84,7 @@ def test_spark_that_was_asked_for_has_to_be_there(folder: Path) -> None:
         )
 
 
-def test_a_remote_that_does_not_answer_stops_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_remote_does_not_stop_a_conversion(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "SPARK_PAYS_FROM", 1)
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
     files = listing.list_files(folder)
@@ -94,7 +94,7 @@ def test_a_remote_that_does_not_answer_stops_nobody(folder: Path, monkeypatch: p
     assert list(footers) == list(directory_footers.read(folder, files))
 
 
-# What a task does on a machine where the package isn't installed.
+# A task on a machine without the package.
 ELSEWHERE = """
 import pickle, sys
 sys.modules["tableferry"] = None
@@ -108,7 +108,7 @@ with open(sys.argv[3], "wb") as file:
 
 
 @pytest.mark.parametrize("scan", [False, True])
-def test_tasks_need_no_tableferry_where_they_run(folder: Path, tmp_path: Path, scan: bool) -> None:
+def test_tasks_run_without_installed_tableferry(folder: Path, tmp_path: Path, scan: bool) -> None:
     read = partial(data_scan.read, paths=frozenset()) if scan else directory_footers.read
     files = listing.list_files(folder)
     cloudpickle.register_pickle_by_value(tableferry)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""A schema, properties and columns to cluster by, which a user asks for."""
+"""Requested schemas, properties and clustering columns."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def converted(root: Path, **options: Any) -> str:
 
 @contextmanager
 def refuses(condition: str, **parameters: object) -> Iterator[Callable[..., None]]:
-    """Assert that a conversion is refused, before it looks at its tables or with one of them."""
+    """Assert that a conversion is refused, before it reads its tables or for one of them."""
 
     def convert_it(root: Path, **options: Any) -> None:
         [table] = convert.run([str(root)], **options).tables
@@ -64,12 +64,12 @@ SQL = "id bigint COMMENT 'the key', more date, name string, s struct<x: bigint, 
 
 
 @pytest.mark.parametrize("written", ["sql", "json"])
-def test_a_table_has_the_columns_that_were_declared(root: Path, tmp_path: Path, written: str) -> None:
+def test_table_has_declared_columns(root: Path, tmp_path: Path, written: str) -> None:
     file = tmp_path / "columns"
     file.write_text(SQL)
     if written == "json":
         columns = types.plain(requests.read_schema(file).columns)
-        # As Spark says it of a column that is never null.
+        # Spark writes this for a column without nulls.
         columns["fields"][0]["nullable"] = columns["fields"][3]["type"]["fields"][1]["type"][
             "containsNull"
         ] = False
@@ -122,7 +122,7 @@ def test_a_table_has_the_columns_that_were_declared(root: Path, tmp_path: Path, 
         ("", "DECLARED_SCHEMA_NOT_UNDERSTOOD", {"file": FILE}),
     ],
 )
-def test_what_does_not_fit_a_schema_is_refused(
+def test_files_that_do_not_fit_declared_schema_are_refused(
     root: Path, tmp_path: Path, schema: str, condition: str, parameters: dict[str, object]
 ) -> None:
     file = tmp_path / "columns.sql"
@@ -132,7 +132,7 @@ def test_what_does_not_fit_a_schema_is_refused(
     assert not (root / "_delta_log").exists()
 
 
-def test_partition_columns_have_the_declared_types(tmp_path: Path) -> None:
+def test_partition_columns_have_declared_types(tmp_path: Path) -> None:
     root = tmp_path / "t"
     (root / "month=01").mkdir(parents=True)
     pq.write_table(pa.table({"id": [1]}), root / "month=01" / "a.parquet")
@@ -148,7 +148,7 @@ def test_partition_columns_have_the_declared_types(tmp_path: Path) -> None:
         convert_it(root, schema=file)
 
 
-def test_properties_bring_the_features_that_they_need(root: Path) -> None:
+def test_properties_enable_required_table_features(root: Path) -> None:
     asked = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true", "owner": "ada = x"}
     assert converted(root, properties={**asked, "delta.enableTypeWidening": "false"}) == "converted"
     made = actions(root)
@@ -161,7 +161,7 @@ def test_properties_bring_the_features_that_they_need(root: Path) -> None:
     }
 
 
-def test_clustering_is_said_as_delta_says_it(root: Path) -> None:
+def test_clustering_is_recorded_like_delta(root: Path) -> None:
     assert converted(root, cluster_by=["S.x", "id"]) == "converted"
     made = actions(root)
     domain = json.loads(made["domainMetadata"]["configuration"])
@@ -198,7 +198,7 @@ def test_clustering_is_said_as_delta_says_it(root: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_had_is_refused(
+def test_impossible_properties_are_refused(
     root: Path, options: dict[str, Any], condition: str, parameters: dict[str, object]
 ) -> None:
     with refuses(condition, **parameters) as convert_it:
@@ -206,14 +206,14 @@ def test_what_cannot_be_had_is_refused(
     assert not (root / "_delta_log").exists()
 
 
-def test_a_table_with_partitions_is_not_clustered(tmp_path: Path) -> None:
+def test_clustering_of_partitioned_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t" / "k=1").mkdir(parents=True)
     pq.write_table(pa.table({"id": [1]}), tmp_path / "t" / "k=1" / "a.parquet")
     with refuses("CLUSTERED_TABLE_WITH_PARTITIONS") as convert_it:
         convert_it(tmp_path / "t", cluster_by=["id"])
 
 
-def test_all_of_it_from_the_command_line(root: Path, tmp_path: Path) -> None:
+def test_command_line_passes_schema_clustering_and_properties(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "columns.sql"
     file.write_text(SQL)
     words = ["convert", str(root), "--cluster-by", "id, name", "--property", "delta.appendOnly=true"]

@@ -1,4 +1,4 @@
-"""Finding the tables below a folder."""
+"""Searches for the tables below a folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def roots_below(root: Path) -> list[str]:
     return [path.relative_to(root).as_posix() for path in find_roots(root)]
 
 
-def test_each_kind_of_table_is_found(tmp_path: Path) -> None:
+def test_table_roots_of_all_kinds_are_found(tmp_path: Path) -> None:
     put(
         tmp_path,
         "flat/f.parquet",
@@ -56,23 +56,23 @@ def test_each_kind_of_table_is_found(tmp_path: Path) -> None:
     ]
 
 
-def test_the_folder_itself_may_be_a_table(tmp_path: Path) -> None:
+def test_given_folder_may_be_a_table(tmp_path: Path) -> None:
     put(tmp_path, "p=1/f.parquet", "plain/f.parquet")
     assert roots_below(tmp_path) == ["."]
 
 
-def test_files_beside_directories_make_one_table(tmp_path: Path) -> None:
+def test_files_next_to_directories_form_one_table(tmp_path: Path) -> None:
     put(tmp_path, "t/f.parquet", "t/more/g.parquet", "t/more/p=1/h.parquet")
     assert roots_below(tmp_path) == ["t"]
 
 
-def test_partition_directories_of_delta_tables_are_no_table(tmp_path: Path) -> None:
+def test_partition_directories_of_delta_table_are_no_roots(tmp_path: Path) -> None:
     put(tmp_path, "env=prod/orders/_delta_log/00000000000000000000.json", "env=prod/orders/f.parquet")
     put(tmp_path, "env=test/orders/.hoodie/x", "env=test/orders/f.parquet")
     assert roots_below(tmp_path) == ["env=prod/orders", "env=test/orders"]
 
 
-def test_links_are_followed_once_and_never_round(tmp_path: Path) -> None:
+def test_table_root_search_follows_links_once(tmp_path: Path) -> None:
     put(tmp_path, "a/t/f.parquet", "p=1/nothing")
     (tmp_path / "b").symlink_to("a")
     (tmp_path / "a/up").symlink_to("..")
@@ -82,7 +82,7 @@ def test_links_are_followed_once_and_never_round(tmp_path: Path) -> None:
     assert roots_below(tmp_path) == ["a/t"]
 
 
-def test_there_must_be_a_folder(tmp_path: Path) -> None:
+def test_table_root_search_requires_a_folder(tmp_path: Path) -> None:
     with conditions.raises("FOLDER_MISSING", folder=tmp_path / "missing"):
         find_roots(tmp_path / "missing")
     assert find_roots(tmp_path) == []
@@ -93,7 +93,7 @@ PATHS = st.tuples(st.lists(NAMES, max_size=4), st.sampled_from(["f.parquet", "f.
 
 
 @given(st.lists(PATHS, max_size=8))
-def test_every_visible_file_is_below_exactly_one_root(paths: list[tuple[list[str], str]]) -> None:
+def test_every_visible_file_has_exactly_one_root(paths: list[tuple[list[str], str]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         top = Path(folder)
         put(top, *("/".join([*parts, name]) for parts, name in paths))

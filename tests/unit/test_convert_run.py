@@ -1,4 +1,4 @@
-"""A folder of Parquet files becomes Delta, whole or not at all, without a JVM."""
+"""Conversions of folders of Parquet files, complete or not at all, without a JVM."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def events(tmp_path: Path) -> Path:
     )
 
 
-def test_a_folder_becomes_delta_without_spark(events: Path) -> None:
+def test_folder_is_converted_without_spark(events: Path) -> None:
     before = content(events)
 
     done = convert.run([str(events)], resolve=no_session)
@@ -86,7 +86,7 @@ def test_a_folder_becomes_delta_without_spark(events: Path) -> None:
     ]
 
 
-def test_the_commit_says_what_a_native_conversion_says(events: Path) -> None:
+def test_commit_has_fields_of_native_conversion(events: Path) -> None:
     convert.run([str(events)], resolve=no_session)
 
     info, metadata, protocol, *adds = actions(events)
@@ -110,14 +110,14 @@ def test_the_commit_says_what_a_native_conversion_says(events: Path) -> None:
     }
 
 
-def test_without_statistics_the_log_has_none(events: Path) -> None:
+def test_convert_without_statistics_writes_none(events: Path) -> None:
     convert.run([str(events)], statistics=convert.Statistics.NONE, resolve=no_session)
 
     assert not any("stats" in action.get("add", {}) for action in actions(events))
     assert len(rows(events)) == 4
 
 
-def test_a_dry_run_plans_the_same_and_writes_nothing(events: Path) -> None:
+def test_dry_run_returns_same_plan_and_writes_nothing(events: Path) -> None:
     before = content(events)
 
     planned = convert.run([str(events)], dry_run=True, resolve=no_session).tables[0]
@@ -131,7 +131,7 @@ def test_a_dry_run_plans_the_same_and_writes_nothing(events: Path) -> None:
     assert [type(step) for step in planned.plan.steps] == [type(step) for step in done.plan.steps]
 
 
-def test_what_is_delta_already_is_left_alone(events: Path) -> None:
+def test_convert_skips_delta_table(events: Path) -> None:
     convert.run([str(events)], resolve=no_session)
     before = content(events)
 
@@ -142,7 +142,7 @@ def test_what_is_delta_already_is_left_alone(events: Path) -> None:
     assert content(events) == before
 
 
-def test_names_of_files_are_encoded_once(tmp_path: Path) -> None:
+def test_file_names_are_encoded_once_in_log(tmp_path: Path) -> None:
     root = write(
         tmp_path / "t",
         {
@@ -169,7 +169,7 @@ def test_names_of_files_are_encoded_once(tmp_path: Path) -> None:
         ("k=a:b/cd", "k=a%3Ab/cd"),
     ],
 )
-def test_paths_are_spelled_as_delta_spells_them(tmp_path: Path, path: str, spelled: str) -> None:
+def test_paths_in_log_are_encoded_like_delta(tmp_path: Path, path: str, spelled: str) -> None:
     root = write(tmp_path / "t", {path: {"id": [1]}})
 
     plan = convert.run([str(root)], resolve=no_session).tables[0].plan
@@ -180,7 +180,7 @@ def test_paths_are_spelled_as_delta_spells_them(tmp_path: Path, path: str, spell
     assert rows(root)[0]["id"] == 1
 
 
-def test_files_in_plain_folders_beside_those_of_the_folder_itself_are_asked_about(tmp_path: Path) -> None:
+def test_files_in_plain_subfolders_require_include_subfolders(tmp_path: Path) -> None:
     root = write(tmp_path / "t", {"a.parquet": {"id": [1]}, "old/b.parquet": {"id": [2]}})
     [refused] = convert.run([str(root)], resolve=no_session).tables
     assert refused.outcome == "refused"
@@ -188,12 +188,12 @@ def test_files_in_plain_folders_beside_those_of_the_folder_itself_are_asked_abou
     assert not (root / "_delta_log").exists()
     assert convert.run([str(root)], include_subfolders=True, resolve=no_session).ok
     assert sorted(row["id"] for row in rows(root)) == [1, 2]
-    # Folders alone are what a partitioned table, or a union in Hive, is made of.
+    # A partitioned table, or a union in Hive, has only folders.
     apart = write(tmp_path / "u", {"x/a.parquet": {"id": [1]}, "y/b.parquet": {"id": [2]}})
     assert convert.run([str(apart)], resolve=no_session).ok
 
 
-def test_what_a_killed_conversion_left_is_removed(tmp_path: Path) -> None:
+def test_leftovers_of_killed_conversion_are_removed(tmp_path: Path) -> None:
     root = write(tmp_path / "t", {"a.parquet": {"id": [1]}})
     log = root / "_delta_log"
     log.mkdir()
@@ -203,11 +203,11 @@ def test_what_a_killed_conversion_left_is_removed(tmp_path: Path) -> None:
     with held.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         assert convert.run([str(root)], resolve=no_session).ok
-        # Somebody writes that one.
+        # Another process is writing this file.
         assert sorted(path.name for path in log.iterdir()) == [held.name, f"{'0' * 20}.json"]
 
 
-def test_a_column_of_the_files_that_is_a_partition_too_keeps_its_place(tmp_path: Path) -> None:
+def test_partition_column_in_files_keeps_its_position(tmp_path: Path) -> None:
     root = write(tmp_path / "t", {"day=2/a.parquet": {"a": [1], "day": [9], "b": [2]}})
 
     plan = convert.run([str(root)], resolve=no_session).tables[0].plan
@@ -223,7 +223,7 @@ def test_a_column_of_the_files_that_is_a_partition_too_keeps_its_place(tmp_path:
     assert rows(root) == [{"a": 1, "day": 2, "b": 2}]
 
 
-def test_names_that_delta_does_not_take_are_mapped_on_demand(tmp_path: Path) -> None:
+def test_invalid_column_names_require_column_mapping(tmp_path: Path) -> None:
     root = write(tmp_path / "t", {"a.parquet": {"a name": [1], "b": [{"x,y": 2}]}})
     before = content(root)
 
@@ -300,7 +300,7 @@ def _spoil_case(root: Path) -> None:
         (_spoil_case, "COLUMN_SPELLED_DIFFERENTLY", {"column": "id", "other_column": "ID"}),
     ],
 )
-def test_what_cannot_be_converted_is_named_and_untouched(
+def test_refused_folder_is_named_and_unchanged(
     events: Path, spoil: Callable[[Path], None], condition: str, parameters: dict[str, object]
 ) -> None:
     spoil(events)
@@ -313,7 +313,7 @@ def test_what_cannot_be_converted_is_named_and_untouched(
     assert content(events) == before
 
 
-def test_one_bad_table_never_stops_the_rest(tmp_path: Path) -> None:
+def test_refused_table_does_not_stop_other_tables(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         write(tmp_path / "lake" / name, {"1.parquet": {"id": [1]}})
     _spoil_text(tmp_path / "lake" / "b")
@@ -333,7 +333,7 @@ def test_one_bad_table_never_stops_the_rest(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("change", ["appears", "vanishes", "is written again"])
-def test_a_file_that_changes_meanwhile_is_reported_and_nothing_is_committed(
+def test_file_changed_during_run_is_reported_and_not_committed(
     events: Path, monkeypatch: pytest.MonkeyPatch, moment: str, change: str
 ) -> None:
     listed = listing.list_files
@@ -364,7 +364,7 @@ def test_a_file_that_changes_meanwhile_is_reported_and_nothing_is_committed(
     assert not [name for name in os.listdir(events) if name.startswith("_")]
 
 
-def test_of_many_converters_at_once_exactly_one_commits(events: Path) -> None:
+def test_concurrent_converters_write_one_commit(events: Path) -> None:
     outcomes: list[str] = []
     together = threading.Barrier(8)
 
@@ -384,7 +384,7 @@ def test_of_many_converters_at_once_exactly_one_commits(events: Path) -> None:
     assert os.listdir(events / "_delta_log") == [FIRST]
 
 
-# Dies, as of a cable pulled, right before the given one of the effects that it has on files below its folder.
+# Dies without cleanup directly before the given effect on files below its folder.
 DYING = """
 import os, sys
 from pathlib import Path
@@ -413,9 +413,7 @@ def _die(root: Path, at: int, function: str) -> bool:
     return died.returncode == 9
 
 
-def test_a_death_leaves_no_commit_or_a_whole_one_and_the_next_run_goes_on(
-    events: Path, tmp_path: Path
-) -> None:
+def test_crash_leaves_no_commit_or_complete_one_and_next_run_resumes(events: Path, tmp_path: Path) -> None:
     whole = None
     for at in range(1, 20):
         root = tmp_path / f"copy{at}"
@@ -436,7 +434,7 @@ def test_a_death_leaves_no_commit_or_a_whole_one_and_the_next_run_goes_on(
     assert whole > 3
 
 
-def test_undo_gives_the_folder_back_as_it_was(events: Path) -> None:
+def test_undo_restores_folder(events: Path) -> None:
     before = content(events)
     convert.run([str(events)], resolve=no_session)
 
@@ -446,7 +444,7 @@ def test_undo_gives_the_folder_back_as_it_was(events: Path) -> None:
     assert convert.run([str(events)], resolve=no_session).ok
 
 
-def test_undo_can_die_anywhere_and_be_run_again(events: Path, tmp_path: Path) -> None:
+def test_undo_survives_crash_at_any_effect(events: Path, tmp_path: Path) -> None:
     before = content(events)
     convert.run([str(events)], resolve=no_session)
     deaths = 0
@@ -476,7 +474,7 @@ def test_undo_reads_a_commit_whose_comment_has_odd_line_ends(events: Path) -> No
     assert not (events / "_delta_log").exists()
 
 
-def test_undo_refuses_what_was_written_to(events: Path) -> None:
+def test_undo_refuses_table_with_later_commit(events: Path) -> None:
     convert.run([str(events)], resolve=no_session)
     deltalake.DeltaTable(events).delete("id = 1")
     before = content(events)
@@ -487,9 +485,7 @@ def test_undo_refuses_what_was_written_to(events: Path) -> None:
     assert content(events) == before
 
 
-def test_undo_gives_back_a_log_that_was_written_to_after_it_looked(
-    events: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_undo_restores_log_written_after_its_check(events: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     convert.run([str(events)], resolve=no_session)
     look = initial_commit.demand_only_a_conversion
     written: list[dict[str, bytes | None]] = []
@@ -507,7 +503,7 @@ def test_undo_gives_back_a_log_that_was_written_to_after_it_looked(
     assert [content(events)] == written
 
 
-def test_undo_refuses_what_was_never_converted(tmp_path: Path, events: Path) -> None:
+def test_undo_refuses_unconverted_folder(tmp_path: Path, events: Path) -> None:
     deltalake.write_deltalake(tmp_path / "born", pa.table({"id": [1]}))
     with conditions.raises("NOT_A_CONVERSION", table=tmp_path / "born"):
         convert.undo(str(tmp_path / "born"), resolve=no_session)
@@ -515,11 +511,11 @@ def test_undo_refuses_what_was_never_converted(tmp_path: Path, events: Path) -> 
         convert.undo(str(events), resolve=no_session)
 
 
-def test_of_two_converters_where_no_file_is_created_exclusively_the_replaced_one_says_so(
+def test_replaced_converter_reports_on_storage_without_exclusive_create(
     events: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def move(temporary: Path, path: Path) -> bool:
-        """Put a file as storage does that has no hard links, and on which any number may make one folder."""
+        """Create a file as storage without hard links does, where several processes may create one folder."""
         os.replace(temporary, path)
         return True
 
@@ -552,7 +548,7 @@ def test_of_two_converters_where_no_file_is_created_exclusively_the_replaced_one
     assert len(rows(events)) == 4
 
 
-def test_a_claim_is_removed_where_no_file_is_created_exclusively(
+def test_claim_is_removed_on_storage_without_exclusive_create(
     events: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_links(*_: Any, **__: Any) -> None:
@@ -564,7 +560,7 @@ def test_a_claim_is_removed_where_no_file_is_created_exclusively(
     assert convert.run([str(events)], resolve=no_session).ok
     assert os.listdir(log) == [FIRST]
 
-    # One that an earlier release, or a process that died, has left beside its file.
+    # A leftover of an earlier release or of a process that died.
     claim.mkdir()
     assert not files.create_text(log / FIRST, "")
     assert os.listdir(log) == [FIRST]
@@ -572,7 +568,7 @@ def test_a_claim_is_removed_where_no_file_is_created_exclusively(
     assert os.listdir(log) == [FIRST]
     assert len(rows(events)) == 4
 
-    # Whether the owner of one without its file still runs isn't known.
+    # The owner of a claim without its file may still run.
     convert.undo(str(events))
     claim.mkdir(parents=True)
     [report] = convert.run([str(events)], resolve=no_session).tables
@@ -581,7 +577,7 @@ def test_a_claim_is_removed_where_no_file_is_created_exclusively(
 
 @pytest.mark.parametrize("full", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("effect", ["mkdir", "open", "fsync", "link"])
-def test_a_full_disk_is_called_full_and_nothing_is_left(
+def test_full_disk_is_reported_and_leaves_no_file(
     events: Path, monkeypatch: pytest.MonkeyPatch, effect: str, full: int
 ) -> None:
     before = content(events)
@@ -609,7 +605,7 @@ def test_a_full_disk_is_called_full_and_nothing_is_left(
     assert content(events) == before
 
 
-def test_a_folder_of_another_format_is_called_by_that(tmp_path: Path) -> None:
+def test_folder_of_another_format_is_refused_with_its_name(tmp_path: Path) -> None:
     hudi = write(tmp_path / "hudi", {"a.parquet": {"id": [1]}})
     (hudi / ".hoodie").mkdir()
 
@@ -619,7 +615,7 @@ def test_a_folder_of_another_format_is_called_by_that(tmp_path: Path) -> None:
     conditions.check(one.error, "NOT_PARQUET", provider="a Hudi", table=hudi)
 
 
-def test_a_file_with_a_colon_in_its_name_is_refused_by_name(tmp_path: Path) -> None:
+def test_file_name_with_colon_is_refused(tmp_path: Path) -> None:
     root = write(tmp_path / "t", {"k=1/a.parquet": {"id": [1]}, "k=1/10:30.parquet": {"id": [2]}})
     before = content(root)
 
@@ -632,7 +628,7 @@ def test_a_file_with_a_colon_in_its_name_is_refused_by_name(tmp_path: Path) -> N
     assert convert.run([str(root)], resolve=no_session).ok
 
 
-def test_put_leaves_no_folder_when_the_lines_fail(tmp_path: Path) -> None:
+def test_failed_commit_leaves_no_log_folder(tmp_path: Path) -> None:
     def lines() -> Any:
         yield "{}\n"
         raise ValueError("no more")
@@ -643,7 +639,7 @@ def test_put_leaves_no_folder_when_the_lines_fail(tmp_path: Path) -> None:
     assert not os.listdir(tmp_path)
 
 
-def test_an_encoding_that_spark_does_not_read_is_reported(tmp_path: Path) -> None:
+def test_unreadable_encoding_is_reported(tmp_path: Path) -> None:
     root = write(tmp_path / "t", {"a.parquet": {"id": [1]}})
     table = pa.table({"id": [1], "s": [{"x": 1.5}]})
     encoding = {"s.x": "BYTE_STREAM_SPLIT"}
@@ -655,8 +651,8 @@ def test_an_encoding_that_spark_does_not_read_is_reported(tmp_path: Path) -> Non
         assert note.startswith("column `s.x` of b.parquet is encoded as BYTE_STREAM_SPLIT")
 
 
-def test_a_map_of_structs_takes_a_field_that_some_files_lack(tmp_path: Path) -> None:
-    """delta-rs reads it by Arrow, as docs/reference/parquet.md says."""
+def test_map_of_structs_gets_field_missing_in_some_files(tmp_path: Path) -> None:
+    """delta-rs reads it by Arrow, as described in docs/reference/parquet.md."""
     number = pa.int64()
     for name, fields, value in (
         ("a", [("x", number)], {"x": 1}),
@@ -675,7 +671,7 @@ def write_typed(file: Path, **columns: pa.Array) -> None:
     pq.write_table(pa.table(columns), file)
 
 
-def test_file_without_rows_and_with_other_types_is_left_out(tmp_path: Path) -> None:
+def test_empty_file_with_other_types_is_left_out(tmp_path: Path) -> None:
     root = tmp_path / "t"
     write_typed(root / "p=1/a.parquet", id=pa.array([1]), name=pa.array(["x"]))
     write_typed(root / "p=1/b.parquet", id=pa.array([], pa.int64()), name=pa.array([], pa.int32()))
@@ -699,7 +695,7 @@ def test_file_without_rows_and_with_other_types_is_left_out(tmp_path: Path) -> N
     ]
 
 
-def test_table_with_a_file_that_was_left_out_is_converted_already(tmp_path: Path) -> None:
+def test_table_with_left_out_file_counts_as_converted(tmp_path: Path) -> None:
     root = tmp_path / "t"
     write_typed(root / "a.parquet", name=pa.array(["x"]))
     write_typed(root / "b.parquet", name=pa.array([], pa.int32()))
@@ -716,7 +712,7 @@ def test_table_with_a_file_that_was_left_out_is_converted_already(tmp_path: Path
     )
 
 
-def test_files_that_all_have_no_rows_are_refused_where_their_types_differ(tmp_path: Path) -> None:
+def test_empty_files_with_different_types_are_refused(tmp_path: Path) -> None:
     root = tmp_path / "t"
     write_typed(root / "a.parquet", name=pa.array([], pa.string()))
     write_typed(root / "b.parquet", name=pa.array([], pa.int32()))
@@ -735,7 +731,7 @@ def test_files_that_all_have_no_rows_are_refused_where_their_types_differ(tmp_pa
     )
 
 
-def test_file_without_rows_that_the_declared_schema_does_not_fit_is_left_out(tmp_path: Path) -> None:
+def test_empty_file_that_does_not_fit_declared_schema_is_left_out(tmp_path: Path) -> None:
     root, declared = tmp_path / "t", tmp_path / "columns.sql"
     declared.write_text("id int")
     write_typed(root / "a.parquet", id=pa.array([1], pa.int32()))
@@ -748,7 +744,7 @@ def test_file_without_rows_that_the_declared_schema_does_not_fit_is_left_out(tmp
     assert rows(root) == [{"id": 1}]
 
 
-def test_column_without_type_in_every_file_is_refused(tmp_path: Path) -> None:
+def test_column_untyped_in_every_file_is_refused(tmp_path: Path) -> None:
     root, declared = tmp_path / "t", tmp_path / "columns.sql"
     write_typed(root / "a.parquet", id=pa.array([1]), name=pa.array([None], pa.null()))
 
@@ -781,7 +777,7 @@ def test_column_without_type_in_every_file_is_refused(tmp_path: Path) -> None:
     assert json.loads(actions(root)[-1]["add"]["stats"])["minValues"] == {"id": 1}
 
 
-def test_partition_column_may_have_no_type_in_the_files(tmp_path: Path) -> None:
+def test_partition_column_may_be_untyped_in_files(tmp_path: Path) -> None:
     root = tmp_path / "t"
     write_typed(root / "day=2024-01-01/a.parquet", id=pa.array([1]), day=pa.array([None], pa.null()))
 
@@ -792,7 +788,7 @@ def test_partition_column_may_have_no_type_in_the_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("statistics", list(convert.Statistics))
-def test_nulls_without_type_are_converted_where_another_file_has_the_type(
+def test_untyped_nulls_are_converted_with_type_of_another_file(
     tmp_path: Path, statistics: convert.Statistics
 ) -> None:
     root = tmp_path / "t"

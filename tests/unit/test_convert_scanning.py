@@ -1,4 +1,4 @@
-"""Statistics from a scan of the data: those of footers that are known to be right, and more."""
+"""Statistics from a scan of the data: equal to correct footers, and more."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def no_session() -> NoReturn:
 
 
 def scanned(path: Path, *columns: str) -> dict[str, Bounds]:
-    """Scan one file: each leaf's statistics, by its path."""
+    """Scan one file; return each leaf's statistics by its path."""
     [footer] = data_scan.read(
         path.parent,
         [file for file in listing.list_files(path.parent) if file.path == path.name],
@@ -47,7 +47,7 @@ def scanned(path: Path, *columns: str) -> dict[str, Bounds]:
 
 @settings(max_examples=amount(25, 400), deadline=None)
 @given(ROWS, st.integers(1, 3))
-def test_a_scan_finds_what_footers_say_that_are_right(rows: list[dict[str, Any]], group: int) -> None:
+def test_scan_equals_correct_footer_statistics(rows: list[dict[str, Any]], group: int) -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
         schema = pa.schema([(column, kind) for column, (kind, _) in CASES.items()])
@@ -60,12 +60,12 @@ def test_a_scan_finds_what_footers_say_that_are_right(rows: list[dict[str, Any]]
     assert (scan.rows, scan.schema) == (footer.rows, footer.schema)
     for leaf, stated, other in zip(footer.schema.leaves, footer.bounds, scan.bounds, strict=True):
         assert stated.nulls == other.nulls, leaf
-        # Arrow's footers don't say whether a float is NaN.
+        # Arrow's footers don't record NaN.
         if leaf.path != ("x",):
             assert stated == other, leaf
 
 
-def test_each_type_is_scanned(tmp_path: Path) -> None:
+def test_scan_covers_each_type(tmp_path: Path) -> None:
     inner = {"x": 3, "y": {"z": "deep"}}
     late = datetime(2024, 5, 6, 7, 8, 9, 123_456, UTC)
     table = pa.table(
@@ -111,7 +111,7 @@ def test_each_type_is_scanned(tmp_path: Path) -> None:
 WIDE = pa.decimal128(38, 2)
 
 
-def test_old_instants_are_bounded_where_they_mean_what_they_say(tmp_path: Path) -> None:
+def test_scan_bounds_old_timestamps_without_rebase(tmp_path: Path) -> None:
     moments = [datetime(1700, 1, 1), datetime(2024, 1, 1)]
     pq.write_table(pa.table({"t": moments}), tmp_path / "new.parquet")
     pq.write_table(pa.table({"t": moments}), tmp_path / "old.parquet", use_deprecated_int96_timestamps=True)
@@ -121,10 +121,8 @@ def test_old_instants_are_bounded_where_they_mean_what_they_say(tmp_path: Path) 
 
 @pytest.mark.parametrize("spark", [b"2.4.8", b"3.5.1"])
 @pytest.mark.parametrize("read", ["footer", "scan"])
-def test_dates_that_spark_reads_by_the_old_calendar_get_no_bounds(
-    tmp_path: Path, spark: bytes, read: str
-) -> None:
-    """Arrow keeps the keys of the file whose rows it wrote again, and Spark goes by them."""
+def test_scan_omits_bounds_of_legacy_calendar_dates(tmp_path: Path, spark: bytes, read: str) -> None:
+    """Arrow keeps the keys of the file whose rows it rewrites, and Spark uses them."""
     keys = {b"org.apache.spark.version": spark, b"org.apache.spark.legacyDateTime": b""}
     schema = pa.schema({"day": pa.date32(), "young": pa.date32(), "at": pa.timestamp("us", "UTC")}, keys)
     day, young = date(1000, 1, 1), date(2026, 1, 1)
@@ -154,14 +152,14 @@ def stats(root: Path) -> dict[str, Any]:
     return statistics
 
 
-def test_a_table_is_converted_with_a_scan(tmp_path: Path) -> None:
-    """Its writer is unknown, so that the footers alone give nothing."""
+def test_table_is_converted_with_scan(tmp_path: Path) -> None:
+    """Its writer is unknown, so footers have no trusted statistics."""
     root = tmp_path / "t"
     root.mkdir()
     table = pa.table({f"c{number}": [number, None] for number in range(40)})
     pq.write_table(table, root / "a.parquet")
     data = (root / "a.parquet").read_bytes()
-    (root / "a.parquet").write_bytes(data.replace(b"parquet-cpp-arrow", b"parquet-of-nobody"))
+    (root / "a.parquet").write_bytes(data.replace(b"parquet-cpp-arrow", b"parquet-unknown-x"))
 
     planned = convert.run([str(root)], statistics=convert.Statistics.SCAN, dry_run=True, resolve=no_session)
     plan = planned.tables[0].plan
@@ -179,7 +177,7 @@ def test_a_table_is_converted_with_a_scan(tmp_path: Path) -> None:
     assert statistics["nullCount"] == {f"c{number}": 1 for number in range(32)}
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_scan_names_unreadable_file(tmp_path: Path) -> None:
     root = tmp_path / "t"
     root.mkdir()
     pq.write_table(pa.table({"a": list(range(1000))}), root / "a.parquet", use_dictionary=False)
@@ -197,7 +195,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert not (root / "_delta_log").exists()
 
 
-def test_rows_that_are_not_there_are_reported(tmp_path: Path) -> None:
+def test_scan_reports_missing_rows(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "a.parquet")
     files = listing.list_files(tmp_path)
     [footer] = directory_footers.read(tmp_path, files, leaves=0)
@@ -206,7 +204,7 @@ def test_rows_that_are_not_there_are_reported(tmp_path: Path) -> None:
     assert actual == Unreadable("has 2 rows, and says that it has 3: write it again")
 
 
-def test_without_arrow_the_remedy_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scan_without_pyarrow_reports_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "t"
     root.mkdir()
     pq.write_table(pa.table({"a": [1]}), root / "a.parquet")

@@ -1,4 +1,4 @@
-"""Files are skipped by the statistics that their footers gave, and no row is lost by it."""
+"""File skipping by statistics of footers loses no row."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_delta_rs_finds_every_row(files: list[list[dict[str, Any]]]) -> None:
         for name, (type, _) in CASES.items():
             for value in {repr(row[name]): row[name] for rows in files for row in rows}.values():
                 if value is None or value == 0 or (isinstance(value, float) and math.isnan(value)):
-                    # Zeros and NaN have an order of their own in each engine.
+                    # Engines order zeros and NaN differently.
                     continue
                 for sign, compare in OPERATORS.items():
                     if type == pa.float64() and sign != "=":

@@ -1,4 +1,4 @@
-"""What SOURCE means: a folder, a table, a schema, or nothing that can be converted."""
+"""The meaning of SOURCE: a folder, a table, a schema, or an invalid source."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from tableferry.spark.tables import TableName
         ("parquet.`a`", "./a"),
         ("a.b/c.d", "a.b/c.d"),
         ("/a/*", "/a/*"),
-        ("~/x/", "/home/somebody/x"),
-        ("~", "/home/somebody"),
+        ("~/x/", "/home/someone/x"),
+        ("~", "/home/someone"),
         ("parquet.`/a/b`", "/a/b"),
         ("PARQUET.`/a/b/`", "/a/b"),
         ("parquet.`a``b`", "./a`b"),
@@ -49,12 +49,12 @@ from tableferry.spark.tables import TableName
         ("dbfs:/x/", "dbfs:/x"),
     ],
 )
-def test_paths(text: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/somebody")
+def test_source_with_path_syntax_is_a_path(text: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
     assert parse(text) == Folder(path)
 
 
-def test_a_directory_that_is_there_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_directory_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert parse("orders") == Table(TableName(("orders",)))
     (tmp_path / "orders").mkdir()
@@ -63,13 +63,13 @@ def test_a_directory_that_is_there_is_a_path(tmp_path: Path, monkeypatch: pytest
     assert parse("s.orders") == Table(TableName(("s", "orders")))
 
 
-def test_a_uris_characters_may_be_meant_as_they_are(tmp_path: Path) -> None:
+def test_uri_characters_may_be_literal(tmp_path: Path) -> None:
     assert parse(f"{tmp_path.as_uri()}/a%20b") == Folder(f"{tmp_path}/a b")
     (tmp_path / "a%20b").mkdir()
     assert parse(f"{tmp_path.as_uri()}/a%20b") == Folder(f"{tmp_path}/a%20b")
 
 
-def test_the_file_systems_of_a_workspace_are_local_where_they_are_mounted(
+def test_mounted_workspace_file_systems_are_local(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     there = {"/dbfs", "/Volumes"}
@@ -104,7 +104,7 @@ def test_local_and_remote_are_distinguished() -> None:
         ("csv.`orders`", ("csv", "orders")),
     ],
 )
-def test_tables(text: str, parts: tuple[str, ...]) -> None:
+def test_dotted_name_is_a_table(text: str, parts: tuple[str, ...]) -> None:
     assert parse(text) == Table(TableName(parts))
 
 
@@ -112,7 +112,7 @@ def test_tables(text: str, parts: tuple[str, ...]) -> None:
     ("text", "parts"),
     [("sales.*", ("sales",)), ("main.sales.*", ("main", "sales")), ("`my.sales`.*", ("my.sales",))],
 )
-def test_schemas(text: str, parts: tuple[str, ...]) -> None:
+def test_name_with_star_is_a_schema(text: str, parts: tuple[str, ...]) -> None:
     assert parse(text) == Schema(parts)
     assert str(Schema(parts)) == text
 
@@ -136,7 +136,7 @@ def test_schemas(text: str, parts: tuple[str, ...]) -> None:
         ),
     ],
 )
-def test_what_is_no_source_is_refused(text: str, condition: str, parameters: dict[str, object]) -> None:
+def test_invalid_source_is_refused(text: str, condition: str, parameters: dict[str, object]) -> None:
     with conditions.raises(condition, **parameters):
         parse(text)
 
@@ -144,7 +144,7 @@ def test_what_is_no_source_is_refused(text: str, condition: str, parameters: dic
 @pytest.mark.parametrize(
     ("text", "message"), [("a.b.c.d", "'a.b.c.d' has 4 parts"), ("a b", "'a b' isn't a table name")]
 )
-def test_what_is_no_table_name_is_refused(text: str, message: str) -> None:
+def test_invalid_table_name_is_refused(text: str, message: str) -> None:
     with pytest.raises(TableError) as refused:
         parse(text)
     assert message in str(refused.value)
@@ -153,7 +153,7 @@ def test_what_is_no_table_name_is_refused(text: str, message: str) -> None:
 @given(st.text(st.sampled_from("ab.`/*:~ '\"%s3file-"), max_size=20))
 @example("* ")
 @example("a.* ")
-def test_what_is_read_says_itself(text: str) -> None:
+def test_source_renders_as_it_was_given(text: str) -> None:
     try:
         source = parse(text)
     except TableError:

@@ -1,4 +1,4 @@
-"""The `stats` of a file as Delta's log holds them."""
+"""The `stats` of a file in Delta's log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def struct(**columns: DataType) -> Struct:
 
 
 def footer(rows: int, columns: Struct, **bounds: Bounds) -> Footer:
-    """A file whose leaves have these bounds; ``s__x`` is field x of s."""
+    """Return a footer whose leaves have these bounds; ``s__x`` is field x of s."""
     leaves = []
     for name in bounds:
         kind: DataType = columns
@@ -32,7 +32,7 @@ def written(table: Struct, actual: Footer, *partitions: str, indexed: int = 32) 
     return json.loads(statistics_json(table, partitions, indexed)(actual))
 
 
-def test_bounds_and_nulls_are_written_as_delta_nests_them() -> None:
+def test_bounds_and_null_counts_are_nested_like_delta() -> None:
     table = struct(a=types.LONG, s=struct(x=types.STRING, y=struct(z=Decimal(5, 2))))
     footer_ = footer(
         3,
@@ -49,19 +49,19 @@ def test_bounds_and_nulls_are_written_as_delta_nests_them() -> None:
     )
 
 
-def test_what_the_footer_does_not_say_is_left_out() -> None:
+def test_missing_footer_statistics_are_left_out() -> None:
     table = struct(a=types.LONG, l=Array(types.LONG), m=Map(types.STRING, types.LONG))
     footer_ = footer(3, table, a=Bounds(None, None, None))
     assert written(table, footer_) == {"numRecords": 3}
 
 
-def test_what_the_file_lacks_is_null_in_every_row() -> None:
+def test_column_missing_in_file_is_counted_as_null() -> None:
     table = struct(a=types.LONG, b=types.LONG, s=struct(x=types.LONG), l=Array(types.LONG))
     footer_ = footer(3, struct(a=types.LONG), a=Bounds("1", "2", 0))
     assert written(table, footer_)["nullCount"] == {"a": 0, "b": 3, "s": {"x": 3}, "l": 3}
 
 
-def test_columns_of_which_delta_has_no_bounds_have_their_nulls_counted() -> None:
+def test_columns_without_delta_bounds_have_null_counts() -> None:
     table = struct(a=types.BOOLEAN, b=types.BINARY, v=types.VARIANT)
     footer_ = footer(
         2, table, a=Bounds("false", "true", 1), b=Bounds('"a"', '"b"', 0), v=Bounds(None, None, 2)
@@ -69,7 +69,7 @@ def test_columns_of_which_delta_has_no_bounds_have_their_nulls_counted() -> None
     assert written(table, footer_) == {"numRecords": 2, "nullCount": {"a": 1, "b": 0, "v": 2}}
 
 
-def test_only_the_first_leaves_are_written() -> None:
+def test_only_first_leaves_have_statistics() -> None:
     table = struct(
         p=types.STRING,
         a=types.LONG,
@@ -79,7 +79,7 @@ def test_only_the_first_leaves_are_written() -> None:
     )
     same = Bounds("1", "1", 0)
     footer_ = footer(1, table, p=Bounds('"p"', '"p"', 0), a=same, s__x=same, s__y=same, b=same)
-    # The array counts as one, the partition column not at all, though the file has one of its name.
+    # The array counts as a single column. The partition column doesn't count, even if the file has it.
     three = written(table, footer_, "P", indexed=3)
     assert three["minValues"] == {"a": 1, "s": {"x": 1}}
     assert three["nullCount"] == {"a": 0, "s": {"x": 0}}
@@ -88,7 +88,7 @@ def test_only_the_first_leaves_are_written() -> None:
     assert written(table, footer_, indexed=0) == {"numRecords": 1}
 
 
-def test_narrower_bounds_hold_for_the_table_s_type() -> None:
+def test_bounds_of_narrower_types_are_converted_to_table_type() -> None:
     file = struct(a=types.INTEGER, b=types.INTEGER, c=types.DATE, d=types.FLOAT)
     table = struct(a=types.LONG, b=Decimal(12, 2), c=types.TIMESTAMP_NTZ, d=types.DOUBLE)
     footer_ = footer(
@@ -107,25 +107,25 @@ def test_narrower_bounds_hold_for_the_table_s_type() -> None:
     }
 
 
-def test_bounds_of_another_type_are_left_out_and_nothing_is_made_up() -> None:
+def test_bounds_of_another_type_are_left_out() -> None:
     file = struct(a=types.STRING, b=struct(x=types.LONG), c=types.LONG)
     table = struct(a=types.LONG, b=types.LONG, c=struct(x=types.LONG))
     footer_ = footer(2, file, a=Bounds('"1"', '"2"', 0), b__x=Bounds("1", "2", 0), c=Bounds("1", "2", 0))
     assert written(table, footer_) == {"numRecords": 2, "nullCount": {"a": 0}}
 
 
-def test_spelling_follows_the_table() -> None:
+def test_statistics_use_column_spelling_of_table() -> None:
     footer_ = footer(2, struct(Id=types.LONG), Id=Bounds("1", "2", 0))
     assert written(struct(id=types.LONG), footer_)["minValues"] == {"id": 1}
 
 
-def test_a_file_without_rows_has_no_bounds() -> None:
+def test_empty_file_has_no_bounds() -> None:
     table = struct(a=types.LONG, b=types.LONG)
     footer_ = footer(0, struct(a=types.LONG), a=Bounds(None, None, 0))
     assert written(table, footer_) == {"numRecords": 0, "nullCount": {"a": 0, "b": 0}}
 
 
-def test_files_of_several_schemas_are_distinguished() -> None:
+def test_statistics_distinguish_file_schemas() -> None:
     write = statistics_json(struct(a=types.LONG, b=types.LONG))
     first = footer(1, struct(a=types.LONG), a=Bounds("1", "1", 0))
     two = footer(1, struct(b=types.LONG), b=Bounds("2", "2", 0))

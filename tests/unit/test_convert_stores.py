@@ -1,4 +1,4 @@
-"""Tables in S3, Azure and Google Cloud Storage become Delta, and Parquet again, without Java."""
+"""Conversions and undos in S3, Azure and Google Cloud Storage, without Java."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def azurite() -> Iterator[str]:
 
 @pytest.fixture
 def weather(moto: tuple[str, Weather]) -> Iterator[Weather]:
-    """The way to S3, which is fair until a test says otherwise."""
+    """Return the proxy to S3, which works until a test disturbs it."""
     _, weather = moto
     yield weather
     weather.__init__()  # type: ignore[misc]
@@ -78,7 +78,7 @@ def forget() -> None:
 
 @pytest.fixture(params=get_args(Kind))
 def bucket(request: pytest.FixtureRequest, logged_out: None, tmp_path: Path) -> Bucket:
-    """A bucket of each kind, which the environment is logged in to."""
+    """Return a bucket of each kind; the environment has its login."""
     kind, name = request.param, f"lake{next(_numbers)}"
     if kind == "azure":
         made = object_stores.azure(request.getfixturevalue("azurite"), name)
@@ -114,7 +114,7 @@ def parquet(columns: dict[str, list[Any]]) -> bytes:
 
 
 def events(bucket: Bucket, root: str = "events") -> str:
-    """Write a table of three partitions whose names have what has to be escaped somewhere, and name it."""
+    """Write a table of three partitions whose names need escapes, and return its URI."""
     for number, value in enumerate(("2026-01-01", "10%3A00 a", "ü&+#?")):
         for part in ("part 0.parquet", "part-1.snappy.parquet"):
             bucket.put(f"{root}/k={value}/{part}", parquet({"id": [number, number + 10], "v": ["a", None]}))
@@ -132,7 +132,7 @@ def rows(bucket: Bucket, source: str) -> list[dict[str, Any]]:
     return sorted(pa.table(table.to_pyarrow_table()).to_pylist(), key=repr)
 
 
-def test_a_table_becomes_delta_and_parquet_again_and_only_its_log_is_written(bucket: Bucket) -> None:
+def test_store_conversion_and_undo_write_only_the_log(bucket: Bucket) -> None:
     source = events(bucket)
     before = bucket.content()
 
@@ -150,7 +150,7 @@ def test_a_table_becomes_delta_and_parquet_again_and_only_its_log_is_written(buc
     assert bucket.content() == before
 
 
-def test_it_is_what_a_folder_with_the_same_files_becomes(bucket: Bucket, tmp_path: Path) -> None:
+def test_store_conversion_equals_local_conversion(bucket: Bucket, tmp_path: Path) -> None:
     def without_times(text: str) -> list[dict[str, Any]]:
         actions = [json.loads(line) for line in text.splitlines()]
         for action in actions:
@@ -173,7 +173,7 @@ def test_it_is_what_a_folder_with_the_same_files_becomes(bucket: Bucket, tmp_pat
         convert.undo(str(tmp_path / "events"))
 
 
-def test_what_takes_a_folders_place_is_no_file(s3: Bucket) -> None:
+def test_folder_marker_objects_are_no_files(s3: Bucket) -> None:
     source = events(s3)
     for key in ("events/", "events/empty/", "events/k=2026-01-01/", "events/old_$folder$"):
         s3.put(key, b"")
@@ -224,7 +224,7 @@ def test_what_takes_a_folders_place_is_no_file(s3: Bucket) -> None:
         ),
     ],
 )
-def test_what_cannot_be_a_table_is_refused_by_name_and_nothing_is_written(
+def test_refused_store_folder_is_named_and_unchanged(
     s3: Bucket, key: str, condition: str, parameters: dict[str, object]
 ) -> None:
     source = events(s3)
@@ -239,7 +239,7 @@ def test_what_cannot_be_a_table_is_refused_by_name_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("lost", [1, 2])
-def test_a_lost_answer_to_the_probe_says_nothing_of_the_store(
+def test_lost_probe_response_does_not_disqualify_store(
     s3: Bucket, weather: Weather, lost: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects, "_LATER", objects._AT_FIRST)
@@ -250,7 +250,7 @@ def test_a_lost_answer_to_the_probe_says_nothing_of_the_store(
     assert not [name for name in s3.names() if "_tableferry_" in name]
 
 
-def test_a_store_that_answers_no_probe_is_not_called_one_that_cannot_commit(
+def test_unanswered_probe_is_not_reported_as_unsafe_store(
     s3: Bucket, weather: Weather, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects, "_LATER", objects._AT_FIRST)
@@ -263,13 +263,13 @@ def test_a_store_that_answers_no_probe_is_not_called_one_that_cannot_commit(
     conditions.check(report.error, "STORE_REQUEST_FAILED", failure="can't be written")
 
 
-def test_probes_that_a_dead_process_left_are_removed(s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probes_of_dead_process_are_removed(s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     source = events(s3)
     left = [f"events/_delta_log/_tableferry_{number:032x}" for number in range(3)]
     for key in [*left, "events/_delta_log/_tableferry_mine"]:
         s3.put(key, b"")
 
-    # They may be another process's, which is at work.
+    # They may belong to a running process.
     assert converted(source).outcome == "converted"
     assert set(left) <= set(s3.names())
 
@@ -290,7 +290,7 @@ def test_probes_that_a_dead_process_left_are_removed(s3: Bucket, monkeypatch: py
         ("Hudi", ".hoodie/hoodie.properties"),
     ],
 )
-def test_a_folder_inside_a_table_is_refused_after_few_requests(
+def test_folder_inside_a_table_is_refused_after_few_requests(
     bucket: Bucket, kind: str, metadata: str
 ) -> None:
     bucket.put(f"lake/t/{metadata}", b"{}")
@@ -312,7 +312,7 @@ def test_a_folder_inside_a_table_is_refused_after_few_requests(
     assert bucket.content() == before
 
 
-def test_looking_above_a_folder_takes_three_requests_for_each_folder(s3: Bucket, weather: Weather) -> None:
+def test_owner_search_takes_three_requests_per_folder(s3: Bucket, weather: Weather) -> None:
     for number in range(1_200):
         s3.put(f"lake/t/_delta_log/{number:020}.notes", b"")
     source = events(s3, "lake/t/data")
@@ -325,7 +325,7 @@ def test_looking_above_a_folder_takes_three_requests_for_each_folder(s3: Bucket,
     assert 3 <= len(above) <= 9, above
 
 
-def test_a_login_that_may_list_a_prefix_only_converts_there(s3: Bucket, weather: Weather) -> None:
+def test_login_restricted_to_prefix_converts_there(s3: Bucket, weather: Weather) -> None:
     source = events(s3, "mine/t")
 
     def forbid(request: str, environ: dict[str, Any]) -> tuple[str, bytes] | None:
@@ -338,7 +338,7 @@ def test_a_login_that_may_list_a_prefix_only_converts_there(s3: Bucket, weather:
     assert converted(source).outcome == "converted"
 
 
-def test_a_streaming_sinks_log_says_which_files_count(s3: Bucket) -> None:
+def test_store_sink_log_selects_committed_files(s3: Bucket) -> None:
     s3.put("sink/a.parquet", parquet({"id": [1]}))
     s3.put("sink/left.parquet", parquet({"id": [1]}))
     entry = {"path": f"s3a://{s3.uri.removeprefix('s3://')}/sink/a.parquet", "action": "add"}
@@ -348,7 +348,7 @@ def test_a_streaming_sinks_log_says_which_files_count(s3: Bucket) -> None:
     assert rows(s3, f"{s3.uri}/sink") == [{"id": 1}]
 
 
-def test_all_tables_below_a_name_are_found(bucket: Bucket) -> None:
+def test_recursive_convert_finds_all_store_tables(bucket: Bucket) -> None:
     for root in ("lake/sales/orders", "lake/sales/lines", "lake/events"):
         events(bucket, root)
     bucket.put("lake/plain/a", parquet({"id": [1]}))
@@ -363,8 +363,8 @@ def test_all_tables_below_a_name_are_found(bucket: Bucket) -> None:
     assert [report.outcome for report in found] == ["already", *["planned"] * 4]
 
 
-def test_a_listing_of_many_pages_is_whole(s3: Bucket, weather: Weather) -> None:
-    """A page of S3's has a thousand names."""
+def test_listing_of_many_pages_is_complete(s3: Bucket, weather: Weather) -> None:
+    """A page of S3 has a thousand names."""
     many = soak.amount(1_010, 12_000)
     body = parquet({"id": [1]})
     for number in range(many):
@@ -377,7 +377,7 @@ def test_a_listing_of_many_pages_is_whole(s3: Bucket, weather: Weather) -> None:
     assert {item.size for item in listed} == {len(body)}
 
 
-def test_of_two_converters_at_once_one_commits(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_converters_commit_once(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     source, together, real = events(bucket), threading.Barrier(2), initial_commit.put
 
     def put(*args: Any, **options: Any) -> None:
@@ -400,7 +400,7 @@ def test_of_two_converters_at_once_one_commits(bucket: Bucket, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("silently", [True, False])
-def test_a_store_that_cannot_commit_is_refused_unless_told(
+def test_unsafe_store_is_refused_without_option(
     s3: Bucket, weather: Weather, silently: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects, "_LATER", objects._AT_FIRST)
@@ -424,7 +424,7 @@ def test_a_store_that_cannot_commit_is_refused_unless_told(
 
 
 @pytest.mark.parametrize("lost", ["GET", "the answer of the commit"])
-def test_what_is_lost_on_the_way_is_asked_again(s3: Bucket, weather: Weather, lost: str) -> None:
+def test_lost_requests_are_retried(s3: Bucket, weather: Weather, lost: str) -> None:
     source = events(s3)
     seen: list[str] = []
 
@@ -447,7 +447,7 @@ def test_what_is_lost_on_the_way_is_asked_again(s3: Bucket, weather: Weather, lo
     assert len(rows(s3, source)) == 12
 
 
-def test_a_network_that_stays_away_is_one_sentence_and_the_table_is_as_it_was(
+def test_unreachable_network_is_one_error_and_table_is_unchanged(
     s3: Bucket, weather: Weather, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = events(s3)
@@ -468,13 +468,13 @@ def test_a_network_that_stays_away_is_one_sentence_and_the_table_is_as_it_was(
 
 
 @pytest.mark.parametrize(
-    ("answer", "says"),
+    ("answer", "expected"),
     [
         (b"<Error><Code>InvalidAccessKeyId</Code></Error>", "access is refused: InvalidAccessKeyId"),
         (b"<Error><Code>SignatureDoesNotMatch</Code></Error>", "access is refused: SignatureDoesNotMatch"),
     ],
 )
-def test_wrong_credentials_are_one_sentence(s3: Bucket, weather: Weather, answer: bytes, says: str) -> None:
+def test_wrong_credentials_are_one_error(s3: Bucket, weather: Weather, answer: bytes, expected: str) -> None:
     weather.before = lambda request, environ: ("403 Forbidden", answer)
 
     report = converted(f"{s3.uri}/events")
@@ -483,13 +483,13 @@ def test_wrong_credentials_are_one_sentence(s3: Bucket, weather: Weather, answer
     conditions.check(
         report.error,
         "STORE_REQUEST_FAILED",
-        reason=says,
+        reason=expected,
         advice=re.compile("set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"),
     )
     assert len(str(report.error).splitlines()) == 2
 
 
-def test_azure_refuses_a_wrong_key(azurite: str, logged_out: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_azure_key_is_refused(azurite: str, logged_out: None, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = object_stores.azure(azurite, f"lake{next(_numbers)}")
     log_in(monkeypatch, bucket)
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "d3Jvbmc=")
@@ -518,14 +518,14 @@ def test_azure_refuses_a_wrong_key(azurite: str, logged_out: None, monkeypatch: 
         ),
         (
             "s3://lake/events",
-            {"AWS_PROFILE": "nobody"},
-            {"reason": "The config profile (nobody) could not be found"},
+            {"AWS_PROFILE": "missing"},
+            {"reason": "The config profile (missing) could not be found"},
         ),
         ("s3://nothing/events", None, {"reason": "there is no s3://nothing"}),
         ("abfss://lake/events", {}, {"object": re.compile("^abfss://lake")}),
     ],
 )
-def test_who_is_not_logged_in_is_told_so(
+def test_missing_login_is_reported(
     s3: Bucket,
     monkeypatch: pytest.MonkeyPatch,
     uri: str,
@@ -544,7 +544,7 @@ def test_who_is_not_logged_in_is_told_so(
     conditions.check(report.error, "STORE_REQUEST_FAILED", **parameters)
 
 
-def test_a_profile_is_a_login(s3: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_aws_profile_is_a_login(s3: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
         monkeypatch.delenv(name)
     profile = tmp_path / "credentials"
@@ -555,7 +555,7 @@ def test_a_profile_is_a_login(s3: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_p
     assert converted(events(s3)).outcome == "converted"
 
 
-def test_undo_refuses_what_was_written_after(bucket: Bucket) -> None:
+def test_undo_refuses_store_table_with_later_commit(bucket: Bucket) -> None:
     source = events(bucket)
     converted(source)
     deltalake.write_deltalake(
@@ -575,7 +575,7 @@ LOOKS = ("read_text", "exists", "names", "all_names", "modified")
 
 
 def before_each(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], happens: Callable[[], None]) -> None:
-    """Let something happen before each call of a store's methods."""
+    """Run a function before each call of a store's methods."""
     for name in names:
 
         def method(*args: Any, real: Any = getattr(objects.ObjectStore, name)) -> Any:
@@ -589,10 +589,8 @@ def of(bucket: Bucket, root: str) -> set[str]:
     return {name for name in bucket.names() if name.startswith(f"{root}/")}
 
 
-def test_a_writer_that_comes_while_a_conversion_is_undone_wins_or_is_refused(
-    s3: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has the table open, and commits before each request of an undo in turn."""
+def test_writer_during_undo_wins_or_is_refused(s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer has the table open, and commits before each request of an undo in turn."""
     outcomes = []
     for moment in count():
         source, left = events(s3, f"events{moment}"), [moment]
@@ -625,7 +623,7 @@ def test_a_writer_that_comes_while_a_conversion_is_undone_wins_or_is_refused(
         outcomes.append(undone)
         if undone:
             assert written == [False]
-            # What a writer leaves that can't commit is no row of the folder's.
+            # Files of a writer that couldn't commit are no rows of the folder.
             assert of(s3, f"events{moment}") - before <= {name for name in s3.names() if "k=x/" in name}
         else:
             assert written == [True]
@@ -634,13 +632,13 @@ def test_a_writer_that_comes_while_a_conversion_is_undone_wins_or_is_refused(
 
 
 class Death(BaseException):
-    """Ends a run as a process's end would."""
+    """The end of a process."""
 
 
-def test_an_undo_that_died_goes_on_and_nobody_takes_its_table_for_whole(
+def test_interrupted_undo_is_resumed_and_its_table_is_unreadable(
     s3: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It dies before each of its effects in turn."""
+    """The undo dies before each of its effects in turn."""
     for deadly in count():
         root, left = f"events{deadly}", [deadly]
         source = events(s3, root)
@@ -670,9 +668,7 @@ def test_an_undo_that_died_goes_on_and_nobody_takes_its_table_for_whole(
     assert deadly == 3
 
 
-def test_an_undo_that_slept_while_another_took_over_removes_nothing(
-    s3: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_superseded_undo_removes_nothing(s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     source = events(s3)
     converted(source)
     real = files.remove
@@ -695,7 +691,7 @@ def test_an_undo_that_slept_while_another_took_over_removes_nothing(
     assert len(rows(s3, source)) == 12
 
 
-def test_without_the_package_spark_is_asked(s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convert_uses_spark_without_cloud_extra(s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.util
 
     from tableferry.convert import facts
@@ -707,8 +703,8 @@ def test_without_the_package_spark_is_asked(s3: Bucket, monkeypatch: pytest.Monk
         converted(f"{s3.uri}/events")
 
 
-def test_state_may_be_in_a_store(bucket: Bucket) -> None:
-    """What the other storages of `files` do, a store does as well."""
+def test_state_files_may_be_in_a_store(bucket: Bucket) -> None:
+    """A store behaves like the other storages of `files`."""
     folder = files.path_of(f"{bucket.uri}/state")
     assert files.read_text(folder / "a") is None
     assert files.create_text(folder / "a", "one")
@@ -737,7 +733,7 @@ def synced(source: str, **options: Any) -> convert.TableSync:
     return table
 
 
-def test_a_table_follows_its_folder(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_updates_store_table(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     source = events(bucket)
     assert converted(source).outcome == "converted"
     assert synced(source).outcome == "current"
@@ -754,9 +750,7 @@ def test_a_table_follows_its_folder(bucket: Bucket, monkeypatch: pytest.MonkeyPa
         convert.undo(source, resolve=no_session)
 
 
-def test_of_two_syncs_at_once_one_writes_a_version_and_a_lost_answer_is_no_second_one(
-    s3: Bucket, weather: Weather
-) -> None:
+def test_concurrent_syncs_write_one_version_despite_lost_responses(s3: Bucket, weather: Weather) -> None:
     source = events(s3)
     assert converted(source).outcome == "converted"
     s3.put("events/k=new/a.parquet", parquet({"id": [100]}))
@@ -777,8 +771,8 @@ def test_of_two_syncs_at_once_one_writes_a_version_and_a_lost_answer_is_no_secon
     assert f"events/_delta_log/{3:020}.json" not in s3.names()
 
 
-def test_an_iceberg_table_becomes_delta(bucket: Bucket, tmp_path: Path) -> None:
-    """Its metadata say where it was written, and it was copied since."""
+def test_store_iceberg_table_is_converted(bucket: Bucket, tmp_path: Path) -> None:
+    """Its metadata have the old location, and it was copied afterwards."""
     catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/wh")
     catalog.create_namespace("db")
     table = catalog.create_table("db.t", schema=pa.schema([("id", pa.int64()), ("k", pa.string())]))

@@ -1,4 +1,4 @@
-"""A converted table follows its folder, to which others still write Parquet: each row is there once."""
+"""Syncs of converted tables while other jobs write Parquet: each row exists once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OLD = 1_600_000_000
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A table of two partitions, converted."""
+    """Return a converted table of two partitions."""
     root = tmp_path / "events"
     write(root / "day=1" / "a.parquet", {"id": [1, 2]})
     write(root / "day=2" / "b.parquet", {"id": [3]})
@@ -52,7 +52,7 @@ def no_session() -> Any:
 
 
 def write(path: Path, columns: dict[str, Any], types: dict[str, pa.DataType] | None = None) -> None:
-    """Write a file as Spark's jobs do: under a name that nobody lists, and then under its own."""
+    """Write a file as Spark's jobs do: under a hidden name, and then rename it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays = {name: pa.array(values, (types or {}).get(name)) for name, values in columns.items()}
     hidden = path.with_name(f"_{path.name}")
@@ -84,7 +84,7 @@ def of_kind(root: Path, version: int, kind: str) -> list[dict[str, Any]]:
     return [action[kind] for action in actions(root, version) if kind in action]
 
 
-def test_files_that_came_are_added_and_files_that_went_are_removed(folder: Path) -> None:
+def test_sync_adds_new_files_and_removes_deleted_files(folder: Path) -> None:
     assert synced(folder).outcome == "current"
     write(folder / "day=3" / "c d.parquet", {"id": [4], "name": ["x"]})
     (folder / "day=1" / "a.parquet").rename(folder / "day=2" / "a.parquet")
@@ -107,7 +107,7 @@ def test_files_that_came_are_added_and_files_that_went_are_removed(folder: Path)
         "numOutputRows": "3",
         "numRemovedFiles": "1",
     }
-    # The columns of old files are still where they were.
+    # The columns of old files keep their positions.
     shutil.rmtree(folder / "day=3")
     assert synced(folder).outcome == "synced"
     assert rows(folder, "id", "name") == [(1, None), (2, None), (3, None)]
@@ -123,7 +123,7 @@ def test_files_that_came_are_added_and_files_that_went_are_removed(folder: Path)
     ],
     ids=str,
 )
-def test_a_type_that_widens_has_true_bounds_in_old_files_too(
+def test_sync_rewrites_bounds_of_widened_column(
     tmp_path: Path, narrow: pa.DataType, wide: pa.DataType, values: tuple[list[Any], list[Any]]
 ) -> None:
     root = tmp_path / "t"
@@ -134,9 +134,9 @@ def test_a_type_that_widens_has_true_bounds_in_old_files_too(
     [schema] = [json.loads(one["schemaString"]) for one in of_kind(root, 1, "metaData")]
     assert schema != json.loads(of_kind(root, 0, "metaData")[0]["schemaString"])
     old, new = sorted(of_kind(root, 1, "add"), key=lambda add: str(add["path"]))
-    # Nobody who reads what is new is to read the old rows again.
+    # A stream must not read the old rows again.
     assert (old["dataChange"], new["dataChange"]) == (False, True)
-    # What one conversion of both files says is what must stand there.
+    # The table must equal a single conversion of both files.
     both = tmp_path / "both"
     shutil.copytree(root, both, ignore=shutil.ignore_patterns("_delta_log"))
     assert convert.run([str(both)]).ok
@@ -148,7 +148,7 @@ def test_a_type_that_widens_has_true_bounds_in_old_files_too(
     ]
 
 
-def test_what_contradicts_the_table_changes_nothing(folder: Path) -> None:
+def test_sync_refuses_contradicting_files_and_writes_nothing(folder: Path) -> None:
     write(folder / "day=1" / "c.parquet", {"id": ["x"]})
     table = synced(folder)
     assert table.outcome == "refused"
@@ -162,7 +162,7 @@ def test_what_contradicts_the_table_changes_nothing(folder: Path) -> None:
     assert deltalake.DeltaTable(str(folder)).version() == 0
 
 
-def test_sync_leaves_out_a_new_file_without_rows_and_with_other_types(folder: Path) -> None:
+def test_sync_leaves_out_empty_file_with_other_types(folder: Path) -> None:
     write(folder / "day=1" / "c.parquet", {"id": []}, {"id": pa.string()})
     left_out = (
         "1 file is left out, as it has no rows, and other columns or types than the rest: day=1/c.parquet",
@@ -184,7 +184,7 @@ def test_sync_leaves_out_a_new_file_without_rows_and_with_other_types(folder: Pa
     )
 
 
-def test_sync_after_a_conversion_that_left_a_file_out_leaves_it_out(tmp_path: Path) -> None:
+def test_sync_leaves_out_file_that_conversion_left_out(tmp_path: Path) -> None:
     root = tmp_path / "t"
     write(root / "a.parquet", {"id": [1]})
     write(root / "b.parquet", {"id": []}, {"id": pa.string()})
@@ -192,7 +192,7 @@ def test_sync_after_a_conversion_that_left_a_file_out_leaves_it_out(tmp_path: Pa
     assert synced(root).outcome == "current"
 
 
-def test_sync_takes_nulls_without_type_where_the_table_has_a_type_that_fits(folder: Path) -> None:
+def test_sync_adds_untyped_nulls_if_table_type_fits(folder: Path) -> None:
     write(folder / "day=1" / "c.parquet", {"id": [None]}, {"id": pa.null()})
     assert synced(folder).outcome == "synced"
     found = deltalake.DeltaTable(str(folder)).to_pyarrow_table(columns=["id"]).column("id").to_pylist()
@@ -211,7 +211,7 @@ def test_sync_takes_nulls_without_type_where_the_table_has_a_type_that_fits(fold
     )
 
 
-def test_a_partition_that_does_not_fit_is_refused_with_what_helps(folder: Path) -> None:
+def test_sync_refuses_unfit_partition_with_remedy(folder: Path) -> None:
     odd = folder / "day=soon" / "c.parquet"
     write(odd, {"id": [4]})
     refusal = synced(folder)
@@ -230,21 +230,21 @@ def test_a_partition_that_does_not_fit_is_refused_with_what_helps(folder: Path) 
     assert rows(folder, "id", "day") == [(1, 1), (2, 1), (3, 2), (4, 3)]
 
 
-def test_a_partition_in_another_spelling_is_noted(folder: Path) -> None:
+def test_sync_notes_partition_in_another_spelling(folder: Path) -> None:
     write(folder / "day=01" / "c.parquet", {"id": [4]})
     table = synced(folder)
     assert (table.outcome, table.notes) == ("synced", ("'01' and '1' are the same value of day",))
     assert rows(folder, "id", "day") == [(1, 1), (2, 1), (3, 2), (4, 1)]
 
 
-def test_a_file_that_was_only_touched_is_refused_by_that_name(folder: Path) -> None:
+def test_sync_refuses_touched_file(folder: Path) -> None:
     os.utime(folder / "day=1" / "a.parquet", (OLD, OLD))
     conditions.check(synced(folder).error, "FILES_REWRITTEN_IN_PLACE", files=["day=1/a.parquet"])
     assert synced(folder, rewritten=True).outcome == "synced"
     assert ids(folder) == [1, 2, 3]
 
 
-def test_files_in_plain_folders_are_taken_in_as_a_conversion_takes_them(tmp_path: Path) -> None:
+def test_sync_treats_plain_subfolders_like_conversion(tmp_path: Path) -> None:
     root = tmp_path / "t"
     write(root / "a.parquet", {"id": [1]})
     assert convert.run([str(root)]).ok
@@ -254,7 +254,7 @@ def test_files_in_plain_folders_are_taken_in_as_a_conversion_takes_them(tmp_path
     assert ids(root) == [1, 2]
 
 
-def test_names_that_are_mapped_get_ids_when_they_come(tmp_path: Path) -> None:
+def test_sync_assigns_ids_to_new_mapped_columns(tmp_path: Path) -> None:
     root = tmp_path / "t"
     write(root / "a.parquet", {"i d": [1]})
     assert convert.run([str(root)], column_mapping=True).ok
@@ -267,7 +267,7 @@ def test_names_that_are_mapped_get_ids_when_they_come(tmp_path: Path) -> None:
     assert metadata["configuration"]["delta.columnMapping.maxColumnId"] == "3"
 
 
-def test_a_file_that_was_written_again_is_taken_in_if_that_is_asked_for(folder: Path) -> None:
+def test_sync_adds_rewritten_file_with_option(folder: Path) -> None:
     write(folder / "day=1" / "a.parquet", {"id": [1, 22, 23]})
     table = synced(folder)
     assert table.outcome == "refused"
@@ -277,7 +277,7 @@ def test_a_file_that_was_written_again_is_taken_in_if_that_is_asked_for(folder: 
     assert synced(folder).outcome == "current"
 
 
-def test_what_is_being_written_waits_and_what_is_broken_is_told_each_time(folder: Path) -> None:
+def test_sync_defers_file_in_progress_and_reports_broken_file(folder: Path) -> None:
     half = folder / "day=1" / "half.parquet"
     half.write_bytes(b"PAR1half")
     write(folder / "day=1" / "whole.parquet", {"id": [4]})
@@ -354,7 +354,7 @@ def constrain(folder: Path) -> None:
     ],
     ids=lambda theirs: getattr(theirs, "__name__", ""),
 )
-def test_who_writes_rows_to_the_table_ends_it(
+def test_sync_stops_after_rows_of_another_writer(
     folder: Path, theirs: Callable[[Path], None], condition: str, parameters: dict[str, object]
 ) -> None:
     theirs(folder)
@@ -367,7 +367,7 @@ def test_who_writes_rows_to_the_table_ends_it(
     assert deltalake.DeltaTable(str(folder)).version() == version
 
 
-def test_settings_and_a_vacuum_by_others_do_not(folder: Path) -> None:
+def test_sync_continues_after_property_change_and_vacuum(folder: Path) -> None:
     delta = deltalake.DeltaTable(str(folder))
     delta.alter.set_table_properties({"delta.checkpointInterval": "3"})
     delta.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
@@ -376,7 +376,7 @@ def test_settings_and_a_vacuum_by_others_do_not(folder: Path) -> None:
     assert deltalake.DeltaTable(str(folder)).metadata().configuration == {"delta.checkpointInterval": "3"}
 
 
-def test_a_table_that_only_grows_loses_no_file(folder: Path) -> None:
+def test_sync_refuses_deleted_files_of_append_only_table(folder: Path) -> None:
     deltalake.DeltaTable(str(folder)).alter.set_table_properties({"delta.appendOnly": "true"})
     (folder / "day=2" / "b.parquet").unlink()
     table = synced(folder)
@@ -384,7 +384,7 @@ def test_a_table_that_only_grows_loses_no_file(folder: Path) -> None:
     conditions.check(table.error, "APPEND_ONLY_TABLE_LOST_FILES", files=["day=2/b.parquet"])
 
 
-def test_a_long_log_is_read_from_its_checkpoint(folder: Path) -> None:
+def test_sync_reads_long_log_from_checkpoint(folder: Path) -> None:
     for number in range(1, 13):
         write(folder / "day=9" / f"{number}.parquet", {"id": [100 + number]})
         assert synced(folder).notes == ()
@@ -395,7 +395,7 @@ def test_a_long_log_is_read_from_its_checkpoint(folder: Path) -> None:
     write(folder / "day=9" / "13.parquet", {"id": [113]})
     assert synced(folder).outcome == "synced"
     assert ids(folder) == [1, 2, 3, *range(101, 114)]
-    # Nobody's commit is missing behind the last that was followed, but this one's.
+    # Only this commit is missing after the last synced version.
     set_property(folder)
     (log / f"{13:020}.json").rename(folder / "_13")
     assert synced(folder).outcome in ("refused", "failed")
@@ -403,7 +403,7 @@ def test_a_long_log_is_read_from_its_checkpoint(folder: Path) -> None:
     assert synced(folder).outcome == "current"
 
 
-def test_of_two_at_once_one_writes_each_version(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_syncs_write_each_version_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     look = commands._still_there
     write(folder / "day=1" / "c.parquet", {"id": [4]})
 
@@ -419,20 +419,18 @@ def test_of_two_at_once_one_writes_each_version(folder: Path, monkeypatch: pytes
     assert ids(folder) == [1, 2, 3, 4, 5, 6]
     assert deltalake.DeltaTable(str(folder)).version() == 2
 
-    def somebody_else(*arguments: Any, **options: Any) -> Any:
+    def another_process(*arguments: Any, **options: Any) -> Any:
         append(folder)
         return look(*arguments, **options)
 
     write(folder / "day=1" / "f.parquet", {"id": [7]})
-    monkeypatch.setattr(commands, "_still_there", somebody_else)
+    monkeypatch.setattr(commands, "_still_there", another_process)
     conditions.check(synced(folder).error, "TABLE_WRITTEN_AS_DELTA", change="changes its files")
     assert ids(folder) == [1, 2, 3, 4, 5, 6, 9]
 
 
-def test_a_file_that_is_renamed_while_the_folder_is_listed_is_there_once(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A listing may have it under both names, or under none."""
+def test_sync_adds_file_renamed_during_listing_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listing may have both names, or none."""
     list_files = listing.list_files
     write(folder / "day=1" / "c.parquet", {"id": [4]})
     assert synced(folder).outcome == "synced"
@@ -461,16 +459,16 @@ def test_a_file_that_is_renamed_while_the_folder_is_listed_is_there_once(
     assert len(of_kind(folder, committed, "add")) == 1
 
 
-def test_what_changes_all_the_time_is_left_for_later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_fails_after_losing_every_race(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     look = commands._unchanged
 
-    def somebody_else(changes: Any, root: Path, **_: Any) -> Any:
+    def another_process(changes: Any, root: Path, **_: Any) -> Any:
         set_property(folder)
         return look(changes, root)
 
     write(folder / "day=1" / "c.parquet", {"id": [4]})
     for check in ("_still_there", "_unchanged"):
-        monkeypatch.setattr(commands, check, somebody_else)
+        monkeypatch.setattr(commands, check, another_process)
     with conditions.raises("SYNC_LOST_RACES", table=folder):
         commands.follow(folder, Options(), SparkProvider(None, no_session), lambda *_: None)
 
@@ -481,10 +479,10 @@ def test_what_changes_all_the_time_is_left_for_later(folder: Path, monkeypatch: 
     st.integers(1, 60),
     st.sampled_from([("replace",), ("replace", "add", "remove", "move")]),
 )
-def test_a_version_is_what_the_folder_was_at_one_moment_while_files_change(
+def test_synced_version_equals_folder_at_one_moment(
     chance: random.Random, changed: int, kinds: tuple[str, ...]
 ) -> None:
-    """Files come, go and move while the folder is listed, directory by directory."""
+    """Files are added, removed and renamed while the folder is listed."""
     list_folder, numbers = listing._list_folder, count(100)
     with TemporaryDirectory() as temporary, pytest.MonkeyPatch.context() as patch:
         folder = Path(temporary) / "events"
@@ -532,9 +530,7 @@ def test_a_version_is_what_the_folder_was_at_one_moment_while_files_change(
         assert {str(Path(uri).relative_to(folder)) for uri in uris} == now
 
 
-def test_a_folder_that_is_never_at_rest_is_left_for_later(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sync_skips_folder_that_never_settles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     list_folder, numbers = listing._list_folder, count()
 
     def busy(root: Path, below: str) -> Any:
@@ -550,12 +546,12 @@ def test_a_folder_that_is_never_at_rest_is_left_for_later(
     conditions.check(synced(folder).error, "FOLDER_CHANGES_TOO_FAST", folder=folder)
 
 
-def test_each_row_is_there_once_at_every_moment_while_others_write(folder: Path) -> None:
-    """A writer appends, a loop follows, and a reader looks all the while."""
+def test_each_row_exists_once_while_others_write(folder: Path) -> None:
+    """A writer appends, a loop syncs, and a reader reads concurrently."""
     ended, failures = threading.Event(), list[BaseException]()
     written: list[int] = []
     versions = soak.amount(12, 100)
-    # So many files before each look: a folder that grows faster than it is followed has no bound.
+    # The limit of files before each listing; a folder that grows faster never settles.
     ahead = 4
     may_write = threading.Semaphore(0)
 
@@ -602,13 +598,13 @@ EVENT = st.tuples(
 
 
 @given(st.lists(EVENT, min_size=3, max_size=12))
-def test_the_table_is_what_its_folder_is_however_that_changes(
+def test_synced_table_equals_folder_after_any_changes(
     tmp_path_factory: pytest.TempPathFactory, events: list[tuple[str, int]]
 ) -> None:
     root = tmp_path_factory.mktemp("lake") / "t"
     write(root / "day=0" / "first.parquet", {"id": [0]}, {"id": pa.int32()})
     assert convert.run([str(root)]).ok
-    # What is in each file, by what was written to it.
+    # The expected rows of each file.
     held: dict[Path, tuple[int, str | None]] = {root / "day=0" / "first.parquet": (0, None)}
     wide = False
     for number, (event, day) in enumerate(events, 1):
@@ -633,7 +629,7 @@ def test_the_table_is_what_its_folder_is_however_that_changes(
             case "settings":
                 set_property(root)
             case "killed":
-                # Its process ends before it has written anything, or right behind.
+                # Its process ends directly before or after its commit.
                 with pytest.MonkeyPatch.context() as patch:
                     patch.setattr(commands, "_checkpointed" if day % 2 else "put", _killed)
                     with pytest.raises(KeyboardInterrupt) if _differs(root) else _nothing():
@@ -668,7 +664,7 @@ def _all_actions(root: Path) -> list[dict[str, Any]]:
     return [action for number in range(version + 1) for action in actions(root, number)]
 
 
-def test_the_command_says_what_it_did(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_command_prints_result(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
 
     def run(*arguments: str) -> tuple[int, str]:
@@ -711,7 +707,7 @@ def test_the_command_says_what_it_did(folder: Path, monkeypatch: pytest.MonkeyPa
     }
 
 
-def test_a_table_of_many_files_gets_a_checkpoint_at_its_first_version(tmp_path: Path) -> None:
+def test_conversion_of_many_files_writes_checkpoint(tmp_path: Path) -> None:
     write(tmp_path / "few" / "0.parquet", {"id": [0]})
     shutil.copytree(tmp_path / "few", tmp_path / "many")
     for number in range(1, 1001):
@@ -731,7 +727,7 @@ def test_a_table_of_many_files_gets_a_checkpoint_at_its_first_version(tmp_path: 
         assert synced(root).outcome == "synced"
 
 
-def test_a_table_is_whole_without_a_checkpoint(
+def test_conversion_without_checkpoint_is_complete(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     convert.undo(str(folder))
@@ -750,9 +746,7 @@ def test_a_table_is_whole_without_a_checkpoint(
     assert ids(folder) == [1, 2, 3]
 
 
-def test_a_file_that_is_gone_before_it_is_read_is_no_news(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sync_ignores_file_deleted_before_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     list_files = listing.list_files
     write(folder / "day=1" / "c.parquet", {"id": [4]})
     os.utime(folder / "day=1" / "c.parquet", (OLD, OLD))

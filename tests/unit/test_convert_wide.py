@@ -1,4 +1,4 @@
-"""Tables with more columns than get statistics: each file's statistics are those of the table's columns."""
+"""Tables with more columns than statistics: all files have statistics of the same columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS = [f"c{number:02}" for number in range(INDEXED + 8)]
 
 
 def write(root: Path, name: str, first: int, columns: list[str]) -> None:
-    """Write a file of three rows whose values say which column they are of."""
+    """Write a file of three rows whose values identify their column."""
     root.mkdir(exist_ok=True)
     values = {column: [first + COLUMNS.index(column) * 1000 + row for row in range(3)] for column in columns}
     pq.write_table(pa.table(values), root / name, row_group_size=1)
@@ -44,7 +44,7 @@ def expected(first: int, columns: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("indexed", [None, INDEXED + 3, -1, 0])
-def test_files_with_their_columns_in_another_order_have_the_same_ones(
+def test_column_order_of_files_does_not_change_statistics_columns(
     tmp_path: Path, indexed: int | None
 ) -> None:
     root = tmp_path / "t"
@@ -63,7 +63,7 @@ def test_files_with_their_columns_in_another_order_have_the_same_ones(
             assert found == {"numRecords": 3}
 
 
-def test_so_have_files_that_came_later(tmp_path: Path) -> None:
+def test_synced_files_have_same_statistics_columns(tmp_path: Path) -> None:
     root = tmp_path / "t"
     write(root, "a.parquet", 0, COLUMNS)
     assert convert.run([str(root)], resolve=no_session).ok
@@ -72,7 +72,7 @@ def test_so_have_files_that_came_later(tmp_path: Path) -> None:
     assert statistics(root, 1) == {"b.parquet": expected(100, COLUMNS[:INDEXED])}
 
 
-def test_partition_columns_that_files_have_too_cost_none(tmp_path: Path) -> None:
+def test_partition_columns_in_files_do_not_use_statistics_slots(tmp_path: Path) -> None:
     for day in ("1", "2"):
         (tmp_path / "t" / f"c00={day}").mkdir(parents=True)
         write(tmp_path / "t" / f"c00={day}", "a.parquet", 0, COLUMNS)

@@ -1,4 +1,4 @@
-"""Statistics of files that other writers have made, held against the data."""
+"""Statistics of files of other writers, compared with the data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.footers import read_footer
 
 from tableferry.formats.parquet.files import Bounds, Footer
 
-# Those that are known to be wrong somewhere, the oldest that are taken for right, and those of today.
+# Writers with known errors, the oldest trusted versions, and current versions.
 WRITERS = {
     "pyarrow": [["pyarrow==10.0.1", "numpy<2"], ["pyarrow==11.0.0", "numpy<2"], ["pyarrow"]],
     "polars": [["polars==1.36.1"], ["polars==1.44.0"], ["polars"]],
@@ -29,7 +29,7 @@ WRITERS = {
 }
 
 
-def test_arrow_s_statistics_are_right(tmp_path: Path) -> None:
+def test_arrow_statistics_are_correct(tmp_path: Path) -> None:
     parquet_writers.pyarrow(str(tmp_path))
     taken = held(tmp_path)
     assert {"id", "number", "short", "long", "decimal", "wide", "day", "at"} == taken
@@ -41,7 +41,7 @@ def test_arrow_s_statistics_are_right(tmp_path: Path) -> None:
     [(name, options) for name, several in WRITERS.items() for options in several],
     ids=str,
 )
-def test_each_writer_s_statistics_are_right_where_they_are_taken(
+def test_trusted_statistics_of_each_writer_are_correct(
     writer: str, options: list[str], tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
@@ -51,12 +51,12 @@ def test_each_writer_s_statistics_are_right_where_they_are_taken(
     folder.mkdir()
     subprocess.run([str(home / "bin" / "python"), parquet_writers.__file__, writer, str(folder)], check=True)
     bounded = held(folder)
-    # It doesn't say in which order its bounds are.
+    # It has no column order.
     assert options == ["duckdb==1.1.3"] or {"id", "number"} <= bounded
 
 
 def held(folder: Path) -> set[str]:
-    """Hold the statistics of a folder's files against their data, and name the columns with bounds."""
+    """Compare the statistics of a folder's files with the data; return the columns with bounds."""
     bounded = set()
     for path in sorted(folder.glob("*.parquet")):
         footer = read_footer(str(path))

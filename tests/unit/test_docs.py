@@ -1,8 +1,7 @@
-"""What README and docs tell people to type works, and what they say is printed is printed.
+"""Documented commands work, and their documented output is printed.
 
-A command that is cheap and needs no Spark is run, in the order of its page, in a folder as the page finds it.
-The others are read as the command line would read them, so that an option that isn't there is found. What
-only a workspace can run says so in its fence's title.
+Commands that are cheap and need no Spark are run, in the order of their page. The others are only parsed, so
+that unknown options are found. The title of a fence marks commands that need a workspace.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ PAGES = [
 
 FENCE = re.compile(r"^```(\w*)[ ]?(.*)\n((?:.*\n)*?)^```$", re.MULTILINE)
 WORKSPACE = 'title="needs a workspace"'
-# What is typed in a generated bundle: tests/bundle/test_generated.py does.
+# Commands in a generated bundle; tests/bundle/test_generated.py runs them.
 IN_A_BUNDLE = 'title="in a bundle"'
 
-# What isn't ours is known by name, with what may follow it.
+# Other programs, with the words that may follow each.
 FOREIGN = {
     "git": {"clone", "pull", "tag", "push"},
     "cd": set(),
@@ -63,13 +62,13 @@ FOREIGN = {
 
 @dataclass(frozen=True)
 class Block:
-    """What stands in a fence.
+    """A fenced block.
 
     Attributes:
         kind: Its language.
-        title: What follows the language.
-        text: What it holds.
-        answers: Whether it stands right below another one.
+        title: The text after the language.
+        text: Its lines.
+        answers: Whether it directly follows another block.
     """
 
     kind: str
@@ -79,7 +78,7 @@ class Block:
 
     @property
     def commands(self) -> list[list[str]]:
-        """The commands, each as its words."""
+        """The words of each command."""
         lines = self.text.replace("\\\n", " ").splitlines()
         parts = [re.split(r" && ", line) for line in lines]
         words = [shlex.split(part, comments=True) for line in parts for part in line]
@@ -105,7 +104,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def own(command: list[str]) -> list[str] | None:
-    """The words behind ``tableferry``, without a redirection; None of another command."""
+    """Return the words after ``tableferry``, without a redirection; None for another command."""
     if command[0] == "xargs" and "tableferry" in command:
         command = command[command.index("tableferry") :]
     if command[0] not in ("tableferry", ".venv/bin/tableferry"):
@@ -114,7 +113,7 @@ def own(command: list[str]) -> list[str] | None:
 
 
 def parse(arguments: list[str]) -> None:
-    """Read a command line as the application does, and run nothing."""
+    """Parse a command line as the application does, without running it."""
     command: Any = typer.main.get_command(cli.app)
     context, called, rest = None, "tableferry", arguments
     while True:
@@ -130,7 +129,7 @@ def targets() -> set[str]:
 
 
 def problem(command: list[str]) -> str | None:
-    """Say what is wrong with a command, without running it."""
+    """Return the problem of a command, without running it."""
     program, *arguments = command
     if (ours := own(command)) is not None:
         try:
@@ -146,7 +145,7 @@ def problem(command: list[str]) -> str | None:
             paths = [word for word in arguments if "/" in word]
             module = arguments[:2] == ["-m", "pytest"]
             known = module and all((ROOT / path).exists() for path in paths)
-            return None if known else "names a file that isn't there, or another module than pytest"
+            return None if known else "names a missing file, or another module than pytest"
         case _ if program in FOREIGN:
             follows = FOREIGN[program]
             return None if not follows or arguments[0] in follows else f"{program} {arguments[0]} isn't known"
@@ -154,11 +153,11 @@ def problem(command: list[str]) -> str | None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_each_command_is_one_that_there_is(page: Path) -> None:
+def test_documented_commands_exist(page: Path) -> None:
     wrong = []
     for block in blocks(page):
         if block.kind in ("bash", "shell", "console", ""):
-            wrong.append(f"a block of commands begins with ```sh, any other says what it is: {block.text!r}")
+            wrong.append(f"a block of commands begins with ```sh, any other has its language: {block.text!r}")
         if block.kind != "sh":
             continue
         marked = block.title == WORKSPACE
@@ -187,17 +186,17 @@ def test_each_command_is_one_that_there_is(page: Path) -> None:
         "curl example.com",
     ],
 )
-def test_a_command_that_there_is_not_is_found(line: str) -> None:
+def test_unknown_command_is_found(line: str) -> None:
     assert problem(shlex.split(line))
 
 
 def unquoted(line: str) -> list[str]:
-    """The words of a command line that a shell would take for patterns of file names."""
+    """Return the words of a command line that a shell expands as patterns of file names."""
     bare = re.sub(r"'[^']*'|\"[^\"]*\"|\\\\.", "", line)
     return re.findall(r"[^\s]*[*?\[][^\s]*", re.sub(r"(^|\s)#.*", "", bare))
 
 
-def test_no_shell_takes_a_documented_name_for_a_pattern_of_files() -> None:
+def test_documented_patterns_are_quoted() -> None:
     wrong = [
         f"{name(page)}: {line}"
         for page in PAGES
@@ -225,19 +224,19 @@ def test_no_shell_takes_a_documented_name_for_a_pattern_of_files() -> None:
         ("tableferry convert 'sales.*' \"logs.*\" # *", []),
     ],
 )
-def test_what_a_shell_takes_for_a_pattern_is_found(line: str, patterns: list[str]) -> None:
+def test_unquoted_pattern_is_found(line: str, patterns: list[str]) -> None:
     assert unquoted(line) == patterns
 
 
-def test_what_the_commands_say_to_type_is_quoted() -> None:
-    """A pattern in a text of the package is one that can be copied: `'sales.*'`."""
+def test_patterns_in_messages_are_quoted() -> None:
+    """Patterns in messages are quoted, so that they can be pasted: `'sales.*'`."""
     bare = re.compile(r"(?<![\w'.*`])(?:\w+\.)*(?:sales|db|schema)\.\*(?!')")
     shown = [text for file in sources() for text in texts(file) if bare.search(text)]
     assert shown == []
 
 
 def cheap(arguments: list[str]) -> bool:
-    """Whether a command needs no Spark and ends by itself."""
+    """Return whether a command needs no Spark and terminates."""
     match arguments:
         case ["--version"] | ["spec" | "new", *_] | ["fleet", "init" | "list" | "archive", *_]:
             return True
@@ -251,7 +250,7 @@ def cheap(arguments: list[str]) -> bool:
     return False
 
 
-# What a page says is refused.
+# Commands that fail, as their pages state.
 REFUSED = {
     "docs/how-to/convert-parquet.md": {
         "convert ./lake --recursive --dry-run",
@@ -263,7 +262,7 @@ REFUSED = {
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the pages' commands find: the demos' folders, a lake, a clone's own files."""
+    """Return a folder with the files that commands of pages need: demos, a lake, files of a clone."""
     folder = tmp_path_factory.mktemp("clone")
     for part in ("examples", "src/orders"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "state"))
@@ -290,12 +289,12 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shown_by(text: str) -> str:
-    """What is compared of a line: its words."""
+    """Return the words of a line, for comparisons."""
     return " ".join(text.split())
 
 
 def shown(page: Path) -> Iterator[tuple[Block, Block | None]]:
-    """Each block of commands, and what the page says that it prints."""
+    """Yield each block of commands with its documented output."""
     all_of_them = [*blocks(page), Block("", "", "")]
     for block, after in pairwise(all_of_them):
         if block.kind == "sh":
@@ -315,7 +314,7 @@ RUN = [
 
 
 @pytest.mark.parametrize("page", RUN, ids=name)
-def test_cheap_commands_do_what_the_page_says(
+def test_cheap_commands_print_documented_output(
     page: Path, clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = shutil.copytree(clone, tmp_path / "here")
@@ -344,13 +343,13 @@ def test_cheap_commands_do_what_the_page_says(
             assert missing == [], printed
 
 
-def test_the_readme_is_short() -> None:
+def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_each_table_has_a_header(page: Path) -> None:
-    """An empty line ends a table: the rows below it would be a paragraph of text."""
+def test_documented_tables_have_headers(page: Path) -> None:
+    """An empty line ends a table, so rows below it become a paragraph."""
     lines = ["", *FENCE.sub("", page.read_text(encoding="utf-8")).splitlines(), ""]
     starts = [
         number
@@ -361,8 +360,8 @@ def test_each_table_has_a_header(page: Path) -> None:
     assert [lines[start] for start in starts if not separator.fullmatch(lines[start + 1])] == []
 
 
-def test_each_page_links_to_files_that_are_there() -> None:
-    """The site's build looks at its own links; this one at those that are followed in the repository."""
+def test_links_of_pages_point_to_existing_files() -> None:
+    """The build of the site checks the site's links; this test checks links in the repository."""
     generated = {ROOT / "docs" / path for path in reference_pages.PAGES}
     broken = []
     for page in PAGES:
@@ -373,9 +372,7 @@ def test_each_page_links_to_files_that_are_there() -> None:
     assert broken == []
 
 
-def test_the_settings_of_a_fleet_in_the_docs_are_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documented_fleet_settings_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     pages = [
         page
@@ -390,7 +387,7 @@ def test_the_settings_of_a_fleet_in_the_docs_are_taken(
             load({}, file=None, env=environment, environ={})
 
 
-def test_each_setting_and_each_command_is_in_the_reference() -> None:
+def test_reference_has_each_setting_and_command() -> None:
     settings = reference_pages.settings_page()
     assert [
         field
@@ -407,14 +404,14 @@ def test_each_setting_and_each_command_is_in_the_reference() -> None:
 
 
 @pytest.mark.parametrize("package", ["pipelines", "fleet", "convert", "verify"])
-def test_each_public_name_is_in_the_reference(package: str) -> None:
+def test_reference_has_each_public_name(package: str) -> None:
     module = import_module(f"tableferry.{package}")
     public = {name for name in module.__all__ if not isinstance(getattr(module, name), ModuleType)}
     page = reference_pages.python_page(package)
     assert set(re.findall(r'^      heading: "(\w+)"$', page, re.MULTILINE)) == public
 
 
-def test_each_state_is_in_the_reference() -> None:
+def test_reference_has_each_state() -> None:
     page = (ROOT / "docs/reference/states.md").read_text(encoding="utf-8")
     assert [state.value for state in State if state.value not in page] == []
 
@@ -424,7 +421,7 @@ def sources() -> Iterator[Path]:
 
 
 def texts(file: Path) -> Iterator[str]:
-    """Every text in a file, with … for what is filled in."""
+    """Yield every string of a file, with … for parameters."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         match node:
             case ast.Constant(value=str() as text):
@@ -459,6 +456,6 @@ def test_the_refusals_that_are_explained_are_those_that_are_reported() -> None:
     assert unknown == []
 
 
-def test_the_changelog_has_a_section_for_the_version() -> None:
+def test_changelog_has_section_of_version() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## \[{re.escape(__version__)}\] - \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE)

@@ -38,7 +38,7 @@ CONDITIONS = sorted(conditions().values(), key=lambda condition: condition.name)
 
 
 class Raised(NamedTuple):
-    """A place in the code that makes an error."""
+    """A call in the code that creates an error."""
 
     place: str
     exception: str
@@ -52,7 +52,7 @@ def trees() -> dict[Path, ast.Module]:
 
 
 def exception_names() -> set[str]:
-    """Return the names of all error classes, also of those that single modules define."""
+    """Return the names of all error classes."""
     names = {name for name, value in vars(errors).items() if _is_error(value)}
     classes = [node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     before = 0
@@ -100,7 +100,7 @@ def _conditions(argument: ast.expr) -> Iterator[str]:
             yield from _conditions(other)
 
 
-def test_each_error_passes_the_parameters_of_its_condition() -> None:
+def test_raise_passes_parameters_of_its_condition() -> None:
     wrong = []
     for error in raised():
         for name in error.conditions:
@@ -112,7 +112,7 @@ def test_each_error_passes_the_parameters_of_its_condition() -> None:
     assert wrong == []
 
 
-def test_each_error_has_the_class_of_its_condition() -> None:
+def test_raise_uses_class_of_its_condition() -> None:
     wrong = []
     for error in raised():
         kind = getattr(getattr(errors, error.exception, None), "error_class", None)
@@ -124,7 +124,7 @@ def test_each_error_has_the_class_of_its_condition() -> None:
     assert wrong == []
 
 
-def test_finished_packages_take_all_errors_from_the_catalogue() -> None:
+def test_finished_packages_raise_only_catalogue_conditions() -> None:
     assert [
         error.place for error in raised() if error.place.startswith(FINISHED) and not error.conditions
     ] == []
@@ -150,13 +150,13 @@ def test_condition_renders_in_short_sentences(condition: Condition) -> None:
         assert [sentence for sentence in sentences if len(sentence.split()) > 30] == []
 
 
-def test_the_conditions_of_a_subject_are_in_order() -> None:
+def test_conditions_of_a_subject_are_sorted() -> None:
     for _, found in groupby(conditions().values(), key=lambda condition: condition.subject):
         names = [condition.name for condition in found]
         assert names == sorted(names)
 
 
-def test_an_error_lists_the_first_items_of_a_list_and_keeps_all_in_its_data() -> None:
+def test_error_message_truncates_list_and_parameters_keep_it() -> None:
     files = [f"{number}.parquet" for number in range(9)]
     error = Refused("APPEND_ONLY_TABLE_LOST_FILES", table="db.t", files=files)
     assert "0.parquet, 1.parquet, 2.parquet, 3.parquet, 4.parquet and 4 more" in error.message
@@ -168,12 +168,12 @@ def test_an_error_lists_the_first_items_of_a_list_and_keeps_all_in_its_data() ->
     }
 
 
-def test_an_error_survives_pickling() -> None:
+def test_error_can_be_pickled() -> None:
     error = pickle.loads(pickle.dumps(Busy("UNDO_RUNNING", table=Path("/data/t"))))
     assert str(error) == (
         "[UNDO_RUNNING] /data/t is being undone by another process.\nWait until that process ends."
     )
 
 
-def test_a_parameter_may_contain_braces() -> None:
+def test_error_parameter_may_contain_braces() -> None:
     assert Refused("NO_PARQUET_FILES", folder="/data/{x}").message.startswith("/data/{x} contains")

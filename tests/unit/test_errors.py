@@ -56,7 +56,7 @@ IN_A_BATCH = (
         "of a batch on a server",
     ],
 )
-def test_the_sentence_of_a_spark_error(text: str, sentence: str) -> None:
+def test_spark_error_is_reduced_to_its_message(text: str, sentence: str) -> None:
     assert first_line(Exception(text)) == sentence
 
 
@@ -67,20 +67,20 @@ def call_java_that_is_gone() -> Any:
     return JavaGateway(gateway_parameters=GatewayParameters(port=port)).jvm.java.lang.System.nanoTime()
 
 
-def test_a_java_process_that_was_killed_is_known() -> None:
+def test_killed_java_process_is_recognised() -> None:
     with pytest.raises(Exception) as raised:  # noqa: PT011
         call_java_that_is_gone()
     assert is_java_gone(raised.value)
     wrapped = TableferryError("flow f failed: fix it and run again")
     wrapped.__cause__ = raised.value
     assert is_java_gone(wrapped)
-    # Another server that isn't there is no Java.
+    # A missing server of another kind is no killed Java process.
     assert not is_java_gone(ConnectionRefusedError(111, "Connection refused"))
     assert not is_java_gone(TableferryError("no"))
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_a_command_says_that_java_was_killed(caplog: pytest.LogCaptureFixture, wrapped: bool) -> None:
+def test_command_reports_killed_java_process(caplog: pytest.LogCaptureFixture, wrapped: bool) -> None:
     def command() -> None:
         with _reporting(debug=False):
             try:

@@ -1,4 +1,4 @@
-"""What is said to install is what can be installed."""
+"""The extras that messages and docs name exist."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ SOURCES = sorted((ROOT / "src/tableferry").rglob("*.py"))
 
 
 def advice() -> Iterator[tuple[str, ...]]:
-    """The extras of each call of `install` in the package."""
+    """Return the extras of each call of `install` in the package."""
     for file in SOURCES:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "install":
                 yield tuple(ast.literal_eval(argument) for argument in node.args)
 
 
-def test_each_extra_that_is_advised_is_one_that_there_is() -> None:
+def test_advised_extras_exist() -> None:
     advised = list(advice())
     assert len(advised) >= 7
     assert {extra for asked in advised for extra in asked} - EXTRAS.keys() == set()
     assert set(get_args(extras.Extra)) - EXTRAS.keys() == set()
 
 
-def test_no_other_advice_is_given() -> None:
+def test_missing_packages_are_advised_only_by_extras() -> None:
     elsewhere = [
         str(file.relative_to(ROOT))
         for file in SOURCES
@@ -46,7 +46,7 @@ def test_no_other_advice_is_given() -> None:
     assert elsewhere == []
 
 
-def test_the_docs_name_extras_that_there_are() -> None:
+def test_docs_name_existing_extras() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     named = re.findall(r"(?:tableferry|'\.)\[([a-z,]+)\]|\bextra `(\w+)`", text)
@@ -55,17 +55,17 @@ def test_the_docs_name_extras_that_there_are() -> None:
     assert extras_named - EXTRAS.keys() == set()
 
 
-def test_a_queue_in_any_database_takes_one_extra() -> None:
+def test_queue_in_any_database_requires_one_extra() -> None:
     names = {re.split(r"[\[>=]", requirement)[0] for requirement in EXTRAS["fleet"]}
     assert names == {"alembic", "jinja2", "psycopg", "pymysql", "sqlalchemy"}
     assert EXTRAS.keys() & {"mysql", "postgres"} == set()
 
 
-def test_extras_are_named_together() -> None:
+def test_install_command_names_extras_together() -> None:
     assert extras.install("fleet", "local") == "pip install 'tableferry[fleet,local]'"
 
 
-def test_the_environment_of_the_demos_has_what_they_import() -> None:
+def test_demo_environment_has_imported_packages() -> None:
     root = Path(__file__).parents[2]
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     [extras] = re.findall(r"^EXTRAS := (\S+)$", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)

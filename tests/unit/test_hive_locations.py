@@ -1,4 +1,4 @@
-"""Locations as Hadoop writes them, and the folders behind them."""
+"""Locations in Hadoop's notation, and their local folders."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ROOT = "file:/data/t"
         ("hdfs://name/data/t/a", None),
     ],
 )
-def test_a_location_is_below_its_root_or_outside(location: str, relative: str | None) -> None:
+def test_location_is_inside_or_outside_root(location: str, relative: str | None) -> None:
     assert below(location, ROOT) == relative
 
 
-def test_the_root_of_a_storage_holds_all_of_it() -> None:
+def test_storage_root_contains_all_locations() -> None:
     assert below("s3://bucket/a/b", "s3://bucket/") == "a/b"
     assert below("s3://bucket/a/b", "s3://bucket") == "a/b"
     assert below("s3://other/a/b", "s3://bucket") is None
@@ -46,10 +46,10 @@ def test_the_root_of_a_storage_holds_all_of_it() -> None:
         ("data/t", None),
     ],
 )
-def test_local_files_are_seen_by_a_process_on_the_same_machine(location: str, folder: str | None) -> None:
+def test_process_on_same_machine_reads_local_files(location: str, folder: str | None) -> None:
     assert reachable(location, same_machine=True) == (Path(folder) if folder else None)
     assert reachable(location, same_machine=False) is None
 
 
-def test_wildcards_are_taken_for_themselves() -> None:
+def test_wildcards_in_locations_are_literal() -> None:
     assert escape_wildcards("s3://b/a[1]*{x}?\\ y") == "s3://b/a\\[1\\]\\*\\{x\\}\\?\\\\ y"

@@ -1,4 +1,4 @@
-"""The template, rendered with answers in many combinations, with wrong ones, and from wherever it may lie."""
+"""Bundles of the template: combinations of answers, invalid answers, and locations of the template."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tableferry.pipelines import spec
 
 TEMPLATE = ROOT / "template"
 PACKAGE = ROOT / "src" / "tableferry"
-RENDER = "render it anew: make render"
+RENDER = "run make render"
 QUESTIONS = json.loads((TEMPLATE / "cookiecutter.json").read_text(encoding="utf-8"))
 ASKED = [name for name in QUESTIONS if not name.startswith("_")]
 CHOICES = {name: QUESTIONS[name] for name in ASKED if isinstance(QUESTIONS[name], list)}
@@ -56,21 +56,21 @@ MATRIX = [
     answers
     for combination in product(*VARIED.values())
     if (answers := dict(zip(VARIED, combination, strict=True)))
-    # Only these two take the package from somewhere, and git needs to know from where.
+    # Only these two have a source of the package, and git requires it.
     and bool(answers["package_source"])
     in {"index": (True, False), "git": (True,)}.get(answers["package"], (False,))
 ]
 
 
 def pairs(answers: dict[str, str]) -> set[tuple[tuple[str, str], ...]]:
-    """Return what is answered to each two of the questions."""
+    """Return the answers to each pair of questions."""
     return set(combinations(answers.items(), 2))
 
 
 def covering(matrix: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Choose some of the combinations in which each pair of answers is that is in any of them.
+    """Return combinations that cover each pair of answers of all combinations.
 
-    The one with most new pairs comes next, and of several the first.
+    The next combination is the first one with most new pairs.
     """
     chosen = []
     left = set().union(*map(pairs, matrix))
@@ -83,7 +83,7 @@ def covering(matrix: list[dict[str, str]]) -> list[dict[str, str]]:
 # Rendering takes a quarter of a second each.
 RENDERED = MATRIX if SOAKING else covering(MATRIX)
 
-# How the names of the files begin that only one route has.
+# Prefixes of file names that only one route has.
 ROUTES = {
     "pipelines": (
         "resources/migrat",
@@ -109,7 +109,7 @@ pytestmark = pytest.mark.usefixtures("cookiecutters_own_settings")
 
 @pytest.fixture(scope="module")
 def matrix(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Answers, Path]]:
-    """A bundle for each combination of the choices that this run renders."""
+    """Return a bundle for each combination of choices of this run."""
     folder = tmp_path_factory.mktemp("matrix")
     return [
         (answers, made_from_template(folder / str(number), answers))
@@ -119,17 +119,17 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Answers, Path
 
 @pytest.fixture(scope="module")
 def default_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle with the default answers, for tests that copy it."""
+    """Return a bundle with the default answers, for tests that copy it."""
     return made_from_template(tmp_path_factory.mktemp("defaults"), {})
 
 
 def rendered(folder: Path, **answers: str) -> Path:
-    """Make a bundle with these answers and the defaults."""
+    """Create a bundle with these answers and the defaults."""
     return made_from_template(folder, answers)
 
 
 def contents(root: Path, *names: str) -> dict[str, bytes | Path]:
-    """Read the files, and where the links lead to, below these names or below the whole folder."""
+    """Return the files and link targets below these names, or below the whole folder."""
     places = [root / name for name in names] if names else [root]
     files = [path for source in places for path in (source.rglob("*") if source.is_dir() else [source])]
     return {
@@ -149,25 +149,25 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> subprocess.Compl
     )
 
 
-def test_the_root_bundle_is_the_template_with_its_defaults(tmp_path: Path) -> None:
+def test_root_bundle_equals_template_with_defaults(tmp_path: Path) -> None:
     made = contents(root_bundle(tmp_path), *SHARED)
     assert len(made) > 10
     assert contents(ROOT, *SHARED) == made, RENDER
 
 
-def test_the_native_twin_is_in_step(tmp_path: Path) -> None:
+def test_native_template_is_rendered(tmp_path: Path) -> None:
     render_native(tmp_path / "native")
     assert contents(tmp_path / "native") == contents(ROOT / "native"), RENDER
     # A clone on Windows has no links.
     assert not [path for path in (ROOT / "native").rglob("*") if path.is_symlink()]
 
 
-def test_the_golden_files_are_in_step(tmp_path: Path) -> None:
+def test_golden_files_are_rendered(tmp_path: Path) -> None:
     render_golden(tmp_path / "golden")
     assert contents(tmp_path / "golden") == contents(GOLDEN), RENDER
 
 
-def test_each_pair_of_answers_that_is_possible_is_rendered() -> None:
+def test_test_cases_cover_each_possible_pair_of_answers() -> None:
     for question, other in combinations(VARIED, 2):
         for pair in product(VARIED[question], VARIED[other]):
             asked_together = any((answers[question], answers[other]) == pair for answers in MATRIX)
@@ -176,7 +176,7 @@ def test_each_pair_of_answers_that_is_possible_is_rendered() -> None:
     assert len(covering(MATRIX)) < len(MATRIX) / 4
 
 
-def test_every_bundle_has_what_was_chosen_and_nothing_else(matrix: list[tuple[Answers, Path]]) -> None:
+def test_every_bundle_has_only_chosen_files(matrix: list[tuple[Answers, Path]]) -> None:
     for answers, made in matrix:
         names = {name for name, _ in own_files(made)}
         for route, starts in ROUTES.items():
@@ -189,20 +189,20 @@ def test_every_bundle_has_what_was_chosen_and_nothing_else(matrix: list[tuple[An
         assert not [path for path in made.rglob("*") if path.is_dir() and not any(path.iterdir())]
 
 
-def test_a_bundle_is_small(matrix: list[tuple[Answers, Path]]) -> None:
+def test_bundle_is_small(matrix: list[tuple[Answers, Path]]) -> None:
     for answers, made in matrix:
         if answers["package"] != "vendored":
             files = [path for path in made.rglob("*") if path.is_file()]
             assert len(files) <= (45 if answers["route"] == "all" else 30), (answers, len(files))
 
 
-def test_little_is_asked() -> None:
+def test_template_asks_few_questions() -> None:
     assert len(ASKED) <= 8
     kept = json.loads((ROOT / "native" / "databricks_template_schema.json").read_text(encoding="utf-8"))
     assert len(kept["properties"]) <= 8
 
 
-def test_a_bundle_holds_the_package_only_where_that_was_chosen(matrix: list[tuple[Answers, Path]]) -> None:
+def test_bundle_contains_package_only_if_chosen(matrix: list[tuple[Answers, Path]]) -> None:
     for answers, made in matrix:
         wheels = [path.name for path in (made / "libs").glob("*.whl")]
         assert wheels == ([new.wheel_name()] if answers["package"] == "wheel" else []), answers
@@ -211,7 +211,7 @@ def test_a_bundle_holds_the_package_only_where_that_was_chosen(matrix: list[tupl
 
 
 @pytest.mark.parametrize("route", ["all", "pipelines", "convert", "fleet"])
-def test_a_bundle_with_the_source_has_what_its_route_needs(tmp_path: Path, route: str) -> None:
+def test_bundle_with_source_has_modules_of_its_route(tmp_path: Path, route: str) -> None:
     made = rendered(tmp_path, route=route, package="vendored") / "vendor" / "tableferry"
     package = {path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file()}
     folders = {
@@ -424,13 +424,13 @@ def test_the_specs_of_every_bundle_are_right(matrix: list[tuple[Answers, Path]])
 
 def test_the_python_of_every_bundle_is_clean(matrix: list[tuple[Answers, Path]]) -> None:
     folder = matrix[0][1].parents[1]
-    # A cache would be in the bundles, which other tests read.
+    # A cache would change the bundles, which other tests read.
     for command in (["check", "--no-cache"], ["format", "--check", "--no-cache"]):
         result = run("ruff", *command, ".", cwd=folder)
         assert result.returncode == 0, result.stdout
 
 
-def test_names_that_are_answered_are_the_names_that_are_used(tmp_path: Path) -> None:
+def test_answered_names_are_used_in_bundle(tmp_path: Path) -> None:
     made = rendered(tmp_path, project_name="tea_shop", catalog="tea-eu")
     assert made == tmp_path / "tea_shop"
     written = yaml.safe_load((made / "databricks.yml").read_text(encoding="utf-8"))
@@ -448,7 +448,7 @@ def test_names_that_are_answered_are_the_names_that_are_used(tmp_path: Path) -> 
     assert loaded.state_volume == "/Volumes/tea-eu/tea_shop/migration_state"
 
 
-def test_each_bundle_has_an_identity_of_its_own(tmp_path: Path) -> None:
+def test_each_bundle_has_a_different_uuid(tmp_path: Path) -> None:
     wheel = tmp_path / new.wheel_name()
     wheel.touch()
     first, other = (new.create(tmp_path / name, no_input=True, wheel=wheel) for name in ("one", "other"))
@@ -473,7 +473,7 @@ SENTENCES = [
 ]
 
 
-def test_cookiecutter_refuses_wrong_answers_all_at_once(tmp_path: Path) -> None:
+def test_cookiecutter_lists_all_invalid_answers(tmp_path: Path) -> None:
     answers = [f"{name}={answer}" for name, answer in WRONG.items()]
     result = run("cookiecutter", ROOT, "--directory", "template", "--no-input", *answers, cwd=tmp_path)
     assert result.returncode == 1
@@ -481,7 +481,7 @@ def test_cookiecutter_refuses_wrong_answers_all_at_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_new_refuses_wrong_answers_all_at_once(tmp_path: Path) -> None:
+def test_new_lists_all_invalid_answers(tmp_path: Path) -> None:
     problems = [
         f"the template doesn't ask for 'color': it asks for {', '.join(ASKED)}",
         *SENTENCES,
@@ -494,12 +494,12 @@ def test_new_refuses_wrong_answers_all_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["tableferry", "null"])
-def test_a_name_that_would_break_the_bundle_is_refused(tmp_path: Path, name: str) -> None:
+def test_invalid_names_are_refused(tmp_path: Path, name: str) -> None:
     with raises("TEMPLATE_ANSWERS_INVALID", problems=re.compile(f"project_name can't be '{name}', as")):
         new.create(tmp_path, {"project_name": name}, no_input=True)
 
 
-def test_a_repository_without_its_url_is_refused(tmp_path: Path) -> None:
+def test_git_package_without_url_is_refused(tmp_path: Path) -> None:
     result = run("cookiecutter", ROOT, "--directory", "template", "--no-input", "package=git", cwd=tmp_path)
     assert result.returncode == 1
     sentence = "package=git needs package_source: the URL of the repository."
@@ -508,14 +508,14 @@ def test_a_repository_without_its_url_is_refused(tmp_path: Path) -> None:
         new.create(tmp_path, {"package": "git", "package_source": ""}, no_input=True)
 
 
-def test_a_choice_that_cookiecutter_itself_refuses_leaves_nothing(tmp_path: Path) -> None:
+def test_invalid_choice_leaves_no_files(tmp_path: Path) -> None:
     result = run("cookiecutter", ROOT, "--directory", "template", "--no-input", "compute=big", cwd=tmp_path)
     assert result.returncode == 1
     assert "big provided for choice variable compute" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_says_what_to_type_next(tmp_path: Path) -> None:
+def test_new_prints_next_commands(tmp_path: Path) -> None:
     arguments = ["new", str(tmp_path), "--no-input", "--answer", "package=index"]
     result = CliRunner().invoke(cli.app, [*arguments, "--answer", "project_name=tea_shop"])
     assert (result.exit_code, result.stderr) == (0, "")
@@ -532,22 +532,20 @@ def test_the_command_says_what_to_type_next(tmp_path: Path) -> None:
     assert "Write --answer NAME=VALUE." in result.stderr
 
 
-def test_without_anybody_who_answers_new_says_what_to_give(tmp_path: Path) -> None:
+def test_new_without_terminal_names_required_options(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli.app, ["new", str(tmp_path)], input="tea_shop\n")
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: [TEMPLATE_NEEDS_ANSWERS]")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_cookiecutter_new_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_without_cookiecutter_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cookiecutter.main", None)
     with raises("MISSING_PACKAGE_FOR_TEMPLATE", command="pip install 'tableferry[template]'"):
         new.create(tmp_path, no_input=True)
 
 
-def test_new_makes_nothing_over_something(tmp_path: Path) -> None:
+def test_new_refuses_existing_folder(tmp_path: Path) -> None:
     made = new.create(tmp_path, {"package": "index"}, no_input=True)
     (made / "README.md").write_text("mine")
     with raises("BUNDLE_EXISTS", folder=made):
@@ -555,7 +553,7 @@ def test_new_makes_nothing_over_something(tmp_path: Path) -> None:
     assert (made / "README.md").read_text() == "mine"
 
 
-def test_a_clone_is_rendered_from_a_relative_path(tmp_path: Path) -> None:
+def test_relative_path_of_clone_is_rendered(tmp_path: Path) -> None:
     copy_of_the_repository(tmp_path / "clone")
     (tmp_path / "here").mkdir()
     command = ("cookiecutter", "../clone", "--directory", "template", "--no-input")
@@ -570,24 +568,24 @@ def test_a_clone_is_rendered_from_a_relative_path(tmp_path: Path) -> None:
         if not name.startswith(("tableferry-", "tableferry/template"))
     }
     assert kept == {f"tableferry/{name}" for name in (*contents(PACKAGE), "LICENSE")}
-    # A shell's PWD that isn't kept up to date does no harm.
+    # An outdated PWD of a shell has no effect.
     result = run(*command, "project_name=other", "package=vendored", cwd=tmp_path / "here", PWD="/")
     assert (result.returncode, result.stderr) == (0, "")
     assert contents(tmp_path / "here/other/vendor/tableferry/src/tableferry") == contents(PACKAGE)
 
 
-def test_a_wheel_is_built_with_uv_where_it_is(tmp_path: Path) -> None:
-    """The new bundle's own settings of uv, which look for wheels in libs, aren't those of the build."""
+def test_uv_builds_the_wheel_if_installed(tmp_path: Path) -> None:
+    """The build doesn't use the new bundle's settings of uv, which search for wheels in libs."""
     copy_of_the_repository(tmp_path / "clone")
     (tmp_path / "here").mkdir()
     command = ("cookiecutter", "../clone", "--directory", "template", "--no-input")
     path = os.pathsep.join([str(Path(uv.find_uv_bin()).parent), os.environ["PATH"]])
-    said = run(*command, cwd=tmp_path / "here", PATH=path)
-    assert (said.returncode, said.stderr) == (0, "")
+    completed = run(*command, cwd=tmp_path / "here", PATH=path)
+    assert (completed.returncode, completed.stderr) == (0, "")
     assert [file.name for file in (tmp_path / "here/table_migration/libs").iterdir()] == [new.wheel_name()]
 
 
-def test_a_git_url_is_rendered(tmp_path: Path) -> None:
+def test_git_url_is_rendered(tmp_path: Path) -> None:
     repository = copy_of_the_repository(tmp_path / "tableferry.git")
     for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "All"]):
         identity = ["-c", "user.name=A", "-c", "user.email=a@tea.example"]
@@ -600,7 +598,7 @@ def test_a_git_url_is_rendered(tmp_path: Path) -> None:
     assert contents(tmp_path / "here" / "table_migration") == contents(expected)
 
 
-def test_a_template_without_its_repository_is_refused(tmp_path: Path) -> None:
+def test_template_without_repository_is_refused(tmp_path: Path) -> None:
     shutil.copytree(TEMPLATE, tmp_path / "elsewhere" / "template")
     (tmp_path / "here").mkdir()
     template = tmp_path / "elsewhere" / "template"
@@ -614,15 +612,13 @@ def test_a_template_without_its_repository_is_refused(tmp_path: Path) -> None:
     assert run("cookiecutter", template, "--no-input", "package=index", cwd=tmp_path / "here").returncode == 0
 
 
-def test_a_copy_of_the_package_without_the_template_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_package_without_template_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(new, "PACKAGE", tmp_path / "src" / "tableferry")
     with raises("TEMPLATE_MISSING", folder=tmp_path / "src" / "tableferry"):
         new.create(tmp_path, no_input=True)
 
 
-def test_what_python_compiled_in_an_installed_template_is_left_behind(
+def test_compiled_modules_of_installed_template_are_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = tmp_path / "site-packages" / "tableferry"
@@ -637,7 +633,7 @@ def test_what_python_compiled_in_an_installed_template_is_left_behind(
     assert contents(made) == contents(rendered(tmp_path / "clone"))
 
 
-def test_the_template_is_of_the_packages_version_and_pythons(tmp_path: Path) -> None:
+def test_template_has_version_and_pythons_of_package(tmp_path: Path) -> None:
     assert QUESTIONS["__tableferry_version"] == __version__
     package = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     answers: Answers
@@ -665,19 +661,19 @@ def test_the_template_is_of_the_packages_version_and_pythons(tmp_path: Path) -> 
         ),
     ],
 )
-def test_an_upgrade_to_nothing_says_what_to_name(tmp_path: Path, package: str, sentence: str) -> None:
+def test_upgrade_without_package_names_required_argument(tmp_path: Path, package: str, sentence: str) -> None:
     made = rendered(tmp_path, package=package)
     before = contents(made)
     for named in ([], ["WHEEL=nothing.whl", "BUNDLE=/nowhere"]):
-        said = subprocess.run(
+        completed = subprocess.run(
             ["make", "upgrade", "UV=/bin/true", *named], cwd=made, capture_output=True, text=True
         )
-        assert said.returncode != 0
-        assert said.stderr.splitlines()[0] == sentence
+        assert completed.returncode != 0
+        assert completed.stderr.splitlines()[0] == sentence
         assert contents(made) == before
 
 
-def test_clusters_install_what_the_extras_of_the_wheel_name(tmp_path: Path) -> None:
+def test_clusters_install_packages_of_wheel_extras(tmp_path: Path) -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
         "optional-dependencies"
     ]
@@ -695,7 +691,7 @@ def test_clusters_install_what_the_extras_of_the_wheel_name(tmp_path: Path) -> N
 
 
 def copy_of_the_repository(target: Path) -> Path:
-    """Copy what a clone needs for the template."""
+    """Copy the files of a clone that the template needs."""
     nothing_compiled = shutil.ignore_patterns("__pycache__")
     shutil.copytree(TEMPLATE, target / "template")
     shutil.copytree(PACKAGE, target / "src" / "tableferry", ignore=nothing_compiled)

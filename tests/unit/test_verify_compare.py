@@ -48,7 +48,7 @@ def kind(name: str) -> DataType:
     return StructType().add("column", name).fields[0].dataType
 
 
-def test_equal_tallies_match_and_say_what_was_left_out() -> None:
+def test_equal_tallies_match_and_list_excluded_columns() -> None:
     same = Aggregate(1200, (5, -7))
     verdict = compared({(): (same, same)}, excluded=("loaded_at",))
     assert verdict.matches
@@ -59,7 +59,7 @@ def test_equal_tallies_match_and_say_what_was_left_out() -> None:
     assert verdict.source.hash == "0000000000000005fffffffffffffff9"
 
 
-def test_groups_of_rows_are_put_together_by_adding_both_sums() -> None:
+def test_aggregates_are_added_sum_by_sum() -> None:
     assert Aggregate(2, (3, 5)) + Aggregate(1, (1, 1)) == Aggregate(3, (4, 6))
 
 
@@ -69,12 +69,12 @@ def test_two_empty_tables_match() -> None:
     assert render(verdict).startswith("old and new match: 0 rows,")
 
 
-def test_either_sum_alone_breaks_the_match() -> None:
+def test_one_different_sum_breaks_the_match() -> None:
     for other in (Aggregate(2, (1, 3)), Aggregate(2, (2, 2)), Aggregate(3, (1, 2))):
         assert not compared({(): (Aggregate(2, (1, 2)), other)}).rows_match
 
 
-def test_a_widened_type_is_reported_and_matches_while_a_missing_column_does_not() -> None:
+def test_widened_type_matches_and_missing_column_does_not() -> None:
     same = Aggregate(1, (5, 5))
     widened = SchemaDifferences(types=(ColumnDifference("n", "int", "bigint", "bigint"),))
     verdict = compared({(): (same, same)}, widened)
@@ -93,7 +93,7 @@ def test_a_widened_type_is_reported_and_matches_while_a_missing_column_does_not(
     )
 
 
-def test_partitions_roll_up_and_only_those_that_differ_are_reported() -> None:
+def test_only_different_partitions_are_reported() -> None:
     first, second = Aggregate(1, (10, 11)), Aggregate(2, (20, 21))
     verdict = compared(
         {("b",): (second, first), ("a",): (first, first), (None,): (Aggregate(), first)},
@@ -112,7 +112,7 @@ def test_partitions_roll_up_and_only_those_that_differ_are_reported() -> None:
     ]
 
 
-def test_of_very_many_partitions_those_furthest_apart_are_kept() -> None:
+def test_partitions_with_largest_differences_are_kept() -> None:
     aggregates: dict[tuple[str | None, ...], tuple[Aggregate, Aggregate]] = {
         (str(at),): (Aggregate(at, (at, at)), Aggregate()) for at in range(1, PARTITIONS_LISTED + 2)
     }
@@ -123,7 +123,7 @@ def test_of_very_many_partitions_those_furthest_apart_are_kept() -> None:
     assert "10,001 of 10,001 partitions differ; 20 of them:" in render(verdict)
 
 
-def test_rows_of_one_key_are_paired_by_likeness() -> None:
+def test_rows_of_one_key_are_paired_by_similarity() -> None:
     rows = [
         Surplus(1, ("k",), 1, (1, 10, 100), ("k", "a", "x")),
         Surplus(1, ("k",), 2, (1, 20, 200), ("k", "b", "y")),
@@ -139,12 +139,12 @@ def test_rows_of_one_key_are_paired_by_likeness() -> None:
     )
 
 
-def test_a_row_with_a_million_copies_takes_no_more_room_than_is_shown() -> None:
+def test_many_copies_of_a_row_yield_only_the_shown_differences() -> None:
     differences = pair_rows(["id"], [Surplus(1, ("k",), 10**9, (1,), ("k",))])
     assert differences == (RowDifference(("k",), "source-only"),) * ROWS_SHOWN
 
 
-def test_the_whole_verdict_is_json_and_text() -> None:
+def test_verdict_renders_as_json_and_text() -> None:
     rows = (
         RowDifference(("1", None), "different", (ValueDifference("note", None, ""),)),
         RowDifference(
@@ -204,12 +204,12 @@ def test_the_whole_verdict_is_json_and_text() -> None:
         ("time(6)", "time(6)", None),
     ],
 )
-def test_the_type_that_holds_both_exactly(left: str, right: str, common: str | None) -> None:
+def test_common_type_represents_both_types_exactly(left: str, right: str, common: str | None) -> None:
     for type_ in (common_type(kind(left), kind(right)), common_type(kind(right), kind(left))):
         assert (type_.simpleString() if type_ else None) == common
 
 
-def test_nested_types_meet_field_by_field() -> None:
+def test_common_type_of_nested_types_is_found_per_field() -> None:
     left = StructType().add("A", "integer").add("b", "string")
     right = StructType().add("B", "string").add("a", "long")
     common = common_type(left, right)
@@ -218,7 +218,7 @@ def test_nested_types_meet_field_by_field() -> None:
     assert common_type(left, right.add("c", "integer")) is None
 
 
-def test_a_struct_may_have_no_fields() -> None:
+def test_struct_without_fields_has_common_type() -> None:
     for empty in (ArrayType(StructType()), MapType(StringType(), StructType())):
         assert common_type(empty, empty) == empty
 
@@ -235,12 +235,12 @@ def test_a_struct_may_have_no_fields() -> None:
         ("delta.`/data/orders`@7", TableName.at("/data/orders"), 7),
     ],
 )
-def test_references(text: str, name: TableName, version: int | None) -> None:
+def test_table_references_are_parsed(text: str, name: TableName, version: int | None) -> None:
     assert Reference.parse(text) == Reference(name, version)
 
 
 @pytest.mark.parametrize("text", ["orders@latest", "orders@", "a.b.c.d", "orders@-1"])
-def test_what_is_no_reference_is_refused(text: str) -> None:
+def test_invalid_table_reference_is_refused(text: str) -> None:
     with pytest.raises(TableError) as caught:
         Reference.parse(text)
     assert caught.value.condition in ("VERSION_INVALID", "TABLE_NAME_TOO_LONG")

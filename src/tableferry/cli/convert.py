@@ -17,43 +17,42 @@ from tableferry.cli.options import Warehouse
 from tableferry.cli.spark import resolved
 from tableferry.convert.sync import report
 
-# A source between backticks may hold a comma.
+# A source between backticks may contain a comma.
 _SEPARATED = re.compile(r"(?:`[^`]*`|[^,\n`])+")
 
 _RUN = "run"
 
 MoreSources: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--sources", metavar="A,B", help="More of them, separated by commas or line ends."),
+    typer.Option("--sources", metavar="A,B", help="More sources, separated by commas or line ends."),
 ]
-DryRun: TypeAlias = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")
-]
+DryRun: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Print the plan, and write nothing.")]
 StatisticsFrom: TypeAlias = Annotated[
     convert.Statistics,
     typer.Option(
         "--statistics",
-        help="Where what lets readers skip files comes from: footers, a scan of all data, or nowhere.",
+        help="Source of the statistics for file skipping: footers, a scan of all data, or none.",
     ),
 ]
 ReadBy: TypeAlias = Annotated[
-    convert.Reader, typer.Option("--reader", help="Where files are read: here, or in Spark's tasks.")
+    convert.Reader,
+    typer.Option("--reader", help="Where footers are read: in this process, or in Spark's tasks."),
 ]
 Recursive: TypeAlias = Annotated[
-    bool, typer.Option("--recursive", "-r", help="A folder stands for all tables below it.")
+    bool, typer.Option("--recursive", "-r", help="Include all tables below a folder.")
 ]
 IncludeSubfolders: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--include-subfolders",
-        help="Take files in plain folders below a folder that has files itself, which Spark leaves out.",
+        help="Include files in plain subfolders of a folder with files; Spark leaves them out.",
     ),
 ]
 AllowUnsafeCommit: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--allow-unsafe-commit",
-        help="Write the log also to a store where two writers at once could replace one another's commits.",
+        help="Write to a store where concurrent writers may replace one another's commits.",
     ),
 ]
 
@@ -66,12 +65,12 @@ class _SourcesFirst(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
-        # What nobody types isn't shown either.
+        # Users don't type this name, so the help doesn't show it.
         return "" if name == _RUN else name, command, rest
 
 
 convert_app = App(
-    cls=_SourcesFirst, help="Turn Parquet into Delta in place, and back.", add_help_option=False
+    cls=_SourcesFirst, help="Convert Parquet to Delta in place, and back.", add_help_option=False
 )
 
 
@@ -91,36 +90,40 @@ def convert_run(
         typer.Option(
             "--partitioned-by",
             metavar="'YEAR int, …'",
-            help="The partition columns; by default the directories' names and values tell.",
+            help="The partition columns; by default inferred from the directories' names and values.",
         ),
     ] = None,
     dry_run: DryRun = False,
     statistics: StatisticsFrom = convert.Statistics.FOOTERS,
     engine: Annotated[
         convert.Engine,
-        typer.Option("--engine", help="Who writes the log; native is Spark's own CONVERT TO DELTA."),
+        typer.Option("--engine", help="The writer of the log; native is Spark's CONVERT TO DELTA."),
     ] = convert.Engine.AUTO,
     reader: ReadBy = convert.Reader.AUTO,
     recursive: Recursive = False,
     msck: Annotated[
-        bool, typer.Option("--msck", help="Convert what is on disk where the catalog knows other partitions.")
+        bool, typer.Option("--msck", help="Convert the partitions on disk if those of the catalog differ.")
     ] = False,
     column_mapping: Annotated[
-        bool, typer.Option("--column-mapping", help="Map names with spaces or any of ,;{}()= in them.")
+        bool, typer.Option("--column-mapping", help="Map column names with spaces or any of ,;{}()=.")
     ] = False,
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="Compare the rows as Parquet and as Delta afterwards, with Spark."),
+        typer.Option(
+            "--verify", help="Compare the rows of Parquet and Delta after the conversion, with Spark."
+        ),
     ] = False,
     include_subfolders: IncludeSubfolders = False,
     allow_unsafe_commit: AllowUnsafeCommit = False,
     cluster_by: Annotated[
         str | None,
-        typer.Option("--cluster-by", metavar="A,B", help="Columns to cluster by; OPTIMIZE does the work."),
+        typer.Option(
+            "--cluster-by", metavar="A,B", help="Columns to cluster by; OPTIMIZE then clusters the rows."
+        ),
     ] = None,
     properties: Annotated[
         list[str] | None,
-        typer.Option("--property", metavar="KEY=VALUE", help="A property of the table (may be repeated)."),
+        typer.Option("--property", metavar="KEY=VALUE", help="A property of the table (repeatable)."),
     ] = None,
     schema: Annotated[
         Path | None,
@@ -132,9 +135,9 @@ def convert_run(
     ] = None,
     warehouse: Warehouse = None,
 ) -> Answer:
-    """Turn Parquet into Delta in place: one file is written, the first commit of the log.
+    """Convert Parquet to Delta in place, by one file: the first commit of the log.
 
-    To undo it while nothing was written after it: tableferry convert undo SOURCE
+    To undo the conversion before the next commit: tableferry convert undo SOURCE
     """
     conversion = convert.run(
         _named(sources, more_sources),
@@ -167,7 +170,7 @@ def convert_sync(
         list[str] | None,
         typer.Argument(
             metavar="SOURCE...",
-            help="A folder or a table of the catalog that was converted, or a schema ('db.*').",
+            help="A converted folder or table of the catalog, or a schema ('db.*').",
             show_default=False,
         ),
     ] = None,
@@ -180,16 +183,16 @@ def convert_sync(
         bool,
         typer.Option(
             "--rewritten",
-            help="Take in files that were written again under their names; streams get all their rows.",
+            help="Add rewritten files with unchanged names; streams read all their rows.",
         ),
     ] = False,
     include_subfolders: IncludeSubfolders = False,
     allow_unsafe_commit: AllowUnsafeCommit = False,
     warehouse: Warehouse = None,
 ) -> Answer:
-    """Bring converted tables up to their folders, to which others still write Parquet.
+    """Add new Parquet files to converted tables, and remove deleted ones.
 
-    Files that came since are added, files that went are removed, in one commit. Run it as often as you like.
+    A sync writes one commit with the difference. You can run it while other jobs write Parquet.
     """
     synced = convert.sync(
         _named(sources, more_sources),
@@ -211,10 +214,10 @@ def convert_sync(
 
 @convert_app.command("undo")
 def convert_undo(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="What was converted.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A converted folder or table.")],
     warehouse: Warehouse = None,
 ) -> Answer:
-    """Undo a conversion while nothing was written after it."""
+    """Undo a conversion that is the table's only commit."""
     notes = convert.undo(source, resolve=partial(resolved, warehouse))
     return Answer(
         {"source": source, "outcome": "undone", "notes": notes},

@@ -1,4 +1,4 @@
-"""``tableferry new``: a bundle made from the template."""
+"""``tableferry new``: create a bundle from the template."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ new_app = App()
 @new_app.command("new", cls=PrintingCommand)
 def new(
     folder: Annotated[
-        Path, typer.Argument(metavar="[FOLDER]", help="Where the bundle's own folder is made; default here.")
+        Path, typer.Argument(metavar="[FOLDER]", help="The parent of the bundle's folder; default: here.")
     ] = Path(),
     answer: Annotated[
         list[str] | None,
         typer.Option(
-            "--answer", metavar="NAME=VALUE", help="Answer a question of the template (may be repeated)."
+            "--answer", metavar="NAME=VALUE", help="Answer a question of the template (repeatable)."
         ),
     ] = None,
     no_input: Annotated[
-        bool, typer.Option("--no-input", help="Ask nothing: defaults count where no answer is given.")
+        bool, typer.Option("--no-input", help="Ask no questions: use defaults for missing answers.")
     ] = False,
 ) -> None:
-    """Make a bundle of your own, to deploy to a workspace."""
+    """Create a bundle that you can deploy to a workspace."""
     made = template.create(folder, pairs("--answer", answer), no_input=no_input)
     typer.echo(f"Made {made}. Next:\n")
     for command in template.next_commands(made):

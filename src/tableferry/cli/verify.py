@@ -1,4 +1,4 @@
-"""``tableferry verify``: whether two tables have the same rows."""
+"""``tableferry verify``: compare the rows of two tables."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ verify_app = App()
 @verify_app.command("verify")
 def verify(
     source: Annotated[str, typer.Argument(metavar="SOURCE[@VERSION]", help="A table, or the folder of one.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET[@VERSION]", help="What must hold the same rows.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET[@VERSION]", help="The table to compare, or its folder.")
+    ],
     keys: Annotated[
         str,
-        typer.Option("--keys", metavar="A,B", help="Columns that identify a row: shows rows that differ."),
+        typer.Option("--keys", metavar="A,B", help="Columns that identify a row, to show different rows."),
     ] = "",
     exclude: Annotated[str, typer.Option("--exclude", metavar="A,B", help="Columns to leave out.")] = "",
     warehouse: Warehouse = None,
 ) -> Answer:
-    """Compare two tables: columns, row counts, an order-free hash, and the rows that differ."""
-    # A fleet's tables are Iceberg under their own names.
+    """Compare two tables: columns, row counts, a hash without order, and different rows."""
+    # A fleet's new tables may be Iceberg tables.
     spark = resolved(warehouse, iceberg=True)
     verdict = verifying.verify_tables(
         spark, source, target, keys=separated([keys]), exclude=separated([exclude])
