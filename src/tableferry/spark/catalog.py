@@ -74,6 +74,15 @@ def explained(problem: str, remedy: str, kind: type[TableferryError] = TableErro
         raise kind(f"{problem} ({first_line(error)}): {remedy}") from error
 
 
+@contextmanager
+def described_as(describe: Callable[[str], TableferryError]) -> Iterator[None]:
+    """Convert a Spark error inside the ``with`` into the error that ``describe`` makes of its reason."""
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        raise describe(first_line(error)) from error
+
+
 def facts(
     spark: SparkSession | LocalMetastore, name: TableName, *, defining: bool = False
 ) -> TableFacts | None:
