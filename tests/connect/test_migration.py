@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests import soak
+from tests.conditions import raises
 from tests.spark.projects import Project
 
 from tableferry import pipelines
-from tableferry.errors import Refused, TableError, TableferryError
+from tableferry.errors import TableError, TableferryError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +49,7 @@ def test_appends_go_from_the_first_plan_to_the_finish(project: Project) -> None:
     with project.nothing_written():
         project.run()
         assert project.phases() == {"orders": "waiting"}
-        with pytest.raises(Refused, match=r"isn't complete \(waiting for sources; .*src has no commit"):
+        with raises("MIGRATION_NOT_COMPLETE", reason=re.compile("^waiting for sources; .*src")):
             project.finish()
 
     project.insert("src", (3, "c", 2))
@@ -116,19 +118,27 @@ def test_what_cannot_be_read_is_reported_with_its_place_before_anything_is_writt
     live = f"{SPEC}: sourceDetails: "
     history = f"{SPEC}: tableMigrationDetails: "
     cases: list[tuple[Any, dict[str, Any], str]] = [
-        ("nowhere", {}, f"{live}table {schema}.nowhere doesn't exist: restore it, or correct the spec"),
+        ("nowhere", {}, f"[SOURCE_TABLE_MISSING] {live}Table {schema}.nowhere doesn't exist."),
         (
             "files",
             {},
             f"{live}{schema}.files is a parquet table, not a Delta table: convert",
         ),
-        (project.delta("src", selectExp=["id", "nope"]), {}, f"{live}v_orders can't be read ([UNRESOLVED_"),
-        ("src", {"table": "gone"}, f"{history}table {schema}.gone doesn't exist: correct database and table"),
-        ("src", {"selectExp": ["nope"]}, f"{history}{schema}.orders_legacy can't be read as of version 1 ("),
+        (
+            project.delta("src", selectExp=["id", "nope"]),
+            {},
+            f"[VIEW_NOT_READABLE] {live}v_orders can't be read ([UNRESOLVED_",
+        ),
+        ("src", {"table": "gone"}, f"[LEGACY_TABLE_MISSING] {history}Table {schema}.gone doesn't exist."),
+        (
+            "src",
+            {"selectExp": ["nope"]},
+            f"[LEGACY_TABLE_NOT_READABLE] {history}{schema}.orders_legacy can't be read as of version 1 (",
+        ),
     ]
     for source, migration, sentence in cases:
         project.standard("orders", source, migration=migration)
         with project.nothing_written(), pytest.raises(TableferryError) as caught:
             project.run()
         assert str(caught.value).startswith(sentence)
-        assert "\n" not in str(caught.value)
+        assert "\n" not in caught.value.message

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 from tests import soak
+from tests.conditions import check, raises
 from tests.spark.projects import Project
 from tests.spark.runtime import Ran
 
@@ -174,7 +175,7 @@ def test_a_table_is_taken_over_and_given_back(job: Job) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         pipelines.undo(project.root, project.spark, before=dies)
-    with pytest.raises(Refused, match="given back to its old streams"):
+    with raises("UNDO_OF_TARGET_UNFINISHED"):
         project.run()
     assert pipelines.undo(project.root, project.spark)
     job.arrive(4)
@@ -196,10 +197,10 @@ def test_what_the_log_doesn_t_tell_is_refused_before_anything_is_written(job: Jo
     other = tmp_path / "other"
     other.mkdir()
     job.migrate(path=other)
-    with pytest.raises(Refused, match=rf"which isn't under {other}, so that every file would come twice"):
+    with raises("FILES_OUTSIDE_FOLDER", folder=other):
         project.run()
     job.migrate(options={"cloudFiles.allowOverwrites": "true"})
-    with pytest.raises(Refused, match=r"cloudFiles\.allowOverwrites true is for Databricks"):
+    with raises("OVERWRITES_OPTION", option="cloudFiles.allowOverwrites"):
         project.run()
     job.migrate()
     spec = job.project.root / "dataflows/d/dataflowspec/out_main.json"
@@ -214,10 +215,11 @@ def test_what_the_log_doesn_t_tell_is_refused_before_anything_is_written(job: Jo
         "views": {"v_files": files, "v_both": both},
     }
     project.flow("out", {"f_both": flow}, tableMigrationDetails=alone["tableMigrationDetails"])
-    assert f"f_both reads other sources besides cloudFiles:{job.files}" in " ".join(project.plan().refusals)
+    (shared,) = project.plan().refusals
+    check(shared, "SOURCES_SHARE_CHECKPOINT", flow="f_both", source=f"cloudFiles:{job.files}")
     job.migrate()
     (refusal,) = project.plan(pipeline=Ran()).refusals
-    assert "a pipeline keeps which files are read in a checkpoint of its own" in refusal
+    check(refusal, "FILE_LIST_NOT_IMPORTABLE", owner="A pipeline")
     assert not project.plan().refusals
     # Spark itself leaves older files, once a newer one holds what they say.
     for name in [*map(str, range(9))]:
@@ -225,7 +227,7 @@ def test_what_the_log_doesn_t_tell_is_refused_before_anything_is_written(job: Jo
     assert not project.plan().refusals
     whole = (job.log() / "9.compact").read_text("utf-8")
     for left, why in (
-        (whole[:300], "isn't a whole log"),
+        (whole[:300], "isn't a complete log"),
         ("\n".join(whole.split("\n")[:-1]), "it names no file that batch 9 has read"),
         (None, "it has no batch 0"),
     ):

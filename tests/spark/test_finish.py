@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.conditions import check, names, raises
 from tests.spark.projects import Project
 
 from tableferry.errors import Refused
@@ -45,7 +46,7 @@ def test_finish_refuses_an_assumed_hand_over_that_lost_a_row_until_the_user_acce
     assert ids(project) == [1, 2, 4]
     assert project.status().complete
     for options in ({}, {"verify": False}):
-        with project.nothing_written(), pytest.raises(Refused, match=r"assumed.*--accept-assumed"):
+        with project.nothing_written(), raises("ASSUMED_HAND_OVER_NOT_PROVED"):
             project.finish(**options)
     report = project.finish(accept_assumed=True)
     assert [certainty for _, certainty in report.certainties] == ["assumed"]
@@ -63,10 +64,10 @@ def test_finish_refuses_an_assumed_hand_over_after_its_migration_details_are_gon
     project.standard("out", "src", **(off if switched_off else {}))
     project.insert("src", (5, "e"))
     (report,) = project.run().targets
-    assert any("finish --accept-assumed" in note for note in report.plan.notes)
+    assert "ASSUMED_MIGRATION_SWITCHED_OFF" in names(report.plan.warnings)
     assert ids(project) == [1, 2, 4, 5]
     for options in ({}, {"verify": False}):
-        with project.nothing_written(), pytest.raises(Refused, match=r"assumed.*--accept-assumed"):
+        with project.nothing_written(), raises("ASSUMED_HAND_OVER_NOT_PROVED"):
             project.finish(**options)
     finished = project.finish(accept_assumed=True)
     assert [certainty for _, certainty in finished.certainties] == ["assumed"]
@@ -95,8 +96,8 @@ def test_auto_starts_where_rows_show_that_the_old_job_stopped(project: Project) 
 def test_auto_assumes_the_newest_versions_where_no_rows_fit_and_says_why(project: Project) -> None:
     project.spark.sql(f"UPDATE {project.schema}.out_legacy SET v = 'changed' WHERE id = 1")
     migrate(project, "auto")
-    (note,) = (note for note in project.plan().targets[0].notes if "assumed" in note)
-    assert "none of the 3 moments that were tried" in note
+    (warning,) = project.plan().targets[0].warnings
+    check(warning, "HAND_OVER_NOT_PROVED", reason=re.compile("NO_MOMENT_MATCHES. None of the 3 moments"))
     project.run()
     project.insert("src", (4, "d"))
     project.run()

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests import conditions, soak
+from tests.conditions import raises
 from tests.spark.projects import Project
 from tests.workspace import FakeWorkspace
-
-from tableferry.errors import Refused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +50,7 @@ def test_plan_status_and_finish_work_from_a_laptop_and_a_run_is_refused(
     root = into_a_volume(project, logged_in)
     before = dict(logged_in.files)
     assert project.phases() == {"rows": "complete"}
-    with pytest.raises(Refused, match=rf"{root} isn't mounted here.*: start the pipeline or the job"):
+    with raises("STATE_VOLUME_NOT_MOUNTED", volume=re.compile(str(root))):
         project.run()
     assert logged_in.files == before
 

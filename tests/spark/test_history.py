@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests import soak
+from tests.conditions import raises
 from tests.oracle import Event, scd1, scd2
 
-from tableferry.errors import TableError
 from tableferry.pipelines.cdc import apply, create_tables, feed_events
 from tableferry.pipelines.flows import CdcSettings, Target
 from tableferry.pipelines.history import expressible, future_ends, history_events, not_representable
@@ -242,7 +242,7 @@ def test_scd_type_1_takes_the_sequence_that_the_legacy_table_has(spark: SparkSes
 
 def test_scd_type_2_needs_both_validity_columns_and_the_keys(spark: SparkSession) -> None:
     legacy = spark.createDataFrame([(1, 1)], "id int, __START_AT int")
-    with pytest.raises(TableError, match="no __END_AT, which SCD type 2 needs: map"):
+    with raises("VALIDITY_COLUMNS_MISSING", columns="__END_AT"):
         history_events(legacy, SCD2)
-    with pytest.raises(TableError, match="lack the key id"):
+    with raises("LEGACY_KEYS_MISSING", keys=["id"]):
         not_representable(legacy.drop("id"), SCD2)

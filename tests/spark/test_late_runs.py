@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests import soak
+from tests.conditions import raises
 from tests.spark.projects import Project
 
-from tableferry.errors import Busy
 from tableferry.pipelines import transactions
 from tableferry.pipelines.plans import HISTORY_FLOW
 from tableferry.spark import session
@@ -70,7 +70,7 @@ def test_what_woke_after_a_full_refresh_changes_nothing(
     # Right before it drops the rows of a full refresh that another one has ended since.
     with (
         session.settings(spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}, "the test"),
-        pytest.raises(Busy, match="another run has refreshed it in full and filled it meanwhile"),
+        raises("REFRESHED_BY_ANOTHER_RUN"),
     ):
         transactions.empty(spark, out, out, 2)
     assert project.rows("out") == rows

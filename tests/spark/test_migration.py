@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests import conditions, soak
+from tests.conditions import check, names, raises
 from tests.spark.projects import Project, delta_view
 
 from tableferry import pipelines
-from tableferry.errors import Busy, Refused, SessionError, TableferryError
+from tableferry.errors import SessionError, TableferryError
 from tableferry.pipelines.state import StateStore
 from tableferry.pipelines.steps import Begin
 
@@ -72,7 +73,7 @@ def test_append_scd1_and_scd2_go_from_the_first_plan_to_the_finish(
     assert set(project.phases().values()) == {"waiting"}
     with (
         project.nothing_written(),
-        pytest.raises(Refused, match=r"isn't complete \(waiting for sources; .*src"),
+        raises("MIGRATION_NOT_COMPLETE", reason=re.compile("^waiting for sources; .*src")),
     ):
         project.finish()
 
@@ -285,7 +286,8 @@ def test_a_flow_spec_with_a_staging_table_fills_both_once(project: Project) -> N
         ("f_other", "wait"),
         ("f_orders", "wait"),
     ]
-    assert [(wait.table.table, wait.why) for wait in target.waits][2:] == [("orders_rows", "isn't made yet")]
+    (staging,) = target.waits[2:]
+    check(staging.why, "SOURCE_NOT_CREATED", source=f"{project.schema}.orders_rows")
 
     # One of the two sources is to be read from where it stands: its flow doesn't wait for the other one's.
     spec({"startingVersion": "1"})
@@ -349,10 +351,8 @@ def test_without_automatic_versions_the_given_start_is_used_and_a_missing_one_is
     project.standard("missing", "src", tableMigrationDetails=off)
     given, missing = project.plan().targets
     assert given.notes == (f"v_given starts at 2 of {project.schema}.src, as the spec says",)
-    (warning,) = missing.notes
-    assert warning.startswith(
-        f"warning: v_missing reads {project.schema}.src from its start (3 commits, 3 rows)"
-    )
+    (warning,) = missing.warnings
+    check(warning, "SOURCE_READ_FROM_START", view="v_missing", size="3 commits, 3 rows")
     assert project.run().ok
     assert project.rows("given", "id") == [(1,), (2,), (3,)]
     assert project.rows("missing", "id") == [(1,), (1,), (2,), (2,), (3,)]
@@ -389,7 +389,7 @@ def test_a_renamed_view_another_pipeline_and_an_added_source_lose_and_repeat_not
     spec("v_src", enabled=False)
     with (
         project.nothing_written(),
-        pytest.raises(Refused, match="switched off before the migration is complete"),
+        raises("MIGRATION_SWITCHED_OFF"),
     ):
         project.run(pipeline_id="one")
 
@@ -397,7 +397,7 @@ def test_a_renamed_view_another_pipeline_and_an_added_source_lose_and_repeat_not
     project.insert("src", (2, "b", 2))
     with (
         project.nothing_written(),
-        pytest.raises(Refused, match="began under pipelineId=one, not two: run with --adopt"),
+        raises("STATE_OF_OTHER_PIPELINE", others=("one",), pipeline="two"),
     ):
         project.run(pipeline_id="two")
     with project.nothing_written():
@@ -412,7 +412,7 @@ def test_a_renamed_view_another_pipeline_and_an_added_source_lose_and_repeat_not
     spec("v_renamed_again", {})
     with (
         project.nothing_written(),
-        pytest.raises(Refused, match=r"added joined after .* give readerOptions.startingVersion"),
+        raises("SOURCE_ADDED_AFTER_BASELINE", source=re.compile("added$")),
     ):
         project.run(pipeline_id="two")
     spec("v_renamed_again", {"readerOptions": {"startingVersion": "0"}})
@@ -500,7 +500,7 @@ def test_where_nothing_can_be_locked_the_first_migration_start_still_wins(projec
             project.insert("src", (2, "b", 2))
             assert StateStore(project.state, first.pipeline_id).begin(first)
 
-    with pytest.raises(Busy, match="another process has just started the migration"):
+    with raises("MIGRATION_STARTED_BY_ANOTHER_RUN"):
         project.run(before=overtaken)
     project.run()
     assert project.rows("orders", "id") == [(1,), (2,)]
@@ -542,9 +542,7 @@ def test_scd2_history_keeps_its_nulls_its_columns_and_its_closes(
             9,
             "interval is empty (start = end)",
         )
-        with pytest.raises(
-            Refused, match=r"1 rows of its legacy table can't be represented .*leaveOutNotRepresentable"
-        ):
+        with raises("ROWS_NOT_REPRESENTABLE", count=1):
             project.run()
 
     details = project.migration("orders", mapped, leaveOutNotRepresentable=True)
@@ -658,7 +656,7 @@ def test_a_source_that_the_project_has_yet_to_make_is_asked_about(project: Proje
     project.standard("gold", "bronze", migration={})
     with (
         project.nothing_written(),
-        pytest.raises(Refused, match="is made by this project and doesn't exist yet"),
+        raises("PRODUCED_SOURCE_MISSING"),
     ):
         project.run()
     project.standard("gold", project.delta("bronze", readerOptions={"startingVersion": "0"}), migration={})
@@ -687,10 +685,10 @@ def test_catalog_type_says_in_which_catalog_the_legacy_table_is(project: Project
         details = project.migration("orders", {"table": "old"}, catalogType=kind)
         project.standard("orders", source, targetDetails=target, tableMigrationDetails=details)
         try:
-            message = "".join(project.plan().refusals)
+            message = "".join(map(str, project.plan().refusals))
         except TableferryError as error:
             message = str(error)
-        assert f"tableMigrationDetails: table {name} " in message
+        assert f"tableMigrationDetails: Table {name} " in message
 
 
 @soak.slow
@@ -735,8 +733,8 @@ def test_what_does_not_fit_is_found_before_anything_is_copied(project: Project, 
     project.standard("t", "src", migration={})
     with project.nothing_written():
         [refusal] = project.plan().refusals
-        assert "column 'id' is int in the copied rows, and bigint in what" in refusal
-        with pytest.raises(Refused, match="write CAST\\(`id` AS bigint\\) AS `id` in selectExp"):
+        check(refusal, "COPY_TOO_NARROW", column="id", copied_type="int", flow_type="bigint")
+        with raises("COPY_TOO_NARROW", name="`id`", flow_type="bigint"):
             project.run()
     project.standard("t", "src", migration={"selectExp": ["CAST(`id` AS bigint) AS `id`", "v"]})
     assert project.plan().refusals == ()
@@ -752,11 +750,11 @@ def test_rows_that_do_not_tell_how_new_they_are_are_warned_of(project: Project) 
     cdc = {"keys": ["id"], "sequence_by": "at", "scd_type": "1", "except_column_list": ["at"]}
     project.standard("t", "src", cdc=cdc, migration={})
     [target] = project.plan().targets
-    [note] = [text for text in target.notes if "counts as newer than its copied row" in text]
-    assert note.startswith(f"{project.schema}.t_legacy has nothing for at, so any event of a key counts")
+    (warning,) = target.warnings[1:]
+    check(warning, "COPY_WITHOUT_SEQUENCE", table=f"{project.schema}.t_legacy", column="at")
     project.standard("t", "src", cdc=cdc, migration={"selectExp": ["*", "5 AS at"]})
     [target] = project.plan().targets
-    assert not any("counts as newer" in text for text in target.notes)
+    assert "COPY_WITHOUT_SEQUENCE" not in names(target.warnings)
 
 
 def test_what_the_legacy_table_has_and_its_target_will_not_is_reported(
@@ -768,10 +766,10 @@ def test_what_the_legacy_table_has_and_its_target_will_not_is_reported(
     spark.sql(f"ALTER TABLE {legacy} ADD CONSTRAINT positive CHECK (id > 0)")
     project.standard("t", "src", migration={})
     [target] = project.plan().targets
-    [note] = [text for text in target.notes if "won't get by itself" in text]
-    assert "the constraints positive" in note
-    assert "NOT NULL of id" in note
-    assert "it is partitioned by day" in note
+    [warning] = [found for found in target.warnings if found.condition == "RULES_NOT_CARRIED_OVER"]
+    assert "the constraints positive" in warning.message
+    assert "NOT NULL of id" in warning.message
+    assert "it is partitioned by day" in warning.message
     project.standard(
         "t",
         "src",
@@ -779,5 +777,5 @@ def test_what_the_legacy_table_has_and_its_target_will_not_is_reported(
         targetDetails={"database": project.schema, "table": "t", "partitionColumns": ["day"]},
     )
     [target] = project.plan().targets
-    [note] = [text for text in target.notes if "won't get by itself" in text]
-    assert "partitioned" not in note
+    [warning] = [found for found in target.warnings if found.condition == "RULES_NOT_CARRIED_OVER"]
+    assert "partitioned" not in warning.message

@@ -22,7 +22,7 @@ _numbers = count(1)
 COLUMNS = "id int, v string"
 
 
-NOT_YET = ("in the middle of version", "none of the newest", "have taken a source as far as")
+NOT_YET = ("OLD_STREAM_WITHIN_VERSION", "OLD_STREAM_NOT_OF_TABLE", "OLD_STREAMS_APART")
 
 
 class Crash(BaseException):
@@ -107,7 +107,7 @@ class Scenario:
             pass
         except Refused as refused:
             # Where nobody knows at which version it could begin; once it has begun, nothing is refused.
-            if self.migrating or not any(reason in str(refused) for reason in NOT_YET):
+            if self.migrating or refused.condition not in NOT_YET:
                 raise
             return False
         self.migrating = self.migrating or self._start() is not None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests import soak
+from tests.conditions import raises
 from tests.spark.projects import Project
-
-from tableferry.errors import Refused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,5 +83,5 @@ def test_what_was_cleaned_before_it_was_read_is_refused(project: Project) -> Non
     for value in ("one", "two"):
         project.insert("left_", (5, value, 3))
     project.clean_log("left_")
-    with pytest.raises(Refused, match=r"left_ can't be read from version 2 any more \(the oldest is 3\)"):
+    with raises("BASELINE_NOT_READABLE", source=re.compile("left_$"), version=2, earliest=3):
         project.run()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from pyspark import cloudpickle
+from tests.conditions import check
 
 from tableferry.errors import TableError
 from tableferry.pipelines import batches
@@ -43,19 +45,26 @@ def test_a_server_that_has_no_tableferry_gets_all_that_it_needs(tmp_path: Path) 
     dumps: Callable[[object], bytes] = cloudpickle.dumps  # it has no annotations
     file.write_bytes(dumps(fold))
     server = subprocess.run([sys.executable, "-c", SERVER, file], capture_output=True, text=True, check=False)
-    assert (server.stdout, server.stderr) == (
-        "tableferry.errors TableError the feed has a column '__sequence', a name that AUTO CDC keeps for "
-        "itself: rename it True\n",
-        "",
-    )
+    assert server.stderr == ""
+    assert server.stdout.startswith("builtins RuntimeError ")
+    assert server.stdout.endswith(" True\n")
+    check(batches.raised_there(Exception(server.stdout)), "RESERVED_COLUMN_IN_FEED", column="__sequence")
 
 
 def test_what_a_batch_raises_there_for_the_user_to_fix_is_raised_here() -> None:
     printed = "[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback (most recent call last):\n"
     printed += '  File "/there/worker.py", line 84, in main\n'
-    raised = batches.raised_there(
-        Exception(f"{printed}tableferry.errors.TableError: t: column 'v' is int: cast it\n SQLSTATE: 39000")
+    carried = "Tableferry's error: " + json.dumps(
+        TableError(
+            "COLUMN_TYPE_DOES_NOT_FIT", table="t", column="v", table_type="int", new_type="bigint"
+        ).to_dict()
     )
+    raised = batches.raised_there(Exception(f"{printed}RuntimeError: {carried}\n SQLSTATE: 39000"))
     assert isinstance(raised, TableError)
-    assert str(raised) == "t: column 'v' is int: cast it"
+    check(raised, "COLUMN_TYPE_DOES_NOT_FIT", table="t", column="v", table_type="int", new_type="bigint")
+    without = json.dumps(TableError("t: cast it").to_dict())
+    assert (
+        str(batches.raised_there(Exception(f"{printed}RuntimeError: Tableferry's error: {without}")))
+        == "t: cast it"
+    )
     assert batches.raised_there(Exception(f"{printed}KeyError: 'k'\n")) is None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.conditions import check
 from tests.databricks_pipelines import OLDER, SIGNATURES, WITHOUT_MANAGED_TABLES, Platform
 from tests.unit.test_decide import (
     FLOW,
@@ -24,7 +25,7 @@ from tests.unit.test_decide import (
 )
 
 from migration import flows as bundle
-from tableferry.errors import Refused, TableError
+from tableferry.errors import Finding, Refused
 from tableferry.pipelines import undoing
 from tableferry.pipelines.declaring import check_take_over
 from tableferry.pipelines.engine import define
@@ -98,15 +99,14 @@ def test_the_plan_says_what_is_done_how_sure_it_is_and_what_to_do_before() -> No
     assert target.refusals == ()
     # The same is recorded as where Tableferry runs the flows.
     assert target.steps == (Begin(TAKEN),)
-    assert [(wait.table, wait.why) for wait in target.waits] == [(ORDERS, "isn't recorded as taken over yet")]
+    (wait,) = target.waits
+    check(wait.why, "TAKE_OVER_NOT_RECORDED", source=ORDERS)
     assert target.notes == (
         "the hand-over point is recorded by the old streams: batch 12 of their checkpoints",
-        "f_orders goes on from batch 12 of /old, which the pipeline imports when it runs the flow for the "
-        "first time: stop the old stream before, and keep that folder until the migration is finished",
-        "silver.orders becomes a managed table of the pipeline (create_table, which is Beta): that its rows "
-        "stay then is written nowhere and was not run on Databricks, so try it with a clone of the table and "
-        "a copy of the checkpoint first",
     )
+    imported, beta = target.warnings
+    check(imported, "CHECKPOINT_WILL_BE_IMPORTED", flow="f_orders", batch=12, folder="/old")
+    check(beta, "MANAGED_TABLE_IS_BETA", target=ORDERS)
     ready = decided(known(stored=RECORDED))
     assert (ready.phase, list(map(str, ready.steps))) == (
         "ready",
@@ -176,9 +176,8 @@ def test_files_and_topics_go_on_from_their_checkpoints_too() -> None:
     assert isinstance(begin, Begin)
     assert begin.migration_start.batches == {"files": 3, "kafka": 7}
     # A checkpoint names Kafka's topics, but of files nothing.
-    assert [note for note in target.notes if "make sure" in note] == [
-        "nothing in /files shows that its stream reads what v_files does: make sure"
-    ]
+    (unsure,) = (found for found in target.warnings if found.condition == "IMPORTED_SOURCE_NOT_SHOWN")
+    check(unsure, "IMPORTED_SOURCE_NOT_SHOWN", folder="/files", view="v_files")
     stored = replace(RECORDED, migration_start=begin.migration_start)
     platform = declared(known(FILES, KAFKA, stored=stored, reads=reads), flow)
     assert {name: flow["import_checkpoint"] for name, (flow, _) in platform.appends.items()} == {
@@ -197,38 +196,38 @@ PAYMENTS = other("v_payments", "kafka", subscribe="payments", startingOffsets="e
 @pytest.mark.parametrize(
     ("old", "changes", "reads", "why"),
     [
-        pytest.param((OLD,), {}, [(ONE, TWO)], "f_orders reads 2 sources, and a checkpoint", id="reads two"),
+        pytest.param((OLD,), {}, [(ONE, TWO)], "f_orders reads 2 sources. A checkpoint", id="reads two"),
         pytest.param(
             (replace(OLD, sources=2, tables={**OLD.tables, "other-id": Offset(2, True)}),),
-            {}, [(ONE,)], "the stream of /old reads 2 sources, and f_orders one", id="its stream reads two",
+            {}, [(ONE,)], "reads 2 sources, but f_orders reads one", id="its stream reads two",
         ),
         pytest.param(
             (replace(OLD, sources=2),), {}, [(ONE,)], "stream of /old reads 2 sources", id="twice the same",
         ),
         pytest.param(
             (replace(OLD, tables={"other-id": Offset(4, True)}),),
-            {}, [(ONE,)], "none of the checkpoints is of a stream that reads", id="another table",
+            {}, [(ONE,)], "None of the checkpoints is of a stream that reads", id="another table",
         ),
         pytest.param(
             (OLD, replace(OLD, folder="/second", query="second")),
-            {}, [(ONE,)], "/old and /second may each be the checkpoint that f_orders", id="several",
+            {}, [(ONE,)], "f_orders could continue from each of the checkpoints /old, /second", id="several",
         ),
         pytest.param(
             (OLD,), {"flows": (FLOW, AGAIN)}, [(ONE,), (ONE,)],
-            "f_orders and f_again would both go on from /old", id="two flows",
+            "f_orders, f_again would each continue from /old", id="two flows",
         ),
         pytest.param(
             (OLD, FILES), {}, [(ONE,)],
-            "no flow of silver.orders reads what the stream of /files does", id="nobody's",
+            "No flow of silver.orders reads what the stream of /files does", id="nobody's",
         ),
         pytest.param(
             (OLD,), {}, [(replace(ONE, explicit=3),)],
-            "v_orders says where it starts: take startingVersion out", id="a start of its own",
+            "v_orders sets where it starts", id="a start of its own",
         ),
         pytest.param(
             (OLD,), {"views": {"v_orders": View("v_orders", "stream", SqlSource("SELECT 1"), "v")}},
-            [(replace(ONE, unseen="nothing in its SQL stands in STREAM(…)"),)],
-            "nothing in its SQL stands in STREAM.*nobody can say whose checkpoint", id="unseen",
+            [(replace(ONE, unseen=Finding("NO_STREAM_IN_SQL")),)],
+            r"Its checkpoint can't be determined. The view's SQL has no STREAM", id="unseen",
         ),
         pytest.param(
             (OLD,), {"views": {"v_orders": replace(view("v_orders", SOURCE), mode="batch")}}, [()],
@@ -258,8 +257,8 @@ def test_a_flow_goes_on_only_from_a_checkpoint_that_is_surely_its_own(
     both = {**facts.tables, OTHER.key: TableFacts(OTHER, "other-id", 5)}
     target = decided(replace(facts, tables=both), flow)
     assert target.steps == ()
-    assert target.refusals[0].startswith("orders_main.json: ")
-    assert re.search(why, target.refusals[0])
+    assert target.refusals[0].message.startswith("orders_main.json: ")
+    assert re.search(why, target.refusals[0].message)
     # What has changed since it was taken over is refused as well, before the pipeline defines anything.
     assert decided(replace(facts, tables=both, stored={ORDERS.key: RECORDED}), flow).steps == ()
 
@@ -278,53 +277,45 @@ def test_rows_within_a_version_are_gone_on_with() -> None:
 
 
 def test_a_checkpoint_that_cannot_be_read_is_refused_once_with_its_place() -> None:
-    lost = NoHandOver("/old is gone")
+    lost = NoHandOver(Finding("NOT_A_CHECKPOINT", folder="/old"))
     facts = taken_over(old_checkpoints={ORDERS.key: lost}, hand_overs={ORDERS.key: lost})
-    assert decided(facts).refusals == ("orders_main.json: m: /old is gone",)
+    (refusal,) = decided(facts).refusals
+    check(refusal, "NOT_A_CHECKPOINT", folder="/old", location="orders_main.json: m")
 
 
 def test_tables_that_are_known_by_name_alone_are_those_that_were_recorded() -> None:
     # While a pipeline's file is loaded it may refuse to tell more than a table's version.
     assert not decided(known(stored=RECORDED, source=TableFacts(SOURCE, "", 6))).refusals
     (refusal,) = decided(known(stored=RECORDED, source=TableFacts(SOURCE, "another", 6))).refusals
-    assert "bronze.orders was dropped and made anew" in refusal
+    check(refusal, "SOURCE_RECREATED", source=SOURCE)
 
 
 def test_two_writers_are_noticed_by_the_old_checkpoint_whose_ids_the_pipeline_may_keep() -> None:
     went_on = replace(OLD, batch=14, finished=False)
     writes = {ORDERS.key: LegacyWrites({"query": 13}, 9)}
     (refusal,) = decided(known(went_on, stored=RECORDED, legacy_writes=writes)).refusals
-    assert refusal == (
-        "silver.orders: its old stream has gone on since it was taken over (/old is at batch 14, and was "
-        "taken over at 12, from version 9 of the table on), so rows may be there twice, or be missing: stop "
-        "it; where the pipeline hasn't run its flows yet, `tableferry pipelines undo --engine databricks`, "
-        "then prepare; else correct the rows by hand, and finish the migration"
-    )
+    check(refusal, "OLD_STREAM_CONTINUED", target=ORDERS, folder="/old", batch=14, taken=12)
+    check(refusal, "OLD_STREAM_CONTINUED", since=", from version 9 of the table on")
     # Its history may be out of reach.
     (refusal,) = decided(known(went_on, stored=RECORDED)).refusals
-    assert "taken over at 12), so" in refusal
+    check(refusal, "OLD_STREAM_CONTINUED", taken=12, since="")
     # A batch in the table that the old checkpoint hasn't begun is the pipeline's own.
     assert not decided(known(stored=RECORDED, legacy_writes=writes)).refusals
     (refusal,) = decided(known(replace(OLD, query="another"), stored=RECORDED)).refusals
-    assert "the checkpoint of the query query, from which silver.orders was taken over, isn't in" in refusal
+    check(refusal, "IMPORTED_CHECKPOINT_NOT_NAMED", queries=["query"], target=ORDERS)
 
 
 def test_a_flow_that_the_pipeline_has_run_before_would_import_nothing() -> None:
     (refusal,) = decided(known(hand_overs=handed(), checkpoint=RAN)).refusals
-    assert refusal == (
-        "orders_main.json: flow: the pipeline has run f_orders before, and imports a checkpoint only for a "
-        "flow that has none: give it another name"
-    )
+    check(refusal, "IMPORTING_FLOW_ALREADY_RAN", location="orders_main.json: flow", flow="f_orders")
 
 
 def test_its_history_may_not_be_refreshed_away() -> None:
     open_ = Target(ORDERS, properties={"pipelines.reset.allowed": "true"}, location="orders_main.json: t")
     for stored in (RECORDED, Stored(finished=True, taken_over=True)):
         target = decided(known(stored=stored), replace(TAKEN_OVER, target=open_))
-        assert target.refusals == (
-            "orders_main.json: t: silver.orders has pipelines.reset.allowed=true, and a full refresh would "
-            "drop rows of the old streams that nothing brings again: take that out",
-        )
+        (refusal,) = target.refusals
+        check(refusal, "RESET_ALLOWED_OF_TAKEN_OVER_TABLE", location="orders_main.json: t", target=ORDERS)
 
 
 def test_a_bundle_of_before_defines_nothing_of_it() -> None:
@@ -341,7 +332,7 @@ def test_a_bundle_of_before_defines_nothing_of_it() -> None:
 def test_a_renamed_flow_would_import_the_checkpoint_again() -> None:
     tracking = Tracking({SOURCE.key: 5}, 0, started=("f_old",), engine="databricks")
     (refusal,) = decided(known(stored=Stored(TAKEN, tracking))).refusals
-    assert refusal.endswith("the rows behind the baseline would come twice: name it f_old again")
+    check(refusal, "PIPELINE_FLOW_RENAMED", first="f_old", otherwise="")
 
 
 @pytest.mark.parametrize("recorded", [False, True])
@@ -350,7 +341,7 @@ def test_another_table_in_its_place_is_noticed(recorded: bool) -> None:
     identity = TableIdentity("orders-id", 0, flows, "silver.orders@8", {})
     there = Recorded("another-id", None, identity if recorded else None)
     (refusal,) = decided(known(stored=RECORDED, recorded={ORDERS.key: there}, state="/state")).refusals
-    assert "silver.orders was replaced since it was taken over (the id of its log was orders-id" in refusal
+    check(refusal, "PIPELINE_TABLE_REPLACED", table=ORDERS, event="it was taken over", recorded="orders-id")
     same = replace(there, table_id="orders-id")
     target = decided(known(stored=RECORDED, recorded={ORDERS.key: same}))
     assert target.refusals == ()
@@ -377,57 +368,46 @@ def test_a_runtime_that_lacks_the_functions_is_refused_before_anything_is_declar
     if not lacking:
         check_take_over(platform, laid)
         return
-    with pytest.raises(TableError) as refused:
+    with pytest.raises(Refused) as refused:
         check_take_over(platform, laid)
-    lines = str(refused.value).split("\n")
-    assert len(lines) == len(lacking)
-    for line, name in zip(lines, lacking, strict=True):
-        assert line.startswith("orders_main.json: ")
-        assert f"with {name}" in line
-        assert "PREVIEW channel" in line
-        assert "set mode to copy" in line
+    error = refused.value
+    found = [error.finding] if len(lacking) == 1 else error.parameters["findings"]
+    assert isinstance(found, Sequence)
+    for finding, name in zip(found, lacking, strict=True):
+        check(finding, "RUNTIME_CANNOT_TAKE_OVER", function=re.compile(f"^{name}"))
+        assert "PREVIEW channel" in finding.remedy
+        assert "set mode to copy" in finding.remedy
     # Whoever takes nothing over needs neither.
     check_take_over(platform, laid_out(plan(taken_over(stored=Stored(finished=True)), engine="databricks")))
 
 
 def test_a_pipeline_of_sparks_own_has_neither() -> None:
     target = only(known(hand_overs=handed()), TAKEN_OVER, engine="declarative")
-    assert target.refusals == (
-        "orders_main.json: m: mode takeOver goes on in the table itself, and a pipeline of Spark's own fills "
-        "none but its own (it has no create_table and no import_checkpoint): run the project with the "
-        "streaming engine (tableferry pipelines run), or set mode to copy",
-    )
+    (refusal,) = target.refusals
+    check(refusal, "TAKE_OVER_NOT_IN_SPARKS_OWN", location="orders_main.json: m")
 
 
-def given_back(facts: Facts, engine: str = "databricks") -> str:
+def given_back(facts: Facts, engine: str = "databricks") -> Refused | None:
     planned = plan(facts, TAKEN_OVER, engine=engine)
     try:
         undoing.check(planned, facts)
     except Refused as refused:
-        return str(refused)
-    return ""
+        return refused
+    return None
 
 
 def test_it_is_given_back_as_long_as_the_pipeline_has_not_run_its_flows() -> None:
-    assert given_back(known(stored=RECORDED)) == ""
+    assert given_back(known(stored=RECORDED)) is None
     tracking = replace(RECORDED.tracking, started=(FLOW.name,)) if RECORDED.tracking else None
     for ran in (
         known(stored=RECORDED, checkpoint=RAN),
         known(stored=replace(RECORDED, tracking=tracking)),
     ):
-        assert given_back(replace(ran, state="/state")) == (
-            "silver.orders: f_orders has run in the pipeline, which keeps its checkpoints to itself, so "
-            "where an old stream would go on can't be read: pause what writes to the sources, let an update "
-            "of the pipeline take all of them, take the spec out of it, start the old stream with a new "
-            "checkpoint behind the sources' versions or offsets of then, and remove the folders of "
-            "silver.orders under /state"
-        )
+        refused = given_back(replace(ran, state="/state"))
+        check(refused, "UNDO_AFTER_PIPELINE_RAN", target=ORDERS, flows=["f_orders"], state="/state")
     # Nobody else knows whether it has run.
-    assert "its flows run with --engine databricks, which alone knows how far they are" in given_back(
-        known(stored=RECORDED), "streaming"
-    )
+    check(given_back(known(stored=RECORDED), "streaming"), "UNDO_BY_OTHER_ENGINE", engine="databricks")
     streamed = replace(RECORDED, tracking=Tracking({SOURCE.key: 5}, 0, engine="streaming"))
-    assert "its flows run with --engine streaming" in given_back(
-        known(stored=replace(streamed, undoing=True))
-    )
-    assert "isn't whole: `tableferry pipelines prepare` first" in given_back(known(stored=Stored(TAKEN)))
+    refused = given_back(known(stored=replace(streamed, undoing=True)))
+    check(refused, "UNDO_BY_OTHER_ENGINE", engine="streaming")
+    check(given_back(known(stored=Stored(TAKEN))), "UNDO_STATE_INCOMPLETE", target=ORDERS)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+from tests.conditions import raises
 
-from tableferry.errors import StateError
 from tableferry.pipelines import checkpoints
 from tableferry.pipelines.plans import Checkpoint
 from tableferry.pipelines.source_offsets import Offset
@@ -95,9 +96,9 @@ def test_a_checkpoint_is_moved_on_to_where_others_have_stopped(tmp_path: Path) -
     (old / "commits" / "13").unlink()
     (old / "offsets" / "13").unlink()
     (old / "commits" / "12").write_text("v1")
-    with pytest.raises(StateError, match="offsets/5 is gone: restore it"):
+    with raises("OFFSET_FILE_MISSING", file=re.compile("offsets/5$")):
         checkpoints.move_on(old, 5, [first])
-    with pytest.raises(StateError, match="none has no offsets: restore it"):
+    with raises("CHECKPOINT_WITHOUT_OFFSETS", folder=tmp_path / "none"):
         checkpoints.move_on(tmp_path / "none", None, [first])
 
 
@@ -151,7 +152,7 @@ def test_a_metadata_file_that_was_cut_short_is_refused_with_its_path(tmp_path: P
     (tmp_path / "metadata").write_text('{"id":"4b1f"}')
     assert checkpoints.read(tmp_path) == Checkpoint(id="4b1f")
     (tmp_path / "metadata").write_text(text)
-    with pytest.raises(StateError, match=r"/metadata isn't a whole metadata file: put it back"):
+    with raises("FLOW_CHECKPOINT_DAMAGED", folder=tmp_path, reason=re.compile("/metadata isn't a complete")):
         checkpoints.read(tmp_path)
 
 
@@ -161,10 +162,7 @@ def test_a_metadata_file_that_was_cut_short_is_refused_with_its_path(tmp_path: P
 def test_an_offset_file_that_was_cut_short_is_refused_with_its_path(tmp_path: Path, text: str) -> None:
     written(tmp_path, 0)
     (tmp_path / "offsets" / "0").write_text(text)
-    with pytest.raises(
-        StateError,
-        match=r"offsets/0 isn't a whole offset file: put it back from a backup, or rebuild the target",
-    ):
+    with raises("FLOW_CHECKPOINT_DAMAGED", folder=tmp_path, reason=re.compile("offsets/0 isn't a complete")):
         checkpoints.read(tmp_path)
 
 

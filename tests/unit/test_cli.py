@@ -37,8 +37,9 @@ def test_a_wrong_project_is_reported_whole_for_people_and_for_programs(project: 
     project.write(MAIN, project.append(mode="streaming", dataFlowGruop="x"))
     text = call("spec", "check", project.root)
     assert text.exit_code == 1
-    first, second = text.stderr.splitlines()
-    assert first.startswith(f"Error: {MAIN}: dataFlowGruop: unknown key 'dataFlowGruop': did you mean")
+    title, first, second, _ = text.stderr.splitlines()
+    assert title.startswith("Error: [INVALID_SPEC]")
+    assert first.startswith(f"{MAIN}: dataFlowGruop: unknown key 'dataFlowGruop': did you mean")
     assert second.startswith(f"{MAIN}: mode: must be 'stream' or 'batch'")
     data = call("spec", "check", project.root, "--output", "json")
     assert data.exit_code == 1

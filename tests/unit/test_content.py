@@ -112,7 +112,7 @@ def test_a_moment_is_found_only_if_no_row_is_lost_or_comes_twice(
     purges = {len(commits) - number: f"src@{number + 1} (DELETE)" for number in deletes}
     found = _Search(comparison, 0, Activity("look"), purges)._partly(tried, {"src": "id"})
     if isinstance(found, NoHandOver):
-        assert any(purge in found.why for purge in purges.values())
+        assert any(purge in found.why.message for purge in purges.values())
     if not isinstance(found, HandOver):
         assert deletes or not appended[stands]
         return

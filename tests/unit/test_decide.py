@@ -5,9 +5,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from io import StringIO
 
 import pytest
+from rich.console import Console
+from tests.conditions import check, names
 
+from tableferry.errors import Finding
 from tableferry.pipelines.decide import decide
 from tableferry.pipelines.flows import (
     DataFlow,
@@ -33,6 +37,7 @@ from tableferry.pipelines.plans import (
     TargetPlan,
 )
 from tableferry.pipelines.reads import Read
+from tableferry.pipelines.show import plan_data, print_plan
 from tableferry.pipelines.source_offsets import Offset
 from tableferry.pipelines.state import Baseline, Certainty, MigrationStart, PinnedCopy, Stored, Tracking
 from tableferry.pipelines.steps import (
@@ -116,14 +121,13 @@ def test_a_migration_that_began_for_another_target_is_no_new_one() -> None:
     earlier = {"legacy-id": ("targetTable=silver.old",)}
     target = only(facts(earlier=earlier, state="/state"))
     [refusal] = target.refusals
-    assert "a migration of silver.orders_legacy has begun before, for a target that the project no" in refusal
-    assert (
-        "in the folders targetTable=silver.old under initial_versions, tracking and checkpoints in" in refusal
-    )
-    assert "If the table was renamed, run with --adopt" in refusal
+    check(refusal, "LEGACY_TABLE_MIGRATED_BEFORE", table="silver.orders_legacy", state="/state")
+    assert refusal.parameters["folders"] == ("targetTable=silver.old",)
+    assert "run with --adopt" in refusal.remedy
     assert target.steps == ()
     [missing] = only(facts(earlier=earlier), adopt=True).refusals
-    assert "rename the table first (ALTER TABLE ... RENAME TO `silver`.`orders`)" in missing
+    check(missing, "RENAMED_TARGET_MISSING", target=ORDERS, folder="targetTable=silver.old")
+    assert "ALTER TABLE ... RENAME TO `silver`.`orders`" in missing.remedy
     existing = {**facts().tables, ORDERS.key: TableFacts(ORDERS, "id", 4)}
     adopting = only(facts(earlier=earlier, tables=existing, filled=frozenset({ORDERS.key})), adopt=True)
     assert (adopting.refusals, adopting.steps) == ((), (AdoptRenamed(ORDERS, "targetTable=silver.old"),))
@@ -160,29 +164,32 @@ def test_old_streams_say_what_is_copied_and_where_its_flows_start() -> None:
 
 
 @pytest.mark.parametrize(
-    ("handed", "sentence"),
+    ("handed", "condition", "parameters"),
     [
         (
-            NoHandOver("its stream keeps state"),
-            "orders_main.json: tableMigrationDetails: its stream keeps state",
+            NoHandOver(Finding("OLD_STREAM_KEEPS_STATE", folder="/old")),
+            "OLD_STREAM_KEEPS_STATE",
+            {"location": "orders_main.json: tableMigrationDetails", "folder": "/old"},
         ),
         (
             HandOver(8, {}, {"query": 12}),
-            "orders_main.json: v_orders: the old streams of silver.orders_legacy don't read bronze.orders, "
-            "so nobody knows which of its rows the history holds: add the checkpoint of the one that does, "
-            "or give readerOptions.startingVersion",
+            "SOURCE_NOT_READ_BY_OLD_STREAMS",
+            {"location": "orders_main.json: v_orders", "table": LEGACY, "source": SOURCE},
         ),
         (
             HandOver(8, {"source-id": 3, "lost-id": 4}, {"query": 12}),
-            "orders_main.json: tableMigrationDetails: the old streams of silver.orders_legacy read the Delta "
-            "table with the id lost-id, which no flow of silver.orders follows, so what comes into it would "
-            "be missing: add it to the spec, or leave its checkpoint out",
+            "OLD_SOURCE_NOT_FOLLOWED",
+            {"table": LEGACY, "source": "the Delta table with the id lost-id", "target": ORDERS},
         ),
     ],
 )
-def test_old_streams_of_other_sources_are_refused(handed: HandOver | NoHandOver, sentence: str) -> None:
+def test_old_streams_of_other_sources_are_refused(
+    handed: HandOver | NoHandOver, condition: str, parameters: dict[str, object]
+) -> None:
     target = only(facts(hand_overs={ORDERS.key: handed}))
-    assert target.refusals == (sentence,)
+    [refusal] = target.refusals
+    check(refusal, condition, **parameters)
+    assert refusal.message.startswith("orders_main.json: ")
     assert target.steps == ()
 
 
@@ -203,7 +210,10 @@ def test_a_hand_over_point_that_was_proved_is_recorded_as_such() -> None:
     assert target.notes == ("the hand-over point is looked for by plan and run",)
     # The nearest is shown.
     nearest = Verdict("old", "new", Aggregate(1), Aggregate(2))
-    target = only(facts(hand_overs={ORDERS.key: NoHandOver("none fits", nearest)}), by("content"))
+    target = only(
+        facts(hand_overs={ORDERS.key: NoHandOver(Finding("OTHER_ERROR", reason="None fits."), nearest)}),
+        by("content"),
+    )
     assert (target.phase, target.nearest) == ("refused", nearest)
 
 
@@ -233,30 +243,25 @@ def test_a_table_is_taken_over_without_a_copy() -> None:
     assert [step.flow.name for step in target.steps if isinstance(step, DefineAppend)] == ["f_orders"]
     assert not any(step.create for step in target.steps if isinstance(step, DefineTable))
     older = HandOver(7, {"source-id": 3}, {"query": 11})
-    assert only(taken_over(hand_overs={ORDERS.key: older}), TAKEN_OVER).refusals == (
-        "orders_main.json: m: silver.orders is at version 8, and only version 7 could be taken over: let the "
-        "old streams take whole commits of their sources, stop them, and run again",
-    )
+    (refusal,) = only(taken_over(hand_overs={ORDERS.key: older}), TAKEN_OVER).refusals
+    check(refusal, "TAKE_OVER_OF_OLDER_VERSION", location="orders_main.json: m", version=8, hand_over=7)
     (refusal,) = only(taken_over(hand_overs={ORDERS.key: handed}), TAKEN_OVER, engine="declarative").refusals
-    assert "a pipeline of Spark's own fills none but its own (it has no create_table" in refusal
+    check(refusal, "TAKE_OVER_NOT_IN_SPARKS_OWN", location="orders_main.json: m")
 
 
 def test_a_table_that_was_taken_over_is_neither_rebuilt_nor_filled_by_two() -> None:
     stored = Stored(TAKEN, Tracking({SOURCE.key: 5}, 0))
     assert only(taken_over(stored=stored), TAKEN_OVER).phase == "ready"
     (refusal,) = only(taken_over(stored=stored), TAKEN_OVER, full_refresh=frozenset({ORDERS.key})).refusals
-    assert "was taken over, so a full refresh would drop its history for good" in refusal
+    check(refusal, "REFRESH_OF_TAKEN_OVER_TABLE", target=ORDERS)
     writes = {ORDERS.key: LegacyWrites({"query": 13}, 9)}
     (refusal,) = only(taken_over(stored=stored, legacy_writes=writes), TAKEN_OVER).refusals
-    assert refusal.startswith(
-        "silver.orders: its old stream (up to batch 13) has written to it since it was taken over, from "
-        "version 9 on"
-    )
-    assert "RESTORE TABLE `silver`.`orders` TO VERSION AS OF 8" in refusal
+    check(refusal, "WRITTEN_SINCE_TAKE_OVER", target=ORDERS, version=9)
+    check(refusal, "WRITTEN_SINCE_TAKE_OVER", writers="its old stream (up to batch 13)")
+    assert "RESTORE TABLE `silver`.`orders` TO VERSION AS OF 8" in refusal.remedy
     undoing = replace(stored, undoing=True)
-    assert only(taken_over(stored=undoing), TAKEN_OVER).refusals == (
-        "silver.orders: it's being given back to its old streams: `tableferry pipelines undo` goes on",
-    )
+    (refusal,) = only(taken_over(stored=undoing), TAKEN_OVER).refusals
+    check(refusal, "UNDO_OF_TARGET_UNFINISHED", target=ORDERS)
 
 
 def test_a_flow_that_begins_within_a_commit_is_given_its_offset() -> None:
@@ -277,16 +282,15 @@ def test_a_flow_that_begins_within_a_commit_is_given_its_offset() -> None:
     assert [flow.action for flow in target.flows] == ["continue"]
     lost = replace(begun, offered=2, committed=2)
     (refusal,) = only(taken_over(stored=stored, checkpoint=lost, recorded=recorded), TAKEN_OVER).refusals
-    assert "the checkpoint of f_orders is ahead of silver.orders" in refusal
+    check(refusal, "CHECKPOINT_AHEAD_OF_TARGET", flow="f_orders", table=ORDERS)
 
 
 def test_explicit_starts_are_asked_for_where_the_spec_says_that_it_gives_them() -> None:
-    assert only(facts(), by("explicit")).refusals == (
-        "orders_main.json: v_orders: handOver explicit needs the start of bronze.orders: give "
-        "readerOptions.startingVersion",
-    )
+    (refusal,) = only(facts(), by("explicit")).refusals
+    check(refusal, "EXPLICIT_START_MISSING", location="orders_main.json: v_orders", source=SOURCE)
+    assert "give readerOptions.startingVersion" in refusal.remedy
     target = only(facts(explicit=3), by("explicit"))
-    assert target.notes[0] == ("the hand-over point is assumed: it's what the spec says; --check compares it")
+    assert names(target.warnings) == ["HAND_OVER_ASSUMED_FROM_SPEC"]
 
 
 def test_a_table_that_forbids_a_full_refresh_isnt_dropped_by_a_run_either() -> None:
@@ -294,10 +298,9 @@ def test_a_table_that_forbids_a_full_refresh_isnt_dropped_by_a_run_either() -> N
         ORDERS, properties={"pipelines.reset.allowed": "false"}, location="orders_main.json: targetDetails"
     )
     target = only(facts(stored=COPIED), dataflow(target=kept), full_refresh=frozenset({ORDERS.key}))
-    assert target.refusals == (
-        "orders_main.json: targetDetails: silver.orders has pipelines.reset.allowed=false, so its rows can't "
-        "be dropped for a full refresh: set it to true in tableProperties first",
-    )
+    (refusal,) = target.refusals
+    check(refusal, "REFRESH_NOT_ALLOWED", table=ORDERS, property="pipelines.reset.allowed")
+    check(refusal, "REFRESH_NOT_ALLOWED", location="orders_main.json: targetDetails")
 
 
 def test_the_same_facts_give_the_same_plan() -> None:
@@ -352,7 +355,7 @@ def test_a_flow_that_began_with_one_stream_minds_what_it_has_not_read_of_the_oth
     assert [at(version).flows[0].action for version in (2, 3)] == ["idle", "continue"]
     assert at(3).flows[0].starts == {"v_orders": {SOURCE.key: None, OTHER.key: 3}}
     (refusal,) = at(4, earliest=4).refusals
-    assert "bronze.extra can't be read from version 3 any more (the oldest is 4)" in refusal
+    check(refusal, "BASELINE_NOT_READABLE", source=OTHER, version=3, earliest=4)
 
 
 def test_nothing_new_is_nothing_to_do() -> None:
@@ -414,7 +417,8 @@ def test_an_explicit_start_that_is_not_there_yet_waits() -> None:
 def test_without_automatic_versions_a_missing_start_is_a_warning_with_figures() -> None:
     flow = dataflow(migration=Migration(LEGACY, "hms", auto_starting_versions=False))
     target = only(facts(rows={SOURCE.key: 1234}), flow)
-    assert any("from its start (6 commits, 1,234 rows)" in note for note in target.notes)
+    (warning,) = target.warnings
+    check(warning, "SOURCE_READ_FROM_START", view="v_orders", source=SOURCE, size="6 commits, 1,234 rows")
     assert target.flows[0].action == "start"
     assert target.migration_start is not None
     assert target.migration_start.baselines == {}
@@ -448,41 +452,51 @@ def test_a_standard_flow_whose_view_was_renamed_goes_on_from_its_checkpoint() ->
     assert target.flows[0].action == "idle"
 
 
-REFUSALS = {
-    "the legacy table is missing": (facts(legacy=None), "table silver.orders_legacy doesn't exist"),
-    "the source is missing": (facts(source=None), "table bronze.orders doesn't exist"),
+REFUSALS: dict[str, tuple[Facts, str, dict[str, object]]] = {
+    "the legacy table is missing": (facts(legacy=None), "LEGACY_TABLE_MISSING", {"table": LEGACY}),
+    "the source is missing": (facts(source=None), "SOURCE_TABLE_MISSING", {"source": SOURCE}),
     "the target has other data": (
         facts(filled=frozenset({ORDERS.key})),
-        "already has data that this migration didn't bring",
+        "TARGET_NOT_EMPTY",
+        {"target": ORDERS},
     ),
     "the source was made anew": (
         facts(stored=COPIED, source=TableFacts(SOURCE, "new-id", 2)),
-        "bronze.orders was dropped and made anew",
+        "SOURCE_RECREATED",
+        {"source": SOURCE, "target": ORDERS},
     ),
     "the legacy table was made anew before the copy": (
         facts(stored=Stored(STARTED), legacy=TableFacts(LEGACY, "new-id", 0)),
-        "silver.orders_legacy was dropped and made anew",
+        "LEGACY_TABLE_RECREATED",
+        {"table": LEGACY, "version": 9},
     ),
     "the next version is gone": (
         facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 9), earliest={SOURCE.key: 8}),
-        "can't be read from version 6 any more (the oldest is 8)",
+        "BASELINE_NOT_READABLE",
+        {"version": 6, "earliest": 8},
     ),
     "the state is another pipeline's": (
         facts(stored=Stored(elsewhere=("old",))),
-        "run with --adopt to go on from there",
+        "STATE_OF_OTHER_PIPELINE",
+        {"pipeline": "p"},
     ),
     "another legacy table is named now": (
         facts(stored=replace(COPIED, migration_start=replace(STARTED, copy=PinnedCopy(OTHER, "x", 1)))),
-        "began with bronze.extra, and the spec now names silver.orders_legacy",
+        "LEGACY_TABLE_CHANGED_IN_SPEC",
+        {"recorded": OTHER, "table": LEGACY},
     ),
 }
 
 
 @pytest.mark.parametrize("case", REFUSALS, ids=list(REFUSALS))
 def test_what_cannot_be_done_safely_is_refused_with_a_remedy_and_without_steps(case: str) -> None:
-    known, text = REFUSALS[case]
+    known, condition, parameters = REFUSALS[case]
     target = only(known)
-    assert any(text in refusal for refusal in target.refusals), target.refusals
+    check(
+        next(finding for finding in target.refusals if finding.condition == condition),
+        condition,
+        **parameters,
+    )
     assert (target.phase, target.steps) == ("refused", ())
 
 
@@ -497,10 +511,9 @@ def test_a_source_that_joins_later_is_asked_about() -> None:
     }
     tables = {SOURCE.key: TableFacts(SOURCE, "source-id", 5), OTHER.key: TableFacts(OTHER, "other-id", 3)}
     target = only(facts(stored=COPIED, reads=reads, tables=tables), flow)
-    assert target.refusals == (
-        "orders_main.json: v_extra: bronze.extra joined after the migration of silver.orders began, so "
-        "nobody knows where it must start: give readerOptions.startingVersion (0 = all of it)",
-    )
+    (refusal,) = target.refusals
+    check(refusal, "SOURCE_ADDED_AFTER_BASELINE", location="orders_main.json: v_extra", source=OTHER)
+    assert "give readerOptions.startingVersion (0 = all of it)" in refusal.remedy
 
 
 def test_adopted_state_goes_on_where_it_was() -> None:
@@ -526,12 +539,12 @@ def test_run_keeps_state_of_an_assumed_migration_whose_spec_has_no_migration_det
     known = facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 6), checkpoint=READ_TO_6)
     target = only(known, dataflow(migration=None))
     assert (target.steps, target.refusals, target.phase) == ((), (), "complete")
-    assert "tableferry pipelines finish --accept-assumed" in target.notes[-1]
+    assert names(target.warnings) == ["ASSUMED_MIGRATION_SWITCHED_OFF"]
 
 
 def test_switching_an_incomplete_migration_off_is_refused() -> None:
     target = only(facts(stored=COPIED), dataflow(migration=None))
-    assert "switched off before the migration is complete" in target.refusals[0]
+    assert names(target.refusals) == ["MIGRATION_SWITCHED_OFF"]
 
 
 def test_a_finished_migration_that_the_spec_still_has_goes_on_quietly() -> None:
@@ -542,7 +555,7 @@ def test_a_finished_migration_that_the_spec_still_has_goes_on_quietly() -> None:
     assert target.flows[0].action == "continue"
     assert not target.copy
     assert [step.create for step in target.steps if isinstance(step, DefineTable)] == [False]
-    assert "a full refresh would drop the copied history for good" in refreshed(known).refusals[0]
+    assert names(refreshed(known).refusals)[0] == "REFRESH_OF_FINISHED_MIGRATION"
     assert only(facts(stored=done)).phase == "finished"
 
 
@@ -562,7 +575,7 @@ def test_an_adoption_that_died_is_gone_on_with() -> None:
 def test_a_migration_that_another_pipeline_began_and_this_one_has_switched_off_is_not_forgotten() -> None:
     known = facts(stored=Stored(elsewhere=("old",)))
     (refusal,) = only(known, dataflow(migration=None)).refusals
-    assert "began under pipelineId=old and is switched off before its flows have started" in refusal
+    check(refusal, "MIGRATION_SWITCHED_OFF_ELSEWHERE", target=ORDERS, others=("old",))
     started = replace(known, checkpoints={(ORDERS.key, "f_orders"): READ_TO_6})
     assert not only(started, dataflow(migration=None)).refusals
 
@@ -574,10 +587,8 @@ def test_two_new_flows_do_not_both_go_on_from_one_old_checkpoint() -> None:
         facts(stored=COPIED, reads=reads, checkpoints={}, orphans={ORDERS.key: {"f_orders": READ_TO_6}}),
         dataflow(flows=flows),
     )
-    assert target.refusals == (
-        "orders_main.json: flow: f_us and f_eu are new, and both read what f_orders did, which the spec no "
-        "longer has: give the one that continues it that name",
-    )
+    (refusal,) = target.refusals
+    check(refusal, "RENAMED_FLOW_CONTINUED_TWICE", flow="f_us", other="f_eu", old="f_orders")
 
 
 def test_latest_means_the_recorded_baseline_and_nothing_else() -> None:
@@ -585,7 +596,8 @@ def test_latest_means_the_recorded_baseline_and_nothing_else() -> None:
     known = facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 7), reads=reads)
     assert only(known).flows[0].starts == {"v_orders": {SOURCE.key: 6}}
     plain = replace(known, stored={})
-    assert "startingVersion latest is looked up anew" in only(plain, dataflow(migration=None)).refusals[0]
+    refusals = only(plain, dataflow(migration=None)).refusals
+    assert names(refusals) == ["START_LATEST_WITHOUT_BASELINE"]
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -601,7 +613,7 @@ def test_a_full_refresh_of_a_table_that_only_grows_is_refused() -> None:
         ORDERS, properties={"delta.appendOnly": "TRUE"}, location="orders_main.json: targetDetails"
     )
     (refusal,) = refreshed(facts(stored=COPIED), dataflow(target=target)).refusals
-    assert "has delta.appendOnly, so its rows can't be dropped" in refusal
+    check(refusal, "REFRESH_OF_APPEND_ONLY_TABLE", table=ORDERS)
 
 
 class TestTwoTargets:
@@ -661,7 +673,7 @@ class TestTwoTargets:
     def test_a_source_that_this_project_will_make_is_asked_about(self) -> None:
         plain = dataflow(migration=None)
         _, second = plan(self.facts(None, Stored()), self.gold(), plain).targets
-        assert "silver.orders is made by this project and doesn't exist yet" in second.refusals[0]
+        check(second.refusals[0], "PRODUCED_SOURCE_MISSING", source=ORDERS)
 
     def test_a_full_refresh_that_a_reader_would_take_twice_is_refused(self) -> None:
         orders = TableFacts(ORDERS, "orders-id", 4)
@@ -675,10 +687,10 @@ class TestTwoTargets:
         both = frozenset({ORDERS.key, self.GOLD.key})
         known = self.facts(orders, COPIED, Stored(migration_start, Tracking({}, 0)))
         first, _ = plan(known, self.gold(), dataflow(), full_refresh=both).targets
-        assert "gold.orders, which has its own history and reads it from version 2" in first.refusals[0]
+        check(first.refusals[0], "REFRESH_REPEATS_ROWS_OF_MIGRATED_READER", reader="gold.orders", version=2)
         known, plain = self.facts(orders, COPIED), self.gold(migration=False)
         first, _ = plan(known, plain, dataflow(), full_refresh=frozenset({ORDERS.key})).targets
-        assert first.refusals[0].endswith("would take them twice: add --full-refresh gold.orders")
+        check(first.refusals[0], "REFRESH_REPEATS_ROWS_OF_READER", reader="gold.orders")
         assert not plan(known, plain, dataflow(), full_refresh=both).refusals
 
     def test_a_history_that_a_reader_with_its_own_would_take_for_new_rows_is_not_copied(self) -> None:
@@ -688,16 +700,13 @@ class TestTwoTargets:
         begun = MigrationStart("p", self.GOLD, copy, {ORDERS.key: Baseline(ORDERS, "orders-id", 1)}, NOW)
         both = (self.gold(), dataflow())
         found = self.facts(orders, Stored(), Stored(begun, Tracking({}, 0)))
-        sentence = (
-            "orders_main.json: tableMigrationDetails: gold.orders has its own history and takes whatever "
-            "comes into silver.orders for new rows, and so this history: drop gold.orders and its state "
-            "folders, and migrate it anew behind silver.orders, or leave this history out"
-        )
         first, _ = plan(found, *both).targets
-        assert (first.refusals, first.steps) == ((sentence,), ())
+        assert first.steps == ()
+        (refusal,) = first.refusals
+        check(refusal, "READER_WOULD_TAKE_HISTORY", reader="gold.orders", target=ORDERS)
         finished = (self.gold(migration=False), dataflow())
         first, _ = plan(self.facts(orders, Stored(), Stored(finished=True)), *finished).targets
-        assert first.refusals == (sentence,)
+        assert names(first.refusals) == ["READER_WOULD_TAKE_HISTORY"]
         # Where the user says what is new to the reader, and where nothing reads it.
         reads = {**found.reads, (self.GOLD.key, "f_gold"): (Read("v_gold", ORDERS, "x", 0),)}
         assert not plan(replace(found, reads=reads), *both).targets[0].refusals
@@ -727,12 +736,27 @@ class TestTwoTargets:
 
 def test_what_only_databricks_can_do_with_a_table_is_reported_and_a_row_filter_is_never_left_off() -> None:
     target = only(facts(), dataflow(target=Target(ORDERS, cluster_auto=True)))
-    assert target.notes[1:] == ("clusterByAuto is for Databricks: elsewhere silver.orders isn't clustered",)
+    assert target.notes == ("clusterByAuto is for Databricks: elsewhere silver.orders isn't clustered",)
     filtered = dataflow(
         target=Target(ORDERS, row_filter="only_mine ON (id)", location="orders_main.json: here")
     )
-    assert only(facts(), filtered).refusals == (
-        "orders_main.json: here: rowFilter can't be set outside a Databricks pipeline, and without it "
-        "silver.orders would show every row: run the project there, or take rowFilter out here",
-    )
+    (refusal,) = only(facts(), filtered).refusals
+    check(refusal, "ROW_FILTER_NOT_OUTSIDE_DATABRICKS", location="orders_main.json: here", table=ORDERS)
     assert not only(facts(), filtered, engine="databricks").refusals
+
+
+def test_plan_shows_each_finding_with_its_condition_and_its_remedy_on_the_next_line() -> None:
+    planned = plan(facts(source=None))
+    out = StringIO()
+    print_plan(Console(file=out, width=300), planned)
+    lines = out.getvalue().splitlines()
+    first = next(index for index, line in enumerate(lines) if line.startswith("  ! "))
+    assert lines[first] == (
+        "  ! [SOURCE_TABLE_MISSING] orders_main.json: v_orders: Table bronze.orders doesn't exist."
+    )
+    assert lines[first + 1] == "    Restore it, or correct the spec."
+    [target] = plan_data(planned)["targets"]
+    assert target["refusals"][0]["condition"] == "SOURCE_TABLE_MISSING"
+    assert target["refusals"][0]["parameters"]["source"] == "bronze.orders"
+    waiting = plan_data(plan(facts(stored=COPIED)))["targets"][0]["waitingFor"]
+    assert [wait["why"]["condition"] for wait in waiting] == ["SOURCE_AT_BASELINE"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.conditions import check
 from tests.unit.test_decide import (
     COPIED,
     FLOW,
@@ -40,7 +42,8 @@ def test_live_flows_wait_until_the_copy_is_compared(engine: str) -> None:
     target = only(facts(source=MOVED_ON, stored=Stored(STARTED)), engine=engine)
     assert target.phase == "copying"
     assert defined(target) == [(HISTORY_FLOW, True)]
-    assert [(wait.table, wait.why) for wait in target.waits] == [(LEGACY, "isn't copied and compared yet")]
+    (wait,) = target.waits
+    check(wait.why, "LEGACY_TABLE_NOT_COPIED", source=LEGACY)
     target = only(facts(source=MOVED_ON, stored=COPIED), engine=engine)
     assert target.phase == "ready"
     assert defined(target) == [(HISTORY_FLOW, True), (FLOW.name, False)]
@@ -74,10 +77,8 @@ def test_run_once_flows_of_the_spec_s_own_are_the_platform_s_to_run_once() -> No
 def test_a_full_refresh_is_the_pipeline_s_own() -> None:
     target = only(facts(stored=COPIED), engine="databricks", full_refresh=frozenset({ORDERS.key}))
     assert target.steps == ()
-    assert target.refusals == (
-        "silver.orders: its pipeline drops and rebuilds it: start an update of the pipeline with a full "
-        "refresh of silver.orders, for which its tableProperties must set pipelines.reset.allowed to true",
-    )
+    (refusal,) = target.refusals
+    check(refusal, "REFRESH_BY_PIPELINE", target=ORDERS, property="pipelines.reset.allowed")
 
 
 @pytest.mark.parametrize(
@@ -162,10 +163,9 @@ def test_what_a_kept_table_reads_from_the_pipeline_is_kept_too() -> None:
 def test_a_kept_table_that_reads_one_that_may_be_refreshed_is_refused() -> None:
     known = facts(source=None, stored=COPIED)
     planned = plan(known, feeding(**{"pipelines.reset.allowed": "true"}), dataflow(), engine="databricks")
-    assert planned.refusals == (
-        "source_main.json: targetDetails: bronze.orders has pipelines.reset.allowed=true, and silver.orders, "
-        "which reads it, may not be refreshed in full: set it in both specs, or in neither",
-    )
+    (refusal,) = planned.refusals
+    check(refusal, "RESET_ALLOWED_CONTRADICTS_READER", table=SOURCE, reader=ORDERS)
+    check(refusal, "RESET_ALLOWED_CONTRADICTS_READER", location="source_main.json: targetDetails")
 
 
 def test_the_spec_may_allow_a_full_refresh() -> None:
@@ -179,7 +179,7 @@ def test_the_spec_may_allow_a_full_refresh() -> None:
 def test_a_start_that_is_gone_is_refused_until_the_flow_has_started() -> None:
     gone = {SOURCE.key: 7}
     late = facts(source=TableFacts(SOURCE, "source-id", 9), stored=COPIED, earliest=gone)
-    assert "can't be read from version 6 any more" in only(late, engine="databricks").refusals[0]
+    check(only(late, engine="databricks").refusals[0], "BASELINE_NOT_READABLE", source=SOURCE, version=6)
     started = facts(source=TableFacts(SOURCE, "source-id", 9), stored=COPIED, checkpoint=RAN, earliest=gone)
     assert only(started, engine="databricks").refusals == ()
 
@@ -198,11 +198,9 @@ def test_a_flow_that_the_pipeline_would_take_for_a_new_one_is_refused() -> None:
     gone = facts(source=MOVED_ON, stored=replace(COPIED, tracking=tracking))
     refused = only(gone, engine="databricks")
     assert refused.steps == ()
-    assert refused.refusals == (
-        "orders_main.json: flow: f_orders is new, and f_old, which the pipeline has run, isn't in the spec "
-        "any more: the pipeline keeps a flow's checkpoint under its name, so the rows behind the baseline "
-        "would come twice: name it f_old again, or give readerOptions.startingVersion",
-    )
+    (refusal,) = refused.refusals
+    check(refusal, "PIPELINE_FLOW_RENAMED", location="orders_main.json: flow", flow="f_orders", first="f_old")
+    assert "or give readerOptions.startingVersion" in refusal.remedy
     own_start = facts(source=MOVED_ON, stored=replace(COPIED, tracking=tracking), explicit=6)
     assert only(own_start, engine="databricks").refusals == ()
     assert not any(isinstance(step, RenameFlow) for step in only(gone, engine="databricks").steps)
@@ -215,10 +213,9 @@ def test_what_a_pipeline_of_spark_s_own_cannot_do_is_refused_before_anything_sta
     )
     refused = only(facts(), once, engine="declarative")
     assert refused.steps == ()
-    assert [refusal.split(", which")[0] for refusal in refused.refusals] == [
-        "orders_main.json: targetDetails: silver.orders is a target of AUTO CDC",
-        "orders_main.json: flow: f_orders runs once",
-    ]
+    cdc, once_only = refused.refusals
+    check(cdc, "AUTO_CDC_NOT_IN_SPARKS_OWN", location="orders_main.json: targetDetails", table=ORDERS)
+    check(once_only, "ONCE_NOT_IN_SPARKS_OWN", location="orders_main.json: flow: f_orders")
     assert only(facts(), once, engine="databricks").refusals == ()
 
 
@@ -229,47 +226,60 @@ def filled_by(engine: str, *started: str) -> Stored:
 
 
 @pytest.mark.parametrize(
-    ("stored", "engine", "sentence"),
+    ("stored", "engine", "parameters"),
     [
         (
             filled_by("databricks", FLOW.name),
             "streaming",
-            "silver.orders: its migration is run by a pipeline on Databricks, and the streaming engine "
-            "doesn't know how far its flows are, so rows would come twice: go on with --engine databricks, "
-            "or rebuild it with --full-refresh silver.orders",
+            {
+                "recorded": "a pipeline on Databricks",
+                "engine": "The streaming engine",
+                "option": "--engine databricks",
+                "advice": "rebuild it with --full-refresh silver.orders",
+            },
         ),
         # A release before this recorded only which flows a pipeline has run.
         (
             filled_by("", FLOW.name),
             "streaming",
-            "is run by a pipeline, and the streaming engine doesn't know",
+            {"recorded": "a pipeline", "option": "the same --engine as before"},
         ),
         (
             filled_by("declarative"),
             "databricks",
-            "is run by a pipeline of Spark's own, and a pipeline on Data",
+            {"recorded": "a pipeline of Spark's own", "engine": "A pipeline on Databricks"},
         ),
         (
             filled_by("streaming"),
             "declarative",
-            "is run by the streaming engine, and a pipeline of Spark's own doesn't know how far its flows "
-            "are, so rows would come twice: go on with --engine streaming, or drop silver.orders and its "
-            "folders under /state/tracking and /state/checkpoints, and the pipeline fills it anew from its "
-            "baselines",
+            {
+                "recorded": "the streaming engine",
+                "option": "--engine streaming",
+                "advice": "drop silver.orders and its folders under /state/tracking and /state/checkpoints, "
+                "and the pipeline fills it again from its baselines",
+            },
         ),
-        (Stored(finished=True, finished_by="databricks"), "streaming", "is run by a pipeline on Databricks"),
+        (
+            Stored(finished=True, finished_by="databricks"),
+            "streaming",
+            {"recorded": "a pipeline on Databricks"},
+        ),
         (
             Stored(finished=True, finished_by="streaming"),
             "databricks",
-            "or drop silver.orders and its folder under /state/checkpoints, and the pipeline fills it with "
-            "what its sources still hold",
+            {
+                "advice": "drop silver.orders and its folder under /state/checkpoints, and the pipeline "
+                "fills it with the rows that its sources still have"
+            },
         ),
     ],
 )
-def test_another_engine_would_bring_rows_twice(stored: Stored, engine: str, sentence: str) -> None:
+def test_another_engine_would_bring_rows_twice(
+    stored: Stored, engine: str, parameters: dict[str, str]
+) -> None:
     target = only(facts(source=MOVED_ON, stored=stored, state="/state"), engine=engine)
     assert (target.phase, target.steps) == ("refused", ())
-    assert sentence in target.refusals[0]
+    check(target.refusals[0], "ENGINE_CHANGED", **parameters)
 
 
 def test_what_the_same_engine_has_filled_goes_on() -> None:
@@ -288,7 +298,8 @@ def test_a_full_refresh_by_the_streaming_engine_makes_the_target_its_own() -> No
     # It died when the rows were dropped and nothing was copied again.
     dropped = facts(source=MOVED_ON, stored=replace(filled_by("databricks", FLOW.name), generation=1))
     assert only(dropped).refusals == ()
-    assert "is run by the streaming engine" in only(dropped, engine="databricks").refusals[0]
+    refusal = only(dropped, engine="databricks").refusals[0]
+    check(refusal, "ENGINE_CHANGED", recorded="the streaming engine")
 
 
 def test_a_table_that_the_streaming_engine_has_filled_is_no_pipeline_s() -> None:
@@ -296,7 +307,8 @@ def test_a_table_that_the_streaming_engine_has_filled_is_no_pipeline_s() -> None
     identity = TableIdentity("orders-id", 0, {FLOW.name: FlowIdentity({}, {}, "query-id")})
     for recorded in (Recorded("orders-id", identity), Recorded("orders-id", None, identity)):
         found = facts(source=MOVED_ON, stored=COPIED, recorded={ORDERS.key: recorded})
-        assert "is run by the streaming engine" in only(found, engine="databricks").refusals[0]
+        refusal = only(found, engine="databricks").refusals[0]
+        check(refusal, "ENGINE_CHANGED", recorded="the streaming engine")
 
 
 KEYED = CdcSettings(("id",), "at", 1)
@@ -361,57 +373,61 @@ def test_a_flow_that_has_brought_nothing_may_still_be_changed() -> None:
 
 @pytest.mark.parametrize("stored", [COPIED, FINISHED], ids=["copied", "finished"])
 @pytest.mark.parametrize(
-    ("found", "flow", "sentence"),
+    ("found", "flow", "condition", "parameters"),
     [
         (
             {"table_id": "new-id"},
             keyed(),
-            "silver.orders was replaced since its history was copied (the id of its log was orders-id and is "
-            "new-id), so it may not have that: restore the old table, or remove ",
+            "PIPELINE_TABLE_REPLACED",
+            {"event": "its history was copied", "recorded": "orders-id", "found": "new-id"},
         ),
-        (
-            {"table_id": None},
-            keyed(),
-            "silver.orders is gone, and its rows with it: restore it, or remove ",
-        ),
+        ({"table_id": None}, keyed(), "PIPELINE_TABLE_MISSING", {}),
         (
             {},
             keyed(CdcSettings(("id", "v"), "at", 1)),
-            "f_orders has filled silver.orders with keys id, and the spec now says keys id, v: put that "
-            "back, or remove _tables.json of silver.orders under /state/checkpoints and refresh it in full",
+            "FLOW_SETTINGS_CHANGED",
+            {"flow": "f_orders", "before": "keys id", "now": "keys id, v"},
         ),
-        ({}, keyed(CdcSettings(("id",), "at", 2)), "with scd_type 1, and the spec now says scd_type 2"),
-        ({}, keyed(None), "with keys id, and the spec now says no keys"),
+        (
+            {},
+            keyed(CdcSettings(("id",), "at", 2)),
+            "FLOW_SETTINGS_CHANGED",
+            {"before": "scd_type 1", "now": "scd_type 2"},
+        ),
+        ({}, keyed(None), "FLOW_SETTINGS_CHANGED", {"before": "keys id", "now": "no keys"}),
         (
             {"checkpoint": Checkpoint()},
             keyed(CdcSettings(("id", "v"), "at", 1)),
-            "silver.orders was made with keys id, and the spec now says keys id, v",
+            "TABLE_SETTINGS_CHANGED",
+            {"before": "keys id", "now": "keys id, v"},
         ),
         (
             {"bound": replace(BOUND, flows={FLOW.name: FlowIdentity(MADE_WITH, {"bronze.gone": "gone-id"})})},
             keyed(),
-            "f_orders has filled silver.orders with sources bronze.gone, and the spec now says sources",
+            "FLOW_SETTINGS_CHANGED",
+            {"before": "sources bronze.gone", "now": re.compile("sources ")},
         ),
     ],
 )
 def test_a_pipeline_s_table_is_refused_once_it_is_another_or_its_settings_are(
-    found: dict[str, Any], flow: DataFlow, sentence: str, stored: Stored
+    found: dict[str, Any], flow: DataFlow, condition: str, parameters: dict[str, Any], stored: Stored
 ) -> None:
     target = only(known(**found, stored=stored), flow, engine="databricks")
     assert target.steps == ()
-    assert sentence in " ".join(target.refusals)
-    if "or remove" in sentence and "table_id" in found:
+    check(target.refusals[0], condition, **parameters, table=ORDERS)
+    if "table_id" in found:
         remedy = (
-            "remove the folder of silver.orders under /state/checkpoints, to begin anew"
+            "remove the folder of silver.orders under /state/checkpoints, to begin again"
             if stored.finished
             else "remove _tables.json of silver.orders under /state/checkpoints and refresh it in full in "
             "its pipeline, for which its tableProperties must set pipelines.reset.allowed to true"
         )
-        assert target.refusals[0].endswith(f"or {remedy}")
+        assert target.refusals[0].remedy.endswith(f"or {remedy}.")
     # A pipeline that is being defined can't ask, and the spec may be out of its migration.
     if stored.finished:
         plain = replace(flow, migration=None)
-        assert sentence in " ".join(only(known(**found, stored=stored), plain, engine="databricks").refusals)
+        found_again = only(known(**found, stored=stored), plain, engine="databricks").refusals
+        check(found_again[0], condition, **parameters)
     defining = replace(known(**found, stored=stored), recorded={}, tables=facts(source=MOVED_ON).tables)
     assert only(defining, flow, engine="databricks").refusals == ()
 
@@ -421,12 +437,9 @@ def test_a_checkpoint_that_a_pipeline_of_spark_s_own_has_lost_is_refused() -> No
     lost = facts(source=MOVED_ON, stored=stored)
     target = only(lost, engine="declarative")
     assert (target.phase, target.steps) == ("refused", ())
-    assert target.refusals == (
-        "orders_main.json: flow: the checkpoint of f_orders, which the pipeline has run, is gone, so "
-        "f_orders would bring rows again that silver.orders has: restore it in the pipeline's storage, or "
-        "refresh silver.orders in full in its pipeline, for which its tableProperties must set "
-        "pipelines.reset.allowed to true",
-    )
+    (refusal,) = target.refusals
+    check(refusal, "PIPELINE_CHECKPOINT_MISSING", location="orders_main.json: flow", flow="f_orders")
+    assert "pipelines.reset.allowed to true" in refusal.remedy
     # After a full refresh there is a new one, which may not have brought anything yet.
     for checkpoint in (Checkpoint(id="query-id"), RAN):
         assert only(facts(source=MOVED_ON, stored=stored, checkpoint=checkpoint), engine="declarative").steps

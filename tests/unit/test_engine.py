@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
+from tests.conditions import check
+
 from tableferry.pipelines.engine import Engine, define
 from tableferry.pipelines.flows import CdcSettings, DeltaSource, Flow, Target, View
 from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView
-from tableferry.pipelines.streaming import failed
+from tableferry.pipelines.streaming import flow_error
 from tableferry.spark.tables import TableName
 from tableferry.testing import RecordingEngine
 
@@ -66,8 +70,8 @@ def test_a_remedy_is_found_by_what_a_task_failed_with() -> None:
     flow = Flow("f_orders", "append", ORDERS, "v_orders", location="orders_main.json: flow")
     read = Failed("[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file x.parquet")
     written = Failed("[TASK_WRITE_FAILED] Task failed while writing rows to x. SQLSTATE: 58030", read)
-    assert str(failed(flow, Failed("[STREAM_FAILED] terminated", written))) == (
-        "orders_main.json: flow: flow f_orders into silver.orders failed ([STREAM_FAILED] terminated): files "
-        "that a commit names are gone (VACUUM): restore them, or start behind that commit with "
-        "readerOptions.startingVersion"
+    error = flow_error(flow, Failed("[STREAM_FAILED] terminated", written))
+    check(error, "FLOW_FAILED", location="orders_main.json: flow", flow="f_orders", target="silver.orders")
+    check(
+        error, "FLOW_FAILED", reason="[STREAM_FAILED] terminated", advice=re.compile(r"\(VACUUM\).*Restore")
     )

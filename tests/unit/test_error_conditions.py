@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from tableferry import errors
-from tableferry.errors import Busy, Refused, TableferryError
+from tableferry.errors import Busy, Finding, Problem, Refused, SpecError, TableferryError
 from tableferry.errors.catalogue import Condition, conditions
 
 ROOT = Path(__file__).parents[2]
@@ -24,10 +24,12 @@ SOURCE = ROOT / "src" / "tableferry"
 FINISHED = (
     "cli/command.py",
     "cli/options.py",
+    "cli/pipelines.py",
     "convert/",
     "files/",
     "formats/",
     "new.py",
+    "pipelines/",
     "spark/",
     "verify/",
     "workspace.py",
@@ -74,7 +76,7 @@ def raised() -> tuple[Raised, ...]:
 
 
 def _raised() -> Iterator[Raised]:
-    names = exception_names() | {"failed"}
+    names = exception_names() | {"Finding", "failed"}
     for file, tree in trees().items():
         for node in ast.walk(tree):
             if (
@@ -136,11 +138,8 @@ def test_each_condition_is_raised() -> None:
 
 @pytest.mark.parametrize("condition", CONDITIONS, ids=lambda condition: condition.name)
 def test_condition_renders_in_short_sentences(condition: Condition) -> None:
-    exception = next(
-        value
-        for value in vars(errors).values()
-        if _is_error(value) and value.error_class == condition.error_class
-    )
+    exceptions = {value.error_class: value for value in vars(errors).values() if _is_error(value)}
+    exception = exceptions.get(condition.error_class, Finding)
     error = exception(condition.name, **dict.fromkeys(condition.parameters, "x"))
     assert str(error) == f"[{condition.name}] {error.message}\n{error.remedy}"
     assert "{" not in str(error).replace(",;{}()=", "")
@@ -177,3 +176,34 @@ def test_error_can_be_pickled() -> None:
 
 def test_error_parameter_may_contain_braces() -> None:
     assert Refused("NO_PARQUET_FILES", folder="/data/{x}").message.startswith("/data/{x} contains")
+
+
+def test_several_findings_are_one_error_that_lists_them_and_one_finding_is_the_error_itself() -> None:
+    missing, empty = (Finding(name, folder="/data/t") for name in ("FOLDER_MISSING", "NO_PARQUET_FILES"))
+    assert Refused.of([missing]).finding == missing
+    both = Refused.of([missing, empty])
+    assert both.message == f"2 problems were found:\n{missing}\n{empty}"
+    assert both.to_dict()["parameters"] == {"count": 2, "findings": [missing.to_dict(), empty.to_dict()]}
+
+
+def test_a_location_is_put_in_front_of_a_message_that_lacks_it() -> None:
+    error = Refused("NO_PARQUET_FILES", folder="/data/t").at("spec.json: sourceDetails")
+    assert error.message.startswith("spec.json: sourceDetails: /data/t contains no Parquet file")
+    assert error.finding.at("other.json").message.startswith("other.json: /data/t contains")
+    assert str(Refused("t is wrong: correct it").at("spec.json")) == "spec.json: t is wrong: correct it"
+    assert Refused("t is wrong: correct it").finding.message == "t is wrong: correct it"
+
+
+def test_an_error_is_made_again_from_its_data() -> None:
+    for error in (Busy("UNDO_RUNNING", table="db.t"), Busy("db.t is busy: wait")):
+        again = Busy.from_dict(json.loads(json.dumps(error.to_dict())))
+        assert (str(again), again.to_dict()) == (str(error), error.to_dict())
+
+
+def test_problems_of_a_spec_are_listed_in_order_and_kept_as_data() -> None:
+    problems = [Problem("b.json", "", "is empty"), Problem("a.json", "flows[0]", "is unknown")]
+    error = SpecError("INVALID_SPEC", problems=problems)
+    assert error.message.splitlines()[1:] == ["a.json: flows[0]: is unknown", "b.json: is empty"]
+    (first, _) = error.to_dict()["parameters"]["problems"]  # type: ignore[index]
+    assert first == {"file": "a.json", "path": "flows[0]", "message": "is unknown"}
+    assert pickle.loads(pickle.dumps(error)).problems == tuple(sorted(problems))

@@ -79,7 +79,7 @@ def test_finish_refuses_an_assumed_hand_over(
     store.track(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", started=(flow,)))
     refused = call("finish", project)
     assert refused.exit_code == 1
-    assert_says(refused, r"its hand-over was assumed, and finish compares no rows.* --accept-assumed")
+    assert_says(refused, r"ASSUMED_HAND_OVER_NOT_COMPARED.* --accept-assumed")
     assert not store.read(TARGET).finished
 
 
@@ -94,7 +94,7 @@ def test_finish_refuses_an_assumed_hand_over_whose_migration_the_spec_no_longer_
     else:
         spec["tableMigrationDetails"]["enabled"] = enabled
     project.write("dataflows/sales/dataflowspec/orders_main.json", spec)
-    assert_says(call("finish", project), r"its hand-over was assumed.* --accept-assumed")
+    assert_says(call("finish", project), r"The hand-over was assumed.* --accept-assumed")
     assert not store.read(TARGET).finished
     assert finish(project).exit_code == 0
     assert store.read(TARGET).finished
@@ -144,7 +144,7 @@ def test_a_flow_whose_first_batch_failed_has_not_run(
         logged_in.flow_progress(PIPELINE, f"main.silver.{flow_name(flow, TARGET)}", status)
     refused = finish(project)
     assert refused.exit_code == 1
-    assert_says(refused, r"its migration isn't complete \(copied, ready to flow; \w+ hasn't run yet\)")
+    assert_says(refused, r"The migration isn't complete \(copied, ready to flow; \w+ hasn't run yet\)")
     assert not store.read(TARGET).finished
 
 
@@ -165,7 +165,7 @@ def test_what_another_engine_runs_is_not_finished_here(
     refused = finish(project)
     assert refused.exit_code == 1
     assert_says(
-        refused, r"silver\.orders: its migration is run by the streaming engine, .* --engine streaming"
+        refused, r"silver\.orders: The migration is run by the streaming engine\. .* --engine streaming"
     )
     assert not store.read(TARGET).finished
 
@@ -214,7 +214,7 @@ def test_what_is_not_complete_stays(
     refused = finish(project)
     assert refused.exit_code == 1
     assert_says(
-        refused, rf"silver\.orders: its migration isn't complete \({why}\): run the job that prepares"
+        refused, rf"silver\.orders: The migration isn't complete \({why}\)\.\s+Run the job that prepares"
     )
     assert logged_in.files == before
 
@@ -222,7 +222,7 @@ def test_what_is_not_complete_stays(
 def test_what_has_not_begun_here_is_not_complete(
     project: ProjectFiles, flow: str, logged_in: FakeWorkspace
 ) -> None:
-    assert_says(finish(project), r"silver\.orders: its migration isn't complete \(not begun\)")
+    assert_says(finish(project), r"silver\.orders: The migration isn't complete \(not begun\)")
     StateStore(Path("/Volumes/main/bronze/state"), "old").begin(start("old"))
     assert_says(finish(project), r"\(not begun; it began under pipelineId=old\)")
     assert EVENTS not in logged_in.asked
@@ -248,8 +248,8 @@ def test_what_needs_the_workspace_s_tables_says_what_to_install(
     assert refused.exit_code == 1
     assert_says(
         refused,
-        r"tables of pipeline p1 are in its workspace, which Spark on this machine doesn't see: "
-        r"pip install 'tableferry\[connect,databricks\]' in an environment of its own",
+        r"tables of pipeline p1 are in its workspace, which Spark on this machine can't reach.*"
+        r"Run `pip install 'tableferry\[connect,databricks\]'` in a separate environment",
     )
     assert files.exists(store.migration_start_file(TARGET))
 

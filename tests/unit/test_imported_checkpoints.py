@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.conditions import raises
 
-from tableferry.errors import StateError
 from tableferry.formats.delta.commits import Commit
 from tableferry.pipelines import checkpoints
 from tableferry.pipelines.imported_checkpoints import handed_over, read
@@ -59,11 +59,11 @@ def test_a_checkpoint_says_what_its_stream_reads_and_how_far_it_is(
 
 
 def test_what_is_no_checkpoint_is_refused_with_its_path(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match=r"/old is no checkpoint of a stream .*correct the path"):
+    with raises("NOT_A_CHECKPOINT", folder=tmp_path / "old"):
         read([tmp_path / "old"])
     folder = written(tmp_path / "old", 0, delta(1))
     (folder / "offsets" / "0").unlink()
-    with pytest.raises(StateError, match=r"the stream of .*/old has run no batch"):
+    with raises("OLD_STREAM_WITHOUT_BATCH", folder=folder):
         read([folder])
 
 
@@ -88,20 +88,25 @@ def test_batches_that_undo_has_made_are_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "commits", "why"),
+    ("old", "commits", "condition", "parameters"),
     [
-        (replace(OLD, keeps_state=True), [commit(8, 6)], "/none keeps state .* set mode to copy"),
-        (replace(OLD, finished=False), [commit(8, 5)], "stopped within batch 6, or runs: let it finish that"),
-        (OLD, [commit(8, 6, "other")], "none of the newest 1 commit since any RESTORE was made by the query"),
-        # What was set back isn't looked behind.
-        (OLD, [Commit(9, "RESTORE", {"version": "7"}, {}), commit(8, 6)], "none of the newest 0 commits"),
+        (replace(OLD, keeps_state=True), [commit(8, 6)], "IMPORTED_STREAM_KEEPS_STATE", {"folder": "/none"}),
+        (replace(OLD, finished=False), [commit(8, 5)], "OLD_STREAM_WITHIN_BATCH", {"batch": 6}),
+        (OLD, [commit(8, 6, "other")], "IMPORTED_STREAM_NOT_OF_TABLE", {"commits": "1 commit"}),
+        # Commits before a RESTORE don't count.
+        (
+            OLD,
+            [Commit(9, "RESTORE", {"version": "7"}, {}), commit(8, 6)],
+            "IMPORTED_STREAM_NOT_OF_TABLE",
+            {"commits": "0 commits"},
+        ),
         # The table is older than the checkpoint, or the other way round.
-        (OLD, [commit(8, 5)], "newest batch of /none is 6, and the table's newest one of that query is 5"),
-        (OLD, [commit(8, 7)], "newest batch of /none is 6, and the table's newest one of that query is 7"),
+        (OLD, [commit(8, 5)], "OLD_STREAM_AND_TABLE_DIFFER", {"batch": 6, "table_batch": 5}),
+        (OLD, [commit(8, 7)], "OLD_STREAM_AND_TABLE_DIFFER", {"batch": 6, "table_batch": 7}),
     ],
 )
 def test_what_is_not_where_the_table_is_is_refused(
-    old: OldCheckpoint, commits: list[Commit], why: str
+    old: OldCheckpoint, commits: list[Commit], condition: str, parameters: dict[str, object]
 ) -> None:
-    with pytest.raises(StateError, match=why):
+    with raises(condition, **parameters):
         handed_over(9, [old], commits)

@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.conditions import check
 from tests.unit.test_decide import ORDERS, STARTED, dataflow, facts, only
 
+from tableferry.errors import Finding
 from tableferry.pipelines import source_offsets, topics
 from tableferry.pipelines.flows import OtherSource, Project, View
 from tableferry.pipelines.hand_overs import HandOverFinder
@@ -21,7 +23,8 @@ from tableferry.spark.tables import TableName
 TOPIC = TableName.at("kafka://orders")
 OPTIONS = {"subscribe": "orders", "startingOffsets": "earliest"}
 KAFKA = View("v_orders", "stream", OtherSource("kafka", OPTIONS), "orders_main.json: v_orders")
-READ = Read("v_orders", TOPIC, KAFKA.location, None, "kafka isn't a table", OPTIONS, "give startingOffsets")
+NO_TABLE = Finding("SOURCE_NOT_A_TABLE", format="kafka")
+READ = Read("v_orders", TOPIC, KAFKA.location, None, NO_TABLE, OPTIONS, "give startingOffsets")
 BATCH_3 = KafkaOffset({("orders", 0): 6, ("orders", 1): 4})
 HELD = KafkaRange(
     KafkaOffset({("orders", 0): 0, ("orders", 1): 4, ("orders", 2): 0}),
@@ -75,7 +78,7 @@ def test_in_a_pipeline_the_view_is_given_its_offset_at_every_update() -> None:
         ),
         (
             {"brokers": {TOPIC.key: replace(HELD, end=KafkaOffset({**HELD.end.next, ("orders", 1): 2}))}},
-            "partition 1 of orders holds offsets 4 to 2, and was made anew, for 4 is next",
+            "partition 1 of orders holds offsets 4 to 2, but was recreated, because 4 is next",
         ),
         (
             {
@@ -83,17 +86,20 @@ def test_in_a_pipeline_the_view_is_given_its_offset_at_every_update() -> None:
                     TOPIC.key: KafkaRange(KafkaOffset({("orders", 0): 0}), KafkaOffset({("orders", 0): 9}))
                 }
             },
-            "partition 1 of orders is gone",
+            "partition 1 of orders is missing",
         ),
-        ({"brokers": {TOPIC.key: "nobody answers"}}, "v_orders: nobody answers"),
-        ({"brokers": {}}, "wasn't asked what it holds"),
+        (
+            {"brokers": {TOPIC.key: Finding("BROKER_NOT_ANSWERING", topic=TOPIC, reason="no answer")}},
+            "v_orders: The broker of kafka://orders doesn't return its offsets (no answer)",
+        ),
+        ({"brokers": {}}, "weren't read from its broker"),
         (
             {"hand_overs": {ORDERS.key: replace(HAND_OVER, kafka={})}, "read": replace(READ, kafka={})},
             "don't read",
         ),
         (
             {"hand_overs": {ORDERS.key: replace(HAND_OVER, kafka={"kafka:x": KafkaOffset({("x", 0): 1})})}},
-            "the old streams of silver.orders_legacy don't read kafka://orders",
+            "The old streams of silver.orders_legacy don't read kafka://orders",
         ),
         (
             {
@@ -120,7 +126,7 @@ def test_in_a_pipeline_the_view_is_given_its_offset_at_every_update() -> None:
 )
 def test_where_a_flow_cant_go_on_is_said(changes: dict[str, Any], sentence: str) -> None:
     target = planned(**changes)
-    assert any(sentence in refusal for refusal in target.refusals), target.refusals
+    assert any(sentence in refusal.message for refusal in target.refusals), target.refusals
     assert target.steps == ()
 
 
@@ -212,4 +218,4 @@ def test_rows_cant_tell_how_far_a_job_is_in_what_has_no_versions(read: Read) -> 
     finder = HandOverFinder(spark, project, {}, reads, False, {}, 100)
     found = finder.find([by_content])[ORDERS.key]
     assert isinstance(found, NoHandOver)
-    assert "kafka://orders has no versions" in found.why
+    check(found.why, "SOURCE_WITHOUT_VERSIONS", source="kafka://orders")

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from tests.conditions import check, raises
 
 from tableferry.errors import StateError
 from tableferry.formats.delta.commits import Commit, lasting
@@ -17,6 +18,9 @@ from tableferry.spark.tables import TableName
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 ONE, TWO = OldStream(Path("/checkpoints/one"), "q1"), OldStream(Path("/checkpoints/two"), "q2")
+
+
+UNUSABLE = StateError("OLD_OFFSETS_MISSING", folder="/checkpoints/one", batch=0)
 
 
 def batch(version: int, query: str, number: int) -> Commit:
@@ -47,7 +51,7 @@ def test_a_batch_that_ends_within_a_commit_is_left_to_the_new_flow() -> None:
     commits = [batch(6, "q1", 4), batch(5, "q1", 3), other(4, "OPTIMIZE"), batch(3, "q1", 2)]
     offsets = {"q1": {4: half(9), 3: half(8), 2: whole(8)}}
     assert newest([ONE], commits, offsets) == HandOver(4, {"t1": 7}, {"q1": 2})
-    with pytest.raises(StateError, match="batch 4 of its query q1 ends in the middle of version 9"):
+    with raises("OLD_STREAM_WITHIN_VERSION", batch=4, query="q1", version=9):
         newest([ONE], commits[:3], offsets)
 
 
@@ -58,10 +62,10 @@ def test_a_flow_that_can_begin_within_a_commit_leaves_nothing_to_be_copied_again
     found = newest([ONE, TWO], commits, offsets, within={"t1"})
     batches = {"q1": 3, "q2": 7}
     assert found == HandOver(5, {"t1": 8, "t2": 3}, batches, within={"t1": '{"index":2}'})
-    with pytest.raises(StateError, match="ends in the middle of version 9"):
+    with raises("OLD_STREAM_WITHIN_VERSION", version=9):
         newest([ONE, TWO], commits, offsets, within={"t2"})
     other_part = {"q1": {3: part}, "q2": {7: {"t1": Offset(9, False, '{"index":3}')}}}
-    with pytest.raises(StateError, match="have taken a source as far as"):
+    with raises("OLD_STREAMS_APART"):
         newest([ONE, TWO], commits, other_part, within={"t1"})
 
 
@@ -95,13 +99,12 @@ def test_a_dead_checkpoint_among_several_is_named_and_can_be_left_out() -> None:
     commits = [batch(4, "q1", 3)]
     with pytest.raises(StateError) as raised:
         newest([ONE, TWO], commits, {"q1": {3: whole(5)}})
-    assert "query of /checkpoints/two (q2): leave it out, as the other checkpoints are enough" in str(
-        raised.value
-    )
+    check(raised.value, "OLD_STREAM_NOT_OF_TABLE", folder="/checkpoints/two", query="q2")
+    assert "remove its checkpoint from the spec" in raised.value.remedy
     assert newest([ONE], commits, {"q1": {3: whole(5)}}).batches == {"q1": 3}
     with pytest.raises(StateError) as alone:
         newest([TWO], commits, {})
-    assert "leave it out" not in str(alone.value)
+    check(alone.value, "OLD_STREAM_NOT_OF_TABLE", advice="")
 
 
 def test_two_streams_have_one_position_in_a_source_that_both_read() -> None:
@@ -111,24 +114,29 @@ def test_two_streams_have_one_position_in_a_source_that_both_read() -> None:
     same = {"q1": {1: whole(5), 0: whole(3)}, "q2": {1: whole(4), 0: whole(3)}}
     assert newest([ONE, TWO], commits, same) == HandOver(2, {"t1": 2}, {"q1": 0, "q2": 0})
     apart = {"q1": {1: whole(5), 0: whole(2)}, "q2": {1: whole(4), 0: whole(3)}}
-    with pytest.raises(StateError, match="as far as version 3 and as far as version 4: run again"):
+    with raises("OLD_STREAMS_APART", reached="version 3", other="version 4"):
         newest([ONE, TWO], commits, apart)
 
 
 @pytest.mark.parametrize(
-    ("commits", "offsets", "why"),
+    ("commits", "offsets", "condition", "parameters"),
     [
-        ([other(2), batch(1, "q2", 0)], {}, "none of the newest 2 commits since .* /checkpoints/one"),
-        ([other(3, "RESTORE"), batch(2, "q1", 0)], {0: "?"}, "no commit that its log still tells of"),
-        ([other(4), other(3, "CLONE"), batch(2, "q1", 0)], {0: "?"}, "none of the newest 1 commit since any"),
-        ([], {}, "no commit that its log still tells of"),
-        ([batch(1, "q1", 0)], {0: "offsets/0 is gone"}, "offsets/0 is gone"),
+        ([other(2), batch(1, "q2", 0)], {}, "OLD_STREAM_NOT_OF_TABLE", {"commits": "2 commits"}),
+        ([other(3, "RESTORE"), batch(2, "q1", 0)], {0: UNUSABLE}, "LEGACY_LOG_WITHOUT_COMMITS", {}),
+        (
+            [other(4), other(3, "CLONE"), batch(2, "q1", 0)],
+            {0: UNUSABLE},
+            "OLD_STREAM_NOT_OF_TABLE",
+            {"commits": "1 commit", "folder": "/checkpoints/one"},
+        ),
+        ([], {}, "LEGACY_LOG_WITHOUT_COMMITS", {}),
+        ([batch(1, "q1", 0)], {0: UNUSABLE}, "OLD_OFFSETS_MISSING", {"batch": 0}),
     ],
 )
 def test_without_any_such_version_it_says_what_is_wrong(
-    commits: list[Commit], offsets: dict[int, str], why: str
+    commits: list[Commit], offsets: dict[int, StateError], condition: str, parameters: dict[str, object]
 ) -> None:
-    with pytest.raises(StateError, match=why):
+    with raises(condition, **parameters):
         newest([ONE], commits, {"q1": offsets})
 
 

@@ -10,9 +10,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.conditions import raises
 
 from tableferry import files
-from tableferry.errors import StateError
 from tableferry.pipelines import checkpoints, file_logs, seen_files, source_offsets
 from tableferry.pipelines.seen_files import SeenFile
 from tableferry.pipelines.source_offsets import FileOffset
@@ -81,13 +81,13 @@ def test_what_was_read_up_to_a_batch_is_told_by_the_log(tmp_path: Path) -> None:
     folder = log(tmp_path / "sources" / "0", {"9.compact": map(file, range(10)), "10": [file(10)]})
     assert file_logs.read(folder, 4) == tuple(map(file, range(5)))
     assert file_logs.read(folder, 10) == tuple(map(file, range(11)))
-    with pytest.raises(StateError, match=r"0 isn't a whole log .*it has no batch 11"):
+    with raises("FILE_LOG_INCOMPLETE", log=folder, reason="it has no batch 11"):
         file_logs.read(folder, 11)
     log(tmp_path / "cut", {"9.compact": map(file, range(8))})
-    with pytest.raises(StateError, match="it names no file that batch 9 has read"):
+    with raises("FILE_LOG_INCOMPLETE", reason="it names no file that batch 9 has read"):
         file_logs.read(tmp_path / "cut", 5)
     (folder / "10").write_text('v1\n{"path":"file:/')
-    with pytest.raises(StateError, match=r"0/10 isn't a whole log"):
+    with raises("FILE_LOG_INCOMPLETE", log=folder / "10"):
         file_logs.read(folder, 10)
 
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from tests.conditions import raises
 
-from tableferry.errors import StateError
 from tableferry.pipelines.seen_files import SeenFile
 from tableferry.pipelines.state import PART, Baseline, MigrationStart, PinnedCopy, StateStore
 from tableferry.spark.tables import TableName
@@ -58,9 +58,9 @@ def test_without_it_nobody_goes_on(store: StateStore, left: str | None) -> None:
     path = store.migration_start_file(TARGET).with_name(BASELINE.seen)
     if left is None:
         path.unlink()
-        with pytest.raises(StateError, match="is missing: restore it, for nobody can know again which files"):
+        with raises("SEEN_FILES_MISSING", target=TARGET):
             store.read(TARGET)
     else:
         path.write_text(left)
-        with pytest.raises(StateError, match="isn't a whole state file"):
+        with raises("STATE_FILE_INVALID", file=path):
             store.seen(TARGET, BASELINE.seen)

@@ -26,7 +26,7 @@ from tests.soak import amount
 from tests.workspace import FakeWorkspace
 
 from tableferry import files
-from tableferry.errors import Busy, StateError
+from tableferry.errors import StateError
 from tableferry.files import locked
 from tableferry.pipelines.flows import log_name
 from tableferry.pipelines.identities import TableIdentity
@@ -90,7 +90,7 @@ def test_how_sure_a_hand_over_point_is_stays_known(volume: Path) -> None:
     files.write_text(path, text(path).replace("query:12", ""))
     assert store.read(TARGET).migration_start == replace(start, batches={}, certainty="assumed")
     files.write_text(path, text(path).replace("oldStreams", "handOver").replace(",,3", ",hoped,3"))
-    with pytest.raises(StateError, match="handOver is hoped"):
+    with conditions.raises("BASELINE_FILE_INVALID", reason=re.compile("handOver is hoped")):
         store.read(TARGET)
 
 
@@ -159,7 +159,7 @@ def test_a_file_cut_anywhere_is_refused_and_never_read_as_no_state(volume: Path,
     lines = [offset for offset, sign in enumerate(whole) if sign == "\n"]
     for length in sorted({*range(0, len(whole), step), *lines, *(offset + 1 for offset in lines[:-1])}):
         files.write_text(path, whole[:length])
-        with pytest.raises(StateError, match=r"part-00000\.csv isn't a whole state file"):
+        with conditions.raises("BASELINE_FILE_INVALID", file=re.compile(r"part-00000\.csv$")):
             store.read(TARGET)
 
 
@@ -168,7 +168,7 @@ def test_a_missing_migration_start_beside_tracking_is_refused(volume: Path) -> N
     store.begin(migration_start())
     store.track(migration_start(), Tracking({}))
     files.remove(store.migration_start_file(TARGET))
-    with pytest.raises(StateError, match=r"initial_versions.*is missing"):
+    with conditions.raises("BASELINES_MISSING", file=re.compile("initial_versions")):
         store.read(TARGET)
 
 
@@ -177,7 +177,7 @@ def test_progress_of_a_generation_that_another_run_has_replaced_is_not_written(v
     store.begin(migration_start())
     store.track(migration_start(), Tracking({"bronze.orders": 9}, 1, 5, "match"))
     for stale in (Tracking({"bronze.orders": 8}, 0, 4, "match"), Tracking({"bronze.orders": 8})):
-        with pytest.raises(Busy, match="another run has refreshed it in full meanwhile"):
+        with conditions.raises("REFRESHED_BY_ANOTHER_RUN", target=TARGET):
             store.track(migration_start(), stale)
     found = store.read(TARGET).tracking
     assert found is not None
@@ -213,7 +213,7 @@ def test_generations_and_their_reset(volume: Path) -> None:
     store.start_generation(TARGET, 3)
     assert (store.read(TARGET).generation, store.read(TARGET).resetting) == (3, True)
     files.write_text(store.checkpoints(TARGET) / "_resetting", "")
-    with pytest.raises(StateError, match="_resetting isn't a whole state file"):
+    with conditions.raises("STATE_FILE_INVALID", file=re.compile("_resetting$")):
         store.read(TARGET)
 
 

@@ -222,7 +222,8 @@ def test_status_starts_spark_where_names_may_mean_other_tables(
 def test_wrong_state_is_reported_as_it_is_with_spark(finished: Finished) -> None:
     (finished.checkpoint / "metadata").write_text("{")
     assert STARTED not in (shown := finished.status(code=1).stderr)
-    assert "isn't a whole metadata file" in shown
+    assert "[FLOW_CHECKPOINT_DAMAGED]" in shown
+    assert "isn't a complete metadata file" in shown
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tableferry import pipelines
 from tableferry.cli.command import Answer, App
 from tableferry.cli.options import Environment, Project, Tokens, Warehouse, looking_back, pairs
 from tableferry.cli.spark import resolved
-from tableferry.errors import SessionError, TableferryError
+from tableferry.errors import Refused, SessionError
 from tableferry.extras import install
 from tableferry.spark import session
 from tableferry.spark.local_metastore import LocalMetastore, NeedsSpark
@@ -120,9 +120,9 @@ class WhichProject:
             and session.choose(os.environ, databricks_connect=connected).kind == "local"
         ):
             raise SessionError(
-                f"the tables of pipeline {pipeline.pipeline_id} are in its workspace, which Spark on this "
-                f"machine doesn't see: {install('connect', 'databricks')} in an environment of its own, with "
-                "Python 3.12, and log in with `databricks auth login`; only finish works without"
+                "WORKSPACE_NEEDS_DATABRICKS_CONNECT",
+                pipeline=pipeline.pipeline_id,
+                command=install("connect", "databricks"),
             )
         spark = resolved(self.warehouse, kafka=project.reads_kafka)
         session.use(spark, tokens.get("pipeline_catalog"), tokens.get("pipeline_schema"))
@@ -152,9 +152,7 @@ class WhichProject:
             environment = environment or configured.environment
             tokens = {**configured.tokens, **tokens}
         if project is None:
-            raise TableferryError(
-                "which project? give its folder, or with --engine databricks the pipeline's id"
-            )
+            raise Refused("PROJECT_NOT_NAMED")
         return pipelines.spec.load(project, environment=environment, reserved=tokens), pipeline, tokens
 
     def _pipeline(self) -> pipelines.Pipeline | None:
@@ -163,15 +161,11 @@ class WhichProject:
                 return None
             case Engine.DATABRICKS:
                 if self.pipeline_id is None:
-                    raise TableferryError(
-                        "--engine databricks needs to know which pipeline: give --pipeline-id"
-                    )
+                    raise Refused("PIPELINE_ID_MISSING")
                 return pipelines.DatabricksPipeline(self.pipeline_id)
             case Engine.DECLARATIVE:
                 if self.storage is None:
-                    raise TableferryError(
-                        "--engine declarative needs the storage of spark-pipeline.yml: give --storage"
-                    )
+                    raise Refused("PIPELINE_STORAGE_MISSING")
                 return pipelines.SparkPipeline(self.storage)
 
 
@@ -269,10 +263,7 @@ def pipelines_prepare(
     which = WhichProject(project, engine, storage, environment, token, pipeline_id, warehouse)
     loaded, spark, pipeline = which.opened()
     if pipeline is None:
-        raise TableferryError(
-            "--engine streaming needs nothing prepared: use `tableferry pipelines run`, or name the "
-            "kind of pipeline"
-        )
+        raise Refused("NOTHING_TO_PREPARE")
     run = pipelines.prepare(
         loaded, spark, pipeline=pipeline, targets=target or (), adopt=adopt,
         look_back=looking_back(look_back), pipeline_id=pipeline_id,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Self, cast
 
 from tableferry.errors.catalogue import Condition, ErrorClass, conditions, fill, is_condition_name
 
@@ -26,31 +26,25 @@ _DETAILS = re.compile(r'^\s*details = "(.*)"$', re.MULTILINE)
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)")
 
 
-class TableferryError(Exception):
-    """Base of every error that the user can fix.
-
-    Args:
-        condition: The name of a condition in ``conditions.yml``. Packages that don't use the catalogue yet
-            pass a complete message instead.
-        parameters: The values of the parameters in the condition's message and remedy.
+class _Described:
+    """The text of a condition with its parameters.
 
     Attributes:
-        error_class: The class of the conditions that are raised as this exception.
         condition: The name of the condition; empty if a complete message was passed.
         parameters: The values of its parameters.
     """
 
-    error_class: ClassVar[ErrorClass | None] = None
-
-    def __init__(self, condition: str, /, **parameters: object) -> None:
-        super().__init__(condition)
-        self.condition = condition if is_condition_name(condition) else ""
-        self.parameters: Mapping[str, object] = parameters
+    condition: str
+    parameters: Mapping[str, object]
 
     @property
     def message(self) -> str:
         """The problem and its place."""
-        return fill(self._listed().message, self.parameters) if self.condition else str(self.args[0])
+        listed = self._listed()
+        text = fill(listed.message, {name: _text(value) for name, value in self.parameters.items()})
+        if "location" in self.parameters and "location" not in listed.parameters:
+            return f"{self.parameters['location']}: {text}"
+        return text
 
     @property
     def remedy(self) -> str:
@@ -73,12 +67,8 @@ class TableferryError(Exception):
     def __str__(self) -> str:
         return f"[{self.condition}] {self.message}\n{self.remedy}" if self.condition else self.message
 
-    def text_about(self, subject: str) -> str:
-        """Return the complete text, with the subject in front if the message doesn't contain it."""
-        return str(self) if subject in self.message else f"{subject}: {self}"
-
     def to_dict(self) -> dict[str, object]:
-        """Return the error in the format of ``--output json``."""
+        """Return the condition in the format of ``--output json``."""
         return {
             "condition": self.condition,
             "parameters": {name: _plain(value) for name, value in self.parameters.items()},
@@ -87,7 +77,89 @@ class TableferryError(Exception):
         }
 
 
+@dataclass(frozen=True, init=False)
+class Finding(_Described):
+    """One result of a check: a condition with its parameters.
+
+    Args:
+        condition: The name of a condition in ``conditions.yml``.
+        parameters: The values of the parameters in the condition's message and remedy.
+    """
+
+    condition: str
+    parameters: Mapping[str, object] = field(hash=False)
+
+    def __init__(self, condition: str, /, **parameters: object) -> None:
+        object.__setattr__(self, "condition", condition)
+        object.__setattr__(self, "parameters", parameters)
+
+    def __str__(self) -> str:
+        return super().__str__()
+
+    def at(self, location: str) -> Finding:
+        """Return the finding with the place in a file, or another subject, in front of its message."""
+        return Finding(self.condition, **{**self.parameters, "location": location})
+
+
+class TableferryError(_Described, Exception):
+    """Base of every error that the user can fix.
+
+    Args:
+        condition: The name of a condition in ``conditions.yml``. Packages that don't use the catalogue yet
+            pass a complete message instead.
+        parameters: The values of the parameters in the condition's message and remedy.
+
+    Attributes:
+        error_class: The class of the conditions that are raised as this exception.
+    """
+
+    error_class: ClassVar[ErrorClass | None] = None
+
+    def __init__(self, condition: str, /, **parameters: object) -> None:
+        super().__init__(condition)
+        self.condition = condition if is_condition_name(condition) else ""
+        self.parameters = parameters
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the error from which `to_dict` made the data."""
+        return cls(data["condition"] or data["message"], **data["parameters"])
+
+    @property
+    def message(self) -> str:
+        """The problem and its place."""
+        return super().message if self.condition else str(self.args[0])
+
+    @property
+    def finding(self) -> Finding:
+        """The error as the result of a check."""
+        if not self.condition:
+            return Finding("OTHER_ERROR", reason=self.message)
+        return Finding(self.condition, **self.parameters)
+
+    def at(self, location: str) -> Self:
+        """Return the error with the place in a file, or another subject, in front of its message."""
+        if not self.condition:
+            return type(self)(f"{location}: {self.message}")
+        return type(self)(self.condition, **{**self.parameters, "location": location})
+
+    def text_about(self, subject: str) -> str:
+        """Return the complete text, with the subject in front if the message doesn't contain it."""
+        return str(self) if subject in self.message else f"{subject}: {self}"
+
+
+def _text(value: object) -> object:
+    """Write findings and problems one below the other; leave any other value as it is."""
+    if isinstance(value, Sequence) and value and isinstance(value[0], Finding | Problem):
+        return "\n".join(map(str, value))
+    return value
+
+
 def _plain(value: object) -> object:
+    if isinstance(value, Finding):
+        return value.to_dict()
+    if isinstance(value, Problem):
+        return asdict(value)
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_plain(item) for item in value]
     return value if isinstance(value, str | int | float) or value is None else str(value)
@@ -116,9 +188,13 @@ class Problem:
 class SpecError(TableferryError):
     """The project's files have errors, which ``problems`` lists."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    error_class: ClassVar[ErrorClass | None] = "invalid_spec"
+
+    def __init__(self, condition: str, /, **parameters: object) -> None:
+        super().__init__(condition, **parameters)
+        problems = cast("Sequence[Problem]", parameters.get("problems", ()))
         self.problems = tuple(sorted(problems))
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        self.parameters = {**parameters, "problems": self.problems}
 
 
 class StateError(TableferryError):
@@ -155,6 +231,19 @@ class Refused(TableferryError):
     """The plan can't continue without risk to the tables."""
 
     error_class: ClassVar[ErrorClass | None] = "refused"
+
+    @staticmethod
+    def of(findings: Sequence[Finding]) -> Refused:
+        """Return the error for the findings of a check: the only one itself, or the list of them."""
+        if len(findings) == 1:
+            return Refused(findings[0].condition, **findings[0].parameters)
+        return Refused("SEVERAL_FINDINGS", count=len(findings), findings=tuple(findings))
+
+
+class Failed(TableferryError):
+    """Spark, or code of the project, raised an error in a step."""
+
+    error_class: ClassVar[ErrorClass | None] = "failed"
 
 
 class InputError(TableferryError):

@@ -13,7 +13,10 @@ from tableferry.amounts import first_of
 
 ErrorClass = Literal[
     "busy",
+    "failed",
+    "finding",
     "invalid_input",
+    "invalid_spec",
     "invalid_table",
     "missing_package",
     "refused",
@@ -22,7 +25,7 @@ ErrorClass = Literal[
     "state",
     "template",
 ]
-"""The class of a condition; each has one exception class in `tableferry.errors`."""
+"""The class of a condition. Each has one exception class in `tableferry.errors`, except ``finding``."""
 
 _NAME = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 

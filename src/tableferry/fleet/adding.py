@@ -91,9 +91,13 @@ def read_file(path: Path, template: NewJob, catalog: str) -> list[TableRequest]:
         text = io.TextIOWrapper(io.BytesIO(content), "utf-8-sig").read()
     except OSError as error:
         reason = (error.strerror or "unknown reason").lower()
-        raise SpecError([Problem(str(path), "", f"can't be read ({reason}): name another file")]) from error
+        raise SpecError(
+            "INVALID_SPEC", problems=[Problem(str(path), "", f"can't be read ({reason}): name another file")]
+        ) from error
     except UnicodeDecodeError as error:
-        raise SpecError([Problem(str(path), "", "isn't UTF-8 text: save it as UTF-8")]) from error
+        raise SpecError(
+            "INVALID_SPEC", problems=[Problem(str(path), "", "isn't UTF-8 text: save it as UTF-8")]
+        ) from error
     problems: list[Problem] = []
     rows = _csv(text, path, problems) if path.suffix.lower() == ".csv" else _lines(text)
     requests: dict[TableName | Pattern, tuple[int, TableRequest]] = {}
@@ -106,7 +110,7 @@ def read_file(path: Path, template: NewJob, catalog: str) -> list[TableRequest]:
         except (TableError, ValueError) as error:
             problems.append(Problem(str(path), f"line {line}", str(error)))
     if problems:
-        raise SpecError(problems)
+        raise SpecError("INVALID_SPEC", problems=problems)
     return [request for _, request in requests.values()]
 
 

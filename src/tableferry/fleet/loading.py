@@ -79,7 +79,7 @@ def load(
         _of_flags(flags or {}, problems),
     ]
     if problems:
-        raise SpecError(problems)
+        raise SpecError("INVALID_SPEC", problems=problems)
     merged: Values = {}
     for layer in layers:
         _merge(merged, layer)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from tableferry.errors import Finding
 from tableferry.pipelines.flows import OtherSource
 from tableferry.spark.tables import TableName
 
@@ -97,8 +98,8 @@ def file_stream(options: Mapping[str, str]) -> FileStream:
     return FileStream(format_, kept, tuple(aside))
 
 
-def not_to_be_had(source: OtherSource, *, handed_over: bool) -> Iterator[str]:
-    """Say what of a view's options Spark's file stream can't do, and how to go on.
+def not_to_be_had(source: OtherSource, *, handed_over: bool) -> Iterator[Finding]:
+    """Yield the options of a view that Spark's file stream can't honour.
 
     Args:
         source: The view's source.
@@ -107,12 +108,9 @@ def not_to_be_had(source: OtherSource, *, handed_over: bool) -> Iterator[str]:
     given = _lowered(source.options)
     format_ = given.get(_PREFIX + "format", "")
     if not format_:
-        yield "cloudFiles.format is missing: give the format of the files in readerOptions"
+        yield Finding("AUTO_LOADER_FORMAT_MISSING")
     elif source.schema_file is None and format_.lower() not in _OWN_SCHEMA:
-        yield (
-            f"outside Databricks nothing infers the columns of {format_} files as Auto Loader does, and lets "
-            "them grow: give schemaPath"
-        )
+        yield Finding("AUTO_LOADER_SCHEMA_MISSING", format=format_)
     for option, value in source.options.items():
         own = option.lower().removeprefix(_PREFIX)
         if own == option.lower() or own in ("format", *_CARRIED, *_LEFT_ASIDE, *_WITHOUT_PREFIX_TOO):
@@ -122,27 +120,15 @@ def not_to_be_had(source: OtherSource, *, handed_over: bool) -> Iterator[str]:
                 pass
             case "includeexistingfiles", _:
                 if not handed_over:
-                    yield (
-                        f"{option} {value} is for Databricks: elsewhere all files that are there are new to "
-                        "a flow when it starts: give modifiedAfter instead"
-                    )
+                    yield Finding("EXISTING_FILES_OPTION", option=option, value=value)
             case "allowoverwrites", _:
-                yield (
-                    f"{option} {value} is for Databricks: elsewhere a file that is overwritten isn't read "
-                    "again: take it out, and write each file once"
-                )
+                yield Finding("OVERWRITES_OPTION", option=option, value=value)
             case _ if own.startswith("cleansource"):
-                yield f"{option} {value} is for Databricks: elsewhere files stay where they are: take it out"
+                yield Finding("CLEAN_SOURCE_OPTION", option=option, value=value)
             case "partitioncolumns", _:
-                yield (
-                    f"{option} is for Databricks: elsewhere each folder called column=value makes a column: "
-                    "take it out"
-                )
+                yield Finding("PARTITION_COLUMNS_OPTION", option=option)
             case _:
-                yield (
-                    f"{option} isn't an option of which it's known what it means outside Databricks: take it "
-                    "out"
-                )
+                yield Finding("AUTO_LOADER_OPTION_UNKNOWN", option=option)
 
 
 def _bytes(size: str) -> str:

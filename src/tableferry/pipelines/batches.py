@@ -6,7 +6,7 @@ so that the server needs none; but its Python must be of the same minor version 
 
 from __future__ import annotations
 
-import re
+import json
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -30,6 +30,9 @@ from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+# Stands before an error that a server's Python raised.
+_CARRIED = "Tableferry's error: "
 
 Fold = Callable[["DataFrame", int], None]
 
@@ -82,7 +85,7 @@ def _folding_here(
 
 
 def _folding_there(target: TableName, settings: CdcSettings, guard: Guard) -> Fold:
-    """Return a function that raises one line without a cause: all that comes back is a printed traceback."""
+    """Return a function that raises an error of the user's as JSON; `raised_there` reads it."""
     sizes = Sizes()
 
     def fold(batch: DataFrame, number: int) -> None:
@@ -90,7 +93,8 @@ def _folding_there(target: TableName, settings: CdcSettings, guard: Guard) -> Fo
             events, spark = cdc.feed_events(batch, settings), batch.sparkSession
             cdc.apply(events, target, settings, before=lambda _: guard(spark), number=number, sizes=sizes)
         except TableferryError as error:
-            raise type(error)(str(error)) from None
+            # In one line without a cause, because only a printed traceback comes back.
+            raise RuntimeError(_CARRIED + json.dumps(error.to_dict())) from None
         except SPARK_ERRORS as error:
             raise RuntimeError(first_line(error)) from None
 
@@ -99,8 +103,11 @@ def _folding_there(target: TableName, settings: CdcSettings, guard: Guard) -> Fo
 
 def raised_there(error: Exception) -> TableError | None:
     """Return what a batch raised on a server for the user to fix, from the query's own error."""
-    match = re.search(r"tableferry\.errors\.\w+: (.+)", str(error))
-    return TableError(match[1]) if match else None
+    text = str(error)
+    if _CARRIED not in text:
+        return None
+    data, _ = json.JSONDecoder().raw_decode(text.partition(_CARRIED)[2])
+    return TableError.from_dict(data)
 
 
 def require(spark: SparkSession, flow: Flow) -> None:
@@ -119,9 +126,12 @@ def require(spark: SparkSession, flow: Flow) -> None:
         reason = first_line(error).split(". ")[0]
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
         raise Refused(
-            f"{flow.location}: {flow.name} into {flow.target} is a CDC flow, whose batches a Spark Connect "
-            f"server folds in its own Python, and this one can't ({reason}): give it Python {python} with "
-            "pyspark[connect], or run the project where Spark is local"
+            "SERVER_CANNOT_FOLD",
+            location=flow.location,
+            flow=flow.name,
+            target=flow.target,
+            reason=reason,
+            python=python,
         ) from error
 
 

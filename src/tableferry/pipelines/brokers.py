@@ -48,8 +48,7 @@ def held(spark: SparkSession, options: Mapping[str, str]) -> KafkaRange:
             query.stop()
     except SPARK_ERRORS as error:
         raise TableError(
-            f"the broker of {topics.name(options)} can't be asked what it holds ({first_line(error)}): "
-            "correct readerOptions, or run again when it answers"
+            "BROKER_NOT_ANSWERING", topic=topics.name(options), reason=first_line(error)
         ) from error
 
 
@@ -62,8 +61,9 @@ def count(spark: SparkSession, options: Mapping[str, str], start: KafkaOffset, e
     try:
         return spark.read.format("kafka").options(**topics.between(options, start, end)).load().count()
     except SPARK_ERRORS as error:
-        what = f"{topics.name(options)} can't be read from {start} to {end}"
-        raise TableError(f"{what} ({first_line(error)})") from error
+        raise TableError(
+            "TOPIC_NOT_READABLE", topic=topics.name(options), start=start, end=end, reason=first_line(error)
+        ) from error
 
 
 def _range(query: StreamingQuery) -> KafkaRange:

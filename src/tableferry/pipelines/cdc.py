@@ -57,10 +57,8 @@ from tableferry.spark.quoting import quote
 from tableferry.spark.session import settings as session_settings
 from tableferry.spark.tables import TableFacts, TableName
 
-_NO_SEQUENCE = (
-    "AUTO CDC needs a sequence in every event, and sequence_by gives none for the event with the keys "
-)
-_REMEDY = ": leave such events out with cdcSettings.where, or give them a value in sequence_by"
+# Spark's error contains these around the event's keys.
+_NO_SEQUENCE, _AFTER_KEYS = "sequence_by is null for the event with the keys ", " (tableferry)"
 # What is broadcast has at most so many values, rows times columns.
 _SMALL = 500_000
 COMPACTED_EVERY = 32
@@ -84,9 +82,7 @@ def feed_events(frame: DataFrame, settings: CdcSettings) -> DataFrame:
         TableError: The settings name a column that the feed lacks, or the feed uses a reserved name.
     """
     if settings.scd_type == 2 and settings.apply_as_truncates:
-        raise TableError(
-            "cdcSettings.apply_as_truncates works with scd_type 1 only: leave it out, or use scd_type 1"
-        )
+        raise TableError("TRUNCATES_NEED_SCD_TYPE_1")
     _reserved(frame, settings)
     keys = _known(frame.columns, "keys", settings.keys)
     kept = _known(frame.columns, "column_list", settings.column_list) or frame.columns
@@ -105,25 +101,21 @@ def feed_events(frame: DataFrame, settings: CdcSettings) -> DataFrame:
         events = frame.where(F.expr(settings.where)) if settings.where else frame
         return events.select(
             *names(data),
-            F.when(sequence.isNull(), F.raise_error(F.concat(message, F.lit(_REMEDY))))
+            F.when(sequence.isNull(), F.raise_error(F.concat(message, F.lit(_AFTER_KEYS))))
             .otherwise(sequence)
             .alias(SEQUENCE),
             operation.alias(OPERATION),
             F.lit(False).alias(EXACT),
         )
     except AnalysisException as error:
-        raise TableError(
-            f"an expression of cdcSettings doesn't fit the feed's columns ({first_line(error)}): correct it"
-        ) from error
+        raise TableError("CDC_EXPRESSION_INVALID", reason=first_line(error)) from error
 
 
 def _reserved(frame: DataFrame, settings: CdcSettings) -> None:
     taken = {*EVENT_COLUMNS, RANK, ALIVE} | ({START, END} if settings.scd_type == 2 else set())
     for name in frame.columns:
         if name.lower() in {reserved_name.lower() for reserved_name in taken}:
-            raise TableError(
-                f"the feed has a column '{name}', a name that AUTO CDC keeps for itself: rename it"
-            )
+            raise TableError("RESERVED_COLUMN_IN_FEED", column=name)
 
 
 def _known(columns: Sequence[str], setting: str, listed: Sequence[str]) -> list[str]:
@@ -132,10 +124,7 @@ def _known(columns: Sequence[str], setting: str, listed: Sequence[str]) -> list[
     plain = [re.sub(r"^`(.*)`$", r"\1", name).replace("``", "`") for name in listed]
     missing = [name for name in plain if name.lower() not in spelled]
     if missing:
-        raise TableError(
-            f"cdcSettings.{setting} names {', '.join(missing)}, but the columns are {', '.join(columns)}: "
-            "correct it"
-        )
+        raise TableError("CDC_COLUMNS_UNKNOWN", setting=setting, missing=missing, columns=", ".join(columns))
     return [spelled[name.lower()] for name in plain]
 
 
@@ -160,7 +149,7 @@ def create_tables(spark: SparkSession, target: Target, columns: StructType) -> N
         if field.name == SEQUENCE and not isinstance(field.dataType, NullType)
     ]
     if target.cdc.scd_type == 2 and not sequence:
-        raise TableError(f"{target.name}: SCD type 2 needs the type of sequence_by, but no event has one")
+        raise TableError("SEQUENCE_TYPE_UNKNOWN", table=target.name)
     first = [field for field in data if field.name in keys]
     log = Target(
         name=log_name(target.name),
@@ -379,7 +368,7 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except SPARK_ERRORS as error:
-        message = re.search(re.escape(_NO_SEQUENCE) + ".*?" + re.escape(_REMEDY), str(error), re.DOTALL)
+        message = re.search(re.escape(_NO_SEQUENCE) + "(.*?)" + re.escape(_AFTER_KEYS), str(error), re.DOTALL)
         if message is None:
             raise
-        raise TableError(message[0]) from error
+        raise TableError("EVENT_WITHOUT_SEQUENCE", keys=message[1]) from error

@@ -11,18 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tableferry.errors import Finding
 from tableferry.pipelines import topics
 from tableferry.pipelines.flows import DeltaSource, Flow, OtherSource
-from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, refused
+from tableferry.pipelines.planning_context import Findings, PlanningContext, refused, warned
 from tableferry.pipelines.plans import NoHandOver, OldCheckpoint
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.resets import RESET_ALLOWED, allowed
-
-_INSTEAD = "run the project with the streaming engine (tableferry pipelines run), or set mode to copy"
-NOT_IN_SPARKS_OWN = (
-    "mode takeOver goes on in the table itself, and a pipeline of Spark's own fills none but its own "
-    f"(it has no create_table and no import_checkpoint): {_INSTEAD}"
-)
 
 
 @dataclass(frozen=True)
@@ -52,7 +47,7 @@ def match(context: PlanningContext) -> Matches:
     assert context.migration is not None
     old = context.facts.old_checkpoints.get(context.target.key, ())
     if isinstance(old, NoHandOver):
-        return Matches({}, refused(f"{context.migration.location}: {old.why}"))
+        return Matches({}, refused(old.why.at(context.migration.location)))
     by_flow: dict[str, OldCheckpoint] = {}
     findings = Findings()
     for flow in context.dataflow.streaming_flows:
@@ -60,7 +55,7 @@ def match(context: PlanningContext) -> Matches:
         if isinstance(found, OldCheckpoint):
             by_flow[flow.name] = found
         else:
-            findings += refused(f"{flow.location}: {found}")
+            findings += refused(found.at(flow.location))
     if not findings:
         findings += _check_each_once(context, by_flow, old)
     return Matches(by_flow, findings)
@@ -70,8 +65,7 @@ def check_new(context: PlanningContext, matches: Matches) -> Findings:
     """Refuse a flow that the pipeline has run already, for which it imports nothing."""
     return refused(
         *(
-            f"{flow.location}: the pipeline has run {flow.name} before, and imports a checkpoint only for a "
-            "flow that has none: give it another name"
+            Finding("IMPORTING_FLOW_ALREADY_RAN", location=flow.location, flow=flow.name)
             for flow in context.dataflow.streaming_flows
             if flow.name in matches.by_flow and context.checkpoint(flow).started
         )
@@ -85,8 +79,12 @@ def check(context: PlanningContext) -> Findings:
         return findings
     if allowed(context.dataflow.target):
         findings += refused(
-            f"{context.dataflow.target.location}: {context.target} has {RESET_ALLOWED}=true, and a full "
-            "refresh would drop rows of the old streams that nothing brings again: take that out"
+            Finding(
+                "RESET_ALLOWED_OF_TAKEN_OVER_TABLE",
+                location=context.dataflow.target.location,
+                target=context.target,
+                property=RESET_ALLOWED,
+            )
         )
     start = context.migration_start
     old = context.facts.old_checkpoints.get(context.target.key, ())
@@ -95,9 +93,12 @@ def check(context: PlanningContext) -> Findings:
     location = context.migration.location if context.migration else ""
     if missing := start.batches.keys() - {checkpoint.query for checkpoint in old}:
         findings += refused(
-            f"{location}: the checkpoint of the query {', '.join(sorted(missing))}, from which "
-            f"{context.target} was taken over, isn't in checkpointLocation any more: name it again until the "
-            "migration is finished"
+            Finding(
+                "IMPORTED_CHECKPOINT_NOT_NAMED",
+                location=location,
+                queries=sorted(missing),
+                target=context.target,
+            )
         )
     writes = context.facts.legacy_writes.get(context.target.key)
     since = f", from version {writes.first} of the table on" if writes and writes.first is not None else ""
@@ -105,80 +106,71 @@ def check(context: PlanningContext) -> Findings:
         if checkpoint.batch <= (taken := start.batches.get(checkpoint.query, checkpoint.batch)):
             continue
         findings += refused(
-            f"{context.target}: its old stream has gone on since it was taken over ({checkpoint.folder} is "
-            f"at batch {checkpoint.batch}, and was taken over at {taken}{since}), so rows may be there "
-            "twice, or be missing: stop it; where the pipeline hasn't run its flows yet, `tableferry "
-            "pipelines undo --engine databricks`, then prepare; else correct the rows by hand, and finish "
-            "the migration"
+            Finding(
+                "OLD_STREAM_CONTINUED",
+                target=context.target,
+                folder=checkpoint.folder,
+                batch=checkpoint.batch,
+                taken=taken,
+                since=since,
+            )
         )
     return findings
 
 
 def sure(context: PlanningContext, matches: Matches) -> Findings:
     """Say what is done, what isn't known of it, and what there is to do before."""
-    findings = noted(
+    findings = warned(
         *(
-            f"{name} goes on from batch {old.batch} of {old.folder}, which the pipeline imports when it runs "
-            "the flow for the first time: stop the old stream before, and keep that folder until the "
-            "migration is finished"
+            Finding("CHECKPOINT_WILL_BE_IMPORTED", flow=name, batch=old.batch, folder=old.folder)
             for name, old in matches.by_flow.items()
         ),
-        f"{context.target} becomes a managed table of the pipeline (create_table, which is Beta): that its "
-        "rows stay then is written nowhere and was not run on Databricks, so try it with a clone of the "
-        "table and a copy of the checkpoint first",
+        Finding("MANAGED_TABLE_IS_BETA", target=context.target),
     )
     for flow in context.dataflow.streaming_flows:
         for read in context.follows(flow):
             source, folder = _other_source(context, read), matches.by_flow[flow.name].folder
             if source and read.kafka is None:
-                findings += noted(
-                    f"nothing in {folder} shows that its stream reads what {read.view} does: make sure"
-                )
+                findings += warned(Finding("IMPORTED_SOURCE_NOT_SHOWN", folder=folder, view=read.view))
     return findings
 
 
-def _checkpoint_of(context: PlanningContext, flow: Flow, old: Sequence[OldCheckpoint]) -> OldCheckpoint | str:
+def _checkpoint_of(
+    context: PlanningContext, flow: Flow, old: Sequence[OldCheckpoint]
+) -> OldCheckpoint | Finding:
     """Return a flow's checkpoint, or why it has none that is surely its own."""
     if context.dataflow.views[flow.view].mode == "batch":
-        return f"{flow.view} is read as a batch: make it a stream (in SQL: STREAM(table)), or set once for it"
+        return Finding("IMPORTING_VIEW_IS_BATCH", view=flow.view)
     reads = context.follows(flow)
     if len(reads) != 1:
-        return (
-            f"{flow.name} reads {len(reads)} sources, and a checkpoint has them in the order of the old "
-            f"stream's query, which a flow needn't have: make it a flow for each source, or {_INSTEAD}"
-        )
+        return Finding("IMPORTING_FLOW_WITH_SEVERAL_SOURCES", flow=flow.name, count=len(reads))
     (read,) = reads
     source = _other_source(context, read)
     if read.unseen and source is None:
-        return f"{read.unseen}, so nobody can say whose checkpoint is its own: {_INSTEAD}"
+        return Finding("IMPORTING_FLOW_WITH_HIDDEN_SOURCE", flow=flow.name, reason=read.unseen.sentence)
     if not read.unseen and read.explicit is not None:
-        return (
-            f"{flow.name} goes on from a checkpoint, and {read.view} says where it starts: take "
-            "startingVersion out of readerOptions"
-        )
+        return Finding("IMPORTING_FLOW_WITH_START", flow=flow.name, view=read.view)
     fitting = [checkpoint for checkpoint in old if _fits(context, read, checkpoint)]
     if not fitting:
-        return (
-            f"none of the checkpoints is of a stream that reads {_what(read, source)}, so nothing says where "
-            f"{flow.name} goes on: add it to checkpointLocation, or correct {flow.view}"
-        )
+        return Finding("NO_CHECKPOINT_FOR_FLOW", source=_what(read, source), flow=flow.name, view=flow.view)
     if len(fitting) > 1:
-        folders = " and ".join(checkpoint.folder for checkpoint in fitting)
-        return (
-            f"{folders} may each be the checkpoint that {flow.name} goes on from, and a flow has one: leave "
-            f"one of them, or {_INSTEAD}"
-        )
+        folders = [checkpoint.folder for checkpoint in fitting]
+        return Finding("SEVERAL_CHECKPOINTS_FOR_FLOW", flow=flow.name, folders=folders)
     if fitting[0].sources != 1:
-        return (
-            f"the stream of {fitting[0].folder} reads {fitting[0].sources} sources, and {flow.name} one, so "
-            f"that it would go on elsewhere: {_INSTEAD}"
+        return Finding(
+            "OLD_STREAM_WITH_SEVERAL_SOURCES",
+            folder=fitting[0].folder,
+            count=fitting[0].sources,
+            flow=flow.name,
         )
     offset = next(iter(fitting[0].tables.values()), None)
     if offset is not None and not offset.whole and not _reads_rows(context, read):
-        return (
-            f"the stream of {fitting[0].folder} stopped within version {offset.version} of {read.table}, and "
-            f"{flow.view} may count the rows of a version otherwise: let the old stream take whole versions, "
-            "stop it, and run again"
+        return Finding(
+            "OLD_STREAM_STOPPED_WITHIN_VERSION_OF",
+            folder=fitting[0].folder,
+            version=offset.version,
+            source=read.table,
+            view=flow.view,
         )
     return fitting[0]
 
@@ -192,14 +184,21 @@ def _check_each_once(
         flows = [name for name, its in by_flow.items() if its == checkpoint]
         if len(flows) > 1:
             findings += refused(
-                f"{context.migration.location}: {' and '.join(flows)} would both go on from "
-                f"{checkpoint.folder}, and bring its rows twice: leave one of them"
+                Finding(
+                    "CHECKPOINT_IMPORTED_TWICE",
+                    location=context.migration.location,
+                    flows=flows,
+                    folder=checkpoint.folder,
+                )
             )
         elif not flows:
             findings += refused(
-                f"{context.migration.location}: no flow of {context.target} reads what the stream of "
-                f"{checkpoint.folder} does, so what comes into that would be missing: add it to the spec, or "
-                "leave its checkpoint out"
+                Finding(
+                    "OLD_STREAM_NOT_FOLLOWED",
+                    location=context.migration.location,
+                    target=context.target,
+                    folder=checkpoint.folder,
+                )
             )
     return findings
 

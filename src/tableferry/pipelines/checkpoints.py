@@ -38,8 +38,7 @@ def read(folder: Path) -> Checkpoint:
             return Checkpoint(id=query, seeded=seeded)
         read_to, others = read_batch(folder, newest)
     except StateError as error:
-        remedy = "put it back from a backup, or rebuild the target with --full-refresh"
-        raise StateError(f"{error.sentence}: {remedy}") from error
+        raise StateError("FLOW_CHECKPOINT_DAMAGED", folder=folder, reason=error.sentence) from error
     offsets = {source_id: offset for source_id, offset in read_to.items() if isinstance(offset, Offset)}
     kafka = {source_id: offset for source_id, offset in read_to.items() if isinstance(offset, KafkaOffset)}
     read_files = [offset for offset in read_to.values() if isinstance(offset, FileOffset)]
@@ -72,7 +71,7 @@ def read_batch(folder: Path, batch: int) -> tuple[Mapping[str, SourceOffset], bo
             raise ValueError("no source is named")
         known = [source_offsets.read(line, index) for index, line in enumerate(lines)]
     except (ValueError, KeyError) as error:
-        raise StateError(f"{path} isn't a whole offset file") from error
+        raise StateError("OFFSET_FILE_INCOMPLETE", file=path) from error
     found = dict(offset for offset in known if offset)
     for index, entry in enumerate(known):
         if entry and isinstance(entry[1], FileOffset):
@@ -147,7 +146,7 @@ def move_on(folder: Path, batch: int | None, others: Iterable[Path]) -> None:
     others = tuple(others)
     newest = _newest(folder / "offsets")
     if newest is None:
-        raise StateError(f"{folder} has no offsets: restore it")
+        raise StateError("CHECKPOINT_WITHOUT_OFFSETS", folder=folder)
     version, settings, *sources = _lines(folder, newest)
     reached = [
         line
@@ -188,7 +187,7 @@ def _lines(folder: Path, batch: int) -> list[str]:
     # Not splitlines(): in JSON's texts other characters may stand that end a line for Python.
     path = folder / "offsets" / str(batch)
     if (text := files.read_text(path)) is None:
-        raise StateError(f"{path} is gone: restore it")
+        raise StateError("OFFSET_FILE_MISSING", file=path)
     return text.split("\n")
 
 
@@ -206,7 +205,7 @@ def query_id(folder: Path) -> str:
         if not query:
             raise ValueError("the id is empty")
     except (ValueError, KeyError, TypeError) as error:
-        raise StateError(f"{path} isn't a whole metadata file") from error
+        raise StateError("CHECKPOINT_METADATA_INCOMPLETE", file=path) from error
     return query
 
 

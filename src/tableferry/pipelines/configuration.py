@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tableferry.errors import TableferryError
+from tableferry.errors import Refused
 
 _PROJECT, _ENVIRONMENT, _TOKENS = "tableferry.project", "tableferry.environment", "tableferry.tokens"
 
@@ -32,10 +32,7 @@ def read(value_of: Callable[[str], str | None]) -> Configuration:
     """
     project = value_of(_PROJECT)
     if not project:
-        raise TableferryError(
-            f"the pipeline's configuration has no {_PROJECT}: name the folder with dataflows/ and "
-            "pipeline_configs/"
-        )
+        raise Refused("PIPELINE_WITHOUT_PROJECT", setting=_PROJECT)
     return Configuration(project, value_of(_ENVIRONMENT), _tokens(value_of(_TOKENS) or ""))
 
 
@@ -44,6 +41,6 @@ def _tokens(text: str) -> dict[str, str]:
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (part.strip() for part in pair.partition("="))
         if not (name and equals):
-            raise TableferryError(f"{_TOKENS}: '{pair}' isn't a token: write it as name=value")
+            raise Refused("TOKEN_SYNTAX", setting=_TOKENS, text=pair)
         tokens[name] = value
     return tokens

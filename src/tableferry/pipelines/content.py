@@ -22,11 +22,11 @@ from pyspark.sql import functions as F
 
 from tableferry.activity import Activity, activity
 from tableferry.amounts import counted, joined
-from tableferry.errors import TableferryError, first_line
+from tableferry.errors import Finding, TableferryError, first_line
 from tableferry.formats.delta.commits import WITHOUT_ROWS, Commit, commits_after
 from tableferry.pipelines import cdc, copies, views
 from tableferry.pipelines.expected import NotKnownError, Whole, together
-from tableferry.pipelines.flows import BY_VERSION, CdcSettings, DataFlow, HistorySource, Migration
+from tableferry.pipelines.flows import CdcSettings, DataFlow, HistorySource, Migration
 from tableferry.pipelines.plans import LOOK_BACK, HandOver, LookBack, NoHandOver
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.driver import following
@@ -77,10 +77,10 @@ def find(
             search = _Search(comparison, legacy.version, running, _purges(tried, sources))
             return search.among([step.moment for step in tried], sources)
         except TableferryError as error:
-            reason = error.one_line
+            reason, advice = error.sentence, error.remedy
         except SPARK_ERRORS as error:
-            reason = first_line(error)
-    return NoHandOver(f"the hand-over point can't be found by content: {reason}")
+            reason, advice = first_line(error), "Fix the cause, and run again."
+    return NoHandOver(Finding("HAND_OVER_NOT_FOUND_BY_CONTENT", reason=reason, advice=advice))
 
 
 def _newest(spark: SparkSession, source: TableFacts, look_back: LookBack) -> list[Commit]:
@@ -262,13 +262,15 @@ class _Search:
         if not settings and (found := self._partly(tried, ids)):
             return found
         assert verdict is not None
-        return NoHandOver(
-            f"none of the {counted(len(tried), 'moment')} that were tried gives what {verdict.source_label} "
-            f"holds ({counted(verdict.source.rows, 'row')}); the nearest is {verdict.target_label} "
-            f"({verdict.target.rows:,}): let the old job finish and run again, look further back with "
-            f"--look-back, or {BY_VERSION}",
-            verdict,
+        none = Finding(
+            "NO_MOMENT_MATCHES",
+            moments=counted(len(tried), "moment"),
+            legacy=verdict.source_label,
+            rows=counted(verdict.source.rows, "row"),
+            nearest=verdict.target_label,
+            nearest_rows=f"{verdict.target.rows:,}",
         )
+        return NoHandOver(none, verdict)
 
     def _found(self, moment: Moment, ids: Mapping[str, str], why: str) -> HandOver:
         positions = {ids[key]: version for key, version in moment.items()}
@@ -288,18 +290,21 @@ class _Search:
         for place in sorted(later - {at}):
             if self.comparison.common(tried[place]) != self.comparison.common_with(rows, tried[place]):
                 came = self.comparison.named(tried[place])
-                problem = (
-                    f"{self.comparison.label} holds all rows made of {self.comparison.named(tried[at])}, and "
-                    f"also some that came later, up to {came}, but not all of these"
-                )
+                legacy, moment = self.comparison.label, self.comparison.named(tried[at])
                 if purges:
                     # The purged rows stay missing, however long the old job runs.
                     return NoHandOver(
-                        f"{problem}. {joined(list(purges.values()))} deleted or changed rows since, so that "
-                        "rows can't show where it stands: pause what writes to the sources, let the old job "
-                        "process all of them, and set handOver to version"
+                        Finding(
+                            "HAND_OVER_HIDDEN_BY_PURGES",
+                            legacy=legacy,
+                            moment=moment,
+                            later=came,
+                            purges=joined(list(purges.values())),
+                        )
                     )
-                return NoHandOver(f"{problem}: let the old job finish and run again, or {BY_VERSION}")
+                return NoHandOver(
+                    Finding("HAND_OVER_WITHIN_LATER_ROWS", legacy=legacy, moment=moment, later=came)
+                )
         older = counted(self.comparison.held.count() - count, "row")
         why = (
             f"{self.comparison.label} holds all {counted(count, 'row')} made of "
@@ -366,5 +371,5 @@ def _alike(held: DataFrame, rows: DataFrame) -> tuple[DataFrame, DataFrame]:
     brought = {name.lower() for name in rows.columns}
     both = [name for name in held.columns if name.lower() in brought]
     if not both:
-        raise NotKnownError(f"none of the columns {', '.join(held.columns)} is brought by the flows")
+        raise NotKnownError("NO_COMMON_COLUMNS", columns=held.columns)
     return held.select(*map(views.quoted, both)), rows.select(*map(views.quoted, both))

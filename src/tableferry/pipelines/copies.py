@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import NullType, StructField, StructType
 
 from tableferry import verify
-from tableferry.errors import TableError, TableferryError
+from tableferry.errors import Refused, TableferryError
 from tableferry.pipelines import history, views
 from tableferry.pipelines.determinism import unstable_columns
 from tableferry.pipelines.expected import together
@@ -50,7 +50,7 @@ def compared(
     source = together([history_of(spark, copied_from), *more]).drop(*without)
     rows = together([rows_of(spark, target, version), *more_in_target])
     if unknown := exceptions_unknown_among(copied_from.migration, [*source.columns, *without, *rows.columns]):
-        raise TableError(unknown)
+        raise Refused.of([unknown])
     copied = rows.select(*map(views.quoted, source.columns))
     label = f"{copied_from.migration.table}@{copied_from.version}"
     exclude = (*not_compared(spark, copied_from), *unstable)

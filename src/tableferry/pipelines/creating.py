@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from tableferry.errors import HALF_MADE, HALF_MADE_REMEDY, TableError
+from tableferry.errors import HALF_MADE, TableError
 from tableferry.pipelines.ddl import create_sql
 from tableferry.pipelines.flows import Target
 from tableferry.spark.catalog import SPARK_ERRORS, condition, local_folder
@@ -38,9 +38,7 @@ def create(spark: SparkSession, target: Target, columns: StructType) -> None:
         location = _location(error)
         folder = local_folder(location) if in_process(spark) else None
         if folder is None or not _is_half_made(folder):
-            raise TableError(
-                f"{target.name} can't be created, as its directory {location} isn't empty: {HALF_MADE_REMEDY}"
-            ) from error
+            raise TableError("TABLE_DIRECTORY_NOT_EMPTY", table=target.name, directory=location) from error
         shutil.rmtree(folder)
         spark.sql(statement)
 

@@ -132,9 +132,11 @@ def evolve(session: SparkSession, name: TableName, columns: Iterable[StructField
                 known[column.name.lower()] = column
         elif not fits(column.dataType, there.dataType):
             raise TableError(
-                f"{name}: column '{column.name}' is {sql_type(there.dataType)} in the table, but "
-                f"{sql_type(column.dataType)} in what comes: cast it with selectExp to "
-                f"{sql_type(there.dataType)}, or rebuild the table with a full refresh"
+                "COLUMN_TYPE_DOES_NOT_FIT",
+                table=name,
+                column=column.name,
+                table_type=sql_type(there.dataType),
+                new_type=sql_type(column.dataType),
             )
     if not added:
         return schema

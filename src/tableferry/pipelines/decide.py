@@ -11,10 +11,11 @@ from collections.abc import Collection
 from dataclasses import replace
 from itertools import takewhile
 
+from tableferry.errors import Finding
 from tableferry.pipelines import auto_loader, migration_starts, pipeline_tables, recognition
 from tableferry.pipelines.definitions import definitions, recorded_history
 from tableferry.pipelines.flows import DataFlow, OtherSource, Project, log_name
-from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
+from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused, warned
 from tableferry.pipelines.plans import (
     HISTORY_FLOW,
     Checkpoint,
@@ -30,14 +31,6 @@ from tableferry.pipelines.positions import flow_plans
 from tableferry.pipelines.resets import RESET_ALLOWED, allowed
 from tableferry.pipelines.state import Stored
 from tableferry.pipelines.steps import FlowDefinition, Reset
-
-_STREAMING = "run the project with the streaming engine (tableferry pipelines run)"
-# Spark 4.1 has no AUTO CDC; 4.2 has SCD type 1 alone, and not for the two flows that a migration needs.
-NO_CDC = (
-    "is a target of AUTO CDC, which a pipeline of Spark's own can't fill together with its history: "
-    f"{_STREAMING}, or run it on Databricks"
-)
-NO_ONCE = f"runs once, which a flow in a pipeline of Spark's own can't: {_STREAMING}"
 
 
 def decide(project: Project, facts: Facts, request: Request) -> Plan:
@@ -76,9 +69,7 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
     if finished:
         findings += _check_finished(context)
     if stored.undoing:
-        findings += refused(
-            f"{context.target}: it's being given back to its old streams: `tableferry pipelines undo` goes on"
-        )
+        findings += refused(Finding("UNDO_OF_TARGET_UNFINISHED", target=context.target))
         return _result(context, "refused", findings)
     later = migration_starts.uncopied_producers(context) if migration and not stored.migration_start else ()
     if later:
@@ -122,10 +113,7 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
             if context.request.in_pipeline
             else f"--full-refresh {context.target}"
         )
-        findings += noted(
-            "its copy differs from the legacy table: see what with `tableferry verify`, then rebuild it with "
-            f"{how}"
-        )
+        findings += warned(Finding("COPY_DIFFERS", target=context.target, how=how))
     if context.request.in_pipeline:
         findings += pipeline_tables.record(context)
     result = _result(context, phase, findings + definitions(context, flows), flows)
@@ -143,6 +131,7 @@ def _result(
         () if findings.refusals else findings.steps,
         flows or (),
         notes=tuple(dict.fromkeys(findings.notes)),
+        warnings=tuple(dict.fromkeys(findings.warnings)),
         refusals=tuple(dict.fromkeys(findings.refusals)),
         migration_start=context.migration_start,
         stored=context.stored,
@@ -154,12 +143,9 @@ def _result(
 
 
 def _check_finished(context: PlanningContext) -> Findings:
-    findings = noted("its migration is finished: remove tableMigrationDetails from the spec")
+    findings = warned(Finding("MIGRATION_FINISHED", target=context.target))
     if context.refreshed:
-        findings += refused(
-            f"{context.target}: its migration is finished, so a full refresh would drop the copied history "
-            "for good: take tableMigrationDetails out of the spec and add --drop-history if you mean that"
-        )
+        findings += refused(Finding("REFRESH_OF_FINISHED_MIGRATION", target=context.target))
     return findings
 
 
@@ -168,11 +154,8 @@ def _check_history(context: PlanningContext) -> Findings:
     history = recorded_history(context)
     if not context.refreshed or context.request.drop_history or not (history or context.stored.finished):
         return Findings()
-    copied = f"copied from {history}, " if history else ""
-    return refused(
-        f"{context.target}: a full refresh would drop its history for good, {copied}for its migration is out "
-        "of the spec: add --drop-history if you mean that, or put tableMigrationDetails back"
-    )
+    copied = f" (copied from {history})" if history else ""
+    return refused(Finding("REFRESH_DROPS_HISTORY", target=context.target, copied=copied))
 
 
 def _check_snapshots(context: PlanningContext) -> Findings:
@@ -181,8 +164,12 @@ def _check_snapshots(context: PlanningContext) -> Findings:
         return Findings()
     return refused(
         *(
-            f"{table.location}: {table.name} is filled from snapshots, which a full refresh doesn't take "
-            f"anew: drop it and {log_name(table.name)} for that"
+            Finding(
+                "REFRESH_OF_SNAPSHOT_TARGET",
+                location=table.location,
+                table=table.name,
+                log=log_name(table.name),
+            )
             for table in context.dataflow.tables
             if table.snapshots is not None
         )
@@ -201,7 +188,7 @@ def _check_files(context: PlanningContext) -> Findings:
         if not isinstance(source, OtherSource) or source.format != auto_loader.FORMAT:
             continue
         why_not = auto_loader.not_to_be_had(source, handed_over=handed_over)
-        findings += refused(*(f"{view.location}: {why}" for why in why_not))
+        findings += refused(*(why.at(view.location) for why in why_not))
         aside = auto_loader.file_stream(source.options).left_aside
         findings += noted(
             f"{view.name} runs as Spark's own file stream, for Auto Loader is only on Databricks"
@@ -211,10 +198,21 @@ def _check_files(context: PlanningContext) -> Findings:
 
 
 def _check_declarative(dataflow: DataFlow) -> Findings:
-    """Refuse what a pipeline of Spark's own can't do."""
+    """Refuse what a pipeline of Spark's own can't do.
+
+    Spark 4.1 has no AUTO CDC; 4.2 has only SCD type 1, and not for the two flows that a migration needs.
+    """
     return refused(
-        *(f"{table.location}: {table.name} {NO_CDC}" for table in dataflow.tables if table.cdc),
-        *(f"{flow.location}: {flow.name} {NO_ONCE}" for flow in dataflow.flows if flow.once),
+        *(
+            Finding("AUTO_CDC_NOT_IN_SPARKS_OWN", location=table.location, table=table.name)
+            for table in dataflow.tables
+            if table.cdc
+        ),
+        *(
+            Finding("ONCE_NOT_IN_SPARKS_OWN", location=f"{flow.location}: {flow.name}")
+            for flow in dataflow.flows
+            if flow.once
+        ),
     )
 
 
@@ -251,11 +249,7 @@ def _reset(context: PlanningContext) -> tuple[int, Findings]:
     if not stored.resetting:
         findings += _check_reset(context)
     if context.request.in_pipeline:
-        findings += refused(
-            f"{context.target}: its pipeline drops and rebuilds it: start an update of the pipeline with a "
-            f"full refresh of {context.target}, for which its tableProperties must set {RESET_ALLOWED} to "
-            "true"
-        )
+        findings += refused(Finding("REFRESH_BY_PIPELINE", target=context.target, property=RESET_ALLOWED))
     generation = stored.generation if stored.resetting else recognition.newest_generation(context) + 1
     tables = []
     for table in context.dataflow.tables:
@@ -279,20 +273,17 @@ def _check_reset(context: PlanningContext) -> Findings:
     target = context.target
     findings = refused(
         *(
-            f"{migration.location}: {target} was taken over, so a full refresh would drop its history for "
-            "good: take tableMigrationDetails out of the spec and add --drop-history if you mean that"
+            Finding("REFRESH_OF_TAKEN_OVER_TABLE", location=migration.location, target=target)
             for migration in (context.migration,)
             if migration and migration.take_over
         ),
         *(
-            f"{table.location}: {table.name} has delta.appendOnly, so its rows can't be dropped for a full "
-            "refresh: take the property off the spec and the table first"
+            Finding("REFRESH_OF_APPEND_ONLY_TABLE", location=table.location, table=table.name)
             for table in context.dataflow.tables
             if table.properties.get("delta.appendOnly", "").lower() == "true"
         ),
         *(
-            f"{table.location}: {table.name} has {RESET_ALLOWED}=false, so its rows can't be dropped for a "
-            "full refresh: set it to true in tableProperties first"
+            Finding("REFRESH_NOT_ALLOWED", location=table.location, table=table.name, property=RESET_ALLOWED)
             for table in context.dataflow.tables
             if allowed(table) is False
         ),
@@ -306,13 +297,13 @@ def _check_reset(context: PlanningContext) -> Findings:
         migration_start = context.facts.stored.get(name.key, Stored()).migration_start
         if migration_start and (baseline := migration_start.baselines.get(target.key)):
             findings += refused(
-                f"{target}: a full refresh brings all its rows again, and {name}, which has its own "
-                f"history and reads it from version {baseline.version + 1}, would take them twice: drop "
-                f"{name} and its state folders, refresh, and migrate {name} anew"
+                Finding(
+                    "REFRESH_REPEATS_ROWS_OF_MIGRATED_READER",
+                    target=target,
+                    reader=name,
+                    version=baseline.version + 1,
+                )
             )
         elif name.key not in context.request.full_refresh:
-            findings += refused(
-                f"{target}: a full refresh brings all its rows again, and {name}, which streams from it, "
-                f"would take them twice: add --full-refresh {name}"
-            )
+            findings += refused(Finding("REFRESH_REPEATS_ROWS_OF_READER", target=target, reader=name))
     return findings

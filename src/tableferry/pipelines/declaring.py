@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tableferry.errors import Refused, TableError, TableferryError
+from tableferry.errors import Finding, Refused, TableError
 from tableferry.pipelines import configuration, spec
 from tableferry.pipelines.engine import define
 from tableferry.pipelines.flows import DeltaSource, JoinSource, Project
@@ -45,14 +45,10 @@ def load_plan(dp: Any, spark: SparkSession) -> PipelinePlan:
     pipeline = Defining("databricks" if databricks else "declarative")
     planned, facts = open_project(project, spark, pipeline=pipeline).decided()
     if planned.refusals:
-        raise Refused("\n".join(planned.refusals))
+        raise Refused.of(planned.refusals)
     unprepared = [str(target.target) for target in planned.targets if target.state_steps]
     if unprepared:
-        raise Refused(
-            f"{', '.join(unprepared)}: something must be recorded before an update: pause the writers of the "
-            "legacy table, unless the spec names their streams' checkpoints, and run `tableferry pipelines "
-            "prepare`"
-        )
+        raise Refused("UPDATE_NOT_PREPARED", targets=unprepared)
     if not databricks:
         _check_format(spark)
     _check_clones(planned, spark)
@@ -71,14 +67,11 @@ def check_take_over(dp: Any, plan: PipelinePlan) -> None:
     if not takes(dp.append_flow, "import_checkpoint"):
         lacking += [(flow.location, "import_checkpoint of append_flow") for flow in plan.imports]
     if lacking:
-        raise TableError(
-            "\n".join(
-                f"{location} is taken over by a pipeline with {what}, which this runtime doesn't have: run "
-                "it on a newer one (such as the pipeline's PREVIEW channel), or give the table back with "
-                "`tableferry pipelines undo --engine databricks`, and run the project with the streaming "
-                "engine, or set mode to copy"
+        raise Refused.of(
+            [
+                Finding("RUNTIME_CANNOT_TAKE_OVER", location=location, function=what)
                 for location, what in lacking
-            )
+            ]
         )
 
 
@@ -89,18 +82,13 @@ def _project(spark: SparkSession) -> Project:
 
 def _check_format(spark: SparkSession) -> None:
     if spark.conf.get(_FORMAT) != "delta":
-        raise TableferryError(
-            f"a pipeline's streaming tables take their format from {_FORMAT}: set it to delta in the "
-            "pipeline's spark-defaults.conf"
-        )
+        raise Refused("PIPELINE_FORMAT_NOT_DELTA", setting=_FORMAT)
 
 
 def _check_clones(planned: Plan, spark: SparkSession) -> None:
     for target in planned.targets:
         if target.clone and not catalog.exists(spark, target.clone):
-            raise TableError(
-                f"{target.clone}, which the copy reads, isn't there: run `tableferry pipelines prepare`"
-            )
+            raise TableError("PINNED_CLONE_MISSING", clone=target.clone)
 
 
 def _folders(planned: Plan, facts: Facts, spark: SparkSession) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from tableferry.errors import Finding
 from tableferry.pipelines import checkpoint_imports, recognition
 from tableferry.pipelines.flows import CdcSettings, Flow, HistorySource, Target, View
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
@@ -103,8 +104,7 @@ def _check_properties(table: Target, engine: EngineKind) -> Findings:
         findings += noted(f"clusterByAuto is for Databricks: elsewhere {table.name} isn't clustered")
     if table.row_filter:
         findings += refused(
-            f"{table.location}: rowFilter can't be set outside a Databricks pipeline, and without it "
-            f"{table.name} would show every row: run the project there, or take rowFilter out here"
+            Finding("ROW_FILTER_NOT_OUTSIDE_DATABRICKS", location=table.location, table=table.name)
         )
     return findings
 

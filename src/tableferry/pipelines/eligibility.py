@@ -32,13 +32,13 @@ def runnable(project: Project, engine: EngineKind) -> Project:
         problem for dataflow, problems in refusals if dataflow.migration is not None for problem in problems
     ]
     if migrating:
-        raise SpecError(migrating)
+        raise SpecError("INVALID_SPEC", problems=migrating)
     left_out = [
         *(_skipped(dataflow.file, dataflow.target, problems) for dataflow, problems in refusals if problems),
         *(_skipped(view.file, view.target, problems) for view, problems in views if problems),
     ]
     if left_out and not kept and not kept_views:
-        raise SpecError([problem for spec in left_out for problem in spec.problems])
+        raise SpecError("INVALID_SPEC", problems=[problem for spec in left_out for problem in spec.problems])
     return replace(project, dataflows=kept, materialized=kept_views, skipped=(*project.skipped, *left_out))
 
 

@@ -72,7 +72,7 @@ class Brought:
             NotKnownError: Nobody can know what it makes of some commits.
         """
         if flow.once or flow.target.key != dataflow.key:
-            raise NotKnownError(f"{flow.name} {'runs once' if flow.once else 'fills a staging table'}")
+            raise NotKnownError("FLOW_RUNS_ONCE" if flow.once else "FLOW_FILLS_STAGING_TABLE", flow=flow.name)
         followed = reads.followed(dataflow.views, flow.view, {})
         return cls(
             spark,
@@ -99,8 +99,7 @@ class Brought:
             left, were = brokers.count(self.spark, options, start, end), start.behind(end)
             if left < were:
                 raise NotKnownError(
-                    f"between {start} and {end}, {key} holds {left} records at {were} offsets: the others "
-                    "were compacted away, or are marks of transactions"
+                    "TOPIC_COMPACTED", topic=key, start=start, end=end, records=left, offsets=were
                 )
         # When rows were loaded, and by which run, nobody can say again.
         target = replace(self.dataflow.target, metadata=())
@@ -123,8 +122,11 @@ class Brought:
                     continue
                 if not commit.only_appends:
                     raise NotKnownError(
-                        f"{self.flow.name} may have skipped rows of {table}@{commit.version} "
-                        f"({commit.operation or 'its log no longer has it'})"
+                        "COMMIT_MAYBE_SKIPPED",
+                        flow=self.flow.name,
+                        table=table,
+                        version=commit.version,
+                        operation=commit.operation or "its log no longer has it",
                     )
 
     def feeds_are_whole(self) -> bool:
@@ -164,9 +166,9 @@ class Whole:
         """Look at what a target's flows read; raises as `brought`."""
         flows = brought(spark, dataflow)
         if files := next((flow for flow in flows if flow.files), None):
-            raise NotKnownError(f"{files.flow.name} reads files, which may be gone")
+            raise NotKnownError("FLOW_READS_FILES", flow=files.flow.name)
         if kafka := next((flow for flow in flows if flow.topics), None):
-            raise NotKnownError(f"{kafka.flow.name} reads Kafka, which keeps records for a while only")
+            raise NotKnownError("FLOW_READS_KAFKA", flow=kafka.flow.name)
         return cls(tuple((flow, flow.new_rows and flow.feeds_are_whole()) for flow in flows))
 
     def rows(self, until: Mapping[str, int]) -> DataFrame:
@@ -183,12 +185,10 @@ class Whole:
             if all(until[key] < 0 for key in flow.tables):
                 continue
             if any(until[key] < 0 for key in flow.tables):
-                raise NotKnownError(
-                    f"{flow.flow.name} is to take all of one of its tables, and only new rows of another"
-                )
+                raise NotKnownError("FLOW_MIXES_STARTS", flow=flow.flow.name)
             frames.append(flow.rows({key: Span(until[key], -1 if feeds else None) for key in flow.tables}))
         if not frames:
-            raise NotKnownError("its flows have taken no commit by then")
+            raise NotKnownError("NO_COMMITS_READ")
         return together(frames)
 
 
@@ -199,15 +199,15 @@ def check_there(spark: SparkSession, seen: Sequence[SeenFile]) -> None:
         NotKnownError: One isn't.
     """
     if odd := next((file.readable for file in seen if seen_files.has_pattern(file.readable)), ""):
-        raise NotKnownError(f"{odd} has a name that a reader takes for a pattern")
+        raise NotKnownError("FILE_NAME_IS_PATTERN", file=odd)
     try:
         # Their content isn't read: nobody asks for it.
         files = spark.read.format("binaryFile").load([file.readable for file in seen])
         found = files.select(F.unix_millis("modificationTime").alias("changed")).collect()
     except SPARK_ERRORS as error:
-        raise NotKnownError(f"a file that the flow has read is gone ({first_line(error)})") from error
+        raise NotKnownError("READ_FILE_MISSING", reason=first_line(error)) from error
     if sorted(row["changed"] for row in found) != sorted(file.timestamp for file in seen):
-        raise NotKnownError("a file was written anew since the flow has read it")
+        raise NotKnownError("READ_FILE_REWRITTEN")
 
 
 def together(frames: list[DataFrame]) -> DataFrame:
@@ -234,15 +234,15 @@ def _reads_new_rows(dataflow: DataFlow, flow: Flow) -> bool:
             case OtherSource("kafka" | auto_loader.FORMAT):
                 kinds.add(True)
             case PythonSource() | OtherSource() | HistorySource():
-                raise NotKnownError(f"{name} can't be read up to some commit of its sources")
+                raise NotKnownError("VIEW_NOT_READABLE_UP_TO_COMMIT", view=name)
             case _:
                 assert_never(view.source)
         for source in sources:
             if source.from_setup or (source.change_feed and _has_skipping(source)):
-                raise NotKnownError(f"{name} skips commits")
+                raise NotKnownError("VIEW_SKIPS_COMMITS", view=name)
             kinds.add(source.change_feed)
     if len(kinds) > 1:
-        raise NotKnownError(f"{flow.name} follows rows of one table and new rows of another source")
+        raise NotKnownError("FLOW_MIXES_CHANGES_AND_ROWS", flow=flow.name)
     return kinds == {True}
 
 

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from tableferry import files
-from tableferry.errors import StateError, TableError
+from tableferry.errors import Finding, StateError, TableError
 from tableferry.formats.delta.commits import Commit, commits_after, newest_batches, set_back
 from tableferry.pipelines import (
     brokers,
@@ -169,7 +169,9 @@ class Gatherer:
                 try:
                     old[dataflow.key] = imported_checkpoints.read(self.project.checkpoints(migration))
                 except StateError as error:
-                    old[dataflow.key] = NoHandOver(f"{error.sentence}: restore it, or set mode to copy")
+                    old[dataflow.key] = NoHandOver(
+                        Finding("IMPORTED_CHECKPOINT_DAMAGED", reason=error.sentence)
+                    )
         return old
 
     def _hand_overs(
@@ -200,7 +202,7 @@ class Gatherer:
         known: Mapping[str, Stored],
         progress: Mapping[FlowKey, Checkpoint],
         followed: Mapping[FlowKey, tuple[Read, ...]],
-    ) -> Mapping[str, KafkaRange | str]:
+    ) -> Mapping[str, KafkaRange | Finding]:
         """Ask brokers what they hold where a flow is to start from an old stream's offset."""
         if isinstance(self.pipeline, Defining):
             return {}
@@ -220,12 +222,12 @@ class Gatherer:
                         for read in followed[dataflow.key, flow.name]
                         if read.kafka is not None and read.explicit is None
                     }
-        held: dict[str, KafkaRange | str] = {}
+        held: dict[str, KafkaRange | Finding] = {}
         for key, options in asked.items():
             try:
                 held[key] = brokers.held(self.spark, options)
             except TableError as error:
-                held[key] = error.one_line
+                held[key] = error.finding
         return held
 
     def _auto_loader(self, followed: Mapping[FlowKey, tuple[Read, ...]]) -> bool:
@@ -358,7 +360,7 @@ class Gatherer:
                 return catalog.facts(self.spark, name, defining=defining)
             except TableError as error:
                 location = locations.get(name.key)
-                raise TableError(f"{location}: {error.one_line}" if location else error.one_line) from error
+                raise error.at(location) if location else error from error
 
         return dict(zip(names, catalog.parallel_map(facts, names.values()), strict=True))
 

@@ -29,7 +29,7 @@ def read(log: Path, until: int) -> tuple[SeenFile, ...]:
         seen = [file for name in names for file in _read(log / name)]
         return seen_files.up_to(seen, until)
     except ValueError as error:
-        raise StateError(f"{log} isn't a whole log of the files that were read ({error})") from error
+        raise StateError("FILE_LOG_INCOMPLETE", log=log, reason=error) from error
 
 
 def move_on(log: Path, until: int, others: Iterable[Sequence[SeenFile]]) -> int:
@@ -74,7 +74,7 @@ def _read(path: Path) -> tuple[SeenFile, ...]:
         seen_files.up_to(seen, int(path.name.removesuffix(seen_files.COMPACT)))
         return seen
     except ValueError as error:
-        raise StateError(f"{path} isn't a whole log of the files that were read ({error})") from error
+        raise StateError("FILE_LOG_INCOMPLETE", log=path, reason=error) from error
 
 
 def seed(checkpoint: Path, seen: Iterable[SeenFile]) -> None:

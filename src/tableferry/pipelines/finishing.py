@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from tableferry import files
-from tableferry.errors import Refused
+from tableferry.errors import Finding, Refused
 from tableferry.pipelines.decide import phase_of
 from tableferry.pipelines.flows import DataFlow, Project
 from tableferry.pipelines.migration_starts import is_assumed
@@ -52,7 +52,7 @@ def finish(
     if not refusals and not accept_assumed:
         refusals = _check_assumed(migrating.values())
     if refusals:
-        raise Refused("\n".join(refusals))
+        raise Refused.of(refusals)
     if migrating:
         with files.locked([store.lock_file(name) for name in migrating], f"the project {project.name}"):
             for name, (dataflow, _) in migrating.items():
@@ -71,18 +71,16 @@ def finish(
     )
 
 
-def _check_assumed(migrating: Collection[tuple[DataFlow, Stored]]) -> list[str]:
+def _check_assumed(migrating: Collection[tuple[DataFlow, Stored]]) -> list[Finding]:
     """Return a refusal for each migration whose hand-over neither rows nor checkpoints show."""
     return [
-        f"{dataflow.target.name}: its hand-over was assumed, and finish compares no rows of a pipeline on "
-        "Databricks: compare it with the old table (`tableferry pipelines verify --engine databricks`), then "
-        "finish it with --accept-assumed"
+        Finding("ASSUMED_HAND_OVER_NOT_COMPARED", target=dataflow.target.name)
         for dataflow, stored in migrating
         if not stored.finished and is_assumed(dataflow, stored.migration_start)
     ]
 
 
-def _check_complete(migrating: Collection[tuple[DataFlow, Stored]], pipeline: Pipeline) -> list[str]:
+def _check_complete(migrating: Collection[tuple[DataFlow, Stored]], pipeline: Pipeline) -> list[Finding]:
     """Return why migrations can't be taken out; empty if all can."""
     unseen = {dataflow.target.name: _unseen(dataflow, stored) for dataflow, stored in migrating}
     starts = {
@@ -98,17 +96,22 @@ def _check_complete(migrating: Collection[tuple[DataFlow, Stored]], pipeline: Pi
         waiting = [flow for flow in unseen[name] if not progress[name.key, flow].started]
         phase = phase_of(stored, ["start" for _ in waiting], copies=not stored.copied or stored.resetting)
         if change := engine_change(stored, pipeline.kind):
-            refusals.append(f"{name}: {change}")
+            refusals.append(
+                Finding(
+                    "ENGINE_CHANGED_BEFORE_FINISH",
+                    target=name,
+                    recorded=change.recorded,
+                    engine=change.engine,
+                    option=change.option,
+                )
+            )
             continue
         if phase in OVER:
             continue
         why = [PHASES[phase], *(f"{flow} hasn't run yet" for flow in waiting)]
         if stored.elsewhere and not stored.migration_start:
             why.append(f"it began under pipelineId={', '.join(stored.elsewhere)}")
-        refusals.append(
-            f"{name}: its migration isn't complete ({'; '.join(why)}): run the job that prepares and updates "
-            "the pipeline until its status says complete"
-        )
+        refusals.append(Finding("PIPELINE_MIGRATION_NOT_COMPLETE", target=name, reason="; ".join(why)))
     return refusals
 
 

@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tableferry.errors import TableError
+from tableferry.errors import Refused, TableError
 from tableferry.pipelines import sql, views
-from tableferry.pipelines.decide import NO_CDC, NO_ONCE
 from tableferry.pipelines.flows import (
     CdcSettings,
     DeltaSource,
@@ -158,12 +157,12 @@ class Layout:
         """Take up a table that AUTO CDC fills from snapshots.
 
         Raises:
-            TableError: A pipeline of Spark's own can't have it, which `eligibility` has found before.
+            Refused: A pipeline of Spark's own can't have it, which `eligibility` has found before.
         """
         target, settings = definition.target, definition.target.snapshots
         assert settings is not None
         if not self._databricks:
-            raise TableError(f"{settings.location}: {target.name} {NO_CDC}")
+            raise Refused("AUTO_CDC_NOT_IN_SPARKS_OWN", location=settings.location, table=target.name)
         source = settings.source
         view = self._named(definition.owner, source, whole=True) if isinstance(source, str) else None
         self._snapshots.append(
@@ -186,10 +185,12 @@ class Layout:
         """Take up an AUTO CDC flow.
 
         Raises:
-            TableError: A pipeline of Spark's own can't have it, which `decide` has found before.
+            Refused: A pipeline of Spark's own can't have it, which `decide` has found before.
         """
         if not self._databricks:
-            raise TableError(f"{definition.flow.location}: {definition.flow.target} {NO_CDC}")
+            raise Refused(
+                "AUTO_CDC_NOT_IN_SPARKS_OWN", location=definition.flow.location, table=definition.flow.target
+            )
         self._flows.append(self._flow(definition, definition.settings))
 
     def _flow(self, definition: FlowDefinition, cdc: CdcSettings | None) -> PipelineFlow:
@@ -205,14 +206,11 @@ class Layout:
             self._views[reads] = PipelineView(reads, view.source, view.location, streamed)
         else:
             if definition.once and not self._databricks:
-                raise TableError(f"{location} {NO_ONCE}")
+                raise Refused("ONCE_NOT_IN_SPARKS_OWN", location=location)
             streamed = not definition.once and view.mode == "stream"
             reads = self._named(owner, flow.view, whole=not streamed)
             if flow.column_prefix and not self._databricks and self._views[reads].inside:
-                raise TableError(
-                    f"{location} has a column_prefix, and what {flow.view} has for columns only shows once "
-                    "the pipeline runs: give the columns their names in the view itself"
-                )
+                raise TableError("PREFIX_OF_UNKNOWN_COLUMNS", location=location, view=flow.view)
         return PipelineFlow(
             identifier(name),
             identifier(*flow.target.parts),

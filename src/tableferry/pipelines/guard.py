@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from tableferry.errors import HALF_MADE, HALF_MADE_REMEDY, Busy, TableError, first_line
+from tableferry.errors import HALF_MADE, Busy, TableError, first_line
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.quoting import literal
 from tableferry.spark.tables import TableName
@@ -58,10 +58,7 @@ class Held:
         """
         for target in self.targets:
             if holder(spark, target).name != self.name:
-                raise Busy(
-                    f"{target}: another run has taken over, as this one gave no sign of life for "
-                    f"{self.seconds:.0f} seconds: nothing more is done here"
-                )
+                raise Busy("LEASE_LOST", target=target, seconds=f"{self.seconds:.0f}")
 
 
 def unguarded(_: SparkSession) -> None:
@@ -90,10 +87,7 @@ def holder(spark: SparkSession, target: TableName) -> Holder:
 
 def unusable(table: TableName, error: Exception) -> TableError:
     """Say why a table of leases can't be read or written, and how to go on."""
-    remedy = (
-        "check your rights, or set table_migration_state_shared to false in global.json where one machine "
-        "alone runs the project"
+    half = HALF_MADE in str(error)
+    return TableError(
+        "LEASES_HALF_CREATED" if half else "LEASES_NOT_USABLE", table=table, reason=first_line(error)
     )
-    if HALF_MADE in str(error):
-        remedy = HALF_MADE_REMEDY
-    return TableError(f"{table}: a run's lease can't be read or written ({first_line(error)}): {remedy}")

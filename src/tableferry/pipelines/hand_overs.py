@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tableferry.errors import StateError
+from tableferry.errors import Finding, StateError
 from tableferry.pipelines import content, imported_checkpoints, old_streams
 from tableferry.pipelines.flows import DataFlow, DeltaSource, Project
 from tableferry.pipelines.old_streams import NotItsSinkError
@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 
 CONTENT_FIRST_BYTES = 10_000_000_000
 """The largest size of a legacy table and its sources together that ``handOver: auto`` compares."""
+
+
+def _after_checkpoint(hand_over: HandOver | NoHandOver) -> HandOver | NoHandOver:
+    """Add that the checkpoint couldn't show the hand-over point."""
+    if isinstance(hand_over, NoHandOver):
+        why = hand_over.why
+        not_found = Finding("HAND_OVER_NOT_FOUND", reason=why.sentence, advice=why.remedy)
+        return replace(hand_over, why=not_found)
+    return replace(hand_over, why=f"{hand_over.why} (its checkpoint's query made none of its commits)")
 
 
 @dataclass(frozen=True)
@@ -62,12 +71,13 @@ class HandOverFinder:
                 by_content.append(dataflow)
             else:
                 found[dataflow.key] = hand_over
-        unasked = "its checkpoint's query made none of its commits"
         # One after the other, for each of them keeps all of Spark busy.
         for dataflow in by_content:
-            if hand_over := self._by_content(dataflow):
-                why = f"{hand_over.why} ({unasked})" if dataflow in by_checkpoint else hand_over.why
-                found[dataflow.key] = replace(hand_over, why=why)
+            hand_over = self._by_content(dataflow)
+            if hand_over and dataflow in by_checkpoint:
+                hand_over = _after_checkpoint(hand_over)
+            if hand_over:
+                found[dataflow.key] = hand_over
         return found
 
     def _by_checkpoint(self, dataflow: DataFlow) -> HandOver | NoHandOver | None:
@@ -75,7 +85,9 @@ class HandOverFinder:
         migration = dataflow.migration
         assert migration is not None
         if (legacy := self.tables.get(migration.table.key)) is None:
-            return NoHandOver(f"table {migration.table} doesn't exist")
+            return NoHandOver(
+                Finding("LEGACY_TABLE_MISSING", location=migration.location, table=migration.table)
+            )
         imported = self.imported.get(dataflow.key)
         if isinstance(imported, NoHandOver):
             return imported
@@ -86,9 +98,9 @@ class HandOverFinder:
                 return imported_checkpoints.hand_over(self.spark, legacy, imported)
             return old_streams.hand_over(self.spark, legacy, folders, within=within)
         except NotItsSinkError as error:
-            return None if migration.or_content else NoHandOver(error.one_line)
+            return None if migration.or_content else NoHandOver(error.finding)
         except StateError as error:
-            return NoHandOver(error.one_line)
+            return NoHandOver(error.finding)
 
     def _by_content(self, dataflow: DataFlow) -> HandOver | NoHandOver | None:
         migration = dataflow.migration
@@ -101,18 +113,14 @@ class HandOverFinder:
         ]
         keys = {read.table.key for read in follows}
         if other := next((read.table for read in follows if read.without_versions), None):
-            return NoHandOver(
-                f"{other} has no versions, so rows can't tell how far the old job is: name the checkpoint of "
-                "a stream whose sink is this very table, or give a start in readerOptions, with handOver "
-                "explicit"
-            )
+            return NoHandOver(Finding("SOURCE_WITHOUT_VERSIONS", source=other))
         sources = [source for key in keys if (source := self.tables.get(key))]
         if not self.look_back or legacy is None or len(sources) < len(keys):
             return None
         if migration.content_first and (size := self._bytes([legacy, *sources])) > CONTENT_FIRST_BYTES:
+            limit = f"{CONTENT_FIRST_BYTES:,}"
             return NoHandOver(
-                f"{migration.table} and its sources have {size:,} bytes, and handOver auto compares at most "
-                f"{CONTENT_FIRST_BYTES:,}: set handOver to content to compare them"
+                Finding("TOO_LARGE_TO_COMPARE", table=migration.table, bytes=f"{size:,}", limit=limit)
             )
         return content.find(self.spark, dataflow, migration, legacy, sources, self.look_back)
 

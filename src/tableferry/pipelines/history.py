@@ -77,10 +77,7 @@ def check_sequence(frame: DataFrame, settings: CdcSettings, location: str) -> No
         TableError: They would come without one, merely before every event of the feed.
     """
     if not has_sequence(frame, settings):
-        raise TableError(
-            f"{location}: AUTO CDC of a pipeline takes no event without a sequence, and the copied rows have "
-            f"nothing for {settings.sequence_by}: map it, or __START_AT, in selectExp"
-        )
+        raise TableError("COPIED_ROWS_WITHOUT_SEQUENCE", location=location, column=settings.sequence_by)
 
 
 def not_representable(frame: DataFrame, settings: CdcSettings) -> DataFrame:
@@ -198,10 +195,7 @@ def _reason(start: Column, end: Column, twin: Column, overlaps: Column) -> Colum
 def _has_intervals(frame: DataFrame, settings: CdcSettings) -> bool:
     missing = [name for name in (START, END) if not _has(frame, name)]
     if missing and settings.scd_type == 2:
-        raise TableError(
-            f"the legacy table's rows have no {' and no '.join(missing)}, which SCD type 2 needs: map its "
-            "validity columns in tableMigrationDetails.sourceDetails.selectExp"
-        )
+        raise TableError("VALIDITY_COLUMNS_MISSING", columns=" and no ".join(missing))
     return not missing
 
 
@@ -209,10 +203,7 @@ def _keys(frame: DataFrame, settings: CdcSettings) -> list[str]:
     spelled = {name.lower(): name for name in frame.columns}
     missing = [key for key in settings.keys if key.lower() not in spelled]
     if missing:
-        raise TableError(
-            f"the legacy table's rows lack the key {', '.join(missing)}: map it in "
-            "tableMigrationDetails.sourceDetails.selectExp"
-        )
+        raise TableError("LEGACY_KEYS_MISSING", keys=missing)
     return [spelled[key.lower()] for key in settings.keys]
 
 

@@ -132,7 +132,7 @@ class SetBack:
     def __str__(self) -> str:
         match self.version:
             case None:
-                return f"{self.table} is gone"
+                return f"{self.table} is missing"
             case version if version < 0:
                 return f"{self.table} was set back to an older version"
             case version:
@@ -220,8 +220,7 @@ def on_table(table: TableFacts) -> TableIdentity | None:
         identity = TableIdentity.from_json(text)
     except ValueError as error:
         raise TableError(
-            f"{table.name}: its property {PROPERTY} can't be read ({error}): restore it, or remove it once "
-            "you know that its checkpoints are those that filled it"
+            "IDENTITY_PROPERTY_INVALID", table=table.name, property=PROPERTY, reason=error
         ) from error
     return identity if identity.table_id == table.table_id else None
 

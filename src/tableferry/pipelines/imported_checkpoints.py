@@ -61,28 +61,21 @@ def handed_over(version: int, old: Sequence[OldCheckpoint], commits: Sequence[Co
 
 def _check(old: OldCheckpoint, brought: int | None, commits: int) -> None:
     if old.keeps_state:
-        raise StateError(
-            f"the stream of {old.folder} keeps state (it aggregates, joins streams or drops duplicates), and "
-            "nothing shows that a flow keeps the same: set mode to copy, and handOver to content"
-        )
+        raise StateError("IMPORTED_STREAM_KEEPS_STATE", folder=old.folder)
     if not old.finished:
-        raise StateError(
-            f"the stream of {old.folder} stopped within batch {old.batch}, or runs: let it finish that, stop "
-            "it, and run again"
-        )
+        raise StateError("OLD_STREAM_WITHIN_BATCH", folder=old.folder, batch=old.batch)
     if brought is None:
         raise StateError(
-            f"none of the newest {counted(commits, 'commit')} since any RESTORE was made by the query of "
-            f"{old.folder} ({old.query}): name the checkpoint of a stream whose sink is this very table, not "
-            "one of foreachBatch, or set mode to copy"
+            "IMPORTED_STREAM_NOT_OF_TABLE",
+            folder=old.folder,
+            query=old.query,
+            commits=counted(commits, "commit"),
         )
     # Batches of `undo` bring nothing, so that the table's newest one is an earlier one.
     brought = checkpoints.moved_to(Path(old.folder)).get(brought, brought)
     if brought != old.batch:
         raise StateError(
-            f"the newest batch of {old.folder} is {old.batch}, and the table's newest one of that query is "
-            f"{brought}: stop the old stream and run again; where it's stopped, restore the one of both that "
-            "is older"
+            "OLD_STREAM_AND_TABLE_DIFFER", folder=old.folder, batch=old.batch, table_batch=brought
         )
 
 
@@ -98,10 +91,10 @@ def _query(commit: Commit) -> str:
 def _read(folder: Path) -> OldCheckpoint:
     query = checkpoints.query_id(folder)
     if not query:
-        raise StateError(f"{folder} is no checkpoint of a stream (it has no metadata file): correct the path")
+        raise StateError("NOT_A_CHECKPOINT", folder=folder)
     started, finished = checkpoints.newest(folder)
     if started is None:
-        raise StateError(f"the stream of {folder} has run no batch: correct the path")
+        raise StateError("OLD_STREAM_WITHOUT_BATCH", folder=folder)
     reached, _ = checkpoints.read_batch(folder, started)
     return OldCheckpoint(
         str(folder),

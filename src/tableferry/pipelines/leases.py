@@ -100,7 +100,7 @@ class Leases:
             if seen.name:
                 files.remove(self._sign(seen.name))
             return
-        raise Busy(f"{self.what} is being run by another process, maybe on another machine: wait for it")
+        raise Busy("RUN_BY_ANOTHER_PROCESS", subject=self.what)
 
     def _is_alive(self, spark: SparkSession, target: TableName, seen: Holder) -> bool:
         """Watch a holder for as long as a lease lasts, and say whether it gives a sign of life."""

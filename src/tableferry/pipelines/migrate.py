@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from tableferry.errors import TableferryError
+from tableferry.errors import SessionError
 from tableferry.pipelines import finishing
 from tableferry.pipelines.flows import Project
 from tableferry.pipelines.misfits import left_behind, too_wide
@@ -82,10 +82,10 @@ def plan(
 
 def _with_row_findings(target: TargetPlan, spark: SparkSession) -> TargetPlan:
     """Add what the tables' columns and rows show."""
-    notes = filter(None, (note(target, spark) for note in (open_later, left_behind, without_sequence)))
+    found = (look(target, spark) for look in (open_later, left_behind, without_sequence))
     return replace(
         target,
-        notes=(*target.notes, *notes),
+        warnings=(*target.warnings, *(finding for finding in found if finding is not None)),
         refusals=(*target.refusals, *too_wide(target, spark)),
     )
 
@@ -284,7 +284,5 @@ def finish(
 
 def _given(spark: SparkSession | None) -> SparkSession:
     if spark is None:
-        raise TableferryError(
-            "only what a pipeline on Databricks runs is finished without Spark: give a session"
-        )
+        raise SessionError("FINISH_NEEDS_SPARK")
     return spark

@@ -6,9 +6,10 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import assert_never
 
+from tableferry.errors import Finding
 from tableferry.pipelines import checkpoint_imports, other_baselines
 from tableferry.pipelines.flows import DataFlow, Migration
-from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
+from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused, warned
 from tableferry.pipelines.plans import HandOver, NoHandOver
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.source_offsets import described
@@ -30,17 +31,17 @@ def adopt(context: PlanningContext) -> tuple[Stored, Findings]:
         return stored, Findings()
     if not stored.elsewhere or not context.dataflow.migration:
         return stored, Findings()
-    others = ", ".join(stored.elsewhere)
     if not context.request.adopt:
         return stored, refused(
-            f"{target}: its migration began under pipelineId={others}, not {context.request.pipeline_id}: "
-            "run with --adopt to go on from there"
+            Finding(
+                "STATE_OF_OTHER_PIPELINE",
+                target=target,
+                others=stored.elsewhere,
+                pipeline=context.request.pipeline_id,
+            )
         )
     if adoptable is None:
-        return stored, refused(
-            f"{target}: its state is recorded under several pipelines ({others}): keep the right one's "
-            "folders under initial_versions and tracking, and remove the others"
-        )
+        return stored, refused(Finding("STATE_OF_SEVERAL_PIPELINES", target=target, others=stored.elsewhere))
     adopted = replace(adoptable, generation=stored.generation, resetting=stored.resetting)
     return adopted, planned(Adopt(target, stored.elsewhere[0]))
 
@@ -56,16 +57,23 @@ def earlier_start(context: PlanningContext) -> Findings:
         return Findings()
     if len(earlier) > 1 or not context.request.adopt:
         return refused(
-            f"{migration.location}: a migration of {migration.table} has begun before, for a target that the "
-            f"project no longer has, and another start would lose the rows since then. Its state is in the "
-            f"folders {' and '.join(earlier)} under initial_versions, tracking and checkpoints in "
-            f"{context.facts.state}: name that target again. If the table was renamed, run with --adopt. To "
-            "migrate a second time on purpose, remove those of the first"
+            Finding(
+                "LEGACY_TABLE_MIGRATED_BEFORE",
+                location=migration.location,
+                table=migration.table,
+                folders=earlier,
+                state=context.facts.state,
+            )
         )
     if context.facts.tables.get(target.key) is None:
         return refused(
-            f"{migration.location}: {target} doesn't exist, and --adopt gives it the state of {earlier[0]}: "
-            f"rename the table first (ALTER TABLE ... RENAME TO {target.sql})"
+            Finding(
+                "RENAMED_TARGET_MISSING",
+                location=migration.location,
+                target=target,
+                folder=earlier[0],
+                name=target.sql,
+            )
         )
     return planned(AdoptRenamed(target, earlier[0]))
 
@@ -97,34 +105,36 @@ def migration_start(
         if recorded.copy.table.key == migration.table.key:
             return recorded, Findings()
         return recorded, refused(
-            f"{migration.location}: the migration of {target} began with {recorded.copy.table}, and the "
-            f"spec now names {migration.table}: name the first one again"
+            Finding(
+                "LEGACY_TABLE_CHANGED_IN_SPEC",
+                location=migration.location,
+                target=target,
+                recorded=recorded.copy.table,
+                table=migration.table,
+            )
         )
     findings = Findings()
     legacy = context.facts.tables.get(migration.table.key)
     if migration.take_over and context.request.engine == "declarative":
-        findings += refused(f"{migration.location}: {checkpoint_imports.NOT_IN_SPARKS_OWN}")
+        findings += refused(Finding("TAKE_OVER_NOT_IN_SPARKS_OWN", location=migration.location))
     if migration.table.key == target.key and not migration.take_over:
-        findings += refused(
-            f"{migration.location}: {target} can't be copied into itself: name the legacy table"
-        )
+        findings += refused(Finding("TARGET_IS_LEGACY_TABLE", location=migration.location, target=target))
     elif legacy is None:
         findings += refused(
-            f"{migration.location}: table {migration.table} doesn't exist: correct database and table"
+            Finding("LEGACY_TABLE_MISSING", location=migration.location, table=migration.table)
         )
     if target.key in context.facts.filled and not findings and not stopped:
         findings += refused(
-            f"{context.dataflow.target.location}: {target} already has data that this migration didn't "
-            "bring: empty or drop it"
+            Finding("TARGET_NOT_EMPTY", location=context.dataflow.target.location, target=target)
         )
     findings += _check_readers(context, migration)
     hand_over = context.facts.hand_overs.get(target.key)
-    not_proved = ""
+    not_proved: Finding | None = None
     if isinstance(hand_over, NoHandOver):
         if migration.content_first:
             not_proved = hand_over.why
         else:
-            findings += refused(f"{migration.location}: {hand_over.why}")
+            findings += refused(hand_over.why.at(migration.location))
         hand_over = None
     elif hand_over is None and not findings and not stopped and _is_looked_for(migration):
         return None, noted("the hand-over point is looked for by plan and run")
@@ -133,7 +143,7 @@ def migration_start(
     if migration.hand_over == "explicit":
         findings += refused(
             *(
-                f"{read.location}: handOver explicit needs the start of {read.table}: {read.how}"
+                Finding("EXPLICIT_START_MISSING", location=read.location, source=read.table, how=read.how)
                 for read in context.reads()
                 if read.explicit is None and not read.unseen
             )
@@ -179,9 +189,13 @@ def migration_start(
     )
     if migration.take_over and hand_over.version != legacy.version:
         return None, refused(
-            f"{migration.location}: {target} is at version {legacy.version}, and only version "
-            f"{hand_over.version} could be taken over: let the old streams take whole commits of their "
-            "sources, stop them, and run again"
+            Finding(
+                "TAKE_OVER_OF_OLDER_VERSION",
+                location=migration.location,
+                target=target,
+                version=legacy.version,
+                hand_over=hand_over.version,
+            )
         )
     counts = migration.hand_over == "explicit" or any(
         read.explicit is None and read.table.key in baselines for read in context.reads()
@@ -196,7 +210,7 @@ def _is_looked_for(migration: Migration) -> bool:
     return migration.hand_over == "content" or (migration.hand_over == "checkpoint" and migration.or_content)
 
 
-def _how_sure(context: PlanningContext, hand_over: HandOver, not_proved: str) -> Findings:
+def _how_sure(context: PlanningContext, hand_over: HandOver, not_proved: Finding | None) -> Findings:
     """Name the evidence for the hand-over point; ``not_proved`` is why comparing rows didn't prove it."""
     match hand_over.certainty:
         case "recorded":
@@ -208,11 +222,11 @@ def _how_sure(context: PlanningContext, hand_over: HandOver, not_proved: str) ->
             return noted(f"the hand-over point is proved: {hand_over.why}")
         case "assumed":
             if context.dataflow.migration and context.dataflow.migration.hand_over == "explicit":
-                return noted("the hand-over point is assumed: it's what the spec says; --check compares it")
-            return noted(
-                "the hand-over point is assumed: rows up to the baselines that the old jobs haven't taken "
-                "yet are lost; "
-                + (f"handOver auto doesn't prove it: {not_proved}" if not_proved else "--check compares it")
+                return warned(Finding("HAND_OVER_ASSUMED_FROM_SPEC", target=context.target))
+            return warned(
+                Finding("HAND_OVER_NOT_PROVED", target=context.target, reason=not_proved.one_line)
+                if not_proved
+                else Finding("HAND_OVER_ASSUMED", target=context.target)
             )
         case _:
             assert_never(hand_over.certainty)
@@ -228,7 +242,7 @@ def check_old_streams(context: PlanningContext) -> Findings:
         return Findings()
     changed = {operation: seen for operation, seen in writes.others.items() if operation not in writes.added}
     findings = (
-        noted(f"other processes changed rows since the take-over: {writes.named(changed)}")
+        warned(Finding("ROWS_CHANGED_SINCE_TAKE_OVER", target=context.target, writes=writes.named(changed)))
         if changed
         else Findings()
     )
@@ -244,12 +258,17 @@ def check_old_streams(context: PlanningContext) -> Findings:
     remedy = f"remove the rows that are in it twice, and {again}"
     if not writes.mixed:
         remedy = (
-            f"RESTORE TABLE {context.target.sql} TO VERSION AS OF {writes.first - 1}; or, if these rows "
+            f"run RESTORE TABLE {context.target.sql} TO VERSION AS OF {writes.first - 1}. Or, if these rows "
             f"belong there, {again}"
         )
     return findings + refused(
-        f"{context.target}: {' and '.join(writers)} has written to it since it was taken over, from version "
-        f"{writes.first} on, so rows may be in it twice: stop that writer; then {remedy}"
+        Finding(
+            "WRITTEN_SINCE_TAKE_OVER",
+            target=context.target,
+            writers=" and ".join(writers),
+            version=writes.first,
+            advice=remedy,
+        )
     )
 
 
@@ -262,13 +281,21 @@ def check_legacy(context: PlanningContext) -> Findings:
     legacy = context.facts.tables.get(migration.table.key)
     if legacy is None:
         return refused(
-            f"{migration.location}: table {migration.table} is gone and its history isn't in "
-            f"{context.target}: restore it"
+            Finding(
+                "LEGACY_TABLE_MISSING_BEFORE_COPY",
+                location=migration.location,
+                table=migration.table,
+                target=context.target,
+            )
         )
     if (legacy.table_id and legacy.table_id != pinned.table_id) or legacy.version < pinned.version:
         return refused(
-            f"{migration.location}: {migration.table} was dropped and made anew since its copy was pinned to "
-            f"version {pinned.version}: restore the old table"
+            Finding(
+                "LEGACY_TABLE_RECREATED",
+                location=migration.location,
+                table=migration.table,
+                version=pinned.version,
+            )
         )
     return Findings()
 
@@ -282,23 +309,15 @@ def end(context: PlanningContext) -> Findings:
         if not stored.elsewhere or not unstarted:
             return Findings()
         return context.ambiguous(unstarted) + refused(
-            f"{file}: the migration of {target} began under pipelineId="
-            f"{', '.join(stored.elsewhere)} and is switched off before its flows have started: "
-            "switch it on again, and run with --adopt"
+            Finding("MIGRATION_SWITCHED_OFF_ELSEWHERE", file=file, target=target, others=stored.elsewhere)
         )
-    incomplete = refused(
-        f"{file}: tableMigrationDetails of {target} is switched off before the "
-        "migration is complete: switch it on again until `tableferry pipelines status` says complete"
-    )
+    incomplete = refused(Finding("MIGRATION_SWITCHED_OFF", file=file, target=target))
     if not context.copied:
         return incomplete
     if unstarted:
         return context.ambiguous(unstarted) + incomplete
     if is_assumed(context.dataflow, stored.migration_start) and not context.refreshed:
-        return noted(
-            "its migration is complete (assumed) and switched off: compare the target with the old table, "
-            "then `tableferry pipelines finish --accept-assumed` removes its state files"
-        )
+        return warned(Finding("ASSUMED_MIGRATION_SWITCHED_OFF", target=target))
     certainty = stored.migration_start.certainty
     note = f"its migration is complete ({certainty}) and switched off: its state files are removed"
     return planned(Forget(target)) + noted(note)
@@ -328,9 +347,12 @@ def _check_readers(context: PlanningContext, migration: Migration) -> Findings:
         )
         if reader is not context.dataflow and follows and (stored.migration_start or stored.finished):
             findings += refused(
-                f"{migration.location}: {name} has its own history and takes whatever comes into "
-                f"{context.target} for new rows, and so this history: drop {name} and its state folders, and "
-                f"migrate it anew behind {context.target}, or leave this history out"
+                Finding(
+                    "READER_WOULD_TAKE_HISTORY",
+                    location=migration.location,
+                    reader=name,
+                    target=context.target,
+                )
             )
     return findings
 
@@ -342,17 +364,21 @@ def _read_by(baseline: Baseline, read: Read) -> Baseline:
 def _check_source(context: PlanningContext, read: Read, source: TableFacts | None) -> Findings:
     """Refuse a source of which no baseline can be recorded, unless all its rows are new."""
     if read.unseen:
-        return refused(f"{read.location}: {read.unseen}") if read.explicit is None else Findings()
+        return refused(read.unseen.at(read.location)) if read.explicit is None else Findings()
     producer = context.producers.get(read.table.key)
     if source or producer is context.dataflow:
         return Findings()
     if producer is None:
-        return refused(f"{read.location}: table {read.table} doesn't exist: restore it, or correct the spec")
+        return refused(Finding("SOURCE_TABLE_MISSING", location=read.location, source=read.table))
     if read.explicit is None and not _starts_known(context, producer):
         return refused(
-            f"{read.location}: {read.table} is made by this project and doesn't exist yet, so it can't be "
-            f"known which of its rows {context.target} already holds: run the project once without this "
-            f"migration, or {read.how} (0 = all its rows)"
+            Finding(
+                "PRODUCED_SOURCE_MISSING",
+                location=read.location,
+                source=read.table,
+                target=context.target,
+                how=read.how,
+            )
         )
     return Findings()
 
@@ -361,10 +387,13 @@ def _check_followed(context: PlanningContext, migration: Migration, missing: Col
     """Refuse to leave a source behind that fills the legacy table."""
     return refused(
         *(
-            f"{migration.location}: the old streams of {migration.table} read "
-            + described(source_id)
-            + f", which no flow of {context.target} follows, so what comes into it would be missing: add "
-            "it to the spec, or leave its checkpoint out"
+            Finding(
+                "OLD_SOURCE_NOT_FOLLOWED",
+                location=migration.location,
+                table=migration.table,
+                source=described(source_id),
+                target=context.target,
+            )
             for source_id in sorted(missing)
         )
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-from tableferry.errors import TableferryError
+from tableferry.errors import Finding, TableferryError
 from tableferry.pipelines import views
 from tableferry.pipelines.ddl import fits, sql_type
 from tableferry.pipelines.flows import Flow, Migration
@@ -29,8 +29,8 @@ _FAILED: tuple[type[Exception], ...] = (TableferryError, *SPARK_ERRORS)
 _CONSTRAINT = "delta.constraints."
 
 
-def too_wide(target: TargetPlan, spark: SparkSession) -> tuple[str, ...]:
-    """Return a sentence for each column that streaming flows bring wider than the copy would make it.
+def too_wide(target: TargetPlan, spark: SparkSession) -> tuple[Finding, ...]:
+    """Return a finding for each column that streaming flows bring wider than the copy would make it.
 
     The copy makes the target's columns, unless a schema file says what they are; their types stay.
 
@@ -43,7 +43,7 @@ def too_wide(target: TargetPlan, spark: SparkSession) -> tuple[str, ...]:
     copied = _columns(views.history(spark, source).schema)
     if dataflow.target.schema_file:
         copied |= _columns(views.schema_of(spark, dataflow.target.schema_file))
-    sentences: dict[str, str] = {}
+    findings: dict[str, Finding] = {}
     for flow in dataflow.streaming_flows:
         if flow.target.key != target.target.key:
             continue
@@ -52,17 +52,21 @@ def too_wide(target: TargetPlan, spark: SparkSession) -> tuple[str, ...]:
         except _FAILED:  # Whoever builds it to run it says why.
             continue
         for name, wide, narrow in _misfits(brought, copied):
-            sentences.setdefault(
-                name,
-                f"{source.migration.location}: column '{name}' is {sql_type(narrow)} in the copied rows, "
-                f"and {sql_type(wide)} in what {flow.name} brings, which doesn't fit: write "
-                f"CAST({quote(name)} AS {sql_type(wide)}) AS {quote(name)} in selectExp",
+            finding = Finding(
+                "COPY_TOO_NARROW",
+                location=source.migration.location,
+                column=name,
+                copied_type=sql_type(narrow),
+                flow=flow.name,
+                flow_type=sql_type(wide),
+                name=quote(name),
             )
-    return tuple(sentences.values())
+            findings.setdefault(name, finding)
+    return tuple(findings.values())
 
 
-def unknown_exceptions(target: TargetPlan, spark: SparkSession) -> str:
-    """Return a sentence that names the columns of `compareExcept` that no rows have; empty if all exist.
+def unknown_exceptions(target: TargetPlan, spark: SparkSession) -> Finding | None:
+    """Return a finding that names the columns of `compareExcept` that no rows have; None if all exist.
 
     A flow whose rows can't be read yet may have any column.
 
@@ -71,45 +75,52 @@ def unknown_exceptions(target: TargetPlan, spark: SparkSession) -> str:
     """
     source, dataflow = target.copied_from, target.dataflow
     if source is None or not source.migration.compare_except:
-        return ""
+        return None
     columns = [*views.history(spark, source).columns, *(added.name for added in dataflow.target.metadata)]
     for flow in dataflow.streaming_flows:
         try:
             columns += flow_rows(spark, dataflow.views, flow, dataflow.target, {}, once=False).columns
         except _FAILED:
-            return ""
+            return None
     return exceptions_unknown_among(source.migration, columns)
 
 
-def exceptions_unknown_among(migration: Migration, columns: Sequence[str]) -> str:
-    """Return a sentence that names the columns of `compareExcept` that aren't among these; empty for none."""
+def exceptions_unknown_among(migration: Migration, columns: Sequence[str]) -> Finding | None:
+    """Return a finding that names the columns of `compareExcept` that aren't among these; None for none."""
     existing = {name.lower(): name for name in columns}
     unknown = [name for name in migration.compare_except if name.lower() not in existing]
     if not unknown:
-        return ""
-    return (
-        f"{migration.location}: compareExcept names {', '.join(unknown)}, which neither the old table nor "
-        f"the flows have: correct the name or remove it. The columns are {', '.join(existing.values())}"
+        return None
+    return Finding(
+        "COMPARE_EXCEPT_UNKNOWN",
+        location=migration.location,
+        unknown=unknown,
+        columns=", ".join(existing.values()),
     )
 
 
-def narrower(rows: StructType, table: StructType, flow: Flow) -> str:
-    """Name the columns of a table that can't hold each value of the rows that a flow appends; empty for none.
+def narrower(rows: StructType, table: StructType, flow: Flow) -> tuple[Finding, ...]:
+    """Return a finding for each column of a table that can't contain all values that a flow appends.
 
     Columns of nested types aren't looked at, because an append can add fields to them.
     """
-    sentences = []
+    findings = []
     for name, brought, kind in _misfits(rows, _columns(table)):
         if any(isinstance(each, ArrayType | MapType | StructType) for each in (kind, brought)):
             continue
         column, wide, narrow = quote(name), sql_type(brought), sql_type(kind)
-        sentences.append(
-            f"column '{name}' of {flow.target} is {narrow}, and {flow.name} writes {wide}: widen the "
-            f"column (set delta.enableTypeWidening, then ALTER TABLE {flow.target.sql} ALTER COLUMN "
-            f"{column} TYPE {wide}), or write CAST({column} AS {narrow}) AS {column} in selectExp of the "
-            "flow's view"
+        finding = Finding(
+            "COLUMN_TOO_NARROW",
+            column=name,
+            table=flow.target,
+            table_type=narrow,
+            flow=flow.name,
+            flow_type=wide,
+            sql=flow.target.sql,
+            name=column,
         )
-    return "; ".join(sentences)
+        findings.append(finding)
+    return tuple(findings)
 
 
 def _misfits(
@@ -122,19 +133,19 @@ def _misfits(
             yield name, field.dataType, kind
 
 
-def left_behind(target: TargetPlan, spark: SparkSession) -> str:
-    """Say what rules and layout of the legacy table its target doesn't get; empty if there are none."""
+def left_behind(target: TargetPlan, spark: SparkSession) -> Finding | None:
+    """Return a finding with the rules and layout of the legacy table that its target lacks, or None."""
     migration, table = target.dataflow.migration, target.dataflow.target
     if not target.copy or migration is None:
-        return ""
+        return None
     facts = catalog.facts(spark, migration.table)
     if facts is None:
-        return ""
+        return None
     try:
         [detail] = spark.sql(f"DESCRIBE DETAIL {migration.table.sql}").collect()
         columns = spark.table(migration.table.sql).schema
     except SPARK_ERRORS:  # Whoever copies it says why it can't be read.
-        return ""
+        return None
     schema = views.schema_of(spark, table.schema_file) if table.schema_file is not None else ()
     strict = {field.name.lower() for field in schema if not field.nullable}
     checks = [key.removeprefix(_CONSTRAINT) for key in facts.properties if key.startswith(_CONSTRAINT)]
@@ -146,8 +157,10 @@ def left_behind(target: TargetPlan, spark: SparkSession) -> str:
         *_layout("clustered", _clustering(detail), table.cluster_columns, "clusterByColumns"),
     ]
     if not lost:
-        return ""
-    return f"{migration.table} has what {target.target} won't get by itself: {'; '.join(lost)}"
+        return None
+    return Finding(
+        "RULES_NOT_CARRIED_OVER", table=migration.table, target=target.target, lost="; ".join(lost)
+    )
 
 
 def _layout(how: str, has: object, expected: tuple[str, ...], key: str) -> list[str]:

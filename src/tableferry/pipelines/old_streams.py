@@ -40,8 +40,6 @@ NO_LATER_BATCH: Mapping[tuple[str, int], int] = MappingProxyType({})
 LOOK_BACK = 1_000
 """How many of the newest versions of the legacy table are looked at."""
 
-_RESTORE = "restore it, or set handOver to content"
-
 
 class NotItsSinkError(StateError):
     """The query of a checkpoint made no commit of the table, at least by its stream's own sink."""
@@ -153,14 +151,14 @@ def foreign(
     return replace(writes, added=added, first=first, mixed=first is not None and newest_own > first)
 
 
-class _Offsets(dict[int, "Mapping[str, SourceOffset] | str"]):
+class _Offsets(dict[int, "Mapping[str, SourceOffset] | StateError"]):
     """What the batches of a stream have read, or why that can't be used; each file is read once."""
 
     def __init__(self, stream: OldStream) -> None:
         super().__init__()
         self._stream = stream
 
-    def __missing__(self, batch: int) -> Mapping[str, SourceOffset] | str:
+    def __missing__(self, batch: int) -> Mapping[str, SourceOffset] | StateError:
         self[batch] = _offsets(self._stream, batch)
         return self[batch]
 
@@ -168,7 +166,7 @@ class _Offsets(dict[int, "Mapping[str, SourceOffset] | str"]):
 def newest(
     streams: Sequence[OldStream],
     commits: Sequence[Commit],
-    offsets: Mapping[str, Mapping[int, Mapping[str, SourceOffset] | str]],
+    offsets: Mapping[str, Mapping[int, Mapping[str, SourceOffset] | StateError]],
     at_most: Limits = NO_LIMIT,
     within: Collection[str] = (),
     empty: Mapping[tuple[str, int], int] = NO_LATER_BATCH,
@@ -183,23 +181,24 @@ def newest(
         StateError: There is none, with what is wrong at the newest one.
     """
     commits = tuple(lasting(commits))
-    problem = ""
+    problem: StateError | None = None
     for start, commit in enumerate(commits):
         made = _batches(streams, commits[start:])
         batches = {query: empty.get((query, batch), batch) for query, batch in made.items()}
         if silent := next((stream for stream in streams if stream.query not in batches), None):
             others = len(streams) > 1 and any(stream.query in batches for stream in streams)
-            nothing = (
-                f"none of the newest {counted(len(commits), 'commit')} since any RESTORE was made by the "
-                f"query of {silent.folder} ({silent.query}): "
-                + ("leave it out, as the other checkpoints are enough where it's dead, or " if others else "")
-                + "name the checkpoint of a stream whose sink is this very table, not one of foreachBatch, "
-                "or set handOver to content"
+            if problem:
+                raise problem
+            raise NotItsSinkError(
+                "OLD_STREAM_NOT_OF_TABLE",
+                folder=silent.folder,
+                query=silent.query,
+                commits=counted(len(commits), "commit"),
+                advice="If the stream is dead, remove its checkpoint from the spec. " if others else "",
             )
-            raise StateError(problem) if problem else NotItsSinkError(nothing)
         read = [offsets[query][batch] for query, batch in batches.items()]
         found = _positions(batches, read, at_most, within)
-        if not isinstance(found, str):
+        if not isinstance(found, StateError):
             tables = {key: offset for key, offset in found.items() if isinstance(offset, Offset)}
             return HandOver(
                 commit.version,
@@ -210,7 +209,7 @@ def newest(
                 files={key: offset for key, offset in found.items() if isinstance(offset, FileOffset)},
             )
         problem = problem or found
-    raise StateError(problem or "it has no commit that its log still tells of: set handOver to content")
+    raise problem or StateError("LEGACY_LOG_WITHOUT_COMMITS")
 
 
 def _batches(streams: Sequence[OldStream], commits: Sequence[Commit]) -> Mapping[str, int]:
@@ -228,14 +227,14 @@ def _batches(streams: Sequence[OldStream], commits: Sequence[Commit]) -> Mapping
 
 def _positions(
     batches: Mapping[str, int],
-    read: Sequence[Mapping[str, SourceOffset] | str],
+    read: Sequence[Mapping[str, SourceOffset] | StateError],
     at_most: Limits,
     within: Collection[str],
-) -> Mapping[str, SourceOffset] | str:
+) -> Mapping[str, SourceOffset] | StateError:
     """Return how far these batches reach into each source, by its id, or why nobody can go on there."""
     positions: dict[str, SourceOffset] = {}
     for (query, batch), offsets in zip(batches.items(), read, strict=True):
-        if isinstance(offsets, str):
+        if isinstance(offsets, StateError):
             return offsets
         for source_id, offset in offsets.items():
             known = positions.setdefault(source_id, offset)
@@ -249,22 +248,15 @@ def _positions(
                 case _:
                     beyond = False
             if isinstance(offset, Offset) and not offset.whole and source_id not in within:
-                return (
-                    f"batch {batch} of its query {query} ends in the middle of version {offset.version} of a "
-                    "source: run again when the old stream has taken that whole version"
+                return StateError(
+                    "OLD_STREAM_WITHIN_VERSION", batch=batch, query=query, version=offset.version
                 )
             if known != offset or _within(known) != _within(offset):
-                return (
-                    f"its streams have taken a source as far as {_reached(known)} and as far as "
-                    f"{_reached(offset)}: run again when both have taken the same"
-                )
+                return StateError("OLD_STREAMS_APART", reached=_reached(known), other=_reached(offset))
             if beyond:
                 limit = at_most[source_id]
                 reached = f"version {limit}" if isinstance(limit, int) else _reached(limit)
-                return (
-                    f"its streams have taken {_reached(offset)} of a source, of which the new flows have "
-                    f"taken {reached}: run the project again"
-                )
+                return StateError("OLD_STREAMS_AHEAD_OF_FLOWS", reached=_reached(offset), limit=reached)
     return positions
 
 
@@ -288,37 +280,27 @@ def _old_stream(folder: Path) -> OldStream:
     try:
         query = checkpoints.query_id(folder)
     except StateError as error:
-        raise StateError(f"{error.sentence}: {_RESTORE}") from error
+        raise StateError("OLD_CHECKPOINT_DAMAGED", reason=error.sentence) from error
     if not query:
-        raise StateError(f"{folder} is no checkpoint of a stream (it has no metadata file): correct the path")
+        raise StateError("NOT_A_CHECKPOINT", folder=folder)
     if checkpoints.has_state(folder):
-        raise StateError(
-            f"the stream of {folder} keeps state (it aggregates, joins streams or drops duplicates), which "
-            "no other stream can take over: set handOver to content, or let it finish, pause it, and set "
-            "handOver to version"
-        )
+        raise StateError("OLD_STREAM_KEEPS_STATE", folder=folder)
     return OldStream(folder, query)
 
 
-def _offsets(stream: OldStream, batch: int) -> Mapping[str, SourceOffset] | str:
+def _offsets(stream: OldStream, batch: int) -> Mapping[str, SourceOffset] | StateError:
     if str(batch) not in files.names(stream.folder / "offsets"):
-        return (
-            f"{stream.folder} has no offsets/{batch}, though the table has that batch: the checkpoint is "
-            f"older than the table, or Spark has removed those of so old a batch: {_RESTORE}"
-        )
+        return StateError("OLD_OFFSETS_MISSING", folder=stream.folder, batch=batch)
     try:
         offsets, others = checkpoints.read_batch(stream.folder, batch)
     except StateError as error:
-        return f"{error.sentence}: {_RESTORE}"
+        return StateError("OLD_CHECKPOINT_DAMAGED", reason=error.sentence)
     if others:
-        return (
-            f"offsets/{batch} of {stream.folder} has a source that is neither a Delta table nor Kafka nor "
-            f"files, or that had nothing to read yet: give its start in readerOptions and {BY_VERSION}"
-        )
+        return StateError("OLD_STREAM_SOURCE_UNKNOWN", folder=stream.folder, batch=batch, advice=BY_VERSION)
     try:
         return dict(_looked_up(stream, *source) for source in offsets.items())
     except StateError as error:
-        return f"{error.sentence}: restore it, or give modifiedAfter in readerOptions and {BY_VERSION}"
+        return StateError("OLD_FILE_LOG_DAMAGED", reason=error.sentence, advice=BY_VERSION)
 
 
 def _looked_up(stream: OldStream, source_id: str, offset: SourceOffset) -> tuple[str, SourceOffset]:

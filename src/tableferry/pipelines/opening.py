@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from tableferry import files
 from tableferry.activity import activity
-from tableferry.errors import SpecError, StateError, TableferryError
+from tableferry.errors import Refused, SpecError, StateError
 from tableferry.pipelines import spec
 from tableferry.pipelines.decide import decide
 from tableferry.pipelines.eligibility import runnable
@@ -109,9 +109,7 @@ class OpenedProject:
         keys = target_keys(self.project, names)
         if self.only and keys - self.only:
             left_out = ", ".join(sorted(keys - self.only))
-            raise TableferryError(
-                f"{left_out}: --full-refresh of a target that --target leaves out: name it there too"
-            )
+            raise Refused("REFRESHED_TARGET_NOT_CHOSEN", targets=left_out)
         return keys
 
 
@@ -154,10 +152,7 @@ def open_state(
     loaded = project if isinstance(project, Project) else spec.load(project, environment=environment)
     loaded = runnable(loaded, engine_of(pipeline))
     if loaded.state_volume is None:
-        raise StateError(
-            f"{loaded.root}: pipeline_configs/global.json: table_migration_state_volume_path is missing: "
-            "name the folder that holds state and checkpoints"
-        )
+        raise StateError("STATE_VOLUME_NOT_CONFIGURED", project=loaded.root)
     name = (
         pipeline_id
         or os.environ.get("TABLEFERRY_PIPELINE_ID")
@@ -215,10 +210,9 @@ def target_keys(project: Project, names: Collection[str]) -> frozenset[str]:
     keys = {TableName.parse(name).key: name for name in names}
     unknown = [name for key, name in keys.items() if key not in targets]
     if skipped := [spec for spec in project.skipped if spec.target and spec.target.key in keys]:
-        raise SpecError([problem for spec in skipped for problem in spec.problems])
+        raise SpecError("INVALID_SPEC", problems=[problem for spec in skipped for problem in spec.problems])
     if unknown:
-        raise TableferryError(
-            f"{', '.join(unknown)} is no target of {project.name}: its targets are "
-            + ", ".join(map(str, targets.values()))
+        raise Refused(
+            "UNKNOWN_TARGET", unknown=unknown, project=project.name, targets=[*map(str, targets.values())]
         )
     return frozenset(keys)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tableferry.errors import Finding
 from tableferry.pipelines import auto_loader, seen_files, topics
-from tableferry.pipelines.flows import BY_VERSION, Migration, OtherSource
+from tableferry.pipelines.flows import Migration, OtherSource
 from tableferry.pipelines.planning_context import Findings, PlanningContext, refused
 from tableferry.pipelines.plans import HandOver
 from tableferry.pipelines.reads import Read
@@ -42,16 +43,21 @@ def _topic_baseline(
         return None, Findings() if known and not taken else not_read(migration, read)
     if len(found) > 1:
         return None, refused(
-            f"{read.location}: the old streams of {migration.table} read {' and '.join(sorted(found))}, "
-            f"which {read.view} reads as one source: let a view of its own read each"
+            Finding(
+                "TOPICS_OF_SEVERAL_STREAMS",
+                location=read.location,
+                table=migration.table,
+                sources=sorted(found),
+                view=read.view,
+            )
         )
     if shared := _shared(context, read):
         return None, shared
     ((source_id, offset),) = found.items()
     held = context.facts.brokers.get(read.table.key)
     if not isinstance(held, KafkaRange):
-        why = held or f"the broker of {read.table} wasn't asked what it holds: run the project"
-        return None, refused(f"{read.location}: {why}")
+        why = held or Finding("BROKER_NOT_ASKED", source=read.table)
+        return None, refused(why.at(read.location))
     # What a pipeline is given must name each partition.
     start = offset.completed(held.first)
     baseline = Baseline(read.table, source_id, start.records, within=str(start))
@@ -69,7 +75,7 @@ def _file_baseline(
     if not taken:
         return None, Findings() if known else not_read(migration, read)
     if why := no_file_hand_over(context):
-        return None, refused(f"{read.location}: {why}")
+        return None, refused(why.at(read.location))
     path = source.path or ""
     apart = {key: seen_files.outside(offset.seen, path) for key, offset in taken.items()}
     found = [key for key, outside in apart.items() if not outside]
@@ -77,25 +83,31 @@ def _file_baseline(
         if known:
             return None, Findings()
         return None, refused(
-            f"{read.location}: the old stream of {migration.table} has read {next(iter(apart.values()))}, "
-            f"which isn't under {path}, so that every file would come twice: name the folder as the old "
-            "stream does"
+            Finding(
+                "FILES_OUTSIDE_FOLDER",
+                location=read.location,
+                table=migration.table,
+                file=next(iter(apart.values())),
+                folder=path,
+            )
         )
     if len(found) > 1:
         return None, refused(
-            f"{read.location}: {len(found)} old streams of {migration.table} read files under {path}, which "
-            f"{read.view} reads as one source: let a view of its own read each"
+            Finding(
+                "FILES_OF_SEVERAL_STREAMS",
+                location=read.location,
+                table=migration.table,
+                count=len(found),
+                folder=path,
+                view=read.view,
+            )
         )
     if shared := _shared(context, read):
         return None, shared
     offset = taken[found[0]]
     odd = next((file.readable for file in offset.seen if seen_files.has_pattern(file.readable)), "")
     if odd and not auto_loader.is_recursive(source.options):
-        return None, refused(
-            f"{read.location}: of files such as {odd}, whose names Spark takes for patterns, its file stream "
-            "reads each several times where a batch has several: set recursiveFileLookup to true in "
-            "readerOptions"
-        )
+        return None, refused(Finding("FILE_NAMES_ARE_PATTERNS", location=read.location, file=odd))
     return Baseline(read.table, found[0], offset.batch, within=str(offset)), Findings()
 
 
@@ -104,29 +116,34 @@ def check_held(read: Read, start: KafkaOffset, held: KafkaRange) -> Findings:
     if not (gone := held.gone(start)):
         return Findings()
     return refused(
-        f"{read.location}: {read.table} can't be read from where the old stream stopped: {'; '.join(gone)}: "
-        "let the old stream go on and hand over at a newer batch, or bring what is gone by hand and "
-        f"{read.how} behind it"
+        Finding(
+            "OFFSETS_EXPIRED",
+            location=read.location,
+            source=read.table,
+            partitions="; ".join(gone),
+            how=read.how,
+        )
     )
 
 
-def no_file_hand_over(context: PlanningContext) -> str:
-    """Say why no flow can be given the list of files that an old stream has read; empty if one can."""
+def no_file_hand_over(context: PlanningContext) -> Finding | None:
+    """Return why no flow can be given the list of files that an old stream has read; None if one can."""
     if not context.request.in_pipeline and not context.facts.auto_loader:
-        return ""
-    where = "a pipeline keeps" if context.request.in_pipeline else "Auto Loader keeps"
-    return (
-        f"{where} which files are read in a checkpoint of its own, into which only Auto Loader itself could "
-        "import the old stream's log: run the project with the streaming engine outside Databricks, or give "
-        f"modifiedAfter in readerOptions and {BY_VERSION}"
-    )
+        return None
+    owner = "A pipeline" if context.request.in_pipeline else "Auto Loader"
+    return Finding("FILE_LIST_NOT_IMPORTABLE", owner=owner)
 
 
 def not_read(migration: Migration, read: Read) -> Findings:
     """Refuse a source of a flow that no old stream reads."""
     return refused(
-        f"{read.location}: the old streams of {migration.table} don't read {read.table}, so nobody knows "
-        f"which of its rows the history holds: add the checkpoint of the one that does, or {read.how}"
+        Finding(
+            "SOURCE_NOT_READ_BY_OLD_STREAMS",
+            location=read.location,
+            table=migration.table,
+            source=read.table,
+            how=read.how,
+        )
     )
 
 
@@ -135,7 +152,6 @@ def _shared(context: PlanningContext, read: Read) -> Findings:
     for flow in context.dataflow.streaming_flows:
         if read in (reads := context.follows(flow)) and len(reads) > 1:
             return refused(
-                f"{read.location}: {flow.name} reads other sources besides {read.table}, and a checkpoint "
-                "has a place for each, whose order nobody knows: let a flow of its own read each"
+                Finding("SOURCES_SHARE_CHECKPOINT", location=read.location, flow=flow.name, source=read.table)
             )
     return Findings()

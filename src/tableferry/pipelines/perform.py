@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tableferry import verify
 from tableferry.activity import Activity, activity
-from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line
+from tableferry.amounts import counted
+from tableferry.errors import Failed, Finding, Refused, StateError, TableError, TableferryError, first_line
 from tableferry.pipelines import batches, cdc, copies, history, sequences, transactions, views
 from tableferry.pipelines.engine import define
 from tableferry.pipelines.flows import CdcSettings, DataFlow, Flow, Project, log_name
@@ -22,8 +23,8 @@ from tableferry.pipelines.plans import HISTORY_FLOW, Facts, Plan, TargetPlan
 from tableferry.pipelines.rows import flow_rows
 from tableferry.pipelines.state import MigrationStart, StateStore, Tracking
 from tableferry.pipelines.steps import Begin, DefineAutoCdc, Reset
-from tableferry.pipelines.streaming import FlowResult, StreamingEngine, failed
-from tableferry.spark.catalog import SPARK_ERRORS, explained, facts, schema_exists
+from tableferry.pipelines.streaming import FlowResult, StreamingEngine, flow_error
+from tableferry.spark.catalog import SPARK_ERRORS, described_as, facts, schema_exists
 from tableferry.spark.driver import following
 from tableferry.spark.tables import TableFacts, TableName
 
@@ -80,7 +81,7 @@ class Runner:
             TableferryError: A view of a target that is started or rebuilt can't be read.
         """
         if planned.refusals:
-            raise Refused("\n".join(planned.refusals))
+            raise Refused.of(planned.refusals)
         if flow := next(_streaming_cdc(planned), None):
             batches.require(self._spark, flow)
         for target in planned.targets:
@@ -89,13 +90,13 @@ class Runner:
 
     def _validate_target(self, planned: Plan, target: TargetPlan) -> None:
         if (bad := not_representable(target, self._spark)) and not bad.left_out:
-            raise Refused(refusal(bad))
+            raise Refused.of([refusal(bad)])
         if note := open_later(target, self._spark):
-            _log.warning("%s: %s", target.target, note)
+            _log.warning("%s", note.one_line)
         if misfits := too_wide(target, self._spark):
-            raise Refused("\n".join(misfits))
+            raise Refused.of(misfits)
         if unknown := unknown_exceptions(target, self._spark):
-            raise Refused(unknown)
+            raise Refused.of([unknown])
         source = target.copied_from
         if source and source.cdc and planned.engine == "databricks":
             legacy = views.history(self._spark, source)
@@ -114,9 +115,12 @@ class Runner:
             views.history(self._spark, source).write.format("noop").mode("overwrite").save()
         except SPARK_ERRORS as error:
             raise TableError(
-                f"{source.migration.location}: {source.migration.table} can't be read as of version "
-                f"{source.version} ({first_line(error)}), so {target.target} can't be rebuilt: restore the "
-                "files that it needs"
+                "REFRESH_CANNOT_READ_COPY",
+                location=source.migration.location,
+                table=source.migration.table,
+                version=source.version,
+                target=target.target,
+                reason=first_line(error),
             ) from error
 
     def _validate_flows(self, project: Project, dataflow: DataFlow) -> None:
@@ -127,7 +131,7 @@ class Runner:
         tables = {table.name.key: table for table in dataflow.tables}
         for table in dataflow.tables:
             if not schema_exists(self._spark, table.name):
-                raise TableError(f"{table.location}: the schema of {table.name} doesn't exist: create it")
+                raise TableError("SCHEMA_OF_TARGET_MISSING", location=table.location, table=table.name)
         for flow in dataflow.flows:
             target = tables[flow.target.key]
             try:
@@ -141,7 +145,7 @@ class Runner:
                 if _NOT_THERE in str(error) and any(f"`{name}`" in str(error) for name in produced):
                     continue
                 if isinstance(error, PySparkException):
-                    raise failed(flow, error) from error
+                    raise flow_error(flow, error) from error
                 raise
 
     def run(self, planned: Plan) -> None:
@@ -180,7 +184,7 @@ class Runner:
         table_facts = facts(self._spark, table)
         if table_facts is None:
             return
-        with explained(f"{table}: its rows can't be dropped", "fix it and run again"):
+        with described_as(lambda reason: TableError("ROWS_NOT_DROPPED", table=table, reason=reason)):
             for writer in self._writers(table_facts, reset):
                 self.before(f"ending what {writer} writes into {table}")
                 transactions.end(self._spark, table, writer)
@@ -219,9 +223,16 @@ class Runner:
         assert source is not None
         assert migration_start is not None
         self.before(f"verifying the copy of {target.target}")
-        what = f"{source.migration.location}: {target.target} can't be compared with {source.migration.table}"
         with (
-            explained(what, "run again", TableferryError),
+            described_as(
+                lambda reason: Failed(
+                    "COPY_NOT_COMPARABLE",
+                    location=source.migration.location,
+                    target=target.target,
+                    table=source.migration.table,
+                    reason=reason,
+                )
+            ),
             activity(_log, "compare the copy with the legacy table", table=target.target) as running,
             following(self._spark, running),
         ):
@@ -252,7 +263,7 @@ def _events(frame: DataFrame, settings: CdcSettings, file: str) -> DataFrame:
     try:
         return cdc.feed_events(frame, settings)
     except TableError as error:
-        raise TableError(f"{file}: {error.one_line}") from error
+        raise error.at(file) from error
 
 
 def progress(planned: Plan, facts: Facts) -> tuple[tuple[MigrationStart, Tracking], ...]:
@@ -295,7 +306,7 @@ def not_representable(target: TargetPlan, spark: SparkSession) -> NotRepresentab
     try:
         frame = history.not_representable(legacy, source.cdc)
     except TableError as error:
-        raise TableError(f"{source.migration.location}: {error.one_line}") from error
+        raise error.at(source.migration.location) from error
     rows = frame.take(_SHOWN)
     if not rows:
         return None
@@ -308,27 +319,29 @@ def not_representable(target: TargetPlan, spark: SparkSession) -> NotRepresentab
     )
 
 
-def open_later(target: TargetPlan, spark: SparkSession) -> str:
-    """Say which rows to copy end in the future, and how to map them; empty if there are none."""
+def open_later(target: TargetPlan, spark: SparkSession) -> Finding | None:
+    """Return a finding if rows to copy end in the future."""
     source = target.copied_from
     if source is None or source.cdc is None:
-        return ""
+        return None
     future = history.future_ends(views.history(spark, source), source.cdc)
     if future is None:
-        return ""
-    rows, ends = ("1 row", "ends") if future.count == 1 else (f"{future.count:,} rows", "end")
-    return (
-        f"{rows} of {source.migration.table} {ends} in the future (at {future.first}), which doesn't mean "
-        "open to AUTO CDC: a later row of the key won't close them. Map them in selectExp as "
-        f"{future.mapping}, where end stands for what is mapped now"
+        return None
+    return Finding(
+        "ROWS_END_IN_FUTURE",
+        target=target.target,
+        rows=counted(future.count, "row"),
+        table=source.migration.table,
+        first=future.first,
+        mapping=future.mapping,
     )
 
 
-def without_sequence(target: TargetPlan, spark: SparkSession) -> str:
-    """Return a note if the rows to copy have no sequence; empty if they have one."""
+def without_sequence(target: TargetPlan, spark: SparkSession) -> Finding | None:
+    """Return a finding if the rows to copy have no sequence."""
     source = target.copied_from
     if source is None or source.cdc is None or history.has_sequence(views.history(spark, source), source.cdc):
-        return ""
+        return None
     known_before = (step.events_before for step in target.steps if isinstance(step, DefineAutoCdc))
     before = next(filter(None, known_before), None)
     if before is not None:
@@ -337,23 +350,19 @@ def without_sequence(target: TargetPlan, spark: SparkSession) -> str:
         except TableferryError:
             _log.debug("the events before the copy of %s can't be read", target.target, exc_info=True)
         else:
-            return (
-                f"{source.migration.table} has nothing for {source.cdc.sequence_by}, so its rows get the "
-                "sequence of the newest event that the sources have of their keys up to the baseline"
+            return Finding(
+                "COPY_TAKES_SEQUENCE_OF_EVENTS", table=source.migration.table, column=source.cdc.sequence_by
             )
-    return (
-        f"{source.migration.table} has nothing for {source.cdc.sequence_by}, so any event of a key counts as "
-        "newer than its copied row: a late or repeated event replaces it and restores a deleted key. "
-        "Where the legacy table has such a time, map it in selectExp"
-    )
+    return Finding("COPY_WITHOUT_SEQUENCE", table=source.migration.table, column=source.cdc.sequence_by)
 
 
-def refusal(legacy: NotRepresentable) -> str:
-    """Say why such rows stop a run, and how to go on."""
+def refusal(legacy: NotRepresentable) -> Finding:
+    """Return the finding for rows that stop a run."""
     first = ", ".join(f"{key}={value}" for key, value in legacy.rows[0].items() if key != "__reason")
-    return (
-        f"{legacy.target}: {legacy.count} rows of its legacy table can't be represented by AUTO CDC, the "
-        f"first is ({first}): {legacy.rows[0]['__reason']}; `tableferry pipelines plan --check` lists them; "
-        "filter them with the migration's whereClause, or leave them out with "
-        "tableMigrationDetails.leaveOutNotRepresentable: true"
+    return Finding(
+        "ROWS_NOT_REPRESENTABLE",
+        target=legacy.target,
+        count=legacy.count,
+        first=first,
+        reason=legacy.rows[0]["__reason"],
     )

@@ -178,8 +178,10 @@ def call(function: Callable[..., Any], location: str, **arguments: Any) -> Any:
     lacking = [name for name in given if not takes(function, name)]
     if lacking:
         raise TableError(
-            f"{location} needs {' and '.join(lacking)}, which {function.__name__} of this runtime doesn't "
-            "have: take it out of the spec, or run it on a newer runtime or with the streaming engine"
+            "RUNTIME_LACKS_ARGUMENT",
+            location=location,
+            arguments=" and ".join(lacking),
+            function=function.__name__,
         )
     return function(**given)
 

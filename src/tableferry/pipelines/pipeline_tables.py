@@ -7,6 +7,7 @@ time. While the pipeline's files are being loaded nobody can be asked, and nothi
 
 from __future__ import annotations
 
+from tableferry.errors import Finding
 from tableferry.pipelines.flows import Target
 from tableferry.pipelines.identities import FlowIdentity, Recorded, TableIdentity, cdc_settings
 from tableferry.pipelines.planning_context import Findings, PlanningContext, planned, refused
@@ -69,9 +70,14 @@ def _check_checkpoints(context: PlanningContext) -> Findings:
         checkpoint = context.facts.checkpoints.get((context.target.key, flow.name))
         if flow.name in ran and checkpoint == Checkpoint():
             findings += refused(
-                f"{flow.location}: the checkpoint of {flow.name}, which the pipeline has run, is gone, so "
-                f"{flow.name} would bring rows again that {flow.target} has: restore it in the pipeline's "
-                f"storage, or refresh {context.target} {_REFRESH}"
+                Finding(
+                    "PIPELINE_CHECKPOINT_MISSING",
+                    location=flow.location,
+                    flow=flow.name,
+                    table=flow.target,
+                    target=context.target,
+                    advice=_REFRESH,
+                )
             )
     return findings
 
@@ -82,23 +88,34 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
     anew = rebuild
     if context.stored.finished:
         # Nothing would bring its history.
-        anew = f"remove the folder of {context.target} under {state}/checkpoints, to begin anew"
+        anew = f"remove the folder of {context.target} under {state}/checkpoints, to begin again"
     elif is_taken_over(context.stored):
-        rebuild = anew = f"remove the folders of {context.target} under {state}, and take it over anew"
+        rebuild = anew = f"remove the folders of {context.target} under {state}, and take it over again"
     if recorded.table_id is None:
         is_made = in_state is not None or table.name.key == context.target.key
-        gone = f"{table.location}: {table.name} is gone, and its rows with it: restore it, or {anew}"
-        return refused(gone) if is_made else Findings()
-    known, replaced, what = "", "was replaced since its history was copied", "that"
+        return (
+            refused(Finding("PIPELINE_TABLE_MISSING", location=table.location, table=table.name, advice=anew))
+            if is_made
+            else Findings()
+        )
+    known, event, what = "", "its history was copied", "that history"
     if in_state:
         known = in_state.table_id
     start = context.stored.migration_start
     if start and start.take_over and table.name.key == context.target.key:
-        known, replaced, what = start.copy.table_id, "was replaced since it was taken over", "its rows"
+        known, event, what = start.copy.table_id, "it was taken over", "its rows"
     if known and recorded.table_id and known != recorded.table_id:
         return refused(
-            f"{table.location}: {table.name} {replaced} (the id of its log was {known} and "
-            f"is {recorded.table_id}), so it may not have {what}: restore the old table, or {anew}"
+            Finding(
+                "PIPELINE_TABLE_REPLACED",
+                location=table.location,
+                table=table.name,
+                event=event,
+                recorded=known,
+                found=recorded.table_id,
+                content=what,
+                advice=anew,
+            )
         )
     if in_state is None or not recorded.table_id:
         return Findings()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tableferry.errors import Finding
 from tableferry.pipelines import topics
 from tableferry.pipelines.flows import DataFlow, Flow, Migration
 from tableferry.pipelines.plans import Checkpoint, Facts, Request
@@ -20,15 +21,21 @@ class Findings:
 
     steps: tuple[Step, ...] = ()
     notes: tuple[str, ...] = ()
-    refusals: tuple[str, ...] = ()
+    warnings: tuple[Finding, ...] = ()
+    refusals: tuple[Finding, ...] = ()
 
     def __add__(self, later: Findings) -> Findings:
         """Return these findings and later ones."""
-        return Findings(self.steps + later.steps, self.notes + later.notes, self.refusals + later.refusals)
+        return Findings(
+            self.steps + later.steps,
+            self.notes + later.notes,
+            self.warnings + later.warnings,
+            self.refusals + later.refusals,
+        )
 
     def __bool__(self) -> bool:
         """Say whether there are any."""
-        return bool(self.steps or self.notes or self.refusals)
+        return bool(self.steps or self.notes or self.warnings or self.refusals)
 
 
 def planned(*steps: Step) -> Findings:
@@ -41,9 +48,14 @@ def noted(*notes: str) -> Findings:
     return Findings(notes=notes)
 
 
-def refused(*reasons: str) -> Findings:
-    """Return why a target can't go on."""
-    return Findings(refusals=reasons)
+def warned(*warnings: Finding) -> Findings:
+    """Return what the user should do something about, while the target continues."""
+    return Findings(warnings=warnings)
+
+
+def refused(*refusals: Finding) -> Findings:
+    """Return why a target can't continue."""
+    return Findings(refusals=refusals)
 
 
 @dataclass(frozen=True)
@@ -140,9 +152,9 @@ class PlanningContext:
         if len(candidates) < 2:
             return Findings()
         return refused(
-            f"{flow.location}: {flow.name} is new, and {' and '.join(candidates)}, which "
-            "the spec no longer has, read the same tables: give the flow the name of the one that it "
-            "continues"
+            Finding(
+                "RENAMED_FLOW_AMBIGUOUS", location=flow.location, flow=flow.name, candidates=[*candidates]
+            )
         )
 
     @property

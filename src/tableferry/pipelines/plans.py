@@ -9,6 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Literal
 
 from tableferry.amounts import counted
+from tableferry.errors import Finding
 from tableferry.pipelines.flows import DataFlow, Flow, HistorySource, Project
 from tableferry.pipelines.identities import Recorded
 from tableferry.pipelines.reads import Read, looked_up
@@ -160,11 +161,11 @@ class NoHandOver:
     """Nobody knows how far into its sources a legacy table reaches.
 
     Attributes:
-        why: Why, and how to go on.
+        why: The finding.
         nearest: How it compares with the versions of the sources that are nearest.
     """
 
-    why: str
+    why: Finding
     nearest: Verdict | None = None
 
 
@@ -247,7 +248,7 @@ class Facts:
     recorded: Mapping[str, Recorded] = field(default_factory=dict)
     hand_overs: Mapping[str, HandOver | NoHandOver] = field(default_factory=dict)
     legacy_writes: Mapping[str, LegacyWrites] = field(default_factory=dict)
-    brokers: Mapping[str, KafkaRange | str] = field(default_factory=dict)
+    brokers: Mapping[str, KafkaRange | Finding] = field(default_factory=dict)
     old_checkpoints: Mapping[str, tuple[OldCheckpoint, ...] | NoHandOver] = field(default_factory=dict)
     auto_loader: bool = True
     state: str = ""
@@ -288,7 +289,7 @@ class Wait:
     table: TableName
     baseline: int | None
     current: int | None
-    why: str
+    why: Finding
 
 
 @dataclass(frozen=True)
@@ -322,7 +323,8 @@ class TargetPlan:
     Attributes:
         steps: What the run does, in order; empty if nothing is to do.
         notes: What a careful reader should know.
-        refusals: Why it can't go on; each says how to go on.
+        warnings: What the user should do something about, while the run continues.
+        refusals: Why it can't continue.
         migration_start: Its baselines, recorded or about to be.
         stored: Its state as found.
         copy: The history is copied in this run.
@@ -337,7 +339,8 @@ class TargetPlan:
     steps: tuple[Step, ...] = ()
     flows: tuple[FlowPlan, ...] = ()
     notes: tuple[str, ...] = ()
-    refusals: tuple[str, ...] = ()
+    warnings: tuple[Finding, ...] = ()
+    refusals: tuple[Finding, ...] = ()
     migration_start: MigrationStart | None = None
     stored: Stored = field(default_factory=Stored)
     copy: bool = False
@@ -403,7 +406,7 @@ class Plan:
         return self.engine != "streaming"
 
     @property
-    def refusals(self) -> tuple[str, ...]:
+    def refusals(self) -> tuple[Finding, ...]:
         """Why the run is refused as a whole; empty if it may go on."""
         return tuple(refusal for target in self.targets for refusal in target.refusals)
 

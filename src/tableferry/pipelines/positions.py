@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from tableferry.amounts import counted
+from tableferry.errors import Finding
 from tableferry.pipelines import checkpoint_imports, topics
 from tableferry.pipelines.flows import DataFlow, Flow
 from tableferry.pipelines.other_baselines import check_held, no_file_hand_over
-from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
+from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused, warned
 from tableferry.pipelines.plans import Checkpoint, FlowPlan, OldCheckpoint, Wait
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.seen_files import SEEDED_BATCH
@@ -70,8 +72,13 @@ def _renames(context: PlanningContext) -> Findings:
         old = context.renamed(flow)
         if old in continued:
             findings += refused(
-                f"{flow.location}: {flow.name} and {continued[old]} are new, and both read what {old} did, "
-                "which the spec no longer has: give the one that continues it that name"
+                Finding(
+                    "RENAMED_FLOW_CONTINUED_TWICE",
+                    location=flow.location,
+                    flow=flow.name,
+                    other=continued[old],
+                    old=old,
+                )
             )
         elif old:
             continued[old] = flow.name
@@ -85,8 +92,7 @@ def _flow_plan(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
         return FlowPlan(flow, "done" if checkpoint.done and not in_pipeline else "start"), Findings()
     if context.dataflow.views[flow.view].mode == "batch":
         return FlowPlan(flow, "wait"), refused(
-            f"{flow.location}: {flow.view} is read as a batch: make it a stream (in SQL: STREAM(table)), or "
-            "set once for the flow"
+            Finding("FLOW_READS_BATCH", location=flow.location, view=flow.view)
         )
     findings = Findings()
     positions = []
@@ -110,7 +116,14 @@ def _flow_plan(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
         findings += _check_name(context, flow)
     if in_pipeline and context.migration and not context.copied:
         # Only while nothing but the copy flows can the target be compared with the legacy table.
-        waits.append(Wait(context.migration.table, None, None, "isn't copied and compared yet"))
+        waits.append(
+            Wait(
+                context.migration.table,
+                None,
+                None,
+                Finding("LEGACY_TABLE_NOT_COPIED", source=context.migration.table),
+            )
+        )
     if waits:
         return FlowPlan(flow, "wait", starts, tuple(waits)), findings
     if (
@@ -147,13 +160,13 @@ def _importing(
     if not checkpoint.started:
         findings += _check_name(context, flow, imports=True)
     if not context.copied:
-        wait = Wait(context.target, None, None, "isn't recorded as taken over yet")
+        wait = Wait(context.target, None, None, Finding("TAKE_OVER_NOT_RECORDED", source=context.target))
         return FlowPlan(flow, "wait", starts, (wait,)), findings
     return FlowPlan(flow, "continue" if checkpoint.started else "start", starts, imports=old.folder), findings
 
 
 def _no_such_source(read: Read) -> Findings:
-    return refused(f"{read.location}: table {read.table} doesn't exist: restore it, or correct the spec")
+    return refused(Finding("SOURCE_TABLE_MISSING", location=read.location, source=read.table))
 
 
 def _position(context: PlanningContext, read: Read, checkpoint: Checkpoint) -> tuple[_Position, Findings]:
@@ -171,7 +184,8 @@ def _position(context: PlanningContext, read: Read, checkpoint: Checkpoint) -> t
     if source is None and read.table.key not in context.producers:
         return _Position(read), _no_such_source(read)
     if source is None and not started and read.table.key not in context.filling:
-        return _Position(read, wait=Wait(read.table, None, None, "isn't made yet")), Findings()
+        wait = Wait(read.table, None, None, Finding("SOURCE_NOT_CREATED", source=read.table))
+        return _Position(read, wait=wait), Findings()
     if source and (recreated := _check_recreated(context, read, source, checkpoint)):
         return _Position(read), recreated
     start, findings = _start(context, read, source, started=started)
@@ -181,7 +195,8 @@ def _position(context: PlanningContext, read: Read, checkpoint: Checkpoint) -> t
     starts = {} if start is None else {read.table.key: None if continues or seed else start}
     if source and isinstance(start, int) and not checkpoint.has_read(source):
         if source.version < start:
-            wait = Wait(read.table, start - 1, source.version, "has no commit after its baseline")
+            why = Finding("SOURCE_AT_BASELINE", source=read.table, version=source.version)
+            wait = Wait(read.table, start - 1, source.version, why)
             return _Position(read, starts=starts, empty=wait), findings
         findings += _check_readable(context, read, start)
     news = source is None or _has_news(context, read, source, checkpoint)
@@ -207,8 +222,8 @@ def _kafka_position(
     held = context.facts.brokers.get(read.table.key)
     if held is None:
         return position, findings
-    if isinstance(held, str):
-        return position, findings + refused(f"{read.location}: {held}")
+    if isinstance(held, Finding):
+        return position, findings + refused(held.at(read.location))
     return position, findings + check_held(read, KafkaOffset.parse(baseline.within), held)
 
 
@@ -218,7 +233,7 @@ def _file_position(
     """Start behind the files that the old stream has read, whose list the flow's checkpoint is given."""
     position = _Position(read, ready=True, news=True)
     if why := no_file_hand_over(context):
-        return position, refused(f"{read.location}: {why}")
+        return position, refused(why.at(read.location))
     if started:
         return position, Findings()
     seed = str(FileOffset(SEEDED_BATCH))
@@ -236,9 +251,14 @@ def _check_name(context: PlanningContext, flow: Flow, *, imports: bool = False) 
         return Findings()
     otherwise = "" if imports else ", or give readerOptions.startingVersion"
     return refused(
-        f"{flow.location}: {flow.name} is new, and {', '.join(gone)}, which the pipeline has run, isn't "
-        "in the spec any more: the pipeline keeps a flow's checkpoint under its name, so the rows behind "
-        f"the baseline would come twice: name it {gone[0]} again{otherwise}"
+        Finding(
+            "PIPELINE_FLOW_RENAMED",
+            location=flow.location,
+            flow=flow.name,
+            gone=gone,
+            first=gone[0],
+            otherwise=otherwise,
+        )
     )
 
 
@@ -270,9 +290,9 @@ def _check_recreated(
     if not recreated:
         return Findings()
     return refused(
-        f"{read.location}: {read.table} was dropped and made anew since {context.target} last knew it, so no "
-        "version of it means what it meant: restore the old table, or finish this source and add the "
-        f"new one as a source of its own: {read.how} (0 = all of it)"
+        Finding(
+            "SOURCE_RECREATED", location=read.location, source=read.table, target=context.target, how=read.how
+        )
     )
 
 
@@ -283,10 +303,7 @@ def _start(
     migration, baseline = context.migration, context.baseline(read)
     if read.explicit == "latest":
         if baseline is None:
-            return None, refused(
-                f"{read.location}: startingVersion latest is looked up anew at every start, so commits "
-                "between two runs would be lost: give a number"
-            )
+            return None, refused(Finding("START_LATEST_WITHOUT_BASELINE", location=read.location))
         note = f"{read.view} starts behind the baseline of {read.table}, the latest then"
         return baseline.version + 1, noted(note)
     if read.explicit is not None:
@@ -300,14 +317,18 @@ def _start(
         return None, Findings()
     if migration.auto_starting_versions:
         return None, refused(
-            f"{read.location}: {read.table} joined after the migration of {context.target} began, so nobody "
-            f"knows where it must start: {read.how} (0 = all of it)"
+            Finding(
+                "SOURCE_ADDED_AFTER_BASELINE",
+                location=read.location,
+                source=read.table,
+                target=context.target,
+                how=read.how,
+            )
         )
     rows = context.facts.rows.get(read.table.key)
-    return None, noted(
-        f"warning: {read.view} reads {read.table} from its start ({source.version + 1} commits"
-        + (f", {rows:,} rows" if rows is not None else "")
-        + "), for no startingVersion is given: rows that the copy already has come twice"
+    size = counted(source.version + 1, "commit") + (f", {rows:,} rows" if rows is not None else "")
+    return None, warned(
+        Finding("SOURCE_READ_FROM_START", view=read.view, source=read.table, size=size, how=read.how)
     )
 
 
@@ -335,8 +356,14 @@ def _check_readable(context: PlanningContext, read: Read, start: int) -> Finding
     if earliest <= start:
         return Findings()
     return refused(
-        f"{read.location}: {read.table} can't be read from version {start} any more (the oldest is "
-        f"{earliest}): {read.how} and bring what lies between by hand, or restore the log"
+        Finding(
+            "BASELINE_NOT_READABLE",
+            location=read.location,
+            source=read.table,
+            version=start,
+            earliest=earliest,
+            how=read.how,
+        )
     )
 
 
@@ -345,7 +372,7 @@ def _unrecorded_readers(context: PlanningContext) -> Sequence[Wait]:
     if context.copied:
         return ()
     return [
-        Wait(reader.target.name, None, None, "must record where it begins first")
+        Wait(reader.target.name, None, None, Finding("READER_NOT_RECORDED", source=reader.target.name))
         for reader in context.dataflows
         if reader is not context.dataflow
         and reader.migration

@@ -12,7 +12,7 @@ from tableferry.pipelines.pipeline import Pipeline
 from tableferry.pipelines.plans import HISTORY_FLOW, Plan, TargetPlan, pinned_name
 from tableferry.pipelines.steps import Begin, Forget, Recognise
 from tableferry.spark import catalog
-from tableferry.spark.catalog import SPARK_ERRORS, explained
+from tableferry.spark.catalog import SPARK_ERRORS, described_as
 from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ def clear(target: TargetPlan, opened: OpenedProject) -> None:
 
 def drop_clone(spark: SparkSession, clone: TableName) -> None:
     """Drop a clone that only a copy has read, if it's there."""
-    remedy = "drop it as its owner, and run this again"
-    with explained(f"{clone}, which only a copy has read, can't be dropped", remedy):
+    with described_as(lambda reason: TableError("CLONE_NOT_DROPPED", clone=clone, reason=reason)):
         spark.sql(f"DROP TABLE IF EXISTS {clone.sql}")
 
 
@@ -89,15 +88,23 @@ def _pin(target: TargetPlan, clone: TableName, spark: SparkSession, runner: Runn
     assert target.migration_start is not None
     copy = target.migration_start.copy
     runner.before(f"pinning {copy.table}@{copy.version} as {clone}")
-    what = f"{target.target}: {copy.table}@{copy.version} can't be cloned as {clone}"
-    optional = "or set tableMigrationDetails.pinnedClone to false, " if target.dataflow.target.cdc else ""
-    with explained(what, f"fix it, {optional}and prepare again"):
+    optional = " or set tableMigrationDetails.pinnedClone to false" if target.dataflow.target.cdc else ""
+    with described_as(
+        lambda reason: TableError(
+            "CLONE_NOT_CREATED",
+            target=target.target,
+            table=copy.table,
+            version=copy.version,
+            clone=clone,
+            reason=reason,
+            optional=optional,
+        )
+    ):
         _clone(spark, clone, f"CLONE {copy.table.sql} VERSION AS OF {copy.version}")
         cloned = _cloned_version(spark, clone)
     if cloned not in (None, copy.version):
         raise TableError(
-            f"{clone} is a clone of version {cloned}, and what {target.target} copies is pinned to version "
-            f"{copy.version}: drop it and prepare again"
+            "CLONE_OF_OTHER_VERSION", clone=clone, cloned=cloned, target=target.target, version=copy.version
         )
 
 

@@ -33,8 +33,6 @@ from tableferry.spark.tables import TableFacts, TableName
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_APART = "its flows have taken different parts of a source: run the project first"
-
 _log = logging.getLogger(__name__)
 
 
@@ -104,14 +102,14 @@ def prove_start(spark: SparkSession, target: TargetPlan) -> Proof:
     start, history = target.migration_start, target.history
     assert start is not None
     if history is None:
-        why_not = f"{target.dataflow.file}: tableMigrationDetails are missing or switched off"
+        why_not = f"{target.dataflow.file}: tableMigrationDetails are missing or switched off."
         return Proof(target.target, why_not=why_not, of_start=True)
     until = {key: baseline.version for key, baseline in start.baselines.items()}
     try:
         for flow in target.dataflow.flows:
             for read in reads.followed(target.dataflow.views, flow.view, {}):
                 if isinstance(read.explicit, str):
-                    raise NotKnownError(f"{read.view} starts at {read.explicit}, which is no version")
+                    raise NotKnownError("EXPLICIT_START_NOT_A_VERSION", view=read.view, start=read.explicit)
                 if read.explicit is not None:
                     until[read.table.key] = read.explicit - 1
         comparison = content.of_legacy(spark, target.dataflow, history.migration, history.version)
@@ -125,21 +123,18 @@ def prove_start(spark: SparkSession, target: TargetPlan) -> Proof:
 def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts) -> Proof:
     start, history = target.migration_start, target.history
     if start is None or history is None or not target.stored.copied:
-        raise NotKnownError("its history isn't copied yet: run the project first")
+        raise NotKnownError("HISTORY_NOT_COPIED")
     for flow in target.dataflow.flows:
         if flow.once or any(
             read.explicit is not None or (read.unseen and read.table.key not in start.baselines)
             for read in facts.follows(target.dataflow, flow)
         ):
-            raise NotKnownError(
-                f"{flow.name} brings rows from where the spec says, which the legacy table may lack: compare "
-                "the two with `tableferry verify`"
-            )
+            raise NotKnownError("FLOW_STARTS_WHERE_SPEC_SAYS", flow=flow.name)
     legacy, now = table_facts(spark, start.copy.table), table_facts(spark, target.target)
     if legacy is None or (legacy.table_id and legacy.table_id != start.copy.table_id):
-        raise NotKnownError(f"{start.copy.table} is gone: restore it, for nothing else says what it held")
+        raise NotKnownError("LEGACY_TABLE_MISSING_FOR_PROOF", table=start.copy.table)
     if now is None:
-        raise NotKnownError("it's gone: restore it, or rebuild it with --full-refresh")
+        raise NotKnownError("TARGET_MISSING_FOR_PROOF")
     # A pipeline tells neither how far it is nor which version it left the target at.
     version = None if planned.in_pipeline else now.version
     taken = _newest(start, facts) if planned.in_pipeline else _taken(target, start, facts)
@@ -152,10 +147,7 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
     elif start.batches:
         checkpoints = planned.project.checkpoints(history.migration)
         if not checkpoints:
-            raise NotKnownError(
-                "the checkpoints of the old streams aren't in its spec any more: name them again in "
-                f"checkpointLocation ({history.migration.location})"
-            )
+            raise NotKnownError("OLD_CHECKPOINTS_NOT_NAMED", location=history.migration.location)
         hand_over = old_streams.hand_over(spark, legacy, checkpoints, taken)
     elif start.certainty == "proved":
         # Where the rows tell nothing, the tables are compared as they are, which shows what differs.
@@ -204,9 +196,11 @@ def _taken_over(start: MigrationStart) -> HandOver:
     bases = start.baselines.values()
     for base in bases:
         if base.of_files:
-            raise NotKnownError(f"which files of {base.table} the old stream had read isn't kept")
+            raise NotKnownError("READ_FILES_NOT_RECORDED", table=base.table)
         if base.within and not base.of_kafka:
-            raise NotKnownError(f"the old stream stopped within version {base.version + 1} of {base.table}")
+            raise NotKnownError(
+                "OLD_STREAM_STOPPED_WITHIN_VERSION", table=base.table, version=base.version + 1
+            )
     return HandOver(
         start.copy.version,
         {base.table_id: base.version for base in bases if not base.of_kafka},
@@ -274,10 +268,7 @@ class _Lacking:
                 case FileOffset(seen=seen) if base.table_id in hand_over.files:
                     files[key] = beyond(seen, hand_over.files[base.table_id].seen)
                 case _:
-                    raise NotKnownError(
-                        f"the old stream reads other sources than {base.table} since the migration began: "
-                        "stop it, run the project, and compare the two with `tableferry verify`"
-                    )
+                    raise NotKnownError("OLD_STREAM_CHANGED_SOURCES", table=base.table)
         return cls(commits, offsets, files)
 
     @property
@@ -301,7 +292,7 @@ class _Lacking:
 
 def _newest(start: MigrationStart, facts: Facts) -> Limits:
     if kafka := next((base for base in start.baselines.values() if base.of_kafka or base.of_files), None):
-        raise NotKnownError(f"how far a pipeline has read {kafka.table} isn't known outside of it")
+        raise NotKnownError("PIPELINE_POSITION_UNKNOWN", source=kafka.table)
     sources = {base.table_id: facts.tables.get(key) or base for key, base in start.baselines.items()}
     return {table_id: source.version for table_id, source in sources.items()}
 
@@ -312,12 +303,12 @@ def _taken(target: TargetPlan, start: MigrationStart, facts: Facts) -> Limits:
     for flow in target.dataflow.flows:
         checkpoint = facts.checkpoints.get((target.dataflow.key, flow.name), Checkpoint())
         if checkpoint.offered is not None and not checkpoint.caught_up:
-            raise NotKnownError(f"{flow.name} stopped within a commit: run the project first")
+            raise NotKnownError("FLOW_STOPPED_WITHIN_COMMIT", flow=flow.name)
         # A flow that reads topics or files reads nothing else.
         topics = [start.baselines.get(read.table.key) for read in facts.follows(target.dataflow, flow)]
         for base, reached in zip(filter(None, topics), checkpoint.kafka.values(), strict=False):
             if taken.setdefault(base.table_id, reached) != reached:
-                raise NotKnownError(_APART)
+                raise NotKnownError("FLOWS_APART", target=target.target)
         if (read := checkpoint.files) and read.log and (of_files := next(filter(None, topics), None)):
             reached_to = replace(read, seen=file_logs.read(read.log, read.batch))
             known = taken.setdefault(of_files.table_id, reached_to)
@@ -325,13 +316,13 @@ def _taken(target: TargetPlan, start: MigrationStart, facts: Facts) -> Limits:
             if not isinstance(known, FileOffset) or not (
                 known.reaches(reached_to) and reached_to.reaches(known)
             ):
-                raise NotKnownError(_APART)
+                raise NotKnownError("FLOWS_APART", target=target.target)
         for table_id, offset in checkpoint.offsets.items():
             if taken.setdefault(table_id, offset.version - 1) != offset.version - 1:
-                raise NotKnownError(_APART)
+                raise NotKnownError("FLOWS_APART", target=target.target)
     for base in start.baselines.values():
         if base.of_files and base.table_id not in taken:
-            raise NotKnownError(f"no flow has read {base.table} yet: run the project first")
+            raise NotKnownError("SOURCE_NOT_READ_YET", source=base.table)
     return {**_baselines(start), **taken}
 
 
@@ -357,7 +348,7 @@ def _lacking(
         return more, more_in_target
     try:
         if dataflow.target.cdc:
-            raise NotKnownError(f"{dataflow.target.name} isn't filled by appends alone")
+            raise NotKnownError("TARGET_NOT_APPEND_ONLY", target=dataflow.target.name)
         for flow in expected.brought(spark, dataflow):
             if lacking.lacks(flow):
                 flow.check_skipped(lacking.commits)
@@ -367,8 +358,5 @@ def _lacking(
                     before = {key: Span(lag.start) for key, lag in lacking.commits.items()}
                     more_in_target.append(flow.rows(before))
     except NotKnownError as error:
-        raise NotKnownError(
-            f"the flows have taken what the old stream hasn't, and what they made of these isn't "
-            f"known ({error.sentence}): stop the old stream and run the project, and both have read the same"
-        ) from error
+        raise NotKnownError("FLOWS_AHEAD_OF_OLD_STREAM", reason=error.sentence) from error
     return more, more_in_target

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from tableferry.errors import TableferryError, first_line
+from tableferry.errors import Failed, Finding, first_line
 from tableferry.pipelines.flows import PythonCode, View, explicit_start
 from tableferry.pipelines.hidden import MARK, reads_hidden_streams
 from tableferry.pipelines.reads import Read
@@ -58,9 +58,7 @@ def load_function(code: PythonCode, name: str) -> Callable[..., Any]:
     except Exception as error:
         # The project's own code runs here, so anything may be raised.
         origin = code.file or code.module
-        raise TableferryError(
-            f"{origin}: function {name} can't be loaded ({error}): correct the file"
-        ) from error
+        raise Failed("FUNCTION_NOT_LOADED", file=origin, function=name, reason=error) from error
 
 
 class TrackedSpark:
@@ -173,14 +171,9 @@ def seen_by_python(
         hidden = hidden or (streams and asked and reads_hidden_streams(frame, tracked.reads))
     except Exception as error:
         # The project's own code runs here, so anything may be raised.
-        raise TableferryError(
-            f"{view.location}: its function failed ({first_line(error)}): correct it"
-        ) from error
+        raise Failed("VIEW_FUNCTION_FAILED", location=view.location, reason=first_line(error)) from error
     if hidden:
-        unseen = (
-            "its function follows a stream that Tableferry can't see: read it through the given spark's "
-            "readStream, or set autoStartingVersionsEnabled to false and give the start inside the function"
-        )
+        unseen = Finding("STREAM_HIDDEN_IN_FUNCTION")
         return (Read(view.name, TableName.at(f"python:{view.name}"), view.location, None, unseen),)
     how = "set startingVersion on the reader in its function"
     return tuple(

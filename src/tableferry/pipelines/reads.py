@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from tableferry.errors import TableError
+from tableferry.errors import Finding, TableError
 from tableferry.pipelines import auto_loader, sql, topics
 from tableferry.pipelines.flows import (
     DeltaSource,
@@ -32,7 +32,7 @@ class Read:
 
     Attributes:
         explicit: The start that the user's own reader options give, or None.
-        unseen: Why the start can't be managed, or empty.
+        unseen: Why the start can't be managed, or None.
         kafka: The options with which Kafka is read, which has no versions, but offsets; None for a table.
         files: The source of a view of Auto Loader, of whose files it's kept which are read; else None.
         how: How the user gives a start here.
@@ -42,7 +42,7 @@ class Read:
     table: TableName
     location: str
     explicit: Start | None = None
-    unseen: str = ""
+    unseen: Finding | None = None
     kafka: Mapping[str, str] | None = None
     how: str = "give readerOptions.startingVersion"
     files: OtherSource | None = None
@@ -105,7 +105,7 @@ def followed(
     view = views[name]
     if name in above:
         circle = " → ".join((*above[above.index(name) :], name))
-        raise TableError(f"{view.location}: views stream each other in a circle ({circle}): break it")
+        raise TableError("VIEWS_STREAM_IN_CIRCLE", location=view.location, circle=circle)
     match view.source:
         case _ if view.mode == "batch":
             return ()
@@ -121,18 +121,40 @@ def followed(
             given = "its own options" if topics.gives_offsets(options) else None
             how = "give readerOptions.startingOffsets"
             topic = topics.name(options)
-            return (Read(name, topic, view.location, given, "kafka isn't a table", options, how),)
+            return (
+                Read(
+                    name,
+                    topic,
+                    view.location,
+                    given,
+                    Finding("SOURCE_NOT_A_TABLE", format="kafka"),
+                    options,
+                    how,
+                ),
+            )
         case OtherSource(auto_loader.FORMAT) as source:
             file_name, how = auto_loader.name(source.path), "give readerOptions.modifiedAfter"
             return (
-                Read(name, file_name, view.location, None, "files aren't a table", how=how, files=source),
+                Read(
+                    name,
+                    file_name,
+                    view.location,
+                    None,
+                    Finding("SOURCE_NOT_A_TABLE", format=auto_loader.FORMAT),
+                    how=how,
+                    files=source,
+                ),
             )
         case OtherSource(format=format_):
             # The spec lets such a source through only with its own start, or where nothing manages starts.
             given = "its own options"
             return (
                 Read(
-                    name, TableName.at(f"{format_}:{name}"), view.location, given, f"{format_} isn't a table"
+                    name,
+                    TableName.at(f"{format_}:{name}"),
+                    view.location,
+                    given,
+                    Finding("SOURCE_NOT_A_TABLE", format=format_),
                 ),
             )
         case HistorySource():
@@ -161,13 +183,12 @@ def _sql(
             if inner != name:
                 reads += followed(views, inner, python, above)
         elif len(reference.parts) > 3:
-            raise TableError(f"{views[name].location}: '{'.'.join(reference.parts)}' isn't a table name")
+            raise TableError(
+                "NAME_WITH_TOO_MANY_PARTS", location=views[name].location, name=".".join(reference.parts)
+            )
         else:
             reads.append(Read(name, TableName(reference.parts), views[name].location, how=_HOW_IN_SQL))
     if not reads:
-        nothing = (
-            "nothing in its SQL stands in STREAM(…), so there is nothing to follow: name the source as "
-            "STREAM(table)"
-        )
+        nothing = Finding("NO_STREAM_IN_SQL")
         return (Read(name, TableName.at(f"sql:{name}"), views[name].location, None, nothing),)
     return tuple(reads)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from tableferry.amounts import counted
+from tableferry.errors import Finding
+from tableferry.errors.catalogue import as_sentence
 from tableferry.pipelines.flows import CdcSettings, Flow, Target
 from tableferry.pipelines.identities import (
     REVIEWED,
@@ -14,7 +17,7 @@ from tableferry.pipelines.identities import (
     Recorded,
     cdc_settings,
 )
-from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
+from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused, warned
 from tableferry.pipelines.plans import Checkpoint, EngineKind
 from tableferry.pipelines.state import Stored
 from tableferry.pipelines.steps import AcceptWrites
@@ -34,16 +37,29 @@ def check(context: PlanningContext) -> Findings:
         return Findings()
     recorded_of_tables = (recorded for _, recorded in all_recorded(context))
     if change := engine_change(context.stored, context.request.engine, recorded_of_tables):
-        return refused(f"{context.target}: {change}, or {_rebuilt_by_this_engine(context)}")
+        return refused(
+            Finding(
+                "ENGINE_CHANGED",
+                target=context.target,
+                recorded=change.recorded,
+                engine=change.engine,
+                option=change.option,
+                advice=_rebuilt_by_this_engine(context),
+            )
+        )
     if context.request.in_pipeline:
         # A pipeline keeps its checkpoints to itself: what shows of it is for `pipeline_tables`.
         return Findings()
     generation, newest = context.stored.generation, _newest_copy(context)
     if newest > generation:
         return refused(
-            f"{context.target}: its history was copied after {newest} full refreshes, and its "
-            f"checkpoints know of {generation}: restore {context.facts.state}, or rebuild it with "
-            f"--full-refresh {context.target}"
+            Finding(
+                "STATE_OLDER_THAN_COPY",
+                target=context.target,
+                copied=newest,
+                known=generation,
+                state=context.facts.state,
+            )
         )
     findings = _check_gone(context)
     for table, recorded in all_recorded(context):
@@ -57,13 +73,13 @@ def _rebuilt_by_this_engine(context: PlanningContext) -> str:
         return f"rebuild it with --full-refresh {target}"
     if context.stored.finished:
         return (
-            f"drop {target} and its folder under {state}/checkpoints, and the pipeline fills it with what "
-            "its sources still hold"
+            f"drop {target} and its folder under {state}/checkpoints, and the pipeline fills it with the "
+            "rows that its sources still have"
         )
     # Its baselines stay, for what has come since then is in no legacy table.
     return (
         f"drop {target} and its folders under {state}/tracking and {state}/checkpoints, and the pipeline "
-        "fills it anew from its baselines"
+        "fills it again from its baselines"
     )
 
 
@@ -74,15 +90,29 @@ def _check_gone(context: PlanningContext) -> Findings:
         return Findings()
     remedy = f"rebuild it with --full-refresh {target.name}"
     if context.stored.finished and context.dataflow.migration:
-        remedy = f"remove the folders of {target.name} under {context.facts.state}, to migrate it anew"
-    return refused(
-        f"{target.location}: {target.name} is gone, though its flows have filled it before: restore it, or "
-        f"{remedy}"
-    )
+        remedy = f"remove the folders of {target.name} under {context.facts.state}, to migrate it again"
+    return refused(Finding("TARGET_MISSING", location=target.location, table=target.name, advice=remedy))
 
 
-def engine_change(stored: Stored, engine: EngineKind, recorded: Iterable[Recorded] = ()) -> str:
-    """Say why an engine can't go on where another one has run a target's flows; empty if it can."""
+@dataclass(frozen=True)
+class EngineChange:
+    """A target whose flows another engine has run.
+
+    Attributes:
+        recorded: The engine that has run them.
+        engine: The engine that is to run them.
+        option: The option that continues with the first one.
+    """
+
+    recorded: str
+    engine: str
+    option: str
+
+
+def engine_change(
+    stored: Stored, engine: EngineKind, recorded: Iterable[Recorded] = ()
+) -> EngineChange | None:
+    """Return the change if another engine has run a target's flows; None if this engine can continue."""
     runs = stored.engine
     if not runs:
         # A release that didn't record the engine wrote this, but each kind has left something of its own.
@@ -90,12 +120,9 @@ def engine_change(stored: Stored, engine: EngineKind, recorded: Iterable[Recorde
         streamed = any(identities.has_checkpoints for identities in recorded)
         runs = "pipeline" if in_pipeline else "streaming" if streamed else ""
     if runs in ("", engine) or (runs == "pipeline" and engine != "streaming"):
-        return ""
-    option = "the --engine that it was" if runs == "pipeline" else f"--engine {runs}"
-    return (
-        f"its migration is run by {_ENGINES[runs]}, and {_ENGINES[engine]} doesn't know how far its flows "
-        f"are, so rows would come twice: go on with {option}"
-    )
+        return None
+    option = "the same --engine as before" if runs == "pipeline" else f"--engine {runs}"
+    return EngineChange(_ENGINES[runs], as_sentence(_ENGINES[engine]).removesuffix("."), option)
 
 
 def newest_generation(context: PlanningContext) -> int:
@@ -152,26 +179,49 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
     on_table, in_state = recorded.on_table, recorded.in_state
     if in_state and in_state.table_id != recorded.table_id:
         return refused(
-            f"{table.location}: {table.name} was replaced since its flows began (the id of its log was "
-            f"{in_state.table_id} and is {recorded.table_id}), so they would go on behind rows that it may "
-            f"not have: restore the old table, or {rebuild}"
+            Finding(
+                "TARGET_REPLACED",
+                location=table.location,
+                table=table.name,
+                recorded=in_state.table_id,
+                found=recorded.table_id,
+                target=context.target,
+            )
         )
     if on_table and on_table.generation > context.stored.generation:
         return refused(
-            f"{table.location}: {table.name} was refreshed {on_table.generation} times, and the state says "
-            f"{context.stored.generation}: restore {context.facts.state}, or {rebuild}"
+            Finding(
+                "STATE_OLDER_THAN_TABLE",
+                location=table.location,
+                table=table.name,
+                refreshes=on_table.generation,
+                known=context.stored.generation,
+                state=context.facts.state,
+                target=context.target,
+            )
         )
     set_back = recorded.set_back
     if set_back and set_back.version is None:
         return refused(
-            f"{table.location}: {set_back} since the flows into {table.name} last ran, and the rows of a key "
-            f"are worked out from its events there: restore it (UNDROP TABLE, or a backup of its version "
-            f"{set_back.left_at}), or {rebuild}"
+            Finding(
+                "EVENT_LOG_MISSING",
+                location=table.location,
+                change=set_back,
+                table=table.name,
+                version=set_back.left_at,
+                target=context.target,
+            )
         )
     if set_back:
         return refused(
-            f"{table.location}: {set_back} since the flows into {table.name} last ran, and their checkpoints "
-            f"weren't, so rows are missing: restore version {set_back.left_at}, or {rebuild}"
+            Finding(
+                "TARGET_SET_BACK",
+                location=table.location,
+                change=set_back,
+                table=table.name,
+                version=set_back.left_at,
+                target=context.target,
+            )
         )
     findings = _check_foreign_writes(context, table, recorded)
     identities: dict[str, FlowIdentity] = {}
@@ -203,18 +253,24 @@ def _check_foreign_write(context: PlanningContext, table: Target, writes: Foreig
     if writes.left is None:
         rows = "events of the same keys" if of_target else "rows of the same keys"
         return refused(
-            f"{table.location}: another process may have removed rows in {writes}, and version "
-            f"{writes.before} can't be read ({writes.unreadable}), so it can't be determined whether "
-            f"{writes.other} still has the {rows}. Delete them there, and record that it is done, by ALTER "
-            f"TABLE {written} SET TBLPROPERTIES ('{REVIEWED}' = '{writes.last}'); or {rebuild}"
+            Finding(
+                "ROWS_MAYBE_REMOVED",
+                location=table.location,
+                writes=writes,
+                before=writes.before,
+                reason=writes.unreadable,
+                other=writes.other,
+                rows=rows,
+                table=written,
+                property=REVIEWED,
+                last=writes.last,
+                target=context.target,
+            )
         )
     if not writes.left:
         if writes.only_deletes or not of_target:
             return Findings()
-        return noted(
-            f"another process wrote {writes}: the next event of a key replaces its values by those of "
-            f"{writes.other}"
-        )
+        return warned(Finding("VALUES_CHANGED_BY_OTHERS", writes=writes, other=writes.other))
     if of_target:
         left = counted(writes.left, "key or row", "keys or rows")
         removed, left = "rows", f"events of {left}, which the next event of a key restores"
@@ -224,8 +280,16 @@ def _check_foreign_write(context: PlanningContext, table: Target, writes: Foreig
     statements = " ".join(f"{statement};" for statement in writes.statements)
     undo = f"undo it by RESTORE TABLE {written} TO VERSION AS OF {writes.before}"
     return refused(
-        f"{table.location}: another process removed {removed} in {writes}, and {writes.other} still has "
-        f"{left}. To remove them there too, run {statements} or {undo if writes.restorable else rebuild}"
+        Finding(
+            "ROWS_REMOVED_BY_OTHERS",
+            location=table.location,
+            removed=removed,
+            writes=writes,
+            other=writes.other,
+            left=left,
+            statements=statements,
+            advice=undo if writes.restorable else rebuild,
+        )
     )
 
 
@@ -243,8 +307,15 @@ def _check_flow(
             return _check_batches(context, table, flow, checkpoint, recorded)
         if lost := _lost(context, flow, identities, recorded):
             return refused(
-                f"{flow.location}: the checkpoint of {lost} is gone, so {flow.name} would bring rows again "
-                f"that {table.name} has: restore {context.facts.state}, or {rebuild}"
+                Finding(
+                    "FLOW_CHECKPOINT_MISSING",
+                    location=flow.location,
+                    lost=lost,
+                    flow=flow.name,
+                    table=table.name,
+                    state=context.facts.state,
+                    target=context.target,
+                )
             )
         return Findings()
     identity = _with_checkpoint(identities, checkpoint.id)
@@ -252,8 +323,13 @@ def _check_flow(
         if flow.name not in identities:
             return Findings()
         return refused(
-            f"{flow.location}: the checkpoint of {flow.name} isn't the one that {table.name} was filled "
-            f"from: restore that one, or {rebuild}"
+            Finding(
+                "FLOW_CHECKPOINT_REPLACED",
+                location=flow.location,
+                flow=flow.name,
+                table=table.name,
+                target=context.target,
+            )
         )
     return check_settings(context, table, flow, identity, rebuild) + _check_batches(
         context, table, flow, checkpoint, recorded
@@ -266,8 +342,15 @@ def check_settings(
     """Refuse other settings than those that a flow has filled its table with."""
     return refused(
         *(
-            f"{flow.location}: {flow.name} has filled {table.name} with {before}, and the spec now says "
-            f"{now}: put that back, or {rebuild}"
+            Finding(
+                "FLOW_SETTINGS_CHANGED",
+                location=flow.location,
+                flow=flow.name,
+                table=table.name,
+                before=before,
+                now=now,
+                advice=rebuild,
+            )
             for before, now in identity.changes(settings(context, flow, table.cdc))
         )
     )
@@ -280,8 +363,14 @@ def check_made_with(table: Target, made_with: Mapping[str, str] | None, rebuild:
     now = FlowSettings(cdc_settings(table.cdc))
     return refused(
         *(
-            f"{table.location}: {table.name} was made with {before}, and the spec now says {after}: put that "
-            f"back, or {rebuild}"
+            Finding(
+                "TABLE_SETTINGS_CHANGED",
+                location=table.location,
+                table=table.name,
+                before=before,
+                now=after,
+                advice=rebuild,
+            )
             for before, after in FlowSettings(made_with).changes(now)
         )
     )
@@ -316,17 +405,28 @@ def _check_batches(
         return _check_forgotten_batches(context, table, flow, checkpoint)
     if checkpoint.offered is None or newest > checkpoint.offered:
         findings += refused(
-            f"{flow.location}: the checkpoint of {flow.name} is behind {table.name}: it knows of "
-            f"{_batch(checkpoint.offered)}, and the table has batch {newest}, so new rows would be "
-            "taken for those it has: restore the newer checkpoint, or rebuild the table with --full-refresh "
-            f"{context.target}"
+            Finding(
+                "CHECKPOINT_OLDER_THAN_TARGET",
+                location=flow.location,
+                flow=flow.name,
+                table=table.name,
+                checkpoint=_batch(checkpoint.offered),
+                newest=newest,
+                target=context.target,
+            )
         )
     brought = checkpoint.committed if not checkpoint.seeded or checkpoint.committed != 1 else None
     if brought is not None and newest < brought:
         findings += refused(
-            f"{flow.location}: the checkpoint of {flow.name} is ahead of {table.name}: it has done "
-            f"{_batch(brought)}, and the table has {_batch(newest)}, so rows are "
-            f"missing: restore the newer table, or rebuild it with --full-refresh {context.target}"
+            Finding(
+                "CHECKPOINT_AHEAD_OF_TARGET",
+                location=flow.location,
+                flow=flow.name,
+                table=table.name,
+                checkpoint=_batch(brought),
+                newest=_batch(newest),
+                target=context.target,
+            )
         )
     return findings
 
@@ -339,17 +439,25 @@ def _check_forgotten_batches(
     kept = known.properties.get(TRANSACTION_RETENTION, "") if known else ""
     if not kept or checkpoint.offered is None:
         return Findings()
-    forgets = (
-        f"{table.name} remembers a stream's batches for {kept} ({TRANSACTION_RETENTION}), and neither its "
-        f"log nor its history says whether it has {_batch(checkpoint.offered)} of {flow.name}"
-    )
     if not checkpoint.pending:
-        return noted(f"{forgets}: the checkpoint says that it has")
+        return noted(
+            f"{table.name} remembers a stream's batches for {kept} ({TRANSACTION_RETENTION}), and neither "
+            f"its log nor its history shows whether it has {_batch(checkpoint.offered)} of {flow.name}. The "
+            "checkpoint records that it has"
+        )
     number = checkpoint.offered
     return refused(
-        f"{flow.location}: {forgets}, which a run began and didn't finish. Look whether the table has its "
-        f"rows. If it has, copy commits/{number - 1} to commits/{number} in the flow's folder under "
-        f"{context.facts.state}/checkpoints; if it hasn't, remove offsets/{number} there. Then run again"
+        Finding(
+            "BATCH_NOT_REMEMBERED",
+            location=flow.location,
+            table=table.name,
+            flow=flow.name,
+            kept=kept,
+            property=TRANSACTION_RETENTION,
+            batch=number,
+            before=number - 1,
+            state=context.facts.state,
+        )
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from tableferry.errors import Finding
 from tableferry.pipelines.flows import DataFlow, Target
 from tableferry.pipelines.plans import Facts
 from tableferry.pipelines.state import Stored
@@ -45,12 +46,17 @@ def kept_tables(dataflows: Sequence[DataFlow], facts: Facts) -> frozenset[str]:
 
 def contradictions(
     dataflow: DataFlow, kept: frozenset[str], dataflows: Sequence[DataFlow], facts: Facts
-) -> tuple[str, ...]:
+) -> tuple[Finding, ...]:
     """Say which tables a spec allows to be refreshed in full that a kept one reads."""
     readers: Mapping[str, TableName] = dict(_read_by(kept, dataflows, facts))
     return tuple(
-        f"{table.location}: {table.name} has {RESET_ALLOWED}=true, and {readers[table.name.key]}, which "
-        "reads it, may not be refreshed in full: set it in both specs, or in neither"
+        Finding(
+            "RESET_ALLOWED_CONTRADICTS_READER",
+            location=table.location,
+            table=table.name,
+            property=RESET_ALLOWED,
+            reader=readers[table.name.key],
+        )
         for table in dataflow.tables
         if allowed(table) and table.name.key in readers
     )

@@ -42,7 +42,7 @@ def newest_events(
     """
     whole = Whole.of(spark, before.dataflow)
     if any(key not in before.until for flow, _ in whole.flows for key in flow.tables):
-        raise NotKnownError("a flow reads a table that has no baseline")
+        raise NotKnownError("SOURCE_WITHOUT_BASELINE")
     try:
         events = cdc.feed_events(whole.rows(before.until), settings)
         value = F.struct(F.col(SEQUENCE), (F.col(OPERATION) == DELETE).alias(_GONE))
@@ -56,7 +56,7 @@ def newest_events(
                 newest = newest.persist()
             newest.count()
     except SPARK_ERRORS as error:
-        raise NotKnownError(first_line(error)) from error
+        raise NotKnownError("SOURCES_NOT_READABLE", reason=first_line(error)) from error
     return newest
 
 

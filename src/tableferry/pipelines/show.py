@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from tableferry import report
 from tableferry.amounts import counted, joined
-from tableferry.pipelines.plans import PHASES, Plan, TargetPlan, Wait
+from tableferry.errors import Finding
+from tableferry.pipelines.plans import PHASES, Plan, TargetPlan
 from tableferry.verify import render
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.console import Console
 
@@ -41,7 +42,8 @@ def plan_data(
                 **_target_data(target),
                 "steps": [str(step) for step in target.steps],
                 "notes": list(target.notes),
-                "refusals": list(target.refusals),
+                "warnings": [finding.to_dict() for finding in target.warnings],
+                "refusals": [finding.to_dict() for finding in target.refusals],
                 "nearest": target.nearest.to_dict() if target.nearest else None,
             }
             for target in plan.targets
@@ -93,7 +95,8 @@ def status_data(status: StatusReport) -> dict[str, Any]:
         "complete": status.complete,
         "skipped": _skipped_data(status.plan.project),
         "targets": [
-            {**_target_data(target), "refusals": list(target.refusals)} for target in status.plan.targets
+            {**_target_data(target), "refusals": [finding.to_dict() for finding in target.refusals]}
+            for target in status.plan.targets
         ],
     }
 
@@ -158,12 +161,13 @@ def print_plan(
             if flow.action == "idle":
                 console.print(f"  - {flow.flow.name}: nothing new")
             for wait in flow.waits:
-                console.print(f"  - {flow.flow.name} stays out: {_waits(wait)}")
+                console.print(f"  - {flow.flow.name} waits: {wait.why.message}")
         for note in target.notes:
             console.print(f"  - {note}")
-        _print_legacy_writes(console, target, "  - ")
+        for warning in (*target.warnings, *_legacy_writes(target)):
+            _print_finding(console, warning, "  - ")
         for refusal in target.refusals:
-            console.print(f"  ! {refusal}")
+            _print_finding(console, refusal, "  ! ")
         if target.nearest:
             console.print(render(target.nearest), markup=False, highlight=False)
         console.print()
@@ -219,7 +223,7 @@ def print_status(console: Console, status: StatusReport) -> None:
     _print_skipped(console, status.plan.project)
     for target in status.plan.targets:
         for refusal in target.refusals:
-            console.print(f"! {refusal}")
+            _print_finding(console, refusal, "! ")
     _print_next(console, status.plan.targets, _UPDATE if status.plan.in_pipeline else _RUN)
 
 
@@ -347,7 +351,12 @@ def _target_data(target: TargetPlan) -> dict[str, Any]:
         else {},
         "flows": [{"flow": flow.flow.name, "action": flow.action} for flow in target.flows],
         "waitingFor": [
-            {"table": str(wait.table), "baseline": wait.baseline, "current": wait.current, "why": wait.why}
+            {
+                "table": str(wait.table),
+                "baseline": wait.baseline,
+                "current": wait.current,
+                "why": wait.why.to_dict(),
+            }
             for wait in target.waits
         ],
     }
@@ -369,8 +378,9 @@ def _print_targets(console: Console, targets: Sequence[TargetPlan]) -> None:
     report.table(console, ("target", "state", "rows copied", "copy verified"), rows)
     for target in targets:
         for wait in target.waits:
-            console.print(f"{target.target} waits: {_waits(wait)}")
-        _print_legacy_writes(console, target)
+            console.print(f"{target.target} waits: {wait.why.message}")
+        for warning in _legacy_writes(target):
+            _print_finding(console, warning, "")
 
 
 def _phase(target: TargetPlan) -> str:
@@ -381,25 +391,31 @@ def _phase(target: TargetPlan) -> str:
     return phase.replace("copied", "taken over") if migration and migration.take_over else phase
 
 
-def _print_legacy_writes(console: Console, target: TargetPlan, indent: str = "") -> None:
-    """Print what was written to the legacy table after the version that is copied.
+def _print_finding(console: Console, finding: Finding, mark: str) -> None:
+    """Print a finding after a mark, and its remedy on a separate line below it."""
+    problem, remedy = f"{mark}[{finding.condition}] {finding.message}", f"{' ' * len(mark)}{finding.remedy}"
+    console.print(problem, markup=False, highlight=False)
+    console.print(remedy, markup=False, highlight=False)
 
-    Of a table that was taken over the plan's refusals and notes name it.
+
+def _legacy_writes(target: TargetPlan) -> Iterator[Finding]:
+    """Yield what was written to the legacy table after the version that is copied.
+
+    The plan's refusals and warnings name it for a table that was taken over.
     """
     writes, start = target.legacy_writes, target.migration_start
     if writes is None or start is None or start.take_over:
         return
     if writes.batches:
-        last = ", ".join(f"batch {batch}" for batch in writes.batches.values())
-        console.print(
-            f"{indent}{target.target}: the old stream still fills {start.copy.table} (up to {last}), and the "
-            "new flow takes the same from the sources: stop it when the readers have moved"
-        )
+        batches = ", ".join(f"batch {batch}" for batch in writes.batches.values())
+        yield Finding("OLD_STREAM_STILL_RUNS", target=target.target, table=start.copy.table, batches=batches)
     if writes.others:
-        console.print(
-            f"{indent}{target.target}: warning: {start.copy.table} was written to after version "
-            f"{start.copy.version}, which is copied: {writes}: nothing brings these rows, unless the sources "
-            "that its flows follow do: stop what writes there, and compare the tables before you finish"
+        yield Finding(
+            "LEGACY_TABLE_WRITTEN",
+            target=target.target,
+            table=start.copy.table,
+            version=start.copy.version,
+            writes=writes,
         )
 
 
@@ -427,12 +443,6 @@ def _print_not_representable(console: Console, legacy: NotRepresentable) -> None
         console.print(f"  {row['__reason']}: {values}")
     if legacy.count > len(legacy.rows):
         console.print(f"  … and {legacy.count - len(legacy.rows):,} more")
-
-
-def _waits(wait: Wait) -> str:
-    if wait.baseline is None:
-        return f"{wait.table} {wait.why}"
-    return f"{wait.table} is at version {wait.current}, its baseline"
 
 
 def _copied(verdict: Verdict, done: str = "") -> str:

@@ -92,16 +92,10 @@ def _resume(spark: SparkSession, target: Target, settings: CdcSettings, before: 
     log = log_name(target.name)
     if not exists(spark, log):
         if exists(spark, target.name):
-            raise TableError(
-                f"{target.location}: {target.name} is there and {log}, which holds what it was made of, is "
-                "not: restore it, or drop the table to take all snapshots anew"
-            )
+            raise TableError("SNAPSHOT_LOG_MISSING", location=target.location, table=target.name, log=log)
         return None
     if not exists(spark, target.name):
-        raise TableError(
-            f"{target.location}: {target.name} is gone, though snapshots have filled it before: restore it, "
-            f"or drop {log} too, to take all snapshots anew"
-        )
+        raise TableError("SNAPSHOT_TARGET_MISSING", location=target.location, table=target.name, log=log)
     logged = spark.table(log.sql)
     latest: Version | None = logged.agg(F.max(SEQUENCE)).collect()[0][0]
     if latest is not None:
@@ -140,8 +134,11 @@ def _check_keys(rows: DataFrame, snapshots: SnapshotCdc, version: Version) -> No
     if twice:
         shown = ", ".join(f"{key}={twice[0][key]}" for key in snapshots.keys)
         raise TableError(
-            f"{snapshots.location}: the snapshot of version {version} has {twice[0]['count']} rows with the "
-            f"key {shown}: name more keys, or leave the others out (deduplicateMode, or a condition)"
+            "SNAPSHOT_KEY_NOT_UNIQUE",
+            location=snapshots.location,
+            version=version,
+            count=twice[0]["count"],
+            key=shown,
         )
 
 
@@ -150,7 +147,7 @@ def _changes(rows: DataFrame, current: DataFrame, settings: CdcSettings) -> Data
     keys = list(settings.keys)
     reserved = {name.lower() for name in (*EVENT_COLUMNS, RANK, START, END)}
     if taken := [name for name in rows.columns if name.lower() in reserved]:
-        raise TableError(f"the snapshot has a column '{taken[0]}', a name that AUTO CDC keeps: rename it")
+        raise TableError("RESERVED_COLUMN_IN_SNAPSHOT", column=taken[0])
     there = {field.name.lower(): field for field in current.schema.fields}
     old = current.withColumn("__there", F.lit(True)).alias("t")
     new = rows.alias("s")

@@ -38,10 +38,7 @@ def next_snapshot(
     version = min(later)
     rows = _rows(spark, snapshots, source, version)
     if not rows.take(1):
-        raise TableError(
-            f"{snapshots.location}: the snapshot of version {version} has no rows, which would delete every "
-            "row: take it away, or let the table be emptied another way"
-        )
+        raise TableError("SNAPSHOT_EMPTY", location=snapshots.location, version=version)
     return rows, version
 
 
@@ -86,14 +83,21 @@ def _column(spark: SparkSession, snapshots: SnapshotCdc, source: SnapshotTable) 
     name = names.get(source.version_column.lower())
     if name is None:
         raise TableError(
-            f"{snapshots.location}: {source.table} has no column '{source.version_column}': name one of "
-            f"{', '.join(frame.columns)} in versionColumn"
+            "VERSION_COLUMN_UNKNOWN",
+            location=snapshots.location,
+            table=source.table,
+            column=source.version_column,
+            columns=", ".join(frame.columns),
         )
     kind = frame.schema[name].dataType.typeName()
     if kind != source.version_type:
         raise TableError(
-            f"{snapshots.location}: {source.table} has versions of type {kind} in {name}, and versionType is "
-            f"{source.version_type}: correct it"
+            "VERSION_TYPE_DIFFERS",
+            location=snapshots.location,
+            table=source.table,
+            column=name,
+            type=kind,
+            expected=source.version_type,
         )
     return views.quoted(name)
 
@@ -119,7 +123,7 @@ def _read(spark: SparkSession, snapshots: SnapshotCdc, source: SnapshotFiles, ve
         rows = rows.selectExpr(*source.select) if source.select else rows
         frame, written = rows if frame is None else frame.union(rows), file.written
     if frame is None:
-        raise TableError(f"{snapshots.location}: the snapshot of version {version} is gone: restore it")
+        raise TableError("SNAPSHOT_MISSING", location=snapshots.location, version=version)
     return frame.where(source.where.replace("{version}", written)) if source.where else frame
 
 
@@ -150,7 +154,7 @@ def _expression(pattern: str) -> str:
 def _listed(snapshots: SnapshotCdc, parent: str, *, recursive: bool) -> Iterator[str]:
     """List files, and the folders between, by their paths below a folder."""
     if not os.path.isdir(parent):
-        raise TableError(f"{snapshots.location}: {parent} isn't a folder: correct the path")
+        raise TableError("SNAPSHOT_FOLDER_MISSING", location=snapshots.location, folder=parent)
     for folder, folders, names in os.walk(parent):
         relative = os.path.relpath(folder, parent)
         for name in (*names, *folders):
@@ -167,8 +171,11 @@ def _parsed(snapshots: SnapshotCdc, source: SnapshotFiles, written: str, what: s
     except ValueError as error:
         expected = "a whole number" if source.version_type == "integer" else source.datetime_format
         raise TableError(
-            f"{snapshots.location}: '{written}' of {what} is no version, which is to be {expected}: move the "
-            "file away, or correct the path"
+            "SNAPSHOT_VERSION_INVALID",
+            location=snapshots.location,
+            text=written,
+            file=what,
+            expected=expected,
         ) from error
 
 

@@ -110,14 +110,14 @@ class KafkaRange:
         for (topic, partition), wanted in sorted(offset.next.items()):
             name = f"partition {partition} of {topic}"
             if (topic, partition) not in self.end.next:
-                found.append(f"{name} is gone")
+                found.append(f"{name} is missing")
                 continue
             first, end = self.first.next[topic, partition], self.end.next[topic, partition]
             if wanted < first:
                 found.append(f"{name} holds offsets {first} to {end}, and {wanted} to {first} have expired")
             elif wanted > end:
                 found.append(
-                    f"{name} holds offsets {first} to {end}, and was made anew, for {wanted} is next"
+                    f"{name} holds offsets {first} to {end}, but was recreated, because {wanted} is next"
                 )
         return tuple(found)
 

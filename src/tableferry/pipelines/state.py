@@ -227,21 +227,18 @@ class StateStore:
         )
         for baseline in migration_start.baselines.values() if migration_start else ():
             if baseline.of_files and not files.exists(path := self._seen_file(target, baseline.seen)):
-                raise StateError(
-                    f"{path} is missing: restore it, for nobody can know again which files of "
-                    f"{baseline.table} the history of {target} holds"
-                )
+                raise StateError("SEEN_FILES_MISSING", file=path, table=baseline.table, target=target)
         tracking = self._read(self.tracking_file(target), _read_tracking)
         undoing = files.read_text(self._undoing_file(target)) is not None
         if tracking and not migration_start and not undoing:
             raise StateError(
-                f"{self.migration_start_file(target)} is missing, but {self.tracking_file(target)} is there: "
-                "restore it, for nobody can know again where the streaming flows of this target must start"
+                "BASELINES_MISSING",
+                file=self.migration_start_file(target),
+                tracking=self.tracking_file(target),
             )
         if migration_start and not tracking and generation:
             raise StateError(
-                f"{self.tracking_file(target)} is missing, but {target} was refreshed {generation} times: "
-                "restore it"
+                "TRACKING_MISSING", file=self.tracking_file(target), target=target, refreshes=generation
             )
         elsewhere = self._elsewhere(target)
         return Stored(migration_start, tracking, elsewhere, generation, resetting, undoing=undoing)
@@ -274,7 +271,7 @@ class StateStore:
         try:
             return seen_files.parse(files.read_text(path) or "")
         except ValueError as error:
-            raise StateError(f"{path} isn't a whole state file ({error}): restore it") from error
+            raise StateError("STATE_FILE_INVALID", file=path, reason=error) from error
 
     def begin(self, migration_start: MigrationStart) -> bool:
         """Record where a migration starts, once; of two processes at once exactly one gets True."""
@@ -291,10 +288,7 @@ class StateStore:
         path = self.tracking_file(migration_start.target)
         known = self._read(path, _read_tracking)
         if known and known.copied is not None and known.copied > (tracking.copied or 0):
-            raise Busy(
-                f"{migration_start.target}: another run has refreshed it in full meanwhile: nothing more is "
-                "done here"
-            )
+            raise Busy("REFRESHED_BY_ANOTHER_RUN", target=migration_start.target)
         engine = tracking.engine or self.engine
         text = _tracking_text(migration_start, replace(tracking, updated_at=datetime.now(UTC), engine=engine))
         files.write_text(path, text)
@@ -452,7 +446,9 @@ class StateStore:
         if mark is None:
             return max(generations, default=0), False
         if not mark.isdigit():
-            raise StateError(f"{self._resetting_file(target)} isn't a whole state file: restore it")
+            raise StateError(
+                "STATE_FILE_INVALID", file=self._resetting_file(target), reason=f"its content is {mark!r}"
+            )
         return int(mark), True
 
     def _elsewhere(self, target: TableName) -> tuple[str, ...]:
@@ -481,10 +477,7 @@ class StateStore:
         try:
             return {key: parse(value) for key, value in json.loads(text).items()}
         except (ValueError, AttributeError, TypeError) as error:
-            raise StateError(
-                f"{path} isn't a whole state file ({error}): restore it, or rebuild {target} with "
-                "--full-refresh"
-            ) from error
+            raise StateError("CHECKPOINT_RECORD_INVALID", file=path, reason=error, target=target) from error
 
     def _read(self, path: Path, parse: Callable[[list[dict[str, str]]], _T]) -> _T | None:
         text = files.read_text(path)
@@ -493,10 +486,7 @@ class StateStore:
         try:
             return parse(_rows(text))
         except (ValueError, KeyError, csv.Error) as error:
-            raise StateError(
-                f"{path} isn't a whole state file ({error}): restore it from the volume's backup; Tableferry "
-                "never takes new baselines in its place"
-            ) from error
+            raise StateError("BASELINE_FILE_INVALID", file=path, reason=error) from error
 
 
 def _log_key(target_key: str) -> str:

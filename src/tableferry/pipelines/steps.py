@@ -95,10 +95,7 @@ class Begin:
             if baseline.of_files:
                 effects.store.keep_seen(target, baseline.seen, self.seen[baseline.table_id].seen)
         if not effects.store.begin(self.migration_start):
-            raise Busy(
-                f"another process has just started the migration of {self.migration_start.target}: run "
-                "again to go on"
-            )
+            raise Busy("MIGRATION_STARTED_BY_ANOTHER_RUN", target=self.migration_start.target)
 
     def _baseline(self, baseline: Baseline) -> str:
         if baseline.of_files:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from pyspark.sql.types import NullType, StructField, StructType
 
 from tableferry import amounts
 from tableferry.activity import Activity, activity
-from tableferry.errors import TableError, TableferryError, first_line
+from tableferry.errors import Failed, Finding, Refused, TableError, TableferryError, first_line
 from tableferry.formats.delta.commits import Commit, commits_after, counted, newest_version
 from tableferry.pipelines import (
     batches,
@@ -60,7 +60,7 @@ from tableferry.pipelines.steps import (
     FlowDefinition,
 )
 from tableferry.spark import session
-from tableferry.spark.catalog import SPARK_ERRORS, exists, explained, facts
+from tableferry.spark.catalog import SPARK_ERRORS, described_as, exists, facts
 from tableferry.spark.driver import Size, following, in_process
 from tableferry.spark.quoting import literal
 from tableferry.spark.tables import TableFacts, TableName
@@ -78,29 +78,29 @@ _OBSERVED = "tableferry_broken"
 # Lets a stream start at a version that its source doesn't have yet: it has nothing to read until it comes.
 _AHEAD = {"spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled": "true"}
 
-_START_BEHIND = "start behind that commit with readerOptions.startingVersion"
-_CHANGES = "which an append-only stream can't follow: set cdfEnabled, or skipChangeCommits in readerOptions"
-_VACUUMED = f"files that a commit names are gone (VACUUM): restore them, or {_START_BEHIND}"
+_START_BEHIND = "start after that commit with readerOptions.startingVersion."
+_CHANGES = "which an append-only stream can't follow. Set cdfEnabled, or skipChangeCommits in readerOptions."
+_VACUUMED = f"Files of a commit were removed (VACUUM). Restore them, or {_START_BEHIND}"
 _REMEDIES = {
-    "DELTA_SOURCE_TABLE_IGNORE_CHANGES": f"a commit changed rows, {_CHANGES}",
-    "DELTA_SOURCE_IGNORE_DELETE": f"a commit deleted rows, {_CHANGES}",
-    "DELTA_VERSION_NOT_FOUND": "the version isn't in the source's log: give readerOptions.startingVersion",
+    "DELTA_SOURCE_TABLE_IGNORE_CHANGES": f"A commit changed rows, {_CHANGES}",
+    "DELTA_SOURCE_IGNORE_DELETE": f"A commit deleted rows, {_CHANGES}",
+    "DELTA_VERSION_NOT_FOUND": "The version isn't in the source's log. Give readerOptions.startingVersion.",
     "DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE": (
-        "commits of its last batch, or behind it, are gone from the source's log: restore them, or rebuild "
-        "the target with --full-refresh"
+        "Commits of its last batch, or later ones, are missing in the source's log. Restore them, or rebuild "
+        "the target with --full-refresh."
     ),
     "DELTA_FILE_NOT_FOUND": _VACUUMED,
     "FAILED_READ_FILE": _VACUUMED,
     "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE": (
-        "the source was dropped and made anew: restore it, or rebuild the target with --full-refresh"
+        "The source was recreated. Restore it, or rebuild the target with --full-refresh."
     ),
     "not available in Kafka any more": (
-        "the broker has dropped records that the flow hasn't taken: rebuild the target with --full-refresh, "
-        "or set failOnDataLoss to false in readerOptions to go on without them"
+        "The broker has dropped records that the flow hasn't read. Rebuild the target with --full-refresh, "
+        "or set failOnDataLoss to false in readerOptions to continue without them."
     ),
-    "kafka.common.errors": "see to it that the broker of readerOptions answers, and run again",
+    "kafka.common.errors": "Check that the broker of readerOptions answers, and run again.",
     "DELTA_MISSING_CHANGE_DATA": (
-        f"a commit has no change data: set delta.enableChangeDataFeed on the source, and {_START_BEHIND}"
+        f"A commit has no change data. Set delta.enableChangeDataFeed on the source, and {_START_BEHIND}"
     ),
 }
 
@@ -122,8 +122,8 @@ class FlowResult:
     broken: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
-def failed(flow: Flow, error: Exception, narrower: str = "") -> TableferryError:
-    """Say where a flow failed, why, and what to do.
+def flow_error(flow: Flow, error: Exception, narrower: Sequence[Finding] = ()) -> Failed:
+    """Return the error of a flow that Spark failed, with a remedy for its cause.
 
     ``narrower`` names the columns that can't hold each of its values, which a failed task may have met.
     """
@@ -134,10 +134,17 @@ def failed(flow: Flow, error: Exception, narrower: str = "") -> TableferryError:
         cause = getattr(cause, "_cause", None)
     remedy = next(
         (remedy for code, remedy in _REMEDIES.items() if any(code in text for text in texts)),
-        narrower or "fix it and run again",
+        " ".join(f"{column.message} {column.remedy}" for column in narrower)
+        or "Fix the cause, and run again.",
     )
-    what = f"{flow.location or flow.name}: flow {flow.name} into {flow.target} failed"
-    return TableferryError(f"{what} ({first_line(error)}): {remedy}")
+    return Failed(
+        "FLOW_FAILED",
+        location=flow.location or flow.name,
+        flow=flow.name,
+        target=flow.target,
+        reason=first_line(error),
+        advice=remedy,
+    )
 
 
 class StreamingEngine:
@@ -224,7 +231,7 @@ class StreamingEngine:
                 running.count("rows", rows or 0)
                 return FlowResult(flow, definition.owner, rows, once=False)
         except SPARK_ERRORS as error:
-            raise failed(flow, error) from error
+            raise flow_error(flow, error) from error
 
     def _leave(self) -> None:
         """Record at which version the flows leave each table, so that one that is set back is known."""
@@ -286,15 +293,15 @@ class StreamingEngine:
                 return FlowResult(flow, definition.owner, rows, definition.once, broken)
         except SPARK_ERRORS as error:
             overflows = not is_cdc and any(code in str(error) for code in _OVERFLOWS)
-            raise failed(flow, error, self._narrower(definition) if overflows else "") from error
+            raise flow_error(flow, error, self._narrower(definition) if overflows else ()) from error
 
-    def _narrower(self, definition: FlowDefinition) -> str:
+    def _narrower(self, definition: FlowDefinition) -> Sequence[Finding]:
         """Name the columns of a table that can't hold each value that a flow appends."""
         target = definition.flow.target
         columns, rows = self._spark.table(target.sql).schema, self._frame(definition).schema
         narrower = misfits.narrower(rows, columns, definition.flow)
         widens = narrower and self._facts(target).properties.get("delta.enableTypeWidening") == "true"
-        return "" if widens else narrower
+        return () if widens else narrower
 
     def _check_types(self, definition: FlowDefinition) -> None:
         """Refuse values that don't fit, where Spark isn't asked to check each of them.
@@ -306,7 +313,12 @@ class StreamingEngine:
             return
         flow = definition.flow
         if narrower := self._narrower(definition):
-            raise TableError(f"{flow.location or flow.name}: spark.sql.ansi.enabled is false, and {narrower}")
+            raise TableError(
+                "COLUMNS_TOO_NARROW_WITHOUT_ANSI",
+                location=flow.location or flow.name,
+                columns=" ".join(column.message for column in narrower),
+                advice=" ".join(column.remedy for column in narrower),
+            )
 
     def _title(self, definition: FlowDefinition) -> str:
         if self._is_history(definition):
@@ -381,7 +393,7 @@ class StreamingEngine:
     def _facts(self, table: TableName) -> TableFacts:
         table_facts = facts(self._spark, table)
         if table_facts is None:
-            raise TableError(f"{table} is gone: another process has dropped it meanwhile: run again")
+            raise TableError("TABLE_DROPPED_DURING_RUN", table=table)
         return table_facts
 
     def _identify(self, definition: FlowDefinition, settings: FlowSettings) -> None:
@@ -486,14 +498,20 @@ class StreamingEngine:
         if exists(self._spark, target.name):
             return False
         if not definition.create:
-            raise TableError(
-                f"{target.location}: {target.name} is gone, though its flows have filled it before: restore "
-                "it, or rebuild it with --full-refresh"
+            raise Refused(
+                "TARGET_MISSING",
+                location=target.location,
+                table=target.name,
+                advice="rebuild it with --full-refresh",
             )
         columns = self._columns(target)
         self._before(f"creating {target.name}")
         with (
-            explained(f"{target.location}: {target.name} can't be created", "correct the spec"),
+            described_as(
+                lambda reason: TableError(
+                    "TABLE_NOT_CREATED", location=target.location, table=target.name, reason=reason
+                )
+            ),
             activity(_log, "create the table", table=target.name),
         ):
             cdc.create_tables(self._spark, target, columns)

@@ -57,7 +57,4 @@ def empty(spark: SparkSession, table: TableName, owner: TableName, generation: i
     # A session may be set to overwrite only the partitions that rows come for.
     nothing.writeTo(table.sql).options(**once, partitionOverwriteMode="static").overwrite(F.lit(True))
     if spark.table(table.sql).take(1):
-        raise Busy(
-            f"{table}: another run has refreshed it in full and filled it meanwhile: nothing more is done "
-            "here"
-        )
+        raise Busy("REFRESHED_BY_ANOTHER_RUN", target=table)

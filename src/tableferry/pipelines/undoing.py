@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tableferry.errors import Refused
+from tableferry.errors import Finding, Refused
 from tableferry.pipelines import checkpoints
 from tableferry.pipelines.identities import PROPERTY
 from tableferry.pipelines.plans import Checkpoint, Facts, Plan, TargetPlan
@@ -23,11 +23,9 @@ def check(plan: Plan, facts: Facts) -> None:
     Raises:
         Refused: One can't; nothing was done.
     """
-    refusals = [
-        f"{target.target}: {why}" for target in plan.targets if (why := _why_not(plan, facts, target))
-    ]
+    refusals = [why for target in plan.targets if (why := _why_not(plan, facts, target))]
     if refusals:
-        raise Refused("\n".join(refusals))
+        raise Refused.of(refusals)
 
 
 def undo(
@@ -63,41 +61,35 @@ def undo(
     store.forget(name)
 
 
-def _why_not(plan: Plan, facts: Facts, target: TargetPlan) -> str:
-    migration, stored = target.dataflow.migration, target.stored
+def _why_not(plan: Plan, facts: Facts, target: TargetPlan) -> Finding | None:
+    migration, stored, name = target.dataflow.migration, target.stored, target.target
     if migration is None or not migration.take_over:
-        return (
-            "it isn't taken over, so there is nothing to give back: the legacy table is as its own jobs left "
-            "it, and the target can be dropped, with its folders in the state"
-        )
+        return Finding("NOT_TAKEN_OVER", target=name)
     if stored.finished:
-        return "its migration is finished, and where the old streams' checkpoints were isn't known any more"
+        return Finding("UNDO_AFTER_FINISH", target=name)
     if stored.engine not in ("", plan.engine):
-        return f"its flows run with --engine {stored.engine}, which alone knows how far they are: give that"
+        return Finding("UNDO_BY_OTHER_ENGINE", target=name, engine=stored.engine)
     if stored.undoing:
-        return ""
+        return None
     start = stored.migration_start
     if start is None:
-        return "nothing of it was taken over yet, so its old streams can just go on"
+        return Finding("NOTHING_TAKEN_OVER_YET", target=name)
     if plan.in_pipeline:
         return _why_not_from_a_pipeline(facts, target)
     for flow in target.dataflow.streaming_flows:
         if facts.checkpoints.get((target.dataflow.key, flow.name), Checkpoint()).pending:
-            return f"{flow.name} stopped within a batch: run the project first"
+            return Finding("UNDO_WITHIN_BATCH", target=name, flow=flow.name)
     found = {checkpoints.query_id(folder) for folder in _old_checkpoints(plan, target)}
     if missing := start.batches.keys() - found:
-        return (
-            f"the checkpoint of the query {', '.join(sorted(missing))}, from which it was taken over, isn't "
-            "in checkpointLocation any more: name it again"
-        )
-    return ""
+        return Finding("UNDO_CHECKPOINT_NOT_NAMED", target=name, queries=sorted(missing))
+    return None
 
 
-def _why_not_from_a_pipeline(facts: Facts, target: TargetPlan) -> str:
+def _why_not_from_a_pipeline(facts: Facts, target: TargetPlan) -> Finding | None:
     """Refuse to guess where the flows of a pipeline have stopped, whose checkpoints are its own."""
     tracking = target.stored.tracking
     if tracking is None:
-        return "what is recorded of its start isn't whole: `tableferry pipelines prepare` first"
+        return Finding("UNDO_STATE_INCOMPLETE", target=target.target)
     ran = [
         flow.name
         for flow in target.dataflow.streaming_flows
@@ -105,13 +97,8 @@ def _why_not_from_a_pipeline(facts: Facts, target: TargetPlan) -> str:
         or facts.checkpoints.get((target.dataflow.key, flow.name), Checkpoint()).started
     ]
     if not ran:
-        return ""
-    return (
-        f"{', '.join(ran)} has run in the pipeline, which keeps its checkpoints to itself, so where an old "
-        "stream would go on can't be read: pause what writes to the sources, let an update of the pipeline "
-        "take all of them, take the spec out of it, start the old stream with a new checkpoint behind the "
-        f"sources' versions or offsets of then, and remove the folders of {target.target} under {facts.state}"
-    )
+        return None
+    return Finding("UNDO_AFTER_PIPELINE_RAN", target=target.target, flows=ran, state=facts.state)
 
 
 def _old_checkpoints(plan: Plan, target: TargetPlan) -> tuple[Path, ...]:

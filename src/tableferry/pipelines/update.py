@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from tableferry import files
-from tableferry.errors import Refused
+from tableferry.errors import Finding, Refused
 from tableferry.pipelines import preparing, proofs, undoing
 from tableferry.pipelines.migration_starts import is_assumed
 from tableferry.pipelines.opening import OpenedProject
@@ -47,10 +47,7 @@ class Update:
         for skipped in project.skipped:
             _log.warning("%s", skipped)
         if not files.is_mounted(store.volume):
-            raise Refused(
-                f"{store.volume} isn't mounted here, and from outside no run can lock it: start "
-                "the pipeline or the job that the bundle deploys; plan, status and finish work from here"
-            )
+            raise Refused("STATE_VOLUME_NOT_MOUNTED", volume=store.volume)
         origin = f"{project.root}: pipeline_configs/global.json: spark_config"
         with session.settings(self._opened.spark, project.spark_config, origin):
             return self._advance(lambda plan: bool(plan.steps), self._runner.run)
@@ -195,14 +192,14 @@ def _migrating(plan: Plan) -> tuple[TargetPlan, ...]:
 def _check_proofs(found: Iterable[Proof]) -> None:
     """Refuse to finish a migration whose rows differ from what its old streams wrote."""
     refusals = [
-        f"{proof.target}: "
-        + (proof.why_not or "it doesn't hold what the old streams wrote: see `tableferry pipelines verify`")
-        + "; or finish it with --no-verify"
+        Finding("TARGET_NOT_PROVED", target=proof.target, reason=proof.why_not)
+        if proof.why_not
+        else Finding("TARGET_DIFFERS", target=proof.target)
         for proof in found
         if not proof.proved and not proof.of_start
     ]
     if refusals:
-        raise Refused("\n".join(refusals))
+        raise Refused.of(refusals)
 
 
 def _check_assumed(plan: Plan, found: Collection[Proof]) -> None:
@@ -218,11 +215,10 @@ def _check_assumed(plan: Plan, found: Collection[Proof]) -> None:
         ):
             continue
         refusals.append(
-            f"{target.target}: its hand-over was assumed, and {_why_not_proved(proof)}: compare it with the "
-            "old table (`tableferry pipelines verify`), then finish it with --accept-assumed"
+            Finding("ASSUMED_HAND_OVER_NOT_PROVED", target=target.target, reason=_why_not_proved(proof))
         )
     if refusals:
-        raise Refused("\n".join(refusals))
+        raise Refused.of(refusals)
 
 
 def _why_not_proved(proof: Proof | None) -> str:
@@ -237,11 +233,9 @@ def _why_not_proved(proof: Proof | None) -> str:
 def _check_complete(plan: Plan) -> None:
     unfinished = [target for target in _migrating(plan) if target.phase not in OVER]
     if unfinished:
-        raise Refused(
-            "\n".join(
-                f"{target.target}: its migration isn't complete ({PHASES[target.phase]}"
-                + "".join(f"; {wait.table} {wait.why}" for wait in target.waits)
-                + "): run the project until `tableferry pipelines status` says complete"
-                for target in unfinished
-            )
-        )
+        raise Refused.of([_not_complete(target) for target in unfinished])
+
+
+def _not_complete(target: TargetPlan) -> Finding:
+    reasons = [PHASES[target.phase], *(wait.why.sentence for wait in target.waits)]
+    return Finding("MIGRATION_NOT_COMPLETE", target=target.target, reason="; ".join(reasons))

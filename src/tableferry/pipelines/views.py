@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
-from tableferry.errors import TableError, TableferryError
+from tableferry.errors import Failed, Refused, TableError
 from tableferry.pipelines import auto_loader, seen_files, sql, topics
 from tableferry.pipelines.flows import (
     DeltaSource,
@@ -34,7 +34,7 @@ from tableferry.pipelines.python_code import NOWHERE, TrackedSpark, load_functio
 from tableferry.pipelines.seen_files import SeenFile
 from tableferry.pipelines.source_offsets import KafkaOffset
 from tableferry.pipelines.steps import Start
-from tableferry.spark.catalog import explained
+from tableferry.spark.catalog import described_as
 from tableferry.spark.driver import in_process
 from tableferry.spark.quoting import quote
 from tableferry.spark.session import on_databricks
@@ -102,8 +102,15 @@ def history(spark: SparkSession, source: HistorySource) -> DataFrame:
         TableError: That version can't be read any more, or an expression doesn't fit the table.
     """
     migration, version = source.migration, source.version
-    what = f"{migration.location}: {migration.table} can't be read as of version {version}"
-    with explained(what, "correct the expressions, or restore the files that this version needs"):
+    with described_as(
+        lambda reason: TableError(
+            "LEGACY_TABLE_NOT_READABLE",
+            location=migration.location,
+            table=migration.table,
+            version=version,
+            reason=reason,
+        )
+    ):
         reader, path = reader_of(spark, {"versionAsOf": str(version)}), migration.table.path
         frame = reader.table(migration.table.sql) if path is None else reader.load(path)
         return shaped(frame, migration)
@@ -119,8 +126,7 @@ def shaped(frame: DataFrame, migration: Migration) -> DataFrame:
     missing = [name for name in migration.except_columns if name.lower() not in map(str.lower, frame.columns)]
     if missing:
         raise TableError(
-            f"{migration.location}: exceptColumns names {', '.join(missing)}, which {migration.table} "
-            "doesn't have: remove it"
+            "EXCEPT_COLUMNS_UNKNOWN", location=migration.location, table=migration.table, columns=missing
         )
     left_out = {name.lower() for name in migration.except_columns}
     return frame.select(*[quoted(name) for name in frame.columns if name.lower() not in left_out])
@@ -143,9 +149,7 @@ def schema_of(spark: SparkSession, path: str) -> StructType:
             return StructType.fromJson(json.loads(text))
         return spark.createDataFrame([], text).schema
     except (PySparkException, ValueError, KeyError, TypeError) as error:
-        raise TableferryError(
-            f"{path} isn't a schema: write Spark's JSON, or DDL such as 'id INT, name STRING'"
-        ) from error
+        raise Refused("SCHEMA_FILE_INVALID", file=path) from error
 
 
 @dataclass(frozen=True)
@@ -162,7 +166,9 @@ class _ViewReader:
     offsets: Offsets
 
     def read(self, view: View) -> DataFrame:
-        with explained(f"{view.location}: {view.name} can't be read", "correct the spec", TableferryError):
+        with described_as(
+            lambda reason: Failed("VIEW_NOT_READABLE", location=view.location, view=view.name, reason=reason)
+        ):
             frame = self._built(view)
             if self.asked and not in_process(self.spark):
                 # Spark Connect looks at names and expressions only when it's asked for the columns.
@@ -215,10 +221,7 @@ class _ViewReader:
         if source.transform:
             frame = load_function(source.transform, "apply_transform")(frame, dict(source.transform.tokens))
         if looked_at and reads_hidden_streams(frame, 1):
-            raise TableferryError(
-                f"{looked_at.file or looked_at.module}: apply_transform reads a stream of its own, which "
-                "would begin at its table's start: join it in a view of its own, or read it with spark.read"
-            )
+            raise Refused("TRANSFORM_READS_STREAM", file=looked_at.file or looked_at.module)
         if change_feed:
             frame = frame.where(F.col("_change_type").isin(*source.change_types))
             if span and span.after == span.until:

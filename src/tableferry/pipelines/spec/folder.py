@@ -91,7 +91,7 @@ def locate(project: Path, problems: list[Problem]) -> Folder:
         pass
     except OSError as error:
         message = unlisted(error)
-    raise SpecError([Problem(str(project), "", message)])
+    raise SpecError("INVALID_SPEC", problems=[Problem(str(project), "", message)])
 
 
 def is_spec(file: Path, ending: str) -> bool:
@@ -110,7 +110,7 @@ def _from_folder(root: Path, problems: list[Problem]) -> Folder:
             "holds no data flow specs: looked for dataflows/**/*_main.json, *_main.yaml and *_main.yml, here "
             "and under src/"
         )
-        raise SpecError(unseen or [Problem(str(root), "", message)])
+        raise SpecError("INVALID_SPEC", problems=unseen or [Problem(str(root), "", message)])
     problems.extend(unseen)
     return Folder(root, base, mains, parts)
 
@@ -118,10 +118,10 @@ def _from_folder(root: Path, problems: list[Problem]) -> Folder:
 def _from_file(file: Path, problems: list[Problem]) -> Folder:
     if file.suffix not in SUFFIXES:
         message = "isn't a spec file: its name must end in .json, .yaml or .yml"
-        raise SpecError([Problem(str(file), "", message)])
+        raise SpecError("INVALID_SPEC", problems=[Problem(str(file), "", message)])
     if is_spec(file, "_flow"):
         message = "holds a flow group only: give the *_main file of its spec"
-        raise SpecError([Problem(str(file), "", message)])
+        raise SpecError("INVALID_SPEC", problems=[Problem(str(file), "", message)])
     root, base = file.parent, None
     for parent in file.parents:
         if os.path.isdir(parent / "dataflows") or os.path.lexists(parent / "pipeline_configs"):

@@ -55,7 +55,7 @@ def load(
         elif (view := materialized_view(targets, document)) is not None:
             views.append(view)
     if problems:
-        raise SpecError(list(dict.fromkeys(problems)))
+        raise SpecError("INVALID_SPEC", problems=list(dict.fromkeys(problems)))
     return flows.Project(
         str(folder.root),
         folder.root.name,
