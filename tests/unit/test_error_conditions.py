@@ -21,8 +21,29 @@ from tableferry.errors.catalogue import Condition, conditions
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tableferry"
 
-FINISHED = ("convert", "files", "tables.py", "verify")
-"""Packages whose errors all are in the catalogue."""
+FINISHED = (
+    "cli/fleet",
+    "convert/",
+    "files/",
+    "fleet/__init__.py",
+    "fleet/closing.py",
+    "fleet/finding.py",
+    "fleet/mail/",
+    "fleet/modes/",
+    "fleet/moving_views.py",
+    "fleet/pausing.py",
+    "fleet/plan.py",
+    "fleet/queue/",
+    "fleet/registering.py",
+    "fleet/secrets.py",
+    "fleet/selecting.py",
+    "fleet/view_moves/",
+    "fleet/wave.py",
+    "fleet/waving.py",
+    "tables.py",
+    "verify/",
+)
+"""Beginnings of the paths of modules whose errors all are in the catalogue."""
 
 CONDITIONS = sorted(conditions().values(), key=lambda condition: condition.name)
 
@@ -116,7 +137,7 @@ def test_each_error_has_the_class_of_its_condition() -> None:
 
 def test_finished_packages_take_all_errors_from_the_catalogue() -> None:
     assert [
-        error.place for error in raised() if error.place.split("/")[0] in FINISHED and not error.conditions
+        error.place for error in raised() if error.place.startswith(FINISHED) and not error.conditions
     ] == []
 
 

@@ -14,7 +14,7 @@ from tableferry.amounts import counted
 from tableferry.cli.command import Answer, App
 from tableferry.cli.fleet_modes import ModeOptions, run_mode
 from tableferry.cli.fleet_options import WhichFleet, WhichTables, person
-from tableferry.errors import TableferryError
+from tableferry.errors import TableError
 from tableferry.fleet.commands import command
 from tableferry.fleet.job import CLOSED, LONGEST_GAP
 
@@ -81,7 +81,7 @@ def _mark(patterns: Sequence[str], after: timedelta, options: ModeOptions, which
 
 def _undo(patterns: Sequence[str], which: WhichFleet) -> Answer:
     if not patterns:
-        raise TableferryError("no table is named: give names, or patterns such as 'sales.*'")
+        raise TableError("NO_TABLE_NAMED")
     with which.opened() as opened:
         # A job that is marked is never in the archive.
         queued, archived = fleet.select_archived(opened.store, patterns)

@@ -11,7 +11,7 @@ from tableferry import fleet, report
 from tableferry.amounts import counted, first_of
 from tableferry.cli.command import Answer, App
 from tableferry.cli.fleet_options import Patterns, WhichQueue, person
-from tableferry.errors import Busy, TableferryError
+from tableferry.errors import Busy, InputError
 
 readers_app = App(help="List and drop the readers who are notified.", no_args_is_help=True)
 
@@ -53,9 +53,7 @@ def readers_drop(name: Name, tables: Patterns = None, *, which: WhichQueue) -> A
         jobs = fleet.select_jobs(store, tables) if tables else fleet.list_jobs(store, fleet.Filter())
         edited = [changed for job in jobs if (changed := fleet.without_reader(job, name, domain)) != job]
         if not edited:
-            raise TableferryError(
-                f"{name} reads none of these tables: tableferry fleet readers list shows who reads what"
-            )
+            raise InputError("READER_OF_NO_TABLE", reader=name)
         dropped, busy = [], []
         for job in edited:
             try:

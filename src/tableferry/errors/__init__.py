@@ -155,6 +155,18 @@ class Refused(TableferryError):
     error_class: ClassVar[ErrorClass | None] = "refused"
 
 
+class InputError(TableferryError):
+    """An argument, an option or a setting is invalid."""
+
+    error_class: ClassVar[ErrorClass | None] = "invalid_input"
+
+
+class ServiceError(TableferryError):
+    """A service, such as the queue's database or the mail server, can't be reached or refuses a request."""
+
+    error_class: ClassVar[ErrorClass | None] = "service"
+
+
 class Busy(TableferryError):
     """Another process works on the same table or file; a later run can succeed."""
 

@@ -13,9 +13,11 @@ from tableferry.amounts import first_of
 
 ErrorClass = Literal[
     "busy",
+    "invalid_input",
     "invalid_table",
     "missing_package",
     "refused",
+    "service",
     "session",
     "state",
 ]
