@@ -106,7 +106,7 @@ def test_what_is_left_to_do_is_told_by_the_tables_and_the_note(
             "HIVE_TABLE_RECREATED_BEFORE_CLOSE",
             {"table": re.compile("orders_hive$"), "archived": re.compile("orders_hive_archived$")},
         ),
-        ({"main": Kind.ICEBERG, "archived": Kind.VIEW}, "ARCHIVED_TABLE_REPLACED", {"kind": "a view"}),
+        ({"main": Kind.ICEBERG, "archived": Kind.VIEW}, "ARCHIVED_NAME_TAKEN", {"kind": "a view"}),
     ],
 )
 def test_nothing_is_planned_where_the_names_arent_as_the_archive_leaves_them(

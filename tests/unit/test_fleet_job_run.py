@@ -152,8 +152,8 @@ def test_a_job_whose_writers_cannot_be_let_in_is_paused_all_the_same(store: Stor
     # Where it was: resumed, it goes on from there.
     assert (paused.pair, paused.claimed_by) == ((state, desired), None)
     assert paused.pause_reason == (
-        f"STEP_FAILED: {failure.one_line.removesuffix('.')} (3 times); the writers of {ORDERS} are still "
-        f"locked out ({METASTORE_GONE.one_line})"
+        f"STEP_FAILED: {failure.one_line.removesuffix('.')}, 3 times; and the writers of {ORDERS} "
+        f"couldn't be let in ({METASTORE_GONE.one_line})"
     )
 
 

@@ -57,7 +57,7 @@ def closing_steps(job: Job, existing: Existing) -> tuple[Step, ...]:
         )
     if existing.get(names.archived) not in (None, Kind.HIVE):
         raise Refused(
-            "ARCHIVED_TABLE_REPLACED",
+            "ARCHIVED_NAME_TAKEN",
             table=names.archived,
             kind=existing[names.archived].words,
             command=command("resume", job.name),
