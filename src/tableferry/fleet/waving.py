@@ -24,7 +24,7 @@ def find_wave(store: Store, name: str) -> Wave:
     """Return a wave.
 
     Raises:
-        InputError: There is none of that name.
+        InputError: No wave has that name.
     """
     waves = waves_by_name(store)
     if name not in waves:
