@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+from tableferry.errors import TableferryError
+
 _log = logging.getLogger(__name__)
 
 
@@ -35,4 +37,5 @@ def beat(renew: Callable[[], None], lease: timedelta, wait: Callable[[float], bo
         except Exception as error:
             # The next renewal may succeed after any error, such as a network failure. The worker checks its
             # claim before each effect, so an expired one does no harm.
-            _log.warning("claims couldn't be renewed: %s", error)
+            reason = error.one_line if isinstance(error, TableferryError) else error
+            _log.warning("claims couldn't be renewed: %s", reason)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests import soak
+from tests import conditions, soak
 from tests.fleet_delta import empty_queue, made, store, url
 from tests.fleet_queue import (  # noqa: F401
     NOW,
@@ -18,7 +19,6 @@ from tests.fleet_queue import (  # noqa: F401
 )
 from tests.fleet_worker import LEASE, run
 
-from tableferry.errors import TableferryError
 from tableferry.fleet.job import State
 from tableferry.fleet.queue.selections import everything, to_preprocess
 
@@ -53,7 +53,7 @@ def queue(spark: SparkSession, location: str) -> Queue:
 
 
 def test_a_queue_that_isnt_there_says_how_to_make_it(spark: SparkSession, schema: str) -> None:
-    with pytest.raises(TableferryError, match=r"there is no queue at delta:.*: make it with"):
+    with conditions.raises("QUEUE_NOT_FOUND", queue=re.compile("^delta:")):
         store(spark, schema).jobs(everything())
 
 

@@ -339,7 +339,7 @@ def test_the_command(ours: Fleet, tmp_path: Path) -> None:
         assert done.exit_code == status, done.output
         return done
 
-    assert "no table waits for its migration: name tables, or add some" in call(status=1).stderr
+    assert "[NO_TABLE_WAITS]" in call(status=1).stderr
     output = call(f"{ours.schema}.t", status=0).stdout
     assert re.match(rf"{ours.name('t')}: parquet to Iceberg, 1 file, [0-9.]+ .?B, 1 partition\n", output)
     assert output.endswith("The table can be migrated.\n")

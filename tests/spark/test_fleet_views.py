@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests import soak
+from tests import conditions, soak
 from tests.spark.fleets import Fleet, fleet
 from tests.spark.warehouses import NoAccess
 
-from tableferry.errors import TableError
+from tableferry.errors import Refused
 from tableferry.fleet.job import Job, OldName, State, TargetFormat
 from tableferry.fleet.moving_views import ViewOptions, move_views
 from tableferry.fleet.queue.records import NewJob
@@ -238,14 +238,11 @@ def test_what_cant_come_along_is_named_and_the_others_go_on(moved: Moved) -> Non
         "unread": "waiting", "over_unread": "waiting", "waits": "waiting",
     }  # fmt: skip
     errors = {view.view.table: view.error for view in report.views}
-    assert "its text names a table by IDENTIFIER" in errors["by_text"]
-    assert "its text names a table by TABLE" in errors["by_table"]
-    assert (
-        f"spark_catalog.{moved.old}.customers, which isn't migrated (its job is at Undefined)"
-        in errors["waits"]
-    )
-    assert "gone, which no migration of this fleet has moved" in errors["unread"]
-    assert f"spark_catalog.{moved.old}.unread, a view that stays" in errors["over_unread"]
+    assert "[VIEW_NAMES_TABLE_BY_FUNCTION]" in errors["by_text"]
+    assert "[VIEW_NAMES_TABLE_BY_KEYWORD]" in errors["by_table"]
+    assert f"spark_catalog.{moved.old}.customers (its job is at Undefined)" in errors["waits"]
+    assert "gone (no migration of this fleet has moved it)" in errors["unread"]
+    assert f"spark_catalog.{moved.old}.unread (a view that stays)" in errors["over_unread"]
     assert f"spark_catalog.{moved.lake}.taken is there already" in errors["taken"]
     assert moved.views() == ["good"]
 
@@ -263,7 +260,7 @@ def test_what_cant_come_along_is_named_and_the_others_go_on(moved: Moved) -> Non
     moved.sql("CREATE TABLE {lake}.customers (id INT, name STRING) USING delta")
     assert outcomes(moved.run(f"{moved.old}.waits")) == {"waits": "replaced"}
     assert moved.sql("SELECT * FROM {lake}.waits") == []
-    with pytest.raises(TableError, match="'nothing' means no view of a schema whose tables have gone"):
+    with conditions.raises("VIEW_PATTERN_WITHOUT_MATCH", text="nothing"):
         moved.run("nothing")
 
 
@@ -315,8 +312,8 @@ def test_nothing_is_made_of_a_text_that_spark_reads_otherwise(
         patch.setattr(new_views, "parse", lambda *text: replace(parse(*text), sources=()))
         report = moved.run()
     assert outcomes(report) == {"v": "refused"}
-    seen = f"the tables [spark_catalog, {moved.lake}, orders]"
-    assert f"its text isn't read as Spark reads it ({seen})" in report.views[0].error
+    assert "[VIEW_READ_DIFFERENTLY_BY_SPARK]" in report.views[0].error
+    assert f"([spark_catalog, {moved.lake}, orders])" in report.views[0].error
     assert moved.views() == []
 
 
@@ -380,6 +377,7 @@ def test_a_catalog_that_takes_no_views_is_named_once(moved: Moved, tmp_path: Pat
     moved.view("c", "SELECT id FROM a")
     report = moved.run()
     assert outcomes(report) == {"a": "refused", "b": "refused", "c": "waiting"}
-    assert {view.error for view in report.views[:2]} == {f"catalog {catalog} takes no views"}
+    refused = Refused("CATALOG_WITHOUT_VIEWS", catalog=catalog)
+    assert {view.error for view in report.views[:2]} == {refused.one_line}
     [remedy] = report.remedies
     assert remedy.startswith(f"Catalog {catalog} takes no views: use one that does (spark_catalog,")

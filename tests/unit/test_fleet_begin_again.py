@@ -180,7 +180,7 @@ def test_writers_are_let_in_when_somebody_took_a_name_behind_the_block(
     monkeypatch.setattr(tables, "_do", blocking)
     report = work(store, tables, FixedClock(NOW), monkeypatch)
     assert (report.outcome, report.job.state, blocked) == ("paused", State.READY, [True, False])
-    assert f"{name} is there already" in report.error
+    assert f"[TABLE_NAME_TAKEN] {name} " in report.error
     assert tables.kinds[ORDERS] is Kind.HIVE
 
 

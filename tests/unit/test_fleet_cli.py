@@ -105,7 +105,7 @@ def test_views_are_reported_by_what_became_of_them(queue: Path, monkeypatch: pyt
     reports = ViewsReport(
         (
             ViewReport(name, "planned", new, stays=(name,), statement="CREATE VIEW …"),
-            ViewReport(name, "waiting", error="waits for spark_catalog.sales.t, which isn't migrated"),
+            ViewReport(name, "waiting", error="[VIEW_SOURCES_NOT_MOVED] The view reads sales.t."),
             ViewReport(name, "there", new),
         ),
         ("Catalog lake takes no views.",),
@@ -121,7 +121,7 @@ def test_views_are_reported_by_what_became_of_them(queue: Path, monkeypatch: pyt
         "spark_catalog.sales.v → spark_catalog.lake.v",
         "  CREATE VIEW …",
         "  goes on to read spark_catalog.sales.v",
-        "spark_catalog.sales.v waits for spark_catalog.sales.t, which isn't migrated",
+        "spark_catalog.sales.v waiting: [VIEW_SOURCES_NOT_MOVED] The view reads sales.t.",
         "spark_catalog.sales.v → spark_catalog.lake.v",
         "Catalog lake takes no views.",
         "1 planned, 1 waiting, 1 there already",
@@ -161,7 +161,7 @@ def test_a_wave_is_made_filled_started_and_paused(queue: Path) -> None:
     assert started.endswith("Next: tableferry fleet communicate\n")
     assert data("wave", "start", "w1")["started_at"] == data("wave", "status", "w1")[0]["wave"]["started_at"]
     assert [row["next"]["mode"] for row in data("list", "--wave", "w1")] == ["communicate", "preprocess"]
-    assert "there is no wave 'w2' (there are: w1)" in call("list", "--wave", "w2", status=1).stderr
+    assert "[WAVE_NOT_FOUND] The wave 'w2' " in call("list", "--wave", "w2", status=1).stderr
     paused = call("wave", "pause", "w1", "--reason", "the month's end").stdout
     assert paused.startswith("The wave w1 is paused: the month's end (")
     [status] = data("wave", "status")
@@ -187,7 +187,7 @@ def test_readers_are_listed_with_the_servers_words_and_dropped(queue: Path) -> N
     assert data("readers", "list", "--refused") == []
     assert "There is no such reader." in call("readers", "list", "logs.*").stdout
     nobody = call("readers", "drop", "bob@tea.example", status=1).stderr
-    assert "bob@tea.example reads none of these tables: tableferry fleet readers list shows" in nobody
+    assert "[READER_OF_NO_TABLE] bob@tea.example " in nobody
 
 
 def test_a_reader_by_name_is_the_one_with_the_address(queue: Path) -> None:
@@ -261,12 +261,12 @@ def test_a_number_of_tables_that_no_queue_takes_is_refused(queue: Path) -> None:
 def test_a_size_that_is_none_is_refused_and_takes_no_limit_away(queue: Path, size: str) -> None:
     call("wave", "add", "w1", "--bytes-an-hour", "5000")
     refusal = call("wave", "add", "w1", "--bytes-an-hour", size, status=1).stderr
-    assert f"--bytes-an-hour {size}: write it as 500GB" in refusal
+    assert f"[WAVE_BYTES_INVALID] --bytes-an-hour is '{size}'" in refusal
     assert data("wave", "status")[0]["wave"]["bytes_an_hour"] == 5000
 
 
 def test_tables_are_added_with_their_wave(queue: Path) -> None:
-    message = "there is no wave 'w1': make it with tableferry fleet wave add w1"
+    message = "[WAVE_NOT_FOUND] The wave 'w1' doesn't exist. Existing waves: none."
     assert message in call("add", "hr.people", "--wave", "w1", status=1).stderr
     assert len(jobs()) == 3
     call("wave", "add", "w1")
@@ -279,9 +279,9 @@ def test_tables_are_added_with_their_wave(queue: Path) -> None:
 
 def test_a_file_says_which_wave_each_table_goes_with(queue: Path) -> None:
     (queue / "tables.csv").write_text("table,wave\nhr.people,w1\nhr.leave,\nhr.payroll,w2\n")
-    assert "there is no wave 'w1'" in call("add", "--file", "tables.csv", status=1).stderr
+    assert "[WAVE_NOT_FOUND] The wave 'w1' " in call("add", "--file", "tables.csv", status=1).stderr
     call("wave", "add", "w1")
-    assert "there is no wave 'w2' (there are: w1)" in call("add", "--file", "tables.csv", status=1).stderr
+    assert "[WAVE_NOT_FOUND] The wave 'w2' " in call("add", "--file", "tables.csv", status=1).stderr
     assert len(jobs()) == 3
     call("wave", "add", "w2")
     call("add", "--file", "tables.csv", "--wave", "w2")
@@ -303,26 +303,30 @@ def test_a_wave_whose_tables_have_begun_has_no_preflight(queue: Path) -> None:
     call("wave", "add", "w1", "sales.orders")
     change("orders", state=State.WRITES_BLOCKED, desired_state=State.ICEBERG_READY, in_process=True)
     said = call("preflight", "--wave", "w1", status=1).stderr
-    assert "no table of the wave w1 waits for its migration" in said
-    assert "there is no wave 'w2'" in call("preflight", "--wave", "w2", status=1).stderr
+    assert "[NO_TABLE_OF_WAVE_WAITS] No table of the wave w1 " in said
+    assert "[WAVE_NOT_FOUND] The wave 'w2' " in call("preflight", "--wave", "w2", status=1).stderr
     for which in (["--wave", "w2"], []):
         ignored = call("preflight", "--target-format", "delta", *which, status=1).stderr
-        assert "--target-format goes with tables that are named" in ignored
+        assert "[TARGET_FORMAT_WITHOUT_TABLES]" in ignored
     both = call("preflight", "sales.lines", "--wave", "w1", status=1).stderr
-    assert "--wave takes all tables of a wave" in both
+    assert "[PREFLIGHT_OF_WAVE_AND_TABLES]" in both
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["start", "w2"], "there is no wave 'w2' (there are: w1): make it with tableferry fleet wave add w2"),
-        (["pause", "w2"], "there is no wave 'w2'"),
-        (["status", "w2"], "there is no wave 'w2'"),
-        (["add", "a b"], "'a b' can't be a wave's name"),
-        (["add", "w1", "--hours", "22-6"], "'22-6' isn't a part of the day: write it as 22:00-06:00"),
-        (["add", "w1", "--time-zone", "Mars"], "there is no time zone 'Mars': write one as Europe/Berlin"),
-        (["add", "w1", "--bytes-an-hour", "5 apples"], "--bytes-an-hour 5 apples: write it as 500GB"),
-        (["add", "w1", "x.*"], "'x.*' has no job in the queue"),
+        (
+            ["start", "w2"],
+            "[WAVE_NOT_FOUND] The wave 'w2' doesn't exist. Existing waves: w1.\n"
+            "Check the name, or create the wave with tableferry fleet wave add w2.\n",
+        ),
+        (["pause", "w2"], "[WAVE_NOT_FOUND] The wave 'w2' "),
+        (["status", "w2"], "[WAVE_NOT_FOUND] The wave 'w2' "),
+        (["add", "a b"], "[WAVE_NAME_INVALID] 'a b' "),
+        (["add", "w1", "--hours", "22-6"], "[WAVE_HOURS_INVALID] '22-6' "),
+        (["add", "w1", "--time-zone", "Mars"], "[TIME_ZONE_UNKNOWN] The time zone 'Mars' "),
+        (["add", "w1", "--bytes-an-hour", "5 apples"], "[WAVE_BYTES_INVALID]"),
+        (["add", "w1", "x.*"], "[JOB_NOT_IN_QUEUE] 'x.*' "),
     ],
 )
 def test_what_a_wave_cannot_be_is_reported(queue: Path, arguments: list[str], message: str) -> None:
@@ -463,7 +467,7 @@ def test_a_job_is_shown_with_what_happened_and_what_comes_next(queue: Path) -> N
 def test_a_name_that_means_two_jobs_is_asked_for_in_full(queue: Path) -> None:
     call("add", "main.sales.orders")
     shown = call("show", "sales.orders", status=1).stderr
-    assert "means 2 jobs (spark_catalog.sales.orders, main.sales.orders): write one in full" in shown
+    assert "[JOB_AMBIGUOUS] 'sales.orders' is the name of 2 jobs: spark_catalog.sales.orders, main." in shown
     assert call("show", "main.sales.orders").stdout.startswith("main.sales.orders: Undefined\n")
 
 
@@ -530,7 +534,7 @@ def test_a_job_that_cannot_be_rewritten_leaves_the_others(queue: Path) -> None:
     change("clicks", migration_paused=True, pause_reason=text)
     shown = call("resume", "sales.orders", "logs.clicks", "--rewrite", status=1)
     assert shown.stdout.startswith("spark_catalog.logs.clicks goes on")
-    assert "spark_catalog.sales.orders stays as it is: " in shown.stderr
+    assert "spark_catalog.sales.orders is unchanged: [JOB_BEGUN_WITHOUT_REWRITE] " in shown.stderr
     assert [job.tbl_name for job in jobs() if job.migration_paused] == ["orders"]
 
 
@@ -549,8 +553,8 @@ def test_a_job_that_a_worker_has_stays_as_it_is(queue: Path) -> None:
     shown = call("pause", "sales.orders", "logs.clicks", status=1)
 
     assert shown.stdout == "spark_catalog.logs.clicks is paused\n"
-    assert "spark_catalog.sales.orders stays as it is (" in shown.stderr
-    assert "try again when its run is over" in shown.stderr
+    assert "spark_catalog.sales.orders is unchanged: [JOB_CHANGED] " in shown.stderr
+    assert "If a worker has the job, wait until its run ends." in shown.stderr
 
 
 def test_jobs_that_are_through_move_to_the_archive(queue: Path) -> None:
@@ -586,26 +590,28 @@ def test_which_queue_is_meant_is_said_by_flag_section_and_variable(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["add"], "no table is named: give names, patterns such as 'sales.*', --file or --query"),
-        (["add", "orders"], "'orders' has no schema"),
+        (["add"], "[NO_TABLE_TO_ADD]"),
+        (["add", "orders"], "[TABLE_NAME_WITHOUT_SCHEMA] 'orders' "),
         (["add", "a.b", "--set", "target=delta"], "--set target: unknown: target_format is meant?"),
         (["add", "a.b", "--set", "target_format"], "Write --set NAME=VALUE."),
         (["add", "sales.*"], "SPARK_REMOTE"),
         (["preprocess"], "SPARK_REMOTE"),
         (["preflight"], "SPARK_REMOTE"),
-        (["show", "sales.nothing"], "'sales.nothing' has no job in the queue or the archive"),
-        (
-            ["pause", "x.*"],
-            "'x.*' has no job in the queue: tableferry fleet list shows all jobs, and with --archived those "
-            "in the archive, which fleet revert takes with --from-archive",
-        ),
-        (["resume"], "no table is named"),
+        (["show", "sales.nothing"], "[JOB_NOT_FOUND] 'sales.nothing' "),
+        (["pause", "x.*"], "[JOB_NOT_IN_QUEUE] 'x.*' "),
+        (["resume"], "[NO_TABLE_NAMED]"),
         (["list", "--settings", "none.yml"], "none.yml: can't be read (no such file or directory)"),
         (["list", "--env", "prod"], "fleet.yml: environments: has no 'prod'"),
-        (["list", "--store", "orders"], "'orders' isn't the address of a queue"),
-        (["init", "--store", "sqlite://"], "sqlite:// names no file"),
-        (["init", "--store", "sqlite:///fleet.yml/a/f.db"], "there is no folder for fleet.yml/a/f.db"),
-        (["communicate", "--dry-run", "--letters", "fleet.yml"], "fleet.yml can't be made (File exists)"),
+        (["list", "--store", "orders"], "[QUEUE_ADDRESS_INVALID] 'orders' "),
+        (["init", "--store", "sqlite://"], "[QUEUE_IN_MEMORY] sqlite:// "),
+        (
+            ["init", "--store", "sqlite:///fleet.yml/a/f.db"],
+            "[QUEUE_FOLDER_NOT_CREATABLE] The folder of fleet.yml/a/f.db ",
+        ),
+        (
+            ["communicate", "--dry-run", "--letters", "fleet.yml"],
+            "[NOTIFICATION_FOLDER_NOT_CREATABLE] fleet.yml can't be created (File exists).",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_reported_with_the_remedy(
@@ -661,7 +667,7 @@ def test_what_the_jobs_of_the_bundle_say_is_understood(tmp_path: Path, arguments
     assert not [word for word in arguments if "{" in word]
     # It comes as far as the queue, which is none.
     output = call(*arguments[1:], status=1).stderr
-    assert "'orders' isn't the address of a queue" in output
+    assert "[QUEUE_ADDRESS_INVALID] 'orders' " in output
 
 
 def test_a_password_in_the_address_is_never_shown() -> None:

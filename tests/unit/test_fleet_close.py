@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -11,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import conditions
 from tests.unit import fleets
 from tests.unit.fleet_jobs import job
 from typer.testing import CliRunner, Result
 
 from tableferry import cli
-from tableferry.errors import Busy, Refused
 from tableferry.fleet import perform
 from tableferry.fleet.closing import closing_steps, marked, unmarked
 from tableferry.fleet.job import CLOSED, CLOSING, Job, OldName, PauseReason, State, TargetFormat
@@ -87,22 +88,31 @@ def test_what_is_left_to_do_is_told_by_the_tables_and_the_note(
 
 
 @pytest.mark.parametrize(
-    ("existing", "message"),
+    ("existing", "condition", "parameters"),
     [
         (
             {"archived": Kind.HIVE},
-            "orders doesn't exist, .* revert to .*: tableferry fleet revert --from-archive",
+            "NEW_TABLE_GONE_BEFORE_CLOSE",
+            {"actual": "doesn't exist", "revert": re.compile("^tableferry fleet revert --from-archive")},
         ),
-        ({"main": Kind.DELTA, "archived": Kind.HIVE}, "orders is a Delta table, and an Iceberg table"),
-        ({"main": Kind.HIVE}, "orders is a Hive table, and an Iceberg table is needed"),
-        ({"main": Kind.ICEBERG, "hive": Kind.HIVE}, "orders_hive is there again"),
-        ({"main": Kind.ICEBERG, "archived": Kind.VIEW}, "orders_hive_archived is a view, and was"),
+        (
+            {"main": Kind.DELTA, "archived": Kind.HIVE},
+            "NEW_TABLE_GONE_BEFORE_CLOSE",
+            {"actual": "is a Delta table", "expected": "an Iceberg table"},
+        ),
+        ({"main": Kind.HIVE}, "NEW_TABLE_GONE_BEFORE_CLOSE", {"actual": "is a Hive table"}),
+        (
+            {"main": Kind.ICEBERG, "hive": Kind.HIVE},
+            "HIVE_TABLE_RECREATED_BEFORE_CLOSE",
+            {"table": re.compile("orders_hive$"), "archived": re.compile("orders_hive_archived$")},
+        ),
+        ({"main": Kind.ICEBERG, "archived": Kind.VIEW}, "ARCHIVED_NAME_TAKEN", {"kind": "a view"}),
     ],
 )
 def test_nothing_is_planned_where_the_names_arent_as_the_archive_leaves_them(
-    existing: Mapping[str, Kind], message: str
+    existing: Mapping[str, Kind], condition: str, parameters: dict[str, Any]
 ) -> None:
-    with pytest.raises(Refused, match=message):
+    with conditions.raises(condition, **parameters):
         steps(job(**COMPLETED), **existing)
 
 
@@ -113,19 +123,29 @@ def test_a_name_that_was_to_be_free_may_be_another_hive_table_s() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "message"),
+    ("columns", "condition", "parameters"),
     [
-        ({}, "is at Undefined, and not archived yet"),
-        ({"state": State.WRITES_UNBLOCKED, "desired_state": State.WRITES_UNBLOCKED}, "is at WritesUnblocked"),
-        ({**COMPLETED, "desired_state": State.WRITES_BLOCKED}, "is at HiveDropped, and not"),
-        ({**COMPLETED, "in_process": True}, "run tableferry fleet preprocess"),
-        ({**COMPLETED, "comm_level3_date": None}, "haven't been told yet: run tableferry fleet communicate"),
-        ({**COMPLETED, "migration_paused": True}, r"is paused \(None\)"),
-        ({**COMPLETED, "record": CLOSED_THEN}, "was closed on 2026-01-02"),
+        ({}, "JOB_NOT_ARCHIVED", {"state": "Undefined"}),
+        (
+            {"state": State.WRITES_UNBLOCKED, "desired_state": State.WRITES_UNBLOCKED},
+            "JOB_NOT_ARCHIVED",
+            {"state": "WritesUnblocked"},
+        ),
+        (
+            {**COMPLETED, "desired_state": State.WRITES_BLOCKED},
+            "JOB_NOT_ARCHIVED",
+            {"state": "HiveDropped"},
+        ),
+        ({**COMPLETED, "in_process": True}, "JOB_NOT_COMPLETED", {}),
+        ({**COMPLETED, "comm_level3_date": None}, "JOB_NOT_NOTIFIED", {}),
+        ({**COMPLETED, "migration_paused": True}, "JOB_PAUSED", {"reason": "None"}),
+        ({**COMPLETED, "record": CLOSED_THEN}, "JOB_CLOSED", {"date": "2026-01-02"}),
     ],
 )
-def test_only_what_is_completed_and_rests_can_be_marked(columns: dict[str, Any], message: str) -> None:
-    with pytest.raises(Refused, match=message):
+def test_only_what_is_completed_and_rests_can_be_marked(
+    columns: dict[str, Any], condition: str, parameters: dict[str, Any]
+) -> None:
+    with conditions.raises(condition, table="spark_catalog.sales.orders", **parameters):
         marked(job(**columns), NOW)
 
 
@@ -133,20 +153,25 @@ def test_a_mark_is_taken_back_as_long_as_the_hive_table_is_there() -> None:
     completed = job(**COMPLETED)
     assert unmarked(marked(completed, NOW)) == completed
     begun = marked(completed, NOW).noted(**{CLOSING: NOTE})
-    with pytest.raises(Refused, match=r"is being closed, .* close --undo spark_catalog\.sales\.orders"):
+    undo = "tableferry fleet close --undo spark_catalog.sales.orders"
+    with conditions.raises("JOB_BEING_CLOSED", command=undo):
         unmarked(begun)
     assert unmarked(begun, hive_is_there=True) == completed
-    with pytest.raises(Refused, match=r"was closed on 2026-01-02: .*orders_hive_archived is gone"):
+    with conditions.raises("JOB_CLOSED_FINALLY", date="2026-01-02", archived=ARCHIVED):
         unmarked(completed.noted(**CLOSED_THEN), hive_is_there=True)
 
 
-@pytest.mark.parametrize("note", [{CLOSING: NOTE}, CLOSED_THEN])
-def test_a_revert_takes_the_mark_back_and_is_refused_once_the_closing_has_begun(note: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("note", "condition"), [({CLOSING: NOTE}, "JOB_BEING_CLOSED"), (CLOSED_THEN, "JOB_CLOSED_FINALLY")]
+)
+def test_a_revert_takes_the_mark_back_and_is_refused_once_the_closing_has_begun(
+    note: dict[str, Any], condition: str
+) -> None:
     completed = marked(job(**COMPLETED), NOW)
     reverting = _reverting(completed, NOW, from_archive=True)
     assert (reverting.close_at, reverting.desired_state) == (None, State.WRITES_BLOCKED)
     for begun in (completed.noted(**note), completed.noted(**note).paused(PauseReason.STEP_FAILED)):
-        with pytest.raises(Refused, match="it can't be reverted"):
+        with conditions.raises(condition):
             _reverting(begun, NOW, from_archive=True)
 
 
@@ -195,7 +220,8 @@ def test_who_is_marked_stays_in_the_queue_or_comes_back_into_it(queue: fleets.Fl
     assert store.archive(finished(), NOW) == 1
     assert [job.tbl_name for job in store.archived(everything())] == ["lines"]
     errors = mark(store, "sales.probation", "sales.lines")
-    assert errors["probation"].startswith("spark_catalog.sales.probation is at WritesUnblocked")
+    error = "[JOB_NOT_ARCHIVED] spark_catalog.sales.probation is at WritesUnblocked"
+    assert errors["probation"].startswith(error)
     assert due(store) == ["old", "orders", "lines"]
 
 
@@ -203,14 +229,14 @@ def test_a_job_that_a_worker_has_stays_as_it_is_and_the_others_are_marked(queue:
     store = queue.store
     store.claim(numbered([queue.job("orders").task_id]), "other", now=NOW, lease=fleets.LEASE, limit=1)
     errors = mark(store, "sales.*")
-    assert "changed or claimed by somebody else" in errors.pop("orders")
+    assert "[JOB_CHANGED]" in errors.pop("orders")
     assert set(errors.values()) == {""}
     # Nor is a mark taken back, or the table reverted, behind the back of who is about to close.
     store.claim(numbered([queue.job("lines").task_id]), "closer", now=NOW, lease=fleets.LEASE, limit=1)
     nothing: Any = None
     [undone] = unmark_to_close(store, [queue.job("lines")], NOW, "ann", nothing)
-    assert "changed or claimed by somebody else" in undone.error
-    with pytest.raises(Busy, match="in the hands of worker closer"):
+    assert "[JOB_CHANGED]" in undone.error
+    with conditions.raises("JOB_CLAIMED", worker="closer"):
         _reverting(queue.job("lines"), NOW, from_archive=True)
 
 
@@ -260,7 +286,7 @@ def test_a_table_that_somebody_made_in_the_place_of_the_archived_one_is_not_drop
         perform.perform(step, begun, Warehouse(nothing, nothing), note)
         assert [job.record[CLOSING] for job in saved] == [found.note()]
     else:
-        with pytest.raises(Refused, match=r"orders_hive_archived is another table than .*: rename it"):
+        with conditions.raises("ARCHIVED_TABLE_REPLACED_DURING_CLOSE", table=ARCHIVED):
             perform.perform(step, begun, Warehouse(nothing, nothing), note)
         assert saved == []
 
@@ -378,10 +404,10 @@ def test_what_is_left_is_listed_as_it_is_typed(queue: fleets.Fleet, monkeypatch:
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["sales.none"], 1, "'sales.none' has no job whose Hive table is archived"),
-        (["logs.*"], 1, "'logs.*' has no job whose Hive table is archived"),
-        (["sales.probation"], 1, "is at WritesUnblocked, and not archived yet"),
-        (["--undo"], 1, "no table is named"),
+        (["sales.none"], 1, "[ARCHIVED_JOB_NOT_FOUND] 'sales.none' "),
+        (["logs.*"], 1, "[ARCHIVED_JOB_NOT_FOUND] 'logs.*' "),
+        (["sales.probation"], 1, "[JOB_NOT_ARCHIVED] spark_catalog.sales.probation is at WritesUnblocked"),
+        (["--undo"], 1, "[NO_TABLE_NAMED]"),
         (["--undo", "--list"], 2, "exclude each other"),
         (["--after-days", "3"], 2, "goes with the tables"),
         (["--undo", "sales.orders", "--dry-run"], 2, "has no dry run"),

@@ -12,9 +12,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests import conditions
 from tests.unit.fleet_jobs import NOW, job
 
-from tableferry.errors import Refused, StateError, TableError, TableferryError
+from tableferry.errors import Refused, ServiceError, StateError, TableError
 from tableferry.fleet import job_run, perform
 from tableferry.fleet.job import FAILURES, MOVED, RIGHTS, Job, OldName, State, TargetFormat
 from tableferry.fleet.job_run import ATTEMPTS, BLOCKED, JobRun, advance, reported, run_job
@@ -120,11 +121,14 @@ def test_a_run_that_reaches_another_state_leaves_no_shadow_run_behind() -> None:
     assert job_run._arrived(stopped, FORWARD[stopped.pair]).shadow_status is None
 
 
+METASTORE_GONE = TableError("PATTERN_MATCHES_NO_TABLE", pattern="sales.*")
+
+
 class NoMetastore:
     """A session whose metastore doesn't answer."""
 
     def sql(self, statement: str) -> Any:
-        raise TableError("the metastore can't be reached")
+        raise METASTORE_GONE
 
 
 @pytest.mark.parametrize("state", [State.READY, State.WRITES_BLOCKED])
@@ -137,8 +141,10 @@ def test_a_job_whose_writers_cannot_be_let_in_is_paused_all_the_same(store: Stor
     spark: Any = NoMetastore()
     nothing: Any = None
 
+    failure = TableError("FOLDER_NOT_LISTABLE", folder="/data/orders", reason="Permission denied")
+
     def go_wrong(run: JobRun) -> JobReport:
-        raise TableError("its files can't be listed")
+        raise failure
 
     report = reported(JobRun(job, store, Warehouse(spark, nothing), lambda: NOW, LEASE), go_wrong)
     assert report.outcome == "paused"
@@ -146,8 +152,8 @@ def test_a_job_whose_writers_cannot_be_let_in_is_paused_all_the_same(store: Stor
     # Where it was: resumed, it goes on from there.
     assert (paused.pair, paused.claimed_by) == ((state, desired), None)
     assert paused.pause_reason == (
-        f"STEP_FAILED: its files can't be listed, 3 times; and the writers of {ORDERS} couldn't be let in "
-        "(the metastore can't be reached)"
+        f"STEP_FAILED: {failure.one_line.removesuffix('.')}, 3 times; and the writers of {ORDERS} "
+        f"couldn't be let in ({METASTORE_GONE.one_line})"
     )
 
 
@@ -277,7 +283,7 @@ def test_a_worker_changes_nothing_when_another_one_has_its_job(store: Store) -> 
     done: list[str] = []
     job_run.warehouse.effect(lambda: done.append("in time"))
     clock.turn(minutes=60)
-    with pytest.raises(ClaimLost, match=r"sales\.orders\) was changed or claimed by somebody else"):
+    with conditions.raises("JOB_CHANGED", table=ORDERS, job=job.task_id):
         job_run.warehouse.effect(lambda: done.append("its claim lapsed"))
     [theirs] = store.claim(everything(), "quick", now=clock(), lease=LEASE, limit=1)
     with pytest.raises(ClaimLost):
@@ -313,10 +319,11 @@ def test_a_queue_that_cannot_be_reached_for_a_while_ends_no_heartbeat(
     times = iter([False, False, True])
 
     def fail() -> None:
-        raise TableferryError("the queue can't be reached")
+        raise unreachable
 
+    unreachable = ServiceError("QUEUE_UNREACHABLE", queue="sqlite:///fleet.db", reason="no route")
     beat(fail, LEASE, lambda seconds: next(times))
-    assert caplog.messages == ["claims couldn't be renewed: the queue can't be reached"] * 2
+    assert caplog.messages == [f"claims couldn't be renewed: {unreachable.one_line}"] * 2
 
 
 def test_the_heartbeat_ends_with_its_block() -> None:

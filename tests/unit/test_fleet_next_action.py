@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import conditions
 from tests.unit.fleet_jobs import NOW, job
 
-from tableferry.errors import Refused
 from tableferry.fleet.job import REWRITABLE, RIGHTS, Job, PauseReason, State
 from tableferry.fleet.next_action import NextAction, next_action
 from tableferry.fleet.pausing import REMEDIES, left_as, reason, remedy, resumed
@@ -203,7 +203,8 @@ def test_writes_that_stay_blocked_are_reported_whatever_the_state_says(
 )
 def test_a_begun_job_is_not_looked_at_anew_for_a_rewrite(why: PauseReason, record: dict[str, Any]) -> None:
     begun: dict[str, Any] = {**READY, "to_be_processed": False, "in_process": True}
-    with pytest.raises(Refused, match=r"fleet revert spark_catalog.sales.orders, and resume it with --rewr"):
+    revert = "tableferry fleet revert spark_catalog.sales.orders"
+    with conditions.raises("JOB_BEGUN_WITHOUT_REWRITE", command=revert):
         resumed(job(**begun, record=record).paused(why), rewrite=True)
     anew = resumed(job(**begun, begun_at=NOW).paused(PauseReason.IS_CSV_TEXT), rewrite=True)
     assert (anew.state, anew.begun_at) == (S.UNDEFINED, None)

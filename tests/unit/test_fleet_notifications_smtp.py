@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -8,14 +9,14 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
+from tests import conditions
 from tests.mail_server import PASSWORD, USER, Certificate, MailServer
 from tests.workspace import FakeWorkspace
 
-from tableferry.errors import TableferryError
 from tableferry.fleet.mail.messages import message
 from tableferry.fleet.mail.password import PASSWORD_VARIABLE, with_password
 from tableferry.fleet.mail.rendering import Words
-from tableferry.fleet.mail.smtp import Delivery, NoServer, SmtpOutbox
+from tableferry.fleet.mail.smtp import Delivery, SmtpOutbox
 from tableferry.fleet.settings import MailSettings
 
 ANN, BOB, EVE = "ann@corp.example", "bob@corp.example", "eve@corp.example"
@@ -85,13 +86,13 @@ def test_notifications_go_encrypted_to_a_server_that_is_trusted(certificate: Cer
         assert (len(mail_server.letters), mail_server.logins) == (1, 1)
         with (
             closing(SmtpOutbox(settings(mail_server, **login))) as post,
-            pytest.raises(NoServer, match=r"self-signed certificate.*mail\.ca_file"),
+            conditions.raises("MAIL_TLS_FAILED", reason=re.compile("self-signed certificate")),
         ):
             post.send(letter(ANN), [ANN])
         wrong = {**login, "password": SecretStr("wrong")}
         with (
             closing(SmtpOutbox(settings(mail_server, ca_file=certificate.file, **wrong))) as post,
-            pytest.raises(NoServer, match=r"doesn't let tableferry in \(535.*mail\.user"),
+            conditions.raises("MAIL_LOGIN_REFUSED", user="tableferry", reply=re.compile("^535")),
         ):
             post.send(letter(ANN), [ANN])
         assert len(mail_server.letters) == 1
@@ -100,31 +101,31 @@ def test_notifications_go_encrypted_to_a_server_that_is_trusted(certificate: Cer
 def test_a_server_without_encryption_gets_no_notification(mail_server: MailServer) -> None:
     with (
         closing(SmtpOutbox(settings(mail_server, tls="starttls"))) as post,
-        pytest.raises(NoServer, match=r"STARTTLS.*mail\.tls"),
+        conditions.raises("MAIL_FEATURE_MISSING", reason=re.compile("STARTTLS")),
     ):
         post.send(letter(ANN), [ANN])
     with (
         closing(SmtpOutbox(settings(mail_server, tls="tls", timeout_seconds=5))) as post,
-        pytest.raises(NoServer, match=r"speaks no TLS there.*mail\.port"),
+        conditions.raises("MAIL_TLS_FAILED", server=f"127.0.0.1:{mail_server.port}"),
     ):
         post.send(letter(ANN), [ANN])
 
 
 def test_a_password_never_crosses_a_network_in_the_clear() -> None:
     mail = MailSettings(host="mail.example", user=USER, password=SecretStr(PASSWORD))
-    with pytest.raises(NoServer, match=r"set mail\.tls"):
+    with conditions.raises("MAIL_PASSWORD_UNENCRYPTED"):
         SmtpOutbox(mail).send(letter(ANN), [ANN])
 
 
 def test_a_password_that_no_server_takes_is_said_to_be_one(mail_server: MailServer) -> None:
-    with pytest.raises(NoServer, match="isn't ASCII"):
+    with conditions.raises("MAIL_LOGIN_NOT_ASCII"):
         SmtpOutbox(settings(mail_server, user=USER, password=SecretStr("pässword"))).send(letter(ANN), [ANN])
 
 
 def test_a_server_that_is_not_there_is_named(mail_server: MailServer) -> None:
     with MailServer() as closed:
         pass
-    with pytest.raises(NoServer, match=rf"127\.0\.0\.1:{closed.port} doesn't answer .*mail\.host"):
+    with conditions.raises("MAIL_SERVER_UNREACHABLE", server=f"127.0.0.1:{closed.port}"):
         SmtpOutbox(settings(closed)).send(letter(ANN), [ANN])
 
 
@@ -236,7 +237,7 @@ def test_a_sender_that_is_refused_stops_all(mail_server: MailServer) -> None:
     mail_server.sender = lambda: "550 not you"
     with (
         closing(SmtpOutbox(settings(mail_server))) as post,
-        pytest.raises(NoServer, match=r"fleet@corp\.example \(550 not you\).*mail\.sender"),
+        conditions.raises("MAIL_SENDER_REFUSED", sender="fleet@corp.example", reply="550 not you"),
     ):
         post.send(letter(ANN), [ANN])
     mail_server.sender = lambda: "451 later"
@@ -262,9 +263,9 @@ def test_a_password_that_is_nowhere_is_asked_for(
     logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(PASSWORD_VARIABLE, raising=False)
-    with pytest.raises(TableferryError, match=PASSWORD_VARIABLE):
+    with conditions.raises("MAIL_PASSWORD_MISSING", variable=PASSWORD_VARIABLE):
         with_password(MailSettings(user=USER))
-    with pytest.raises(TableferryError, match="mail/none with the mail server's password can't be read"):
+    with conditions.raises("SECRET_NOT_READABLE", secret="mail/none", purpose="the mail server's password"):
         with_password(MailSettings(user=USER, password_secret="mail/none"))
-    with pytest.raises(TableferryError, match="write it as scope/key"):
+    with conditions.raises("SECRET_NAME_INVALID", setting="mail.password_secret", text="mail"):
         with_password(MailSettings(user=USER, password_secret="mail"))

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import conditions
 
-from tableferry.errors import Refused
+from tableferry.errors import InputError
 from tableferry.fleet.job import REWRITTEN, Job, TargetFormat
 from tableferry.fleet.mail.notifications import Audience
 from tableferry.fleet.mail.rendering import OURS, Templates
@@ -240,9 +241,13 @@ def test_a_block_knows_what_its_template_gives(given: str, tmp_path: Path) -> No
 
 def test_a_file_that_is_no_template_of_ours_is_refused(tmp_path: Path) -> None:
     (tmp_path / "level1_owners.j2").write_text("")
-    with pytest.raises(Refused, match=r"level1_owners\.j2 isn't a template's name: call it level1_owner\.j2"):
+    misspelled = tmp_path / "level1_owners.j2"
+    with conditions.raises("NOTIFICATION_TEMPLATE_MISSPELLED", file=misspelled, closest="level1_owner.j2"):
         Templates(MailSettings(templates=tmp_path))
-    with pytest.raises(Refused, match=r"mail\.templates is .*nowhere, which is no folder"):
+    misspelled.rename(tmp_path / "notes.txt")
+    with conditions.raises("NOTIFICATION_TEMPLATE_UNKNOWN", file=tmp_path / "notes.txt"):
+        Templates(MailSettings(templates=tmp_path))
+    with conditions.raises("NOTIFICATION_TEMPLATE_FOLDER_MISSING", folder=tmp_path / "nowhere"):
         Templates(MailSettings(templates=tmp_path / "nowhere"))
 
 
@@ -252,7 +257,11 @@ BODY = "{% extends layout %}\n{% block subject %}s{% endblock %}\n{% block openi
 @pytest.mark.parametrize(
     ("text", "line", "why"),
     [
-        ("{% if level == 7 %}{{ tabels }}{% endif %}", 4, "'tabels' is undefined: a letter knows audience"),
+        (
+            "{% if level == 7 %}{{ tabels }}{% endif %}",
+            4,
+            "'tabels' is undefined.\nUse one of these variables: audience",
+        ),
         ("\n{{ tables[0].nmae }}", 5, "no attribute 'nmae'"),
         ("{{ tables[7].name }}", 4, "no element 7"),
         ("{{ 1 / 0 }}", 4, "division by zero"),
@@ -267,21 +276,21 @@ def test_a_template_that_cannot_be_rendered_is_refused_with_file_and_line(
 ) -> None:
     file = tmp_path / "level2_user.j2"
     file.write_text(f"{BODY}{text}\n{{% endblock %}}\n")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(InputError) as refused:
         Templates(MailSettings(templates=tmp_path))
-    assert str(refused.value).startswith(f"{file}:{line}: ")
+    assert refused.value.message.startswith(f"{file}:{line}: ")
     assert why in str(refused.value)
 
 
 def test_a_notification_without_a_subject_is_refused(tmp_path: Path) -> None:
     (tmp_path / "level1_owner.j2").write_text("{% extends layout %}\n")
-    with pytest.raises(Refused, match=r"level1_owner\.j2 gives a letter no subject"):
+    with conditions.raises("NOTIFICATION_TEMPLATE_WITHOUT_SUBJECT", file=tmp_path / "level1_owner.j2"):
         Templates(MailSettings(templates=tmp_path))
 
 
 def test_a_template_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     (tmp_path / "letter.txt.j2").write_bytes(b"Gr\xfc\xdfe")
-    with pytest.raises(Refused, match=r"letter\.txt\.j2 isn't UTF-8"):
+    with conditions.raises("NOTIFICATION_TEMPLATE_NOT_UTF8", file=tmp_path / "letter.txt.j2"):
         Templates(MailSettings(templates=tmp_path))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -16,11 +17,11 @@ import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, event, inspect, text
-from tests import servers
+from tests import conditions, servers
 from tests.fleet_queue import NOW, name
 from tests.workspace import FakeWorkspace
 
-from tableferry.errors import TableferryError
+from tableferry.errors import InputError, ServiceError
 from tableferry.fleet import queue
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.delta_tables import PROPERTIES, DeltaTables
@@ -194,7 +195,7 @@ def test_a_queue_of_an_older_version_says_how_to_bring_it_up_to_this_one(
 ) -> None:
     with bare._engine.begin() as connection:
         upgrade(connection, version)
-    with pytest.raises(TableferryError, match=r"was made by an older Tableferry: .*`tableferry fleet init`"):
+    with conditions.raises("QUEUE_VERSION_TOO_OLD"):
         bare.jobs(everything())
     bare.create()
     assert list(bare.jobs(everything())) == []
@@ -239,7 +240,7 @@ def test_a_newer_queue_is_left_alone(bare: SqlStore) -> None:
     bare.create()
     with bare._engine.begin() as connection:
         connection.execute(text(f"UPDATE {VERSIONS} SET version_num = '9999'"))
-    with pytest.raises(TableferryError, match=r"made by a newer Tableferry: install its version here \("):
+    with conditions.raises("QUEUE_REVISION_UNKNOWN", reason=re.compile("9999")):
         bare.create()
 
 
@@ -255,7 +256,7 @@ def test_a_newer_queue_is_neither_read_nor_written(bare: SqlStore, url: str) -> 
         older.now,
         lambda: older.claim(everything(), "w", now=NOW, lease=timedelta(hours=1), limit=1),
     ):
-        with pytest.raises(TableferryError, match="made by a newer Tableferry: install its version here"):
+        with conditions.raises("QUEUE_VERSION_TOO_NEW"):
             use()
     older.close()
     [job] = bare.jobs(everything())
@@ -368,9 +369,7 @@ def test_a_commit_whose_answer_was_lost_counts_once(bare: SqlStore, monkeypatch:
 
 
 def test_a_database_without_a_queue_says_how_to_make_it(bare: SqlStore) -> None:
-    with pytest.raises(
-        TableferryError, match=r"there is no queue at .*: make it with `tableferry fleet init`"
-    ):
+    with conditions.raises("QUEUE_NOT_FOUND"):
         bare.jobs(everything())
 
 
@@ -403,23 +402,20 @@ def test_many_new_jobs_are_counted_for_postgresqls_plans(
 
 
 @pytest.mark.parametrize(
-    ("file", "where"), [("none/fleet.db", " (a relative file is below the current folder)"), ("/no/f.db", "")]
+    ("file", "condition"),
+    [("none/fleet.db", "QUEUE_NOT_FOUND_IN_FOLDER"), ("/no/f.db", "QUEUE_NOT_FOUND")],
 )
-def test_another_queue_may_be_meant_and_a_relative_file_says_below_what(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, where: str
+def test_missing_queue_in_a_relative_file_names_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, condition: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(TableferryError) as refusal:
+    with conditions.raises(condition, queue=f"sqlite:///{file}"):
         open_store(f"sqlite:///{file}").jobs(everything())
-    assert str(refusal.value) == (
-        f"there is no queue at sqlite:///{file}: make it with `tableferry fleet init`, or name the right one "
-        f"with --store{where}"
-    )
 
 
 def test_a_file_that_isnt_there_says_how_to_make_it(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path}/none/fleet.db")
-    with pytest.raises(TableferryError, match=r"there is no queue at sqlite.*: make it with"):
+    with conditions.raises("QUEUE_NOT_FOUND", queue=re.compile("^sqlite")):
         store.jobs(everything())
     store.create()
     assert list(store.jobs(everything())) == []
@@ -428,17 +424,16 @@ def test_a_file_that_isnt_there_says_how_to_make_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("scheme", ["postgres", "mysql"])
 def test_a_server_that_doesnt_answer_is_named_without_its_password(scheme: str) -> None:
     address = f"{scheme}://ann:secret@127.0.0.1:{servers.free_port()}/fleet"
-    with pytest.raises(
-        TableferryError, match=r"ann:\*\*\*@127.*can't be reached .*: check the address"
-    ) as caught:
+    with pytest.raises(ServiceError) as caught:
         open_store(address).jobs(everything())
+    conditions.check(caught.value, "QUEUE_UNREACHABLE", queue=re.compile(r"ann:\*\*\*@127"))
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["mariadb", "postgresql"], indirect=True)
 def test_a_wrong_password_is_reported(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PASSWORD_VARIABLE, "not it")
-    with pytest.raises(TableferryError, match=r"can't be reached .*TABLEFERRY_FLEET_STORE_PASSWORD"):
+    with conditions.raises("QUEUE_UNREACHABLE"):
         open_store(url).create()
 
 
@@ -450,9 +445,9 @@ def test_a_secret_has_the_password(
     store = open_store(postgresql, password_secret="fleet/queue")
     store.create()
     store.close()
-    with pytest.raises(TableferryError, match="fleet/none with the queue's password can't be read"):
+    with conditions.raises("SECRET_NOT_READABLE", secret="fleet/none", purpose="the queue's password"):
         open_store(postgresql, password_secret="fleet/none")
-    with pytest.raises(TableferryError, match="store_password_secret is 'fleet': write it as scope/key"):
+    with conditions.raises("SECRET_NAME_INVALID", setting="store_password_secret", text="fleet"):
         open_store(postgresql, password_secret="fleet")
 
 
@@ -476,8 +471,9 @@ def test_a_postgresql_is_spelled_in_any_way(
 
 @pytest.mark.parametrize("address", ["oracle://ann:secret@host/db", "fleet.db", "", "mysql://h:x/d"])
 def test_what_is_no_queues_address_is_refused(address: str) -> None:
-    with pytest.raises(TableferryError, match="isn't the address of a queue: write delta:") as caught:
+    with pytest.raises(InputError) as caught:
         open_store(address)
+    conditions.check(caught.value, "QUEUE_ADDRESS_INVALID")
     assert "secret" not in str(caught.value)
 
 
@@ -488,14 +484,16 @@ def test_a_missing_driver_names_its_extra(
     address: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(TableferryError, match=rf"needs the package {package}.*'tableferry\[fleet\]'"):
+    install = "pip install 'tableferry[fleet]'"
+    with conditions.raises("MISSING_DRIVER_FOR_QUEUE", package=package, command=install):
         open_store(address)
 
 
 def test_a_missing_database_library_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("importlib.util.find_spec", lambda name: None)
-        with pytest.raises(TableferryError, match=r"needs the package sqlalchemy.*'tableferry\[fleet\]'"):
+        install = "pip install 'tableferry[fleet]'"
+        with conditions.raises("MISSING_PACKAGE_FOR_QUEUE", package="sqlalchemy", command=install):
             importlib.reload(queue)
     importlib.reload(queue)
 
@@ -506,9 +504,7 @@ def test_a_queue_in_a_file_is_refused_where_only_whole_files_are_written(
     address = "sqlite:////Volumes/main/fleet/state/fleet.db"
     open_store(address).close()
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
-    with pytest.raises(
-        TableferryError, match=r"^/Volumes/main/fleet/state/fleet.db is in a Unity Catalog vol"
-    ):
+    with conditions.raises("QUEUE_IN_VOLUME", file="/Volumes/main/fleet/state/fleet.db"):
         open_store(address)
 
 
@@ -527,9 +523,11 @@ def test_a_password_among_the_options_is_shown_to_nobody(scheme: str) -> None:
     store = open_store(f"{scheme}://u@localhost:1/fleet?password=geheim")
     assert isinstance(store, SqlStore)
     assert store._engine.url.password == "geheim"
-    with pytest.raises(TableferryError, match="can't be reached") as caught:
+    with pytest.raises(ServiceError) as unreached:
         store.create()
-    assert "geheim" not in str(caught.value)
-    with pytest.raises(TableferryError, match="isn't the address of a queue") as caught:
+    conditions.check(unreached.value, "QUEUE_UNREACHABLE")
+    assert "geheim" not in str(unreached.value)
+    with pytest.raises(InputError) as caught:
         open_store("postgre://u@localhost/fleet?password=geheim")
+    conditions.check(caught.value, "QUEUE_ADDRESS_INVALID")
     assert "geheim" not in str(caught.value)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import conditions
 from tests.unit import fleets
 
-from tableferry.errors import Busy, Refused
 from tableferry.fleet.job import Job, PauseReason, State
 from tableferry.fleet.modes import revert as mode
 from tableferry.fleet.modes.revert import _reverting, revert
@@ -47,19 +47,11 @@ def test_a_reverting_job_resumes_where_it_paused(pair: tuple[State, State]) -> N
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
-    [
-        (
-            State.UNDEFINED,
-            "hasn't been touched yet, so there is nothing to revert: leave it out (tableferry fleet pause "
-            "keeps it from being migrated)",
-        ),
-        (State.ICEBERG_DROPPED, "is reverted already: leave it out"),
-    ],
+    ("state", "condition"), [(State.UNDEFINED, "JOB_NOT_BEGUN"), (State.ICEBERG_DROPPED, "JOB_REVERTED")]
 )
 @pytest.mark.parametrize("paused", [False, True])
 def test_a_table_with_nothing_to_revert_is_named_with_what_to_do(
-    state: State, said: str, *, paused: bool
+    state: State, condition: str, *, paused: bool
 ) -> None:
     job = Job(
         1,
@@ -72,9 +64,8 @@ def test_a_table_with_nothing_to_revert_is_named_with_what_to_do(
         desired_state=state,
         migration_paused=paused,
     )
-    with pytest.raises(Refused) as refusal:
+    with conditions.raises(condition, table="spark_catalog.sales.orders"):
         _reverting(job, NOW, from_archive=False)
-    assert str(refusal.value) == f"spark_catalog.sales.orders {said}"
 
 
 @pytest.fixture
@@ -103,7 +94,7 @@ def name(table: str) -> TableName:
 
 def test_nothing_is_changed_when_one_of_the_tables_cant_be_reverted(store: Store) -> None:
     before = [*store.jobs(everything()), *store.archived(everything())]
-    with pytest.raises(Refused, match=r"sales\.waiting hasn't been touched yet"):
+    with conditions.raises("JOB_NOT_BEGUN", table=name("waiting")):
         revert(worker(store), [name("archived"), name("waiting")], from_archive=True)
     assert [*store.jobs(everything()), *store.archived(everything())] == before
 
@@ -111,7 +102,7 @@ def test_nothing_is_changed_when_one_of_the_tables_cant_be_reverted(store: Store
 def test_nothing_is_started_when_a_worker_has_one_of_the_tables(store: Store) -> None:
     store.claim(named([name("other")]), "shadower", now=LATER, lease=timedelta(hours=1), limit=1)
     before = store.jobs(everything())
-    with pytest.raises(Busy, match=r"sales\.other is in the hands of worker shadower until .*: wait"):
+    with conditions.raises("JOB_CLAIMED", table=name("other"), worker="shadower"):
         revert(worker(store), [name("probation"), name("other")])
     assert store.jobs(everything()) == before
 
@@ -130,7 +121,7 @@ def test_a_table_that_a_worker_takes_meanwhile_is_reported_and_the_others_are_re
     monkeypatch.setattr(mode, "run_worker", lambda *how: ModeReport())
     report = revert(worker(store), map(name, ("probation", "other", "archived")), from_archive=True)
     assert [(job.job.tbl_name, job.outcome) for job in report.jobs] == [("probation", "failed")]
-    assert "changed or claimed by somebody else" in report.jobs[0].error
+    assert "[JOB_CHANGED]" in report.jobs[0].error
     states = {job.tbl_name: job.pair for job in store.jobs(everything())}
     assert states["probation"] == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
     assert states["other"] == (State.WRITES_UNBLOCKED, State.WRITES_BLOCKED)

@@ -141,6 +141,7 @@ def test_a_queue_without_a_clock_says_so_and_goes_by_the_clusters(caplog: pytest
     store.now()
     [warning] = caplog.messages
     assert "this cluster's clock is used" in warning
+    assert "\n" not in warning
     assert "Run tableferry fleet init" in warning
     assert warning.endswith("change the table spark_catalog.fleet.clock")
 

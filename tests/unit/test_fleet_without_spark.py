@@ -190,14 +190,15 @@ def test_revert_of_a_table_without_a_job_is_refused_before_spark_starts(
     fleet: fleets.Fleet, archive: Sequence[str], no_spark: None
 ) -> None:
     make_due(fleet, "revert")
-    assert "'sales.order' has no job in the queue" in call("revert", "sales.order", *archive, status=1).stderr
+    found = call("revert", "sales.order", *archive, status=1).stderr
+    assert f"[{'JOB_NOT_FOUND' if archive else 'JOB_NOT_IN_QUEUE'}] 'sales.order' " in found
 
 
 def test_revert_of_a_table_that_cannot_be_reverted_is_refused_before_spark_starts(
     fleet: fleets.Fleet, no_spark: None
 ) -> None:
     make_due(fleet, "preprocess")
-    assert "hasn't been touched yet" in call("revert", "sales.orders", status=1).stderr
+    assert "[JOB_NOT_BEGUN]" in call("revert", "sales.orders", status=1).stderr
 
 
 def test_revert_of_a_table_starts_spark_before_the_queue_is_changed(
@@ -212,7 +213,7 @@ def test_revert_of_a_table_starts_spark_before_the_queue_is_changed(
 def test_preflight_of_a_name_without_a_schema_is_refused_before_spark_starts(
     fleet: fleets.Fleet, no_spark: None
 ) -> None:
-    assert "'TYPO' has no schema" in call("preflight", "TYPO", status=1).stderr
+    assert "[TABLE_NAME_WITHOUT_SCHEMA] 'TYPO' " in call("preflight", "TYPO", status=1).stderr
     # A table without a job is one that may be added: only the catalog knows whether it exists.
     assert STARTED in call("preflight", "sales.typo", status=1).stderr
 

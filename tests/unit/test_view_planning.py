@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import conditions
 from tests.unit.fleet_jobs import job
 
-from tableferry.errors import Refused
 from tableferry.fleet.job import Job, State, TargetFormat
 from tableferry.fleet.transitions import BACK
 from tableferry.fleet.view_moves.planning import (
     Places,
     ViewMove,
-    Waits,
     decide,
     destination,
     in_order,
@@ -59,7 +58,7 @@ def test_views_go_where_all_tables_of_their_schema_have_gone() -> None:
     schema = TableName(("spark_catalog", "sales"))
     not_yet = moved("c", target_schema="other", state=State.READY)
     assert destination(schema, [moved("a"), moved("b"), not_yet]) == LAKE
-    with pytest.raises(Refused, match=r"spark_catalog.lake and spark_catalog.sales, so nobody"):
+    with conditions.raises("VIEWS_OF_SEVERAL_SCHEMAS", schemas="spark_catalog.lake and spark_catalog.sales"):
         destination(schema, [moved("a"), moved("b", target_schema=None)])
 
 
@@ -78,10 +77,10 @@ def test_a_table_is_known_by_each_of_its_names() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("SELECT * FROM a, ready", r"sales.ready, which isn't migrated \(its job is at Ready\)"),
-        ("SELECT * FROM a, alone", "sales.alone, which no migration of this fleet has moved"),
-        ("SELECT * FROM a JOIN left_view", "sales.left_view, a view that stays"),
-        ("SELECT * FROM back", "sales.back, which isn't migrated"),
+        ("SELECT * FROM a, ready", "sales.ready (its job is at Ready)"),
+        ("SELECT * FROM a, alone", "sales.alone (no migration of this fleet has moved it)"),
+        ("SELECT * FROM a JOIN left_view", "sales.left_view (a view that stays)"),
+        ("SELECT * FROM back", "sales.back (its job is at WritesUnblocked)"),
     ],
 )
 def test_a_view_waits_for_what_has_not_moved_unless_it_may_read_it_there(text: str, why: str) -> None:
@@ -89,7 +88,7 @@ def test_a_view_waits_for_what_has_not_moved_unless_it_may_read_it_there(text: s
     back = moved("back", desired_state=State.WRITES_BLOCKED)
     places = Places.of([moved("a"), ready, back], "ice")
     places.left.add("sales.left_view")
-    with pytest.raises(Waits, match=f"waits for spark_catalog.{why}"):
+    with conditions.raises("VIEW_SOURCES_NOT_MOVED", sources=f"spark_catalog.{why}"):
         decided(text, places)
     move = decided(text, places, partial=True)
     [stays] = move.stays

@@ -25,7 +25,7 @@ from tableferry.cli.fleet_options import (
     person,
 )
 from tableferry.cli.options import Warehouse
-from tableferry.errors import TableferryError
+from tableferry.errors import TableError
 from tableferry.fleet.commands import command
 from tableferry.fleet.job import CLOSED, LONGEST_GAP
 
@@ -101,7 +101,7 @@ def _mark(patterns: Sequence[str], after: timedelta, options: ModeOptions, which
 
 def _undo(patterns: Sequence[str], which: WhichFleet) -> Answer:
     if not patterns:
-        raise TableferryError("no table is named: give names, or patterns such as 'sales.*'")
+        raise TableError("NO_TABLE_NAMED")
     with which.opened() as opened:
         # A job that is marked is never in the archive.
         queued, archived = fleet.select_archived(opened.store, patterns)

@@ -25,7 +25,7 @@ from tableferry.cli.fleet_options import (
     person,
 )
 from tableferry.cli.options import Warehouse
-from tableferry.errors import Busy, Refused, TableferryError
+from tableferry.errors import Busy, Refused, TableError
 from tableferry.fleet.job import REWRITABLE, Job, PauseReason, State
 from tableferry.fleet.naming import Names
 from tableferry.fleet.next_action import next_action
@@ -131,8 +131,8 @@ def fleet_show(
     with which.opened() as opened:
         jobs = fleet.select_jobs(opened.store, [table], archive=True)
         if len(jobs) > 1:
-            names = ", ".join(str(job.name) for job in jobs)
-            raise TableferryError(f"'{table}' means {len(jobs)} jobs ({names}): write one in full")
+            names = [str(job.name) for job in jobs]
+            raise TableError("JOB_AMBIGUOUS", text=table, count=len(jobs), jobs=names)
         (job,) = jobs
         waves = fleet.waves_by_name(opened.store)
         events = fleet.events_of(opened.store, job)
@@ -286,7 +286,7 @@ _Edit = Callable[[Job, Mapping[str, Wave]], tuple[Job, str]]
 def _edit_jobs(which: WhichFleet, patterns: list[str], edit: _Edit, output: Output) -> Answer:
     """Edit jobs one by one, and print at once what became of each; one that can't be so stays as it is."""
     if not patterns:
-        raise TableferryError("no table is named: give names, or patterns such as 'sales.*'")
+        raise TableError("NO_TABLE_NAMED")
     results: list[dict[str, Any]] = []
     with which.opened() as opened:
         waves = fleet.waves_by_name(opened.store)
@@ -303,10 +303,8 @@ def _edit_job(opened: OpenFleet, job: Job, edit: Callable[[Job], tuple[Job, str]
         edited, text = edit(job)
         if edited != job:
             opened.store.edit(edited, opened.store.now(), by=person())
-    except Refused as error:
-        return False, f"stays as it is: {error}"
-    except Busy as error:
-        return False, f"stays as it is ({error}): try again when its run is over"
+    except (Refused, Busy) as error:
+        return False, f"is unchanged: {error.one_line}"
     return True, text
 
 

@@ -26,7 +26,7 @@ from tableferry.cli.fleet_options import (
     WhichFleet,
 )
 from tableferry.cli.options import Html, Warehouse, write_file
-from tableferry.errors import TableError
+from tableferry.errors import InputError, TableError
 from tableferry.fleet.job import Job, TargetFormat
 from tableferry.fleet.reports import Preflight
 from tableferry.spark.tables import DEFAULT_CATALOG
@@ -88,25 +88,21 @@ def _preflights(
     jobs: Sequence[fleet.NewJob | Job]
     if named.tables or named.files or named.query:
         if wave:
-            raise TableError("--wave takes all tables of a wave: leave it out, or the other tables")
+            raise InputError("PREFLIGHT_OF_WAVE_AND_TABLES")
         found = fleet.register(store, named, opened.settings, store.now(), spark=opened.spark, dry_run=True)
         if found.left_out and not found.jobs:
-            made = ", ".join(map(str, found.left_out))
-            raise TableError(f"{made}: a migration of this fleet made it: name the table that it was made of")
+            raise TableError("TABLES_CREATED_BY_MIGRATION", tables=[str(name) for name in found.left_out])
         # What a table was added with goes before what it would be added with now.
         jobs = found.jobs if target is not None else fleet.known_jobs(store, found.jobs)
     else:
         if target is not None:
-            raise TableError(
-                "--target-format goes with tables that are named: the jobs of the queue have theirs"
-            )
+            raise InputError("TARGET_FORMAT_WITHOUT_TABLES")
         chosen = fleet.selections.not_started()
         if wave:
             chosen &= fleet.selections.in_wave(fleet.find_wave(store, wave).name)
         jobs = store.jobs(chosen)
         if not jobs:
-            which = f"no table of the wave {wave}" if wave else "no table"
-            raise TableError(
-                f"{which} waits for its migration: name tables, or add some with tableferry fleet add"
-            )
+            if wave:
+                raise TableError("NO_TABLE_OF_WAVE_WAITS", wave=wave)
+            raise TableError("NO_TABLE_WAITS")
     return fleet.precheck(store, opened.warehouse(), jobs, opened.settings.tables_at_once)

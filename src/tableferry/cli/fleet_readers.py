@@ -12,7 +12,7 @@ from tableferry.amounts import counted, first_of
 from tableferry.cli.command import Answer, App
 from tableferry.cli.fleet_options import EnvOption, Patterns, SettingsOption, StoreOption, WhichFleet, person
 from tableferry.cli.options import Warehouse
-from tableferry.errors import Busy, TableferryError
+from tableferry.errors import Busy, InputError
 
 readers_app = App(help="List and drop the readers who are notified.", no_args_is_help=True)
 
@@ -65,9 +65,7 @@ def readers_drop(
         jobs = fleet.select_jobs(queue, tables) if tables else fleet.list_jobs(queue, fleet.Filter())
         edited = [changed for job in jobs if (changed := fleet.without_reader(job, name, domain)) != job]
         if not edited:
-            raise TableferryError(
-                f"{name} reads none of these tables: tableferry fleet readers list shows who reads what"
-            )
+            raise InputError("READER_OF_NO_TABLE", reader=name)
         dropped, busy = [], []
         for job in edited:
             try:

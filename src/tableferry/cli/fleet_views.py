@@ -59,9 +59,7 @@ def fleet_views(
 def _lines(report: ViewsReport) -> Iterator[str]:
     for view in report.views:
         if view.error:
-            # What waits says so itself.
-            verb = "" if view.outcome == "waiting" else f" {view.outcome}:"
-            yield f"{view.view}{verb} {view.error}"
+            yield f"{view.view} {view.outcome}: {view.error}"
             continue
         yield f"{view.view} → {view.new}"
         if view.outcome == "planned":

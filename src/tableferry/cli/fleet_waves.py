@@ -20,7 +20,7 @@ from tableferry.cli.fleet_options import (
     named_patterns,
 )
 from tableferry.cli.options import Warehouse
-from tableferry.errors import TableferryError
+from tableferry.errors import InputError
 from tableferry.fleet.commands import command
 from tableferry.fleet.status import labels
 from tableferry.fleet.wave import Wave, WaveStatus
@@ -170,5 +170,5 @@ def _size(text: str) -> int:
     size = float(match[1]) * _UNITS[match[2]] if match else 0
     # None is no limit, and less than a byte isn't none.
     if match is None or size > _LARGEST or (size and not round(size)):
-        raise TableferryError(f"--bytes-an-hour {text}: write it as 500GB, 1.5TB or a number of bytes")
+        raise InputError("WAVE_BYTES_INVALID", text=text)
     return round(size)

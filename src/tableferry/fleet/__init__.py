@@ -8,7 +8,7 @@ from typing import Any
 
 import lazy_loader
 
-from tableferry.errors import TableferryError
+from tableferry.errors import MissingPackage
 from tableferry.extras import install
 
 _EXTRA = ("alembic", "jinja2", "sqlalchemy")
@@ -21,5 +21,7 @@ def __getattr__(name: str) -> Any:
         return _load(name)
     except ModuleNotFoundError as error:
         if error.name in _EXTRA:
-            raise TableferryError(f"a fleet needs the package {error.name}: {install('fleet')}") from error
+            raise MissingPackage(
+                "MISSING_PACKAGE_FOR_FLEET", package=error.name, command=install("fleet")
+            ) from error
         raise

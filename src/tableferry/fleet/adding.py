@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from tableferry.errors import Problem, SpecError, TableError
+from tableferry.errors import InputError, Problem, SpecError, TableError
 from tableferry.fleet.job import LONGEST_GAP, Job, OldName, State, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.records import NewJob
@@ -22,7 +22,6 @@ COLUMNS = (
     *("wave", "target_catalog", "target_schema", "old_name", "rewrite"),
 )
 
-_FORM = "write it as schema.table, catalog.schema.table, catalog/schema/table, or with stars: 'schema.*'"
 _SUFFIXES = ("_hive_archived", "_hive", "_iceberg", "_delta")
 
 
@@ -63,14 +62,14 @@ def parse(text: str, catalog: str) -> TableName | Pattern:
     if "`" not in written and ("/" in written or "*" in written or "?" in written):
         parts = written.split("/") if "/" in written else written.split(".")
         if len(parts) not in (2, 3) or not all(part.strip() for part in parts):
-            raise TableError(f"'{text}' names no table: {_FORM}")
+            raise TableError("TABLE_PATTERN_INVALID", text=text)
     else:
         parts = list(TableName.parse(written).parts)
         if len(parts) == 1:
-            raise TableError(f"'{text}' has no schema: {_FORM}")
+            raise TableError("TABLE_NAME_WITHOUT_SCHEMA", text=text)
     named = parts[0] if len(parts) == 3 else ""
     if "`" not in written and any(mark in named for mark in "*?"):
-        raise TableError(f"'{text}' has a star in its catalog: name one catalog")
+        raise TableError("TABLE_PATTERN_IN_CATALOG", text=text)
     catalog, schema, table = (part.strip().lower() for part in (named or catalog, *parts[-2:]))
     if "`" in written or not any(mark in schema + table for mark in "*?"):
         return TableName((catalog, schema, table))
@@ -83,7 +82,8 @@ def read_file(path: Path, template: NewJob, catalog: str) -> list[TableRequest]:
     The path ``-`` is the standard input; where the file says nothing, the template and the catalog hold.
 
     Raises:
-        SpecError: Lines can't be read; it holds all of them.
+        InputError: The file can't be read.
+        SpecError: Lines are invalid; it contains all of them.
     """
     try:
         # A pipe too may begin with a byte order mark, and have another encoding than the locale says.
@@ -91,13 +91,9 @@ def read_file(path: Path, template: NewJob, catalog: str) -> list[TableRequest]:
         text = io.TextIOWrapper(io.BytesIO(content), "utf-8-sig").read()
     except OSError as error:
         reason = (error.strerror or "unknown reason").lower()
-        raise SpecError(
-            "INVALID_SPEC", problems=[Problem(str(path), "", f"can't be read ({reason}): name another file")]
-        ) from error
+        raise InputError("TABLE_LIST_NOT_READABLE", file=path, reason=reason) from error
     except UnicodeDecodeError as error:
-        raise SpecError(
-            "INVALID_SPEC", problems=[Problem(str(path), "", "isn't UTF-8 text: save it as UTF-8")]
-        ) from error
+        raise InputError("TABLE_LIST_NOT_UTF8", file=path) from error
     problems: list[Problem] = []
     rows = _csv(text, path, problems) if path.suffix.lower() == ".csv" else _lines(text)
     requests: dict[TableName | Pattern, tuple[int, TableRequest]] = {}
@@ -107,7 +103,9 @@ def read_file(path: Path, template: NewJob, catalog: str) -> list[TableRequest]:
             first, known = requests.setdefault(request.tables, (line, request))
             if known != request:
                 raise ValueError(f"{request.tables} is in line {first} too, with other values: keep one")
-        except (TableError, ValueError) as error:
+        except TableError as error:
+            problems.append(Problem(str(path), f"line {line}", error.one_line))
+        except ValueError as error:
             problems.append(Problem(str(path), f"line {line}", str(error)))
     if problems:
         raise SpecError("INVALID_SPEC", problems=problems)
@@ -144,18 +142,11 @@ def placed(job: NewJob, iceberg_catalog: str) -> NewJob:
     if {place[0], catalog} <= set(METASTORES):
         place = catalog, place[1]
     if place[0] == iceberg_catalog.lower() != catalog:
-        raise TableError(
-            f"{job.name} is to be made in {place[0]}, which is another name of the metastore's own tables: "
-            f"write {catalog}, or leave it out"
-        )
+        raise TableError("TARGET_CATALOG_IS_ALIAS", table=job.name, alias=place[0], catalog=catalog)
     if place == (catalog, schema):
         return replace(job, target_catalog=None, target_schema=None, old_name=None)
     if job.target_format is TargetFormat.DELTA and job.old_name is OldName.TABLE and not job.rewrite:
-        raise TableError(
-            f"{job.name} can't keep its name (old_name: table) when it becomes Delta: both tables would "
-            "share their files, and readers of the old name see changed rows twice; use old_name: view, or "
-            "Iceberg"
-        )
+        raise TableError("DELTA_TABLE_KEEPS_OLD_NAME", table=job.name)
     return replace(
         job, target_catalog=place[0], target_schema=place[1], old_name=job.old_name or OldName.VIEW
     )

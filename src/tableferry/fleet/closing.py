@@ -36,24 +36,31 @@ def closing_steps(job: Job, existing: Existing) -> tuple[Step, ...]:
     names, form = Names.of(job), job.target_format
     kind = existing.get(names.target)
     if kind is not target_kind(job):
-        actual = f"is {kind.words}" if kind else "doesn't exist"
         raise Refused(
-            f"{names.target} {actual}, and {target_kind(job).words} is needed there, because it has to have "
-            f"all rows when {names.archived} is dropped: restore it and {command('resume', job.name)}, or "
-            f"revert to {names.archived}: {_back(job)}"
+            "NEW_TABLE_GONE_BEFORE_CLOSE",
+            table=names.target,
+            actual=f"is {kind.words}" if kind else "doesn't exist",
+            expected=target_kind(job).words,
+            archived=names.archived,
+            resume=command("resume", job.name),
+            revert=_back(job),
         )
     # A view, or a table of another format, that people made under the free name isn't Hive's: should one lie
     # in these directories all the same, it's found with the other neighbours. So is a Hive table, where that
     # name was to be free.
     if names.hive != names.main and existing.get(names.hive) is Kind.HIVE:
         raise Refused(
-            f"{names.hive} is there again, and would read files that are to be removed: drop it, or give it "
-            f"the name {names.archived} back, and resume the job"
+            "HIVE_TABLE_RECREATED_BEFORE_CLOSE",
+            table=names.hive,
+            archived=names.archived,
+            command=command("resume", job.name),
         )
     if existing.get(names.archived) not in (None, Kind.HIVE):
         raise Refused(
-            f"{names.archived} is {existing[names.archived].words}, and was a Hive table: somebody made "
-            "another one of its name; rename it, and resume the job"
+            "ARCHIVED_NAME_TAKEN",
+            table=names.archived,
+            kind=existing[names.archived].words,
+            command=command("resume", job.name),
         )
     steps: list[Step] = []
     if names.archived in existing:
@@ -76,19 +83,22 @@ def _back(job: Job) -> str:
     return f"{command('close --undo', job.name)}, then {revert}" if CLOSING in job.record else revert
 
 
-def why_not_closed(job: Job) -> str:
-    """Say why a job can't be marked to be closed; nothing if it can."""
+def check_closable(job: Job) -> None:
+    """Check that a job can be marked to be closed.
+
+    Raises:
+        Refused: It can't.
+    """
     if closed := job.record.get(CLOSED):
-        return f"was closed on {closed['at'][:10]}"
+        raise Refused("JOB_CLOSED", table=job.name, date=closed["at"][:10])
     if job.state is not State.HIVE_DROPPED or job.desired_state is not State.HIVE_DROPPED:
-        return f"is at {job.state}, and not archived yet: {command('show', job.name)} says what comes next"
+        raise Refused("JOB_NOT_ARCHIVED", table=job.name, state=job.state, command=command("show", job.name))
     if job.migration_paused:
-        return f"is paused ({job.pause_reason}): see to that, and {resume_command(job)}"
+        raise Refused("JOB_PAUSED", table=job.name, reason=job.pause_reason, command=resume_command(job))
     if job.in_process:
-        return "is archived, but not completed yet: run tableferry fleet preprocess"
+        raise Refused("JOB_NOT_COMPLETED", table=job.name)
     if job.comm_level3_date is None:
-        return "is archived, but its people haven't been told yet: run tableferry fleet communicate"
-    return ""
+        raise Refused("JOB_NOT_NOTIFIED", table=job.name)
 
 
 def marked(job: Job, at: datetime) -> Job:
@@ -97,8 +107,7 @@ def marked(job: Job, at: datetime) -> Job:
     Raises:
         Refused: It can't be.
     """
-    if why := why_not_closed(job):
-        raise Refused(f"{job.name} {why}")
+    check_closable(job)
     return replace(job, close_at=at)
 
 
@@ -112,19 +121,23 @@ def unmarked(job: Job, *, hive_is_there: bool = False) -> Job:
     Raises:
         Refused: Something may have been removed already.
     """
-    if why := why_final(job, hive_is_there=hive_is_there):
-        raise Refused(f"{job.name} {why}")
+    check_not_closed(job, hive_is_there=hive_is_there)
     return replace(job, close_at=None).noted(**{CLOSING: None})
 
 
-def why_final(job: Job, *, hive_is_there: bool = False) -> str:
-    """Say why a job can't go back to before its closing; nothing if it can."""
-    names = Names.of(job)
+def check_not_closed(job: Job, *, hive_is_there: bool = False) -> None:
+    """Check that nothing was removed by the job's closing.
+
+    Args:
+        job: The job.
+        hive_is_there: Whether the archived Hive table was found, which the closing removes first.
+
+    Raises:
+        Refused: Something was removed, or may have been removed.
+    """
+    archived = Names.of(job).archived
     if closed := job.record.get(CLOSED):
-        return f"was closed on {closed['at'][:10]}: {names.archived} is gone, and what Hive read with it"
+        raise Refused("JOB_CLOSED_FINALLY", table=job.name, date=closed["at"][:10], archived=archived)
     if CLOSING in job.record and not hive_is_there:
-        return (
-            f"is being closed, and {names.archived} may be gone already: tableferry fleet close goes on, and "
-            f"as long as that table is there, {command('close --undo', job.name)} takes it back"
-        )
-    return ""
+        undo = command("close --undo", job.name)
+        raise Refused("JOB_BEING_CLOSED", table=job.name, archived=archived, command=undo)

@@ -33,7 +33,7 @@ def matching(spark: SparkSession, pattern: Pattern) -> list[TableName]:
         if pattern.matches(table)
     ]
     if not tables:
-        raise TableError(f"{pattern} matches no table: check the name, and your right to see it")
+        raise TableError("PATTERN_MATCHES_NO_TABLE", pattern=pattern)
     return sorted(tables)
 
 
@@ -45,15 +45,12 @@ def asked(spark: SparkSession, query: str) -> list[TableName]:
     """
     frame = spark.sql(query)
     if len(frame.columns) != 3:
-        raise TableError(
-            f"the query gives {len(frame.columns)} columns ({', '.join(frame.columns)}): select catalog, "
-            "schema and table, in this order"
-        )
+        raise TableError("QUERY_COLUMNS_WRONG", count=len(frame.columns), columns=frame.columns)
     tables = []
     for row in frame.collect():
         parts = tuple(str(part or "").strip().lower() for part in row)
         if not all(parts):
-            raise TableError(f"the query gives a row without a full name ({', '.join(parts)}): leave it out")
+            raise TableError("QUERY_ROW_INCOMPLETE", parts=parts)
         tables.append(TableName(parts))
     return tables
 

@@ -180,10 +180,7 @@ def _chosen(found: _Found, patterns: Sequence[Pattern], written: Sequence[str]) 
         lower = {key: TableName(tuple(map(str.lower, view.name.parts))) for key, view in found.views.items()}
         matching = {key for key, name in lower.items() if pattern.matches(name)}
         if not matching:
-            raise TableError(
-                f"'{text}' means no view of a schema whose tables have gone to another schema or catalog: "
-                "tableferry fleet list shows where the tables are"
-            )
+            raise TableError("VIEW_PATTERN_WITHOUT_MATCH", text=text)
         chosen |= matching
     return chosen
 
@@ -238,7 +235,7 @@ class _Run:
         move = decide(view, text, destination(schema, jobs), self.places, partial=self.options.partial)
         catalog = move.new.parts[0]
         if catalog in self.viewless:
-            raise TakesNoViews(f"catalog {catalog} takes no views")
+            raise TakesNoViews("CATALOG_WITHOUT_VIEWS", catalog=catalog)
         there = new_views.is_there(self.warehouse, move)
         loses = new_views.lost_settings(self.warehouse, move)
         report = ViewReport(view.name, "there", move.new, stays=move.stays, loses=loses)
@@ -254,10 +251,10 @@ class _Run:
             return replace(report, outcome="planned")
         try:
             new_views.make(warehouse, move, replace=there is False)
-        except TakesNoViews:
+        except TakesNoViews as error:
             self.viewless.add(catalog)
             self.remedies.append(_VIEWLESS.format(catalog=catalog))
-            raise
+            raise TakesNoViews("CATALOG_WITHOUT_VIEWS", catalog=catalog) from error
         new_views.carry_access(warehouse, move)
         return replace(report, outcome="moved" if there is None else "replaced")
 
@@ -273,7 +270,7 @@ class _Run:
         for job in move.bases:
             current = now.get(job.task_id)
             if current is None or not switched(current) or Names.of(current) != Names.of(job):
-                raise Refused(f"{job.name} is being reverted, or has another job by now: run again")
+                raise Refused("JOB_CHANGED_DURING_VIEW_MOVE", table=job.name)
 
 
 _VIEWLESS = (

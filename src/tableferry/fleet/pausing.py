@@ -127,8 +127,10 @@ def _to_be_rewritten(job: Job) -> Job:
     stopped = job.state is State.READY and job.in_process and reason(job) not in REWRITABLE
     if not waits or stopped or job.record.get(RIGHTS):
         raise Refused(
-            f"{job.name} is at {job.state}, and its rows can be rewritten only as long as its migration "
-            f"hasn't begun: {command('revert', job.name)}, and resume it with --rewrite then"
+            "JOB_BEGUN_WITHOUT_REWRITE",
+            table=job.name,
+            state=job.state,
+            command=command("revert", job.name),
         )
     job = replace(job, rewrite=True)
     if job.state is not State.READY:

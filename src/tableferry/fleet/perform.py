@@ -162,7 +162,12 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             job = job.noted(**{FENCE: None})
         case steps.CheckFence(table):
             if differences := fence.differences(warehouse, table, job.record.get(FENCE, {})):
-                raise WrittenSince(f"{table} was written to after writes were blocked: {differences}")
+                raise WrittenSince(
+                    "TABLE_WRITTEN_WHILE_BLOCKED",
+                    table=table,
+                    differences=differences,
+                    command=command("resume", job.name),
+                )
         case steps.RecordFiles(table):
             Record.create(warehouse, table)
         case steps.CheckLate(target, hive, form, decide):
@@ -270,8 +275,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             noted = job.record.get(CLOSING)
             if noted and not leftovers.is_noted(warehouse, hive, leftovers.Leftovers.of(noted)):
                 raise Refused(
-                    f"{hive} is another table than the one that this closing began with, which is gone: "
-                    f"rename it, and {command('resume', job.name)}"
+                    "ARCHIVED_TABLE_REPLACED_DURING_CLOSE", table=hive, command=command("resume", job.name)
                 )
             found = leftovers.find(warehouse, target, hive, form)
             leftovers.demand_unneeded(warehouse, target, hive, form, found)

@@ -145,7 +145,7 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             hive = names.archived if archived else names.hive
             if archived and names.hive in existing:
                 # Before anybody is kept from writing, for the rename would be refused behind the block.
-                raise Refused(_taken(names.archived, names.hive, job))
+                raise _taken(names.archived, names.hive, job)
             back = (Rename(names.archived, names.hive),) if archived else ()
             # Before anybody is kept from writing, for what it finds may need a person.
             late, view = CheckLate(names.target, hive, job.target_format), _view(names, existing)
@@ -270,7 +270,7 @@ def _switch(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
         return (into, last_look)
     _demand(existing, names.main, Kind.HIVE)
     if names.hive in existing:
-        raise Refused(_taken(names.main, names.hive, job))
+        raise _taken(names.main, names.hive, job)
     return (
         CheckFence(names.main),
         _verify(job, names),
@@ -302,9 +302,9 @@ def _switch_elsewhere(job: Job, names: Names, existing: Existing) -> tuple[Step,
         return (into, *view, last_look)
     _demand(existing, names.main, Kind.HIVE)
     if names.target in existing:
-        raise Refused(_taken(names.copy, names.target, job))
+        raise _taken(names.copy, names.target, job)
     if moved:
-        raise Refused(_taken(names.main, names.hive, job))
+        raise _taken(names.main, names.hive, job)
     return (CheckFence(names.main), _verify(job, names), into, *away, *view, last_look)
 
 
@@ -322,7 +322,7 @@ def _switch_back(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]
         return (_rest(job, names, names.hive), into)
     _demand(existing, names.main, target_kind(job))
     if names.copy in existing:
-        raise Refused(_taken(names.main, names.copy, job))
+        raise _taken(names.main, names.copy, job)
     return (
         *_in_step(job, names.main, names.hive),
         CopyAccess(names.main, names.hive),
@@ -344,7 +344,7 @@ def _switch_back_from_elsewhere(job: Job, names: Names, existing: Existing) -> t
     if names.target in existing and not theirs:
         _demand(existing, names.target, target_kind(job))
         if names.copy in existing:
-            raise Refused(_taken(names.target, names.copy, job))
+            raise _taken(names.target, names.copy, job)
         steps += (*_in_step(job, names.target, hive), CopyAccess(names.target, hive))
         steps.append(CheckLate(names.target, hive, job.target_format))
         steps.append(Rename(names.target, names.copy))
@@ -368,7 +368,7 @@ def _archive(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
         return ()
     _demand(existing, names.hive, Kind.HIVE)
     if names.archived in existing:
-        raise Refused(_taken(names.hive, names.archived, job))
+        raise _taken(names.hive, names.archived, job)
     late = CheckLate(names.target, names.hive, job.target_format)
     kept_in_step = _in_step(job, names.target, names.hive) if job.probation_gap_days > 0 else ()
     return (late, *kept_in_step, Rename(names.hive, names.archived), last_look)
@@ -403,11 +403,8 @@ def _hive_copy(names: Names, existing: Existing) -> TableName:
     return hive
 
 
-def _taken(name: TableName, new_name: TableName, job: Job) -> str:
-    return (
-        f"{new_name} is there already, and {name} is to get that name: rename or drop the one that isn't of "
-        f"this migration, and {command('resume', job.name)}"
-    )
+def _taken(name: TableName, new_name: TableName, job: Job) -> Refused:
+    return Refused("TABLE_NAME_TAKEN", new_name=new_name, table=name, command=command("resume", job.name))
 
 
 def _is_hive(existing: Existing, name: TableName) -> bool:
@@ -419,7 +416,4 @@ def _demand(existing: Existing, name: TableName, kind: Kind) -> None:
     if kind_there is kind:
         return
     actual = f"is {kind_there.words}" if kind_there else "doesn't exist"
-    raise Refused(
-        f"{name} {actual}, and {kind.words} is needed there: somebody else renamed or dropped one; "
-        "put the names right, and resume the job"
-    )
+    raise Refused("MIGRATION_TABLE_MOVED", table=name, actual=actual, expected=kind.words)

@@ -113,7 +113,7 @@ def register(
         with activity(_log, "ask the query for tables", level=logging.DEBUG):
             requests += [TableRequest(name, template) for name in finding.asked(spark(), asked_for.query)]
     if not requests:
-        raise TableError("no table is named: give names, patterns such as 'sales.*', --file or --query")
+        raise TableError("NO_TABLE_TO_ADD")
 
     def find(pattern: Pattern) -> list[TableName]:
         with activity(_log, f"look for {pattern}", level=logging.DEBUG):

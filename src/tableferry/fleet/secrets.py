@@ -5,18 +5,20 @@ from __future__ import annotations
 import base64
 
 from tableferry import workspace
-from tableferry.errors import TableferryError
+from tableferry.errors import InputError, SessionError
+from tableferry.errors.catalogue import as_sentence
 
 
-def read(name: str, *, setting: str, holds: str) -> str:
-    """Read a secret, named ``scope/key``, through the workspace's API; the message says what it holds.
+def read(name: str, *, setting: str, purpose: str) -> str:
+    """Read a secret, named ``scope/key``, through the workspace's API; an error's message has its purpose.
 
     Raises:
-        TableferryError: That's no name, or the secret can't be read.
+        InputError: The name is invalid.
+        SessionError: The secret can't be read.
     """
     scope, slash, key = name.partition("/")
     if not (scope and slash and key):
-        raise TableferryError(f"{setting} is '{name}': write it as scope/key")
+        raise InputError("SECRET_NAME_INVALID", setting=setting, text=name)
     client = workspace.client()
     try:
         value = client.secrets.get_secret(scope, key).value
@@ -24,5 +26,11 @@ def read(name: str, *, setting: str, holds: str) -> str:
         trouble = workspace.trouble(error, client)
         if trouble is None:
             raise
-        raise trouble.as_error(f"the secret {name} with {holds} can't be read") from error
+        raise SessionError(
+            "SECRET_NOT_READABLE",
+            secret=name,
+            purpose=purpose,
+            reason=trouble.reason,
+            advice=as_sentence(trouble.remedy),
+        ) from error
     return base64.b64decode(value or "").decode("utf-8")

@@ -76,12 +76,7 @@ def select_jobs(store: Store, written: Iterable[str], *, archive: bool = False) 
             queued = {job.name for job in jobs}
             jobs += [job for job in _meant(store.archived, meant) if job.name not in queued]
         if not jobs:
-            where = "the queue or the archive" if archive else "the queue"
-            looked = "" if archive else ", which fleet revert takes with --from-archive"
-            raise TableError(
-                f"'{text}' has no job in {where}: tableferry fleet list shows all jobs, and with --archived "
-                f"those in the archive{looked}"
-            )
+            raise TableError("JOB_NOT_FOUND" if archive else "JOB_NOT_IN_QUEUE", text=text)
         selected |= {job.task_id: job for job in jobs}
     return list(selected.values())
 
@@ -107,9 +102,7 @@ def select_archived(store: Store, written: Iterable[str]) -> tuple[list[Job], li
                 if not isinstance(meant, Pattern) or job.state is State.HIVE_DROPPED:
                     jobs[job.task_id] = job
         if written and count == len(queued) + len(archived):
-            raise TableError(
-                f"'{text}' has no job whose Hive table is archived: tableferry fleet list shows all jobs"
-            )
+            raise TableError("ARCHIVED_JOB_NOT_FOUND", text=text)
     return list(queued.values()), [job for number, job in archived.items() if number not in queued]
 
 

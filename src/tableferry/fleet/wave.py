@@ -14,7 +14,7 @@ from typing import Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tableferry.amounts import counted, size
-from tableferry.errors import TableferryError
+from tableferry.errors import InputError
 
 LONGEST_WAVE = 100
 """How many characters a wave's name may have."""
@@ -47,13 +47,13 @@ class Hours:
         """Read hours as people write them: ``22:00-06:00``.
 
         Raises:
-            TableferryError: They aren't two times of day, or there is no such time zone.
+            InputError: They aren't two times of day, or there is no such time zone.
         """
         try:
             known = ZoneInfo(zone)
         except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-            raise TableferryError(f"there is no time zone '{zone}': write one as Europe/Berlin") from error
-        wrong = TableferryError(f"'{text}' isn't a part of the day: write it as 22:00-06:00")
+            raise InputError("TIME_ZONE_UNKNOWN", zone=zone) from error
+        wrong = InputError("WAVE_HOURS_INVALID", text=text)
         if (match := _HOURS.fullmatch(text)) is None:
             raise wrong
         hours = [int(number) for number in match.groups()]
@@ -125,18 +125,13 @@ def checked(wave: Wave) -> Wave:
     """Return a wave that can be as it is.
 
     Raises:
-        TableferryError: Its name or its limits can't.
+        InputError: Its name or its limits can't.
     """
     if not _NAME.fullmatch(wave.name) or len(wave.name) > LONGEST_WAVE:
-        raise TableferryError(
-            f"'{wave.name}' can't be a wave's name: use letters, digits, and . _ -, {LONGEST_WAVE} at most"
-        )
+        raise InputError("WAVE_NAME_INVALID", wave=wave.name, longest=LONGEST_WAVE)
     Hours.parse(wave.hours or "00:00-12:00", wave.time_zone)
     if len(wave.time_zone) > _LONGEST_ZONE:
-        raise TableferryError(
-            f"the time zone '{wave.time_zone}' has more than {_LONGEST_ZONE} characters: write another name "
-            "of it, or a zone that keeps the same time"
-        )
+        raise InputError("TIME_ZONE_NAME_TOO_LONG", zone=wave.time_zone, longest=_LONGEST_ZONE)
     return wave
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from tableferry.errors import TableferryError
+from tableferry.errors import InputError
 from tableferry.fleet.commands import command
 from tableferry.fleet.job import LONGEST_REASON, Job
 from tableferry.fleet.queue import selections
@@ -24,12 +24,12 @@ def find_wave(store: Store, name: str) -> Wave:
     """Return a wave.
 
     Raises:
-        TableferryError: There is none of that name.
+        InputError: No wave has that name.
     """
     waves = waves_by_name(store)
     if name not in waves:
-        known = f" (there are: {', '.join(waves)})" if waves else ""
-        raise TableferryError(f"there is no wave '{name}'{known}: make it with {command('wave add', name)}")
+        known = list(waves) or "none"
+        raise InputError("WAVE_NOT_FOUND", wave=name, waves=known, command=command("wave add", name))
     return waves[name]
 
 
@@ -42,7 +42,7 @@ def set_wave(store: Store, name: str, limits: Mapping[str, Any]) -> Wave:
         limits: Fields of `Wave` by their names; the others stay as they are.
 
     Raises:
-        TableferryError: The name or a limit can't be so.
+        InputError: The name or a limit can't be so.
         Busy: Somebody else changes it in this very moment.
     """
     there = waves_by_name(store).get(name)
@@ -54,7 +54,7 @@ def start_wave(store: Store, name: str, now: datetime) -> Wave:
     """Let a wave's tables be announced and started; what failed before doesn't count against it any more.
 
     Raises:
-        TableferryError: There is no such wave.
+        InputError: There is no such wave.
         Busy: Somebody else changes it in this very moment.
     """
     wave = find_wave(store, name)
@@ -69,7 +69,7 @@ def pause_wave(store: Store, name: str, reason: str = "") -> Wave:
     Without a reason, one that is paused keeps the reason that it has.
 
     Raises:
-        TableferryError: There is no such wave.
+        InputError: There is no such wave.
         Busy: Somebody else changes it in this very moment.
     """
     wave = find_wave(store, name)
@@ -83,7 +83,7 @@ def assign(store: Store, name: str, jobs: Sequence[Job], now: datetime) -> tuple
     These are those that have begun, or that a worker has at this moment.
 
     Raises:
-        TableferryError: There is no such wave.
+        InputError: There is no such wave.
     """
     find_wave(store, name)
     numbers = {job.task_id for job in jobs if job.wave != name}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from email.message import EmailMessage
 from pathlib import Path
 
-from tableferry.errors import TableferryError
+from tableferry.errors import StateError
 from tableferry.fleet.mail.messages import POLICY
 from tableferry.fleet.mail.smtp import Delivery
 
@@ -21,8 +21,8 @@ class FolderOutbox:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise TableferryError(
-                f"{folder} can't be made ({error.strerror}): name another folder for the letters"
+            raise StateError(
+                "NOTIFICATION_FOLDER_NOT_CREATABLE", folder=folder, reason=error.strerror
             ) from error
         for old in folder.glob("level[123]-*.eml"):
             old.unlink()

@@ -9,7 +9,7 @@ from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime, parseaddr
 
-from tableferry.errors import Refused
+from tableferry.errors import InputError
 from tableferry.fleet.mail.addresses import address
 from tableferry.fleet.mail.rendering import Words
 from tableferry.fleet.settings import MailSettings
@@ -47,7 +47,7 @@ def check(mail: MailSettings) -> None:
     """Demand that notifications have somebody to be from, and to be answered to.
 
     Raises:
-        Refused: ``mail.sender`` or ``mail.reply_to`` is no address.
+        InputError: ``mail.sender`` or ``mail.reply_to`` isn't an address.
     """
     message(Words("", "", ""), "<0@localhost>", ["nobody@localhost"], mail, datetime.now(UTC))
 
@@ -56,7 +56,7 @@ def sender(mail: MailSettings) -> Address:
     """Return the address that notifications are from.
 
     Raises:
-        Refused: ``mail.sender`` is none.
+        InputError: ``mail.sender`` isn't an address.
     """
     return _person(mail.sender, "mail.sender")
 
@@ -66,7 +66,7 @@ def _person(text: str, setting: str) -> Address:
     try:
         return Address(name, addr_spec=address(spec, ""))
     except (ValueError, IndexError) as error:
-        raise Refused(f"{setting} is '{text}', which is no mail address: write name@domain") from error
+        raise InputError("MAIL_ADDRESS_INVALID", setting=setting, text=text) from error
 
 
 def _addresses(recipients: Sequence[str]) -> list[Address]:

@@ -6,7 +6,7 @@ import os
 
 from pydantic import SecretStr
 
-from tableferry.errors import TableferryError
+from tableferry.errors import InputError
 from tableferry.fleet import secrets
 from tableferry.fleet.settings import MailSettings
 
@@ -17,18 +17,16 @@ def with_password(mail: MailSettings) -> MailSettings:
     """Return the settings with the password in them, if anybody is to log in.
 
     Raises:
-        TableferryError: There is none, or its secret can't be read.
+        InputError: The password is missing.
+        SessionError: Its secret can't be read.
     """
     if not mail.user or mail.password.get_secret_value():
         return mail
     password = os.environ.get(PASSWORD_VARIABLE, "")
     if not password and mail.password_secret:
         password = secrets.read(
-            mail.password_secret, setting="mail.password_secret", holds="the mail server's password"
+            mail.password_secret, setting="mail.password_secret", purpose="the mail server's password"
         )
     if not password:
-        raise TableferryError(
-            f"there is no password for mail.user {mail.user}: set {PASSWORD_VARIABLE}, or "
-            "mail.password_secret to a secret's scope/key"
-        )
+        raise InputError("MAIL_PASSWORD_MISSING", user=mail.user, variable=PASSWORD_VARIABLE)
     return mail.model_copy(update={"password": SecretStr(password)})

@@ -209,7 +209,7 @@ class Posting:
                 mail = message(words, notification.message_id, to, self.settings.mail, now)
                 delivery = outbox.send(mail, to)
             except NoServer as error:
-                self.problems.append(str(error))
+                self.problems.append(error.one_line)
                 self.failed |= {unsent.message_id for unsent in waiting[position:]}
                 break
             self._sort(notification, jobs, to, delivery)

@@ -28,7 +28,7 @@ from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup, escape
 
-from tableferry.errors import Refused
+from tableferry.errors import InputError
 from tableferry.fleet.job import REWRITTEN, Job, OldName, TargetFormat
 from tableferry.fleet.mail.notifications import Audience, Level
 from tableferry.fleet.naming import Names
@@ -99,7 +99,7 @@ class Templates:
         """Read the templates, and try a team's with every kind of notification.
 
         Raises:
-            Refused: A file of the team's isn't one of ours, or can't be rendered; says the file and the line.
+            InputError: A file isn't named like a template of Tableferry's, or can't be rendered.
         """
         self._mail = mail
         folders = [OURS] if mail.templates is None else [mail.templates, OURS]
@@ -115,7 +115,7 @@ class Templates:
         """Write a notification of one job's table or several; its days are counted from when it is sent.
 
         Raises:
-            Refused: A template can't be rendered; says the file and the line.
+            InputError: A template can't be rendered.
         """
         return self._words(variables(level, audience, jobs, now, self._mail))
 
@@ -125,7 +125,7 @@ class Templates:
         subject = " ".join(forms["subject"].split())
         if not subject:
             file = self._environments["subject"].get_template(name).filename
-            raise Refused(f"{file} gives a letter no subject: add a block named subject")
+            raise InputError("NOTIFICATION_TEMPLATE_WITHOUT_SUBJECT", file=file)
         text, html = (re.sub(r"\n\s*\n", "\n\n", forms[form]).strip() + "\n" for form in ("txt", "html"))
         return Words(subject, text, html)
 
@@ -138,23 +138,29 @@ class Templates:
     def _check_files(self, folder: Path) -> None:
         """Refuse what isn't a template of ours by its name, or uses what no notification has."""
         if not folder.is_dir():
-            raise Refused(f"mail.templates is {folder}, which is no folder: name one, or leave it out")
+            raise InputError("NOTIFICATION_TEMPLATE_FOLDER_MISSING", folder=folder)
         ours = sorted(path.name for path in OURS.iterdir())
         known = {*variables(1, "owner", _SAMPLES[0], _SAMPLE_TIME, self._mail), "layout", "parts"}
         for path in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):
             if path.name not in ours:
-                close = difflib.get_close_matches(path.name, ours, n=1)
-                instead = f"call it {close[0]}" if close else "take it out"
-                raise Refused(f"{path} isn't a template's name: {instead} (there are {', '.join(ours)})")
+                names = ", ".join(ours)
+                if close := difflib.get_close_matches(path.name, ours, n=1):
+                    raise InputError(
+                        "NOTIFICATION_TEMPLATE_MISSPELLED", file=path, closest=close[0], names=names
+                    )
+                raise InputError("NOTIFICATION_TEMPLATE_UNKNOWN", file=path, names=names)
             with _explained(path):
                 tree = self._environments["txt"].parse(path.read_text(encoding="utf-8"), filename=str(path))
                 # Jinja's search doesn't see that a block knows what stands outside of it.
                 unknown = find_undeclared_variables(tree) - known - set(_given(tree)) - {"caller"}
             used = [node for node in tree.find_all(nodes.Name) if node.name in unknown]
             if used:
-                raise Refused(
-                    f"{path}:{used[0].lineno}: '{used[0].name}' is undefined: a letter knows "
-                    f"{', '.join(sorted(known))}"
+                raise InputError(
+                    "NOTIFICATION_TEMPLATE_VARIABLE_UNKNOWN",
+                    file=path,
+                    line=used[0].lineno,
+                    variable=used[0].name,
+                    variables=", ".join(sorted(known)),
                 )
 
 
@@ -264,17 +270,16 @@ def _explained(file: Path | None = None) -> Iterator[None]:
     try:
         yield
     except TemplateSyntaxError as error:
-        raise Refused(
-            f"{file or error.filename or error.name}:{error.lineno}: {error.message}: fix the template"
-        ) from error
+        place = f"{file or error.filename or error.name}:{error.lineno}"
+        raise InputError("NOTIFICATION_TEMPLATE_FAILED", place=place, reason=error.message) from error
     except UnicodeDecodeError as error:
-        raise Refused(f"{file or OURS} isn't UTF-8 ({error}): save it as UTF-8") from error
+        raise InputError("NOTIFICATION_TEMPLATE_NOT_UTF8", file=file or OURS, reason=error) from error
     except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
         # Jinja gives the frames of a template the template's own file and lines.
         frames = traceback.extract_tb(error.__traceback__)
         templates = [frame for frame in frames if frame.filename.endswith(".j2")]
-        location = f"{templates[-1].filename}:{templates[-1].lineno}: " if templates else ""
-        raise Refused(f"{location}{error}: fix the template") from error
+        place = f"{templates[-1].filename}:{templates[-1].lineno}" if templates else str(file or OURS)
+        raise InputError("NOTIFICATION_TEMPLATE_FAILED", place=place, reason=error) from error
 
 
 _SAMPLE_TIME = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from email.message import EmailMessage
 from typing import Protocol, assert_never
 
-from tableferry.errors import TableferryError
+from tableferry.errors import ServiceError
 from tableferry.fleet.mail.messages import sender
 from tableferry.fleet.settings import MailSettings
 
@@ -24,7 +24,7 @@ _OF_THE_ADDRESS = re.compile(r"5\d\d 5\.[12]\.")
 _LOOPBACK = re.compile(r"localhost|127\.\d+\.\d+\.\d+|::1")
 
 
-class NoServer(TableferryError):
+class NoServer(ServiceError):
     """No notification can be sent now: the server isn't there, or doesn't take notifications from us."""
 
 
@@ -93,8 +93,10 @@ class SmtpOutbox:
             if error.smtp_code < 500:
                 return Delivery(waiting=dict.fromkeys(recipients, reply))
             raise NoServer(
-                f"{self._where} doesn't take letters from {sender(self._mail).addr_spec} ({reply}): let it, "
-                "or set mail.sender"
+                "MAIL_SENDER_REFUSED",
+                server=self._server_name,
+                sender=sender(self._mail).addr_spec,
+                reply=reply,
             ) from error
         except smtplib.SMTPDataError as error:
             answers = dict.fromkeys(recipients, (error.smtp_code, error.smtp_error))
@@ -120,8 +122,12 @@ class SmtpOutbox:
                 server.close()
 
     @property
+    def _server_name(self) -> str:
+        return f"{self._mail.host}:{self._mail.port}"
+
+    @property
     def _where(self) -> str:
-        return f"the mail server {self._mail.host}:{self._mail.port}"
+        return f"the mail server {self._server_name}"
 
     def _without_utf8(self, message: EmailMessage, recipients: Sequence[str]) -> Delivery:
         """Send to those whom a server can name that knows ASCII alone."""
@@ -146,11 +152,9 @@ class SmtpOutbox:
     def _connect(self) -> smtplib.SMTP:
         mail = self._mail
         if mail.user and mail.tls == "none" and not _LOOPBACK.fullmatch(mail.host):
-            raise NoServer(
-                f"the password for {self._where} would go there in the clear: set mail.tls to tls or starttls"
-            )
+            raise NoServer("MAIL_PASSWORD_UNENCRYPTED", server=self._server_name)
         if not (mail.user + mail.password.get_secret_value()).isascii():
-            raise NoServer("mail.user or its password isn't ASCII, and mail servers take no other: change it")
+            raise NoServer("MAIL_LOGIN_NOT_ASCII")
         with self._explained():
             match mail.tls:
                 case "tls":
@@ -177,32 +181,25 @@ class SmtpOutbox:
         try:
             return ssl.create_default_context(cafile=file)
         except (OSError, ssl.SSLError) as error:
-            raise NoServer(f"mail.ca_file {file} can't be read ({error}): name a PEM file") from error
+            raise NoServer("MAIL_CA_FILE_NOT_READABLE", file=file, reason=error) from error
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Say in a sentence why there is no connection."""
+        """Raise an error with the reason why there is no connection."""
         try:
             yield
         except smtplib.SMTPAuthenticationError as error:
             reply = _reply(error.smtp_code, error.smtp_error)
             raise NoServer(
-                f"{self._where} doesn't let {self._mail.user} in ({reply}): check mail.user and the password"
+                "MAIL_LOGIN_REFUSED", server=self._server_name, user=self._mail.user, reply=reply
             ) from error
         except smtplib.SMTPNotSupportedError as error:
-            raise NoServer(
-                f"{self._where} can't do what is asked of it ({error}): check mail.tls and mail.user"
-            ) from error
+            raise NoServer("MAIL_FEATURE_MISSING", server=self._server_name, reason=error) from error
         except ssl.SSLError as error:
             reason = getattr(error, "verify_message", "") or error.reason or str(error)
-            raise NoServer(
-                f"{self._where} can't be trusted, or speaks no TLS there ({reason}): check mail.tls and "
-                "mail.port, or name its certificate's authority in mail.ca_file"
-            ) from error
+            raise NoServer("MAIL_TLS_FAILED", server=self._server_name, reason=reason) from error
         except (smtplib.SMTPException, OSError) as error:
-            raise NoServer(
-                f"{self._where} doesn't answer ({error}): check mail.host and mail.port"
-            ) from error
+            raise NoServer("MAIL_SERVER_UNREACHABLE", server=self._server_name, reason=error) from error
 
 
 def _sorted(answers: Mapping[str, tuple[int, bytes | str]], for_good: re.Pattern[str]) -> Delivery:

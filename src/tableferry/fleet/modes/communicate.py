@@ -81,7 +81,7 @@ def communicate(
         outbox: Sends notifications.
 
     Raises:
-        Refused: A template or an address in the settings is wrong; nothing was sent.
+        InputError: A template or an address in the settings is invalid; nothing was sent.
         TableferryError: The password can't be had, or the queue can't be reached.
     """
     templates = Templates(settings.mail)

@@ -76,10 +76,7 @@ class Gate:
         except TableferryError as error:
             if wave.name not in self._warned:
                 self._warned.add(wave.name)
-                _log.warning(
-                    "no table of the wave %s starts here: %s, or give this machine newer ones (the package "
-                    "tzdata)", wave.name, error,
-                )  # fmt: skip
+                _log.warning("no table of the wave %s starts here: %s", wave.name, error.one_line)
             return False
 
     def _paused_if_failing(self, wave: Wave, load: Load) -> Wave:

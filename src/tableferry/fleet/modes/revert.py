@@ -8,7 +8,8 @@ from datetime import datetime
 from functools import partial
 
 from tableferry.errors import Busy, Refused, TableError
-from tableferry.fleet.closing import why_final
+from tableferry.fleet.closing import check_not_closed
+from tableferry.fleet.commands import command
 from tableferry.fleet.hand_changes import Acceptance
 from tableferry.fleet.job import ACCEPT, FOUND, Job, PauseReason, State
 from tableferry.fleet.job_run import dry_run_report, run_job
@@ -85,10 +86,7 @@ def _jobs(
     archived = worker.store.archived(named(missing)) if missing and from_archive else []
     missing = sorted(set(missing) - {job.name for job in archived})
     if missing:
-        where = "or in the archive" if from_archive else "(--from-archive looks there too)"
-        raise TableError(
-            f"{missing[0]} has no job in the queue {where}: tableferry fleet list shows all jobs"
-        )
+        raise TableError("JOB_NOT_FOUND" if from_archive else "JOB_NOT_IN_QUEUE", text=missing[0])
     return queued, archived
 
 
@@ -96,12 +94,8 @@ def _reverting(job: Job, now: datetime, *, from_archive: bool) -> Job:
     """Return the job as the reverter takes it."""
     if job.claimed_by is not None and job.lease_until is not None and job.lease_until > now:
         until = f"{job.lease_until:%Y-%m-%d %H:%M} UTC"
-        raise Busy(
-            f"{job.name} is in the hands of worker {job.claimed_by} until {until}, or longer if that lives: "
-            "wait for the end of its run"
-        )
-    if why := why_final(job):
-        raise Refused(f"{job.name} {why}; it can't be reverted")
+        raise Busy("JOB_CLAIMED", table=job.name, worker=job.claimed_by, until=until)
+    check_not_closed(job)
     job = job.without_failures()
     if job.record.get(FOUND) == Acceptance.GIVE_UP_NEW_TABLE:
         # The pause told the person that rows are lost, and this command is its remedy.
@@ -109,20 +103,22 @@ def _reverting(job: Job, now: datetime, *, from_archive: bool) -> Job:
     if job.pair in BACK:
         return replace(job, migration_paused=False, pause_reason=PauseReason.NONE.value)
     if job.state is State.HIVE_DROPPED and not from_archive:
-        raise Refused(f"the probation of {job.name} is over: --from-archive reverts it all the same")
-    if job.state is State.UNDEFINED:
         raise Refused(
-            f"{job.name} hasn't been touched yet, so there is nothing to revert: leave it out (tableferry "
-            "fleet pause keeps it from being migrated)"
+            "JOB_PROBATION_OVER", table=job.name, command=command("revert --from-archive", job.name)
         )
+    if job.state is State.UNDEFINED:
+        raise Refused("JOB_NOT_BEGUN", table=job.name, command=command("pause", job.name))
     if job.state is State.ICEBERG_DROPPED:
-        raise Refused(f"{job.name} is reverted already: leave it out")
+        raise Refused("JOB_REVERTED", table=job.name)
     # Its archive may wait for its wave; a worker that is at it has the job.
     resting = job.state in (job.desired_state, State.READY, State.WRITES_UNBLOCKED) or job.migration_paused
     if not resting or job.state not in REVERT_TO:
         raise Refused(
-            f"{job.name} is at {job.state} on its way to {job.desired_state}, and not on probation: wait "
-            "until it is, or pause it first (tableferry fleet pause)"
+            "JOB_NOT_ON_PROBATION",
+            table=job.name,
+            state=job.state,
+            desired_state=job.desired_state,
+            command=command("pause", job.name),
         )
     return replace(
         job,

@@ -6,14 +6,12 @@ from importlib.util import find_spec
 
 import lazy_loader
 
-from tableferry.errors import TableferryError
+from tableferry.errors import MissingPackage
 from tableferry.extras import install
 
 for _package in ("sqlalchemy", "alembic"):
     if find_spec(_package) is None:
-        raise TableferryError(
-            f"the queue needs the package {_package}, which isn't installed: {install('fleet')}"
-        )
+        raise MissingPackage("MISSING_PACKAGE_FOR_QUEUE", package=_package, command=install("fleet"))
 
 # alembic takes a quarter of a second to load, and only `init` needs it.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

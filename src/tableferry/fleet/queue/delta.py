@@ -20,7 +20,7 @@ from sqlalchemy import JSON, ClauseElement, ColumnElement, Select, and_, literal
 
 from tableferry.activity import activity
 from tableferry.backoff import pause, retry
-from tableferry.errors import HALF_MADE, HALF_MADE_REMEDY, Refused, TableferryError, first_line, is_sparks
+from tableferry.errors import HALF_MADE, Refused, ServiceError, TableferryError, first_line, is_sparks
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.delta_rows import among, in_json, read, source, unchanged, with_event
 from tableferry.fleet.queue.delta_tables import PROPERTY, DeltaTables
@@ -31,8 +31,6 @@ from tableferry.fleet.queue.schema import REVISION, jobs, jobs_archive, notifica
 from tableferry.fleet.queue.selections import Selection, may_be_assigned, numbered
 from tableferry.fleet.queue.sparksql import bound, rows
 from tableferry.fleet.queue.statements import (
-    NEWER,
-    OLDER,
     chunks,
     claimed,
     counted,
@@ -137,7 +135,7 @@ class DeltaStore:
             _log.warning(
                 "the time of the queue's storage can't be had (%s), and this cluster's clock is used: if it "
                 "is ahead of others', their claims lapse early. Run tableferry fleet init, and let workers "
-                "change the table %s", error, clock,
+                "change the table %s", error.one_line, clock,
             )  # fmt: skip
             [newest] = self._do(lambda: rows(self._sql("SELECT current_timestamp() AS timestamp", {})))
         time: datetime = newest["timestamp"]
@@ -322,7 +320,7 @@ class DeltaStore:
         if len(back) < len(coming):
             left = sorted(set(coming) - {job.task_id for job in back})
             raise Refused(
-                f"the archived jobs {left} are of tables that have another job in {self._tables.jobs} now"
+                "ARCHIVED_TABLE_HAS_JOB", queue=self._url, reason=f"archived jobs {', '.join(map(str, left))}"
             )
         self._run(f"DELETE FROM {self._tables.archive} WHERE {among(coming)}")
         return back
@@ -453,7 +451,7 @@ class DeltaStore:
     def _demand_revision(self) -> None:
         """Refuse a queue of a newer version, whose new columns this one would ignore."""
         if self._revision() > int(REVISION):
-            raise TableferryError(f"the queue at delta:{self._schema} {NEWER}")
+            raise ServiceError("QUEUE_VERSION_TOO_NEW", queue=self._url)
         self._is_known = True
 
     def _do(self, work: Callable[[], T]) -> T:
@@ -468,18 +466,21 @@ class DeltaStore:
                 raise
             raise self._explained(error) from error
 
+    @property
+    def _url(self) -> str:
+        return f"delta:{self._schema}"
+
     def _explained(self, error: Exception) -> TableferryError:
-        url = f"delta:{self._schema}"
         if "TABLE_OR_VIEW_NOT_FOUND" in str(error) or "SCHEMA_NOT_FOUND" in str(error):
-            return TableferryError(
-                f"there is no queue at {url}: make it with `tableferry fleet init`, or name the right "
-                "one with --store"
-            )
+            return ServiceError("QUEUE_NOT_FOUND", queue=self._url)
         later = {name for _, columns in self._tables.later_columns() for name in columns}
         if "UNRESOLVED_COLUMN" in str(error) and any(f"`{name}`" in first_line(error) for name in later):
-            return TableferryError(f"the queue at {url} {OLDER}")
-        remedy = f": {HALF_MADE_REMEDY}" if HALF_MADE in str(error) else ""
-        return TableferryError(f"the queue at {url} doesn't take this ({first_line(error)}){remedy}")
+            return ServiceError("QUEUE_VERSION_TOO_OLD", queue=self._url)
+        return ServiceError(
+            "QUEUE_TABLE_HALF_CREATED" if _half_made(error) else "QUEUE_REQUEST_FAILED",
+            queue=self._url,
+            reason=first_line(error),
+        )
 
 
 @contextmanager

@@ -11,8 +11,7 @@ from alembic.config import Config
 from alembic.util import CommandError
 from sqlalchemy import Connection, func, select
 
-from tableferry.errors import TableferryError
-from tableferry.fleet.queue.statements import NEWER
+from tableferry.errors import Busy, ServiceError
 
 _SCRIPTS = Path(__file__).with_name("migrations")
 # Any number; PostgreSQL's locks have numbers for names.
@@ -36,9 +35,8 @@ def upgrade(connection: Connection, to: str = "head") -> None:
         try:
             command.upgrade(settings, to)
         except CommandError as error:
-            raise TableferryError(
-                f"the queue at {connection.engine.url.render_as_string()} {NEWER} ({error})"
-            ) from error
+            url = connection.engine.url.render_as_string()
+            raise ServiceError("QUEUE_REVISION_UNKNOWN", queue=url, reason=error) from error
 
 
 @contextmanager
@@ -52,9 +50,8 @@ def _alone(connection: Connection) -> Iterator[None]:
             # Its statements end the transaction, and the lock is the connection's.
             name = func.concat("tableferry ", func.md5(func.database()))
             if connection.execute(select(func.get_lock(name, _WAIT_SECONDS))).scalar_one() != 1:
-                raise TableferryError(
-                    "another process has been changing the queue's tables for minutes: look at it"
-                )
+                url = connection.engine.url.render_as_string()
+                raise Busy("QUEUE_UPGRADE_RUNNING", queue=url, seconds=_WAIT_SECONDS)
             try:
                 yield
                 # Which revision it is was written after the last of these, and whoever waits is to read it.

@@ -11,7 +11,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
 from tableferry import files, workspace
-from tableferry.errors import TableferryError
+from tableferry.errors import InputError, MissingPackage
 from tableferry.extras import install
 from tableferry.fleet import secrets
 from tableferry.fleet.queue.delta import DeltaStore
@@ -70,10 +70,7 @@ def _parsed(text: str, password_secret: str) -> URL:
         url = make_url(text)
         driver = _DRIVERS[url.drivername.split("+")[0]]
     except (ArgumentError, ValueError, KeyError) as error:
-        raise TableferryError(
-            f"'{_without_password(text)}' isn't the address of a queue: write delta:catalog.schema, "
-            "sqlite:///file, mysql://user@host/database or postgresql://user@host/database"
-        ) from error
+        raise InputError("QUEUE_ADDRESS_INVALID", text=_without_password(text)) from error
     for option in _PASSWORD_OPTIONS if driver != "sqlite" else ():
         # Where it stands in the address's own place, messages leave it out.
         if isinstance(password := url.query.get(option), str):
@@ -82,7 +79,7 @@ def _parsed(text: str, password_secret: str) -> URL:
         password = os.environ.get(PASSWORD_VARIABLE)
         if not password and password_secret:
             password = secrets.read(
-                password_secret, setting="store_password_secret", holds="the queue's password"
+                password_secret, setting="store_password_secret", purpose="the queue's password"
             )
         if password:
             url = url.set(password=password)
@@ -111,9 +108,11 @@ def _engine(url: URL) -> Engine:
     try:
         engine = create_engine(url, **settings)
     except ModuleNotFoundError as error:
-        raise TableferryError(
-            f"the queue at {url.render_as_string()} needs the package {error.name}, which isn't installed: "
-            + install("fleet")
+        raise MissingPackage(
+            "MISSING_DRIVER_FOR_QUEUE",
+            queue=url.render_as_string(),
+            package=error.name,
+            command=install("fleet"),
         ) from error
     if url.get_backend_name() == "sqlite":
         event.listen(engine, "connect", _set_up_sqlite)
@@ -124,20 +123,14 @@ def _engine(url: URL) -> Engine:
 def _demand_file(url: URL) -> None:
     """Refuse a SQLite database in memory: it's gone when the command that makes it ends."""
     if url.database in (None, "", ":memory:"):
-        raise TableferryError(
-            f"{url.render_as_string()} names no file, and a queue in memory is gone after each command: "
-            "write sqlite:///file"
-        )
+        raise InputError("QUEUE_IN_MEMORY", queue=url.render_as_string())
 
 
 def _demand_random_writes(url: URL) -> None:
     """Refuse a SQLite file where only whole files can be written: in a volume that a cluster has mounted."""
     mounted = os.environ.get(workspace.RUNTIME_VARIABLE) is not None
     if mounted and url.database and files.is_shared(Path(url.database).absolute()):
-        raise TableferryError(
-            f"{url.database} is in a Unity Catalog volume, where SQLite can't write: keep the queue in "
-            "delta:catalog.schema, or in a database"
-        )
+        raise InputError("QUEUE_IN_VOLUME", file=url.database)
 
 
 def _set_up_sqlite(connection: Any, record: object) -> None:

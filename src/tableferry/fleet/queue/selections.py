@@ -64,11 +64,9 @@ def address(table: TableName) -> tuple[str, str, str]:
         TableError: The name has no catalog or schema, or a part that no catalog takes.
     """
     if len(table.parts) != 3:
-        raise TableError(f"{table} has no job by that name: write it as catalog.schema.table")
+        raise TableError("JOB_NAME_INCOMPLETE", table=table)
     if any(len(part) > LONGEST_NAME for part in table.parts):
-        raise TableError(
-            f"{table} is too long: no part of a table's name has more than {LONGEST_NAME} characters"
-        )
+        raise TableError("TABLE_NAME_PART_TOO_LONG", table=table, longest=LONGEST_NAME)
     catalog, schema, name = (part.lower() for part in table.parts)
     return catalog, schema, name
 

@@ -33,7 +33,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
 from tableferry.backoff import pause, retry
-from tableferry.errors import Refused, TableferryError
+from tableferry.errors import Refused, ServiceError, StateError, TableferryError
 from tableferry.fleet import queue
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.dialects import Utc, utc_now
@@ -51,8 +51,6 @@ from tableferry.fleet.queue.schema import (
 from tableferry.fleet.queue.selections import Selection, may_be_assigned
 from tableferry.fleet.queue.statements import (
     EVENT_COLUMNS,
-    NEWER,
-    OLDER,
     RECORDED,
     changes,
     chunks,
@@ -111,9 +109,8 @@ class SqlStore:
             try:
                 Path(url.database).parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise TableferryError(
-                    f"there is no folder for {url.database}, and none can be made ({error.strerror}): name "
-                    "another file with --store"
+                raise StateError(
+                    "QUEUE_FOLDER_NOT_CREATABLE", file=url.database, reason=error.strerror
                 ) from error
         self._try(self._engine, queue.upgrade)
 
@@ -423,8 +420,11 @@ class SqlStore:
         recorded: Select[Any] = select(column("version_num")).select_from(table(VERSION_TABLE))
         found = self._try(self._reading, lambda connection: connection.execute(recorded).scalars().all())
         if list(found) != [REVISION]:
-            age = NEWER if max(found, default="") > REVISION else OLDER
-            raise TableferryError(f"the queue at {self._engine.url.render_as_string()} {age}")
+            newer = max(found, default="") > REVISION
+            raise ServiceError(
+                "QUEUE_VERSION_TOO_NEW" if newer else "QUEUE_VERSION_TOO_OLD",
+                queue=self._engine.url.render_as_string(),
+            )
 
     def _try(self, engine: Engine, work: Callable[[Connection], T], *also_passing: type[Exception]) -> T:
         """Do a thing in a transaction; again for a minute if a connection that has worked is lost."""
@@ -449,11 +449,11 @@ class SqlStore:
             raise self._explained(error) from error
 
     def _explained(self, error: SQLAlchemyError) -> TableferryError:
-        """Say what a database's error means."""
+        """Return the error with the meaning of a database's error."""
         url = self._engine.url.render_as_string()
         reason = str(error.orig if isinstance(error, DBAPIError) else error).strip().split("\n")[0]
         if isinstance(error, IntegrityError):
-            return Refused(f"the queue at {url} has another job of a table that is to come back ({reason})")
+            return Refused("ARCHIVED_TABLE_HAS_JOB", queue=url, reason=reason)
         file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
         missing = file is not None and not Path(file).exists()
         older = False
@@ -465,20 +465,13 @@ class SqlStore:
                 tables = (waves.name, VERSION_TABLE)
                 older = not there.issuperset(JOB_COLUMNS) or not all(map(found.has_table, tables))
         except SQLAlchemyError:
-            return TableferryError(
-                f"the queue at {url} can't be reached ({reason}): check the address, the user and the "
-                "password (TABLEFERRY_FLEET_STORE_PASSWORD)"
-            )
+            return ServiceError("QUEUE_UNREACHABLE", queue=url, reason=reason)
         if missing:
             relative = file is not None and not Path(file).is_absolute()
-            where = " (a relative file is below the current folder)" if relative else ""
-            return TableferryError(
-                f"there is no queue at {url}: make it with `tableferry fleet init`, or name the right "
-                f"one with --store{where}"
-            )
+            return ServiceError("QUEUE_NOT_FOUND_IN_FOLDER" if relative else "QUEUE_NOT_FOUND", queue=url)
         if older:
-            return TableferryError(f"the queue at {url} {OLDER}")
-        return TableferryError(f"the queue at {url} doesn't take this ({reason})")
+            return ServiceError("QUEUE_VERSION_TOO_OLD", queue=url)
+        return ServiceError("QUEUE_REQUEST_FAILED", queue=url, reason=reason)
 
 
 class _Write(NamedTuple):

@@ -51,10 +51,6 @@ EVENT_COLUMNS = {
 RECORDED = ("state", "desired_state", "migration_paused", "pause_reason")
 """A change of any of these columns makes an event."""
 
-NEWER = "was made by a newer Tableferry: install its version here"
-OLDER = "was made by an older Tableferry: bring it up to this version with `tableferry fleet init`"
-"""What is wrong with a queue that lacks a column or a table, and the remedy."""
-
 _c = jobs.c
 
 
@@ -115,16 +111,13 @@ def _changed(job: Job, now: datetime) -> Job:
 
 
 def lost(job: Job) -> ClaimLost:
-    """Say that a job isn't what it was."""
-    return ClaimLost(
-        f"the job {job.task_id} ({job.name}) was changed or claimed by somebody else since it was read: run "
-        "again, which reads it anew"
-    )
+    """Return the error of a job that changed since it was read."""
+    return ClaimLost("JOB_CHANGED", table=job.name, job=job.task_id)
 
 
 def wave_changed(wave: Wave) -> Busy:
-    """Say that a wave isn't what it was."""
-    return Busy(f"somebody else has made or changed the wave {wave.name} in this very moment: run again")
+    """Return the error of a wave that changed since it was read."""
+    return Busy("WAVE_CHANGED", wave=wave.name)
 
 
 def elsewhere(condition: Selection, table: Table) -> Selection:

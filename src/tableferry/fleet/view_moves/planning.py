@@ -119,10 +119,8 @@ def destination(schema: TableName, jobs: Iterable[Job]) -> TableName:
     """
     schemas = {TableName(Names.of(job).target.parts[:-1]) for job in jobs if switched(job)}
     if len(schemas) != 1:
-        named = joined([str(name) for name in sorted(schemas)])
         raise Refused(
-            f"the tables of schema {schema} have gone to {named}, so nobody can say where its views belong: "
-            "make them by hand"
+            "VIEWS_OF_SEVERAL_SCHEMAS", schema=schema, schemas=joined([str(name) for name in sorted(schemas)])
         )
     return schemas.pop()
 
@@ -176,7 +174,8 @@ def decide(view: View, text: ViewText, schema: TableName, places: Places, *, par
         name: why for name in names.values() if not reads_files(name) and (why := _not_moved(name, places))
     }
     if waiting and not partial:
-        raise Waits(f"waits for {joined([f'{name}, {why}' for name, why in sorted(waiting.items())])}")
+        sources = joined([f"{name} ({why})" for name, why in sorted(waiting.items())])
+        raise Waits("VIEW_SOURCES_NOT_MOVED", sources=sources)
     jobs = {job.task_id: job for name in names.values() if (job := places.job_of(name)) and switched(job)}
     return ViewMove(
         view,
@@ -197,15 +196,12 @@ def _not_moved(name: TableName, places: Places) -> str:
         return "a view that stays"
     job = places.jobs.get(key)
     if job is None:
-        return "which no migration of this fleet has moved"
+        return "no migration of this fleet has moved it"
     if switched(job):
         return ""
-    return f"which isn't migrated (its job is at {job.state})"
+    return f"its job is at {job.state}"
 
 
 def circle(views: Sequence[TableName]) -> NotRewritable:
     """Return the reason why views that are over themselves stay."""
-    return NotRewritable(
-        f"{joined([str(view) for view in views])} read each other in a circle, or read one that does: make "
-        "one of them anew without it"
-    )
+    return NotRewritable("VIEW_CYCLE", views=joined([str(view) for view in views]))

@@ -119,7 +119,7 @@ def parse(text: str, namespace: Sequence[str]) -> ViewText:
     text, tree = parsed(text)
     for function in tree.find_all(exp.Anonymous):
         if (word := function.name.upper()) in _NAMING:
-            raise NotRewritable(f"its text names a table by {word}(…): write the name itself")
+            raise NotRewritable("VIEW_NAMES_TABLE_BY_FUNCTION", function=word)
     tables = [table for table in tree.find_all(exp.Table) if not table.find_ancestor(exp.Hint)]
     references = tuple(
         reference for table in tables if (reference := _reference(text, table, namespace)) is not None
@@ -145,15 +145,15 @@ def parsed(text: str) -> tuple[str, exp.Expr]:
         tokens = sqlglot.tokenize(text, dialect=_DIALECT)
         # TABLE t, or f(TABLE(t)): the parser takes some of them for something else.
         if any(token.token_type.name == "TABLE" for token in tokens):
-            raise NotRewritable("its text names a table by TABLE: write a SELECT of it")
+            raise NotRewritable("VIEW_NAMES_TABLE_BY_KEYWORD")
         text = text[tokens[0].start : tokens[-1].end + 1] if tokens else ""
         trees = sqlglot.parse(text, dialect=_DIALECT)
     except (SqlglotError, RecursionError) as error:
         why = str(error).partition("\n")[0].rstrip(". ") if str(error) else type(error).__name__
-        raise NotRewritable(f"its text can't be parsed ({why}): make the new view by hand") from error
+        raise NotRewritable("VIEW_NOT_PARSED", reason=why) from error
     [tree] = trees if len(trees) == 1 else [None]
     if not isinstance(tree, (exp.Query, exp.Values)):
-        raise NotRewritable("its text can't be parsed as one query: make the new view by hand")
+        raise NotRewritable("VIEW_NOT_ONE_QUERY")
     return text, tree
 
 
@@ -168,17 +168,12 @@ def _reference(text: str, table: exp.Table, namespace: Sequence[str]) -> Referen
     if isinstance(parts[-1], exp.Func) or (len(parts) == 1 and _is_defined(table)):
         return None
     if not all(isinstance(part, exp.Identifier) for part in parts):
-        raise NotRewritable(
-            f"its text has a table's name that can't be read ({table.sql()}): write it plainly"
-        )
+        raise NotRewritable("VIEW_TABLE_NAME_UNREADABLE", name=table.sql())
     span = _span(text, parts)
     name = TableName(tuple(part.name for part in parts))
     if len(name.parts) < 3 and not reads_files(name):
         if len(name.parts) == 1 and len(namespace) != 2:
-            raise NotRewritable(
-                f"its text names {name} alone, and it was made in {'.'.join(namespace)}, which isn't a "
-                "catalog and a schema: write the whole name in the old view"
-            )
+            raise NotRewritable("VIEW_NAMESPACE_AMBIGUOUS", table=name, namespace=".".join(namespace))
         name = TableName((*namespace[: 3 - len(name.parts)], *name.parts))
     return Reference(name, span, table, by_version=bool(table.args.get("version") or table.args.get("when")))
 
@@ -322,5 +317,5 @@ def _span(text: str, parts: Sequence[exp.Expr]) -> Span:
     gaps = (text[first.end : then.start] for first, then in pairwise(spans))
     if written != [part.name for part in parts] or not all(_DOT.fullmatch(gap) for gap in gaps):
         name = ".".join(part.name for part in parts)
-        raise NotRewritable(f"its text names {name} where it can't be replaced: write the name plainly")
+        raise NotRewritable("VIEW_TABLE_NAME_NOT_REPLACEABLE", table=name)
     return Span(spans[0].start, spans[-1].end)

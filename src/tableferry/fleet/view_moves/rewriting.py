@@ -26,10 +26,7 @@ def rewritten(view: ViewText, new_name: Callable[[TableName], TableName]) -> str
             continue
         new = new_name(reference.name)
         if reference.by_version and new.key != reference.name.key:
-            raise NotRewritable(
-                f"its text reads an older version of {reference.name}, and {new} has versions of its own: "
-                "make the new view by hand"
-            )
+            raise NotRewritable("VIEW_READS_OLD_VERSION", table=reference.name, new_table=new)
         changes[reference.span.start, reference.span.end] = new.sql
         renamed[id(reference.node)] = new.parts, len(reference.node.parts)
     for qualifier in view.qualifiers:
@@ -51,11 +48,9 @@ def rewritten(view: ViewText, new_name: Callable[[TableName], TableName]) -> str
     try:
         same = _shape(tree, {}) == _shape(view.tree, renamed)
     except RecursionError as error:
-        raise NotRewritable(
-            "its text is nested too deeply to be checked: make the new view by hand"
-        ) from error
+        raise NotRewritable("VIEW_NESTED_TOO_DEEPLY") from error
     if not same:
-        raise NotRewritable("its text means something else with other names: make the new view by hand")
+        raise NotRewritable("VIEW_MEANING_CHANGES")
     return text
 
 

@@ -23,13 +23,10 @@ def demand_same_tables(view: ViewText, explained: str) -> None:
     """
     parsed = _PARSED.search(explained)
     if parsed is None:
-        raise NotRewritable("Spark doesn't say which tables its text names: make the new view by hand")
+        raise NotRewritable("VIEW_TABLES_NOT_REPORTED")
     if any(word in parsed[1] for word in _UNKNOWN):
-        raise NotRewritable("its text names a table by IDENTIFIER(…): write the name itself")
+        raise NotRewritable("VIEW_NAMES_TABLE_BY_FUNCTION", function="IDENTIFIER")
     found = set(_RELATION.findall(parsed[1]))
     named = {f"[{', '.join(part.name for part in table.parts)}]" for table in view.sources}
     if others := found ^ named:
-        raise NotRewritable(
-            f"its text isn't read as Spark reads it (the tables {', '.join(sorted(others))}): make the new "
-            "view by hand"
-        )
+        raise NotRewritable("VIEW_READ_DIFFERENTLY_BY_SPARK", tables=", ".join(sorted(others)))
