@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests import soak
+from tests import conditions, soak
 from tests.spark.warehouses import NoAccess, contents, rows
 
-from tableferry.errors import TableError
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind
@@ -194,7 +193,7 @@ def test_which_names_there_are(warehouse: Warehouse) -> None:
         names.copy: Kind.VIEW,
     }
     assert existing.kinds(warehouse, (table_name("nothing"),)) == {}
-    with pytest.raises(TableError, match="no table"):
+    with conditions.raises("TABLE_NOT_FOUND", table=table_name("nothing")):
         existing.kind(warehouse, table_name("nothing"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests import conditions
 from tests.unit.fleet_jobs import NOW, job
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError
@@ -349,8 +351,8 @@ def test_a_table_that_took_the_new_one_s_place_is_not_copied_to_hive(
     monkeypatch.setattr(existing, "qualified", lambda _, name: name)
     nothing: Any = None
     step = Shadow(ORDERS, Names.of(job()).hive, TargetFormat.ICEBERG)
-    remedy = r"isn't the table that was made of .*'tableferry\.source' = 'sales\.orders'"
-    with pytest.raises(Refused, match=remedy):
+    statement = re.compile(r"'tableferry\.source' = 'sales\.orders'")
+    with conditions.raises("NEW_TABLE_OF_OTHER_SOURCE", table=ORDERS, statement=statement):
         perform.perform(step, job(), Warehouse(nothing, nothing), nothing)
 
 
