@@ -153,7 +153,7 @@ def test_odd_names_of_columns_and_fields(ours: Fleet, tmp_path: Path) -> None:
     assert seen(ours, "t", ICEBERG).findings == ()
     [finding] = seen(ours, "t", DELTA).findings
     assert finding.reason is PauseReason.UNSUPPORTED_SCHEMA
-    assert "net price, s.a b; set column_mapping: true" in finding.text
+    assert "net price, s.a b. Set column_mapping: true" in finding.text
     ours.warehouse = replace(ours.warehouse, column_mapping=True)
     assert seen(ours, "t", DELTA).findings == ()
     ours.to_probation("t", form=DELTA)
@@ -247,7 +247,7 @@ def test_partitions_that_are_read_otherwise_than_the_table(ours: Fleet, tmp_path
     ours.spark.sql(f"ALTER TABLE {name} PARTITION (day = 'b') SET SERDEPROPERTIES ('field.delim' = '|')")
     preflight = seen(ours, "t", rewrite=True)
     assert reasons(preflight) == {PauseReason.UNSUPPORTED_LAYOUT}
-    assert "other properties of its SerDe, than the table says by now: ['b']" in preflight.findings[0].text
+    assert "other properties of its SerDe, than the table states: ['b']" in preflight.findings[0].text
 
 
 @pytest.mark.parametrize("inner", [pytest.param("INT", marks=soak.slow), "TINYINT"])

@@ -104,7 +104,7 @@ def test_files_that_lie_where_rows_are_to_be_written_stop_that(
     feed.write_text("7")
     [seen] = precheck(ours.store, ours.warehouse, [ours.job("t")])
     assert [finding.reason for finding in seen.findings] == [PauseReason.UNSUPPORTED_LAYOUT]
-    assert f"t_{form.value}, where the rows are to be written, isn't empty: it has feed.csv" in str(seen)
+    assert f"t_{form.value}, to which the rows are written, isn't empty: it contains feed.csv" in str(seen)
     ours.notify()
     ours.clock.turn(days=14)
     [refused] = errors(ours.migrate())

@@ -164,9 +164,9 @@ def test_what_the_catalog_says_of_each_table(warehouse: Warehouse) -> None:
         table = facts_by_table[name]
         assert table is not None
         for form, expected in ((TargetFormat.ICEBERG, to_iceberg), (TargetFormat.DELTA, to_delta)):
-            reason = ineligibility(table, form)
-            assert (reason and reason[0]) == expected, (name, form, reason)
-            assert reason is None or name in reason[1]
+            finding = ineligibility(table, form)
+            assert (finding and finding.reason) == expected, (name, form, finding)
+            assert finding is None or name in finding.message
     assert hive.facts(warehouse, table_name("nothing")) is None
     events = facts_by_table["events"]
     assert events is not None

@@ -17,6 +17,7 @@ import pytest
 from tableferry import errors
 from tableferry.errors import Busy, Refused, TableferryError
 from tableferry.errors.catalogue import Condition, conditions
+from tableferry.fleet.job import PauseReason
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tableferry"
@@ -124,7 +125,17 @@ def test_finished_packages_take_all_errors_from_the_catalogue() -> None:
 
 
 def test_each_condition_is_raised() -> None:
-    assert {name for error in raised() for name in error.conditions} == set(conditions())
+    reasons = {reason.value for reason in PauseReason} - {PauseReason.NONE.value}
+    assert {name for error in raised() for name in error.conditions} | reasons == set(conditions())
+
+
+@pytest.mark.parametrize("reason", [reason for reason in PauseReason if reason is not PauseReason.NONE])
+def test_reason_of_a_pause_is_a_condition_whose_remedy_needs_no_parameter(reason: PauseReason) -> None:
+    """The queue stores the reason and the details, without parameters; a list of causes has no table."""
+    condition = conditions()[reason.value]
+    assert condition.message.startswith("{table}")
+    assert condition.parameters == {"table"}
+    assert "{" not in condition.remedy
 
 
 @pytest.mark.parametrize("condition", CONDITIONS, ids=lambda condition: condition.name)

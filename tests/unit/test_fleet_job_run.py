@@ -434,6 +434,6 @@ def test_pause_after_the_switch_leaves_a_hive_table_in_the_new_tables_place_alon
     access: Any = Grants(granted=False)
     spark: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda *_: None))
     report = run_job(JobRun(job, store, Warehouse(spark, access), lambda: NOW, LEASE), FORWARD)
-    assert "rename or drop it" in report.error
+    assert "[NEW_TABLE_NAME_TAKEN" in report.error
     [paused] = store.jobs(everything())
     assert (paused.pair, access.granted) == (pair, False)

@@ -370,7 +370,7 @@ def test_what_spark_doesnt_read_as_hive_does_isnt_rewritten(table: HiveTable, re
         for rewrite in (True, False):
             found = ineligibility(table, form, rewrite=rewrite)
             assert found is not None
-            assert found[0] is reason or (not rewrite and found[0] is PauseReason.IS_CSV_TEXT)
+            assert found.reason is reason or (not rewrite and found.reason is PauseReason.IS_CSV_TEXT)
     plain = replace(TABLE, format="parquet", options={"int96RebaseMode": "corrected", "compression": "zstd"})
     assert ineligibility(plain, DELTA) is None
     by_name = {"parquet.column.index.access": "false"}

@@ -15,13 +15,14 @@ ErrorClass = Literal[
     "busy",
     "invalid_table",
     "missing_package",
+    "paused",
     "refused",
     "session",
     "state",
 ]
 """The class of a condition; each has one exception class in `tableferry.errors`."""
 
-_NAME = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+_NAME = re.compile(r"[A-Z][A-Z0-9]{3,}(?:_[A-Z0-9]+)*|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 
 
 @dataclass(frozen=True)

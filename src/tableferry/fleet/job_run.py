@@ -177,7 +177,7 @@ def _recorded(run: JobRun, work: Callable[[JobRun], JobReport]) -> JobReport:
         raise
     except Stopped as error:
         run.job = run.job.noted(**{FOUND: error.found or None})
-        return _pause(run, error.reason, error.one_line)
+        return _pause(run, error.finding.reason, error.finding.text)
     except WrittenSince as error:
         return _pause(run, PauseReason.WRITTEN_WHILE_BLOCKED, error.one_line)
     except Refused as error:
@@ -293,11 +293,11 @@ def _pause(run: JobRun, reason: PauseReason, why: str) -> JobReport:
         if not isinstance(error, TableferryError) and not is_sparks(error):
             raise
         cause = error.one_line if isinstance(error, TableferryError) else first_line(error)
-        why = f"{why}; and the writers of {run.job.name} couldn't be let in ({cause})"
+        why = f"{why.removesuffix('.')}; and the writers of {run.job.name} couldn't be let in ({cause})"
     paused = replace(run.job.paused(reason, why), shadow_status=None)
     run.release(paused.noted(**{BEGAN_AGAIN: None}))
     out = f"; {kept}" if (kept := kept_out(run.job)) else ""
-    return JobReport(run.job, "paused", tuple(run.did), why + out)
+    return JobReport(run.job, "paused", tuple(run.did), why.removesuffix(".") + out if out else why)
 
 
 def _let_writers_in(run: JobRun) -> None:
@@ -317,7 +317,7 @@ def _fail(run: JobRun, why: str) -> JobReport:
     """Leave the job where it is for the next run, unless it failed often enough."""
     times = run.job.record.get(FAILURES, 0) + 1
     if times >= ATTEMPTS:
-        return _pause(run, PauseReason.STEP_FAILED, f"{why}, {times} times")
+        return _pause(run, PauseReason.STEP_FAILED, f"{why.removesuffix('.')}, {times} times")
     failed = replace(run.job, shadow_status=None)
     run.release(failed.noted(**{FAILURES: times, LAST_ERROR: why[:500]}))
     return JobReport(run.job, "failed", tuple(run.did), why)

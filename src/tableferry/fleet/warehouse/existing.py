@@ -150,10 +150,9 @@ def _is_ours(
 
 
 def name_taken(names: Iterable[TableName]) -> Finding:
-    """Say that other tables have names that a migration gives."""
-    return Finding(
-        PauseReason.NAME_TAKEN, f"{', '.join(sorted(map(str, names)))}: rename or drop it, and resume"
-    )
+    """Return the finding that other tables have names that a migration gives."""
+    tables = ", ".join(sorted(map(str, names)))
+    return Finding(PauseReason.NAME_TAKEN, Refused("MIGRATION_NAMES_TAKEN", tables=tables))
 
 
 def demand_ours(warehouse: Warehouse, names: Names, name: TableName) -> None:

@@ -121,8 +121,8 @@ def demand_eligible(warehouse: Warehouse, name: TableName, form: TargetFormat) -
         Refused: It is something else, or can't become that.
     """
     table = demand(warehouse, name)
-    if reason := ineligibility(table, form):
-        raise Refused(reason[1])
+    if finding := ineligibility(table, form):
+        raise finding.refusal
     return table
 
 
