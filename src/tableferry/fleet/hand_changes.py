@@ -56,7 +56,7 @@ class HandChange:
     """A change that stops a job, and the command that resolves it.
 
     Attributes:
-        finding: What is wrong, and what the command does.
+        finding: The change, and the remedy.
         command: The command that resolves it.
         acceptance: What `resume --accept`, or the revert that the command starts, confirms; None for nothing.
     """

@@ -80,7 +80,7 @@ _NOTED = 100
 
 
 class Stopped(Paused):
-    """A step found what a person must decide; the job waits with the finding's reason.
+    """A step needs a person's decision; the job waits with the finding's reason.
 
     Attributes:
         finding: The finding.
