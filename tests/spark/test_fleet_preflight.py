@@ -197,9 +197,9 @@ def test_what_no_shadow_run_could_write_is_found_before_writes_are_blocked(
     ours.clock.turn(days=14)
     for _ in range(3):
         [error] = errors(ours.migrate())
-        assert f"no row of {ours.name('t')} can be written beside it, in file:{folder}_sync, " in error
+        assert f"{ours.name('t')}: No row can be written in file:{folder}_sync " in error
     job = ours.job("t")
-    assert job.pause_reason.startswith("STEP_FAILED: no row of ")
+    assert job.pause_reason.startswith("STEP_FAILED: [HIVE_COPY_NOT_WRITABLE] ")
     assert (job.state, FENCE in job.record) == (State.READY, False)
     assert tables_in(ours.spark, ours.schema) == ["t"]
     assert (sorted(folder.rglob("*")), [path.name for path in tmp_path.iterdir() if path.is_dir()]) == (
