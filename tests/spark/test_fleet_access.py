@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests import soak
+from tests import conditions, soak
 from tests.workspace import FakeWorkspace
 
 from tableferry import workspace
-from tableferry.errors import TableError
 from tableferry.fleet.warehouse.opening import open_access
 from tableferry.fleet.warehouse.unity import UnityAccess
 from tableferry.fleet.warehouse.users_file import read_users
@@ -43,9 +42,7 @@ def test_the_owner_is_the_metastore_s(spark: SparkSession, schema: str, tmp_path
     assert access.downstream_users(name) == ("a@corp.com",)
     assert open_access(spark).downstream_users(name) == ()
     missing = TableName(("spark_catalog", schema, "missing"))
-    with pytest.raises(
-        TableError, match=r"missing can't be looked up \(.*\): check its name and your rights"
-    ):
+    with conditions.raises("OWNER_NOT_READABLE", table=missing):
         access.owners(missing)
 
 

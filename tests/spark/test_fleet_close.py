@@ -318,7 +318,7 @@ def test_an_archived_table_that_begins_to_own_its_files_isnt_dropped(
     with monkeypatch.context() as patch:
         patch.setattr("tableferry.fleet.warehouse.removing.demand_keeps_files", then_changes)
         [failed] = errors(ours.close())
-    assert "was made anew or altered while it was about to be changed" in failed
+    assert "[TABLE_CHANGED_DURING_STEP]" in failed
     assert tables_in(ours.spark, ours.schema) == ["t", "t_hive_archived"]
     assert ids(ours) == expected
 

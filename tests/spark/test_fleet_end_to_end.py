@@ -125,7 +125,7 @@ def test_back_with_every_row(ours: Fleet, form: TargetFormat, monkeypatch: pytes
     with monkeypatch.context() as patch:
         patch.setattr(job_run, "perform", late)
         [refused] = errors(ours.revert("orders"))
-    assert "write the rows that the Hive table lacks into it" in refused
+    assert "[COPY_WRITTEN_AFTER_SYNC]" in refused
     assert ours.job("orders").pause_reason.startswith("WRITTEN_WHILE_BLOCKED: ")
     assert tables_in(ours.spark, ours.schema) == ["orders", copy]
     assert ours.rows("orders") == after

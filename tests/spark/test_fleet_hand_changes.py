@@ -233,7 +233,7 @@ def test_statements_of_the_pause_repair_a_delta_table_after_its_hive_copy_was_ov
     assert comment == f"{warning(ours.name('t'))} a table"
     ours.spark.sql(f"INSERT OVERWRITE {hive} PARTITION (day = 'a') VALUES (7, NULL)")
     [stopped] = errors(ours.shadow())
-    statements = re.search(r"run (DELETE .*?); (INSERT .*?); then resume the job with --accept", stopped)
+    statements = re.search(r"Run (DELETE .*?); (INSERT .*?)\. Then resume the job with --accept", stopped)
     assert statements, stopped
     # The column of the reason takes them.
     assert "--accept" in ours.job("t").pause_reason

@@ -391,7 +391,7 @@ def test_a_write_that_goes_on_is_no_late_file(
     ours.clock.turn(days=14)
     assert errors(ours.preprocess()) == []
     [failed] = errors(ours.migrate())
-    assert "a write may be going on; run again later" in failed
+    assert "[FILES_MAY_BE_UNCOMMITTED]" in failed
     assert ours.job("t").state is State.WRITES_UNBLOCKED
     # A day later it's clear that no commit will name it.
     os.utime(going_on, (1, 1))

@@ -12,10 +12,9 @@ from random import Random
 
 import pytest
 from pyspark.sql import SparkSession
-from tests import object_stores, soak
+from tests import conditions, object_stores, soak
 from tests.spark.warehouses import NoAccess
 
-from tableferry.errors import TableError
 from tableferry.fleet.warehouse import files, storage
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.files import list_files
@@ -111,7 +110,10 @@ def test_an_object_store_and_spark_say_the_same(
 
 
 def test_what_can_t_be_listed_is_said(warehouse: Warehouse, s3_port: int) -> None:
-    with object_stores.moto(s3_port), pytest.raises(TableError, match="s3a://nobodys/t can't be listed"):
+    with (
+        object_stores.moto(s3_port),
+        conditions.raises("DIRECTORIES_NOT_LISTABLE", folders=["s3a://nobodys/t"]),
+    ):
         list_files(warehouse, ["s3a://nobodys/t"])
 
 

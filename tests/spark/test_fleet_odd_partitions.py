@@ -79,10 +79,10 @@ def test_there_and_back(
 @pytest.mark.parametrize(
     ("form", "kind", "values", "said"),
     [
-        (DELTA, "INT", ("1", "01"), "more than one partition of the value p=1, spelled in other ways"),
-        (ICEBERG, "DATE", ("2024-1-5",), "values that Spark spells otherwise"),
-        pytest.param(ICEBERG, "DECIMAL(5,2)", ("1.5",), "that Spark spells otherwise", marks=soak.slow),
-        pytest.param(DELTA, "DOUBLE", ("1",), "that Spark spells otherwise", marks=soak.slow),
+        (DELTA, "INT", ("1", "01"), "several partitions with the value p=1, in different spellings"),
+        (ICEBERG, "DATE", ("2024-1-5",), "partition values that Spark spells differently"),
+        pytest.param(ICEBERG, "DECIMAL(5,2)", ("1.5",), "that Spark spells differently", marks=soak.slow),
+        pytest.param(DELTA, "DOUBLE", ("1",), "that Spark spells differently", marks=soak.slow),
     ],
 )
 def test_what_cannot_be_followed_is_refused_before_anybody_is_told(

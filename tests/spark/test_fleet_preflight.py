@@ -153,7 +153,7 @@ def test_odd_names_of_columns_and_fields(ours: Fleet, tmp_path: Path) -> None:
     assert seen(ours, "t", ICEBERG).findings == ()
     [finding] = seen(ours, "t", DELTA).findings
     assert finding.reason is PauseReason.UNSUPPORTED_SCHEMA
-    assert "net price, s.a b; set column_mapping: true" in finding.text
+    assert "net price, s.a b. Set column_mapping: true" in finding.text
     ours.warehouse = replace(ours.warehouse, column_mapping=True)
     assert seen(ours, "t", DELTA).findings == ()
     ours.to_probation("t", form=DELTA)
@@ -197,9 +197,9 @@ def test_what_no_shadow_run_could_write_is_found_before_writes_are_blocked(
     ours.clock.turn(days=14)
     for _ in range(3):
         [error] = errors(ours.migrate())
-        assert f"no row of {ours.name('t')} can be written beside it, in file:{folder}_sync, " in error
+        assert f"{ours.name('t')}: No row can be written in file:{folder}_sync " in error
     job = ours.job("t")
-    assert job.pause_reason.startswith("STEP_FAILED: no row of ")
+    assert job.pause_reason.startswith("STEP_FAILED: [HIVE_COPY_NOT_WRITABLE] ")
     assert (job.state, FENCE in job.record) == (State.READY, False)
     assert tables_in(ours.spark, ours.schema) == ["t"]
     assert (sorted(folder.rglob("*")), [path.name for path in tmp_path.iterdir() if path.is_dir()]) == (
@@ -247,7 +247,7 @@ def test_partitions_that_are_read_otherwise_than_the_table(ours: Fleet, tmp_path
     ours.spark.sql(f"ALTER TABLE {name} PARTITION (day = 'b') SET SERDEPROPERTIES ('field.delim' = '|')")
     preflight = seen(ours, "t", rewrite=True)
     assert reasons(preflight) == {PauseReason.UNSUPPORTED_LAYOUT}
-    assert "other properties of its SerDe, than the table says by now: ['b']" in preflight.findings[0].text
+    assert "other properties of its SerDe, than the table states: ['b']" in preflight.findings[0].text
 
 
 @pytest.mark.parametrize("inner", [pytest.param("INT", marks=soak.slow), "TINYINT"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import orc
 from pyspark.sql import SparkSession
-from tests import soak
+from tests import conditions, soak
 from tests.spark.fleets import Fleet, errors, fleet
 
 from tableferry.convert import overlay
@@ -723,7 +724,7 @@ def test_a_column_that_comes_behind_the_comparison_is_not_left_out(ours: Fleet, 
     # The next transition looks at all of the job's tables, and the fence lists the files.
     existing.kinds(warehouse, (source, copy))
     hive.listed(warehouse, hive.layout(warehouse, source))
-    with pytest.raises(RowsDiffer, match="late"):
+    with conditions.raises("TABLE_ROWS_DIFFER", comparison=re.compile("late")):
         comparing.demand_same_as_copy(warehouse, source, copy)
 
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from tests import rest_catalog, soak
+from tests import conditions, rest_catalog, soak
 from tests.spark.test_fleet_manifests import DDL, DIFFERENT, PARTITIONED, TABLE, said
 from tests.spark.warehouses import NoAccess
 
-from tableferry.errors import TableError
 from tableferry.fleet.warehouse import hive, iceberg, manifest_file, rest_commit
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.data_files import Appended, Change
@@ -114,7 +113,7 @@ def test_files_that_went_are_taken_out_and_those_that_came_are_added(
     added = warehouse.spark.read.options(**options).table(OURS.sql).select("_file").distinct().collect()
     assert [row[0] for row in added] == [last.path]
     # One that isn't there isn't taken out, and nothing is done.
-    with pytest.raises(TableError, match="0 files would be taken out of"):
+    with conditions.raises("FILES_TO_REMOVE_MISSING", count=0):
         append(warehouse, listed, [], after.snapshot, gone)
     assert [file["file_path"] for file in said(warehouse, OURS)] == held
 
@@ -127,7 +126,7 @@ def test_a_worker_that_sleeps_before_its_commit_adds_no_file_twice(
     def other() -> None:
         awake.append(append(warehouse, listed, files))
 
-    with pytest.raises(TableError, match=f"{OURS.table} was changed meanwhile .*: run again"):
+    with conditions.raises("ICEBERG_COMMIT_LOST_RACE", table=OURS):
         append(replace(warehouse, guard=other), listed, files)
     assert awake[0] is not None
     assert len(said(warehouse, OURS)) == len(files)

@@ -274,7 +274,7 @@ def test_a_view_whose_columns_would_change_stays(moved: Moved) -> None:
     moved.sql("CREATE TABLE {lake}.orders (id BIGINT, name STRING) USING delta")
     report = moved.run()
     assert outcomes(report) == {"v": "refused", "w": "moved"}
-    assert "its columns would change (id bigint" in report.views[0].error
+    assert "Its columns would change in the new place (id bigint" in report.views[0].error
     assert moved.views() == ["w"]
 
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests import soak
+from tests import conditions, soak
 from tests.spark.warehouses import NoAccess, contents, rows
 
-from tableferry.errors import TableError
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind
@@ -165,9 +164,9 @@ def test_what_the_catalog_says_of_each_table(warehouse: Warehouse) -> None:
         table = facts_by_table[name]
         assert table is not None
         for form, expected in ((TargetFormat.ICEBERG, to_iceberg), (TargetFormat.DELTA, to_delta)):
-            reason = ineligibility(table, form)
-            assert (reason and reason[0]) == expected, (name, form, reason)
-            assert reason is None or name in reason[1]
+            finding = ineligibility(table, form)
+            assert (finding and finding.reason) == expected, (name, form, finding)
+            assert finding is None or name in finding.message
     assert hive.facts(warehouse, table_name("nothing")) is None
     events = facts_by_table["events"]
     assert events is not None
@@ -194,7 +193,7 @@ def test_which_names_there_are(warehouse: Warehouse) -> None:
         names.copy: Kind.VIEW,
     }
     assert existing.kinds(warehouse, (table_name("nothing"),)) == {}
-    with pytest.raises(TableError, match="no table"):
+    with conditions.raises("TABLE_NOT_FOUND", table=table_name("nothing")):
         existing.kind(warehouse, table_name("nothing"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from shutil import rmtree
@@ -11,10 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from tests import soak
+from tests import conditions, soak
 from tests.spark.warehouses import NoAccess, contents, rows
 
-from tableferry.errors import Refused, TableError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.settings import FleetSettings
@@ -118,11 +118,11 @@ def test_a_stranger_s_table_is_left_alone(warehouse: Warehouse, source: TableNam
     ice, lake = beside(source, "_iceberg"), beside(source, "_delta")
     spark.sql(f"CREATE TABLE {warehouse.iceberg(ice).sql} (id INT) USING iceberg")
     spark.sql(f"CREATE TABLE {lake.sql} (id INT) USING delta LOCATION '{tmp_path}/lake'")
-    with pytest.raises(Refused, match="wasn't made of"):
+    with conditions.raises("COPY_NAME_TAKEN", table=ice):
         iceberg.make(warehouse, source, ice)
-    with pytest.raises(Refused, match="isn't over the files of"):
+    with conditions.raises("COPY_NAME_TAKEN", table=lake):
         delta.make(warehouse, source, lake)
-    with pytest.raises(Refused, match="is a Hive table"):
+    with conditions.raises("COPY_NAME_TAKEN", kind="a Hive table"):
         delta.make(warehouse, source, source)
     assert not (tmp_path / "t/_delta_log").exists()
 
@@ -154,7 +154,7 @@ def test_a_delta_log_names_each_file_once_whatever_was_left(
 
     # Somebody else's conversion of the same directory isn't taken for ours.
     spark.sql(f"CONVERT TO DELTA parquet.`{tmp_path}/t` PARTITIONED BY (k STRING)")
-    with pytest.raises(Refused, match="was made by somebody else or written to"):
+    with conditions.raises("DELTA_TABLE_IN_HIVE_DIRECTORY", table=source):
         delta.make(warehouse, source, target)
     assert log.exists()
     rmtree(log)
@@ -162,7 +162,7 @@ def test_a_delta_log_names_each_file_once_whatever_was_left(
     delta.make(warehouse, source, target)
     spark.sql(f"INSERT INTO {target.sql} VALUES (9, 'new', 9)")
     spark.sql(f"DROP TABLE {target.sql}")
-    with pytest.raises(Refused, match="or written to"):
+    with conditions.raises("DELTA_TABLE_IN_HIVE_DIRECTORY", table=source):
         delta.make(warehouse, source, target)
     assert log.exists()
 
@@ -172,7 +172,7 @@ def test_delta_takes_no_partition_from_elsewhere(
 ) -> None:
     warehouse.spark.sql(f"ALTER TABLE {source.sql} ADD PARTITION (k = 7) LOCATION '{tmp_path}/far'")
     warehouse.spark.sql(f"INSERT INTO {source.sql} PARTITION (k = 7) VALUES (7, 'far')")
-    with pytest.raises(Refused, match=r"k=7 at file:.*/far"):
+    with conditions.raises("PARTITIONS_OUTSIDE_DIRECTORY", partitions=re.compile("k=7 at file:.*/far")):
         delta.make(warehouse, source, beside(source, "_delta"))
     assert not (tmp_path / "t/_delta_log").exists()
 
@@ -184,7 +184,7 @@ def test_files_in_nested_directories_are_refused(
     (tmp_path / "t/k=2/HIVE_UNION_SUBDIR_1").mkdir()
     shutil.copy(file, tmp_path / "t/k=2/HIVE_UNION_SUBDIR_1/more.parquet")
     for make in (iceberg.make, delta.make):
-        with pytest.raises(Refused, match=r"HIVE_UNION_SUBDIR_1/more\.parquet"):
+        with conditions.raises("FILES_TOO_DEEP", files=re.compile(r"HIVE_UNION_SUBDIR_1/more\.parquet")):
             make(warehouse, source, beside(source, "_copy"))
     assert not (tmp_path / "t/_delta_log").exists()
 
@@ -376,7 +376,7 @@ def test_rows_that_differ_are_reported(warehouse: Warehouse, source: TableName) 
     iceberg.make(warehouse, source, target)
     first = versions.current(warehouse, target, TargetFormat.ICEBERG)
     warehouse.spark.sql(f"UPDATE {warehouse.iceberg(target).sql} SET name = 'z' WHERE id = 1")
-    with pytest.raises(Refused, match="both have 3 rows, but not the same ones"):
+    with conditions.raises("TABLE_ROWS_DIFFER", comparison=re.compile("3 rows, but not the same ones")):
         comparing.demand_same(warehouse, source, target)
     comparing.demand_same(warehouse, source, target, right_version=first)
 
@@ -385,11 +385,11 @@ def test_names_that_can_t_be_given(warehouse: Warehouse, source: TableName, sche
     spark = warehouse.spark
     spark.sql(f"CREATE TABLE {schema}.managed (id INT) STORED AS PARQUET")
     managed = TableName((*source.parts[:-1], "managed"))
-    with pytest.raises(Refused, match="is taken"):
+    with conditions.raises("NEW_NAME_TAKEN", table=source, name=managed):
         renaming.rename(warehouse, source, managed)
-    with pytest.raises(Refused, match="make it external in Hive"):
+    with conditions.raises("MANAGED_TABLE_WOULD_MOVE", table=managed):
         renaming.rename(warehouse, managed, beside(managed, "_hive"))
-    with pytest.raises(TableError, match="neither"):
+    with conditions.raises("TABLE_TO_RENAME_MISSING", table=beside(source, "_x")):
         renaming.rename(warehouse, beside(source, "_x"), beside(source, "_y"))
 
 
@@ -398,7 +398,7 @@ def test_a_managed_table_needs_the_driver_s_own_process(
 ) -> None:
     warehouse.spark.sql(f"CREATE TABLE {schema}.managed (id INT) STORED AS PARQUET")
     monkeypatch.setattr(metastore, "in_process", lambda spark: False)
-    with pytest.raises(Refused, match="is a managed table"):
+    with conditions.raises("MANAGED_TABLE_OUT_OF_REACH"):
         external.set_managed(warehouse, TableName((*source.parts[:-1], "managed")), managed=False)
     assert not external.set_managed(warehouse, source, managed=False)
 

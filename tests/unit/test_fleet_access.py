@@ -8,11 +8,11 @@ from typing import cast
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.conditions import raises
+from tests import conditions
 from tests.workspace import FakeWorkspace
 
 from tableferry import workspace
-from tableferry.errors import Refused, TableError
+from tableferry.errors import TableError
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Access
 from tableferry.fleet.warehouse.opening import AccessByCatalog, open_catalog
@@ -58,7 +58,7 @@ def test_a_workspace_that_does_not_answer_is_no_metastore(
     logged_in.token = "another"
     advice = re.compile("^Log in with `databricks auth login")
     problem = re.compile("doesn't say whether it has catalog main$")
-    with raises("WORKSPACE_UNREACHABLE", problem=problem, advice=advice):
+    with conditions.raises("WORKSPACE_UNREACHABLE", problem=problem, advice=advice):
         kind_of("main")
 
 
@@ -103,9 +103,9 @@ def test_each_catalog_is_opened_once(logged_in: FakeWorkspace) -> None:
     assert logged_in.granted(str(ORDERS)) == {"etl": {"MODIFY"}}
     # Whoever reaches the files of a metastore's table sees all of it.
     logged_in.tables[str(ORDERS)]["row_filter"] = {"function_name": "main.shop.f", "input_column_names": []}
-    with pytest.raises(Refused, match=r"has a row filter, and spark_catalog\.shop\.orders would show"):
+    with conditions.raises("TARGET_CATALOG_WITHOUT_PROTECTION", hiding=["a row filter"], target=plain[1]):
         access.carry(ORDERS, plain[1])
-    with pytest.raises(TableError, match="run this in the workspace where they were taken"):
+    with conditions.raises("RIGHTS_TAKEN_IN_UNITY_CATALOG", table=plain[0]):
         access.give_back(plain[0], rights)
 
 
@@ -121,25 +121,28 @@ def test_a_file_of_users(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "condition", "place"),
     [
-        (b"", "users.csv:1: the first line must be table,user"),
-        (b"shop.orders,a@corp.com\n", "users.csv:1: the first line must be table,user"),
-        (b"table,user\nshop.orders\n", "users.csv:2: a line has a table and one who uses it, and this has"),
-        (b"table,user\nshop.orders, \n", "users.csv:2: a line has"),
-        (b"table,user\norders,a@corp.com\n", "users.csv:2: orders has no schema"),
-        (b"table,user\na..b,a@corp.com\n", "users.csv:2: [TABLE_NAME_INVALID] 'a..b'"),
-        (b"table,user\n\xff\n", "isn't CSV in UTF-8"),
+        (b"", "USERS_FILE_HEADER_INVALID", "1"),
+        (b"shop.orders,a@corp.com\n", "USERS_FILE_HEADER_INVALID", "1"),
+        (b"table,user\nshop.orders\n", "USERS_FILE_LINE_INVALID", "2"),
+        (b"table,user\nshop.orders, \n", "USERS_FILE_LINE_INVALID", "2"),
+        (b"table,user\norders,a@corp.com\n", "USERS_FILE_TABLE_WITHOUT_SCHEMA", "2"),
+        (b"table,user\na..b,a@corp.com\n", "USERS_FILE_TABLE_INVALID", "2"),
+        (b"table,user\n\xff\n", "USERS_FILE_NOT_CSV", ""),
     ],
 )
-def test_a_wrong_file_of_users(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_wrong_file_of_users(tmp_path: Path, content: bytes, condition: str, place: str) -> None:
     file = tmp_path / "users.csv"
     file.write_bytes(content)
     with pytest.raises(TableError) as caught:
         read_users(file)
-    assert message in str(caught.value)
+    conditions.check(caught.value, condition)
+    assert caught.value.message.startswith(f"{file}:{place}" if place else str(file))
 
 
 def test_no_file_of_users(tmp_path: Path) -> None:
-    with pytest.raises(TableError, match=r"users\.csv can't be read \(no such file or directory\): name"):
+    with conditions.raises(
+        "USERS_FILE_NOT_READABLE", file=tmp_path / "users.csv", reason="no such file or directory"
+    ):
         read_users(tmp_path / "users.csv")

@@ -430,11 +430,11 @@ def test_paused_jobs_are_listed_by_cause_with_one_remedy_each(queue: Path) -> No
     change("clicks", **paused, pause_reason="EMPTY_TABLE")
     shown = call("list", "--paused").stdout
     text, _, empty = shown.partition("EMPTY_TABLE")
-    assert text.startswith("IS_CSV_TEXT: 2 jobs\n  let its rows be rewritten")
-    assert text.count("then: tableferry fleet resume --rewrite TABLE…") == 1
+    assert text.startswith("IS_CSV_TEXT: 2 jobs\n  Let its rows be rewritten")
+    assert text.count("Then: tableferry fleet resume --rewrite TABLE…") == 1
     assert re.search(r"sales\.orders +Undefined +A@tea\.example +STORED AS TEXTFILE", text)
     assert empty.startswith(
-        ": 1 job\n  drop it, or resume once it has rows; then: tableferry fleet resume TABLE…"
+        ": 1 job\n  Drop it, or resume the job when it has rows. Then: tableferry fleet resume TABLE…"
     )
     assert shown.endswith("3 jobs\n")
     assert call("list", "--paused", "--limit", "1").stdout.endswith("1 of 3 jobs\n")

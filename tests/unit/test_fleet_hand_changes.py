@@ -129,14 +129,14 @@ def test_changed_tables_have_a_finding_and_its_command(
         assert change is None
         return
     assert change is not None
-    assert (change.reason, change.command) == (reason, command)
-    assert command in change.text
-    paused = stopped.paused(change.reason, change.text).noted(**{FOUND: change.acceptance})
+    assert (change.finding.reason, change.command) == (reason, command)
+    assert command in change.finding.text
+    paused = stopped.paused(change.finding.reason, change.finding.text).noted(**{FOUND: change.acceptance})
     # The column takes all of it, and the job's line names the same command.
     assert len(paused.pause_reason) < LONGEST_REASON
     if reason is not R.NAME_TAKEN:
         assert resume_command(paused) == command
-        assert next_action(paused).what.endswith(f"then: {command}")
+        assert next_action(paused).what.endswith(f" Then: {command}")
 
 
 def test_job_that_is_finished_without_a_hive_copy_isn_t_stopped_until_it_is_reverted() -> None:
@@ -195,7 +195,9 @@ def test_revert_gives_the_hive_copy_its_name_when_the_new_table_was_dropped(
 def test_revert_of_a_job_that_paused_for_its_lost_table_confirms_what_is_lost() -> None:
     change = find_hand_change(at("probation"), C.FILES_GONE, C.SOUND)
     assert change is not None
-    paused = at("probation").paused(change.reason, change.text).noted(**{FOUND: change.acceptance})
+    paused = (
+        at("probation").paused(change.finding.reason, change.finding.text).noted(**{FOUND: change.acceptance})
+    )
     reverting = _reverting(paused, paused.created_at, from_archive=False)
     assert reverting.record["accept"] == Acceptance.GIVE_UP_NEW_TABLE
     assert reverting.pair in BACK

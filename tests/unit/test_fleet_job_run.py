@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
@@ -356,8 +357,8 @@ def test_a_table_that_took_the_new_one_s_place_is_not_copied_to_hive(
     monkeypatch.setattr(existing, "qualified", lambda _, name: name)
     nothing: Any = None
     step = Shadow(ORDERS, Names.of(job()).hive, TargetFormat.ICEBERG)
-    remedy = r"isn't the table that was made of .*'tableferry\.source' = 'sales\.orders'"
-    with pytest.raises(Refused, match=remedy):
+    statement = re.compile(r"'tableferry\.source' = 'sales\.orders'")
+    with conditions.raises("NEW_TABLE_OF_OTHER_SOURCE", table=ORDERS, statement=statement):
         perform.perform(step, job(), Warehouse(nothing, nothing), nothing)
 
 
@@ -439,6 +440,6 @@ def test_pause_after_the_switch_leaves_a_hive_table_in_the_new_tables_place_alon
     access: Any = Grants(granted=False)
     spark: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda *_: None))
     report = run_job(JobRun(job, store, Warehouse(spark, access), lambda: NOW, LEASE), FORWARD)
-    assert "rename or drop it" in report.error
+    assert "[NEW_TABLE_NAME_TAKEN" in report.error
     [paused] = store.jobs(everything())
     assert (paused.pair, access.granted) == (pair, False)

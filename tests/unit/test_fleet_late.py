@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import conditions
 
-from tableferry.errors import TableError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.settings import LateFiles
@@ -225,7 +226,7 @@ def test_files_of_runs_that_did_not_end_are_rows_twice_where_no_run_comes(
     monkeypatch.setattr(Record, "files", lambda record: recorded)
     assert suspended.suspended(nothing, NAME) == suspended_files
     if suspended_files:
-        with pytest.raises(suspended.RowsTwice, match=r"89abcdef-0 are of .* remove these files"):
+        with conditions.raises("ROWS_READ_TWICE", table=NAME, files=re.compile("89abcdef-0")):
             suspended.demand_none(nothing, NAME)
 
 
@@ -286,7 +287,7 @@ def test_a_table_that_is_always_being_written_to_is_waited_for_no_longer_than_ne
         assert settle().taken == ()
         assert len(slept) == 1
     else:
-        with pytest.raises(TableError, match=rf"0-{DELTA_FILE} below .* a write may be going on"):
+        with conditions.raises("FILES_MAY_BE_UNCOMMITTED", files=re.compile(f"0-{DELTA_FILE}")):
             settle()
 
 
@@ -314,7 +315,7 @@ def test_no_file_is_taken_under_names_that_the_new_table_has_no_more(
     )
     marks = Marks(None, "", FOLDER)
     if renamed:
-        with pytest.raises(settling.WrittenLate, match=r"write their rows into .*, and resume the job with"):
+        with conditions.raises("LATE_FILES_NOT_TAKEABLE", table=NAME):
             settling.settle(copy, target, NAME, TargetFormat.ICEBERG, marks)
     else:
         settling.settle(copy, target, NAME, TargetFormat.ICEBERG, marks)

@@ -14,7 +14,7 @@ from tests.unit.fleet_jobs import NOW, job
 
 from tableferry.fleet.job import REWRITABLE, RIGHTS, Job, PauseReason, State
 from tableferry.fleet.next_action import NextAction, next_action
-from tableferry.fleet.pausing import REMEDIES, left_as, reason, remedy, resumed
+from tableferry.fleet.pausing import left_as, reason, remedy, remedy_of, resumed
 from tableferry.fleet.transitions import BACK, FORWARD
 from tableferry.fleet.wave import Wave, WaveStatus
 
@@ -113,30 +113,25 @@ def test_a_paused_job_says_what_a_person_does() -> None:
     paused = job().paused(PauseReason.IS_CSV_TEXT, "it is text")
     assert reason(paused) is PauseReason.IS_CSV_TEXT
     assert next_action(paused).what == (
-        "let its rows be rewritten (--rewrite), or leave it in Hive; then: tableferry fleet resume "
-        "spark_catalog.sales.orders --rewrite"
+        f"{remedy_of('IS_CSV_TEXT')} Then: tableferry fleet resume spark_catalog.sales.orders --rewrite"
     )
     spaced = Job(
         1, "spark_catalog", "sales", "my table", created_at=NOW, last_updated_time=NOW, migration_paused=True
     )
     assert next_action(spaced).what.endswith("tableferry fleet resume 'spark_catalog.sales.`my table`'")
-    assert remedy(job(migration_paused=True, pause_reason="on holiday")) == "see what the reason says"
+    assert remedy(job(migration_paused=True, pause_reason="on holiday")) == "Follow the reason."
     assert reason(job()) is None
 
 
 def test_what_a_permission_to_rewrite_puts_right_says_so() -> None:
-    assert {code for code, text in REMEDIES.items() if "--rewrite" in text} == REWRITABLE
-
-
-def test_every_reason_has_a_remedy() -> None:
-    assert set(REMEDIES) == set(PauseReason)
+    assert {reason for reason in PauseReason if "--rewrite" in remedy_of(reason.value)} == REWRITABLE
 
 
 def test_the_reference_lists_every_reason_with_its_remedy() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "reference" / "states.md").read_text(encoding="utf-8")
     remedies = dict(re.findall(r"^\| `([A-Z_]+)` \| .*? \| (.+?) \|$", guide, re.M))
     assert remedies == {
-        reason.value: text for reason, text in REMEDIES.items() if reason is not PauseReason.NONE
+        reason.value: remedy_of(reason.value) for reason in PauseReason if reason is not PauseReason.NONE
     }
 
 
@@ -214,6 +209,6 @@ def test_a_paused_job_says_that_its_writers_are_kept_out() -> None:
     stopped = job(state=S.WRITES_BLOCKED, desired_state=S.SYNC_HIVE).paused(PauseReason.ROWS_DIFFER)
     assert "stay blocked" not in next_action(stopped).what
     assert next_action(stopped.noted(**{RIGHTS: [{"grants": {}}]})).what == (
-        "writes to spark_catalog.sales.orders stay blocked; compare both tables (tableferry verify) before "
-        "anything else; then: tableferry fleet resume spark_catalog.sales.orders"
+        "Writes to spark_catalog.sales.orders stay blocked. Compare both tables (tableferry verify) before "
+        "you continue. Then: tableferry fleet resume spark_catalog.sales.orders"
     )

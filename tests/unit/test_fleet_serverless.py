@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests import conditions
 from tests.unit.fleets import LEASE, NOW, Fleet, opened
 
 from tableferry import fleet
 from tableferry.cli.fleet_options import OpenFleet
-from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.modes.migrate import migrate
 from tableferry.fleet.modes.preprocess import preprocess
@@ -65,9 +65,7 @@ def test_no_mode_touches_a_table_that_is_to_become_iceberg(tmp_path: Path, mode:
     fleet = Fleet(opened(tmp_path))
     put(fleet, mode, TargetFormat.ICEBERG)
     before = fleet.store.jobs(everything())
-    with pytest.raises(
-        Refused, match=r"^serverless compute has no Iceberg catalog ice, and takes none: run "
-    ):
+    with conditions.raises("SERVERLESS_WITHOUT_ICEBERG", catalog="ice"):
         MODES[mode](worker(fleet, dry_run=dry_run))
     assert fleet.store.jobs(everything()) == before
 
@@ -84,7 +82,7 @@ def test_what_can_be_written_is_not_refused(tmp_path: Path, serverless: bool, ta
 
 def test_preflight_says_it_first(tmp_path: Path) -> None:
     warehouse = Warehouse(NOTHING, NOTHING, iceberg_catalog="lake", serverless=True)
-    with pytest.raises(Refused, match="no Iceberg catalog lake"):
+    with conditions.raises("SERVERLESS_WITHOUT_ICEBERG", catalog="lake"):
         precheck(Fleet(opened(tmp_path)).store, warehouse, [NewJob(ORDERS, TargetFormat.ICEBERG)])
 
 

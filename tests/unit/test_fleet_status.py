@@ -148,8 +148,8 @@ def test_stuck_jobs_are_grouped_by_what_is_wrong(store: Store) -> None:
 
 def test_paused_jobs_count_by_their_code(figures: Figures) -> None:
     assert {pause.reason: pause.remedy for pause in figures.pauses} == {
-        "ROWS_DIFFER": "compare both tables (tableferry verify) before anything else",
-        "REVERTED": "ask its owners what went wrong; resumed, it begins from the start",
+        "ROWS_DIFFER": "Compare both tables (tableferry verify) before you continue.",
+        "REVERTED": "Ask its owners for the reason. A resumed job begins from the start.",
     }
     assert {pause.reason: pause.jobs for pause in figures.pauses} == {"ROWS_DIFFER": 1, "REVERTED": 1}
     (waiting,) = figures.paused_jobs

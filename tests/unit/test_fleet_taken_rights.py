@@ -10,11 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests import conditions
 from tests.unit.fleet_jobs import NOW
 from tests.workspace import FakeWorkspace
 
 from tableferry import workspace
-from tableferry.errors import TableError
 from tableferry.fleet.job import RIGHTS, WITHHELD, OldName
 from tableferry.fleet.job_run import JobRun
 from tableferry.fleet.naming import Names
@@ -193,7 +193,7 @@ def test_a_session_that_sees_no_unity_catalog_at_all_is_refused_still(
         noted_as_before(run)
     run.warehouse = replace(run.warehouse, access=access())
     for step in (UnblockWrites(names.main), UnblockWrites(names.target), BlockWrites(names.target)):
-        with pytest.raises(TableError, match="run this in the workspace where they were taken"):
+        with conditions.raises("RIGHTS_TAKEN_IN_UNITY_CATALOG"):
             run.perform(step)
     assert RIGHTS in run.job.record
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests import conditions
 
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.plan import Kind
@@ -48,10 +49,10 @@ def struct(*fields: tuple[str, dict[str, Any]]) -> dict[str, Any]:
 def test_a_type_that_iceberg_lacks_is_named_with_its_column(
     of: dict[str, Any], path: str, named: str
 ) -> None:
-    reason = ineligibility(table(HiveColumn("c", of)), TargetFormat.ICEBERG)
-    assert reason is not None
-    assert reason[0] is PauseReason.UNSUPPORTED_SCHEMA
-    assert reason[1].startswith(f"column {path} of {NAME} is {named}, ")
+    finding = ineligibility(table(HiveColumn("c", of)), TargetFormat.ICEBERG)
+    assert finding is not None
+    assert finding.reason is PauseReason.UNSUPPORTED_SCHEMA
+    conditions.check(finding.refusal, "COLUMN_TYPE_NOT_IN_NEW_TABLE", table=NAME, column=path, type=named)
     to_delta = ineligibility(table(HiveColumn("c", of)), TargetFormat.DELTA)
     assert (to_delta is not None) == named.startswith(("void", "interval"))
 
@@ -59,9 +60,9 @@ def test_a_type_that_iceberg_lacks_is_named_with_its_column(
 def test_only_iceberg_refuses_partitions_by_time() -> None:
     by_time = table(HiveColumn("at", kind("timestamp_ltz")), by=("AT",))
     assert ineligibility(by_time, TargetFormat.DELTA) is None
-    reason = ineligibility(by_time, TargetFormat.ICEBERG)
-    assert reason is not None
-    assert "column at" in reason[1]
+    finding = ineligibility(by_time, TargetFormat.ICEBERG)
+    assert finding is not None
+    assert finding.parameters["column"] == "at"
 
 
 @pytest.mark.parametrize(
@@ -81,11 +82,11 @@ def test_names_that_readers_give_to_columns_of_their_own_are_refused(
     name: str, form: TargetFormat, refused: bool
 ) -> None:
     for by in ((), (name,)):
-        reason = ineligibility(table(HiveColumn(name, STRING), by=by), form)
-        assert (reason is not None) is refused
-        if reason is not None:
-            assert reason[0] is PauseReason.UNSUPPORTED_SCHEMA
-            assert reason[1].startswith(f"column {name} of {NAME} has a name ")
+        finding = ineligibility(table(HiveColumn(name, STRING), by=by), form)
+        assert (finding is not None) is refused
+        if finding is not None:
+            assert finding.reason is PauseReason.UNSUPPORTED_SCHEMA
+            conditions.check(finding.refusal, "COLUMN_NAME_RESERVED", table=NAME, column=name)
     assert ineligibility(table(HiveColumn("s", struct((name, STRING)))), form) is None
 
 

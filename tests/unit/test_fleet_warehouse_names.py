@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests import conditions
 
-from tableferry.errors import Refused
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import renaming
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
@@ -93,7 +93,7 @@ def test_a_table_whose_files_move_with_its_name_is_not_renamed(
     entry = Entry(kind, True, "file:/w/db.db/t", "now", "", "", "", "")
     monkeypatch.setattr(renaming, "entries", lambda *_: {name: entry})
     nothing: Any = None
-    with pytest.raises(Refused, match=r"db\.t is managed, and its files would go where its name does"):
+    with conditions.raises("MANAGED_TABLE_WOULD_MOVE", table=name):
         renaming.rename(nothing, name, to)
 
 

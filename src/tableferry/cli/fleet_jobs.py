@@ -99,7 +99,7 @@ def _show_paused(console: Console, jobs: Sequence[Job]) -> None:
     for (code, what), of in sorted(groups.items(), key=lambda group: -len(group[1])):
         option = " --rewrite" if reason(of[0]) in REWRITABLE else ""
         console.print(f"{code}: {counted(len(of), 'job')}")
-        console.print(f"  {what}; then: tableferry fleet resume{option} TABLE…")
+        console.print(f"  {what} Then: tableferry fleet resume{option} TABLE…")
         rows = [
             (
                 job.name,

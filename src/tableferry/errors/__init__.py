@@ -258,6 +258,12 @@ class ServiceError(TableferryError):
     error_class: ClassVar[ErrorClass | None] = "service"
 
 
+class Paused(Refused):
+    """A fleet's job waits for a person."""
+
+    error_class: ClassVar[ErrorClass | None] = "paused"
+
+
 class Busy(TableferryError):
     """Another process works on the same table or file; a later run can succeed."""
 

@@ -19,6 +19,7 @@ ErrorClass = Literal[
     "invalid_spec",
     "invalid_table",
     "missing_package",
+    "paused",
     "refused",
     "service",
     "session",
@@ -27,7 +28,7 @@ ErrorClass = Literal[
 ]
 """The class of a condition. Each has one exception class in `tableferry.errors`, except ``finding``."""
 
-_NAME = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+_NAME = re.compile(r"[A-Z][A-Z0-9]{3,}(?:_[A-Z0-9]+)*|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 
 
 @dataclass(frozen=True)

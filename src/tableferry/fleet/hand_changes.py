@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
+from tableferry.errors import Refused
 from tableferry.fleet.commands import command
 from tableferry.fleet.job import WITHOUT_COPY, Job, PauseReason, State, TargetFormat
 from tableferry.fleet.naming import Names
+from tableferry.fleet.reports import Finding
 from tableferry.fleet.transitions import BACK, Action
 
 
@@ -54,14 +56,12 @@ class HandChange:
     """A change that stops a job, and the command that resolves it.
 
     Attributes:
-        reason: The reason with which the job pauses.
-        text: What is wrong, and what the command does.
+        finding: The change, and the remedy.
         command: The command that resolves it.
         acceptance: What `resume --accept`, or the revert that the command starts, confirms; None for nothing.
     """
 
-    reason: PauseReason
-    text: str
+    finding: Finding
     command: str
     acceptance: Acceptance | None = None
 
@@ -124,99 +124,80 @@ def _hive_change(job: Job, phase: Phase, hive: Condition) -> HandChange | None:
         return None
     reason = PauseReason.HIVE_COPY_MISSING if missing else PauseReason.HIVE_COPY_REPLACED
     accept = command("resume --accept", job.name)
-    actual = "doesn't exist" if missing else "isn't the Hive table of this migration"
     if phase is Phase.PROBATION:
         if without:
             return None
-        stays = "" if missing else f", and leaves {names.hive} alone"
-        return HandChange(
-            reason,
-            f"{names.hive} {actual}; {names.target} has all rows. Finish without a Hive copy{stays}: "
-            f"{accept}. Or restore {names.hive} and resume",
-            accept,
-            Acceptance.FINISH_WITHOUT_COPY,
+        refusal = (
+            Refused("HIVE_COPY_GONE_ON_PROBATION", table=names.target, hive=names.hive, command=accept)
+            if missing
+            else Refused("HIVE_COPY_OTHER_ON_PROBATION", table=names.target, hive=names.hive, command=accept)
         )
-    if missing:
-        return HandChange(
-            reason,
-            f"{names.hive} {actual}; {names.target} has all rows. Create {names.hive} again from them: "
-            f"{accept}",
-            accept,
-            Acceptance.RESTORE_COPY,
-        )
-    return HandChange(
-        reason,
-        f"{names.hive} {actual}, and the revert needs that name: rename or drop it. Then create {names.hive} "
-        f"again from the rows of {names.target}: {accept}",
-        accept,
-        Acceptance.RESTORE_COPY,
+        return HandChange(Finding(reason, refusal), accept, Acceptance.FINISH_WITHOUT_COPY)
+    refusal = (
+        Refused("HIVE_COPY_GONE_IN_REVERT", table=names.target, hive=names.hive, command=accept)
+        if missing
+        else Refused("HIVE_COPY_OTHER_IN_REVERT", table=names.target, hive=names.hive, command=accept)
     )
+    return HandChange(Finding(reason, refusal), accept, Acceptance.RESTORE_COPY)
 
 
 def _missing(job: Job, phase: Phase, hive: Condition) -> HandChange:
-    target, reason = Names.of(job).target, PauseReason.NEW_TABLE_MISSING
-    gone = f"{target} doesn't exist: it was dropped or renamed"
+    target, copy, reason = Names.of(job).target, hive_name(job), PauseReason.NEW_TABLE_MISSING
     if hive is not Condition.SOUND:
-        restore = f". Restore {target} over its files ({restore_hint(job)})"
-        return _without_rows(job, reason, hive, f"{gone}, and", restore)
-    revert = _revert(job, phase)
-    later = "the rows that were written later are lost"
-    if job.target_format is TargetFormat.DELTA:
-        later = "later rows are recovered if the Delta log is left"
-    return HandChange(
-        reason,
-        f"{gone}. {hive_name(job)} has {_rows_until(job)}; {later}. Revert to it: {revert}",
-        revert,
-        Acceptance.GIVE_UP_NEW_TABLE,
+        resume = command("resume", job.name)
+        refusal = Refused(
+            "NEW_TABLE_AND_COPY_GONE",
+            table=target,
+            hive=copy,
+            condition=hive,
+            statement=restore_hint(job),
+            command=resume,
+        )
+        return HandChange(Finding(reason, refusal), resume)
+    revert, rows = _revert(job, phase), _rows_until(job)
+    refusal = (
+        Refused("NEW_DELTA_TABLE_GONE", table=target, hive=copy, rows=rows, command=revert)
+        if job.target_format is TargetFormat.DELTA
+        else Refused("NEW_TABLE_GONE", table=target, hive=copy, rows=rows, command=revert)
     )
+    return HandChange(Finding(reason, refusal), revert, Acceptance.GIVE_UP_NEW_TABLE)
 
 
 def _replaced(job: Job) -> HandChange:
     target, accept = Names.of(job).target, command("resume --accept", job.name)
-    return HandChange(
-        PauseReason.NEW_TABLE_REPLACED,
-        f"{target} isn't the table that was made of {job.name}: it was recreated. If it has the right "
-        f"rows, continue with it: {accept}. Otherwise rename or drop it, and resume",
-        accept,
-        Acceptance.ADOPT,
-    )
+    refusal = Refused("NEW_TABLE_RECREATED", table=target, source=job.name, command=accept)
+    return HandChange(Finding(PauseReason.NEW_TABLE_REPLACED, refusal), accept, Acceptance.ADOPT)
 
 
 def _taken(job: Job, phase: Phase, hive: Condition) -> HandChange:
-    target = Names.of(job).target
-    other = f"{target} is a table of another format, or a view, in the new table's place: rename or drop it"
+    target, copy, reason = Names.of(job).target, hive_name(job), PauseReason.NAME_TAKEN
+    resume = command("resume", job.name)
     if hive is not Condition.SOUND:
-        restore = f": restore {target} over its files ({restore_hint(job)})"
-        return _without_rows(job, PauseReason.NAME_TAKEN, hive, f"{other}.", restore)
-    way = command("resume", job.name) if phase is Phase.REVERTING else _revert(job, phase)
-    return HandChange(
-        PauseReason.NAME_TAKEN,
-        f"{other}. {hive_name(job)} has {_rows_until(job)}. Then revert to it: {way}",
-        way,
-    )
+        refusal = Refused(
+            "NEW_TABLE_NAME_TAKEN_AND_COPY_GONE",
+            table=target,
+            hive=copy,
+            condition=hive,
+            statement=restore_hint(job),
+            command=resume,
+        )
+        return HandChange(Finding(reason, refusal), resume)
+    way = resume if phase is Phase.REVERTING else _revert(job, phase)
+    refusal = Refused("NEW_TABLE_NAME_TAKEN", table=target, hive=copy, rows=_rows_until(job), command=way)
+    return HandChange(Finding(reason, refusal), way)
 
 
 def _unreadable(job: Job, phase: Phase, hive: Condition) -> HandChange:
-    target, reason = Names.of(job).target, PauseReason.NEW_TABLE_UNREADABLE
-    gone = f"the metadata files of {target} are gone"
+    target, copy, reason = Names.of(job).target, hive_name(job), PauseReason.NEW_TABLE_UNREADABLE
     if hive is not Condition.SOUND:
-        return _without_rows(job, reason, hive, f"{gone}, and", ". Restore the files from a backup")
-    reverting = phase is Phase.REVERTING
-    way = command("resume --accept", job.name) if reverting else _revert(job, phase)
-    return HandChange(
-        reason,
-        f"{gone}. Restore them and resume. Or drop the entry of {target} and revert to {hive_name(job)}, "
-        f"which has {_rows_until(job)}; later rows are lost: {way}",
-        way,
-        Acceptance.GIVE_UP_NEW_TABLE,
-    )
-
-
-def _without_rows(job: Job, reason: PauseReason, hive: Condition, problem: str, restore: str) -> HandChange:
-    """Return the change of a job of which no table has the rows, until the new one is restored."""
-    resume = command("resume", job.name)
-    text = f"{problem} {hive_name(job)} is {hive}, so no table has the rows{restore}; then: {resume}"
-    return HandChange(reason, text, resume)
+        resume = command("resume", job.name)
+        refusal = Refused(
+            "NEW_TABLE_METADATA_AND_COPY_GONE", table=target, hive=copy, condition=hive, command=resume
+        )
+        return HandChange(Finding(reason, refusal), resume)
+    way = command("resume --accept", job.name) if phase is Phase.REVERTING else _revert(job, phase)
+    refusal = Refused("NEW_TABLE_METADATA_GONE", table=target, hive=copy, rows=_rows_until(job), command=way)
+    return HandChange(Finding(reason, refusal), way, Acceptance.GIVE_UP_NEW_TABLE)
 
 
 def rows_lost(job: Job) -> str:

@@ -8,6 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Literal
 
+from tableferry.errors.catalogue import as_sentence
 from tableferry.fleet.commands import command
 from tableferry.fleet.job import CLOSED, Job, State
 from tableferry.fleet.pausing import kept_out, remedy, resume_command
@@ -55,8 +56,8 @@ def next_action(job: Job, waves: Mapping[str, Wave] = MappingProxyType({})) -> N
 
 def _next_action(job: Job) -> NextAction:
     if job.migration_paused:
-        out = f"{kept}; " if (kept := kept_out(job)) else ""
-        return NextAction(None, f"{out}{remedy(job)}; then: {resume_command(job)}")
+        out = as_sentence(kept) + " " if (kept := kept_out(job)) else ""
+        return NextAction(None, f"{out}{remedy(job)} Then: {resume_command(job)}")
     if (back := BACK.get(job.pair)) is not None:
         return NextAction("revert", back.action.value)
     match job.pair:

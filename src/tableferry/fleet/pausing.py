@@ -2,52 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from tableferry.errors import Refused
+from tableferry.errors.catalogue import conditions
 from tableferry.fleet.commands import command
 from tableferry.fleet.job import ACCEPT, FOUND, REWRITABLE, RIGHTS, Job, PauseReason, State
 from tableferry.fleet.naming import Names
 from tableferry.fleet.transitions import BACK
 
-REMEDIES: Mapping[PauseReason, str] = {
-    PauseReason.NONE: "nothing to do",
-    PauseReason.IS_CSV_TEXT: "let its rows be rewritten (--rewrite), or leave it in Hive",
-    PauseReason.IS_ALREADY_ICEBERG: "nothing to do: it is Iceberg",
-    PauseReason.TABLE_NOT_FOUND: "correct the name or the rights to see it",
-    PauseReason.MISSING_OWNER: "give the table an owner in the catalog",
-    PauseReason.HAS_TIMESTAMP_COLUMN: "let its rows be rewritten (--rewrite), or leave it in Hive",
-    PauseReason.EMPTY_TABLE: "drop it, or resume once it has rows",
-    PauseReason.REVERTED: "ask its owners what went wrong; resumed, it begins from the start",
-    PauseReason.IS_ALREADY_DELTA: "nothing to do: it is Delta",
-    PauseReason.IS_VIEW: "nothing to do: add the tables that it reads",
-    PauseReason.IS_BUCKETED: "let its rows be rewritten (--rewrite), or choose Delta",
-    PauseReason.IS_TRANSACTIONAL: "write it anew as a plain Parquet table, or leave it in Hive",
-    PauseReason.UNSUPPORTED_FORMAT: "let its rows be rewritten (--rewrite), or choose Iceberg",
-    PauseReason.NOT_REWRITABLE: "write it anew as Parquet in Hive, or leave it there",
-    PauseReason.UNSUPPORTED_SCHEMA: "change the column that is named, or leave the table in Hive",
-    PauseReason.UNSUPPORTED_LAYOUT: "do what the details say, or leave the table in Hive",
-    PauseReason.SHARED_DIRECTORY: "give each table a directory of its own, or drop entries that nobody needs",
-    PauseReason.REMOVES_FILES: "set 'external.table.purge' = 'false'",
-    PauseReason.MANAGED_TABLE: "make it external, so that its files stay where they are under another name",
-    PauseReason.NO_TARGET_SCHEMA: "make the schema that the new table is to be in, or ask for rights to it",
-    PauseReason.NAME_TAKEN: "rename or drop the table that has the name",
-    PauseReason.WRITTEN_LATE: "give the table the late files' rows (--accept), or set late_files: take",
-    PauseReason.WRITTEN_WHILE_BLOCKED: "stop its writers, as nothing could keep them out",
-    PauseReason.PARTITIONS_REMOVED: "bring them back, or say that it was meant so (--accept)",
-    PauseReason.NEW_TABLE_MISSING: "restore the new table, or revert to the Hive copy",
-    PauseReason.NEW_TABLE_REPLACED: "continue with the table in its place (--accept), or rename or drop that",
-    PauseReason.NEW_TABLE_UNREADABLE: "restore the new table's files, or revert to the Hive copy",
-    PauseReason.HIVE_COPY_MISSING: "continue without it, or in a revert create it again (--accept)",
-    PauseReason.HIVE_COPY_REPLACED: "continue without it (--accept); in a revert rename or drop it first",
-    PauseReason.HIVE_COPY_CHANGED: "change the new table too, or undo the change of the Hive copy (--accept)",
-    PauseReason.ROWS_DIFFER: "compare both tables (tableferry verify) before anything else",
-    PauseReason.STEP_REFUSED: "do what the details say",
-    PauseReason.STEP_FAILED: "fix what the details say",
-    PauseReason.PAUSED_BY_USER: "ask whoever paused it",
-}
-"""What to do about each reason before the job is resumed."""
+NOTHING_TO_DO = frozenset((PauseReason.IS_ALREADY_ICEBERG, PauseReason.IS_ALREADY_DELTA, PauseReason.IS_VIEW))
+"""Reasons of tables that need no migration."""
 
 
 def reason(job: Job) -> PauseReason | None:
@@ -63,9 +28,9 @@ def remedy(job: Job) -> str:
 
 
 def remedy_of(code: str) -> str:
-    """Say what to do about a reason, by its code; somebody may have written one of their own."""
-    known = next((remedy for reason, remedy in REMEDIES.items() if reason.value == code.strip()), None)
-    return known or "see what the reason says"
+    """Return the remedy for a reason, by its code; a person may have written another reason."""
+    known = code.strip() in {reason.value for reason in PauseReason if reason is not PauseReason.NONE}
+    return conditions()[code.strip()].remedy if known else "Follow the reason."
 
 
 _ACCEPTED = frozenset(

@@ -12,7 +12,7 @@ from typing import Any, assert_never
 
 from tableferry.activity import Activity, activity
 from tableferry.amounts import first_of
-from tableferry.errors import Refused
+from tableferry.errors import Paused, Refused
 from tableferry.fleet import steps
 from tableferry.fleet.commands import command
 from tableferry.fleet.job import (
@@ -26,6 +26,7 @@ from tableferry.fleet.job import (
     TargetFormat,
 )
 from tableferry.fleet.naming import Names
+from tableferry.fleet.reports import Finding
 from tableferry.fleet.warehouse import (
     comparing,
     definitions,
@@ -78,12 +79,17 @@ COMPARE_ALL = "compare_all"
 _NOTED = 100
 
 
-class Stopped(Refused):
-    """A step found what a person must decide; the job waits with this reason."""
+class Stopped(Paused):
+    """A step needs a person's decision; the job waits with the finding's reason.
 
-    def __init__(self, reason: PauseReason, details: str, found: str = "") -> None:
-        self.reason, self.found = reason, found
-        super().__init__(details)
+    Attributes:
+        finding: The finding.
+        found: The note by which exactly this can be accepted.
+    """
+
+    def __init__(self, finding: Finding, found: str = "") -> None:
+        super().__init__(finding.condition or finding.text, **finding.parameters)
+        self.finding, self.found = finding, found
 
 
 class WrittenSince(Refused):
@@ -114,7 +120,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
     match step:
         case steps.RepeatPreflight():
             if finding := first_finding(warehouse, job):
-                raise Stopped(finding.reason, finding.text)
+                raise Stopped(finding)
         case steps.TryShadow(table):
             try_shadow(warehouse, table)
         case steps.PrepareCopy(source, target):
@@ -379,4 +385,4 @@ def _stopping(reason: PauseReason, kind: type[Refused] = Refused) -> Iterator[No
     except Stopped:
         raise
     except kind as error:
-        raise Stopped(reason, error.one_line, getattr(error, "found", "")) from error
+        raise Stopped(Finding(reason, error), getattr(error, "found", "")) from error

@@ -84,8 +84,12 @@ def _looked_at(table: Moving, warehouse: Warehouse, *, neighbourhood: Neighbourh
     except Exception as error:
         if not isinstance(error, (TableError, StateError, Refused)) and not is_sparks(error):
             raise
-        text = error.one_line if isinstance(error, TableferryError) else f"Spark failed ({first_line(error)})"
-        return Preflight(table.name, table.target_format, (Finding(PauseReason.STEP_FAILED, text),))
+        failure = (
+            error
+            if isinstance(error, TableferryError)
+            else TableError("SPARK_FAILED", table=table.name, reason=first_line(error))
+        )
+        return Preflight(table.name, table.target_format, (Finding(PauseReason.STEP_FAILED, failure),))
 
 
 def _moved_last(store: Store) -> list[Job]:

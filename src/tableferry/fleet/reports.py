@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import InitVar, dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from tableferry.errors import Refused, TableferryError
 from tableferry.fleet.job import Job, PauseReason, TargetFormat
 from tableferry.spark.tables import TableName
 
@@ -35,10 +37,35 @@ class JobReport:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that would stop a migration: what the job would pause with, and what to do about it."""
+    """One result of a check that stops a migration.
+
+    Attributes:
+        reason: The reason with which the job pauses.
+        condition: The error condition; empty if the error had only a sentence.
+        parameters: The values of the condition's parameters.
+        message: The problem and its place.
+        remedy: The user's next step.
+        text: All of it in one line.
+    """
 
     reason: PauseReason
-    text: str
+    error: InitVar[TableferryError]
+    condition: str = field(init=False)
+    parameters: Mapping[str, object] = field(init=False, hash=False)
+    message: str = field(init=False)
+    remedy: str = field(init=False)
+    text: str = field(init=False)
+
+    def __post_init__(self, error: TableferryError) -> None:
+        text = f"{error.message} {error.remedy}" if error.condition == self.reason else error.one_line
+        values = error.to_dict() | {"text": text.replace("\n", " ")}
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def refusal(self) -> Refused:
+        """The finding as an error."""
+        return Refused(self.condition or self.text, **self.parameters)
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def report_hand_change(job: Job, warehouse: Warehouse) -> JobReport | None:
     if not _has_both(job, warehouse):
         return None
     change = find_hand_change(job, *table_conditions(warehouse, job))
-    return None if change is None else JobReport(job, "paused", (), change.text)
+    return None if change is None else JobReport(job, "paused", (), change.finding.text)
 
 
 def _has_both(job: Job, warehouse: Warehouse) -> bool:
@@ -159,4 +159,4 @@ def _note_conditions(run: RunningJob, new: Condition, hive: Condition) -> None:
 
 
 def _stopped(change: HandChange) -> Stopped:
-    return Stopped(change.reason, change.text, change.acceptance or "")
+    return Stopped(change.finding, change.acceptance or "")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from tableferry.activity import activity
+from tableferry.errors import Refused
 from tableferry.fleet.commands import command
 from tableferry.fleet.job import CHECKED, REWRITTEN, Job, PauseReason, State
 from tableferry.fleet.job_run import JobRun, reported
@@ -15,7 +16,7 @@ from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import JobReport, ModeReport, Outcome
+from tableferry.fleet.reports import Finding, JobReport, ModeReport, Outcome
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import existing, hive
 from tableferry.fleet.warehouse.context import Warehouse
@@ -81,11 +82,8 @@ def _looked(
         taken = existing.name_taken(others)
         return job.paused(taken.reason, taken.text)
     if (rival := _rival(store, job)) is not None:
-        return job.paused(
-            PauseReason.NAME_TAKEN,
-            f"{rival.name} becomes {names.target} too, and only one can: leave this one in Hive, or revert "
-            "that one and resume this one",
-        )
+        refusal = Refused("NEW_NAME_OF_TWO_JOBS", table=rival.name, name=names.target, other=job.name)
+        return job.paused(PauseReason.NAME_TAKEN, Finding(PauseReason.NAME_TAKEN, refusal).text)
     if settings.require_owner and not job.tbl_owners:
         return job.paused(PauseReason.MISSING_OWNER)
     job = job.noted(**{CHECKED: existing.checked(warehouse, job.name)})

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tableferry import report
 from tableferry.amounts import size
-from tableferry.fleet.pausing import remedy_of
+from tableferry.fleet.pausing import NOTHING_TO_DO
 from tableferry.fleet.status import labels
 from tableferry.fleet.status.figures import (
     PHASES,
@@ -209,7 +209,7 @@ def _next(figures: Figures) -> Iterator[RenderableType]:
 
 def _may_go_on(paused: Paused) -> bool:
     """Say whether there is a remedy for a paused job: a view stays paused."""
-    return not remedy_of(paused.reason.partition(":")[0]).startswith("nothing to do")
+    return paused.reason.partition(":")[0] not in NOTHING_TO_DO
 
 
 def _table(

@@ -29,7 +29,7 @@ class MetastoreAccess:
 
     def owners(self, table: TableName) -> tuple[str, ...]:
         """Return the owner, as the metastore spells it."""
-        with explaining(f"the owner of {table} can't be looked up", "check its name and your rights"):
+        with explaining("OWNER_NOT_READABLE", table=table):
             owner = described(self._spark, table).get("Owner", "").strip()
         return (owner,) if owner else ()
 
@@ -61,7 +61,4 @@ class MetastoreAccess:
 
 def _refuse(table: TableName, rights: Mapping[str, Any]) -> None:
     if rights:
-        raise TableError(
-            f"rights to write to {table} were taken in Unity Catalog, and this session sees a plain "
-            "metastore: run this in the workspace where they were taken"
-        )
+        raise TableError("RIGHTS_TAKEN_IN_UNITY_CATALOG", table=table)

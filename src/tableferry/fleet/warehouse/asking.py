@@ -20,12 +20,12 @@ _PREFIX = "tableferry."
 
 
 @contextmanager
-def explaining(problem: str, remedy: str) -> Iterator[None]:
-    """Turn an error of Spark's into a TableError: the problem, Spark's reason, and what to do about it."""
+def explaining(condition: str, /, **parameters: object) -> Iterator[None]:
+    """Convert Spark's errors inside a ``with`` into a TableError with this condition and Spark's reason."""
     try:
         yield
     except SPARK_ERRORS as error:
-        raise TableError(f"{problem} ({first_line(error)}): {remedy}") from error
+        raise TableError(condition, **parameters, reason=first_line(error)) from error
 
 
 def describe(spark: SparkSession, name: TableName, partition: str = "") -> dict[str, Any]:
@@ -53,7 +53,9 @@ def demand_shown(name: TableName, properties: dict[str, str]) -> dict[str, str]:
     hidden = [key for key, value in properties.items() if value == HIDDEN and key.startswith(_PREFIX)]
     if hidden:
         raise TableError(
-            f"Spark hides {', '.join(sorted(hidden))} of {name}, as it looks like a secret: set these in its "
-            f"configuration: {', '.join(f'{key}={value}' for key, value in SHOWN.items())}"
+            "PROPERTIES_HIDDEN_BY_SPARK",
+            table=name,
+            properties=sorted(hidden),
+            settings=", ".join(f"{key}={value}" for key, value in SHOWN.items()),
         )
     return properties

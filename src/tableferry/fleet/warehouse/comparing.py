@@ -121,7 +121,7 @@ def demand_same_as_copy(
         # Somebody has altered it since, and a column that nobody has written changes no file.
         return demand_same(warehouse, source, target)
     snapshot, mapping = made.snapshot, made.mapping
-    with explaining(f"{target} can't be looked at", "fix the cause, and run again"):
+    with explaining("TABLE_READ_FAILED", table=target):
         if not made_now or mapping is None:
             properties = asking.properties(warehouse.spark, warehouse.iceberg(target))
             snapshot, mapping = versions.of_properties(properties), properties.get(MAPPING)
@@ -255,12 +255,14 @@ def demand_same_frames(left: Labelled, right: Labelled) -> int:
         RowsDiffer: They differ; the message says where.
         TableError: One of them can't be read.
     """
-    with explaining(f"{left[0]} and {right[0]} can't be compared", "fix the cause, and run again"):
+    with explaining("COMPARISON_FAILED", source=left[0], target=right[0]):
         source, target = left[1](), right[1]()
         with optional_settings(source.sparkSession, _WHOLE_FILES):
             verdict = verify.verify(source, target, source_label=left[0], target_label=right[0])
     if not verdict.matches:
-        raise RowsDiffer(verify.render(verdict))
+        raise RowsDiffer(
+            "TABLE_ROWS_DIFFER", source=left[0], target=right[0], comparison=verify.render(verdict)
+        )
     return verdict.source.rows
 
 
@@ -281,7 +283,7 @@ def by_file(warehouse: Warehouse, listed: TableFiles) -> bool:
     if any(kinds[name.lower()] == "char" for name in table.partition_columns):
         # Spark pads their values.
         return False
-    with explaining(f"{table.name} can't be read", "fix the cause, and run again"):
+    with explaining("TABLE_READ_FAILED", table=table.name):
         # This session may have listed it before others wrote.
         spark.catalog.refreshTable(table.name.sql)
         read = {split(unquote(path)) for path in spark.table(table.name.sql).inputFiles()}

@@ -72,9 +72,9 @@ class NeedsPerson(Refused):
         found: What names it, so that exactly this can be accepted.
     """
 
-    def __init__(self, message: str, found: str) -> None:
+    def __init__(self, condition: str, found: str = "", /, **parameters: object) -> None:
+        super().__init__(condition, **parameters)
         self.found = found
-        super().__init__(message)
 
 
 class Access(Protocol):
@@ -163,11 +163,7 @@ class Warehouse:
             Refused: One is to become Iceberg, on compute that has neither its runtime nor its catalog.
         """
         if self.serverless and TargetFormat.ICEBERG in formats:
-            raise Refused(
-                f"serverless compute has no Iceberg catalog {self.iceberg_catalog}, and takes none: run the "
-                "fleet's jobs on a cluster with Iceberg's Spark runtime and that catalog, or let "
-                "target_format be delta"
-            )
+            raise Refused("SERVERLESS_WITHOUT_ICEBERG", catalog=self.iceberg_catalog)
 
     def effect(self, work: Callable[[], T], *, of: Collection[TableName] | None = None) -> T:
         """Change something outside the queue, right after the guard; every change goes through here.

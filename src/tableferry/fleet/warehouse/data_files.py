@@ -15,7 +15,6 @@ from tableferry.fleet.warehouse.prepared import Member
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.formats.hive.locations import split
 from tableferry.formats.hive.partitions import NULL, CatalogPartition, split_spec
-from tableferry.formats.parquet.iceberg_blockers import rescaled
 from tableferry.formats.parquet.iceberg_metrics import End, MetricsReader
 from tableferry.spark.types import ColumnPath
 
@@ -146,8 +145,14 @@ def entries_of(
             return None
         for path, scale in metrics.scales.items():
             if (expected := scales.get(path, scale)) != scale:
-                why = rescaled(path, scale, expected)
-                raise Refused(f"files of {source.name} can't be Iceberg's: {file.path} {why}")
+                raise Refused(
+                    "DECIMAL_SCALE_DIFFERS",
+                    table=source.name,
+                    file=file.path,
+                    column=".".join(path),
+                    found=scale,
+                    expected=expected,
+                )
         made.append(Entry(file, partition, metrics))
     return made
 

@@ -82,8 +82,7 @@ def carry(warehouse: Warehouse, source: TableName, target: TableName, form: Targ
         TableError: The target may not be changed.
     """
     table = hive.demand(warehouse, source)
-    problem = f"the definition of {source} can't be carried over to {target}"
-    with explaining(problem, "check your rights, and run again"):
+    with explaining("DEFINITION_NOT_COPIED", source=source, target=target):
         named = warehouse.named(target, form)
         comments, details = described_with_columns(warehouse.spark, named)
         for statement in _statements(warehouse, table, named, comments, details):

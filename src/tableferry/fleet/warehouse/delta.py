@@ -57,7 +57,7 @@ def make(warehouse: Warehouse, source: TableName, target: TableName) -> int:
     table = hive.demand_eligible(warehouse, source, TargetFormat.DELTA)
     listed = hive.last_listed(warehouse, table)
     _demand_in_partitions(listed)
-    with explaining(f"{target} can't be made over the files of {source}", "fix the cause, and run again"):
+    with explaining("NEW_TABLE_NOT_CREATED", source=source, target=target):
         draft = _make(warehouse, listed, target)
     if warehouse.prepared is not None:
         warehouse.prepared.drafted = Drafted.of(draft, listed) if draft else None
@@ -118,7 +118,7 @@ def _draft(warehouse: Warehouse, listed: TableFiles, far: overlay.FarFiles | Non
 def _demand_in_partitions(listed: TableFiles) -> None:
     name, files = listed.table.name, listed.listing
     if refusal := too_deep(name, files) or unregistered(name, files):
-        raise Refused(refusal)
+        raise refusal
 
 
 def _far_files(warehouse: Warehouse, listed: TableFiles) -> overlay.FarFiles | None:
@@ -182,8 +182,10 @@ def _make(warehouse: Warehouse, listed: TableFiles, target: TableName) -> overla
         outside = [part for part in listed.partitions if below(part.location, table.location) is None]
         if outside:
             raise Refused(
-                f"{table.name} has partitions outside its directory {table.location}, which no Delta log "
-                f"names: {', '.join(map(str, outside[:5]))}; move them below it, or choose Iceberg"
+                "PARTITIONS_OUTSIDE_DIRECTORY",
+                table=table.name,
+                folder=table.location,
+                partitions=list(map(str, outside)),
             )
         if far := _far_files(warehouse, listed):
             if draft := _draft(warehouse, listed, far):
@@ -214,10 +216,7 @@ def _is_registered(warehouse: Warehouse, table: HiveTable, target: TableName) ->
         return False
     if is_over(warehouse, table, target):
         return True
-    raise Refused(
-        f"{target} is {kind.words} that isn't over the files of {table.name}: rename or drop it, and resume "
-        "the job"
-    )
+    raise Refused("COPY_NAME_TAKEN", table=target, kind=kind.words, source=table.name)
 
 
 def _is_current(
@@ -236,11 +235,7 @@ def _is_current(
     *later, (first, mark) = history
     ours = first == "CONVERT" and (registered or mark == overlay.MARK)
     if not ours or not _DEFINING.issuperset(row[0] for row in later):
-        raise Refused(
-            f"{table.location} is a Delta table that was made by somebody else or written to, and "
-            f"{table.name} shows its files too: drop {table.name} and keep the Delta table, or move its "
-            "_delta_log away, and resume the job"
-        )
+        raise Refused("DELTA_TABLE_IN_HIVE_DIRECTORY", folder=table.location, table=table.name)
     rows = spark.sql(f"SELECT * FROM {path}")
     if sorted(map(split, rows.inputFiles())) != sorted(split(file.path) for file in files):
         return False

@@ -68,7 +68,7 @@ def drop_copy(
         TableError: It may not be dropped.
     """
     expected = frozenset(version for version in (watermark, accept) if version) if watermark else None
-    with explaining(f"{name} can't be dropped", "check your rights, and run again"):
+    with explaining("TABLE_NOT_DROPPED", table=name):
         existing = entries(warehouse, (name, dropped_name(name)))
         copies = {
             copy
@@ -236,15 +236,16 @@ def _demand_aside(root: Path, log: overlay.LogIdentity | None, expected: frozens
 
 def _written(copy: str, version: str, expected: frozenset[str]) -> WrittenBehind:
     return WrittenBehind(
-        f"{copy} is at version {version}, and Hive has what it had at {' or '.join(sorted(expected))}: write "
-        "the rows that the Hive table lacks into it (tableferry verify shows them), and then resume the job "
-        "with --accept",
+        "COPY_WRITTEN_AFTER_SYNC",
         version,
+        table=copy,
+        version=version,
+        expected=" or ".join(sorted(expected)),
     )
 
 
 def _another(directory: str) -> Refused:
-    return Refused(f"the Delta log in {directory} is another than it was a moment ago: run again")
+    return Refused("DELTA_LOG_REPLACED", folder=directory)
 
 
 def _reachable(warehouse: Warehouse, directory: str) -> Path | None:

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Literal
 
+from tableferry.errors import Paused, Refused
 from tableferry.fleet.job import REWRITABLE, PauseReason, TargetFormat
 from tableferry.fleet.plan import Kind
+from tableferry.fleet.reports import Finding
 from tableferry.spark.quoting import literal, quote
 from tableferry.spark.tables import TableName
 from tableferry.spark.types import ColumnPath
@@ -131,23 +133,21 @@ class HiveTable:
         return self.columns_text + (json.dumps(sorted(options.items())) if options else "")
 
 
-def ineligibility(
-    table: HiveTable, target: TargetFormat, *, rewrite: bool = False
-) -> tuple[PauseReason, str] | None:
-    """Return why a table can't be moved, in a sentence with the remedy; None if it can.
+def ineligibility(table: HiveTable, target: TargetFormat, *, rewrite: bool = False) -> Finding | None:
+    """Return why a table can't be moved; None if it can.
 
     With `rewrite`, its rows may be rewritten where its files can't become the new table's.
     """
     match table.kind:
         case Kind.ICEBERG:
-            return PauseReason.IS_ALREADY_ICEBERG, f"{table.name} is an Iceberg table already"
+            return Finding(PauseReason.IS_ALREADY_ICEBERG, Paused("IS_ALREADY_ICEBERG", table=table.name))
         case Kind.DELTA:
-            return PauseReason.IS_ALREADY_DELTA, f"{table.name} is a Delta table already"
+            return Finding(PauseReason.IS_ALREADY_DELTA, Paused("IS_ALREADY_DELTA", table=table.name))
         case Kind.VIEW:
-            return PauseReason.IS_VIEW, f"{table.name} is a view: add the tables that it reads"
+            return Finding(PauseReason.IS_VIEW, Paused("IS_VIEW", table=table.name))
         case Kind.HIVE | Kind.OTHER:
             found = _unsupported(table, target)
-            if found is None or found[0] not in REWRITABLE:
+            if found is None or found.reason not in REWRITABLE:
                 return found
             if not_rewritable := _not_rewritable(table):
                 return not_rewritable
@@ -157,10 +157,10 @@ def ineligibility(
 def needs_rewriting(table: HiveTable, target: TargetFormat) -> bool:
     """Say whether a table's files can't become the new table's, though its rows can."""
     found = _unsupported(table, target)
-    return found is not None and found[0] in REWRITABLE and _not_rewritable(table) is None
+    return found is not None and found.reason in REWRITABLE and _not_rewritable(table) is None
 
 
-def _unsupported(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] | None:
+def _unsupported(table: HiveTable, target: TargetFormat) -> Finding | None:
     return _unsupported_storage(table, target) or _unsupported_column(table, target)
 
 
@@ -272,84 +272,74 @@ _CORRUPT = "_corrupt_record"
 _REGEX = "org.apache.hadoop.hive.serde2.RegexSerDe"
 
 
-def _not_rewritable(table: HiveTable) -> tuple[PauseReason, str] | None:
+def _not_rewritable(table: HiveTable) -> Finding | None:
     """Return why the rows of a table whose files can't stay can't be rewritten either."""
-    options = {key.lower(): value for key, value in table.options.items()}
+    name, options = table.name, {key.lower(): value for key, value in table.options.items()}
     read_by = {**table.properties, **table.options}
     corrupt = options.get("columnnameofcorruptrecord", _CORRUPT).lower()
     names = {column.name.lower() for column in table.columns}
     if table.format == "other":
-        why = "is stored in a format that isn't known here"
-    elif skipped := [name for name in _SKIPPED_LINES if read_by.get(name, "0") != "0"]:
-        why = f"has {' and '.join(skipped)} set, by which Hive leaves out lines that Spark takes for rows"
+        refusal = Refused("FORMAT_UNKNOWN", table=name)
+    elif skipped := [setting for setting in _SKIPPED_LINES if read_by.get(setting, "0") != "0"]:
+        refusal = Refused("LINES_SKIPPED_BY_HIVE", table=name, settings=skipped)
     elif table.serde == _REGEX:
-        why = f"is read by {_REGEX}, which can't write the rows that the Hive table is to follow with"
+        refusal = Refused("SERDE_ONLY_READS", table=name, serde=_REGEX)
     elif table.format == "json" and options.get("multiline", "").lower() == "true":
-        why = "has multiLine set, by which Spark reads one record of each file, though it writes several"
+        refusal = Refused("JSON_RECORD_PER_FILE", table=name)
     elif table.format == "text" and not table.serde and options.get("wholetext", "").lower() == "true":
-        why = "has wholetext set, by which Spark reads one row of each file, though it writes several"
+        refusal = Refused("TEXT_ROW_PER_FILE", table=name)
     elif table.format in ("csv", "json") and not table.serde and corrupt in names:
-        why = f"has the column {corrupt} of texts that are no rows, which can't be written back as they were"
+        refusal = Refused("CORRUPT_RECORD_COLUMN", table=name, column=corrupt)
     else:
         return None
-    return PauseReason.NOT_REWRITABLE, (
-        f"{table.name} {why}: write it anew as Parquet in Hive, or leave it there"
-    )
+    return Finding(PauseReason.NOT_REWRITABLE, refusal)
 
 
-def _unsupported_storage(table: HiveTable, target: TargetFormat) -> tuple[PauseReason, str] | None:
-    rewrite_or_stay = "let its rows be rewritten (rewrite: true), or leave it in Hive"
+def _unsupported_storage(table: HiveTable, target: TargetFormat) -> Finding | None:
+    name = table.name
     if table.transactional:
-        return PauseReason.IS_TRANSACTIONAL, (
-            f"{table.name} is transactional, and its files hold rows that were replaced since: write it anew "
-            "as Parquet in Hive, or leave it there"
-        )
+        return Finding(PauseReason.IS_TRANSACTIONAL, Paused("IS_TRANSACTIONAL", table=name))
     read_by = {key.lower(): value.lower() for key, value in {**table.properties, **table.options}.items()}
-    if by_place := [name for name in _BY_PLACE if read_by.get(name) == "true"]:
-        return PauseReason.UNSUPPORTED_LAYOUT, (
-            f"{table.name} has {by_place[0]} set, by which Hive finds its columns by their place in the "
-            "files, and Spark by their names: if Spark shows its rows as Hive does, take that away (ALTER "
-            f"TABLE {table.name.sql} UNSET TBLPROPERTIES ('{by_place[0]}')); if not, write the table anew"
+    if by_place := [setting for setting in _BY_PLACE if read_by.get(setting) == "true"]:
+        return Finding(
+            PauseReason.UNSUPPORTED_LAYOUT,
+            Refused("COLUMNS_BY_POSITION", table=name, property=by_place[0], statement=name.sql),
         )
     options = {key.lower(): value for key, value in table.options.items()}
-    if leaving_out := [name for name in _LEAVING_OUT if name in options]:
-        return PauseReason.UNSUPPORTED_LAYOUT, (
-            f"{table.name} has the option {leaving_out[0]}, by which Spark leaves out files that the new "
-            "table would have: make the table anew without it, over a directory of the files that count, or "
-            "leave it in Hive"
+    if leaving_out := [option for option in _LEAVING_OUT if option in options]:
+        return Finding(
+            PauseReason.UNSUPPORTED_LAYOUT,
+            Refused("OPTION_LEAVES_OUT_FILES", table=name, option=leaving_out[0]),
         )
-    if other := [name for name in _CALENDARS if options.get(name, "CORRECTED").upper() != "CORRECTED"]:
-        return PauseReason.UNSUPPORTED_LAYOUT, (
-            f"{table.name} has the option {other[0]}, by which old dates and times are read in another "
-            "calendar than the new table's: write it anew without that option, or leave it in Hive"
+    if other := [option for option in _CALENDARS if options.get(option, "CORRECTED").upper() != "CORRECTED"]:
+        return Finding(
+            PauseReason.UNSUPPORTED_LAYOUT, Refused("OPTION_CHANGES_CALENDAR", table=name, option=other[0])
         )
     if table.format in ("text", "csv"):
-        return PauseReason.IS_CSV_TEXT, f"{table.name} is stored as text: {rewrite_or_stay}"
+        return Finding(PauseReason.IS_CSV_TEXT, Paused("IS_CSV_TEXT", table=name))
     if table.format not in _ICEBERG_FORMATS:
-        return PauseReason.UNSUPPORTED_FORMAT, f"{table.name} is stored as {table.format}: {rewrite_or_stay}"
+        return Finding(
+            PauseReason.UNSUPPORTED_FORMAT, Refused("FORMAT_NOT_MIGRATABLE", table=name, format=table.format)
+        )
     if target is TargetFormat.DELTA and table.format != "parquet":
-        return PauseReason.UNSUPPORTED_FORMAT, (
-            f"{table.name} is stored as {table.format}, and Delta reads Parquet alone: move it to Iceberg, "
-            "or let its rows be rewritten (rewrite: true)"
+        return Finding(
+            PauseReason.UNSUPPORTED_FORMAT, Refused("FORMAT_NOT_IN_DELTA", table=name, format=table.format)
         )
     if table.buckets and target is TargetFormat.ICEBERG:
-        return PauseReason.IS_BUCKETED, (
-            f"{table.name} is bucketed into {table.buckets} files, which adding files to Iceberg would "
-            f"lose: {rewrite_or_stay}"
+        return Finding(
+            PauseReason.IS_BUCKETED, Refused("BUCKETS_NOT_IN_ICEBERG", table=name, count=table.buckets)
         )
     return None
 
 
-def _unsupported_column(
-    table: HiveTable, target: TargetFormat, *, rewrite: bool = False
-) -> tuple[PauseReason, str] | None:
+def _unsupported_column(table: HiveTable, target: TargetFormat, *, rewrite: bool = False) -> Finding | None:
     partitions = {name.lower() for name in table.partition_columns}
     reserved = _OF_ICEBERG if target is TargetFormat.ICEBERG else _OF_SPARK
     for column in table.columns:
         if column.name.lower() in reserved:
-            return PauseReason.UNSUPPORTED_SCHEMA, (
-                f"column {column.name} of {table.name} has a name that Spark gives to a column of its own "
-                "where it reads such files: write the table anew with another name, or leave it in Hive"
+            return Finding(
+                PauseReason.UNSUPPORTED_SCHEMA,
+                Refused("COLUMN_NAME_RESERVED", table=table.name, column=column.name),
             )
         for path, name in _leaves(column.name, column.type):
             if name.startswith(_NEVER_STORED):
@@ -358,10 +348,9 @@ def _unsupported_column(
                 return _unsupported_type(table, path, name, _WHY.get(name, "Iceberg has no such type"))
             is_iceberg = target is TargetFormat.ICEBERG
             if is_iceberg and name == "timestamp_ltz" and table.format == "orc" and not rewrite:
-                return PauseReason.HAS_TIMESTAMP_COLUMN, (
-                    f"column {path} of {table.name} is a timestamp in ORC files that don't call it an "
-                    "instant, and Iceberg doesn't read these: let its rows be rewritten (rewrite: true), "
-                    "or leave the table in Hive"
+                return Finding(
+                    PauseReason.HAS_TIMESTAMP_COLUMN,
+                    Refused("ORC_TIMESTAMP_NOT_INSTANT", table=table.name, column=path),
                 )
         kind = column.type["name"]
         is_partition = column.name.lower() in partitions
@@ -375,9 +364,10 @@ def _unsupported_column(
 _WHY = {"char": "Iceberg's strings have no padding, so that comparisons would find other rows"}
 
 
-def _unsupported_type(table: HiveTable, path: str, kind: str, why: str) -> tuple[PauseReason, str]:
-    return PauseReason.UNSUPPORTED_SCHEMA, (
-        f"column {path} of {table.name} is {kind}, and {why}: change its type, or leave the table in Hive"
+def _unsupported_type(table: HiveTable, path: str, kind: str, why: str) -> Finding:
+    return Finding(
+        PauseReason.UNSUPPORTED_SCHEMA,
+        Refused("COLUMN_TYPE_NOT_IN_NEW_TABLE", table=table.name, column=path, type=kind, reason=why),
     )
 
 

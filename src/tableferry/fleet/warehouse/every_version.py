@@ -46,7 +46,7 @@ def named_anywhere(
     Raises:
         TableError: The table can't be read.
     """
-    with explaining(f"the files of all versions of {table} can't be listed", "check your rights"):
+    with explaining("VERSION_FILES_NOT_LISTABLE", table=table):
         if form is TargetFormat.ICEBERG:
             named = _of_iceberg(warehouse, table, fragments)
         else:

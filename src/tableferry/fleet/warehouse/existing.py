@@ -150,10 +150,9 @@ def _is_ours(
 
 
 def name_taken(names: Iterable[TableName]) -> Finding:
-    """Say that other tables have names that a migration gives."""
-    return Finding(
-        PauseReason.NAME_TAKEN, f"{', '.join(sorted(map(str, names)))}: rename or drop it, and resume"
-    )
+    """Return the finding that other tables have names that a migration gives."""
+    tables = ", ".join(sorted(map(str, names)))
+    return Finding(PauseReason.NAME_TAKEN, Refused("MIGRATION_NAMES_TAKEN", tables=tables))
 
 
 def demand_ours(warehouse: Warehouse, names: Names, name: TableName) -> None:
@@ -165,9 +164,11 @@ def demand_ours(warehouse: Warehouse, names: Names, name: TableName) -> None:
     """
     if job_tables(warehouse, names).get(name) is Kind.OTHER:
         raise Refused(
-            f"{name} isn't the table that was made of {names.main}: rename or drop it, or, if it took that "
-            f"one's place and has its rows, ALTER TABLE {qualified(warehouse, name).sql} SET TBLPROPERTIES "
-            f"({literal(SOURCE)} = {literal(names.main.key)}); then resume the job"
+            "NEW_TABLE_OF_OTHER_SOURCE",
+            table=name,
+            source=names.main,
+            statement=f"ALTER TABLE {qualified(warehouse, name).sql} SET TBLPROPERTIES "
+            f"({literal(SOURCE)} = {literal(names.main.key)})",
         )
 
 
@@ -201,7 +202,7 @@ def is_made_of(
     except SPARK_ERRORS as error:
         if form is TargetFormat.DELTA and not overlay.has_log(warehouse.spark, entry.location):
             return False
-        raise TableError(f"{name} can't be described ({first_line(error)}): check your rights") from error
+        raise TableError("TABLE_NOT_DESCRIBABLE", table=name, reason=first_line(error)) from error
 
 
 def _is_beside(entry: Entry, directories: Iterable[str]) -> bool:
@@ -218,7 +219,7 @@ def kind(warehouse: Warehouse, name: TableName) -> Kind:
     """
     known = kinds(warehouse, (name,)).get(name)
     if known is None:
-        raise TableError(f"there is no table {name}: check its name, its schema and your rights")
+        raise TableError("TABLE_NOT_FOUND", table=name)
     return known
 
 
@@ -304,7 +305,7 @@ def has_schema(warehouse: Warehouse, schema: TableName) -> bool:
         TableError: There is no such catalog, or its schemas may not be listed.
     """
     catalog, name = TableName(schema.parts[:-1]), schema.table
-    with explaining(f"the schemas of {catalog} can't be listed", "check its name and your rights"):
+    with explaining("SCHEMAS_NOT_LISTABLE", catalog=catalog):
         rows = warehouse.spark.sql(f"SHOW SCHEMAS IN {catalog.sql}").collect()
     return name.lower() in {row[0].strip("`").lower() for row in rows}
 
@@ -328,7 +329,7 @@ def _listed_in(
     warehouse: Warehouse, schema: TableName, names: Iterable[TableName]
 ) -> Mapping[TableName, Entry]:
     by_table = {name.table.lower(): name for name in names}
-    with explaining(f"the tables of schema {schema} can't be listed", "check its name and your rights"):
+    with explaining("TABLES_NOT_LISTABLE", schema=schema):
         rows = shown_tables(warehouse.spark, schema, by_table)
     information = {row["tableName"].lower(): row["information"] for row in rows if not row["isTemporary"]}
     return {by_table[table]: entry_of(lines) for table, lines in information.items() if table in by_table}

@@ -39,11 +39,7 @@ def set_managed(warehouse: Warehouse, name: TableName, *, managed: bool) -> bool
     if is_managed(warehouse, name) is managed:
         return False
     if not metastore.reached(warehouse.spark, name):
-        raise Refused(
-            f"{name} is a managed table, and only a cluster whose driver runs this very process can make it "
-            "external: run the fleet there, or make it external with Hive (ALTER TABLE … SET TBLPROPERTIES "
-            "('EXTERNAL'='TRUE')), and resume the job"
-        )
+        raise Refused("MANAGED_TABLE_OUT_OF_REACH", table=name)
 
     def change(entry: Any) -> None:
         entry.setTableType("MANAGED_TABLE" if managed else "EXTERNAL_TABLE")

@@ -94,9 +94,7 @@ def write(warehouse: Warehouse, location: str, draft: overlay.Draft) -> None:
     with suppress(FileExistsError):
         log.commit(0, text)
     if log.read().first != text:
-        raise StateError(
-            f"{log.folder} was written by another process meanwhile: run again to look at it anew"
-        )
+        raise StateError("DELTA_LOG_WRITTEN_CONCURRENTLY", folder=log.folder)
 
 
 def read(warehouse: Warehouse, location: str) -> overlay.Log | None:
@@ -180,7 +178,11 @@ class _Log:
             if "FileAlreadyExistsException" in str(error):
                 raise FileExistsError(self._commit(version)) from error
             raise StateError(
-                f"{self.folder} can't be written ({first_line(error)}): check the rights of Spark's login"
+                "STORE_REQUEST_FAILED",
+                object=self.folder,
+                failure="can't be written",
+                reason=first_line(error),
+                advice="Check the rights of Spark's login.",
             ) from error
 
     def remove(self, taken: int) -> None:
@@ -194,10 +196,7 @@ class _Log:
             for name in names:
                 self.warehouse.guard()
                 if self.closing(taken) != claim:
-                    raise StateError(
-                        f"{self.folder} is being removed by another process, or was: run again to look at it "
-                        "anew"
-                    )
+                    raise StateError("DELTA_LOG_REMOVED_CONCURRENTLY", folder=self.folder)
                 self.storage.remove(f"{self.folder}/{name}")
 
         self.warehouse.effect(remove_each)

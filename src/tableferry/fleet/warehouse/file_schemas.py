@@ -109,8 +109,10 @@ def avro_reader(spark: SparkSession, table: HiveTable) -> tuple[FileColumn, ...]
         return avro_columns(_avro_schema(spark, named))
     except _UNREADABLE as error:
         raise Refused(
-            f"the Avro schema of {table.name} can't be read ({first_line(error)}): put its properties "
-            f"{' and '.join(AVRO_SCHEMAS)} right"
+            "AVRO_SCHEMA_NOT_READABLE",
+            table=table.name,
+            reason=first_line(error),
+            properties=" and ".join(AVRO_SCHEMAS),
         ) from error
 
 

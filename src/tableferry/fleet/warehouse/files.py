@@ -14,8 +14,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
-from tableferry.amounts import first_of
-from tableferry.errors import StateError, TableError, first_line
+from tableferry.errors import Refused, StateError, TableError, first_line
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.storage import files_below
@@ -100,28 +99,22 @@ class Listing(NamedTuple):
         return (*self.read, *self.nested, *self.stray)
 
 
-def unregistered(name: TableName, files: Listing) -> str:
-    """Say why a directory can't become a Delta table whose files are no partition's; empty if it can.
+def unregistered(name: TableName, files: Listing) -> Refused | None:
+    """Return why a directory can't become a Delta table whose files are no partition's; None if it can.
 
     Where some are a partition's, the others are found with their paths.
     """
     if files.read or not files.stray:
-        return ""
-    return (
-        f"{name} has files that no partition has, {first_of([file.path for file in files.stray])}, and a "
-        "VACUUM of the Delta table over them would remove them: register their partitions (MSCK REPAIR TABLE "
-        f"{name.sql}), or move them away"
-    )
+        return None
+    stray = [file.path for file in files.stray]
+    return Refused("FILES_IN_NO_PARTITION", table=name, files=stray, statement=name.sql)
 
 
-def too_deep(table: TableName, listing: Listing) -> str:
-    """Refuse files that Spark would leave out, as they lie below a table's directories; empty if none do."""
+def too_deep(table: TableName, listing: Listing) -> Refused | None:
+    """Return the refusal of files in deeper directories, which Spark leaves out; None if there are none."""
     if not listing.nested:
-        return ""
-    return (
-        f"{table} has files in directories below its own or its partitions', which Spark leaves out: "
-        f"{first_of([file.path for file in listing.nested])}; move them up, or away"
-    )
+        return None
+    return Refused("FILES_TOO_DEEP", table=table, files=[file.path for file in listing.nested])
 
 
 class TableFiles(NamedTuple):
@@ -215,6 +208,6 @@ def _by_spark(warehouse: Warehouse, locations: Iterable[str]) -> list[ListedFile
         if condition(error) == "PATH_NOT_FOUND":
             return None
         raise TableError(
-            f"{', '.join(locations)} can't be listed ({first_line(error)}): check your rights"
+            "DIRECTORIES_NOT_LISTABLE", folders=list(locations), reason=first_line(error)
         ) from error
     return [ListedFile(*row) for row in rows]

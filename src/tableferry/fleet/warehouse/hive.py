@@ -80,9 +80,7 @@ def facts(warehouse: Warehouse, name: TableName) -> HiveTable | None:
     except SPARK_ERRORS as error:
         if catalog.condition(error).startswith(catalog.MISSING):
             return None
-        raise TableError(
-            f"table {name} can't be described ({first_line(error)}): check your rights"
-        ) from error
+        raise TableError("TABLE_NOT_DESCRIBABLE", table=name, reason=first_line(error)) from error
 
 
 def demand(warehouse: Warehouse, name: TableName) -> HiveTable:
@@ -94,9 +92,9 @@ def demand(warehouse: Warehouse, name: TableName) -> HiveTable:
     """
     table = facts(warehouse, name)
     if table is None:
-        raise TableError(f"there is no table {name}: check its name, its schema and your rights")
+        raise TableError("TABLE_NOT_FOUND", table=name)
     if table.kind is not Kind.HIVE:
-        raise Refused(f"{name} is {table.kind.words}, and a Hive table is needed: put the names right")
+        raise Refused("NOT_A_HIVE_TABLE", table=name, kind=table.kind.words)
     return table
 
 
@@ -123,8 +121,8 @@ def demand_eligible(warehouse: Warehouse, name: TableName, form: TargetFormat) -
         Refused: It is something else, or can't become that.
     """
     table = demand(warehouse, name)
-    if reason := ineligibility(table, form):
-        raise Refused(reason[1])
+    if finding := ineligibility(table, form):
+        raise finding.refusal
     return table
 
 

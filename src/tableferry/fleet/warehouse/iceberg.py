@@ -56,8 +56,8 @@ def make(warehouse: Warehouse, source: TableName, target: TableName) -> int:
     listed = hive.last_listed(warehouse, table)
     files = listed.listing
     if refusal := too_deep(source, files):
-        raise Refused(refusal)
-    with explaining(f"{target} can't be made over the files of {source}", "fix the cause, and run again"):
+        raise refusal
+    with explaining("NEW_TABLE_NOT_CREATED", source=source, target=target):
         made = _make(warehouse, listed, target)
     if warehouse.prepared is not None:
         warehouse.prepared.made = made
@@ -100,8 +100,12 @@ def _make(warehouse: Warehouse, listed: TableFiles, target: TableName) -> Made:
             registered = _data_files(warehouse, target)
             if registered != paths:
                 raise Refused(
-                    f"{target} holds {len(registered)} files and {table.name} has {len(paths)}: "
-                    f"{', '.join(sorted(set(registered) ^ set(paths))[:_SHOWN])}; look at them, and run again"
+                    "COPY_HAS_OTHER_FILES",
+                    table=target,
+                    count=len(registered),
+                    source=table.name,
+                    expected=len(paths),
+                    files=sorted(set(registered) ^ set(paths)),
                 )
             _set(warehouse, target, {MADE_OF: made_of})
     mapping = _map_spellings(warehouse, table, target, samples, mapping)
@@ -196,9 +200,7 @@ def _properties_of_copy(
     properties = properties_of(warehouse, target) if kind is Kind.ICEBERG else {}
     if properties.get(SOURCE) == table.name.key:
         return properties
-    raise Refused(
-        f"{target} is {kind.words} that wasn't made of {table.name}: rename or drop it, and resume the job"
-    )
+    raise Refused("COPY_NAME_TAKEN", table=target, kind=kind.words, source=table.name)
 
 
 def _add_files(warehouse: Warehouse, source: TableName, target: TableName) -> None:

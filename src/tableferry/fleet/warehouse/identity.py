@@ -61,10 +61,7 @@ def change_unchanged(
             # If the claim was lost meanwhile, that is why.
             warehouse.guard()
             changed = ", ".join(sorted(str(name) for name in names if now.get(name) != before.get(name)))
-            raise TableError(
-                f"{changed} was made anew or altered while it was about to be changed here: run again, which "
-                "looks at it anew"
-            )
+            raise TableError("TABLE_CHANGED_DURING_STEP", tables=changed)
         return work()
 
     return warehouse.effect(work_if_unchanged, of=of)

@@ -86,7 +86,7 @@ def find(warehouse: Warehouse, target: TableName, archived: TableName, form: Tar
     """
     existing = entries(warehouse, (target, archived))
     if target not in existing:
-        raise TableError(f"there is no table {target}: check its name, its schema and your rights")
+        raise TableError("TABLE_NOT_FOUND", table=target)
     location, entry = existing[target].location.rstrip("/"), existing.get(archived)
     derived = hive_location_of(location, form)
     if entry is None or entry.kind is not Kind.HIVE:
@@ -144,10 +144,7 @@ def demand_unneeded(
     if archived in entries(warehouse, (archived,)):
         demand_keeps_files(described(warehouse, archived))
         if readers := above(warehouse, archived):
-            raise Refused(
-                f"{first_of(readers)} read {archived}, or views that do: let them read {target}, or drop "
-                "them, and resume the job"
-            )
+            raise Refused("ARCHIVED_TABLE_HAS_READERS", table=archived, readers=readers, target=target)
     demand_alone(warehouse, target, archived, found)
 
 
@@ -159,11 +156,7 @@ def demand_apart(warehouse: Warehouse, target: TableName, found: Leftovers) -> N
     """
     own = entries(warehouse, (target,))[target].location
     if below(own, found.root) is not None or below(found.root, own) is not None:
-        raise Refused(
-            f"{target} lies in {own}, and the files that are to be removed in {found.root}: if nobody needs "
-            "these, drop the Hive table and remove its files yourself, and take the mark back (tableferry "
-            "fleet close --undo)"
-        )
+        raise Refused("REWRITTEN_TABLE_AMONG_OLD_FILES", table=target, folder=own, old_folder=found.root)
 
 
 def demand_alone(warehouse: Warehouse, target: TableName, archived: TableName, found: Leftovers) -> None:
@@ -178,7 +171,7 @@ def demand_alone(warehouse: Warehouse, target: TableName, archived: TableName, f
     places = dict.fromkeys((found.root, *found.folders, *found.outside, own))
     # The new table may be in another catalog than Hive's tables.
     catalogs = {table.parts[0]: table for table in (target, archived)}.values()
-    with explaining(f"the neighbours of {target} can't be listed", "check your rights"):
+    with explaining("NEIGHBOURS_NOT_LISTABLE", table=target):
         others = {
             f"{name} at {location}"
             for place in places
@@ -187,11 +180,7 @@ def demand_alone(warehouse: Warehouse, target: TableName, archived: TableName, f
         }
         unlisted = [schema for table in catalogs for schema in neighbourhood.unlisted(warehouse.spark, table)]
     if others:
-        raise Refused(
-            f"other tables lie where the files of {target} do, and would lose theirs: "
-            f"{first_of(sorted(others))}; drop the entries that nobody needs, or give each table a directory "
-            "of its own, and resume the job"
-        )
+        raise Refused("OTHER_TABLES_IN_DIRECTORIES", table=target, others=sorted(others))
     if unlisted:
         _log.warning(
             "%s: the tables of %s can't be listed, so it isn't known whether one lies in its directories",
@@ -201,7 +190,7 @@ def demand_alone(warehouse: Warehouse, target: TableName, archived: TableName, f
 
 def described(warehouse: Warehouse, archived: TableName) -> HiveTable:
     """Describe a Hive table anew, whatever this run knows of it."""
-    with explaining(f"{archived} can't be described", "check your rights"):
+    with explaining("TABLE_NOT_DESCRIBABLE", table=archived):
         return hive.table_of(archived, describe(warehouse.spark, archived))
 
 
@@ -216,9 +205,10 @@ def _demand_successor(
     entry = entries(warehouse, (target,))[target]
     if not is_made_of(warehouse, first_name(archived), target, entry, form, (found.root,)):
         raise Refused(
-            f"{target} isn't the table that was made over the files in {found.root}, so it may not have "
-            "their rows: if nobody needs them, drop the Hive table and its files yourself, and take the mark "
-            f"back ({command('close --undo', first_name(archived))})"
+            "SUCCESSOR_OF_OTHER_FILES",
+            table=target,
+            folder=found.root,
+            command=command("close --undo", first_name(archived)),
         )
 
 
@@ -229,10 +219,7 @@ def demand_keeps_files(table: HiveTable) -> None:
         Refused: It would.
     """
     if table.managed or table.properties.get(PURGE, "").lower() == "true":
-        raise Refused(
-            f"{table.name} removes its files when it is dropped, and the table in its place reads them: make "
-            f"it EXTERNAL, with '{PURGE}' = 'false', and resume the job"
-        )
+        raise Refused("DROP_REMOVES_FILES", table=table.name, property=PURGE)
 
 
 @dataclass(frozen=True)
@@ -272,9 +259,7 @@ def look(warehouse: Warehouse, target: TableName, archived: TableName, form: Tar
         try:
             gc = iceberg.properties_of(warehouse, target).get(GC, "true").lower() == "true"
         except SPARK_ERRORS as error:
-            raise TableError(
-                f"{target} can't be described ({first_line(error)}): check your rights"
-            ) from error
+            raise TableError("TABLE_NOT_DESCRIBABLE", table=target, reason=first_line(error)) from error
     there = tuple(folder for folder in found.folders if _may_be_there(warehouse, folder))
     return Left(archived if found.location else None, found.root, there, gc, hinders)
 

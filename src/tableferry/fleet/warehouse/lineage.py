@@ -75,7 +75,7 @@ class Lineage:
             "and SELECT on system.access.table_lineage"
         )
         if self.required:
-            raise Refused(f"system.access.table_lineage can't be read ({reason}): {remedy}") from error
+            raise Refused("LINEAGE_NOT_READABLE", reason=reason) from error
         self._unreadable = condition(error).startswith(_LASTING)
         self.say(
             f"system.access.table_lineage can't be read ({reason}), so that those who query a table get no "

@@ -121,8 +121,7 @@ def append(warehouse: Warehouse, target: TableName, change: Change) -> Appended 
             deleted = transaction.table().currentSnapshot().summary().get("deleted-data-files")
             if int(deleted or 0) != (expected := len({file.path for file, _ in change.gone})):
                 raise TableError(
-                    f"Iceberg would take {deleted or 0} files out of {target}, and not {expected}: drop it, "
-                    "and run again"
+                    "FILES_TO_REMOVE_MISSING", table=target, count=deleted or 0, expected=expected
                 )
         since = _snapshot(transaction.table().operations().current())
         if change.added:

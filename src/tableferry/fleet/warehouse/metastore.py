@@ -36,7 +36,7 @@ def alter(
         TableError: There is no such table, or it may not be changed.
     """
     database, table = name.parts[-2:]
-    with explaining(f"the metastore's entry of {name} can't be changed", "check your rights"):
+    with explaining("METASTORE_ENTRY_NOT_CHANGED", table=name):
         with _client(spark) as client:
             entry = client.getTable(database, table)
             change(entry)
@@ -67,8 +67,7 @@ def partitions_read_otherwise(spark: SparkSession, name: TableName) -> list[str]
         TableError: There is no such table, or it may not be read.
     """
     database, table = name.parts[-2:]
-    problem = f"the metastore's partitions of {name} can't be read"
-    with explaining(problem, "check your rights"), _client(spark) as client:
+    with explaining("METASTORE_PARTITIONS_NOT_READABLE", table=name), _client(spark) as client:
         of_table = _reading(client.getTable(database, table))
         partitions = client.listPartitions(database, table, -1)
         return [str(list(each.getValues())) for each in partitions if _reading(each) != of_table]
@@ -80,7 +79,7 @@ def column_types(spark: SparkSession, name: TableName) -> dict[str, str]:
     Raises:
         TableError: There is no such table, or it may not be read.
     """
-    with explaining(f"the metastore's entry of {name} can't be read", "check your rights"):
+    with explaining("METASTORE_ENTRY_NOT_READABLE", table=name):
         with _client(spark) as client:
             columns = client.getTable(*name.parts[-2:]).getSd().getCols()
         return {column.getName(): column.getType() for column in columns}
@@ -143,9 +142,7 @@ def set_columns(spark: SparkSession, name: TableName, columns: Mapping[str, str 
             raise
         if not common:
             raise Refused(
-                f"the first column of {name} can't become {next(iter(columns))}, as the metastore is set to "
-                "refuse that: set its hive.metastore.disallow.incompatible.col.type.changes to false, and "
-                "resume the job"
+                "METASTORE_REFUSES_COLUMN_CHANGE", table=name, column=next(iter(columns))
             ) from error
         alter(spark, name, partial(set_first, common), cascade=True)
         alter(spark, name, set_all, cascade=True)

@@ -62,7 +62,7 @@ def read(warehouse: Warehouse, schema: TableName, wanted: Callable[[TableName], 
     Raises:
         TableError: They may not be looked at.
     """
-    with explaining(f"the views of schema {schema} can't be looked at", "check your rights"):
+    with explaining("VIEWS_NOT_LISTABLE", schema=schema):
         try:
             shown = warehouse.spark.sql(f"SHOW VIEWS IN {schema.sql}").where("NOT isTemporary").collect()
         except SPARK_ERRORS as error:
@@ -116,7 +116,7 @@ def check(warehouse: Warehouse, move: ViewMove, *, analyse: bool = True) -> None
         [row] = warehouse.spark.sql(f"EXPLAIN EXTENDED {move.text}").collect()
         demand_same_tables(parse(move.text, move.view.namespace), row[0])
         if analyse:
-            with explaining("its new text can't be read", "put right what it names"):
+            with explaining("VIEW_TEXT_NOT_READABLE", view=move.view.name):
                 columns = _columns(warehouse.spark.sql(move.text).schema)
     if analyse:
         _demand_order(move, columns)
@@ -127,14 +127,11 @@ def _demand_order(move: ViewMove, columns: Columns) -> None:
     """Make sure that a * gives columns in the order that it once gave: a view is made of them by position."""
     now, before = [name.lower() for name, _ in columns], [name.lower() for name in move.view.output]
     if now != before and sorted(now) == sorted(before):
-        raise Refused(
-            f"its text gives its columns in another order ({', '.join(now)}): name them in the old view, or "
-            "make the new one by hand"
-        )
+        raise Refused("VIEW_COLUMN_ORDER_DIFFERS", view=move.view.name, columns=", ".join(now))
 
 
 def _demand_columns(warehouse: Warehouse, move: ViewMove, columns: Columns) -> None:
-    with explaining(f"{move.view.name} can't be read", "put right what it names, or drop it"):
+    with explaining("MOVED_VIEW_NOT_READABLE", view=move.view.name):
         old = _columns(warehouse.spark.table(move.view.name.sql).schema)
     if not move.view.evolving and len(old) == len(columns):
         # Their names are given.
@@ -142,10 +139,7 @@ def _demand_columns(warehouse: Warehouse, move: ViewMove, columns: Columns) -> N
     if columns == old:
         return
     changed = [f"{name} {kind}" for name, kind in columns if (name, kind) not in old]
-    raise Refused(
-        f"its columns would change ({', '.join(changed) or 'fewer of them'} in the new place): cast them, or "
-        "name those that were there instead of *, in the old view, or make the new one by hand"
-    )
+    raise Refused("VIEW_COLUMNS_DIFFER", view=move.view.name, columns=changed or ["fewer columns"])
 
 
 def is_there(warehouse: Warehouse, move: ViewMove) -> bool | None:
@@ -161,11 +155,9 @@ def is_there(warehouse: Warehouse, move: ViewMove) -> bool | None:
     except SPARK_ERRORS as error:
         if condition(error).startswith(catalog.MISSING):
             return None
-        raise TableError(f"{new} can't be looked at ({first_line(error)}): check your rights") from error
+        raise TableError("VIEW_NOT_DESCRIBABLE", view=new, reason=first_line(error)) from error
     if properties.get(SOURCE) != move.view.name.key:
-        raise Refused(
-            f"{new} is there already, and wasn't made from {move.view.name}: rename or drop one of them"
-        )
+        raise Refused("VIEW_NAME_TAKEN", view=new, source=move.view.name)
     try:
         columns = _columns(spark.table(new.sql).schema)
     except SPARK_ERRORS:
@@ -181,7 +173,7 @@ def _has_text(spark: SparkSession, move: ViewMove) -> bool:
         return str(describe(spark, move.new).get("view_text", "")) == move.text
     except SPARK_ERRORS:
         # Of a view in another catalog Spark gives no JSON.
-        with explaining(f"{move.new} can't be looked at", "check your rights"):
+        with explaining("VIEW_NOT_DESCRIBABLE", view=move.new):
             [row] = spark.sql(f"SHOW CREATE TABLE {move.new.sql}").collect()
         return bool(row[0].rstrip().endswith(f"\nAS\n{move.text}"))
 
@@ -200,10 +192,10 @@ def make(warehouse: Warehouse, move: ViewMove, *, replace: bool) -> None:
             warehouse.run(statement(move.view, new, move.text, replace=replace), of=())
         except SPARK_ERRORS as error:
             if condition(error).startswith(_NO_VIEWS) or _NO_VIEWS_TEXT in str(error):
-                raise TakesNoViews(f"catalog {new.parts[0]} takes no views") from error
-            raise TableError(f"{new} can't be made ({first_line(error)}): check your rights") from error
+                raise TakesNoViews("CATALOG_WITHOUT_VIEWS", catalog=new.parts[0]) from error
+            raise TableError("VIEW_NOT_CREATED", view=new, reason=first_line(error)) from error
     try:
-        with explaining(f"{new} can't be read", "make it by hand"):
+        with explaining("CREATED_VIEW_NOT_READABLE", view=new):
             columns = _columns(spark.table(new.sql).schema)
         _demand_columns(warehouse, move, columns)
     except (Refused, TableError):
@@ -239,7 +231,7 @@ def carry_access(warehouse: Warehouse, move: ViewMove) -> None:
     """Give a view in its new place the owner, grants and tags of the old one; done already is fine."""
     view, new = move.view, move.new
     if view.owner and metastore.reached(warehouse.spark, new):
-        with explaining(f"{new} can't be given to {view.owner}", "check your rights, and run again"):
+        with explaining("VIEW_OWNER_NOT_CHANGED", view=new, owner=view.owner):
             owner = describe(warehouse.spark, new).get("owner", "")
 
         def set_owner(entry: Any) -> None:
@@ -268,7 +260,7 @@ def _as_recorded(spark: SparkSession, view: View) -> Iterator[None]:
         if _has_meaning(key) and spark.conf.get(key, None) != value
     }
     with _unset(spark, view), session.settings(spark, recorded, f"what {view.name} was made with"):
-        with explaining(f"the schema {'.'.join(view.namespace)} can't be used", "check your rights"):
+        with explaining("SCHEMA_NOT_USABLE", schema=".".join(view.namespace)):
             catalog_name, *schemas = view.namespace
             _use(spark, catalog_name, ".".join(map(quote, schemas)))
         try:

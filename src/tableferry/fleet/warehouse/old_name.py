@@ -29,7 +29,7 @@ def make_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:
         return
     # SCHEMA EVOLUTION: the view has the columns that the table has when it is read.
     statement = f"CREATE VIEW {name.sql} WITH SCHEMA EVOLUTION AS {_text(warehouse, target)}"
-    with explaining(f"{name} can't be made a view of {target}", "fix the cause, and run again"):
+    with explaining("OLD_NAME_NOT_MADE_VIEW", view=name, target=target):
         warehouse.run(statement, of=(name,))
 
 
@@ -53,7 +53,7 @@ def drop_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:
     if name not in kinds(warehouse, (name,)):
         return
     _demand_ours(warehouse, name, target)
-    with explaining(f"the view {name} can't be dropped", "check your rights, and run again"):
+    with explaining("TABLE_NOT_DROPPED", table=name):
         change_unchanged(
             warehouse, (name,), lambda: warehouse.spark.sql(f"DROP VIEW {name.sql}").collect(), of=(name,)
         )
@@ -64,10 +64,7 @@ def _demand_ours(warehouse: Warehouse, name: TableName, target: TableName) -> No
     texts = {f"SELECT * FROM {table.sql}" for table in (target, warehouse.iceberg(target))}
     kind = kinds(warehouse, (name,))[name]
     if kind is not Kind.VIEW or describe(warehouse.spark, name).get("view_text") not in texts:
-        raise Refused(
-            f"{name} is {kind.words}, and the view of {target} is to have that name: rename or drop what "
-            "is there, and resume the job"
-        )
+        raise Refused("OLD_NAME_TAKEN", name=name, kind=kind.words, target=target)
 
 
 def _text(warehouse: Warehouse, target: TableName) -> str:

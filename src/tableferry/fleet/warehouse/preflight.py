@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from tableferry.amounts import first_of
 from tableferry.convert import overlay
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import REWRITTEN, Job, OldName, PauseReason, TargetFormat
@@ -51,9 +50,10 @@ def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -
     name, form = job.name, job.target_format
     table = hive.facts(warehouse, name)
     if table is None:
-        return Preflight(name, form, (Finding(PauseReason.TABLE_NOT_FOUND, f"there is no table {name}"),))
-    if reason := ineligibility(table, form, rewrite=bool(job.rewrite)):
-        return Preflight(name, form, (Finding(*reason),), stored_as=table.format)
+        missing = TableError("TABLE_NOT_FOUND", table=name)
+        return Preflight(name, form, (Finding(PauseReason.TABLE_NOT_FOUND, missing),))
+    if ineligible := ineligibility(table, form, rewrite=bool(job.rewrite)):
+        return Preflight(name, form, (ineligible,), stored_as=table.format)
     rewritten = needs_rewriting(table, form)
     partitions = hive.partitions(warehouse, table)
     facts = PreflightFacts(
@@ -97,8 +97,8 @@ def first_finding(warehouse: Warehouse, job: Job) -> Finding | None:
     """
     names = Names.of(job)
     table = hive.demand(warehouse, names.main)
-    if reason := ineligibility(table, job.target_format, rewrite=job.is_rewritten):
-        return Finding(*reason)
+    if ineligible := ineligibility(table, job.target_format, rewrite=job.is_rewritten):
+        return ineligible
     kinds = existing.job_tables(warehouse, names)
     # Only a copy may be there already, which is brought up to date, or dropped.
     own = {name for name in (names.copy, names.dropped) if kinds.get(name) is target_kind(job)}
@@ -110,7 +110,7 @@ def first_finding(warehouse: Warehouse, job: Job) -> Finding | None:
         neighbours=_around(warehouse, neighbourhood, table, job, rewritten=job.is_rewritten, apart=names.all),
         movable=metastore.reached(warehouse.spark, table.name),
         column_mapping=warehouse.column_mapping,
-        missing_place=_missing_place(warehouse, names, job.target_format) if names.elsewhere else "",
+        missing_place=_missing_place(warehouse, names, job.target_format) if names.elsewhere else None,
         rewritten=job.is_rewritten,
         inside=_inside(warehouse, table),
         keeps_name=job.old_name is OldName.TABLE,
@@ -154,22 +154,27 @@ def _inside(warehouse: Warehouse, table: HiveTable) -> str:
     return overlay.owner(warehouse.spark, table.location, storage.names if storage else None)
 
 
-def _missing_place(warehouse: Warehouse, names: Names, form: TargetFormat) -> str:
-    """Say why the catalog and schema that a new table is made in can't be used; empty if they can."""
+def _missing_place(warehouse: Warehouse, names: Names, form: TargetFormat) -> Refused | None:
+    """Return why the catalog and schema that a new table is made in can't be used; None if they can."""
     copy = warehouse.named(names.copy, form)
     if copy.parts[:-1] == names.main.parts[:-1]:
-        return ""
+        return None
     schema, place = TableName(copy.parts[:-1]), TableName(names.target.parts[:-1])
     try:
         if existing.has_schema(warehouse, schema):
-            return ""
+            return None
     except TableError as error:
-        return f"the new table is to be made in {schema}, and {error.sentence}"
-    return (
-        f"the new table is to be made in {place}, which isn't there: CREATE SCHEMA {place.sql}"
-        if names.elsewhere
-        else f"{schema} isn't there, so the session's Iceberg catalog {schema.parts[0]} is over another "
-        f"metastore than {names.main}: let both be over the same"
+        return Refused(
+            "SCHEMA_OF_NEW_TABLE_UNREADABLE",
+            table=names.main,
+            schema=schema,
+            reason=error.sentence,
+            advice=error.remedy,
+        )
+    if names.elsewhere:
+        return Refused("SCHEMA_OF_NEW_TABLE_MISSING", table=names.main, schema=place, statement=place.sql)
+    return Refused(
+        "ICEBERG_CATALOG_OF_OTHER_METASTORE", table=names.main, catalog=schema.parts[0], schema=schema
     )
 
 
@@ -179,7 +184,7 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
     try:
         suspended.demand_none(warehouse, table.name)
     except suspended.RowsTwice as error:
-        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, error.one_line)
+        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, error)
     # Spark reads Parquet and ORC by its own readers, all of a table's files alike.
     by_hive = table.serde and table.format not in ("parquet", "orc")
     looks = facts.partitions and facts.movable and (facts.rewritten or by_hive)
@@ -187,8 +192,7 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
     if looks and (others := metastore.partitions_read_otherwise(warehouse.spark, table.name)):
         yield Finding(
             PauseReason.UNSUPPORTED_LAYOUT,
-            f"{table.name} has partitions that are read by another format, or other properties of its SerDe, "
-            f"than the table says by now: {first_of(others)}; write the table anew, or leave it in Hive",
+            Refused("PARTITIONS_READ_DIFFERENTLY", table=table.name, partitions=others),
         )
     try:
         copy = HiveCopy.of(warehouse, table)
@@ -201,21 +205,20 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
         if table.format == "avro" and facts.movable:
             yield from _unalterable(copy)
     except Refused as error:
-        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, error.one_line)
+        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, error)
         return
     except SPARK_ERRORS as error:
         rows = None
         yield Finding(
             PauseReason.UNSUPPORTED_SCHEMA,
-            f"the columns of {table.name} can't be read the way the Hive copy is kept in step "
-            f"({first_line(error)}): rename what has an odd name, or leave the table in Hive",
+            Refused("COLUMNS_NOT_READABLE_FOR_COPY", table=table.name, reason=first_line(error)),
         )
     if facts.rewritten:
         try:
             if not facts.begun:
                 copies.demand_empty(warehouse, places.folder_of(table.location, form))
         except Refused as error:
-            yield Finding(PauseReason.UNSUPPORTED_LAYOUT, error.one_line)
+            yield Finding(PauseReason.UNSUPPORTED_LAYOUT, error)
         nulls = [f"{quote(key)} IS NULL" for key in table.partition_columns]
         try:
             for where in ("true", *nulls):
@@ -223,8 +226,7 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
         except SPARK_ERRORS as error:
             yield Finding(
                 PauseReason.NOT_REWRITABLE,
-                f"the rows of {table.name} can't be read ({first_line(error)}): give the session the classes "
-                "that read them, give rows of a null partition a value, or leave the table in Hive",
+                Refused("ROWS_NOT_READABLE_FOR_REWRITE", table=table.name, reason=first_line(error)),
             )
     elif refusal := _of_files(facts, warehouse, form, defaults):
         yield Finding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
@@ -234,8 +236,7 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
         except SPARK_ERRORS as error:
             yield Finding(
                 PauseReason.UNSUPPORTED_LAYOUT,
-                f"the rows of {table.name} can't be read ({first_line(error)}): write the files anew that "
-                "Spark can't read, or leave the table in Hive",
+                Refused("ROWS_NOT_READABLE", table=table.name, reason=first_line(error)),
             )
 
 
@@ -247,14 +248,18 @@ def _unalterable(copy: HiveCopy) -> Iterator[Finding]:
         if "<" in kind and kind.lower() != declared(field).lower():
             yield Finding(
                 PauseReason.UNSUPPORTED_SCHEMA,
-                f"column {field.name} of {copy.name} is {kind} in the metastore, and Avro has "
-                f"{declared(field)}, so that Spark can't alter the table: give it that type in Hive "
-                "(ALTER TABLE … CHANGE COLUMN), or leave the table there",
+                Refused(
+                    "AVRO_COLUMN_TYPE_DIFFERS",
+                    table=copy.name,
+                    column=field.name,
+                    type=kind,
+                    avro_type=declared(field),
+                ),
             )
 
 
-def _unlike_sparks(copy: HiveCopy, form: TargetFormat, *, rewritten: bool) -> str:
-    """Refuse values of partitions by which these can't be followed; empty if they can.
+def _unlike_sparks(copy: HiveCopy, form: TargetFormat, *, rewritten: bool) -> Refused | None:
+    """Return the refusal of values of partitions by which these can't be followed; None if they can.
 
     What the catalog has is a text, and rows have what Spark makes of it.
     """
@@ -275,12 +280,10 @@ def _unlike_sparks(copy: HiveCopy, form: TargetFormat, *, rewritten: bool) -> st
         frame = frame_of(copy.spark, sorted(pairs), "value STRING, own STRING")
         cast = f"CAST(try_cast(own AS {kind}) AS STRING)"
         wrong += [row[0] for row in frame.where(f"NOT value <=> {cast}").select("own").collect()]
-    return (
-        f"{copy.name} has partitions of values that Spark spells otherwise, by which their rows can't be "
-        f"followed: {first_of(sorted(filter(None, wrong)))}; give them Spark's, or leave the table in Hive"
-        if wrong
-        else ""
-    )
+    if not wrong:
+        return None
+    values = sorted(filter(None, wrong))
+    return Refused("PARTITION_VALUES_SPELLED_DIFFERENTLY", table=copy.name, values=values)
 
 
 def _read_one(rows: DataFrame) -> None:
@@ -290,16 +293,16 @@ def _read_one(rows: DataFrame) -> None:
 
 def _of_files(
     facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat, defaults: Mapping[str, str]
-) -> str:
-    """Say why a table's files can't become the new table's, by their footers; empty if they can."""
+) -> Refused | None:
+    """Return why a table's files can't become the new table's, by their footers; None if they can."""
     table = facts.table
     if form is TargetFormat.ICEBERG:
         look = footers.hindrances if table.format == "parquet" else file_schemas.hindrances
         try:
             unsuitable = look(warehouse.spark, table, facts.files.read, defaults)
         except Refused as error:
-            return error.one_line
-        return f"files of {table.name} can't be Iceberg's: {first_of(unsuitable)}" if unsuitable else ""
+            return error
+        return Refused("FILES_NOT_ICEBERG", table=table.name, files=list(unsuitable)) if unsuitable else None
     far = None
     if delta.is_far(warehouse, table.location):
         far = delta.far_files(warehouse.spark, table.location, facts.files)
@@ -312,5 +315,5 @@ def _of_files(
             far=far,
         )
     except Refused as error:
-        return error.one_line
-    return ""
+        return error
+    return None

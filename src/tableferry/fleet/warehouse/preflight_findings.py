@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tableferry.amounts import first_of
 from tableferry.convert import overlay
+from tableferry.errors import Paused, Refused
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.reports import Finding
 from tableferry.fleet.warehouse.eligibility import HiveTable, paths_of, stored_types
@@ -33,7 +34,7 @@ class PreflightFacts:
         unlisted: Schemas whose tables can't be listed, so that none of theirs is a neighbour.
         movable: Whether a managed table can be made external from here.
         column_mapping: Whether a Delta table may use column mapping for names that it doesn't take otherwise.
-        missing_place: Why the new table's schema can't be used; empty if it can.
+        missing_place: Why the new table's schema can't be used; None if it can.
         rewritten: Whether its rows are rewritten, as its files can't become the new table's.
         begun: Whether that has been begun.
         names: What it and the new table are called during the migration.
@@ -48,7 +49,7 @@ class PreflightFacts:
     unlisted: tuple[TableName, ...] = ()
     movable: bool = True
     column_mapping: bool = False
-    missing_place: str = ""
+    missing_place: Refused | None = None
     rewritten: bool = False
     begun: bool = False
     names: tuple[TableName, ...] = ()
@@ -59,61 +60,43 @@ class PreflightFacts:
 def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
     """Yield what would stop the migration."""
     table = facts.table
-    if facts.missing_place:
+    name = table.name
+    if facts.missing_place is not None:
         yield Finding(PauseReason.NO_TARGET_SCHEMA, facts.missing_place)
-    longest = max((name.table for name in facts.names), key=len, default="")
+    longest = max((each.table for each in facts.names), key=len, default="")
     if len(longest) > _LONGEST_NAME:
         yield Finding(
             PauseReason.UNSUPPORTED_SCHEMA,
-            f"the name of {table.name} is too long: for a moment a table would be called {longest}, "
-            f"{len(longest)} characters of the {_LONGEST_NAME} that a metastore takes; rename it before",
+            Refused("HIVE_NAME_TOO_LONG", table=name, name=longest, length=len(longest), limit=_LONGEST_NAME),
         )
     if table.managed and not facts.movable:
-        yield Finding(
-            PauseReason.MANAGED_TABLE,
-            f"{table.name} is managed, and nothing here makes it external: run the fleet on a cluster whose "
-            "driver runs this very process, or in Hive ALTER TABLE … SET TBLPROPERTIES ('EXTERNAL'='TRUE')",
-        )
+        yield Finding(PauseReason.MANAGED_TABLE, Paused("MANAGED_TABLE", table=name))
     if table.properties.get(PURGE, "").lower() == "true":
         yield Finding(
             PauseReason.REMOVES_FILES,
-            f"{table.name} removes its files when it or a partition is dropped, which the new table reads: "
-            f"ALTER TABLE {table.name.sql} SET TBLPROPERTIES ('{PURGE}' = 'false')",
+            Refused("PURGE_REMOVES_FILES", table=name, statement=name.sql, property=PURGE),
         )
     if facts.neighbours:
-        others = [f"{name} at {location}" for name, location in facts.neighbours]
+        others = [f"{other} at {location}" for other, location in facts.neighbours]
         yield Finding(
             PauseReason.SHARED_DIRECTORY,
-            f"other tables are in the directory of {table.name}, {table.location}, or of a partition outside "
-            "it, in one below or above these, or in one beside it that ends in _sync, where the Hive copy's "
-            f"rows will go, or in _{form.value}, for what the new table itself writes: "
-            f"{first_of(others)}; what is written to one would be seen in another, or lost to it: drop "
-            "the entries that nobody needs, or give each table a directory of its own",
+            Refused(
+                "DIRECTORIES_OVERLAP", table=name, folder=table.location, format=form.value, others=others
+            ),
         )
     if facts.inside:
         yield Finding(
             PauseReason.SHARED_DIRECTORY,
-            f"the directory of {table.name}, {table.location}, {facts.inside}: read that table instead, or "
-            "copy the rows to a directory of their own",
+            Refused("DIRECTORY_IN_OTHER_TABLE", table=name, folder=table.location, owner=facts.inside),
         )
     if facts.keeps_name and form is TargetFormat.DELTA and not facts.rewritten:
-        yield Finding(
-            PauseReason.UNSUPPORTED_LAYOUT,
-            f"{table.name} is to keep its name (old_name: table), and would share its files with the new "
-            "Delta table, so that readers see changed rows twice: use old_name: view, choose Iceberg, or "
-            "leave the table in Hive",
-        )
+        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, Refused("OLD_NAME_SHARES_FILES", table=name))
     if split(table.location)[2] == "/":
         yield Finding(
             PauseReason.UNSUPPORTED_LAYOUT,
-            f"{table.name} is a whole bucket or file system, {table.location}, and what is written for it "
-            "goes beside its directory: move its files into one",
+            Refused("TABLE_IS_WHOLE_BUCKET", table=name, folder=table.location),
         )
-    if (
-        form is TargetFormat.DELTA
-        and not facts.rewritten
-        and (refusal := unregistered(table.name, facts.files))
-    ):
+    if form is TargetFormat.DELTA and not facts.rewritten and (refusal := unregistered(name, facts.files)):
         yield Finding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
     hidden = [
         str(partition)
@@ -122,33 +105,25 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
     ]
     if hidden:
         yield Finding(
-            PauseReason.UNSUPPORTED_LAYOUT,
-            f"{table.name} has partitions in or below directories whose names begin with _ or ., which a "
-            f"listing of the table leaves out: {first_of(hidden)}; move them out of these",
+            PauseReason.UNSUPPORTED_LAYOUT, Refused("PARTITIONS_HIDDEN", table=name, partitions=hidden)
         )
-    outside = [
-        partition for partition in facts.partitions if below(partition.location, table.location) is None
-    ]
+    outside = [str(each) for each in facts.partitions if below(each.location, table.location) is None]
     if outside and form is TargetFormat.DELTA and not facts.rewritten:
         yield Finding(
             PauseReason.UNSUPPORTED_LAYOUT,
-            f"{table.name} has partitions outside its directory, which no Delta log names: "
-            f"{first_of([str(partition) for partition in outside])}; move them below it, or choose Iceberg",
+            Refused("PARTITIONS_OUTSIDE_DIRECTORY", table=name, folder=table.location, partitions=outside),
         )
     if not facts.rewritten and (shared := _shared_directories(facts)):
         yield Finding(
-            PauseReason.UNSUPPORTED_LAYOUT,
-            f"partitions of {table.name} share a directory, {first_of(shared)}, whose files the new "
-            "table could hold for one of them alone: drop the others, or write their rows anew",
+            PauseReason.UNSUPPORTED_LAYOUT, Refused("PARTITIONS_SHARE_DIRECTORY", table=name, folders=shared)
         )
-    if refusal := too_deep(table.name, facts.files):
+    if refusal := too_deep(name, facts.files):
         yield Finding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
     unsuitable = [".".join(path) for path in paths_of(table.columns) if not overlay.is_plain_name(path[-1])]
     if unsuitable and form is TargetFormat.DELTA and not facts.column_mapping:
         yield Finding(
             PauseReason.UNSUPPORTED_SCHEMA,
-            f"{table.name} has names that Delta takes by column mapping alone: {first_of(unsuitable)}; set "
-            "column_mapping: true, which needs readers that know it, or choose Iceberg",
+            Refused("NAMES_NEED_COLUMN_MAPPING", table=name, columns=unsuitable),
         )
     kinds = {column.name.lower(): column.type["name"] for column in table.columns}
     zeros = [
@@ -160,16 +135,14 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
     if zeros and form is TargetFormat.ICEBERG:
         yield Finding(
             PauseReason.UNSUPPORTED_LAYOUT,
-            f"{table.name} has the partition {zeros[0]}, which Iceberg leaves out where a query asks for 0: "
-            "move its rows to the one of 0.0, choose Delta, or leave the table in Hive",
+            Refused("PARTITION_OF_NEGATIVE_ZERO", table=name, partition=zeros[0]),
         )
     if table.format == "avro" and any(kinds[key.lower()] in INTEGERS for key in table.partition_columns):
         nulls = [partition.spec for partition in facts.partitions if NULL in partition.spec]
         if nulls:
             yield Finding(
                 PauseReason.UNSUPPORTED_LAYOUT,
-                f"{table.name} is stored as Avro and has a null partition of an integer column ({nulls[0]}), "
-                "which Spark itself can't read: give these rows a number, or drop the partition",
+                Refused("AVRO_NULL_PARTITION", table=name, partition=nulls[0]),
             )
 
 

@@ -74,11 +74,9 @@ def drop(warehouse: Warehouse, target: TableName, archived: TableName, found: Le
     if entry is None:
         return
     if (entry.kind, entry.location, entry.created) != (Kind.HIVE, found.location, found.created):
-        raise Refused(
-            f"{archived} is another table than the one that was archived: rename it, and resume the job"
-        )
+        raise Refused("ARCHIVED_TABLE_REPLACED", table=archived)
     demand_keeps_files(described(warehouse, archived))
-    with explaining(f"{archived} can't be dropped", "check your rights, and run again"):
+    with explaining("TABLE_NOT_DROPPED", table=archived):
         # What was just looked at is looked at again right before it goes: by then it may own its files.
         change_unchanged(
             warehouse,
@@ -105,7 +103,7 @@ def remove_read_files(
     read: frozenset[ListedFile] | None = None
     if found.record:
         record = Record(warehouse, found.record, found.root)
-        with explaining(f"{found.record} can't be read", "check your rights, and run again"):
+        with explaining("FILE_RECORD_NOT_READABLE", folder=found.record):
             # Somebody may have removed it, and it never comes back.
             stray = record.stray() if record.is_there() else None
             read = None if stray is None else frozenset[ListedFile]().union(*record.files()) - stray
@@ -172,12 +170,12 @@ def allow_cleaning(warehouse: Warehouse, target: TableName, archived: TableName,
         TableError: It may not be changed.
     """
     if archived in entries(warehouse, (archived,)):
-        raise Refused(f"{archived} is there again: drop it, and resume the job")
+        raise Refused("ARCHIVED_TABLE_EXISTS_AGAIN", table=archived)
     if properties_of(warehouse, target).get(GC, "true").lower() != "false":
         return
     demand_alone(warehouse, target, archived, found)
     statement = f"ALTER TABLE {warehouse.iceberg(target).sql} UNSET TBLPROPERTIES IF EXISTS ('{GC}')"
-    with explaining(f"{target} can't be changed", "check your rights, and run again"):
+    with explaining("TABLE_NOT_CHANGED", table=target):
         change_unchanged(warehouse, (target,), lambda: warehouse.spark.sql(statement).collect(), of=(target,))
 
 

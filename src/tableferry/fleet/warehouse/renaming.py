@@ -32,17 +32,13 @@ def rename(warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iter
     existing = entries(warehouse, names)
     match existing.get(name), existing.get(to):
         case None, None:
-            raise TableError(
-                f"there is neither {name} nor {to}: somebody else renamed or dropped it: look for it under "
-                f"another name (SHOW TABLES) and rename it to {name}, or restore its entry over its "
-                "directory; then resume the job"
-            )
+            raise TableError("TABLE_TO_RENAME_MISSING", table=name, name=to)
         case None, _:
             return
         case Entry() as entry, None:
             pass
         case _:
-            raise Refused(f"{name} is to be called {to}, and that name is taken: rename or drop one of them")
+            raise Refused("NEW_NAME_TAKEN", table=name, name=to)
     demand_files_stay(name, entry)
     iceberg = entry.kind is Kind.ICEBERG
     old, new = (warehouse.iceberg(table) if iceberg else table for table in (name, to))
@@ -56,7 +52,7 @@ def rename(warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iter
                 # Its catalog may keep another table that had the new name in this session.
                 warehouse.spark.sql(f"REFRESH TABLE {new.sql}").collect()
 
-    with explaining(f"{name} can't be renamed to {to}", "fix the cause, and run again"):
+    with explaining("TABLE_NOT_RENAMED", table=name, name=to):
         change_unchanged(warehouse, names, alter, of=())
 
 
@@ -70,10 +66,7 @@ def demand_files_stay(name: TableName, entry: Entry) -> None:
     """
     own = entry.kind is Kind.HIVE or (entry.kind is Kind.DELTA and name.parts[0] in METASTORES)
     if own and entry.managed:
-        raise Refused(
-            f"{name} is managed, and its files would go where its name does: make it external in Hive (ALTER "
-            "TABLE … SET TBLPROPERTIES ('EXTERNAL'='TRUE')), and resume the job"
-        )
+        raise Refused("MANAGED_TABLE_WOULD_MOVE", table=name)
 
 
 def _in_its_catalog(warehouse: Warehouse, name: TableName) -> TableName:

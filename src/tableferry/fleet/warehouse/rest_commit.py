@@ -150,7 +150,9 @@ def _ends(io: FileIO, files: Sequence[ListedFile]) -> Iterator[End]:
                 return stream.read(count)
         except Exception as error:
             # Each storage has errors of its own.
-            raise StateError(f"{files[number].path} can't be read ({first_line(error)})") from error
+            raise StateError(
+                "DATA_FILE_NOT_READABLE", file=files[number].path, reason=first_line(error)
+            ) from error
 
     return read_ends([file.size for file in files], read_range)
 
@@ -175,8 +177,7 @@ def _staged(
         files = [task.file for task in table.scan().plan_files() if task.file.file_path in taken]
         if len(files) != len(taken):
             raise TableError(
-                f"{len(files)} files would be taken out of {'.'.join(table.name())}, and not {len(taken)}: "
-                "drop it, and run again"
+                "FILES_TO_REMOVE_MISSING", table=".".join(table.name()), count=len(files), expected=len(taken)
             )
         with transaction.update_snapshot().overwrite() as overwrite:
             for file in files:
@@ -197,12 +198,9 @@ def _commit(catalog: _Catalog, name: TableName, transaction: Transaction) -> Non
     try:
         transaction.commit_transaction()
     except CommitFailedException as error:
-        raise TableError(f"{name} was changed meanwhile ({catalog.said(error)}): run again") from error
+        raise TableError("ICEBERG_COMMIT_LOST_RACE", table=name, reason=catalog.said(error)) from error
     except Exception as error:
-        raise TableError(
-            f"nobody knows whether files were added to {name} ({catalog.said(error)}): fix the cause, and "
-            "run again"
-        ) from error
+        raise TableError("ICEBERG_COMMIT_UNKNOWN", table=name, reason=catalog.said(error)) from error
 
 
 def _snapshot(table: Table) -> str:

@@ -66,7 +66,7 @@ def restore_hive_copy(
         f"{f'PARTITIONED BY ({by}) ' if by else ''}STORED AS {stored.upper()} "
         f"LOCATION {literal(location)} TBLPROPERTIES {pairs(properties)}"
     )
-    with explaining(f"{hive} can't be created again", "fix the cause, and resume the job"):
+    with explaining("HIVE_COPY_NOT_RESTORED", table=hive):
         warehouse.run(statement, of=(hive,))
     _log.warning("%s was created again in %s, and gets the rows of %s", hive, location, target)
 
@@ -89,8 +89,7 @@ def restore_entry(warehouse: Warehouse, target: TableName, hive: TableName, form
     facts = catalog.facts(warehouse.spark, TableName.at(root))
     if facts is None or properties.get(TARGET, facts.table_id) != facts.table_id:
         return False
-    problem = f"{target} can't be restored from its log in {root}"
-    with explaining(problem, "fix the cause, and resume the job"):
+    with explaining("NEW_TABLE_NOT_RESTORED", table=target, folder=root):
         warehouse.run(f"CREATE TABLE {target.sql} USING delta LOCATION {literal(root)}", of=(target,))
     return True
 
@@ -101,7 +100,7 @@ def adopt_table(warehouse: Warehouse, source: TableName, target: TableName, form
     Raises:
         TableError: Its properties may not be changed.
     """
-    with explaining(f"{target} can't be changed", "check your rights, and resume the job"):
+    with explaining("TABLE_NOT_CHANGED", table=target):
         warehouse.run(
             f"ALTER TABLE {warehouse.named(target, form).sql} "
             f"SET TBLPROPERTIES ({literal(SOURCE)} = {literal(source.key)})",
@@ -115,7 +114,7 @@ def drop_entry(warehouse: Warehouse, target: TableName, form: TargetFormat) -> N
     Raises:
         TableError: It may not be dropped.
     """
-    with explaining(f"{target} can't be dropped", "check your rights, and resume the job"):
+    with explaining("TABLE_NOT_DROPPED", table=target):
         warehouse.run(f"DROP TABLE {warehouse.named(target, form).sql}", of=(target,))
 
 

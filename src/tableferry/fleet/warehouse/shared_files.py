@@ -39,7 +39,7 @@ def warn(warehouse: Warehouse, hive: TableName, target: TableName) -> None:
 
 
 def _warn(warehouse: Warehouse, hive: TableName, target: TableName) -> None:
-    with explaining(f"the comment of {hive} can't be changed", "check your rights, and run again"):
+    with explaining("COMMENT_NOT_CHANGED", table=hive):
         now = _comment(warehouse, hive)
         noted = asking.properties(warehouse.spark, hive).get(_COMMENT)
         before = now if noted is None else noted.removeprefix(_MARK)
@@ -57,7 +57,7 @@ def restore_comment(warehouse: Warehouse, name: TableName) -> None:
     Raises:
         TableError: The Hive table may not be described or changed.
     """
-    with explaining(f"the comment of {name} can't be changed", "check your rights, and run again"):
+    with explaining("COMMENT_NOT_CHANGED", table=name):
         noted = asking.properties(warehouse.spark, name).get(_COMMENT)
         if noted is None:
             return

@@ -121,7 +121,7 @@ def _on_disk(top: str) -> Iterator[FileStatus]:
             with suppress(FileNotFoundError, NotADirectoryError):
                 yield _status(top, os.stat(top))
     except OSError as error:
-        raise StateError(f"{top} can't be listed ({error.strerror}): make it readable") from error
+        raise StateError("PATH_NOT_ACCESSIBLE", file=top, reason=error.strerror) from error
 
 
 def _walk(folder: str) -> Iterator[FileStatus]:
@@ -165,7 +165,7 @@ class _Disk:
         try:
             return tuple(sorted(os.listdir(path))) if path.is_dir() else ()
         except OSError as error:
-            raise StateError(f"{path} can't be listed ({error.strerror}): make it readable") from error
+            raise StateError("PATH_NOT_ACCESSIBLE", file=path, reason=error.strerror) from error
 
     def folders(self, location: str) -> tuple[str, ...]:
         top = self._at(location)
@@ -179,7 +179,7 @@ class _Disk:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
-            raise StateError(f"{path} can't be looked at ({error.strerror}): make it readable") from error
+            raise StateError("PATH_NOT_ACCESSIBLE", file=path, reason=error.strerror) from error
         return True
 
     def write_text(self, location: str, text: str) -> None:
@@ -255,7 +255,13 @@ class Hadoop:
         """Remove a file or a whole directory; absent is fine."""
         with self._system(location, "can't be removed") as (system, path):
             if not system.delete(path, True) and system.exists(path):
-                raise StateError(f"{location} can't be removed: check the rights of Spark's login")
+                raise StateError(
+                    "STORE_REQUEST_FAILED",
+                    object=location,
+                    failure="can't be removed",
+                    reason="it still exists",
+                    advice="Check the rights of Spark's login.",
+                )
 
     def remove_empty(self, location: str) -> None:
         """Remove a directory if nothing is in it."""
@@ -321,5 +327,9 @@ def _explained(what: str, failure: str) -> Iterator[None]:
         if not is_sparks(error):
             raise
         raise StateError(
-            f"{what} {failure} ({first_line(error)}): check the rights of Spark's login"
+            "STORE_REQUEST_FAILED",
+            object=what,
+            failure=failure,
+            reason=first_line(error),
+            advice="Check the rights of Spark's login.",
         ) from error

@@ -45,7 +45,7 @@ def written(
     top = _top(table)
     storage = _storage(warehouse, top)
     if storage is None:
-        raise StateError(f"nothing can be written beside {table.location}")
+        raise StateError("TRIAL_FOLDER_NOT_WRITABLE", folder=table.location)
     _sweep(warehouse, storage, top)
     folder = f"{top}/{uuid.uuid4().hex}"
     text = overlay.first_commit_elsewhere(draft, table.location, paths)

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from tableferry import workspace
 from tableferry.errors import Refused, TableError, first_line
+from tableferry.errors.catalogue import as_sentence
 from tableferry.fleet.warehouse import grants, rest, tags
 from tableferry.fleet.warehouse.grants import Change, Grants
 from tableferry.fleet.warehouse.lineage import Lineage, Rows
@@ -64,7 +65,7 @@ class UnityAccess:
     def downstream_users(self, table: TableName) -> tuple[str, ...]:
         """Return the mail addresses of who read the table in the last 90 days, without its owners."""
         owners = {self._me, *self.owners(table)}
-        with self._asking(f"the lineage of {table} can't be read"):
+        with self._asking(f"The lineage of {table} can't be read"):
             readers = {*self._lineage.readers(table), *self._users.get(key(table), ())}
         return tuple(sorted(readers - owners))
 
@@ -104,8 +105,8 @@ class UnityAccess:
         """
         old, new = self._info(source), self._info(target)
         is_view = _is_view(new)
-        if not is_view:
-            _demand_none(source, target, _protections(old) - _protections(new), "set the same there, or drop")
+        if not is_view and (hiding := _protections(old) - _protections(new)):
+            raise Refused("TARGET_WITHOUT_PROTECTION", table=source, hiding=sorted(hiding), target=target)
         # Policies hide rows and columns by tags, so these are there before anybody may read.
         self._carry_tags(source, target, is_view=is_view)
         granted = self._granted(source)
@@ -121,9 +122,10 @@ class UnityAccess:
         Raises:
             Refused: It has a row filter or a column mask.
         """
-        _demand_none(
-            source, target, _protections(self._info(source)), "there is nothing like that there: drop"
-        )
+        if hiding := _protections(self._info(source)):
+            raise Refused(
+                "TARGET_CATALOG_WITHOUT_PROTECTION", table=source, hiding=sorted(hiding), target=target
+            )
 
     def _carry_tags(self, source: TableName, target: TableName, *, is_view: bool) -> None:
         try:
@@ -142,11 +144,7 @@ class UnityAccess:
             for failure in self._set_tags(target, column, values, is_view=is_view)
         ]
         if failed:
-            raise Refused(
-                f"{target} can't have the tags of {source}: {'; '.join(failed)}; a policy may hide rows or "
-                "columns by them, so nobody is granted anything: grant APPLY TAG on the table, and ASSIGN on "
-                "the tag if it is governed, or set them by hand, and resume the job"
-            )
+            raise Refused("TAGS_NOT_COPIED", source=source, table=target, failed="; ".join(failed))
 
     def _set_tags(
         self, table: TableName, column: str, values: Mapping[str, str], *, is_view: bool
@@ -173,16 +171,13 @@ class UnityAccess:
                 return
             gone |= self._change(table, left)
         whose = ", ".join(change.principal for change in left)
-        raise TableError(
-            f"the grants on {table} don't become what they are to ({whose}): somebody else changes them too; "
-            "run again"
-        )
+        raise TableError("GRANTS_CHANGED_CONCURRENTLY", table=table, principals=whose)
 
     def _change(self, table: TableName, changes: list[Change]) -> set[str]:
         """Change grants, in one request if the workspace takes that; return the principals that are gone."""
         from databricks.sdk.errors import BadRequest, NotFound
 
-        with self._asking(f"the grants on {table} can't be changed"):
+        with self._asking(f"The grants on {table} can't be changed"):
             try:
                 self._patch(table, *changes)
             except (BadRequest, NotFound):
@@ -239,7 +234,7 @@ class UnityAccess:
 
     def _pages(self, path: str, table: TableName) -> Iterator[dict[str, Any]]:
         query = {"max_results": "0"}
-        with self._asking(f"the grants on {table} can't be read"):
+        with self._asking(f"The grants on {table} can't be read"):
             while True:
                 # A page may be empty and still not be the last.
                 page = rest.get(self._client, path + _path(table), query)
@@ -254,7 +249,7 @@ class UnityAccess:
 
     @cached_property
     def _me(self) -> str:
-        with self._asking("the workspace doesn't say who runs this"):
+        with self._asking("The workspace doesn't return the current user"):
             return self._client.current_user.me().user_name or ""
 
     @contextmanager
@@ -269,13 +264,20 @@ class UnityAccess:
             match trouble.kind:
                 case "denied":
                     raise TableError(
-                        f"{what} ({trouble.reason}): grant MANAGE on the table, or on its schema, and USE "
-                        f"CATALOG and USE SCHEMA to {self._client.config.username or 'who runs this'}"
+                        "UNITY_CATALOG_DENIED",
+                        failure=what,
+                        reason=trouble.reason,
+                        user=self._client.config.username or "the user that runs this",
                     ) from error
                 case "logged out" | "unreachable":
                     raise trouble.as_error(what) from error
                 case _:
-                    raise TableError(f"{what} ({trouble.reason}): {trouble.remedy}") from error
+                    raise TableError(
+                        "UNITY_CATALOG_FAILED",
+                        failure=what,
+                        reason=trouble.reason,
+                        advice=as_sentence(trouble.remedy),
+                    ) from error
 
     def _say(self, sentence: str) -> None:
         if sentence not in self._warned:
@@ -285,7 +287,7 @@ class UnityAccess:
 
 def _path(table: TableName) -> str:
     if len(table.parts) != 3:
-        raise TableError(f"{table} has no catalog: write it as catalog.schema.table")
+        raise TableError("TABLE_WITHOUT_CATALOG", table=table)
     return quote(".".join(table.parts), safe="")
 
 
@@ -293,14 +295,6 @@ def _protections(info: TableInfo) -> set[str]:
     """Return what hides rows or columns of a table from its readers, in words."""
     hiding = {"a row filter"} if info.row_filter else set()
     return hiding | {f"a mask on column {column.name}" for column in info.columns or () if column.mask}
-
-
-def _demand_none(source: TableName, target: TableName, hiding: set[str], remedy: str) -> None:
-    if hiding:
-        raise Refused(
-            f"{source} has {' and '.join(sorted(hiding))}, and {target} would show what they hide: {remedy} "
-            "them, and resume the job"
-        )
 
 
 def _is_view(info: TableInfo) -> bool:

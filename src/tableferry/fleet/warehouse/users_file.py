@@ -34,26 +34,26 @@ def read_users(file: Path) -> Users:
         with file.open(newline="", encoding="utf-8-sig") as lines:
             rows = csv.reader(lines)
             if [name.strip().lower() for name in next(rows, [])] != HEADER:
-                raise TableError(f"{file}:1: the first line must be {','.join(HEADER)}: write it there")
+                raise TableError("USERS_FILE_HEADER_INVALID", file=file, header=",".join(HEADER))
             for row in rows:
                 if row:
                     table, user = _pair(row, f"{file}:{rows.line_num}")
                     users_by_table.setdefault(key(table), {})[user] = None
     except OSError as error:
         reason = (error.strerror or "unknown reason").lower()
-        raise TableError(f"{file} can't be read ({reason}): name another file of users") from error
+        raise TableError("USERS_FILE_NOT_READABLE", file=file, reason=reason) from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise TableError(f"{file} isn't CSV in UTF-8 ({error}): save it as that") from error
+        raise TableError("USERS_FILE_NOT_CSV", file=file, reason=error) from error
     return {table: tuple(users) for table, users in users_by_table.items()}
 
 
 def _pair(row: list[str], line: str) -> tuple[TableName, str]:
     if len(row) != len(HEADER) or not all(cell.strip() for cell in row):
-        raise TableError(f"{line}: a line has a table and one who uses it, and this has {row}: fix it")
+        raise TableError("USERS_FILE_LINE_INVALID", line=line, row=row)
     try:
         table = TableName.parse(row[0])
     except TableError as error:
-        raise TableError(f"{line}: {error.one_line}") from error
+        raise TableError("USERS_FILE_TABLE_INVALID", line=line, text=row[0]) from error
     if len(table.parts) == 1:
-        raise TableError(f"{line}: {table} has no schema: write it as schema.table or catalog.schema.table")
+        raise TableError("USERS_FILE_TABLE_WITHOUT_SCHEMA", line=line, table=table)
     return table, row[1].strip()

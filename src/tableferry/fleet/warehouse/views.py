@@ -78,7 +78,7 @@ def above(warehouse: Warehouse, name: TableName) -> tuple[TableName, ...]:
 
 
 def _mentions(spark: SparkSession, schema: TableName) -> Mentions:
-    with explaining(f"the views of schema {schema} can't be looked at", "check your rights"):
+    with explaining("VIEWS_NOT_LISTABLE", schema=schema):
         shown = spark.sql(f"SHOW VIEWS IN {schema.sql}").where("NOT isTemporary").collect()
         views = sorted(TableName((*schema.parts, row["viewName"])) for row in shown)
         descriptions = parallel_map(lambda view: describe(spark, view), views)

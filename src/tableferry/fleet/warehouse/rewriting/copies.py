@@ -94,10 +94,7 @@ def opened(warehouse: Warehouse, table: HiveTable, name: TableName, form: Target
     if kind is not None:
         properties = _properties(warehouse, name, kind)
         if properties.get(SOURCE) != table.name.key:
-            raise Refused(
-                f"{name} is {kind.words} that wasn't made of {table.name}: rename or drop it, and resume the "
-                "job"
-            )
+            raise Refused("COPY_NAME_TAKEN", table=name, kind=kind.words, source=table.name)
         if properties.get(READING) == _reading(table):
             return read(warehouse, name, form)
         dropped = f"DROP TABLE {warehouse.named(name, form).sql}"
@@ -134,8 +131,7 @@ def read(warehouse: Warehouse, name: TableName, form: TargetFormat) -> Copy:
             if operation in _NO_ROWS[form]:
                 continue
             raise Refused(
-                f"{name} is being made, and somebody else wrote to it ({operation}, version {commit}): drop "
-                "it, and resume the job, which makes it anew"
+                "REWRITTEN_COPY_WRITTEN", table=name, operation=operation, version=commit
             ) from error
         number = max(number, note.number)
         notes.append((commit, note))
@@ -197,10 +193,7 @@ def demand_empty(warehouse: Warehouse, folder: str) -> None:
     """
     storage = storage_of(warehouse.spark, folder)
     if storage is not None and (names := storage.names(folder)):
-        raise Refused(
-            f"{folder}, where the rows are to be written, isn't empty: it has {first_of(names)}; move away "
-            "what is there, or remove what nobody needs, and resume the job"
-        )
+        raise Refused("REWRITE_DIRECTORY_NOT_EMPTY", folder=folder, names=names)
 
 
 def remove_files(
@@ -246,7 +239,7 @@ def allow_log_cleaning(warehouse: Warehouse, name: TableName) -> None:
     Raises:
         TableError: It may not be changed.
     """
-    with explaining(f"{name} can't be changed", "check your rights, and run again"):
+    with explaining("TABLE_NOT_CHANGED", table=name):
         if asking.properties(warehouse.spark, name).get(_RETENTION) == _FOR_EVER:
             statement = f"ALTER TABLE {name.sql} UNSET TBLPROPERTIES IF EXISTS ({literal(_RETENTION)})"
             warehouse.run(statement, of=(name,))
@@ -318,7 +311,4 @@ def _ancestry(warehouse: Warehouse, name: TableName, version: str) -> Sequence[t
 
 
 def _cleaned_up(name: TableName) -> Refused:
-    return Refused(
-        f"{name} is being made, and its first versions, which say what it holds, were cleaned up: drop it, "
-        "and resume the job, which makes it anew"
-    )
+    return Refused("REWRITTEN_COPY_LOST_VERSIONS", table=name)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tableferry.amounts import first_of, size
-from tableferry.errors import Refused, TableError
+from tableferry.errors import TableError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse import comparing, hive
 from tableferry.fleet.warehouse.asking import explaining
@@ -107,9 +107,10 @@ def demand_same(warehouse: Warehouse, source: TableName, target: TableName, form
     work = _Work.on(warehouse, hive.last_listed(warehouse, hive.demand(warehouse, source)), target, form)
     if other := others(work.wanted, work.copy.held):
         raise TableError(
-            f"{target} isn't made of the files that {source} has now"
-            + (f" in {first_of(other)}" if other != [WHOLE] else "")
-            + ": run again, which writes what is missing"
+            "REWRITTEN_COPY_OUTDATED",
+            table=target,
+            source=source,
+            partitions=["the table itself"] if other == [WHOLE] else list(other),
         )
     rows, differing = work.compare()
     for error in differing.values():
@@ -131,10 +132,8 @@ class _Work:
     def on(cls, warehouse: Warehouse, listed: TableFiles, target: TableName, form: TargetFormat) -> _Work:
         table = listed.table
         if refusal := too_deep(table.name, listed.listing):
-            raise Refused(refusal)
-        with explaining(
-            f"{target} can't be made of the rows of {table.name}", "fix the cause, and run again"
-        ):
+            raise refusal
+        with explaining("NEW_TABLE_NOT_CREATED_FROM_ROWS", source=table.name, target=target):
             copy = copies.opened(warehouse, table, target, form)
             of_source, of_copy = (
                 sql_types(warehouse.spark.table(name.sql).schema)
@@ -148,14 +147,14 @@ class _Work:
 
     def write(self, names: Sequence[str]) -> None:
         """Write pieces, each chunk of them in a commit of its own."""
-        table, problem = self.listed.table, f"rows of {self.listed.table.name} can't be written"
+        table = self.listed.table
         for chunk in self._chunks(names):
             pieces = {name: self.wanted[name].digest if name in self.wanted else None for name in chunk}
             # A piece that is gone may be there again by now, and gone once more at the next listing. Nobody
             # would look for its rows then, so none are written.
             there = [name for name in chunk if name in self.wanted]
             conditions = self._conditions(there)[0] if there else "false", self._conditions(chunk)[1]
-            with explaining(f"{problem} into {self.copy.name}", "fix the cause, and run again"):
+            with explaining("ROWS_NOT_REWRITTEN", source=table.name, target=self.copy.name):
                 self.copy = copies.write(self.warehouse, table, self.copy, pieces, conditions)
 
     def seal(self) -> None:

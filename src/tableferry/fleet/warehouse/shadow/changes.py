@@ -205,19 +205,21 @@ def demand_partition_values(
     """
     for partition in partitions:
         for column, value in zip(columns, partition, strict=True):
-            what = f"{name} can't have a partition whose {column.name} is"
             if value in ("", NULL):
-                text = f"the text {value}, which is null there" if value else "an empty text"
-                raise Refused(
-                    f"{what} {text}: write null or a word into those rows of the table in its place, "
-                    "and resume the job"
+                raise (
+                    Refused("PARTITION_VALUE_IS_NULL_IN_HIVE", table=name, column=column.name, value=value)
+                    if value
+                    else Refused("PARTITION_VALUE_EMPTY", table=name, column=column.name)
                 )
             if value is not None and not fits(value, column):
                 kind = "STRING" if column.dataType.typeName() == "string" else "INT"
                 raise Refused(
-                    f"{what} {value}, as that column is {declared(column)}: write another value into those "
-                    "rows of the table in its place, or run in Hive ALTER TABLE … PARTITION COLUMN "
-                    f"({quote(column.name)} {kind}); and resume the job"
+                    "PARTITION_VALUE_NOT_IN_HIVE",
+                    table=name,
+                    column=column.name,
+                    value=value,
+                    type=declared(column),
+                    new_column=f"{quote(column.name)} {kind}",
                 )
 
 
@@ -248,17 +250,14 @@ def plan_columns(
     keys = {column.lower() for column in partition_columns}
     if lost := [column for column in partition_columns if not unchanged(column)]:
         kind = target_types.get(lost[0].lower())
-        raise Refused(
-            f"{name} is partitioned by {lost[0]} ({hive[lost[0]]}), which "
-            f"{f'is {kind} by now' if kind else 'is no longer there'} in the table in its place: undo that, "
-            "or finish the migration without keeping the copy in step"
+        raise (
+            Refused("PARTITION_COLUMN_RETYPED", table=name, column=lost[0], type=hive[lost[0]], new_type=kind)
+            if kind
+            else Refused("PARTITION_COLUMN_DROPPED", table=name, column=lost[0], type=hive[lost[0]])
         )
     for column, kind in target.items():
         if lacking := _NOT_IN_HIVE.search(kind.lower()):
-            raise Refused(
-                f"{name} can't have the column {column}, as Hive has no type {lacking[0]}: drop it in the "
-                "table in its place, or finish the migration without keeping the copy in step"
-            )
+            raise Refused("COLUMN_TYPE_NOT_IN_HIVE", table=name, column=column, type=lacking[0])
     replaced = tuple(column for column in hive if column.lower() not in keys and not unchanged(column))
     changed = {column.lower() for column in replaced}
     added = {column: _for_hive(kind) for column, kind in target.items() if column.lower() not in own}

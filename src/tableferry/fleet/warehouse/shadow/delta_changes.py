@@ -62,8 +62,8 @@ class DeltaTarget:
         """
         facts = catalog.facts(spark, name)
         if facts is None:
-            raise TableError(f"{name} doesn't exist: check its name")
-        with explaining(f"{name} can't be described", "check your rights"):
+            raise TableError("TABLE_NOT_FOUND", table=name)
+        with explaining("TABLE_NOT_DESCRIBABLE", table=name):
             detail = spark.sql(f"DESCRIBE DETAIL {name.sql}").collect()[0]
         mapped = detail["properties"].get(_MAPPING, "none") != "none"
         columns = tuple(detail["partitionColumns"])

@@ -102,13 +102,10 @@ class HiveCopy:
             Refused: It owns its files.
             TableError: There is no such table, or it may not be read.
         """
-        with explaining(f"{name} can't be described", "check its name and your rights"):
+        with explaining("TABLE_NOT_DESCRIBABLE", table=name):
             table = hive.table_of(name, describe(warehouse.spark, name))
         if table.managed or table.properties.get(PURGE, "").lower() == "true":
-            raise Refused(
-                f"{name} removes a dropped partition's files, which the table in its place reads: "
-                f"make it EXTERNAL, with '{PURGE}' = 'false', and resume the job"
-            )
+            raise Refused("DROP_REMOVES_FILES", table=name, property=PURGE)
         return cls.of(warehouse, table)
 
     @classmethod
@@ -120,7 +117,7 @@ class HiveCopy:
             TableError: It may not be read.
         """
         spark, keys = warehouse.spark, table.partition_columns
-        with explaining(f"{table.name} can't be read", "check your rights"):
+        with explaining("TABLE_READ_FAILED", table=table.name):
             # Somebody else may have written to its directories since Spark listed them.
             spark.catalog.refreshTable(table.name.sql)
             schema = spark.table(table.name.sql).schema
@@ -133,10 +130,7 @@ class HiveCopy:
         spelled = dict(zip(found, map(raw, lines), strict=True))
         if len(spelled) < len(found):
             [(twice, _)] = Counter(found).most_common(1)
-            raise Refused(
-                f"{table.name} has more than one partition of the value {spell(twice, keys)}, spelled in "
-                "other ways: move the files of one to the other, and drop it"
-            )
+            raise Refused("PARTITION_SPELLED_TWICE", table=table.name, partition=spell(twice, keys))
         partitions = frozenset(spelled) if keys else frozenset((WHOLE,))
         odd = {partition: own for partition, own in spelled.items() if own != partition}
         bucketed = table.buckets > 0
@@ -222,20 +216,18 @@ class HiveCopy:
         told = self.properties.keys() | self.options
         if columns and (schema := next((key for key in AVRO_SCHEMAS if key in told), "")):
             raise Refused(
-                f"{self.name} has its columns by its property {schema}, and the table in its place has "
-                f"others: change that schema, so that it has {_listed(columns.every)}, and resume the job"
+                "AVRO_SCHEMA_OUTDATED", table=self.name, property=schema, columns=_listed(columns.every)
             )
-        if columns.replaced:
-            why = f"{', '.join(columns.replaced)} of {self.name} were renamed, dropped or retyped"
-        elif columns.widened:
-            why = f"{', '.join(columns.widened)} of {self.name} can't hold values that there are by now"
-        else:
+        if not (columns.replaced or columns.widened) or metastore.reached(self.spark, self.name):
             return
-        if not metastore.reached(self.spark, self.name):
+        every = _listed(columns.every)
+        if columns.replaced:
             raise Refused(
-                f"{why} in the table in its place, and Spark can't change a Hive table's columns from here: "
-                f"run in Hive ALTER TABLE … REPLACE COLUMNS ({_listed(columns.every)}), and resume the job"
+                "HIVE_COLUMNS_REPLACED", table=self.name, columns=columns.replaced, new_columns=every
             )
+        raise Refused(
+            "HIVE_COLUMNS_TOO_NARROW", table=self.name, columns=list(columns.widened), new_columns=every
+        )
 
     def set_columns(self, columns: Columns) -> None:
         """Change the table's columns, and those of its partitions where the metastore is reached."""

@@ -47,7 +47,7 @@ class IcebergTarget:
         Raises:
             TableError: There is no such table, or its metadata may not be read.
         """
-        with explaining(f"the Iceberg table {name} can't be read", "check its name and your rights"):
+        with explaining("TABLE_READ_FAILED", table=name):
             spark.sql(f"REFRESH TABLE {name.sql}")
             # The newest is the last. Their times may be in another order, by the clocks of several writers.
             file = spark.sql(f"SELECT file FROM {name.sql}.metadata_log_entries").collect()[-1][0]

@@ -57,8 +57,7 @@ def parsed(table: TableName, spec: str, kinds: Sequence[str]) -> Partition:
         return parse(spec, kinds)
     except (ValueError, ArithmeticError) as error:
         raise Refused(
-            f"{table} has a partition {spec}, and its columns' types are {', '.join(kinds)}: drop it, which "
-            "leaves its files, or move its rows to another one"
+            "PARTITION_VALUE_OF_OTHER_TYPE", table=table, partition=spec, types=", ".join(kinds)
         ) from error
 
 

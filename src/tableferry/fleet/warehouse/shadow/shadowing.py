@@ -169,8 +169,9 @@ class _Run:
         live = self._live(plan.rewrite)
         removed = self._removed(plan, live)
         pauses = copy.warehouse.removed_partitions is RemovedPartitions.PAUSE
-        if removed and pauses and self.accept != removed:
-            raise PartitionsRemoved(removed, removed)
+        # An earlier version's note continues with a remedy.
+        if removed and pauses and not self.accept.startswith(removed.found):
+            raise removed
         demand_partition_values((*plan.append, *plan.share, *live), copy.keys, str(copy.name))
         left: tuple[str, ...] = ()
         appended: Mapping[Partition, int] = {}
@@ -189,7 +190,8 @@ class _Run:
             self.settled.finish()
         done, added = self._done(plan, live, appended), tuple(self.columns.added)
         looked = self.settled.record is not None
-        return ShadowResult(target.version, done, added, removed, changes.compare_all, left, looked)
+        said = removed.one_line if removed else ""
+        return ShadowResult(target.version, done, added, said, changes.compare_all, left, looked)
 
     def _wide_enough(self, changes: Changes, plan: Plan) -> _Run:
         """Return the same run, which widens those columns whose types can't hold a value that it copies."""
@@ -224,8 +226,8 @@ class _Run:
         watermark, columns = self.marks.watermark or "", self.copy.partition_columns
         return self._only(self.target.added_rows(changes, watermark, partitions, columns), partitions)
 
-    def _removed(self, plan: Plan, live: Mapping[Partition, int]) -> str:
-        """Describe which partitions have no row any more since a version that replaced all rows at once.
+    def _removed(self, plan: Plan, live: Mapping[Partition, int]) -> PartitionsRemoved | None:
+        """Return which partitions have no row any more since a version that replaced all rows at once.
 
         Somebody may have meant it; but in Hive the same statement leaves partitions alone for which it has no
         row, and in Spark only if it's told to.
@@ -233,12 +235,14 @@ class _Run:
         dropped = self._dropped(plan, live)
         version = self.target.replaced_all_since(self.marks.watermark) if dropped else ""
         if not version:
-            return ""
-        partitions = first_of([self.copy.spelled(partition) for partition in dropped])
-        return (
-            f"version {version} replaced all rows, and {partitions} have none since: if an INSERT OVERWRITE "
-            "was to replace its own partitions alone, bring the others back from the version before, and set "
-            "spark.sql.sources.partitionOverwriteMode=dynamic for the job that wrote it"
+            return None
+        partitions = [self.copy.spelled(partition) for partition in dropped]
+        return PartitionsRemoved(
+            "PARTITIONS_WITHOUT_ROWS",
+            f"version {version} replaced all rows, and {first_of(partitions)} have none since",
+            table=self.target.name,
+            version=version,
+            partitions=partitions,
         )
 
     def _dropped(self, plan: Plan, live: Mapping[Partition, int]) -> list[Partition]:
@@ -288,10 +292,7 @@ class _Run:
         if self.accept != found:
             name = self.target.name.table
             raise HiveCopyChanged(
-                f"{first_of(spelled)} of {copy.name} changed by hand: dropped, moved, added or without "
-                f"files. If that was meant, change {name} in the same way; then resume with --accept, which "
-                f"writes the partitions again from {name}",
-                found,
+                "HIVE_COPY_CHANGED_BY_HAND", found, table=copy.name, partitions=spelled, target=name
             )
         return frozenset(altered)
 

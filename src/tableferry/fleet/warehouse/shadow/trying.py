@@ -36,12 +36,9 @@ def try_shadow(warehouse: Warehouse, table: TableName) -> None:
     beside = sync_folder(copy.location)
     folder = f"{beside}/try-{uuid.uuid4().hex[:8]}"
     row, files = warehouse.spark.table(table.sql).limit(1), basename("try")
-    problem = (
-        f"no row of {table} can be written beside it, in {beside}, as its Hive copy will be kept in step"
-    )
     try:
         with (
-            explaining(problem, "fix that, or leave the table in Hive"),
+            explaining("HIVE_COPY_NOT_WRITABLE", table=table, folder=beside),
             optional_settings(warehouse.spark, _FEW_TASKS),
         ):
             copy.write(row, folder, Columns({}, {}), files)

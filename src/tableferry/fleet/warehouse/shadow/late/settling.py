@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from time import sleep
 
-from tableferry.amounts import first_of
 from tableferry.errors import TableError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.settings import LateFiles
@@ -183,10 +182,7 @@ def settle(
         findings = findings.deciding(lambda decided: _is_accepted(decided, accept))
         waiting &= {file.path for file in findings.undecided}
     if waiting:
-        raise TableError(
-            f"{first_of(sorted(waiting), 'more files')} below {record.root} came within a day, and no "
-            f"commit of {name} names them: a write may be going on; run again later"
-        )
+        raise TableError("FILES_MAY_BE_UNCOMMITTED", table=name, files=sorted(waiting), folder=record.root)
     rewrite = _in_use(copy, record, marks, findings.unfinished)
     rewrite |= _partitions(_located(copy, record, (*adopted, *findings.settled)))
     late = _located(copy, record, findings.late)
@@ -199,13 +195,15 @@ def settle(
     if changed := (*findings.replaced, *findings.removed):
         located = _partitions(_located(copy, record, changed))
         repair = (
-            _repair(copy, target, located) if located else f"make sure that {name} has its rows and theirs"
+            _repair(copy, target, located) if located else f"Make sure that {name} has its rows and theirs"
         )
         raise WrittenLate(
-            f"files that {name} reads were replaced or removed after the switch, perhaps by a job of Hive's: "
-            f"{repair}; then resume the job with --accept. The files are {_paths(changed)} below "
-            f"{record.root}",
+            "FILES_CHANGED_AFTER_SWITCH",
             digest,
+            table=name,
+            files=[file.path for file in changed],
+            folder=record.root,
+            repair=repair,
         )
     can_take = all(partition is not None for _, partition in late)
     shared = [file for file in findings.late if below(file.path, marks.folder) is None]
@@ -217,7 +215,7 @@ def settle(
         # Columns are matched by their names, and the file has those of its time.
         can_take = not (columns.replaced or REPLACED in copy.properties or target.is_renamed)
     if late and (not can_take or copy.warehouse.late_files is LateFiles.PAUSE):
-        raise WrittenLate(_message(name, record, findings.late, can_take=can_take), digest)
+        raise _written_late(name, record, findings.late, digest, can_take=can_take)
     if late and not dry_run:
         take(copy, name, target, late)
     taken = (*findings.late, *adopted, *findings.settled)
@@ -255,7 +253,7 @@ def _repair(copy: HiveCopy, target: Target, partitions: Collection[Partition]) -
     into = "" if same else f" ({', '.join(quote(column) for column in kinds if column.lower() in own)})"
     more = "" if len(some) == len(partitions) else ", and the same for the other partitions"
     return (
-        f"run DELETE FROM {target.name.sql} WHERE {where}; INSERT INTO {target.name.sql}{into} SELECT "
+        f"Run DELETE FROM {target.name.sql} WHERE {where}; INSERT INTO {target.name.sql}{into} SELECT "
         f"{columns} FROM {copy.name.sql} WHERE {where}{more}"
     )
 
@@ -263,8 +261,7 @@ def _repair(copy: HiveCopy, target: Target, partitions: Collection[Partition]) -
 def _look(record: Record, target: Target, marks: Marks) -> Findings:
     warehouse = record.warehouse
     known, settled = record.files()
-    problem = f"{record.root} can't be compared with what was there at the switch"
-    with explaining(problem, "check your rights, and run again"):
+    with explaining("DIRECTORY_NOT_COMPARABLE", folder=record.root):
         [now] = warehouse.spark.sql("SELECT unix_micros(current_timestamp())").collect()
         evidence = Evidence(
             known,
@@ -357,19 +354,15 @@ def _in_use(
     return frozenset(partitions)
 
 
-def _message(name: TableName, record: Record, late: Sequence[ListedFile], *, can_take: bool) -> str:
-    remedies = [f"write their rows into {name}, and resume the job with --accept"]
-    unsure = ", or they are of a write to it that failed" if any(map(has_delta_name, late)) else ""
+def _written_late(
+    name: TableName, record: Record, late: Sequence[ListedFile], digest: str, *, can_take: bool
+) -> WrittenLate:
+    files, folder = [file.path for file in late], record.root
     if can_take:
-        remedies.append("set late_files: take, and resume")
-    return (
-        f"{_paths(late)} came into the directories below {record.root} after the "
-        f"switch, and {name} doesn't have their rows{unsure}: {', or '.join(remedies)}"
-    )
-
-
-def _paths(files: Sequence[ListedFile]) -> str:
-    return first_of([file.path for file in files], "more files")
+        return WrittenLate("LATE_FILES", digest, table=name, files=files, folder=folder)
+    if any(map(has_delta_name, late)):
+        return WrittenLate("LATE_FILES_OR_FAILED_WRITE", digest, table=name, files=files, folder=folder)
+    return WrittenLate("LATE_FILES_NOT_TAKEABLE", digest, table=name, files=files, folder=folder)
 
 
 def _directory(path: str) -> str:

@@ -6,7 +6,6 @@ its files and writes that partition anew; but after a revert there is no next on
 
 from __future__ import annotations
 
-from tableferry.amounts import first_of
 from tableferry.errors import Refused
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
@@ -29,12 +28,7 @@ def demand_none(warehouse: Warehouse, name: TableName) -> None:
         TableError: There is no such table, or a directory can't be listed.
     """
     if files := suspended(warehouse, name):
-        paths = first_of([file.path for file in files], "more files")
-        raise RowsTwice(
-            f"{paths} are of a shadow run that was suspended, "
-            f"and came after another one had copied the same rows, which {name} has twice now: remove these "
-            "files, and resume the job"
-        )
+        raise RowsTwice("ROWS_READ_TWICE", table=name, files=[file.path for file in files])
 
 
 def suspended(warehouse: Warehouse, name: TableName) -> list[ListedFile]:

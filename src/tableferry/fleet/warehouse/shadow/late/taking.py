@@ -34,10 +34,7 @@ def take(copy: HiveCopy, name: TableName, target: Target, late: Sequence[LateFil
     Raises:
         TableError: The files can't be read, or the table can't be written.
     """
-    problem = (
-        f"the rows of {late[0].file.path}, and of {len(late) - 1} more files, can't be taken into {name}"
-    )
-    with explaining(problem, "fix the cause, and run again"):
+    with explaining("LATE_FILES_NOT_APPENDED", table=name, files=[file.path for file, _ in late]):
         # One commit for each file: if this run dies, the next one may find more files.
         for file, partition in late:
             directory, _, file_name = file.path.rpartition("/")
