@@ -273,8 +273,8 @@ def test_renamed_columns_are_mapped_by_id(
     metadata = deltalake.DeltaTable(str(root)).metadata()
     assert metadata.configuration["delta.columnMapping.mode"] == "id"
     fields = json.loads(deltalake.DeltaTable(str(root)).schema().to_json())["fields"]
-    expected = {field.name: field.field_id for field in table.schema().fields}
-    assert {field["name"]: field["metadata"]["delta.columnMapping.id"] for field in fields} == expected
+    ids = {field.name: field.field_id for field in table.schema().fields}
+    assert {field["name"]: field["metadata"]["delta.columnMapping.id"] for field in fields} == ids
     assert int(metadata.configuration["delta.columnMapping.maxColumnId"]) == table.metadata.last_column_id
 
 

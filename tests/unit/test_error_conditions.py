@@ -103,8 +103,6 @@ def _raised() -> Iterator[Raised]:
                 and node.func.id in names
                 and node.args
                 and not (isinstance(node.args[0], ast.Name) and node.args[0].id == "condition")
-                # A fleet's findings name a PauseReason, which another test compares with the catalogue.
-                and not (node.func.id == "Finding" and file.is_relative_to(SOURCE / "fleet"))
             ):
                 # `explaining` passes the reason.
                 passed = {"reason"} if node.func.id == "explaining" else set[str]()

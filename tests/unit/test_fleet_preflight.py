@@ -27,7 +27,7 @@ from tableferry.fleet.plan import Kind, plan
 from tableferry.fleet.prechecking import blocked_seconds, rewrite_seconds
 from tableferry.fleet.queue import schema
 from tableferry.fleet.queue.records import NewJob
-from tableferry.fleet.reports import Finding, Preflight
+from tableferry.fleet.reports import PauseFinding, Preflight
 from tableferry.fleet.status.causes import causes
 from tableferry.fleet.status.preflight import (
     Kinds,
@@ -255,7 +255,9 @@ def test_the_switch_looks_first_at_what_people_did_meanwhile(monkeypatch: pytest
     ):
         found_kinds = {NAME: Kind.HIVE, name: kind}
         assert (found := first_finding(warehouse, ready)) is not None
-        assert found == Finding(PauseReason.NAME_TAKEN, Refused("MIGRATION_NAMES_TAKEN", tables=str(name)))
+        assert found == PauseFinding(
+            PauseReason.NAME_TAKEN, Refused("MIGRATION_NAMES_TAKEN", tables=str(name))
+        )
 
 
 @pytest.mark.parametrize(("form", "rewritten"), [(ICEBERG, False), (DELTA, False), (DELTA, True)])
@@ -301,7 +303,7 @@ def test_no_partition_outside_may_lie_in_another_table_s_directory(monkeypatch: 
     monkeypatch.setattr(metastore, "reached", lambda spark, name: True)
     session: Any = Session(["sales"])
 
-    def found() -> tuple[Finding, ...]:
+    def found() -> tuple[PauseFinding, ...]:
         ready = job(target_format=ICEBERG)
         return preflight_module.preflight(Warehouse(session, session), ready, Neighbourhood()).findings
 
@@ -363,7 +365,7 @@ def test_how_long_rows_are_written_anew_is_forecast_by_their_bytes() -> None:
 
 
 FINE = Preflight(NAME, ICEBERG, (), ("a remark",), "parquet", 1204, 3_400_000_000, 365, 130.0)
-STOPPED = Preflight(OTHER, DELTA, (Finding(PauseReason.REMOVES_FILES, Refused("<b>it removes files")),))
+STOPPED = Preflight(OTHER, DELTA, (PauseFinding(PauseReason.REMOVES_FILES, Refused("<b>it removes files")),))
 
 
 def test_it_reads_as_text() -> None:
@@ -383,14 +385,14 @@ def test_it_reads_as_text() -> None:
 
 def test_finding_has_its_condition_and_parameters_in_json() -> None:
     refusal = Refused("PARTITION_OF_NEGATIVE_ZERO", table=NAME, partition="x=-0.0")
-    found = Finding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
+    found = PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
     assert json.loads(as_json(found)) == {
         "reason": "UNSUPPORTED_LAYOUT",
         **refusal.to_dict(),
         "text": f"[PARTITION_OF_NEGATIVE_ZERO] {refusal.message} {refusal.remedy}",
     }
     # A reason without details isn't named twice.
-    view = Finding(PauseReason.IS_VIEW, Paused("IS_VIEW", table=NAME))
+    view = PauseFinding(PauseReason.IS_VIEW, Paused("IS_VIEW", table=NAME))
     assert view.text == f"{NAME} is a view. Leave it out, and add the tables that it reads."
 
 
@@ -428,7 +430,7 @@ def test_what_is_written_anew_is_said_with_its_size_and_time() -> None:
 def stopped(number: int, *reasons: PauseReason) -> Preflight:
     table = TableName(("spark_catalog", "sales", f"t{number}"))
     return Preflight(
-        table, ICEBERG, tuple(Finding(reason, Refused(f"{table} {reason}")) for reason in reasons)
+        table, ICEBERG, tuple(PauseFinding(reason, Refused(f"{table} {reason}")) for reason in reasons)
     )
 
 

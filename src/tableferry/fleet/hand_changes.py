@@ -15,7 +15,7 @@ from tableferry.errors import Refused
 from tableferry.fleet.commands import command
 from tableferry.fleet.job import WITHOUT_COPY, Job, PauseReason, State, TargetFormat
 from tableferry.fleet.naming import Names
-from tableferry.fleet.reports import Finding
+from tableferry.fleet.reports import PauseFinding
 from tableferry.fleet.transitions import BACK, Action
 
 
@@ -61,7 +61,7 @@ class HandChange:
         acceptance: What `resume --accept`, or the revert that the command starts, confirms; None for nothing.
     """
 
-    finding: Finding
+    finding: PauseFinding
     command: str
     acceptance: Acceptance | None = None
 
@@ -132,13 +132,13 @@ def _hive_change(job: Job, phase: Phase, hive: Condition) -> HandChange | None:
             if missing
             else Refused("HIVE_COPY_OTHER_ON_PROBATION", table=names.target, hive=names.hive, command=accept)
         )
-        return HandChange(Finding(reason, refusal), accept, Acceptance.FINISH_WITHOUT_COPY)
+        return HandChange(PauseFinding(reason, refusal), accept, Acceptance.FINISH_WITHOUT_COPY)
     refusal = (
         Refused("HIVE_COPY_GONE_IN_REVERT", table=names.target, hive=names.hive, command=accept)
         if missing
         else Refused("HIVE_COPY_OTHER_IN_REVERT", table=names.target, hive=names.hive, command=accept)
     )
-    return HandChange(Finding(reason, refusal), accept, Acceptance.RESTORE_COPY)
+    return HandChange(PauseFinding(reason, refusal), accept, Acceptance.RESTORE_COPY)
 
 
 def _missing(job: Job, phase: Phase, hive: Condition) -> HandChange:
@@ -153,20 +153,20 @@ def _missing(job: Job, phase: Phase, hive: Condition) -> HandChange:
             statement=restore_hint(job),
             command=resume,
         )
-        return HandChange(Finding(reason, refusal), resume)
+        return HandChange(PauseFinding(reason, refusal), resume)
     revert, rows = _revert(job, phase), _rows_until(job)
     refusal = (
         Refused("NEW_DELTA_TABLE_GONE", table=target, hive=copy, rows=rows, command=revert)
         if job.target_format is TargetFormat.DELTA
         else Refused("NEW_TABLE_GONE", table=target, hive=copy, rows=rows, command=revert)
     )
-    return HandChange(Finding(reason, refusal), revert, Acceptance.GIVE_UP_NEW_TABLE)
+    return HandChange(PauseFinding(reason, refusal), revert, Acceptance.GIVE_UP_NEW_TABLE)
 
 
 def _replaced(job: Job) -> HandChange:
     target, accept = Names.of(job).target, command("resume --accept", job.name)
     refusal = Refused("NEW_TABLE_RECREATED", table=target, source=job.name, command=accept)
-    return HandChange(Finding(PauseReason.NEW_TABLE_REPLACED, refusal), accept, Acceptance.ADOPT)
+    return HandChange(PauseFinding(PauseReason.NEW_TABLE_REPLACED, refusal), accept, Acceptance.ADOPT)
 
 
 def _taken(job: Job, phase: Phase, hive: Condition) -> HandChange:
@@ -181,10 +181,10 @@ def _taken(job: Job, phase: Phase, hive: Condition) -> HandChange:
             statement=restore_hint(job),
             command=resume,
         )
-        return HandChange(Finding(reason, refusal), resume)
+        return HandChange(PauseFinding(reason, refusal), resume)
     way = resume if phase is Phase.REVERTING else _revert(job, phase)
     refusal = Refused("NEW_TABLE_NAME_TAKEN", table=target, hive=copy, rows=_rows_until(job), command=way)
-    return HandChange(Finding(reason, refusal), way)
+    return HandChange(PauseFinding(reason, refusal), way)
 
 
 def _unreadable(job: Job, phase: Phase, hive: Condition) -> HandChange:
@@ -194,10 +194,10 @@ def _unreadable(job: Job, phase: Phase, hive: Condition) -> HandChange:
         refusal = Refused(
             "NEW_TABLE_METADATA_AND_COPY_GONE", table=target, hive=copy, condition=hive, command=resume
         )
-        return HandChange(Finding(reason, refusal), resume)
+        return HandChange(PauseFinding(reason, refusal), resume)
     way = command("resume --accept", job.name) if phase is Phase.REVERTING else _revert(job, phase)
     refusal = Refused("NEW_TABLE_METADATA_GONE", table=target, hive=copy, rows=_rows_until(job), command=way)
-    return HandChange(Finding(reason, refusal), way, Acceptance.GIVE_UP_NEW_TABLE)
+    return HandChange(PauseFinding(reason, refusal), way, Acceptance.GIVE_UP_NEW_TABLE)
 
 
 def rows_lost(job: Job) -> str:

@@ -177,7 +177,7 @@ def _recorded(run: JobRun, work: Callable[[JobRun], JobReport]) -> JobReport:
         raise
     except Stopped as error:
         run.job = run.job.noted(**{FOUND: error.found or None})
-        return _pause(run, error.finding.reason, error.finding.text)
+        return _pause(run, error.pause.reason, error.pause.text)
     except WrittenSince as error:
         return _pause(run, PauseReason.WRITTEN_WHILE_BLOCKED, error.one_line)
     except Refused as error:

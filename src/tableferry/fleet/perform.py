@@ -26,7 +26,7 @@ from tableferry.fleet.job import (
     TargetFormat,
 )
 from tableferry.fleet.naming import Names
-from tableferry.fleet.reports import Finding
+from tableferry.fleet.reports import PauseFinding
 from tableferry.fleet.warehouse import (
     comparing,
     definitions,
@@ -83,13 +83,13 @@ class Stopped(Paused):
     """A step needs a person's decision; the job waits with the finding's reason.
 
     Attributes:
-        finding: The finding.
+        pause: The finding with which the job pauses.
         found: The note by which exactly this can be accepted.
     """
 
-    def __init__(self, finding: Finding, found: str = "") -> None:
+    def __init__(self, finding: PauseFinding, found: str = "") -> None:
         super().__init__(finding.condition or finding.text, **finding.parameters)
-        self.finding, self.found = finding, found
+        self.pause, self.found = finding, found
 
 
 class WrittenSince(Refused):
@@ -385,4 +385,4 @@ def _stopping(reason: PauseReason, kind: type[Refused] = Refused) -> Iterator[No
     except Stopped:
         raise
     except kind as error:
-        raise Stopped(Finding(reason, error), getattr(error, "found", "")) from error
+        raise Stopped(PauseFinding(reason, error), getattr(error, "found", "")) from error

@@ -18,7 +18,7 @@ from tableferry.fleet.queue.schema import jobs, jobs_archive
 from tableferry.fleet.queue.selections import moved, numbered
 from tableferry.fleet.queue.statements import elsewhere
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import Finding, Preflight
+from tableferry.fleet.reports import PauseFinding, Preflight
 from tableferry.fleet.threads import TableThreads, warehouses_beside
 from tableferry.fleet.warehouse import preflight
 from tableferry.fleet.warehouse.context import Warehouse
@@ -89,7 +89,7 @@ def _looked_at(table: Moving, warehouse: Warehouse, *, neighbourhood: Neighbourh
             if isinstance(error, TableferryError)
             else TableError("SPARK_FAILED", table=table.name, reason=first_line(error))
         )
-        return Preflight(table.name, table.target_format, (Finding(PauseReason.STEP_FAILED, failure),))
+        return Preflight(table.name, table.target_format, (PauseFinding(PauseReason.STEP_FAILED, failure),))
 
 
 def _moved_last(store: Store) -> list[Job]:

@@ -36,7 +36,7 @@ class JobReport:
 
 
 @dataclass(frozen=True)
-class Finding:
+class PauseFinding:
     """One result of a check that stops a migration.
 
     Attributes:
@@ -88,7 +88,7 @@ class Preflight:
 
     table: TableName
     format: TargetFormat
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[PauseFinding, ...] = ()
     remarks: tuple[str, ...] = ()
     stored_as: str = ""
     files: int | None = None

@@ -16,7 +16,7 @@ from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import Finding, JobReport, ModeReport, Outcome
+from tableferry.fleet.reports import PauseFinding, JobReport, ModeReport, Outcome
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import existing, hive
 from tableferry.fleet.warehouse.context import Warehouse
@@ -83,7 +83,7 @@ def _looked(
         return job.paused(taken.reason, taken.text)
     if (rival := _rival(store, job)) is not None:
         refusal = Refused("NEW_NAME_OF_TWO_JOBS", table=rival.name, name=names.target, other=job.name)
-        return job.paused(PauseReason.NAME_TAKEN, Finding(PauseReason.NAME_TAKEN, refusal).text)
+        return job.paused(PauseReason.NAME_TAKEN, PauseFinding(PauseReason.NAME_TAKEN, refusal).text)
     if settings.require_owner and not job.tbl_owners:
         return job.paused(PauseReason.MISSING_OWNER)
     job = job.noted(**{CHECKED: existing.checked(warehouse, job.name)})

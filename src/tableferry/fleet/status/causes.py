@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tableferry.errors.catalogue import conditions, fill
 from tableferry.fleet.job import PauseReason
 from tableferry.fleet.pausing import remedy_of
-from tableferry.fleet.reports import Finding, Preflight
+from tableferry.fleet.reports import PauseFinding, Preflight
 from tableferry.spark.tables import TableName
 
 
@@ -18,12 +18,12 @@ class Cause(NamedTuple):
     reason: PauseReason
     what: str
     remedy: str
-    stopped: Sequence[tuple[TableName, Finding]]
+    stopped: Sequence[tuple[TableName, PauseFinding]]
 
 
 def causes(preflights: Sequence[Preflight]) -> list[Cause]:
     """Return what stops tables, that which stops most of them first."""
-    stopped: dict[PauseReason, list[tuple[TableName, Finding]]] = {}
+    stopped: dict[PauseReason, list[tuple[TableName, PauseFinding]]] = {}
     for preflight in preflights:
         for finding in preflight.findings:
             stopped.setdefault(finding.reason, []).append((preflight.table, finding))

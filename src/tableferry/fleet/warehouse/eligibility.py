@@ -11,7 +11,7 @@ from typing import Any, Literal
 from tableferry.errors import Paused, Refused
 from tableferry.fleet.job import REWRITABLE, PauseReason, TargetFormat
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.reports import Finding
+from tableferry.fleet.reports import PauseFinding
 from tableferry.spark.quoting import literal, quote
 from tableferry.spark.tables import TableName
 from tableferry.spark.types import ColumnPath
@@ -133,18 +133,20 @@ class HiveTable:
         return self.columns_text + (json.dumps(sorted(options.items())) if options else "")
 
 
-def ineligibility(table: HiveTable, target: TargetFormat, *, rewrite: bool = False) -> Finding | None:
+def ineligibility(table: HiveTable, target: TargetFormat, *, rewrite: bool = False) -> PauseFinding | None:
     """Return why a table can't be moved; None if it can.
 
     With `rewrite`, its rows may be rewritten where its files can't become the new table's.
     """
     match table.kind:
         case Kind.ICEBERG:
-            return Finding(PauseReason.IS_ALREADY_ICEBERG, Paused("IS_ALREADY_ICEBERG", table=table.name))
+            return PauseFinding(
+                PauseReason.IS_ALREADY_ICEBERG, Paused("IS_ALREADY_ICEBERG", table=table.name)
+            )
         case Kind.DELTA:
-            return Finding(PauseReason.IS_ALREADY_DELTA, Paused("IS_ALREADY_DELTA", table=table.name))
+            return PauseFinding(PauseReason.IS_ALREADY_DELTA, Paused("IS_ALREADY_DELTA", table=table.name))
         case Kind.VIEW:
-            return Finding(PauseReason.IS_VIEW, Paused("IS_VIEW", table=table.name))
+            return PauseFinding(PauseReason.IS_VIEW, Paused("IS_VIEW", table=table.name))
         case Kind.HIVE | Kind.OTHER:
             found = _unsupported(table, target)
             if found is None or found.reason not in REWRITABLE:
@@ -160,7 +162,7 @@ def needs_rewriting(table: HiveTable, target: TargetFormat) -> bool:
     return found is not None and found.reason in REWRITABLE and _not_rewritable(table) is None
 
 
-def _unsupported(table: HiveTable, target: TargetFormat) -> Finding | None:
+def _unsupported(table: HiveTable, target: TargetFormat) -> PauseFinding | None:
     return _unsupported_storage(table, target) or _unsupported_column(table, target)
 
 
@@ -272,7 +274,7 @@ _CORRUPT = "_corrupt_record"
 _REGEX = "org.apache.hadoop.hive.serde2.RegexSerDe"
 
 
-def _not_rewritable(table: HiveTable) -> Finding | None:
+def _not_rewritable(table: HiveTable) -> PauseFinding | None:
     """Return why the rows of a table whose files can't stay can't be rewritten either."""
     name, options = table.name, {key.lower(): value for key, value in table.options.items()}
     read_by = {**table.properties, **table.options}
@@ -292,52 +294,54 @@ def _not_rewritable(table: HiveTable) -> Finding | None:
         refusal = Refused("CORRUPT_RECORD_COLUMN", table=name, column=corrupt)
     else:
         return None
-    return Finding(PauseReason.NOT_REWRITABLE, refusal)
+    return PauseFinding(PauseReason.NOT_REWRITABLE, refusal)
 
 
-def _unsupported_storage(table: HiveTable, target: TargetFormat) -> Finding | None:
+def _unsupported_storage(table: HiveTable, target: TargetFormat) -> PauseFinding | None:
     name = table.name
     if table.transactional:
-        return Finding(PauseReason.IS_TRANSACTIONAL, Paused("IS_TRANSACTIONAL", table=name))
+        return PauseFinding(PauseReason.IS_TRANSACTIONAL, Paused("IS_TRANSACTIONAL", table=name))
     read_by = {key.lower(): value.lower() for key, value in {**table.properties, **table.options}.items()}
     if by_place := [setting for setting in _BY_PLACE if read_by.get(setting) == "true"]:
-        return Finding(
+        return PauseFinding(
             PauseReason.UNSUPPORTED_LAYOUT,
             Refused("COLUMNS_BY_POSITION", table=name, property=by_place[0], statement=name.sql),
         )
     options = {key.lower(): value for key, value in table.options.items()}
     if leaving_out := [option for option in _LEAVING_OUT if option in options]:
-        return Finding(
+        return PauseFinding(
             PauseReason.UNSUPPORTED_LAYOUT,
             Refused("OPTION_LEAVES_OUT_FILES", table=name, option=leaving_out[0]),
         )
     if other := [option for option in _CALENDARS if options.get(option, "CORRECTED").upper() != "CORRECTED"]:
-        return Finding(
+        return PauseFinding(
             PauseReason.UNSUPPORTED_LAYOUT, Refused("OPTION_CHANGES_CALENDAR", table=name, option=other[0])
         )
     if table.format in ("text", "csv"):
-        return Finding(PauseReason.IS_CSV_TEXT, Paused("IS_CSV_TEXT", table=name))
+        return PauseFinding(PauseReason.IS_CSV_TEXT, Paused("IS_CSV_TEXT", table=name))
     if table.format not in _ICEBERG_FORMATS:
-        return Finding(
+        return PauseFinding(
             PauseReason.UNSUPPORTED_FORMAT, Refused("FORMAT_NOT_MIGRATABLE", table=name, format=table.format)
         )
     if target is TargetFormat.DELTA and table.format != "parquet":
-        return Finding(
+        return PauseFinding(
             PauseReason.UNSUPPORTED_FORMAT, Refused("FORMAT_NOT_IN_DELTA", table=name, format=table.format)
         )
     if table.buckets and target is TargetFormat.ICEBERG:
-        return Finding(
+        return PauseFinding(
             PauseReason.IS_BUCKETED, Refused("BUCKETS_NOT_IN_ICEBERG", table=name, count=table.buckets)
         )
     return None
 
 
-def _unsupported_column(table: HiveTable, target: TargetFormat, *, rewrite: bool = False) -> Finding | None:
+def _unsupported_column(
+    table: HiveTable, target: TargetFormat, *, rewrite: bool = False
+) -> PauseFinding | None:
     partitions = {name.lower() for name in table.partition_columns}
     reserved = _OF_ICEBERG if target is TargetFormat.ICEBERG else _OF_SPARK
     for column in table.columns:
         if column.name.lower() in reserved:
-            return Finding(
+            return PauseFinding(
                 PauseReason.UNSUPPORTED_SCHEMA,
                 Refused("COLUMN_NAME_RESERVED", table=table.name, column=column.name),
             )
@@ -348,7 +352,7 @@ def _unsupported_column(table: HiveTable, target: TargetFormat, *, rewrite: bool
                 return _unsupported_type(table, path, name, _WHY.get(name, "Iceberg has no such type"))
             is_iceberg = target is TargetFormat.ICEBERG
             if is_iceberg and name == "timestamp_ltz" and table.format == "orc" and not rewrite:
-                return Finding(
+                return PauseFinding(
                     PauseReason.HAS_TIMESTAMP_COLUMN,
                     Refused("ORC_TIMESTAMP_NOT_INSTANT", table=table.name, column=path),
                 )
@@ -364,8 +368,8 @@ def _unsupported_column(table: HiveTable, target: TargetFormat, *, rewrite: bool
 _WHY = {"char": "Iceberg's strings have no padding, so that comparisons would find other rows"}
 
 
-def _unsupported_type(table: HiveTable, path: str, kind: str, why: str) -> Finding:
-    return Finding(
+def _unsupported_type(table: HiveTable, path: str, kind: str, why: str) -> PauseFinding:
+    return PauseFinding(
         PauseReason.UNSUPPORTED_SCHEMA,
         Refused("COLUMN_TYPE_NOT_IN_NEW_TABLE", table=table.name, column=path, type=kind, reason=why),
     )

@@ -14,7 +14,7 @@ from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import PauseReason, TargetFormat
 from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.reports import Finding
+from tableferry.fleet.reports import PauseFinding
 from tableferry.fleet.warehouse import asking
 from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
@@ -149,10 +149,10 @@ def _is_ours(
     return is_made_of(warehouse, source, name, entry, form, directories)
 
 
-def name_taken(names: Iterable[TableName]) -> Finding:
+def name_taken(names: Iterable[TableName]) -> PauseFinding:
     """Return the finding that other tables have names that a migration gives."""
     tables = ", ".join(sorted(map(str, names)))
-    return Finding(PauseReason.NAME_TAKEN, Refused("MIGRATION_NAMES_TAKEN", tables=tables))
+    return PauseFinding(PauseReason.NAME_TAKEN, Refused("MIGRATION_NAMES_TAKEN", tables=tables))
 
 
 def demand_ours(warehouse: Warehouse, names: Names, name: TableName) -> None:

@@ -13,7 +13,7 @@ from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.job import REWRITTEN, Job, OldName, PauseReason, TargetFormat
 from tableferry.fleet.naming import Moving, Names
 from tableferry.fleet.plan import target_kind
-from tableferry.fleet.reports import Finding, Preflight
+from tableferry.fleet.reports import PauseFinding, Preflight
 from tableferry.fleet.warehouse import delta, existing, file_schemas, footers, hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable, ineligibility, needs_rewriting
@@ -51,7 +51,7 @@ def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -
     table = hive.facts(warehouse, name)
     if table is None:
         missing = TableError("TABLE_NOT_FOUND", table=name)
-        return Preflight(name, form, (Finding(PauseReason.TABLE_NOT_FOUND, missing),))
+        return Preflight(name, form, (PauseFinding(PauseReason.TABLE_NOT_FOUND, missing),))
     if ineligible := ineligibility(table, form, rewrite=bool(job.rewrite)):
         return Preflight(name, form, (ineligible,), stored_as=table.format)
     rewritten = needs_rewriting(table, form)
@@ -85,7 +85,7 @@ def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -
     )
 
 
-def first_finding(warehouse: Warehouse, job: Job) -> Finding | None:
+def first_finding(warehouse: Warehouse, job: Job) -> PauseFinding | None:
     """Look again at what the catalog has that stops a migration, right before it begins.
 
     Weeks may have passed since `preflight`, and people make and change tables meanwhile. The job's own tables
@@ -178,19 +178,21 @@ def _missing_place(warehouse: Warehouse, names: Names, form: TargetFormat) -> Re
     )
 
 
-def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat) -> Iterator[Finding]:
+def _later_refusals(
+    facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat
+) -> Iterator[PauseFinding]:
     """Plan what later steps do with the table's columns and files, and yield what they would refuse."""
     table, defaults = facts.table, dict[str, str]()
     try:
         suspended.demand_none(warehouse, table.name)
     except suspended.RowsTwice as error:
-        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, error)
+        yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, error)
     # Spark reads Parquet and ORC by its own readers, all of a table's files alike.
     by_hive = table.serde and table.format not in ("parquet", "orc")
     looks = facts.partitions and facts.movable and (facts.rewritten or by_hive)
     # Where shadow appends to such a partition, Spark lets it be read as the table says, old rows too.
     if looks and (others := metastore.partitions_read_otherwise(warehouse.spark, table.name)):
-        yield Finding(
+        yield PauseFinding(
             PauseReason.UNSUPPORTED_LAYOUT,
             Refused("PARTITIONS_READ_DIFFERENTLY", table=table.name, partitions=others),
         )
@@ -201,15 +203,15 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
         rows = copy.rows(warehouse.spark.table(table.name.sql))
         rows.schema.json()
         if refusal := _unlike_sparks(copy, form, rewritten=facts.rewritten):
-            yield Finding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
+            yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
         if table.format == "avro" and facts.movable:
             yield from _unalterable(copy)
     except Refused as error:
-        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, error)
+        yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, error)
         return
     except SPARK_ERRORS as error:
         rows = None
-        yield Finding(
+        yield PauseFinding(
             PauseReason.UNSUPPORTED_SCHEMA,
             Refused("COLUMNS_NOT_READABLE_FOR_COPY", table=table.name, reason=first_line(error)),
         )
@@ -218,35 +220,35 @@ def _later_refusals(facts: PreflightFacts, warehouse: Warehouse, form: TargetFor
             if not facts.begun:
                 copies.demand_empty(warehouse, places.folder_of(table.location, form))
         except Refused as error:
-            yield Finding(PauseReason.UNSUPPORTED_LAYOUT, error)
+            yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, error)
         nulls = [f"{quote(key)} IS NULL" for key in table.partition_columns]
         try:
             for where in ("true", *nulls):
                 _read_one(warehouse.spark.table(table.name.sql).where(where))
         except SPARK_ERRORS as error:
-            yield Finding(
+            yield PauseFinding(
                 PauseReason.NOT_REWRITABLE,
                 Refused("ROWS_NOT_READABLE_FOR_REWRITE", table=table.name, reason=first_line(error)),
             )
     elif refusal := _of_files(facts, warehouse, form, defaults):
-        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
+        yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
     elif rows is not None:
         try:
             _read_one(rows)
         except SPARK_ERRORS as error:
-            yield Finding(
+            yield PauseFinding(
                 PauseReason.UNSUPPORTED_LAYOUT,
                 Refused("ROWS_NOT_READABLE", table=table.name, reason=first_line(error)),
             )
 
 
-def _unalterable(copy: HiveCopy) -> Iterator[Finding]:
+def _unalterable(copy: HiveCopy) -> Iterator[PauseFinding]:
     """Yield why Spark can't alter an Avro table: it sends Avro's columns, and the metastore compares."""
     types = metastore.column_types(copy.spark, copy.name)
     for field in copy.schema:
         kind = types.get(field.name.lower(), "")
         if "<" in kind and kind.lower() != declared(field).lower():
-            yield Finding(
+            yield PauseFinding(
                 PauseReason.UNSUPPORTED_SCHEMA,
                 Refused(
                     "AVRO_COLUMN_TYPE_DIFFERS",

@@ -10,7 +10,7 @@ from tableferry.amounts import first_of
 from tableferry.convert import overlay
 from tableferry.errors import Paused, Refused
 from tableferry.fleet.job import PauseReason, TargetFormat
-from tableferry.fleet.reports import Finding
+from tableferry.fleet.reports import PauseFinding
 from tableferry.fleet.warehouse.eligibility import HiveTable, paths_of, stored_types
 from tableferry.fleet.warehouse.files import Listing, too_deep, unregistered
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE
@@ -57,71 +57,71 @@ class PreflightFacts:
     keeps_name: bool = False
 
 
-def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
+def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[PauseFinding]:
     """Yield what would stop the migration."""
     table = facts.table
     name = table.name
     if facts.missing_place is not None:
-        yield Finding(PauseReason.NO_TARGET_SCHEMA, facts.missing_place)
+        yield PauseFinding(PauseReason.NO_TARGET_SCHEMA, facts.missing_place)
     longest = max((each.table for each in facts.names), key=len, default="")
     if len(longest) > _LONGEST_NAME:
-        yield Finding(
+        yield PauseFinding(
             PauseReason.UNSUPPORTED_SCHEMA,
             Refused("HIVE_NAME_TOO_LONG", table=name, name=longest, length=len(longest), limit=_LONGEST_NAME),
         )
     if table.managed and not facts.movable:
-        yield Finding(PauseReason.MANAGED_TABLE, Paused("MANAGED_TABLE", table=name))
+        yield PauseFinding(PauseReason.MANAGED_TABLE, Paused("MANAGED_TABLE", table=name))
     if table.properties.get(PURGE, "").lower() == "true":
-        yield Finding(
+        yield PauseFinding(
             PauseReason.REMOVES_FILES,
             Refused("PURGE_REMOVES_FILES", table=name, statement=name.sql, property=PURGE),
         )
     if facts.neighbours:
         others = [f"{other} at {location}" for other, location in facts.neighbours]
-        yield Finding(
+        yield PauseFinding(
             PauseReason.SHARED_DIRECTORY,
             Refused(
                 "DIRECTORIES_OVERLAP", table=name, folder=table.location, format=form.value, others=others
             ),
         )
     if facts.inside:
-        yield Finding(
+        yield PauseFinding(
             PauseReason.SHARED_DIRECTORY,
             Refused("DIRECTORY_IN_OTHER_TABLE", table=name, folder=table.location, owner=facts.inside),
         )
     if facts.keeps_name and form is TargetFormat.DELTA and not facts.rewritten:
-        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, Refused("OLD_NAME_SHARES_FILES", table=name))
+        yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, Refused("OLD_NAME_SHARES_FILES", table=name))
     if split(table.location)[2] == "/":
-        yield Finding(
+        yield PauseFinding(
             PauseReason.UNSUPPORTED_LAYOUT,
             Refused("TABLE_IS_WHOLE_BUCKET", table=name, folder=table.location),
         )
     if form is TargetFormat.DELTA and not facts.rewritten and (refusal := unregistered(name, facts.files)):
-        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
+        yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
     hidden = [
         str(partition)
         for partition in facts.partitions
         if any(map(is_hidden, (below(partition.location, table.location) or "").split("/")))
     ]
     if hidden:
-        yield Finding(
+        yield PauseFinding(
             PauseReason.UNSUPPORTED_LAYOUT, Refused("PARTITIONS_HIDDEN", table=name, partitions=hidden)
         )
     outside = [str(each) for each in facts.partitions if below(each.location, table.location) is None]
     if outside and form is TargetFormat.DELTA and not facts.rewritten:
-        yield Finding(
+        yield PauseFinding(
             PauseReason.UNSUPPORTED_LAYOUT,
             Refused("PARTITIONS_OUTSIDE_DIRECTORY", table=name, folder=table.location, partitions=outside),
         )
     if not facts.rewritten and (shared := _shared_directories(facts)):
-        yield Finding(
+        yield PauseFinding(
             PauseReason.UNSUPPORTED_LAYOUT, Refused("PARTITIONS_SHARE_DIRECTORY", table=name, folders=shared)
         )
     if refusal := too_deep(name, facts.files):
-        yield Finding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
+        yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
     unsuitable = [".".join(path) for path in paths_of(table.columns) if not overlay.is_plain_name(path[-1])]
     if unsuitable and form is TargetFormat.DELTA and not facts.column_mapping:
-        yield Finding(
+        yield PauseFinding(
             PauseReason.UNSUPPORTED_SCHEMA,
             Refused("NAMES_NEED_COLUMN_MAPPING", table=name, columns=unsuitable),
         )
@@ -133,14 +133,14 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[Finding]:
         if value == "-0.0" and kinds[key.lower()] in ("float", "double")
     ]
     if zeros and form is TargetFormat.ICEBERG:
-        yield Finding(
+        yield PauseFinding(
             PauseReason.UNSUPPORTED_LAYOUT,
             Refused("PARTITION_OF_NEGATIVE_ZERO", table=name, partition=zeros[0]),
         )
     if table.format == "avro" and any(kinds[key.lower()] in INTEGERS for key in table.partition_columns):
         nulls = [partition.spec for partition in facts.partitions if NULL in partition.spec]
         if nulls:
-            yield Finding(
+            yield PauseFinding(
                 PauseReason.UNSUPPORTED_LAYOUT,
                 Refused("AVRO_NULL_PARTITION", table=name, partition=nulls[0]),
             )
