@@ -23,10 +23,10 @@ from pyiceberg.transforms import IdentityTransform
 from tests import conditions, object_stores, soak
 from tests.object_stores import Bucket, Kind, Weather
 
-from tableferry import convert, files
+from tableferry import convert, storage
 from tableferry.errors import Refused
-from tableferry.files import objects
 from tableferry.formats.delta import initial_commit
+from tableferry.storage import object_store
 
 FIRST = "_delta_log/00000000000000000000.json"
 SECOND = "_delta_log/00000000000000000001.json"
@@ -72,8 +72,8 @@ def logged_out(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def forget() -> None:
-    objects._client.cache_clear()
-    objects._demand_exclusive.cache_clear()
+    object_store._client.cache_clear()
+    object_store._demand_exclusive.cache_clear()
 
 
 @pytest.fixture(params=get_args(Kind))
@@ -242,7 +242,7 @@ def test_what_cannot_be_a_table_is_refused_by_name_and_nothing_is_written(
 def test_a_lost_answer_to_the_probe_says_nothing_of_the_store(
     s3: Bucket, weather: Weather, lost: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "_LATER", objects._AT_FIRST)
+    monkeypatch.setattr(object_store, "_LATER", object_store._AT_FIRST)
     source, probes = events(s3), count(1)
     weather.after = lambda request: "_tableferry_" in request and "PUT" in request and next(probes) == lost
 
@@ -253,7 +253,7 @@ def test_a_lost_answer_to_the_probe_says_nothing_of_the_store(
 def test_a_store_that_answers_no_probe_is_not_called_one_that_cannot_commit(
     s3: Bucket, weather: Weather, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "_LATER", objects._AT_FIRST)
+    monkeypatch.setattr(object_store, "_LATER", object_store._AT_FIRST)
     source = events(s3)
     weather.after = lambda request: "_tableferry_" in request
 
@@ -277,7 +277,7 @@ def test_probes_that_a_dead_process_left_are_removed(s3: Bucket, monkeypatch: py
     for key in left:
         s3.put(key, b"")
     forget()
-    monkeypatch.setattr(objects, "_LEFT", timedelta(seconds=-1))
+    monkeypatch.setattr(object_store, "_LEFT", timedelta(seconds=-1))
     assert converted(source).outcome == "converted"
     assert not set(left) & set(s3.names())
 
@@ -371,7 +371,7 @@ def test_a_listing_of_many_pages_is_whole(s3: Bucket, weather: Weather) -> None:
         s3.put(f"many/{number:06}.parquet", body)
     weather.requests.clear()
 
-    listed = list(files.ObjectStore(s3.uri).below(files.ObjectPath(s3.uri, "many")))
+    listed = list(storage.ObjectStore(s3.uri).below(storage.ObjectPath(s3.uri, "many")))
 
     assert [item.path for item in listed] == [f"{number:06}.parquet" for number in range(many)]
     assert {item.size for item in listed} == {len(body)}
@@ -403,7 +403,7 @@ def test_of_two_converters_at_once_one_commits(bucket: Bucket, monkeypatch: pyte
 def test_a_store_that_cannot_commit_is_refused_unless_told(
     s3: Bucket, weather: Weather, silently: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "_LATER", objects._AT_FIRST)
+    monkeypatch.setattr(object_store, "_LATER", object_store._AT_FIRST)
 
     def before(request: str, environ: dict[str, Any]) -> tuple[str, bytes] | None:
         if environ.pop("HTTP_IF_NONE_MATCH", None) and not silently:
@@ -452,7 +452,7 @@ def test_a_network_that_stays_away_is_one_sentence_and_the_table_is_as_it_was(
 ) -> None:
     source = events(s3)
     before = s3.content()
-    monkeypatch.setattr(objects, "_LATER", objects._AT_FIRST)
+    monkeypatch.setattr(object_store, "_LATER", object_store._AT_FIRST)
     weather.before = lambda request, environ: ("", b"") if request.endswith("part 0.parquet") else None
 
     report = converted(source)
@@ -578,11 +578,11 @@ def before_each(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], happens
     """Let something happen before each call of a store's methods."""
     for name in names:
 
-        def method(*args: Any, real: Any = getattr(objects.ObjectStore, name)) -> Any:
+        def method(*args: Any, real: Any = getattr(object_store.ObjectStore, name)) -> Any:
             happens()
             return real(*args)
 
-        monkeypatch.setattr(objects.ObjectStore, name, method)
+        monkeypatch.setattr(object_store.ObjectStore, name, method)
 
 
 def of(bucket: Bucket, root: str) -> set[str]:
@@ -675,7 +675,7 @@ def test_an_undo_that_slept_while_another_took_over_removes_nothing(
 ) -> None:
     source = events(s3)
     converted(source)
-    real = files.remove
+    real = storage.remove
     again: list[Any] = []
 
     def remove(path: Any) -> None:
@@ -688,7 +688,7 @@ def test_an_undo_that_slept_while_another_took_over_removes_nothing(
             path = path.parent / "nothing"
         real(path)
 
-    monkeypatch.setattr(files, "remove", remove)
+    monkeypatch.setattr(storage, "remove", remove)
 
     with conditions.raises("UNDO_RUNNING", table=source):
         convert.undo(source, resolve=no_session)
@@ -709,27 +709,27 @@ def test_without_the_package_spark_is_asked(s3: Bucket, monkeypatch: pytest.Monk
 
 def test_state_may_be_in_a_store(bucket: Bucket) -> None:
     """What the other storages of `files` do, a store does as well."""
-    folder = files.path_of(f"{bucket.uri}/state")
-    assert files.read_text(folder / "a") is None
-    assert files.create_text(folder / "a", "one")
-    assert not files.create_text(folder / "a", "two")
-    files.write_text(folder / "b", "three")
-    files.write_text(folder / "c/d", "four")
-    assert files.names(folder) == ("a", "b", "c")
-    assert files.exists(folder / "a")
-    assert not files.exists(folder / "c")
-    files.move(folder / "c", folder / "e")
-    files.move(folder / "b", folder / "f")
-    files.move(folder / "b", folder / "f")
-    assert files.read_text(folder / "e/d") == "four"
-    assert files.names(folder) == ("a", "e", "f")
-    files.remove(folder / "e")
-    files.remove(folder / "nothing")
-    assert files.names(folder) == ("a", "f")
-    files.remove(folder)
+    folder = storage.path_of(f"{bucket.uri}/state")
+    assert storage.read_text(folder / "a") is None
+    assert storage.create_text(folder / "a", "one")
+    assert not storage.create_text(folder / "a", "two")
+    storage.write_text(folder / "b", "three")
+    storage.write_text(folder / "c/d", "four")
+    assert storage.names(folder) == ("a", "b", "c")
+    assert storage.exists(folder / "a")
+    assert not storage.exists(folder / "c")
+    storage.move(folder / "c", folder / "e")
+    storage.move(folder / "b", folder / "f")
+    storage.move(folder / "b", folder / "f")
+    assert storage.read_text(folder / "e/d") == "four"
+    assert storage.names(folder) == ("a", "e", "f")
+    storage.remove(folder / "e")
+    storage.remove(folder / "nothing")
+    assert storage.names(folder) == ("a", "f")
+    storage.remove(folder)
     assert bucket.names() == []
     with conditions.raises("STORE_OBJECT_MISSING", object=folder / "a"):
-        files.modified(folder / "a")
+        storage.modified(folder / "a")
 
 
 def synced(source: str, **options: Any) -> convert.TableSync:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from tableferry import files
+from tableferry import storage
 from tableferry.errors import Refused
 from tableferry.pipelines import preparing, proofs, undoing
 from tableferry.pipelines.migration_starts import is_assumed
@@ -46,7 +46,7 @@ class Update:
         project, store = self._opened.project, self._opened.store
         for skipped in project.skipped:
             _log.warning("%s", skipped)
-        if not files.is_mounted(store.volume):
+        if not storage.is_mounted(store.volume):
             raise Refused(
                 f"{store.volume} isn't mounted here, and from outside no run can lock it: start "
                 "the pipeline or the job that the bundle deploys; plan, status and finish work from here"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tableferry import files
+from tableferry import storage
 from tableferry.errors import StateError, first_line, is_sparks
 from tableferry.formats.hive.locations import below, is_hidden, reachable, split
 from tableferry.spark import java
@@ -183,13 +183,13 @@ class _Disk:
         return True
 
     def write_text(self, location: str, text: str) -> None:
-        files.write_text(self._at(location), text)
+        storage.write_text(self._at(location), text)
 
     def remove(self, location: str) -> None:
         path = self._at(location)
-        files.remove(path)
+        storage.remove(path)
         # Hadoop keeps a checksum beside each file of a local disk.
-        files.remove(path.with_name(f".{path.name}.crc"))
+        storage.remove(path.with_name(f".{path.name}.crc"))
 
     def remove_empty(self, location: str) -> None:
         with suppress(OSError):

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tableferry.errors import Refused, StateError
-from tableferry.files.paths import hidden
 from tableferry.fleet.warehouse import asking, hive, metastore
 from tableferry.fleet.warehouse.asking import describe, explaining
 from tableferry.fleet.warehouse.context import Warehouse
@@ -32,6 +31,7 @@ from tableferry.spark.driver import in_process
 from tableferry.spark.quoting import literal, pairs, quote
 from tableferry.spark.settings import optional_settings
 from tableferry.spark.tables import TableName
+from tableferry.storage.paths import hidden
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

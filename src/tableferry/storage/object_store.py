@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tableferry.errors import MissingPackage, StateError
 from tableferry.errors.catalogue import as_sentence
 from tableferry.extras import install
-from tableferry.files.paths import hidden
+from tableferry.storage.paths import hidden
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client

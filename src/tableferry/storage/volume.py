@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tableferry import workspace
 from tableferry.errors import StateError
 from tableferry.errors.catalogue import as_sentence
-from tableferry.files.paths import hidden
+from tableferry.storage.paths import hidden
 
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tableferry import workspace
 from tableferry.errors import SessionError, StateError
-from tableferry.files.local import Local, on_network
-from tableferry.files.objects import NotExclusive as NotExclusive
-from tableferry.files.objects import Object as Object
-from tableferry.files.objects import ObjectPath as ObjectPath
-from tableferry.files.objects import ObjectStore as ObjectStore
-from tableferry.files.objects import delta_options as delta_options
-from tableferry.files.paths import no_volume, volume_of
-from tableferry.files.storage import Storage
-from tableferry.files.volume import Volume
+from tableferry.storage.local import Local, on_network
+from tableferry.storage.object_store import NotExclusive as NotExclusive
+from tableferry.storage.object_store import Object as Object
+from tableferry.storage.object_store import ObjectPath as ObjectPath
+from tableferry.storage.object_store import ObjectStore as ObjectStore
+from tableferry.storage.object_store import delta_options as delta_options
+from tableferry.storage.paths import no_volume, volume_of
+from tableferry.storage.port import Storage
+from tableferry.storage.volume import Volume
 
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
@@ -37,7 +37,7 @@ def path_of(location: str) -> AnyPath:
     return ObjectPath.parse(location) or Path(location)
 
 
-def storage(path: AnyPath) -> Storage:
+def adapter(path: AnyPath) -> Storage:
     """Return the storage of a path: an object store, an unmounted volume, or the local file system.
 
     Inside a workspace, volumes are always mounted. Elsewhere, an unmounted volume can be read only through a
@@ -61,7 +61,7 @@ def storage(path: AnyPath) -> Storage:
 
 def is_mounted(path: Path) -> bool:
     """Return whether this machine's processes can access the path directly, so that they can lock it."""
-    return isinstance(storage(path), Local)
+    return isinstance(adapter(path), Local)
 
 
 def is_shared(path: Path) -> bool:
@@ -74,12 +74,12 @@ def is_shared(path: Path) -> bool:
 
 def read_text(path: AnyPath) -> str | None:
     """Return the file's text, or None if the file doesn't exist."""
-    return storage(path).read_text(path)
+    return adapter(path).read_text(path)
 
 
 def write_text(path: AnyPath, text: str) -> None:
     """Replace the file by ``text`` atomically, and create its folders if they are missing."""
-    storage(path).write_text(path, text)
+    adapter(path).write_text(path, text)
 
 
 def create_text(path: AnyPath, text: str | Iterable[str]) -> bool:
@@ -87,22 +87,22 @@ def create_text(path: AnyPath, text: str | Iterable[str]) -> bool:
 
     A long text can be passed in pieces; local files are then written without the complete text in memory.
     """
-    return storage(path).create_text(path, text)
+    return adapter(path).create_text(path, text)
 
 
 def exists(path: AnyPath) -> bool:
     """Return whether the file exists."""
-    return storage(path).exists(path)
+    return adapter(path).exists(path)
 
 
 def modified(path: AnyPath) -> int:
     """Return the modification time in milliseconds since 1970, UTC, by the clock of the storage."""
-    return storage(path).modified(path)
+    return adapter(path).modified(path)
 
 
 def names(path: AnyPath) -> tuple[str, ...]:
     """Return a folder's visible names in order; empty if the folder doesn't exist."""
-    return storage(path).names(path)
+    return adapter(path).names(path)
 
 
 def all_names(path: ObjectPath) -> tuple[str, ...]:
@@ -112,17 +112,17 @@ def all_names(path: ObjectPath) -> tuple[str, ...]:
 
 def make_folder(path: AnyPath) -> None:
     """Create a folder and its parents."""
-    storage(path).make_folder(path)
+    adapter(path).make_folder(path)
 
 
 def remove(path: AnyPath) -> None:
     """Remove a file or a folder with its contents; do nothing if it doesn't exist."""
-    storage(path).remove(path)
+    adapter(path).remove(path)
 
 
 def move(old: AnyPath, new: AnyPath) -> None:
     """Rename a file or a folder within its volume; do nothing if the old name doesn't exist."""
-    storage(new).move(old, new)
+    adapter(new).move(old, new)
 
 
 def locked(paths: list[Path], what: str) -> AbstractContextManager[None]:
@@ -131,7 +131,7 @@ def locked(paths: list[Path], what: str) -> AbstractContextManager[None]:
     Raises:
         Busy: Another process or thread has locked one of them.
     """
-    return (storage(paths[0]) if paths else Local()).locked(paths, what)
+    return (adapter(paths[0]) if paths else Local()).locked(paths, what)
 
 
 @lru_cache(maxsize=8)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tableferry.errors import Busy, StateError
-from tableferry.files.paths import hidden, no_volume, volume_of
+from tableferry.storage.paths import hidden, no_volume, volume_of
 
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "beegfs", "gpfs", "afs"}
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
