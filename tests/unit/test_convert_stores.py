@@ -675,10 +675,10 @@ def test_an_undo_that_slept_while_another_took_over_removes_nothing(
 ) -> None:
     source = events(s3)
     converted(source)
-    real = storage.remove
+    real = object_store.ObjectStore.remove
     again: list[Any] = []
 
-    def remove(path: Any) -> None:
+    def remove(store: object_store.ObjectStore, path: storage.ObjectPath) -> None:
         if not again:
             again.append(path)
             with monkeypatch.context() as patched:
@@ -686,9 +686,9 @@ def test_an_undo_that_slept_while_another_took_over_removes_nothing(
                 convert.undo(source, resolve=no_session)
             assert converted(source).outcome == "converted"
             path = path.parent / "nothing"
-        real(path)
+        real(store, path)
 
-    monkeypatch.setattr(storage, "remove", remove)
+    monkeypatch.setattr(object_store.ObjectStore, "remove", remove)
 
     with conditions.raises("UNDO_RUNNING", table=source):
         convert.undo(source, resolve=no_session)

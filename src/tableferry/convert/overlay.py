@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -303,16 +302,6 @@ def owner(spark: SparkSession, location: str, names: Callable[[str], Sequence[st
     else:
         found = catalog.native_engine.owner(spark, location)
     return owning_tables.reason(found) if found else ""
-
-
-def closing_commit() -> tuple[str, ...]:
-    """Return the lines, without line ends, of a commit after which no writer can commit."""
-    return tuple(line.rstrip("\n") for line in initial_commit.closing(str(uuid.uuid4())))
-
-
-def is_closing(text: str) -> bool:
-    """Return whether a commit's text is that of `closing_commit`."""
-    return initial_commit.is_closing(text)
 
 
 def newest_version(names: Iterable[str]) -> int:

@@ -1,17 +1,18 @@
 """Read, atomically write and lock files on any kind of storage; other modules access files through this one.
 
 The kinds are local file systems and mounted volumes (`Local`), Unity Catalog volumes through the Files API
-(`Volume`), and object stores (`ObjectStore`). Functions take paths of all kinds; failures are StateErrors.
+(`Volume`), and object stores (`ObjectStore`). Functions take paths of these kinds; failures are StateErrors.
+What only Spark's driver reaches is in `tableferry.storage.hadoop`, because it needs a session.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tableferry import workspace
 from tableferry.errors import SessionError, StateError
@@ -22,7 +23,7 @@ from tableferry.storage.object_store import ObjectPath as ObjectPath
 from tableferry.storage.object_store import ObjectStore as ObjectStore
 from tableferry.storage.object_store import delta_options as delta_options
 from tableferry.storage.paths import no_volume, volume_of
-from tableferry.storage.port import Storage
+from tableferry.storage.port import StateStorage
 from tableferry.storage.volume import Volume
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def path_of(location: str) -> AnyPath:
     return ObjectPath.parse(location) or Path(location)
 
 
-def adapter(path: AnyPath) -> Storage:
+def adapter(path: AnyPath) -> StateStorage[Any]:
     """Return the storage of a path: an object store, an unmounted volume, or the local file system.
 
     Inside a workspace, volumes are always mounted. Elsewhere, an unmounted volume can be read only through a
@@ -105,9 +106,9 @@ def names(path: AnyPath) -> tuple[str, ...]:
     return adapter(path).names(path)
 
 
-def all_names(path: ObjectPath) -> tuple[str, ...]:
-    """Return all names directly below a path of an object store in order, including hidden ones."""
-    return ObjectStore(path.store).all_names(path)
+def all_names(path: AnyPath) -> tuple[str, ...]:
+    """Return a folder's names in order, including hidden ones; empty if the folder doesn't exist."""
+    return adapter(path).all_names(path)
 
 
 def make_folder(path: AnyPath) -> None:
@@ -121,11 +122,11 @@ def remove(path: AnyPath) -> None:
 
 
 def move(old: AnyPath, new: AnyPath) -> None:
-    """Rename a file or a folder within its volume; do nothing if the old name doesn't exist."""
+    """Rename a file or a folder within its volume, and create the new parent; skip a missing old name."""
     adapter(new).move(old, new)
 
 
-def locked(paths: list[Path], what: str) -> AbstractContextManager[None]:
+def locked(paths: Sequence[Path], what: str) -> AbstractContextManager[None]:
     """Lock these files inside the ``with``, if the storage of the first one supports locks.
 
     Raises:

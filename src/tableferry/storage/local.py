@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,12 +74,21 @@ class Local:
 
     def names(self, path: Path) -> tuple[str, ...]:
         """Return a folder's visible names in order; empty if the folder doesn't exist."""
+        return tuple(name for name in self.all_names(path) if not hidden(name))
+
+    def all_names(self, path: Path) -> tuple[str, ...]:
+        """Return a folder's names in order, including hidden ones; empty if the folder doesn't exist."""
         try:
-            return tuple(sorted(name for name in os.listdir(path) if not hidden(name)))
+            return tuple(sorted(os.listdir(path)))
         except FileNotFoundError:
             return ()
         except OSError as error:
             raise StateError("PATH_NOT_ACCESSIBLE", file=path, reason=_reason(error)) from error
+
+    def folders(self, path: Path) -> tuple[str, ...]:
+        """Return the relative paths of all folders in a folder, at any depth."""
+        found = (os.path.relpath(folder, path) for folder, _, _ in os.walk(path))
+        return tuple(folder for folder in found if folder != ".")
 
     def make_folder(self, path: Path) -> None:
         """Create a folder and its parents, but not a missing Unity Catalog volume, which isn't a folder."""
@@ -97,13 +106,18 @@ class Local:
             else:
                 path.unlink(missing_ok=True)
 
+    def remove_empty(self, path: Path) -> None:
+        """Remove a folder if it is empty."""
+        with suppress(OSError):
+            path.rmdir()
+
     def move(self, old: Path, new: Path) -> None:
         """Rename a file or a folder; do nothing if the old name doesn't exist."""
         with _explained(new), suppress(FileNotFoundError):
             old.rename(new)
 
     @contextmanager
-    def locked(self, paths: list[Path], what: str) -> Iterator[None]:
+    def locked(self, paths: Sequence[Path], what: str) -> Iterator[None]:
         """Lock these files inside the ``with``; the operating system unlocks them if the process dies.
 
         Raises:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
-import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -13,19 +11,15 @@ from typing import Any
 
 from tableferry import storage
 from tableferry.errors import Busy, Refused, StateError, TableError
+from tableferry.formats.delta import log_removal
+from tableferry.formats.delta.log_removal import FIRST as FIRST
 from tableferry.storage import AnyPath
-
-FIRST = "00000000000000000000.json"
 
 LOG = "_delta_log"
 
 OPERATION = "CONVERT"
 """The operation of a conversion's commit in the table's history."""
 
-_NEXT = "00000000000000000001.json"
-_UNDO = "UNDO CONVERT"
-# A protocol version that no reader and no writer supports.
-_NOBODYS = 999
 # Seconds after which another process may take over an unfinished undo.
 _PATIENCE = 300
 
@@ -98,28 +92,21 @@ def undo(root: AnyPath, table_id: str | None = None) -> None:
 
 
 def _undo_in_store(root: storage.ObjectPath, table_id: str | None) -> None:
-    """Undo a conversion in storage without renames: commit version 1 first, then remove the log's objects.
-
-    Only one writer can commit version 1. This commit requires a protocol version that no reader and no writer
-    supports. Therefore no writer commits after it, and no reader reads half a log during the removal. Version
-    1, the claim, is removed last.
-    """
-    folder, mine = root / LOG, str(uuid.uuid4())
-    claim = folder / _NEXT
-    if not _is_claimed(root):
+    """Undo a conversion in storage without renames: claim version 1, then remove the log's objects."""
+    stored, claim = _stored_log(root), log_removal.new_claim()
+    if not stored.claim_of(1):
         demand_only_a_conversion(root)
         if table_id is not None:
             demand_table(root, table_id)
-    if not storage.create_text(claim, "".join(closing(mine))):
-        if not _is_claimed(root):
-            raise _written_after(root)
-        if (age := now() - storage.modified(claim)) < _PATIENCE * 1000:
+    found = stored.create_claim(1, claim)
+    if not found:
+        raise _written_after(root)
+    if found != claim:
+        if (age := now() - storage.modified(stored.commit(1))) < _PATIENCE * 1000:
             raise Busy("UNDO_RUNNING_OR_DIED", table=root, seconds=_PATIENCE - age // 1000)
-        storage.write_text(claim, "".join(closing(mine)))
-    for name in (FIRST, *(name for name in storage.all_names(folder) if name not in (FIRST, _NEXT)), _NEXT):
-        if _action(storage.read_text(claim) or "", "commitInfo").get("txnId") != mine:
-            raise Busy("UNDO_RUNNING", table=root)
-        storage.remove(folder / name)
+        storage.write_text(stored.commit(1), claim)
+    if not stored.remove(1, claim):
+        raise Busy("UNDO_RUNNING", table=root)
 
 
 def demand_no_undo(root: AnyPath) -> None:
@@ -128,26 +115,12 @@ def demand_no_undo(root: AnyPath) -> None:
     Raises:
         Refused: An undo of the table began and didn't finish.
     """
-    if isinstance(root, storage.ObjectPath) and _is_claimed(root):
+    if isinstance(root, storage.ObjectPath) and _stored_log(root).claim_of(1):
         raise Refused("UNDO_INTERRUPTED", table=root)
 
 
-def _is_claimed(root: storage.ObjectPath) -> bool:
-    return is_closing(storage.read_text(root / LOG / _NEXT) or "")
-
-
-def closing(identity: str) -> tuple[str, ...]:
-    """Return the lines of a commit that blocks later commits: no writer supports its protocol version."""
-    actions = (
-        {"commitInfo": {"timestamp": now(), "operation": _UNDO, "txnId": identity}},
-        {"protocol": {"minReaderVersion": _NOBODYS, "minWriterVersion": _NOBODYS}},
-    )
-    return tuple(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
-
-
-def is_closing(text: str) -> bool:
-    """Return whether a commit's text is that of `closing`."""
-    return bool(_action(text, "commitInfo").get("operation") == _UNDO)
+def _stored_log(root: storage.ObjectPath) -> log_removal.Log[storage.ObjectPath]:
+    return log_removal.Log(storage.ObjectStore(root.store), root / LOG)
 
 
 def set_aside(root: Path, table_id: str | None = None) -> None:
@@ -206,7 +179,7 @@ def info(root: AnyPath) -> dict[str, Any]:
 
 def info_in(text: str) -> dict[str, Any]:
     """Return the `commitInfo` in a commit's text."""
-    return _action(text, "commitInfo")
+    return log_removal.action(text, "commitInfo")
 
 
 def is_only_commit(root: AnyPath) -> bool:
@@ -254,16 +227,7 @@ def demand_only_a_conversion(root: AnyPath) -> None:
 
 
 def _table_id(folder: AnyPath) -> str:
-    return str(_action(storage.read_text(folder / FIRST) or "", "metaData").get("id", ""))
-
-
-def _action(text: str, name: str) -> dict[str, Any]:
-    # Not `splitlines`: a table's comment may contain other characters that it treats as line ends.
-    for line in text.split("\n"):
-        if line.startswith(f'{{"{name}"'):
-            action = json.loads(line)[name]
-            return action if isinstance(action, dict) else {}
-    return {}
+    return str(log_removal.action(storage.read_text(folder / FIRST) or "", "metaData").get("id", ""))
 
 
 def versions(names: Iterable[str]) -> list[int]:
