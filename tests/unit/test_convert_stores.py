@@ -22,6 +22,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.transforms import IdentityTransform
 from tests import conditions, object_stores, soak
 from tests.object_stores import Bucket, Kind, Weather
+from tests.storage_behaviour import STATE
 
 from tableferry import convert, storage
 from tableferry.errors import Refused
@@ -707,29 +708,22 @@ def test_without_the_package_spark_is_asked(s3: Bucket, monkeypatch: pytest.Monk
         converted(f"{s3.uri}/events")
 
 
-def test_state_may_be_in_a_store(bucket: Bucket) -> None:
-    """What the other storages of `files` do, a store does as well."""
-    folder = storage.path_of(f"{bucket.uri}/state")
-    assert storage.read_text(folder / "a") is None
-    assert storage.create_text(folder / "a", "one")
-    assert not storage.create_text(folder / "a", "two")
-    storage.write_text(folder / "b", "three")
-    storage.write_text(folder / "c/d", "four")
-    assert storage.names(folder) == ("a", "b", "c")
-    assert storage.exists(folder / "a")
-    assert not storage.exists(folder / "c")
-    storage.move(folder / "c", folder / "e")
-    storage.move(folder / "b", folder / "f")
-    storage.move(folder / "b", folder / "f")
-    assert storage.read_text(folder / "e/d") == "four"
-    assert storage.names(folder) == ("a", "e", "f")
-    storage.remove(folder / "e")
-    storage.remove(folder / "nothing")
-    assert storage.names(folder) == ("a", "f")
+@pytest.mark.parametrize("behaviour", STATE)
+def test_object_store_behaves_like_all_storage(
+    bucket: Bucket, behaviour: Callable[[storage.ObjectStore, storage.ObjectPath], None]
+) -> None:
+    folder = storage.ObjectPath(bucket.uri, "state")
+    behaviour(storage.ObjectStore(bucket.uri), folder)
     storage.remove(folder)
     assert bucket.names() == []
-    with conditions.raises("STORE_OBJECT_MISSING", object=folder / "a"):
-        storage.modified(folder / "a")
+
+
+def test_folder_is_moved_with_the_object_that_has_its_name(bucket: Bucket) -> None:
+    folder = storage.ObjectPath(bucket.uri, "state")
+    for name in ("old", "old/inside", "older"):
+        bucket.put(f"state/{name}", name.encode())
+    storage.move(folder / "old", folder / "new")
+    assert set(bucket.names()) == {"state/new", "state/new/inside", "state/older"}
 
 
 def synced(source: str, **options: Any) -> convert.TableSync:

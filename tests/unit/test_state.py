@@ -327,6 +327,8 @@ def mounted(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     if request.param == "volume":
         for module in ("tableferry.storage", "tableferry.storage.local"):
             monkeypatch.setattr(f"{module}.volume_of", lambda path: root if root in path.parents else None)
+    else:
+        monkeypatch.setattr("tableferry.storage.local.on_network", lambda path: root in path.parents)
     return root
 
 

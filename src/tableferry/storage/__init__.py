@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tableferry import workspace
 from tableferry.errors import SessionError, StateError
-from tableferry.storage.local import Local, on_network
+from tableferry.storage.local import Local
+from tableferry.storage.local import is_shared as is_shared
 from tableferry.storage.object_store import NotExclusive as NotExclusive
 from tableferry.storage.object_store import Object as Object
 from tableferry.storage.object_store import ObjectPath as ObjectPath
@@ -63,14 +64,6 @@ def adapter(path: AnyPath) -> StateStorage[Any]:
 def is_mounted(path: Path) -> bool:
     """Return whether this machine's processes can access the path directly, so that they can lock it."""
     return isinstance(adapter(path), Local)
-
-
-def is_shared(path: Path) -> bool:
-    """Return whether several machines may access the path, so that a local lock may not exclude the others.
-
-    That is the case in volumes, below ``/dbfs`` and on network file systems.
-    """
-    return volume_of(path) is not None or path.is_relative_to("/dbfs") or on_network(path)
 
 
 def read_text(path: AnyPath) -> str | None:

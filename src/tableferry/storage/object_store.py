@@ -256,11 +256,11 @@ class ObjectStore:
                 client.delete(path.key)
 
     def move(self, old: ObjectPath, new: ObjectPath) -> None:
-        """Copy an object, or all objects below its key, and remove the old ones; skip missing objects."""
+        """Copy an object and all objects below its key, and remove the old ones; skip missing objects."""
         with _explained(new, "can't be written"):
             client = _client(self.store)
-            keys = [meta["path"] for page in client.list(old.key) for meta in page] or [old.key]
-            for key in keys:
+            keys = [meta["path"] for page in client.list(old.key) for meta in page]
+            for key in (old.key, *keys):
                 try:
                     client.copy(key, new.key + key[len(old.key) :])
                 except FileNotFoundError:

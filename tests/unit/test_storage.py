@@ -1,15 +1,18 @@
-"""Which of its two kinds of storage a path is in, and what the one behind the workspace's API says."""
+"""Local disks and volumes: the adapter of a path, shared behaviour, and the errors of the workspace's API."""
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import re
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests import conditions
+from tests.storage_behaviour import STATE, TABLES
 from tests.workspace import FakeWorkspace
 
 from tableferry import storage, workspace
@@ -42,6 +45,38 @@ def test_a_local_path_is_here_and_a_volume_of_a_workspace_is_there(
     assert isinstance(storage.adapter(tmp_path), Local)
     assert isinstance(storage.adapter(FILE), Volume)
     assert (storage.is_mounted(tmp_path), storage.is_mounted(FILE)) == (True, False)
+
+
+@pytest.mark.parametrize("behaviour", [*STATE, *TABLES])
+def test_local_disk_behaves_like_all_storage(
+    tmp_path: Path, behaviour: Callable[[Local, Path], None]
+) -> None:
+    behaviour(Local(), tmp_path)
+
+
+def test_disk_of_this_machine_without_locks_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lock(handle: object, operation: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr("fcntl.flock", lock)
+    path = tmp_path / "_a.lock"
+    with conditions.raises("LOCK_FAILED", file=path), storage.locked([path], "a run"):
+        pass
+    monkeypatch.setattr("tableferry.storage.local.on_network", lambda path: True)
+    with storage.locked([path], "a run"):
+        assert path.exists()
+
+
+@pytest.mark.parametrize("behaviour", STATE)
+def test_volume_behaves_like_all_storage(
+    remote: FakeWorkspace, behaviour: Callable[[Volume, Path], None]
+) -> None:
+    folder = FILE.parent
+    adapter = storage.adapter(folder)
+    assert isinstance(adapter, Volume)
+    behaviour(adapter, folder)
 
 
 def test_a_mounted_volume_is_here(remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,30 +193,10 @@ def test_names_are_of_every_page_and_hidden_ones_are_not_listed(remote: FakeWork
     assert storage.names(Path(VOLUME, "b")) == ()
 
 
-def test_a_file_comes_back_as_it_was_and_is_replaced_whole(remote: FakeWorkspace) -> None:
-    text = "a,b\r\n\u00e4,'%2F'\n"
-    storage.write_text(Path(VOLUME, "target=a b%2Fc", "x"), text)
-    assert storage.read_text(Path(VOLUME, "target=a b%2Fc", "x")) == text
-    assert remote.files[f"{VOLUME}/target=a b%2Fc/x"] == text.encode()
-    storage.write_text(Path(VOLUME, "target=a b%2Fc", "x"), "")
-    assert storage.read_text(Path(VOLUME, "target=a b%2Fc", "x")) == ""
-    assert (storage.exists(Path(VOLUME, "target=a b%2Fc", "x")), storage.exists(Path(VOLUME, "y"))) == (
-        True,
-        False,
-    )
-
-
 def test_what_is_not_text_is_reported(remote: FakeWorkspace) -> None:
     remote.files[str(FILE)] = b"\xff"
     with conditions.raises("FILE_NOT_TEXT", file=FILE):
         storage.read_text(FILE)
-
-
-def test_one_of_many_creates_a_file_and_it_is_the_one_that_stays(remote: FakeWorkspace) -> None:
-    with ThreadPoolExecutor(16) as pool:
-        won = list(pool.map(lambda number: storage.create_text(FILE, str(number)), range(16)))
-    assert won.count(True) == 1
-    assert storage.read_text(FILE) == str(won.index(True))
 
 
 @pytest.mark.usefixtures("hurried")
@@ -249,8 +264,14 @@ def test_a_network_s_file_system_is_known_by_where_it_is_mounted(tmp_path: Path)
     mounts.write_text(
         "/dev/sda / ext4 rw 0 0\nfiler:/a /mnt/team\\040files nfs4 rw 0 0\n"
         "/dev/sdb /mnt/team\\040files/here xfs rw 0 0\nbucket /mnt/bucket fuse.s3fs rw 0 0\n"
+        "dbfs /mnt/fuse fuse rw 0 0\n"
     )
-    on = {"/mnt/team files/state": True, "/mnt/team files/here/state": False, "/mnt/bucket/a/b": True}
+    on = {
+        "/mnt/team files/state": True,
+        "/mnt/team files/here/state": False,
+        "/mnt/bucket/a/b": True,
+        "/mnt/fuse/a": True,
+    }
     on |= {"/home/me/state": False, "/mnt": False}
     assert {path: on_network(Path(path), mounts) for path in on} == on
     assert not on_network(Path("/mnt/bucket"), tmp_path / "absent")
