@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
-from tableferry import files, pipelines, report, verify
+from tableferry import pipelines, report, storage, verify
 from tableferry.errors import TableferryError
 from tableferry.pipelines import show
 from tableferry.spark import session
@@ -327,7 +327,7 @@ def fresh(folder: Path) -> None:
     if (folder / MARKER).is_file():
         # Every local Spark session locks its folder. The marker stays, because the removal may be
         # interrupted.
-        with files.locked([folder / "metastore.lock"], f"the demo in {folder}"):
+        with storage.locked([folder / "metastore.lock"], f"the demo in {folder}"):
             for path in folder.iterdir():
                 if path.name != MARKER:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tests import conditions, object_stores, soak
 from tests.spark.warehouses import NoAccess
 
-from tableferry.fleet.warehouse import files, storage
+from tableferry.fleet.warehouse import files, table_storage
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.files import list_files
 from tableferry.formats.hive import catalog_partitions, session_catalog
@@ -66,7 +66,7 @@ def by_spark(
     warehouse: Warehouse, locations: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> list[files.ListedFile]:
     with monkeypatch.context() as patched:
-        patched.setattr(storage, "in_process", lambda spark: False)
+        patched.setattr(table_storage, "in_process", lambda spark: False)
         return list_files(warehouse, locations)
 
 

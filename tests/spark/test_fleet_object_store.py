@@ -23,10 +23,10 @@ from tableferry.fleet.warehouse.comparing import RowsDiffer
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.data_files import Change
 from tableferry.fleet.warehouse.iceberg import create_statement
-from tableferry.fleet.warehouse.storage import Hadoop
 from tableferry.spark import session
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.tables import TableName
+from tableferry.storage.hadoop import Hadoop
 
 ICEBERG, DELTA = TargetFormat
 
@@ -199,7 +199,7 @@ def test_a_log_that_another_process_wrote_meanwhile_stays(ours: Fleet, lake: Buc
     assert drafted is not None
     a_copy(ours)
     theirs = lake.get(f"t/_delta_log/{0:020}.json")
-    with conditions.raises("DELTA_LOG_WRITTEN_CONCURRENTLY"):
+    with conditions.raises("LOG_WRITTEN_BY_ANOTHER_PROCESS"):
         far_log.write(ours.warehouse, listed.table.location, drafted.draft)
     assert lake.get(f"t/_delta_log/{0:020}.json") == theirs
 
@@ -290,7 +290,7 @@ def test_a_worker_that_slept_removes_nothing_of_a_log_that_was_made_since(ours: 
             dropping.drop_copy(ours.warehouse, ours.name("t"), copy, DELTA, "0")
             delta.make(ours.warehouse, source, copy)
 
-    with conditions.raises("DELTA_LOG_REMOVED_CONCURRENTLY"):
+    with conditions.raises("LOG_REMOVED_BY_ANOTHER_PROCESS"):
         dropping.drop_copy(replace(ours.warehouse, guard=guard), ours.name("t"), copy, DELTA, "0")
     assert ids(ours, "copy") == [1, 2, 3]
 
@@ -310,9 +310,9 @@ def test_a_writer_who_commits_first_keeps_the_table(ours: Fleet, lake: Bucket) -
 
 def test_what_hadoop_refuses_is_said_in_a_sentence(spark: SparkSession, weather: Weather) -> None:
     hadoop = Hadoop(spark)
-    with conditions.raises("STORE_REQUEST_FAILED", object="s3a://nobodys/t", failure="can't be listed"):
+    with conditions.raises("HADOOP_REQUEST_FAILED", path="s3a://nobodys/t", failure="can't be listed"):
         hadoop.names("s3a://nobodys/t")
-    with conditions.raises("STORE_REQUEST_FAILED", object="nosuch://lake/t", failure="can't be removed"):
+    with conditions.raises("HADOOP_REQUEST_FAILED", path="nosuch://lake/t", failure="can't be removed"):
         hadoop.remove("nosuch://lake/t")
 
 

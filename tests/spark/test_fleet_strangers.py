@@ -20,10 +20,10 @@ from tableferry.fleet.warehouse import asking, hive, leftovers, metastore, remov
 from tableferry.fleet.warehouse.leftovers import Leftovers
 from tableferry.fleet.warehouse.prepared import Prepared
 from tableferry.fleet.warehouse.rewriting import copies, writing
-from tableferry.fleet.warehouse.storage import TableStorage
 from tableferry.spark import session
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.tables import TableName
+from tableferry.storage.port import TableStorage
 
 ICEBERG, DELTA = TargetFormat
 FORMATS = [ICEBERG, pytest.param(DELTA, marks=soak.slow)]
@@ -273,7 +273,7 @@ def test_who_dies_while_the_record_is_removed_costs_no_file_of_a_dropped_partiti
     ours.to_archive("t")
     ours.mark("t", days=0)
 
-    def half(storage: TableStorage, location: str) -> bool:
+    def half(storage: TableStorage[str], location: str) -> bool:
         if "/known-" in location:
             for part in Path(location.removeprefix("file:")).glob("part-*"):
                 part.unlink()

@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 import pytest
 from tests import conditions
 
-from tableferry import convert, files
+from tableferry import convert, storage
 from tableferry.convert.discovery import listing
-from tableferry.files import local
 from tableferry.formats.delta import initial_commit
+from tableferry.storage import local
 
 FIRST = "00000000000000000000.json"
 
@@ -389,7 +389,7 @@ DYING = """
 import os, sys
 from pathlib import Path
 root, at, verb = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-from tableferry import convert, files
+from tableferry import convert, storage
 convert.run([root], dry_run=True)
 seen = 0
 def watch(event, arguments):
@@ -562,9 +562,9 @@ def test_claim_is_removed_on_storage_without_exclusive_create(
 
     # A leftover of an earlier release or of a process that died.
     claim.mkdir()
-    assert not files.create_text(log / FIRST, "")
+    assert not storage.create_text(log / FIRST, "")
     assert os.listdir(log) == [FIRST]
-    assert not files.create_text(log / FIRST, "")
+    assert not storage.create_text(log / FIRST, "")
     assert os.listdir(log) == [FIRST]
     assert len(rows(events)) == 4
 

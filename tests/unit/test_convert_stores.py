@@ -22,11 +22,12 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.transforms import IdentityTransform
 from tests import conditions, object_stores, soak
 from tests.object_stores import Bucket, Kind, Weather
+from tests.storage_behaviour import STATE
 
-from tableferry import convert, files
+from tableferry import convert, storage
 from tableferry.errors import Refused
-from tableferry.files import objects
 from tableferry.formats.delta import initial_commit
+from tableferry.storage import object_store
 
 FIRST = "_delta_log/00000000000000000000.json"
 SECOND = "_delta_log/00000000000000000001.json"
@@ -72,8 +73,8 @@ def logged_out(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def forget() -> None:
-    objects._client.cache_clear()
-    objects._demand_exclusive.cache_clear()
+    object_store._client.cache_clear()
+    object_store._demand_exclusive.cache_clear()
 
 
 @pytest.fixture(params=get_args(Kind))
@@ -242,7 +243,7 @@ def test_refused_store_folder_is_named_and_unchanged(
 def test_lost_probe_response_does_not_disqualify_store(
     s3: Bucket, weather: Weather, lost: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "_LATER", objects._AT_FIRST)
+    monkeypatch.setattr(object_store, "_LATER", object_store._AT_FIRST)
     source, probes = events(s3), count(1)
     weather.after = lambda request: "_tableferry_" in request and "PUT" in request and next(probes) == lost
 
@@ -253,7 +254,7 @@ def test_lost_probe_response_does_not_disqualify_store(
 def test_unanswered_probe_is_not_reported_as_unsafe_store(
     s3: Bucket, weather: Weather, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "_LATER", objects._AT_FIRST)
+    monkeypatch.setattr(object_store, "_LATER", object_store._AT_FIRST)
     source = events(s3)
     weather.after = lambda request: "_tableferry_" in request
 
@@ -277,7 +278,7 @@ def test_probes_of_dead_process_are_removed(s3: Bucket, monkeypatch: pytest.Monk
     for key in left:
         s3.put(key, b"")
     forget()
-    monkeypatch.setattr(objects, "_LEFT", timedelta(seconds=-1))
+    monkeypatch.setattr(object_store, "_LEFT", timedelta(seconds=-1))
     assert converted(source).outcome == "converted"
     assert not set(left) & set(s3.names())
 
@@ -371,7 +372,7 @@ def test_listing_of_many_pages_is_complete(s3: Bucket, weather: Weather) -> None
         s3.put(f"many/{number:06}.parquet", body)
     weather.requests.clear()
 
-    listed = list(files.ObjectStore(s3.uri).below(files.ObjectPath(s3.uri, "many")))
+    listed = list(storage.ObjectStore(s3.uri).below(storage.ObjectPath(s3.uri, "many")))
 
     assert [item.path for item in listed] == [f"{number:06}.parquet" for number in range(many)]
     assert {item.size for item in listed} == {len(body)}
@@ -403,7 +404,7 @@ def test_concurrent_converters_commit_once(bucket: Bucket, monkeypatch: pytest.M
 def test_unsafe_store_is_refused_without_option(
     s3: Bucket, weather: Weather, silently: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "_LATER", objects._AT_FIRST)
+    monkeypatch.setattr(object_store, "_LATER", object_store._AT_FIRST)
 
     def before(request: str, environ: dict[str, Any]) -> tuple[str, bytes] | None:
         if environ.pop("HTTP_IF_NONE_MATCH", None) and not silently:
@@ -452,7 +453,7 @@ def test_unreachable_network_is_one_error_and_table_is_unchanged(
 ) -> None:
     source = events(s3)
     before = s3.content()
-    monkeypatch.setattr(objects, "_LATER", objects._AT_FIRST)
+    monkeypatch.setattr(object_store, "_LATER", object_store._AT_FIRST)
     weather.before = lambda request, environ: ("", b"") if request.endswith("part 0.parquet") else None
 
     report = converted(source)
@@ -578,11 +579,11 @@ def before_each(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], happens
     """Run a function before each call of a store's methods."""
     for name in names:
 
-        def method(*args: Any, real: Any = getattr(objects.ObjectStore, name)) -> Any:
+        def method(*args: Any, real: Any = getattr(object_store.ObjectStore, name)) -> Any:
             happens()
             return real(*args)
 
-        monkeypatch.setattr(objects.ObjectStore, name, method)
+        monkeypatch.setattr(object_store.ObjectStore, name, method)
 
 
 def of(bucket: Bucket, root: str) -> set[str]:
@@ -671,10 +672,10 @@ def test_interrupted_undo_is_resumed_and_its_table_is_unreadable(
 def test_superseded_undo_removes_nothing(s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     source = events(s3)
     converted(source)
-    real = files.remove
+    real = object_store.ObjectStore.remove
     again: list[Any] = []
 
-    def remove(path: Any) -> None:
+    def remove(store: object_store.ObjectStore, path: storage.ObjectPath) -> None:
         if not again:
             again.append(path)
             with monkeypatch.context() as patched:
@@ -682,9 +683,9 @@ def test_superseded_undo_removes_nothing(s3: Bucket, monkeypatch: pytest.MonkeyP
                 convert.undo(source, resolve=no_session)
             assert converted(source).outcome == "converted"
             path = path.parent / "nothing"
-        real(path)
+        real(store, path)
 
-    monkeypatch.setattr(files, "remove", remove)
+    monkeypatch.setattr(object_store.ObjectStore, "remove", remove)
 
     with conditions.raises("UNDO_RUNNING", table=source):
         convert.undo(source, resolve=no_session)
@@ -703,29 +704,22 @@ def test_convert_uses_spark_without_cloud_extra(s3: Bucket, monkeypatch: pytest.
         converted(f"{s3.uri}/events")
 
 
-def test_state_files_may_be_in_a_store(bucket: Bucket) -> None:
-    """A store behaves like the other storages of `files`."""
-    folder = files.path_of(f"{bucket.uri}/state")
-    assert files.read_text(folder / "a") is None
-    assert files.create_text(folder / "a", "one")
-    assert not files.create_text(folder / "a", "two")
-    files.write_text(folder / "b", "three")
-    files.write_text(folder / "c/d", "four")
-    assert files.names(folder) == ("a", "b", "c")
-    assert files.exists(folder / "a")
-    assert not files.exists(folder / "c")
-    files.move(folder / "c", folder / "e")
-    files.move(folder / "b", folder / "f")
-    files.move(folder / "b", folder / "f")
-    assert files.read_text(folder / "e/d") == "four"
-    assert files.names(folder) == ("a", "e", "f")
-    files.remove(folder / "e")
-    files.remove(folder / "nothing")
-    assert files.names(folder) == ("a", "f")
-    files.remove(folder)
+@pytest.mark.parametrize("behaviour", STATE)
+def test_object_store_behaves_like_all_storage(
+    bucket: Bucket, behaviour: Callable[[storage.ObjectStore, storage.ObjectPath], None]
+) -> None:
+    folder = storage.ObjectPath(bucket.uri, "state")
+    behaviour(storage.ObjectStore(bucket.uri), folder)
+    storage.remove(folder)
     assert bucket.names() == []
-    with conditions.raises("STORE_OBJECT_MISSING", object=folder / "a"):
-        files.modified(folder / "a")
+
+
+def test_folder_is_moved_with_the_object_that_has_its_name(bucket: Bucket) -> None:
+    folder = storage.ObjectPath(bucket.uri, "state")
+    for name in ("old", "old/inside", "older"):
+        bucket.put(f"state/{name}", name.encode())
+    storage.move(folder / "old", folder / "new")
+    assert set(bucket.names()) == {"state/new", "state/new/inside", "state/older"}
 
 
 def synced(source: str, **options: Any) -> convert.TableSync:

@@ -28,7 +28,6 @@ FINISHED = (
     "cli/options.py",
     "cli/pipelines.py",
     "convert/",
-    "files/",
     "fleet/__init__.py",
     "fleet/closing.py",
     "fleet/finding.py",
@@ -49,6 +48,7 @@ FINISHED = (
     "new.py",
     "pipelines/",
     "spark/",
+    "storage/",
     "verify/",
     "workspace.py",
 )

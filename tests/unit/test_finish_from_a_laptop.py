@@ -11,7 +11,7 @@ from tests.unit.conftest import ProjectFiles
 from tests.workspace import FakeWorkspace
 from typer.testing import CliRunner, Result
 
-from tableferry import cli, files
+from tableferry import cli, storage
 from tableferry.pipelines.graph import flow_name
 from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, StateStore, Stored, Tracking
 from tableferry.spark.tables import TableName
@@ -251,7 +251,7 @@ def test_what_needs_the_workspace_s_tables_says_what_to_install(
         r"tables of pipeline p1 are in its workspace, which Spark on this machine can't reach.*"
         r"Run `pip install 'tableferry\[connect,databricks\]'` in a separate environment",
     )
-    assert files.exists(store.migration_start_file(TARGET))
+    assert storage.exists(store.migration_start_file(TARGET))
 
 
 def assert_says(result: Result, sentence: str) -> None:

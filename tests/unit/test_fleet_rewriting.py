@@ -282,7 +282,7 @@ def test_files_of_a_table_that_wasnt_dropped_stay_in_whatever_catalog_it_is(
     tables = {catalog: [(there, folder)]}
     removed: list[str] = []
     storage: Any = SimpleNamespace(
-        names=lambda _: ("data", "metadata"), remove=removed.append, remove_empty=removed.append
+        all_names=lambda _: ("data", "metadata"), remove=removed.append, remove_empty=removed.append
     )
     monkeypatch.setattr(neighbours, "_tables", lambda _, catalog, unlisted: tables.get(catalog, ()))
     monkeypatch.setattr(hive, "layout", lambda *_: TABLE)

@@ -14,7 +14,7 @@ from tableferry.fleet.queue.opening import open_store
 # What only decides: a plan or a check of a spec needs no Spark, and no terminal.
 PURE = [
     "tableferry.errors",
-    "tableferry.files",
+    "tableferry.storage",
     "tableferry.spark.tables",
     "tableferry.workspace",
     "tableferry.spark.session",

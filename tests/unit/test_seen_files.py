@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.conditions import raises
 
-from tableferry import files
+from tableferry import storage
 from tableferry.pipelines import checkpoints, file_logs, seen_files, source_offsets
 from tableferry.pipelines.seen_files import SeenFile
 from tableferry.pipelines.source_offsets import FileOffset
@@ -131,7 +131,7 @@ def crashed_before(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
         return changes
 
     for name in ("create_text", "remove"):
-        monkeypatch.setattr(files, name, guarded(getattr(files, name)))
+        monkeypatch.setattr(storage, name, guarded(getattr(storage, name)))
 
 
 @pytest.mark.parametrize("step", range(6))

@@ -25,9 +25,8 @@ from tests import conditions
 from tests.soak import amount
 from tests.workspace import FakeWorkspace
 
-from tableferry import files
+from tableferry import storage
 from tableferry.errors import StateError
-from tableferry.files import locked
 from tableferry.pipelines.flows import log_name
 from tableferry.pipelines.identities import TableIdentity
 from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, StateStore, Stored, Tracking
@@ -61,7 +60,7 @@ def volume(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def text(path: Path) -> str:
-    content = files.read_text(path)
+    content = storage.read_text(path)
     assert content is not None
     return content
 
@@ -85,11 +84,11 @@ def test_how_sure_a_hand_over_point_is_stays_known(volume: Path) -> None:
     assert store.read(TARGET).migration_start == start
     # Older releases wrote no such column, and none knew of a proof.
     path = store.migration_start_file(TARGET)
-    files.write_text(path, text(path).replace("handOver,", "").replace(",proved,", ","))
+    storage.write_text(path, text(path).replace("handOver,", "").replace(",proved,", ","))
     assert store.read(TARGET).migration_start == replace(start, certainty="recorded")
-    files.write_text(path, text(path).replace("query:12", ""))
+    storage.write_text(path, text(path).replace("query:12", ""))
     assert store.read(TARGET).migration_start == replace(start, batches={}, certainty="assumed")
-    files.write_text(path, text(path).replace("oldStreams", "handOver").replace(",,3", ",hoped,3"))
+    storage.write_text(path, text(path).replace("oldStreams", "handOver").replace(",,3", ",hoped,3"))
     with conditions.raises("BASELINE_FILE_INVALID", reason=re.compile("handOver is hoped")):
         store.read(TARGET)
 
@@ -130,7 +129,7 @@ def test_the_engine_that_runs_a_migration_is_kept_with_it(volume: Path) -> None:
     writer = csv.DictWriter(older, [name for name in rows[0] if name != "engine"], extrasaction="ignore")
     writer.writeheader()
     writer.writerows(rows)
-    files.write_text(adopted.tracking_file(TARGET), older.getvalue().replace("\r\n", "\n"))
+    storage.write_text(adopted.tracking_file(TARGET), older.getvalue().replace("\r\n", "\n"))
     assert adopted.read(TARGET).engine == ""
     StateStore(volume, "p2", "databricks").finish(TARGET)
     StateStore(volume, "p2").finish(TARGET)
@@ -155,10 +154,10 @@ def test_a_file_cut_anywhere_is_refused_and_never_read_as_no_state(volume: Path,
     whole = text(path)
     # Each cut costs some requests through the API, where the reading of what was read is no other. A cut
     # beside the end of a line leaves whole lines.
-    step = amount(5, 1) if files.is_mounted(volume) else amount(35, 7)
+    step = amount(5, 1) if storage.is_mounted(volume) else amount(35, 7)
     lines = [offset for offset, sign in enumerate(whole) if sign == "\n"]
     for length in sorted({*range(0, len(whole), step), *lines, *(offset + 1 for offset in lines[:-1])}):
-        files.write_text(path, whole[:length])
+        storage.write_text(path, whole[:length])
         with conditions.raises("BASELINE_FILE_INVALID", file=re.compile(r"part-00000\.csv$")):
             store.read(TARGET)
 
@@ -167,7 +166,7 @@ def test_a_missing_migration_start_beside_tracking_is_refused(volume: Path) -> N
     store = StateStore(volume, "p1")
     store.begin(migration_start())
     store.track(migration_start(), Tracking({}))
-    files.remove(store.migration_start_file(TARGET))
+    storage.remove(store.migration_start_file(TARGET))
     with conditions.raises("BASELINES_MISSING", file=re.compile("initial_versions")):
         store.read(TARGET)
 
@@ -202,17 +201,17 @@ def test_another_pipeline_is_seen_and_adopted_again_after_a_crash(volume: Path) 
 
 def test_generations_and_their_reset(volume: Path) -> None:
     store = StateStore(volume, "p1")
-    files.make_folder(store.checkpoint(TARGET, 0, "f_a") / "offsets")
+    storage.make_folder(store.checkpoint(TARGET, 0, "f_a") / "offsets")
     store.start_generation(TARGET, 1)
     assert (store.read(TARGET).generation, store.read(TARGET).resetting) == (1, True)
     store.end_reset(TARGET, 1)
     assert (store.read(TARGET).generation, store.read(TARGET).resetting) == (1, False)
-    assert files.names(store.checkpoints(TARGET)) == ("generation=1",)
+    assert storage.names(store.checkpoints(TARGET)) == ("generation=1",)
     # The mark is what counts, so that there's no moment at which the new generation looks like a whole one.
-    files.make_folder(store.checkpoints(TARGET) / "generation=2")
+    storage.make_folder(store.checkpoints(TARGET) / "generation=2")
     store.start_generation(TARGET, 3)
     assert (store.read(TARGET).generation, store.read(TARGET).resetting) == (3, True)
-    files.write_text(store.checkpoints(TARGET) / "_resetting", "")
+    storage.write_text(store.checkpoints(TARGET) / "_resetting", "")
     with conditions.raises("STATE_FILE_INVALID", file=re.compile("_resetting$")):
         store.read(TARGET)
 
@@ -221,19 +220,19 @@ def test_finishing_that_died_at_any_moment_is_finished(volume: Path) -> None:
     store = StateStore(volume, "p1")
     store.begin(migration_start())
     store.track(migration_start(), Tracking({}, 0, 5, "match"))
-    files.write_text(store.checkpoints(TARGET) / "_finished", "")
+    storage.write_text(store.checkpoints(TARGET) / "_finished", "")
     assert store.read(TARGET) == Stored(finished=True)
-    files.remove(store.migration_start_file(TARGET))
+    storage.remove(store.migration_start_file(TARGET))
     assert store.read(TARGET) == Stored(finished=True)
     store.finish(TARGET)
     assert store.read(TARGET) == Stored(finished=True)
     assert all(
-        files.names(volume / kind / "pipelineId=p1") == () for kind in ("initial_versions", "tracking")
+        storage.names(volume / kind / "pipelineId=p1") == () for kind in ("initial_versions", "tracking")
     )
 
 
 def test_a_folder_that_cannot_be_written_is_named(volume: Path) -> None:
-    files.write_text(volume / "state", "a file in the folder's place")
+    storage.write_text(volume / "state", "a file in the folder's place")
     with pytest.raises(StateError, match=r"part-00000\.csv can't be|initial_versions.* can't be"):
         StateStore(volume / "state", "p1").begin(migration_start())
 
@@ -242,11 +241,11 @@ def test_a_flow_s_checkpoint_gets_another_name_and_can_get_it_again(volume: Path
     store = StateStore(volume, "p1")
     old, new = (store.checkpoint(TARGET, 0, name) for name in ("f_old", "f_new"))
     for name in ("offsets/0", "offsets/.0.crc", "commits/0", "metadata"):
-        files.write_text(old / name, name)
+        storage.write_text(old / name, name)
     for _ in range(2):
         store.rename_flow(TARGET, 0, "f_old", "f_new")
         assert store.flows(TARGET, 0, ()) == ("f_new",)
-        assert {name: files.read_text(new / name) for name in ("offsets/0", "offsets/.0.crc")} == {
+        assert {name: storage.read_text(new / name) for name in ("offsets/0", "offsets/.0.crc")} == {
             "offsets/0": "offsets/0",
             "offsets/.0.crc": "offsets/.0.crc",
         }
@@ -261,7 +260,7 @@ def test_long_names_are_shortened_and_stay_apart(tmp_path: Path) -> None:
         assert store.begin(start)
         store.track(start, Tracking({"bronze.orders": number}))
         for flow in (f"f_{name}", "f_short"):
-            files.write_text(store.checkpoint(target, 0, flow) / "metadata", flow)
+            storage.write_text(store.checkpoint(target, 0, flow) / "metadata", flow)
     for number, target in enumerate(targets):
         tracking = store.read(target).tracking
         assert tracking is not None
@@ -325,8 +324,10 @@ def mounted(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("fcntl.flock", lock)
     monkeypatch.setattr("os.link", lambda source, to: refuse(to))
     if request.param == "volume":
-        for module in ("tableferry.files", "tableferry.files.local"):
+        for module in ("tableferry.storage", "tableferry.storage.local"):
             monkeypatch.setattr(f"{module}.volume_of", lambda path: root if root in path.parents else None)
+    else:
+        monkeypatch.setattr("tableferry.storage.local.on_network", lambda path: root in path.parents)
     return root
 
 
@@ -342,14 +343,14 @@ def test_what_is_said_to_refuse_does(mounted: Path) -> None:
 def test_a_migration_s_state_is_kept_where_no_file_can_be_appended_to(mounted: Path) -> None:
     store = StateStore(mounted / "state", "p1")
     for first in (True, False):
-        with locked([store.lock_file(TARGET)], "the migration of a"):
+        with storage.locked([store.lock_file(TARGET)], "the migration of a"):
             assert store.begin(migration_start()) is first
             store.track(migration_start(), Tracking({"bronze.orders": BIG + 1}, 0, 12, "match"))
             store.leave(TARGET, 0, {"silver.orders": 7})
     actual = store.read(TARGET)
     assert actual.migration_start == migration_start()
     assert (actual.copied, store.versions(TARGET, 0)) == (True, {"silver.orders": 7})
-    with locked([store.lock_file(TARGET)], "the migration of a"):
+    with storage.locked([store.lock_file(TARGET)], "the migration of a"):
         store.finish(TARGET)
     assert store.read(TARGET) == Stored(finished=True, finished_by="streaming")
 
@@ -361,19 +362,19 @@ def test_nobody_takes_a_file_from_a_writer_on_another_machine(
     written = mounted / f".tracking.csv.{'0' * 32}"
     written.write_text("half")
     monkeypatch.setattr("fcntl.flock", lambda handle, operation: None)
-    files.write_text(mounted / "tracking.csv", "whole")
-    assert (written.exists(), files.read_text(mounted / "tracking.csv")) == (True, "whole")
+    storage.write_text(mounted / "tracking.csv", "whole")
+    assert (written.exists(), storage.read_text(mounted / "tracking.csv")) == (True, "whole")
 
 
 def test_one_lock_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "checkpoints" / "_a.lock"
     with (
-        locked([path], "the migration of a"),
+        storage.locked([path], "the migration of a"),
         conditions.raises("LOCK_HELD", task="the migration of a", file=path),
-        locked([path], "the migration of a"),
+        storage.locked([path], "the migration of a"),
     ):
         pass
-    with locked([path], "the migration of a"):
+    with storage.locked([path], "the migration of a"):
         pass
 
 
@@ -384,7 +385,7 @@ def test_the_state_of_a_renamed_target_is_renamed_whole_wherever_it_dies(
     began = migration_start(target=old)
     tracking = Tracking({}, copied=0)
     identity = TableIdentity("id", 0, {})
-    really = files.move
+    really = storage.move
 
     class Crash(BaseException):
         pass
@@ -402,7 +403,7 @@ def test_the_state_of_a_renamed_target_is_renamed_whole_wherever_it_dies(
             really(source, to)
 
         with monkeypatch.context() as patched, suppress(Crash):
-            patched.setattr(files, "move", move)
+            patched.setattr(storage, "move", move)
             store.adopt_renamed(TARGET, "targetTable=silver.old")
         assert store.starts_of_others([TARGET]) or dies_at == 3
         store.adopt_renamed(TARGET, "targetTable=silver.old")

@@ -21,11 +21,11 @@ from tableferry.convert.perform import perform
 from tableferry.convert.plan import Engine, Facts, Options, Plan, Statistics, decide
 from tableferry.convert.steps import Reader, SwitchEntry
 from tableferry.errors import Refused, TableError, TableferryError, first_line, is_sparks
-from tableferry.files import path_of
 from tableferry.formats.delta import initial_commit
 from tableferry.formats.hive.partition_columns import declared
 from tableferry.spark import session
 from tableferry.spark.provider import SparkProvider
+from tableferry.storage import path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from tableferry.convert.commit_contents import Contents, half_read, statistics_paths, with_bounds_of
 from tableferry.convert.readers import all_readable, read_footers, scan
 from tableferry.convert.steps import Reader
-from tableferry.files import AnyPath
 from tableferry.formats.parquet.footers import ALL_LEAVES
 from tableferry.spark.provider import SparkProvider
+from tableferry.storage import AnyPath
 
 
 def with_statistics(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from tableferry import files
+from tableferry import storage
 from tableferry.convert import existing_log
 from tableferry.convert.commit_contents import ICEBERG
 from tableferry.errors import MissingPackage, Refused, TableError, first_line
@@ -60,7 +60,7 @@ class Table:
         features: The table features that readers have to support, and those that writers have to support.
     """
 
-    root: files.AnyPath
+    root: storage.AnyPath
     version: int
     table_id: str
     schema: Struct
@@ -81,7 +81,7 @@ def application(table_id: str) -> str:
     return f"tableferry-sync-{table_id}"
 
 
-def read(root: files.AnyPath) -> Table:
+def read(root: storage.AnyPath) -> Table:
     """Return a table's newest version, after a check that only Tableferry changed its rows.
 
     Raises:
@@ -124,7 +124,7 @@ def read(root: files.AnyPath) -> Table:
     return table
 
 
-def write_checkpoint(root: files.AnyPath, version: int | None = None) -> None:
+def write_checkpoint(root: storage.AnyPath, version: int | None = None) -> None:
     """Write a checkpoint of the newest version, and remove expired files of the log before it.
 
     Args:
@@ -146,7 +146,7 @@ def write_checkpoint(root: files.AnyPath, version: int | None = None) -> None:
         raise TableError("CHECKPOINT_NOT_WRITTEN", table=root, reason=first_line(error)) from error
 
 
-def _open(root: files.AnyPath, version: int | None = None) -> DeltaTable:
+def _open(root: storage.AnyPath, version: int | None = None) -> DeltaTable:
     try:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -154,7 +154,7 @@ def _open(root: files.AnyPath, version: int | None = None) -> DeltaTable:
         raise MissingPackage(
             "MISSING_PACKAGE_FOR_SYNC", package=error.name, command=install("sync")
         ) from error
-    options = files.delta_options(root) if isinstance(root, files.ObjectPath) else None
+    options = storage.delta_options(root) if isinstance(root, storage.ObjectPath) else None
     try:
         return DeltaTable(str(root), version, storage_options=options)
     except TableNotFoundError as error:
@@ -175,7 +175,7 @@ def _demand_ours(table: Table, last: int | None) -> None:
     """
     for version in range(0 if last is None else last + 1, table.version + 1):
         name = initial_commit.log(table.root) / f"{version:020}.json"
-        text = files.read_text(name)
+        text = storage.read_text(name)
         if text is None:
             raise Refused("SYNC_COMMIT_MISSING", table=table.root, commit=name.name)
         actions = [json.loads(line) for line in text.split("\n") if line]

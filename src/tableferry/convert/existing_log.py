@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from tableferry import files
+from tableferry import storage
 from tableferry.convert import definitions
 from tableferry.convert.commit_contents import ICEBERG, LEFT_OUT
 from tableferry.errors import TableError
@@ -71,7 +71,7 @@ class Conversion:
         return tuple(sorted((*self.files, *self.left_out)))
 
 
-def iceberg_metadata(root: files.AnyPath) -> str:
+def iceberg_metadata(root: storage.AnyPath) -> str:
     """Return the name of the Iceberg metadata file that a log's only commit converted; empty if it didn't."""
     if not initial_commit.is_only_commit(root):
         return ""
@@ -79,7 +79,7 @@ def iceberg_metadata(root: files.AnyPath) -> str:
     return str(made.get("metadata", ""))
 
 
-def conversion(root: files.AnyPath) -> Conversion | None:
+def conversion(root: storage.AnyPath) -> Conversion | None:
     """Return the contents of a folder's log, or None unless its only commit is a conversion.
 
     Raises:
@@ -87,7 +87,7 @@ def conversion(root: files.AnyPath) -> Conversion | None:
         StateError: The log can't be read.
     """
     first = initial_commit.log(root) / initial_commit.FIRST
-    if not initial_commit.is_only_commit(root) or (text := files.read_text(first)) is None:
+    if not initial_commit.is_only_commit(root) or (text := storage.read_text(first)) is None:
         return None
     try:
         return _parsed(text, first)
@@ -95,7 +95,7 @@ def conversion(root: files.AnyPath) -> Conversion | None:
         raise TableError("CONVERSION_LOG_UNREADABLE", file=first, reason=repr(error)) from error
 
 
-def _parsed(text: str, first: files.AnyPath) -> Conversion | None:
+def _parsed(text: str, first: storage.AnyPath) -> Conversion | None:
     info: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
     added = []
@@ -115,7 +115,7 @@ def _parsed(text: str, first: files.AnyPath) -> Conversion | None:
         table_id=metadata["id"],
         ours=str(info.get("engineInfo", "")).startswith("Tableferry/"),
         files=tuple(sorted(added)),
-        written=files.modified(first),
+        written=storage.modified(first),
         columns=columns,
         partition_columns=partition_columns,
         left_out=tuple(DataFile(*file) for file in info.get(LEFT_OUT, ())),

@@ -21,7 +21,6 @@ from tableferry.convert.existing_log import ExistingLog
 from tableferry.convert.plan import Engine, Facts, Options, Statistics, all_schemas, to_be_redone
 from tableferry.convert.readers import all_readable, read_footers
 from tableferry.errors import Refused, TableError
-from tableferry.files import ObjectPath, path_of
 from tableferry.formats import iceberg
 from tableferry.formats.delta import initial_commit
 from tableferry.formats.hive import partition_inference
@@ -32,6 +31,7 @@ from tableferry.formats.parquet import schema_merge
 from tableferry.formats.parquet.files import DataFile, FileSchema, Footer
 from tableferry.spark.provider import SparkProvider
 from tableferry.spark.tables import TableName
+from tableferry.storage import ObjectPath, path_of
 
 _P = TypeVar("_P", Path, ObjectPath)
 

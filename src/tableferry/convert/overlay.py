@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import logging
-import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tableferry import files
+from tableferry import storage
 from tableferry.convert import catalog, commit_contents, hive_plans
 from tableferry.convert.completing import with_statistics
 from tableferry.convert.discovery import owning_tables
@@ -24,7 +23,6 @@ from tableferry.convert.perform import perform, write_first_checkpoint
 from tableferry.convert.plan import MANY, Plan
 from tableferry.convert.steps import ConvertNatively, PutFirstCommit, Step, SwitchEntry, WriteCheckpoint
 from tableferry.errors import Refused
-from tableferry.files import path_of
 from tableferry.formats.delta import column_mapping, initial_commit
 from tableferry.formats.hive.catalog_entry import Entry
 from tableferry.formats.hive.locations import reachable
@@ -34,6 +32,7 @@ from tableferry.spark.driver import in_process
 from tableferry.spark.provider import SparkProvider
 from tableferry.spark.settings import optional_settings
 from tableferry.spark.tables import TableName
+from tableferry.storage import path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -219,7 +218,7 @@ def first_commit_elsewhere(draft: Draft, location: str, paths: Collection[str]) 
 def log_at(root: Path) -> Log:
     """Read the log in a table's folder."""
     folder = initial_commit.log(root)
-    return Log(str(folder), files.names(folder), files.read_text(folder / initial_commit.FIRST) or "")
+    return Log(str(folder), storage.names(folder), storage.read_text(folder / initial_commit.FIRST) or "")
 
 
 def stands(spark: SparkSession, draft: Draft, log: Log) -> bool:
@@ -267,10 +266,10 @@ def write_checkpoint(spark: SparkSession, root: Path) -> None:
     ):
         _log.warning("%s is removed, as it doesn't say what the commit does", ", ".join(paths))
         pointer = initial_commit.log(root) / "_last_checkpoint"
-        if json.loads(files.read_text(pointer) or "{}").get("version") == 0:
-            files.remove(pointer)
+        if json.loads(storage.read_text(pointer) or "{}").get("version") == 0:
+            storage.remove(pointer)
         for path in paths:
-            files.remove(Path(path))
+            storage.remove(Path(path))
 
 
 def _checkpoints(log: Log) -> list[str]:
@@ -305,16 +304,6 @@ def owner(spark: SparkSession, location: str, names: Callable[[str], Sequence[st
     return owning_tables.reason(found) if found else ""
 
 
-def closing_commit() -> tuple[str, ...]:
-    """Return the lines, without line ends, of a commit after which no writer can commit."""
-    return tuple(line.rstrip("\n") for line in initial_commit.closing(str(uuid.uuid4())))
-
-
-def is_closing(text: str) -> bool:
-    """Return whether a commit's text is that of `closing_commit`."""
-    return initial_commit.is_closing(text)
-
-
 def newest_version(names: Iterable[str]) -> int:
     """Return the newest version among the names of a log's files; -1 if they contain no commit."""
     return max(initial_commit.versions(names), default=-1)
@@ -327,7 +316,7 @@ def log_folder(root: Path) -> Path:
 
 def log_identity(root: Path) -> LogIdentity:
     """Return the data that identify a table's log."""
-    return LogIdentity(initial_commit.info(root), tuple(sorted(files.names(initial_commit.log(root)))))
+    return LogIdentity(initial_commit.info(root), tuple(sorted(storage.names(initial_commit.log(root)))))
 
 
 def is_plain_name(name: str) -> bool:

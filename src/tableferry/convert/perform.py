@@ -26,11 +26,11 @@ from tableferry.convert.steps import (
     WriteCheckpoint,
 )
 from tableferry.errors import Busy, Refused, TableError, TableferryError
-from tableferry.files import AnyPath, path_of
 from tableferry.formats import iceberg
 from tableferry.formats.delta import initial_commit
 from tableferry.spark.driver import following
 from tableferry.spark.provider import SparkProvider
+from tableferry.storage import AnyPath, path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,7 +23,6 @@ from tableferry.convert.steps import (
     WriteCheckpoint,
 )
 from tableferry.errors import Refused
-from tableferry.files import ObjectPath
 from tableferry.formats.delta import column_mapping
 from tableferry.formats.delta.statistics import INDEXED
 from tableferry.formats.hive.catalog_entry import (
@@ -42,6 +41,7 @@ from tableferry.formats.iceberg.tables import IcebergState
 from tableferry.formats.parquet.files import DataFile, FileSchema, Footer
 from tableferry.formats.parquet.schema_merge import Merged, left_out_note
 from tableferry.spark.types import Field, Struct
+from tableferry.storage import ObjectPath
 
 _SHOWN = 5
 # For a table with more files, readers load a checkpoint faster than the commit.

@@ -13,12 +13,12 @@ from tableferry.convert import catalog
 from tableferry.convert.steps import Reader
 from tableferry.errors import MissingPackage, Refused, SessionError, is_sparks
 from tableferry.extras import install
-from tableferry.files import AnyPath, ObjectPath
 from tableferry.formats.parquet import directory_footers, object_footers
 from tableferry.formats.parquet.files import DataFile, Footer, Footers, Unreadable
 from tableferry.spark import session
 from tableferry.spark.provider import SparkProvider
 from tableferry.spark.types import ColumnPath
+from tableferry.storage import AnyPath, ObjectPath
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tableferry import files
+from tableferry import storage
 from tableferry.amounts import first_of
 from tableferry.errors import Refused
 from tableferry.formats.delta.column_mapping import physical_name
@@ -217,7 +217,7 @@ def read_schema(file: Path) -> DeclaredSchema:
     Raises:
         Refused: The file is missing or contains no valid schema.
     """
-    text = files.read_text(file)
+    text = storage.read_text(file)
     if text is None:
         raise Refused("DECLARED_SCHEMA_FILE_MISSING", file=file)
     try:

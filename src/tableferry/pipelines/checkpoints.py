@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tableferry import files
+from tableferry import storage
 from tableferry.errors import StateError
 from tableferry.pipelines import file_logs, source_offsets
 from tableferry.pipelines.plans import Checkpoint
@@ -28,7 +28,7 @@ def read(folder: Path) -> Checkpoint:
     Raises:
         StateError: It can't be read.
     """
-    names = files.names(folder)
+    names = storage.names(folder)
     if DONE in names:
         return Checkpoint(done=True)
     newest, committed, seeded = _newest(folder / "offsets"), _newest(folder / "commits"), _SEEDED in names
@@ -65,7 +65,7 @@ def read_batch(folder: Path, batch: int) -> tuple[Mapping[str, SourceOffset], bo
     path = folder / "offsets" / str(batch)
     try:
         # Not splitlines(): in JSON's texts other characters may stand that end a line for Python.
-        log_version, settings, *lines = (files.read_text(path) or "").split("\n")
+        log_version, settings, *lines = (storage.read_text(path) or "").split("\n")
         json.loads(settings)
         if not log_version or not lines:
             raise ValueError("no source is named")
@@ -95,8 +95,8 @@ def newest(folder: Path) -> tuple[int | None, int | None]:
 
 def moved_to(folder: Path) -> Mapping[int, int]:
     """Return to which finished batch `move_on` has moved a query, by the batch before; it brought no rows."""
-    moved = {int(name) for name in files.names(folder / _MOVED) if name.isdigit()}
-    finished = set(files.names(folder / "commits"))
+    moved = {int(name) for name in storage.names(folder / _MOVED) if name.isdigit()}
+    finished = set(storage.names(folder / "commits"))
     reached: dict[int, int] = {}
     for batch in sorted(moved, reverse=True):
         last = reached.get(batch, batch)
@@ -107,12 +107,12 @@ def moved_to(folder: Path) -> Mapping[int, int]:
 
 def has_state(folder: Path) -> bool:
     """Say whether a query keeps state, such as that of an aggregation, beside its offsets."""
-    return "state" in files.names(folder)
+    return "state" in storage.names(folder)
 
 
 def begin(folder: Path) -> str:
     """Give a checkpoint the id that its query will have, unless it has one, and return it."""
-    files.create_text(folder / "metadata", json.dumps({"id": str(uuid.uuid4())}))
+    storage.create_text(folder / "metadata", json.dumps({"id": str(uuid.uuid4())}))
     return query_id(folder)
 
 
@@ -121,12 +121,12 @@ def seed(folder: Path, offset: str) -> None:
 
     Two batches say so. With one alone Spark would ask the source for all that lies before.
     """
-    files.create_text(folder / _SEEDED, offset)
+    storage.create_text(folder / _SEEDED, offset)
     for batch in ("0", "1"):
         settings = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
-        files.create_text(folder / "offsets" / batch, f"v1\n{json.dumps(settings)}\n{offset}")
+        storage.create_text(folder / "offsets" / batch, f"v1\n{json.dumps(settings)}\n{offset}")
     for batch in ("0", "1"):
-        files.create_text(folder / "commits" / batch, _COMMIT)
+        storage.create_text(folder / "commits" / batch, _COMMIT)
 
 
 def move_on(folder: Path, batch: int | None, others: Iterable[Path]) -> None:
@@ -166,10 +166,10 @@ def move_on(folder: Path, batch: int | None, others: Iterable[Path]) -> None:
         return
     # The marks come first. A batch that was begun and never finished is passed over, too.
     for number in range((_newest(folder / "commits") or 0) + 1, newest + 3):
-        files.create_text(folder / _MOVED / str(number), "")
+        storage.create_text(folder / _MOVED / str(number), "")
     for number in (newest + 1, newest + 2):
-        files.create_text(folder / "offsets" / str(number), "\n".join([version, settings, *wanted]))
-        files.create_text(folder / "commits" / str(number), _COMMIT)
+        storage.create_text(folder / "offsets" / str(number), "\n".join([version, settings, *wanted]))
+        storage.create_text(folder / "commits" / str(number), _COMMIT)
 
 
 def _moved_files(folder: Path, index: int, offset: FileOffset, others: Iterable[Path]) -> str:
@@ -186,7 +186,7 @@ def _moved_files(folder: Path, index: int, offset: FileOffset, others: Iterable[
 def _lines(folder: Path, batch: int) -> list[str]:
     # Not splitlines(): in JSON's texts other characters may stand that end a line for Python.
     path = folder / "offsets" / str(batch)
-    if (text := files.read_text(path)) is None:
+    if (text := storage.read_text(path)) is None:
         raise StateError("OFFSET_FILE_MISSING", file=path)
     return text.split("\n")
 
@@ -198,7 +198,7 @@ def query_id(folder: Path) -> str:
         StateError: It can't be read; Spark fails on a broken file without naming it.
     """
     path = folder / "metadata"
-    if (text := files.read_text(path)) is None:
+    if (text := storage.read_text(path)) is None:
         return ""
     try:
         query = str(json.loads(text)["id"])
@@ -210,9 +210,9 @@ def query_id(folder: Path) -> str:
 
 
 def _newest(folder: Path) -> int | None:
-    return max((int(name) for name in files.names(folder) if name.isdigit()), default=None)
+    return max((int(name) for name in storage.names(folder) if name.isdigit()), default=None)
 
 
 def mark_done(folder: Path) -> None:
     """Remember that a run-once flow has run."""
-    files.write_text(folder / DONE, "")
+    storage.write_text(folder / DONE, "")

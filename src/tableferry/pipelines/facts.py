@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
-from tableferry import files
+from tableferry import storage
 from tableferry.errors import Finding, StateError, TableError
 from tableferry.formats.delta.commits import Commit, commits_after, newest_batches, set_back
 from tableferry.pipelines import (
@@ -338,7 +338,7 @@ class Gatherer:
         Through the workspace's API each file is a request to wait for; elsewhere threads cost more than
         they save.
         """
-        if files.is_mounted(self.store.volume):
+        if storage.is_mounted(self.store.volume):
             return [work(item) for item in items]
         return catalog.parallel_map(work, items)
 

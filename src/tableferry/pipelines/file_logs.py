@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from tableferry import files
+from tableferry import storage
 from tableferry.errors import StateError
 from tableferry.pipelines import seen_files
 from tableferry.pipelines.seen_files import SeenFile
@@ -25,7 +25,7 @@ def read(log: Path, until: int) -> tuple[SeenFile, ...]:
         StateError: The log lacks a part of them.
     """
     try:
-        names = seen_files.needed(files.names(log), until)
+        names = seen_files.needed(storage.names(log), until)
         seen = [file for name in names for file in _read(log / name)]
         return seen_files.up_to(seen, until)
     except ValueError as error:
@@ -42,7 +42,7 @@ def move_on(log: Path, until: int, others: Iterable[Sequence[SeenFile]]) -> int:
         StateError: The log lacks a part of what was read up to the batch.
     """
     own = read(log, until)
-    names = files.names(log)
+    names = storage.names(log)
     newest = seen_files.newest(names)
     assert newest is not None
     paths = {file.path for file in own}
@@ -58,18 +58,18 @@ def move_on(log: Path, until: int, others: Iterable[Sequence[SeenFile]]) -> int:
         # Each batch names a file.
         last = more or tuple(file for file in own if file.batch == until)
         moved = (replace(file, batch=number) for file in last)
-        files.create_text(log / compact, seen_files.written(chain(own, moved)))
+        storage.create_text(log / compact, seen_files.written(chain(own, moved)))
     if known != wanted or compact in names:
         for name in names:
             if name.endswith(seen_files.COMPACT) and name != compact:
-                files.remove(log / f".{name}.crc")
-                files.remove(log / name)
+                storage.remove(log / f".{name}.crc")
+                storage.remove(log / name)
     return number
 
 
 def _read(path: Path) -> tuple[SeenFile, ...]:
     try:
-        seen = seen_files.parse(files.read_text(path) or "")
+        seen = seen_files.parse(storage.read_text(path) or "")
         # What Spark writes last is this very batch, so a file that was cut short lacks it.
         seen_files.up_to(seen, int(path.name.removesuffix(seen_files.COMPACT)))
         return seen
@@ -80,4 +80,4 @@ def _read(path: Path) -> tuple[SeenFile, ...]:
 def seed(checkpoint: Path, seen: Iterable[SeenFile]) -> None:
     """Let the only source of a checkpoint take files for read; can be repeated after a crash."""
     path = folder(checkpoint, 0) / f"{seen_files.SEEDED_BATCH}{seen_files.COMPACT}"
-    files.create_text(path, seen_files.written(seen, seen_files.SEEDED_BATCH))
+    storage.create_text(path, seen_files.written(seen, seen_files.SEEDED_BATCH))

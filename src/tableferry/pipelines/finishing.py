@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from tableferry import files
+from tableferry import storage
 from tableferry.errors import Finding, Refused
 from tableferry.pipelines.decide import phase_of
 from tableferry.pipelines.flows import DataFlow, Project
@@ -54,7 +54,7 @@ def finish(
     if refusals:
         raise Refused.of(refusals)
     if migrating:
-        with files.locked([store.lock_file(name) for name in migrating], f"the project {project.name}"):
+        with storage.locked([store.lock_file(name) for name in migrating], f"the project {project.name}"):
             for name, (dataflow, _) in migrating.items():
                 # First, for nobody looks for it any more once the state is gone.
                 if dataflow.target.cdc:

@@ -19,7 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tableferry import files
+from tableferry import storage
 from tableferry.activity import activity
 from tableferry.errors import HALF_MADE, Busy
 from tableferry.heartbeat import heartbeat
@@ -81,7 +81,7 @@ class Leases:
             mine = f"holder = {literal(self.name)}"
             for table in self._tables():
                 self._do(spark, table, f"UPDATE {table.sql} SET holder = '' WHERE {mine}")
-            files.remove(self._sign(self.name))
+            storage.remove(self._sign(self.name))
 
     def beat(self) -> None:
         """Give a sign of life, so that nobody takes over.
@@ -89,7 +89,7 @@ class Leases:
         Raises:
             StateError: It can't be written.
         """
-        files.write_text(self._sign(self.name), uuid.uuid4().hex)
+        storage.write_text(self._sign(self.name), uuid.uuid4().hex)
 
     def _sign(self, name: str) -> Path:
         return self.folder / f"_run_{name}"
@@ -98,17 +98,17 @@ class Leases:
         seen = holder(spark, target)
         if not (seen.name and self._is_alive(spark, target, seen)) and self._replace(spark, target, seen):
             if seen.name:
-                files.remove(self._sign(seen.name))
+                storage.remove(self._sign(seen.name))
             return
         raise Busy("RUN_BY_ANOTHER_PROCESS", subject=self.what)
 
     def _is_alive(self, spark: SparkSession, target: TableName, seen: Holder) -> bool:
         """Watch a holder for as long as a lease lasts, and say whether it gives a sign of life."""
-        sign = files.read_text(self._sign(seen.name))
+        sign = storage.read_text(self._sign(seen.name))
         with activity(_log, "look whether the run that holds the lease is alive", table=target):
             for _ in range(_LOOKS):
                 self.wait(self.lease.total_seconds() / _LOOKS)
-                if files.read_text(self._sign(seen.name)) != sign or holder(spark, target) != seen:
+                if storage.read_text(self._sign(seen.name)) != sign or holder(spark, target) != seen:
                     return True
         return False
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, assert_never
 
-from tableferry import files
+from tableferry import storage
 from tableferry.amounts import counted
 from tableferry.errors import StateError
 from tableferry.formats.delta.commits import SETTING_BACK, WITHOUT_ROWS, Commit, commits_after, lasting
@@ -289,7 +289,7 @@ def _old_stream(folder: Path) -> OldStream:
 
 
 def _offsets(stream: OldStream, batch: int) -> Mapping[str, SourceOffset] | StateError:
-    if str(batch) not in files.names(stream.folder / "offsets"):
+    if str(batch) not in storage.names(stream.folder / "offsets"):
         return StateError("OLD_OFFSETS_MISSING", folder=stream.folder, batch=batch)
     try:
         offsets, others = checkpoints.read_batch(stream.folder, batch)

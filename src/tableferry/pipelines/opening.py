@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tableferry import files
+from tableferry import storage
 from tableferry.activity import activity
 from tableferry.errors import Refused, SpecError, StateError
 from tableferry.pipelines import spec
@@ -93,8 +93,8 @@ class OpenedProject:
         names = [dataflow.target.name for dataflow in self.project.chosen(self.only)]
         what = f"the migration of {names[0]}" if len(names) == 1 else f"the project {self.project.name}"
         shared = self.project.state_shared
-        with files.locked([self.store.lock_file(name) for name in names], what):
-            if files.is_shared(self.store.volume) if shared is None else shared:
+        with storage.locked([self.store.lock_file(name) for name in names], what):
+            if storage.is_shared(self.store.volume) if shared is None else shared:
                 with Leases(names, what, self.store.volume / "checkpoints").held(self.spark) as held:
                     yield held.check
             else:

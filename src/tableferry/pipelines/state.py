@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 from urllib.parse import quote, unquote
 
-from tableferry import files
+from tableferry import storage
 from tableferry.errors import Busy, StateError
 from tableferry.pipelines import seen_files
 from tableferry.pipelines.flows import log_name
@@ -212,7 +212,7 @@ class StateStore:
             StateError: A file is there, but it can't be read or isn't whole.
         """
         generation, resetting = self._generation(target)
-        if (mark := files.read_text(self._finished_file(target))) is not None:
+        if (mark := storage.read_text(self._finished_file(target))) is not None:
             # What a crash left of the other files means nothing any more.
             finished_by, _, how = mark.partition(" ")
             return Stored(
@@ -226,10 +226,10 @@ class StateStore:
             self.migration_start_file(target), partial(_read_migration_start, self.pipeline_id, target)
         )
         for baseline in migration_start.baselines.values() if migration_start else ():
-            if baseline.of_files and not files.exists(path := self._seen_file(target, baseline.seen)):
+            if baseline.of_files and not storage.exists(path := self._seen_file(target, baseline.seen)):
                 raise StateError("SEEN_FILES_MISSING", file=path, table=baseline.table, target=target)
         tracking = self._read(self.tracking_file(target), _read_tracking)
-        undoing = files.read_text(self._undoing_file(target)) is not None
+        undoing = storage.read_text(self._undoing_file(target)) is not None
         if tracking and not migration_start and not undoing:
             raise StateError(
                 "BASELINES_MISSING",
@@ -251,7 +251,7 @@ class StateStore:
         folder = self.volume / "initial_versions" / _file_name("pipelineId=", self.pipeline_id)
         mine = {_file_name("targetTable=", target.key) for target in known}
         found: dict[str, tuple[str, ...]] = {}
-        for name in files.names(folder):
+        for name in storage.names(folder):
             if name.startswith("targetTable=") and name not in mine:
                 for table_id in self._read(folder / name / PART, _read_legacy_ids) or ():
                     found[table_id] = (*found.get(table_id, ()), name)
@@ -259,7 +259,7 @@ class StateStore:
 
     def keep_seen(self, target: TableName, name: str, seen: Iterable[SeenFile]) -> None:
         """Record which files an old stream had read; the same name always stands for the same files."""
-        files.create_text(self._seen_file(target, name), seen_files.written(seen))
+        storage.create_text(self._seen_file(target, name), seen_files.written(seen))
 
     def seen(self, target: TableName, name: str) -> tuple[SeenFile, ...]:
         """Return which files an old stream had read.
@@ -269,13 +269,13 @@ class StateStore:
         """
         path = self._seen_file(target, name)
         try:
-            return seen_files.parse(files.read_text(path) or "")
+            return seen_files.parse(storage.read_text(path) or "")
         except ValueError as error:
             raise StateError("STATE_FILE_INVALID", file=path, reason=error) from error
 
     def begin(self, migration_start: MigrationStart) -> bool:
         """Record where a migration starts, once; of two processes at once exactly one gets True."""
-        return files.create_text(
+        return storage.create_text(
             self.migration_start_file(migration_start.target), _migration_start_text(migration_start)
         )
 
@@ -291,7 +291,7 @@ class StateStore:
             raise Busy("REFRESHED_BY_ANOTHER_RUN", target=migration_start.target)
         engine = tracking.engine or self.engine
         text = _tracking_text(migration_start, replace(tracking, updated_at=datetime.now(UTC), engine=engine))
-        files.write_text(path, text)
+        storage.write_text(path, text)
 
     def adopt(self, target: TableName, other_id: str) -> None:
         """Take over what another pipeline recorded of this target; can be repeated after a crash."""
@@ -303,7 +303,7 @@ class StateStore:
                 if baseline.of_files:
                     self.keep_seen(target, baseline.seen, other.seen(target, baseline.seen))
             self.begin(mine)
-            if stored.tracking is not None and files.read_text(self.tracking_file(target)) is None:
+            if stored.tracking is not None and storage.read_text(self.tracking_file(target)) is None:
                 self.track(mine, stored.tracking)
         other._remove(target)
 
@@ -314,19 +314,19 @@ class StateStore:
         is renamed last: until then the old name is found.
         """
         new = self.checkpoints(target)
-        files.move(new.with_name(folder), new)
-        for generation in files.names(new):
+        storage.move(new.with_name(folder), new)
+        for generation in storage.names(new):
             for name in (_TABLES, _VERSIONS):
                 path = new / generation / name
-                if (text := files.read_text(path)) is None:
+                if (text := storage.read_text(path)) is None:
                     continue
                 recorded = json.loads(text)
                 renamed = {key: target.key for key in recorded if _file_name("targetTable=", key) == folder}
                 renamed |= {_log_key(old): _log_key(key) for old, key in renamed.items()}
                 recorded = {renamed.get(key, key): value for key, value in recorded.items()}
-                files.write_text(path, json.dumps(recorded, indent=2))
+                storage.write_text(path, json.dumps(recorded, indent=2))
         for moved in (self.tracking_file(target).parent, self.migration_start_file(target).parent):
-            files.move(moved.with_name(folder), moved)
+            storage.move(moved.with_name(folder), moved)
 
     def finish(self, target: TableName) -> None:
         """Take a migration out: its state files go, its checkpoints stay, for its flows go on.
@@ -335,25 +335,25 @@ class StateStore:
         """
         start = self.read(target).migration_start
         mark = f"{self.engine} {_TAKEN_OVER}" if start and start.take_over else self.engine
-        files.create_text(self._finished_file(target), mark)
+        storage.create_text(self._finished_file(target), mark)
         self._remove(target)
 
     def start_undo(self, target: TableName) -> None:
         """Say that a table is being given back to its old streams; until `forget` no flow runs."""
-        files.create_text(self._undoing_file(target), "")
+        storage.create_text(self._undoing_file(target), "")
 
     def forget(self, target: TableName) -> None:
         """Remove all that is recorded of a target, its checkpoints too; can be repeated after a crash."""
         self._remove(target)
         # The mark goes last.
-        for name in files.names(self.checkpoints(target)):
+        for name in storage.names(self.checkpoints(target)):
             if name != self._undoing_file(target).name:
-                files.remove(self.checkpoints(target) / name)
-        files.remove(self.checkpoints(target))
+                storage.remove(self.checkpoints(target) / name)
+        storage.remove(self.checkpoints(target))
 
     def _remove(self, target: TableName) -> None:
-        files.remove(self.migration_start_file(target).parent)
-        files.remove(self.tracking_file(target).parent)
+        storage.remove(self.migration_start_file(target).parent)
+        storage.remove(self.tracking_file(target).parent)
 
     def _finished_file(self, target: TableName) -> Path:
         return self.checkpoints(target) / "_finished"
@@ -396,7 +396,7 @@ class StateStore:
         folders = {_file_name("", name): name for name in known}
         return tuple(
             folders.get(name, unquote(name))
-            for name in files.names(self._generation_folder(target, generation))
+            for name in storage.names(self._generation_folder(target, generation))
             if name not in (_TABLES, _VERSIONS)
         )
 
@@ -408,7 +408,7 @@ class StateStore:
         """Record what the rows of one table rest on, in place of what was recorded of it before."""
         identities = {**self.identities(target, generation), table.key: identity}
         text = json.dumps({key: identity.to_json() for key, identity in identities.items()}, indent=2)
-        files.write_text(self._generation_folder(target, generation) / _TABLES, text)
+        storage.write_text(self._generation_folder(target, generation) / _TABLES, text)
 
     def versions(self, target: TableName, generation: int) -> Mapping[str, int]:
         """Return the version of each table when a target's flows last ran, by the table's key."""
@@ -417,32 +417,32 @@ class StateStore:
     def leave(self, target: TableName, generation: int, versions: Mapping[str, int]) -> None:
         """Record the versions that tables have when a target's flows have run."""
         text = json.dumps({**self.versions(target, generation), **versions}, indent=2)
-        files.write_text(self._generation_folder(target, generation) / _VERSIONS, text)
+        storage.write_text(self._generation_folder(target, generation) / _VERSIONS, text)
 
     def rename_flow(self, target: TableName, generation: int, old: str, new: str) -> None:
         """Give a flow's checkpoint another name; can be repeated after a crash."""
-        files.move(self.checkpoint(target, generation, old), self.checkpoint(target, generation, new))
+        storage.move(self.checkpoint(target, generation, old), self.checkpoint(target, generation, new))
 
     def start_generation(self, target: TableName, generation: int) -> None:
         """Say that a full refresh starts; until `end_reset` the next run goes on dropping."""
-        files.write_text(self._resetting_file(target), str(generation))
+        storage.write_text(self._resetting_file(target), str(generation))
 
     def end_reset(self, target: TableName, generation: int) -> None:
         """Drop the checkpoints of the older generations, and say that everything of them is gone."""
         kept = self._generation_folder(target, generation)
-        files.make_folder(kept)
-        for name in files.names(self.checkpoints(target)):
+        storage.make_folder(kept)
+        for name in storage.names(self.checkpoints(target)):
             if name != kept.name:
-                files.remove(self.checkpoints(target) / name)
-        files.remove(self._resetting_file(target))
+                storage.remove(self.checkpoints(target) / name)
+        storage.remove(self._resetting_file(target))
 
     def _generation(self, target: TableName) -> tuple[int, bool]:
         generations = [
             int(name.removeprefix("generation="))
-            for name in files.names(self.checkpoints(target))
+            for name in storage.names(self.checkpoints(target))
             if name.removeprefix("generation=").isdigit()
         ]
-        mark = files.read_text(self._resetting_file(target))
+        mark = storage.read_text(self._resetting_file(target))
         if mark is None:
             return max(generations, default=0), False
         if not mark.isdigit():
@@ -454,11 +454,11 @@ class StateStore:
     def _elsewhere(self, target: TableName) -> tuple[str, ...]:
         root = self.volume / "initial_versions"
         folder, mine = _file_name("targetTable=", target.key), _file_name("pipelineId=", self.pipeline_id)
-        others = (name for name in files.names(root) if name != mine)
+        others = (name for name in storage.names(root) if name != mine)
         return tuple(
             unquote(name.removeprefix("pipelineId="))
             for name in others
-            if name.startswith("pipelineId=") and files.exists(root / name / folder / PART)
+            if name.startswith("pipelineId=") and storage.exists(root / name / folder / PART)
         )
 
     def _generation_folder(self, target: TableName, generation: int) -> Path:
@@ -472,7 +472,7 @@ class StateStore:
         self, target: TableName, generation: int, name: str, parse: Callable[[Any], _T]
     ) -> Mapping[str, _T]:
         path = self._generation_folder(target, generation) / name
-        if (text := files.read_text(path)) is None:
+        if (text := storage.read_text(path)) is None:
             return {}
         try:
             return {key: parse(value) for key, value in json.loads(text).items()}
@@ -480,7 +480,7 @@ class StateStore:
             raise StateError("CHECKPOINT_RECORD_INVALID", file=path, reason=error, target=target) from error
 
     def _read(self, path: Path, parse: Callable[[list[dict[str, str]]], _T]) -> _T | None:
-        text = files.read_text(path)
+        text = storage.read_text(path)
         if text is None:
             return None
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from tableferry import files
+from tableferry import storage
 from tableferry.errors import Finding, Refused
 from tableferry.pipelines import preparing, proofs, undoing
 from tableferry.pipelines.migration_starts import is_assumed
@@ -46,7 +46,7 @@ class Update:
         project, store = self._opened.project, self._opened.store
         for skipped in project.skipped:
             _log.warning("%s", skipped)
-        if not files.is_mounted(store.volume):
+        if not storage.is_mounted(store.volume):
             raise Refused("STATE_VOLUME_NOT_MOUNTED", volume=store.volume)
         origin = f"{project.root}: pipeline_configs/global.json: spark_config"
         with session.settings(self._opened.spark, project.spark_config, origin):

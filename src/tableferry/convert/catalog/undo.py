@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tableferry import files
+from tableferry import storage
 from tableferry.convert import definitions
 from tableferry.convert.catalog.entries import delta_tables_in, entry
 from tableferry.convert.catalog.partitions import register_partitions
@@ -128,7 +128,7 @@ def _look(spark: SparkSession, name: TableName) -> _Table:
 def _locked(table: _Table) -> Iterator[None]:
     if not table.lock.parent.is_dir():
         raise TableError("UNDO_FOLDER_MISSING", table=table.name, folder=table.root)
-    with files.locked([table.lock], f"the undo of {table.name}"):
+    with storage.locked([table.lock], f"the undo of {table.name}"):
         try:
             yield
         finally:

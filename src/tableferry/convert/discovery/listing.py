@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tableferry import files as storage
+from tableferry import storage as storage
 from tableferry.backoff import pause
 from tableferry.convert.discovery import object_listing, sink_log, table_formats
 from tableferry.errors import Busy, Refused, TableError

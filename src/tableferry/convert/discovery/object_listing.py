@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tableferry import files
+from tableferry import storage
 from tableferry.convert.discovery import table_formats
 from tableferry.errors import TableError
 from tableferry.formats.parquet.files import DataFile
 
 
-def data_files(root: files.ObjectPath) -> tuple[list[DataFile], bool]:
+def data_files(root: storage.ObjectPath) -> tuple[list[DataFile], bool]:
     """Return the data files below a root, sorted by path, and whether a streaming sink wrote there.
 
     The same names are left out and refused as in `discover.visible_files`.
@@ -20,7 +20,7 @@ def data_files(root: files.ObjectPath) -> tuple[list[DataFile], bool]:
     """
     found: list[DataFile] = []
     sink = anything = False
-    for item in files.ObjectStore(root.store).below(root):
+    for item in storage.ObjectStore(root.store).below(root):
         anything = True
         sink = sink or item.path.startswith(f"{table_formats.SINK_LOG}/")
         if _is_data(root, item.path):
@@ -30,7 +30,7 @@ def data_files(root: files.ObjectPath) -> tuple[list[DataFile], bool]:
     return sorted(found), sink
 
 
-def _is_data(root: files.ObjectPath, path: str) -> bool:
+def _is_data(root: storage.ObjectPath, path: str) -> bool:
     *folders, name = path.split("/")
     for depth, folder in enumerate(folders):
         if table_formats.is_hidden(folder) and "=" not in folder:

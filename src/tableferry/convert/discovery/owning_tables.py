@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from tableferry import files
+from tableferry import storage
 from tableferry.convert.discovery import table_formats
 from tableferry.errors import Refused, StateError, TableError
 from tableferry.formats.hive import locations
@@ -29,7 +29,7 @@ class Owner(NamedTuple):
     root: str
 
 
-def owner(folder: files.AnyPath) -> Owner | None:
+def owner(folder: storage.AnyPath) -> Owner | None:
     """Return the nearest table above a folder, or None.
 
     In an object store, this sends up to three requests per parent folder, for any number of objects.
@@ -72,7 +72,7 @@ def nearest(folder: object, above: Iterable[_F], table_format: Callable[[_F], st
     return None
 
 
-def demand_none(folder: files.AnyPath) -> None:
+def demand_none(folder: storage.AnyPath) -> None:
     """Refuse a folder that belongs to a table above it.
 
     Raises:
@@ -92,9 +92,9 @@ def reason(found: Owner) -> str:
     return f"is inside the {found.format} table {found.root}, whose metadata decide which files count"
 
 
-def _above(folder: files.AnyPath) -> Iterator[files.AnyPath]:
+def _above(folder: storage.AnyPath) -> Iterator[storage.AnyPath]:
     """Yield the folder's parents, the nearest first: those of its path, then those of its resolved path."""
-    if isinstance(folder, files.ObjectPath):
+    if isinstance(folder, storage.ObjectPath):
         while folder.key:
             folder = folder.parent
             yield folder

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from tableferry import files
+from tableferry import storage
 from tableferry.convert.discovery.table_formats import names
 from tableferry.errors import Refused, StateError
 
@@ -21,7 +21,7 @@ _COMPACT = ".compact"
 _VERSION = "v1"
 
 
-def committed(log: files.AnyPath, on_disk: Container[str]) -> list[str]:
+def committed(log: storage.AnyPath, on_disk: Container[str]) -> list[str]:
     """Return the paths, relative to the table's root, of the files on disk that the sink's log lists.
 
     The log contains the URI at which each file was written. If the directory was moved afterwards, the
@@ -41,7 +41,7 @@ def committed(log: files.AnyPath, on_disk: Container[str]) -> list[str]:
     return _below(log, paths, on_disk)
 
 
-def _batches(log: files.AnyPath) -> list[files.AnyPath]:
+def _batches(log: storage.AnyPath) -> list[storage.AnyPath]:
     plain: set[int] = set()
     compacted: set[int] = set()
     for name in names(log):
@@ -57,9 +57,9 @@ def _batches(log: files.AnyPath) -> list[files.AnyPath]:
     return batches
 
 
-def _entries(file: files.AnyPath) -> list[tuple[str, bool]]:
+def _entries(file: storage.AnyPath) -> list[tuple[str, bool]]:
     try:
-        version, *lines = (files.read_text(file) or "").split("\n")
+        version, *lines = (storage.read_text(file) or "").split("\n")
         if version != _VERSION:
             raise Refused(
                 "SINK_LOG_VERSION_UNKNOWN",
@@ -74,7 +74,7 @@ def _entries(file: files.AnyPath) -> list[tuple[str, bool]]:
         raise Refused("SINK_LOG_BATCH_INVALID", file=file, reason=error, name=file.parent.name) from error
 
 
-def _below(log: files.AnyPath, paths: Iterable[str], on_disk: Container[str]) -> list[str]:
+def _below(log: storage.AnyPath, paths: Iterable[str], on_disk: Container[str]) -> list[str]:
     bases = [_path(log.parent)]
     relative, missing = [], []
     for path in paths:
@@ -97,6 +97,6 @@ def _below(log: files.AnyPath, paths: Iterable[str], on_disk: Container[str]) ->
     return relative
 
 
-def _path(folder: files.AnyPath) -> str:
+def _path(folder: storage.AnyPath) -> str:
     """Return the prefix of the paths in a folder's URIs."""
     return f"{folder.absolute()}/" if isinstance(folder, Path) else f"/{folder.key}/"

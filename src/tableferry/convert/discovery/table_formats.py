@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from tableferry import files
+from tableferry import storage
 from tableferry.errors import Refused, TableError
 
 DELTA_LOG = "_delta_log"
@@ -27,7 +27,7 @@ _MAGIC = (b"PAR1", b"PARE")
 _LOOKED_INTO = 3
 
 
-def already_delta(root: files.AnyPath) -> bool:
+def already_delta(root: storage.AnyPath) -> bool:
     """Return whether a directory's ``_delta_log`` contains a commit or a checkpoint.
 
     Raises:
@@ -36,7 +36,7 @@ def already_delta(root: files.AnyPath) -> bool:
     return any(map(is_commit, names(root / DELTA_LOG)))
 
 
-def empty_commit(root: files.AnyPath) -> Path | None:
+def empty_commit(root: storage.AnyPath) -> Path | None:
     """Return the only commit of a directory's ``_delta_log`` if it's an empty file, which no reader accepts.
 
     A writer that dies or fills the disk leaves such a file where storage shows incomplete files.
@@ -48,7 +48,7 @@ def empty_commit(root: files.AnyPath) -> Path | None:
     return only if only is not None and only.is_file() and only.stat().st_size == 0 else None
 
 
-def foreign_format(root: files.AnyPath) -> str | None:
+def foreign_format(root: storage.AnyPath) -> str | None:
     """Return ``Hudi`` or ``Iceberg`` if a directory is a table of that format, else None.
 
     Only the metadata of such a table records which of its Parquet files are current.
@@ -63,7 +63,7 @@ def foreign_format(root: files.AnyPath) -> str | None:
     return None
 
 
-def table_format(root: files.AnyPath) -> str | None:
+def table_format(root: storage.AnyPath) -> str | None:
     """Return the format (Delta, Iceberg or Hudi) of the table whose root is this folder, or None.
 
     In an object store, the first names of each metadata folder are enough, so only those are listed.
@@ -74,7 +74,7 @@ def table_format(root: files.AnyPath) -> str | None:
     """
     if isinstance(root, Path):
         return "Delta" if already_delta(root) else foreign_format(root)
-    store = files.ObjectStore(root.store)
+    store = storage.ObjectStore(root.store)
     return format_by(lambda folder: store.first_names(root / folder))
 
 
@@ -91,14 +91,14 @@ def format_by(listed: Callable[[str], Sequence[str]]) -> str | None:
     return "Iceberg" if any(map(_ICEBERG.fullmatch, listed(ICEBERG_METADATA))) else None
 
 
-def names(folder: files.AnyPath) -> Sequence[str]:
+def names(folder: storage.AnyPath) -> Sequence[str]:
     """Return the names in a directory; a missing directory has none.
 
     Raises:
         TableError: The directory can't be listed.
     """
-    if isinstance(folder, files.ObjectPath):
-        return files.all_names(folder)
+    if isinstance(folder, storage.ObjectPath):
+        return storage.all_names(folder)
     try:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -122,7 +122,7 @@ def is_acid(name: str) -> bool:
     return _ACID.fullmatch(name) is not None
 
 
-def look_like_parquet(folder: files.AnyPath, named: Iterable[str]) -> bool:
+def look_like_parquet(folder: storage.AnyPath, named: Iterable[str]) -> bool:
     """Return whether a directory's visible files are Parquet.
 
     One suffix is enough. Without one, the first bytes of the first three files decide.
@@ -133,9 +133,9 @@ def look_like_parquet(folder: files.AnyPath, named: Iterable[str]) -> bool:
     return any(_has_magic(folder / name) for name in ordered[:_LOOKED_INTO])
 
 
-def _has_magic(path: files.AnyPath) -> bool:
-    if isinstance(path, files.ObjectPath):
-        return files.ObjectStore(path.store).read_range(path, 0, 4) in _MAGIC
+def _has_magic(path: storage.AnyPath) -> bool:
+    if isinstance(path, storage.ObjectPath):
+        return storage.ObjectStore(path.store).read_range(path, 0, 4) in _MAGIC
     # Opening a pipe would block until it has a writer.
     if not path.is_file():
         return False

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from tableferry import files
+from tableferry import storage
 from tableferry.convert.discovery import table_formats
 from tableferry.convert.discovery.listing import demand_directory, loops
 from tableferry.errors import StateError, TableError
 
-_P = TypeVar("_P", Path, files.ObjectPath)
+_P = TypeVar("_P", Path, storage.ObjectPath)
 
 
 class _Listed(NamedTuple):
@@ -45,7 +45,7 @@ def find_roots(parent: _P) -> list[_P]:
     """
     if isinstance(parent, Path):
         demand_directory(parent)
-    elif not files.all_names(parent):
+    elif not storage.all_names(parent):
         raise TableError("FOLDER_MISSING", folder=parent)
     roots: dict[str, _P] = {}
     pending = [parent]
@@ -89,7 +89,7 @@ def _holds_parquet(top: _P, folder: _P) -> bool:
     return False
 
 
-def _says_what_it_is(folder: files.AnyPath, listed: _Listed) -> bool:
+def _says_what_it_is(folder: storage.AnyPath, listed: _Listed) -> bool:
     """Return whether a folder's metadata makes it a table. Only metadata folders in ``listed`` are read."""
     if table_formats.DELTA_LOG in listed.hidden and table_formats.already_delta(folder):
         return True
@@ -99,9 +99,9 @@ def _says_what_it_is(folder: files.AnyPath, listed: _Listed) -> bool:
     )
 
 
-def _list(top: files.AnyPath, folder: files.AnyPath) -> _Listed:
-    if isinstance(folder, files.ObjectPath):
-        objects, folders = files.ObjectStore(folder.store).entries(folder)
+def _list(top: storage.AnyPath, folder: storage.AnyPath) -> _Listed:
+    if isinstance(folder, storage.ObjectPath):
+        objects, folders = storage.ObjectStore(folder.store).entries(folder)
         visible = [name for name in objects if not table_formats.is_hidden(name)]
         shown = [name for name in folders if not table_formats.is_hidden(name) or "=" in name]
         return _Listed(visible, shown, [name for name in folders if name not in shown])

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tableferry import files
+from tableferry import storage
 from tableferry.activity import activity
 from tableferry.backoff import pause
 from tableferry.convert import catalog, converted_table
@@ -28,12 +28,12 @@ from tableferry.convert.sync import commit as log_changes
 from tableferry.convert.sync.commit import Changes
 from tableferry.convert.sync.difference import Difference, difference
 from tableferry.errors import Busy, Refused, TableError, TableferryError, first_line, is_sparks
-from tableferry.files import AnyPath, path_of
 from tableferry.formats.delta import initial_commit
 from tableferry.formats.parquet.files import DataFile, Footer
 from tableferry.spark import session
 from tableferry.spark.provider import SparkProvider
 from tableferry.spark.types import Field
+from tableferry.storage import AnyPath, path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -251,7 +251,7 @@ def put(root: AnyPath, changes: Changes, *, unsafe: bool = False) -> bool:
     if initial_commit.create(name, log_changes.lines(changes, initial_commit.now(), identity), unsafe=unsafe):
         return True
     # The store may have created the file although its response was lost.
-    return f'"txnId":"{identity}"' in (files.read_text(name) or "").partition("\n")[0]
+    return f'"txnId":"{identity}"' in (storage.read_text(name) or "").partition("\n")[0]
 
 
 def _still_there(changes: Changes, root: AnyPath, listed: Sequence[DataFile]) -> Changes | None:

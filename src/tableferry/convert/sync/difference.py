@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tableferry import files as storage
+from tableferry import storage as storage
 from tableferry.amounts import counted, first_of
 from tableferry.convert import converted_table
 from tableferry.convert.commit_contents import Contents
@@ -18,7 +18,6 @@ from tableferry.convert.plan import Options, Statistics
 from tableferry.convert.readers import all_readable, read_footers
 from tableferry.convert.sync.commit import Changes
 from tableferry.errors import Refused
-from tableferry.files import AnyPath
 from tableferry.formats.delta import column_mapping
 from tableferry.formats.hive import partition_inference
 from tableferry.formats.parquet import schema_merge
@@ -26,6 +25,7 @@ from tableferry.formats.parquet.files import DataFile, FileSchema, Footer, Unrea
 from tableferry.spark import types
 from tableferry.spark.provider import SparkProvider
 from tableferry.spark.types import Struct
+from tableferry.storage import AnyPath
 
 _UNFIT = (
     "Rename the directory, or move the file away. The conversion gave the column that type, and sync doesn't "

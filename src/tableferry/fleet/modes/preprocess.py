@@ -16,7 +16,7 @@ from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import PauseFinding, JobReport, ModeReport, Outcome
+from tableferry.fleet.reports import JobReport, ModeReport, Outcome, PauseFinding
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import existing, hive
 from tableferry.fleet.warehouse.context import Warehouse

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
-from tableferry import files, workspace
+from tableferry import storage, workspace
 from tableferry.errors import InputError, MissingPackage
 from tableferry.extras import install
 from tableferry.fleet import secrets
@@ -129,7 +129,7 @@ def _demand_file(url: URL) -> None:
 def _demand_random_writes(url: URL) -> None:
     """Refuse a SQLite file where only whole files can be written: in a volume that a cluster has mounted."""
     mounted = os.environ.get(workspace.RUNTIME_VARIABLE) is not None
-    if mounted and url.database and files.is_shared(Path(url.database).absolute()):
+    if mounted and url.database and storage.is_shared(Path(url.database).absolute()):
         raise InputError("QUEUE_IN_VOLUME", file=url.database)
 
 

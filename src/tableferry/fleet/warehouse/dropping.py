@@ -12,7 +12,7 @@ from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
-from tableferry import files
+from tableferry import storage
 from tableferry.convert import overlay
 from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
@@ -198,13 +198,13 @@ def _drop_delta(
             raise _written(f"the Delta table in {directory}", error.version, expected) from error
     if root is not None:
         if log is not None:
-            warehouse.effect(partial(files.remove, root / _ASIDE))
+            warehouse.effect(partial(storage.remove, root / _ASIDE))
             warehouse.effect(partial(_set_aside, root, log))
         _demand_aside(root, log, expected)
     if name is not None:
         change_unchanged(warehouse, (name,), lambda: warehouse.spark.sql(f"DROP TABLE {name.sql}").collect())
     if root is not None:
-        warehouse.effect(partial(files.remove, root / _ASIDE))
+        warehouse.effect(partial(storage.remove, root / _ASIDE))
 
 
 def _set_aside(root: Path, expected: overlay.LogIdentity) -> None:
@@ -224,7 +224,7 @@ def _demand_aside(root: Path, log: overlay.LogIdentity | None, expected: frozens
     Raises:
         WrittenBehind: A write ended after it was looked at.
     """
-    names = files.names(root / _ASIDE)
+    names = storage.names(root / _ASIDE)
     if expected is None and log is not None:
         expected = frozenset((str(overlay.newest_version(log.names)),))
     version = str(overlay.newest_version(names))

@@ -1,36 +1,29 @@
-"""Writes and removes Delta logs in storage that this process reaches by Hadoop alone.
+"""Write, read and remove Delta logs in storage that this process reaches only through Hadoop.
 
-A commit is written by Delta's own log store: of two at once only one is there. With a log no commit of others
-is removed. Object stores rename nothing at once, so the next version is taken first, as a writer takes it. It
-asks for a protocol that nobody has: from then on no writer commits and no reader sees half a log, while all
-else is removed. It goes last. A writer that has read the table before and commits after that leaves a log
-without a beginning, as nothing is there that would stop it.
+Delta's own log store creates the commits, so one of several concurrent writers succeeds. A log is removed as
+`tableferry.formats.delta.log_removal` describes, so other writers' commits are never removed.
 """
 
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from tableferry.convert import overlay
-from tableferry.errors import StateError, first_line, is_sparks
+from tableferry.errors import StateError
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.storage import Hadoop
+from tableferry.formats.delta.log_removal import Log, new_claim
 from tableferry.spark.driver import in_process
+from tableferry.storage.hadoop import Hadoop, Location
 
 _log = logging.getLogger(__name__)
 
-# Longer than any commit that takes a version, and shorter than most others.
-_MOST_BYTES = 4096
-
 
 class Written(Exception):
-    """Somebody committed to the table after the version that was expected.
+    """Another process committed to the table after the expected version.
 
     Attributes:
-        version: The newest one.
+        version: The newest version.
     """
 
     def __init__(self, version: str) -> None:
@@ -40,167 +33,100 @@ class Written(Exception):
 
 
 def remove(warehouse: Warehouse, location: str, expected: frozenset[str] | None) -> None:
-    """Remove the log of a table at one of some versions, or at any; done already, or half, is fine.
+    """Remove the log of a table, unless it is removed already; continue an interrupted removal.
 
-    Where the driver has another Delta than the open one, or keeps its Java to itself, the log stays, and that
-    is logged. Spark's driver is this process.
+    If the driver's Delta isn't the open-source one, or its Java objects aren't exposed, the log stays, and a
+    warning is logged.
+
+    Args:
+        warehouse: The tables; Spark's driver is this process.
+        location: The table's directory.
+        expected: The versions at which the log is removed; None for any version.
 
     Raises:
         ClaimLost: Another worker has the job.
-        Written: It's at another version; the log is as it was.
-        StateError: It can't be listed, read or removed; or another process removes it.
+        Written: The table is at another version; the log is unchanged.
+        StateError: The log can't be listed, read or removed, or another process removes it.
     """
-    if (log := _Log.of(warehouse, location)) is None:
+    if (log := _log_of(warehouse, location)) is None:
         _log.warning("a Delta log in %s is left, if one is there: it can't be removed from here", location)
         return
-    newest = overlay.newest_version(log.names())
+    newest = _newest(log)
     if newest < 0:
         return
-    if not log.closing(newest):
-        if expected is not None and str(newest) not in expected:
-            raise Written(str(newest))
-        newest += 1
-        log.close(newest)
-    log.remove(newest)
+    if claim := log.claim_of(newest):
+        _remove(warehouse, log, newest, claim)
+        return
+    if expected is not None and str(newest) not in expected:
+        raise Written(str(newest))
+    taken = newest + 1
+    if not (claim := warehouse.effect(partial(log.create_claim, taken, new_claim()), of=())):
+        raise Written(str(taken))
+    _remove(warehouse, log, taken, claim)
 
 
 def finish(warehouse: Warehouse, location: str) -> None:
-    """Go on with the removal of a log that a run began, if one did.
+    """Finish an interrupted removal of a log, if there is one.
 
     Raises:
         ClaimLost: Another worker has the job.
-        StateError: It can't be listed, read or removed; or another process removes it.
+        StateError: The log can't be listed, read or removed, or another process removes it.
     """
-    log = _Log.of(warehouse, location)
-    if log is not None and (newest := overlay.newest_version(log.names())) >= 0 and log.closing(newest):
-        log.remove(newest)
+    log = _log_of(warehouse, location)
+    if log is not None and (newest := _newest(log)) >= 0 and (claim := log.claim_of(newest)):
+        _remove(warehouse, log, newest, claim)
 
 
 def is_within_reach(warehouse: Warehouse, location: str) -> bool:
-    """Say whether logs can be written and removed from here."""
-    return _Log.of(warehouse, location) is not None
+    """Return whether this process can write and remove logs."""
+    return _log_of(warehouse, location) is not None
 
 
 def write(warehouse: Warehouse, location: str, draft: overlay.Draft) -> None:
-    """Write the first commit of a table that has no log, and that logs can be written for from here.
+    """Write the first commit of a table without a log; `is_within_reach` must be True.
 
     Raises:
         ClaimLost: Another worker has the job.
-        StateError: It can't be written, or another process wrote one.
+        StateError: The commit can't be written, or another process wrote one.
     """
-    log, text = _Log.of(warehouse, location), overlay.first_commit(draft)
+    log, text = _log_of(warehouse, location), overlay.first_commit(draft)
     assert log is not None
-    # A store may have lost its answer; and one that keeps no two drivers apart may have taken both's.
-    with suppress(FileExistsError):
-        log.commit(0, text)
-    if log.read().first != text:
-        raise StateError("DELTA_LOG_WRITTEN_CONCURRENTLY", folder=log.folder)
+    first = log.commit(0)
+    # The result isn't reliable: the storage may have lost the response to the process that wrote the commit,
+    # or may have accepted the commits of two processes.
+    warehouse.effect(partial(log.storage.create_text, first, text), of=())
+    if log.storage.read_text(first) != text:
+        raise StateError("LOG_WRITTEN_BY_ANOTHER_PROCESS", log=log.folder)
 
 
 def read(warehouse: Warehouse, location: str) -> overlay.Log | None:
-    """Read a table's log; None if that can't be done from here.
+    """Read a table's log; return None if this process can't.
 
     Raises:
-        StateError: It can't be read.
+        StateError: The log can't be read.
     """
-    return log.read() if (log := _Log.of(warehouse, location)) else None
+    if (log := _log_of(warehouse, location)) is None:
+        return None
+    names = log.storage.all_names(log.folder)
+    return overlay.Log(log.folder, names, log.storage.read_text(log.commit(0)) or "")
 
 
-class _Log:
-    def __init__(self, warehouse: Warehouse, location: str) -> None:
-        self.warehouse, self.location = warehouse, location
-        self.folder, self.storage = f"{location.rstrip('/')}/{overlay.LOG}", Hadoop(warehouse.spark)
+def _log_of(warehouse: Warehouse, location: str) -> Log[Location] | None:
+    if not in_process(warehouse.spark):
+        return None
+    try:
+        hadoop = Hadoop(warehouse.spark)
+    except StateError as error:
+        _log.debug("%s: %s", location, error.one_line)
+        return None
+    return Log(hadoop, Location(location) / overlay.LOG) if hadoop.can_create else None
 
-    @classmethod
-    def of(cls, warehouse: Warehouse, location: str) -> _Log | None:
-        if not in_process(warehouse.spark):
-            return None
-        from py4j.java_gateway import JavaPackage
 
-        try:
-            jvm: Any = warehouse.spark._jvm
-            if isinstance(jvm.org.apache.spark.sql.delta.DeltaLog, JavaPackage):
-                return None
-            return cls(warehouse, location)
-        except Exception as error:
-            # Clusters that several people share keep Java to themselves, each with an error of its own.
-            if not is_sparks(error) and not isinstance(error, StateError):
-                raise
-            _log.debug("%s: %s", location, error)
-            return None
+def _newest(log: Log[Location]) -> int:
+    return overlay.newest_version(log.storage.all_names(log.folder))
 
-    def names(self) -> tuple[str, ...]:
-        return self.storage.names(self.folder)
 
-    def read(self) -> overlay.Log:
-        return overlay.Log(self.folder, self.names(), self.storage.read_text(self._commit(0)) or "")
-
-    def closing(self, version: int) -> str:
-        """Return the text of the commit that has taken a version; empty if another commit has it, or none."""
-        text = self.storage.read_text(self._commit(version), _MOST_BYTES) or ""
-        return text if overlay.is_closing(text) else ""
-
-    def close(self, version: int) -> None:
-        """Take a version, after which nobody commits."""
-        try:
-            self.commit(version, "\n".join(overlay.closing_commit()))
-        except FileExistsError as error:
-            # A store may have lost its answer; or another worker took it.
-            if not self.closing(version):
-                raise Written(str(version)) from error
-
-    def commit(self, version: int, text: str) -> None:
-        """Write a commit.
-
-        Raises:
-            FileExistsError: There is one of this version.
-            StateError: It can't be written.
-        """
-        spark = self.warehouse.spark
-        jvm: Any = spark._jvm
-
-        def write(log: Any) -> None:
-            if version == 0:
-                # HDFS makes no directory by itself.
-                log.createLogDirectoriesIfNotExists()
-            # One call for all lines: a scanner is an iterator.
-            lines = jvm.java.util.Scanner(text).useDelimiter("\n")
-            rows = jvm.scala.jdk.javaapi.CollectionConverters.asScala(lines)
-            path = jvm.org.apache.hadoop.fs.Path(self._commit(version))
-            log.store().write(path, rows, False, log.newDeltaHadoopConf())
-
-        try:
-            log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, self.location)
-            self.warehouse.effect(partial(write, log), of=())
-        except Exception as error:
-            if not is_sparks(error):
-                raise
-            if "FileAlreadyExistsException" in str(error):
-                raise FileExistsError(self._commit(version)) from error
-            raise StateError(
-                "STORE_REQUEST_FAILED",
-                object=self.folder,
-                failure="can't be written",
-                reason=first_line(error),
-                advice="Check the rights of Spark's login.",
-            ) from error
-
-    def remove(self, taken: int) -> None:
-        """Remove everything, the commit that has taken a version last."""
-        claim, last = self.closing(taken), self._commit(taken).rpartition("/")[2]
-        if not claim:
-            return
-        names = [*(name for name in self.names() if name != last), last]
-
-        def remove_each() -> None:
-            for name in names:
-                self.warehouse.guard()
-                if self.closing(taken) != claim:
-                    raise StateError("DELTA_LOG_REMOVED_CONCURRENTLY", folder=self.folder)
-                self.storage.remove(f"{self.folder}/{name}")
-
-        self.warehouse.effect(remove_each)
-        self.warehouse.effect(partial(self.storage.remove_empty, self.folder))
-
-    def _commit(self, version: int) -> str:
-        return f"{self.folder}/{version:020}.json"
+def _remove(warehouse: Warehouse, log: Log[Location], version: int, claim: str) -> None:
+    if not warehouse.effect(partial(log.remove, version, claim, warehouse.guard)):
+        raise StateError("LOG_REMOVED_BY_ANOTHER_PROCESS", log=log.folder)
+    warehouse.effect(partial(Hadoop(warehouse.spark).remove_empty, log.folder))

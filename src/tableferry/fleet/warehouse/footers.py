@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from tableferry.errors import StateError
 from tableferry.fleet.warehouse.eligibility import HiveTable, iceberg_ids, stored_types
 from tableferry.fleet.warehouse.files import ListedFile
-from tableferry.fleet.warehouse.storage import Hadoop
 from tableferry.formats.hive.locations import reachable
 from tableferry.formats.parquet.iceberg_blockers import Expected
 from tableferry.formats.parquet.iceberg_blockers import hindrances as hindrances_in
 from tableferry.formats.parquet.iceberg_metrics import End, read_end, read_ends
 from tableferry.spark.driver import in_process
+from tableferry.storage.hadoop import Hadoop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

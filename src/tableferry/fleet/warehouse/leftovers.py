@@ -32,7 +32,7 @@ from tableferry.fleet.warehouse.rewriting.places import hive_location_of
 from tableferry.fleet.warehouse.shadow.hive_copy import PURGE
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.shadow.marks import FOLDER, sync_folder
-from tableferry.fleet.warehouse.storage import storage_of
+from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.fleet.warehouse.views import above
 from tableferry.formats.hive.locations import below
 from tableferry.spark.catalog import SPARK_ERRORS

@@ -24,7 +24,7 @@ from tableferry.fleet.warehouse.preflight_findings import INTEGERS, PreflightFac
 from tableferry.fleet.warehouse.rewriting import copies, places
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy, scratch_name
 from tableferry.fleet.warehouse.shadow.late import suspended
-from tableferry.fleet.warehouse.storage import storage_of
+from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.formats.hive.locations import below
 from tableferry.formats.hive.partitions import CatalogPartition
 from tableferry.spark.catalog import SPARK_ERRORS
@@ -151,7 +151,7 @@ def _around(
 def _inside(warehouse: Warehouse, table: HiveTable) -> str:
     """Say why the table's directory belongs to another table, which needn't be in a catalog."""
     storage = storage_of(warehouse.spark, table.location)
-    return overlay.owner(warehouse.spark, table.location, storage.names if storage else None)
+    return overlay.owner(warehouse.spark, table.location, storage.all_names if storage else None)
 
 
 def _missing_place(warehouse: Warehouse, names: Names, form: TargetFormat) -> Refused | None:

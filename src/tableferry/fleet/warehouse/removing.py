@@ -29,10 +29,11 @@ from tableferry.fleet.warehouse.leftovers import (
 )
 from tableferry.fleet.warehouse.shadow.late.classify import DIRECTORY, run_of
 from tableferry.fleet.warehouse.shadow.late.record import Record
-from tableferry.fleet.warehouse.storage import TableStorage, storage_of
+from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.formats.hive.locations import below, split
 from tableferry.spark.catalog import parallel_map
 from tableferry.spark.tables import TableName
+from tableferry.storage.port import TableStorage
 
 _log = logging.getLogger(__name__)
 
@@ -208,7 +209,7 @@ def _remove_files(
     return len(listed) - len(left), rest
 
 
-def _remove_each(roots: Mapping[str, TableStorage | None], files: Sequence[str]) -> list[str]:
+def _remove_each(roots: Mapping[str, TableStorage[str] | None], files: Sequence[str]) -> list[str]:
     """Remove files that lie below some roots, several at once; return those that stay."""
 
     def gone(file: str) -> bool:
@@ -218,16 +219,16 @@ def _remove_each(roots: Mapping[str, TableStorage | None], files: Sequence[str])
     return [file for file, is_gone in zip(files, parallel_map(gone, files), strict=True) if not is_gone]
 
 
-def _names(storage: TableStorage, folder: str) -> tuple[str, ...] | None:
+def _names(storage: TableStorage[str], folder: str) -> tuple[str, ...] | None:
     """List what is right below a directory; None if that can't be done."""
     try:
-        return storage.names(folder)
+        return storage.all_names(folder)
     except StateError as error:
         _log.warning("%s is left: %s", folder, error.one_line)
         return None
 
 
-def _is_ours(storage: TableStorage, folder: str, child: str) -> bool:
+def _is_ours(storage: TableStorage[str], folder: str, child: str) -> bool:
     """Say whether a folder is a record's or a trial's, or has what shadow runs wrote and nothing else."""
     if _RECORD.fullmatch(child):
         return True
@@ -235,16 +236,16 @@ def _is_ours(storage: TableStorage, folder: str, child: str) -> bool:
     return names is not None and all(map(DIRECTORY.fullmatch, names))
 
 
-def _is_empty(storage: TableStorage, folder: str) -> bool:
+def _is_empty(storage: TableStorage[str], folder: str) -> bool:
     """Say whether a directory is there, with nothing in it."""
     try:
-        return storage.exists(folder) and not storage.names(folder)
+        return storage.exists(folder) and not storage.all_names(folder)
     except StateError as error:
         _log.warning("%s is left: %s", folder, error.one_line)
         return False
 
 
-def _remove(storage: TableStorage, location: str) -> bool:
+def _remove(storage: TableStorage[str], location: str) -> bool:
     """Remove a file or a directory; say whether it's gone."""
     try:
         storage.remove(location)

@@ -19,8 +19,9 @@ from tableferry.convert import overlay
 from tableferry.errors import StateError
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
-from tableferry.fleet.warehouse.storage import TableStorage, storage_of
+from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.formats.hive.locations import for_spark
+from tableferry.storage.port import TableStorage
 
 _log = logging.getLogger(__name__)
 
@@ -66,15 +67,15 @@ def sweep(warehouse: Warehouse, table: HiveTable) -> None:
         _sweep(warehouse, storage, top)
 
 
-def _sweep(warehouse: Warehouse, storage: TableStorage, top: str) -> None:
+def _sweep(warehouse: Warehouse, storage: TableStorage[str], top: str) -> None:
     with suppress(StateError):
-        if names := storage.names(top):
+        if names := storage.all_names(top):
             for name in names:
                 warehouse.effect(partial(_remove, storage, f"{top}/{name}"), of=())
             warehouse.effect(partial(storage.remove_empty, top), of=())
 
 
-def _storage(warehouse: Warehouse, top: str) -> TableStorage | None:
+def _storage(warehouse: Warehouse, top: str) -> TableStorage[str] | None:
     """Return where trials are; None if only Spark reaches it, or there is nothing beside a whole bucket."""
     above = top.rpartition("/")[0]
     return None if above.endswith(":/") else storage_of(warehouse.spark, above)
@@ -85,7 +86,7 @@ def _top(table: HiveTable) -> str:
     return f"{above}/{_PREFIX}{name}"
 
 
-def _remove(storage: TableStorage, folder: str) -> None:
+def _remove(storage: TableStorage[str], folder: str) -> None:
     try:
         storage.remove(folder)
     except StateError as error:

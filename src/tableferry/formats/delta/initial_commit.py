@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
-import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tableferry import files
+from tableferry import storage
 from tableferry.errors import Busy, Refused, StateError, TableError
-from tableferry.files import AnyPath
-
-FIRST = "00000000000000000000.json"
+from tableferry.formats.delta import log_removal
+from tableferry.formats.delta.log_removal import FIRST as FIRST
+from tableferry.storage import AnyPath
 
 LOG = "_delta_log"
 
 OPERATION = "CONVERT"
 """The operation of a conversion's commit in the table's history."""
 
-_NEXT = "00000000000000000001.json"
-_UNDO = "UNDO CONVERT"
-# A protocol version that no reader and no writer supports.
-_NOBODYS = 999
 # Seconds after which another process may take over an unfinished undo.
 _PATIENCE = 300
 
@@ -75,10 +69,10 @@ def create(name: AnyPath, lines: Iterable[str], *, unsafe: bool) -> bool:
         unsafe: Write it even if the storage can't refuse to overwrite an existing file.
     """
     if not unsafe:
-        return files.create_text(name, lines)
-    if files.exists(name):
+        return storage.create_text(name, lines)
+    if storage.exists(name):
         return False
-    files.write_text(name, "".join(lines))
+    storage.write_text(name, "".join(lines))
     return True
 
 
@@ -90,36 +84,29 @@ def undo(root: AnyPath, table_id: str | None = None) -> None:
         Refused: The first commit isn't a conversion, or another commit follows it.
         Busy: ``table_id`` isn't the id of the commit's table, or another process is undoing the conversion.
     """
-    if isinstance(root, files.ObjectPath):
+    if isinstance(root, storage.ObjectPath):
         _undo_in_store(root, table_id)
     else:
         set_aside(root, table_id)
         forget(root)
 
 
-def _undo_in_store(root: files.ObjectPath, table_id: str | None) -> None:
-    """Undo a conversion in storage without renames: commit version 1 first, then remove the log's objects.
-
-    Only one writer can commit version 1. This commit requires a protocol version that no reader and no writer
-    supports. Therefore no writer commits after it, and no reader reads half a log during the removal. Version
-    1, the claim, is removed last.
-    """
-    folder, mine = root / LOG, str(uuid.uuid4())
-    claim = folder / _NEXT
-    if not _is_claimed(root):
+def _undo_in_store(root: storage.ObjectPath, table_id: str | None) -> None:
+    """Undo a conversion in storage without renames: claim version 1, then remove the log's objects."""
+    stored, claim = _stored_log(root), log_removal.new_claim()
+    if not stored.claim_of(1):
         demand_only_a_conversion(root)
         if table_id is not None:
             demand_table(root, table_id)
-    if not files.create_text(claim, "".join(closing(mine))):
-        if not _is_claimed(root):
-            raise _written_after(root)
-        if (age := now() - files.modified(claim)) < _PATIENCE * 1000:
+    found = stored.create_claim(1, claim)
+    if not found:
+        raise _written_after(root)
+    if found != claim:
+        if (age := now() - storage.modified(stored.commit(1))) < _PATIENCE * 1000:
             raise Busy("UNDO_RUNNING_OR_DIED", table=root, seconds=_PATIENCE - age // 1000)
-        files.write_text(claim, "".join(closing(mine)))
-    for name in (FIRST, *(name for name in files.all_names(folder) if name not in (FIRST, _NEXT)), _NEXT):
-        if _action(files.read_text(claim) or "", "commitInfo").get("txnId") != mine:
-            raise Busy("UNDO_RUNNING", table=root)
-        files.remove(folder / name)
+        storage.write_text(stored.commit(1), claim)
+    if not stored.remove(1, claim):
+        raise Busy("UNDO_RUNNING", table=root)
 
 
 def demand_no_undo(root: AnyPath) -> None:
@@ -128,26 +115,12 @@ def demand_no_undo(root: AnyPath) -> None:
     Raises:
         Refused: An undo of the table began and didn't finish.
     """
-    if isinstance(root, files.ObjectPath) and _is_claimed(root):
+    if isinstance(root, storage.ObjectPath) and _stored_log(root).claim_of(1):
         raise Refused("UNDO_INTERRUPTED", table=root)
 
 
-def _is_claimed(root: files.ObjectPath) -> bool:
-    return is_closing(files.read_text(root / LOG / _NEXT) or "")
-
-
-def closing(identity: str) -> tuple[str, ...]:
-    """Return the lines of a commit that blocks later commits: no writer supports its protocol version."""
-    actions = (
-        {"commitInfo": {"timestamp": now(), "operation": _UNDO, "txnId": identity}},
-        {"protocol": {"minReaderVersion": _NOBODYS, "minWriterVersion": _NOBODYS}},
-    )
-    return tuple(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
-
-
-def is_closing(text: str) -> bool:
-    """Return whether a commit's text is that of `closing`."""
-    return bool(_action(text, "commitInfo").get("operation") == _UNDO)
+def _stored_log(root: storage.ObjectPath) -> log_removal.Log[storage.ObjectPath]:
+    return log_removal.Log(storage.ObjectStore(root.store), root / LOG)
 
 
 def set_aside(root: Path, table_id: str | None = None) -> None:
@@ -192,26 +165,26 @@ def forget(root: Path) -> None:
     Raises:
         StateError: The renamed log can't be removed.
     """
-    files.remove(root / _ASIDE)
+    storage.remove(root / _ASIDE)
 
 
 def info(root: AnyPath) -> dict[str, Any]:
     """Return the `commitInfo` of the first commit, from the log or from the renamed log."""
     aside = (root / _ASIDE,) if isinstance(root, Path) else ()
     for folder in (log(root), *aside):
-        if first := files.read_text(folder / FIRST):
+        if first := storage.read_text(folder / FIRST):
             return info_in(first)
     return {}
 
 
 def info_in(text: str) -> dict[str, Any]:
     """Return the `commitInfo` in a commit's text."""
-    return _action(text, "commitInfo")
+    return log_removal.action(text, "commitInfo")
 
 
 def is_only_commit(root: AnyPath) -> bool:
     """Return whether a log has its first commit and no other commit."""
-    return has_only_first(files.names(log(root)))
+    return has_only_first(storage.names(log(root)))
 
 
 def has_only_first(names: Iterable[str]) -> bool:
@@ -242,7 +215,7 @@ def demand_only_a_conversion(root: AnyPath) -> None:
         TableError: The folder isn't a Delta table.
         Refused: The first commit isn't a conversion, or another commit follows it.
     """
-    first = files.read_text(log(root) / FIRST)
+    first = storage.read_text(log(root) / FIRST)
     found = _versions(log(root))
     if not found:
         raise TableError("NOT_A_DELTA_TABLE", table=root)
@@ -254,16 +227,7 @@ def demand_only_a_conversion(root: AnyPath) -> None:
 
 
 def _table_id(folder: AnyPath) -> str:
-    return str(_action(files.read_text(folder / FIRST) or "", "metaData").get("id", ""))
-
-
-def _action(text: str, name: str) -> dict[str, Any]:
-    # Not `splitlines`: a table's comment may contain other characters that it treats as line ends.
-    for line in text.split("\n"):
-        if line.startswith(f'{{"{name}"'):
-            action = json.loads(line)[name]
-            return action if isinstance(action, dict) else {}
-    return {}
+    return str(log_removal.action(storage.read_text(folder / FIRST) or "", "metaData").get("id", ""))
 
 
 def versions(names: Iterable[str]) -> list[int]:
@@ -272,7 +236,7 @@ def versions(names: Iterable[str]) -> list[int]:
 
 
 def _versions(folder: AnyPath) -> list[int]:
-    return versions(files.names(folder))
+    return versions(storage.names(folder))
 
 
 def _converted_meanwhile(root: AnyPath) -> Busy:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from tableferry.amounts import counted, first_of
 from tableferry.errors import Refused, TableError
-from tableferry.files import AnyPath, ObjectPath, ObjectStore, path_of
 from tableferry.formats.delta import column_mapping
 from tableferry.formats.hive.partition_inference import Partitions
 from tableferry.formats.hive.partition_values import cast
@@ -24,6 +23,7 @@ from tableferry.formats.parquet.bounds import texts_of
 from tableferry.formats.parquet.files import Bounds, DataFile, FileSchema, Footer, Leaf
 from tableferry.spark import types
 from tableferry.spark.types import Atomic, Decimal, Primitive, Struct
+from tableferry.storage import AnyPath, ObjectPath, ObjectStore, path_of
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile as IcebergFile
@@ -119,14 +119,14 @@ def read(table: IcebergTable, source: str, *, statistics: bool) -> Snapshot:
 def _data_files(said: TableMetadata, root: AnyPath, source: str) -> Iterator[IcebergFile]:
     from pyiceberg.manifest import FileFormat, ManifestContent
 
-    storage = metadata.storage(root, said.location)
+    file_io = metadata.file_io(root, said.location)
     if (snapshot := said.current_snapshot()) is None:
         return
     with metadata.understood(snapshot.manifest_list):
-        manifests = snapshot.manifests(storage)
+        manifests = snapshot.manifests(file_io)
     for manifest in manifests:
         with metadata.understood(manifest.manifest_path):
-            entries = manifest.fetch_manifest_entry(storage, discard_deleted=True)
+            entries = manifest.fetch_manifest_entry(file_io, discard_deleted=True)
         if manifest.content == ManifestContent.DELETES:
             if entries:
                 raise Refused("ICEBERG_DELETE_FILES", table=source, files=counted(len(entries), "file"))

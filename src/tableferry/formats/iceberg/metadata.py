@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tableferry import files
+from tableferry import storage
 from tableferry.errors import MissingPackage, Refused, SessionError, TableError, TableferryError, first_line
 from tableferry.extras import install
-from tableferry.files import AnyPath, ObjectPath, ObjectStore, path_of
 from tableferry.formats.iceberg.tables import IcebergTable
+from tableferry.storage import AnyPath, ObjectPath, ObjectStore, path_of
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -40,12 +40,12 @@ def current(table: IcebergTable) -> str:
     if table.catalog:
         return str(_load(table.catalog).metadata_location)
     root = path_of(table.root) / FOLDER
-    names = files.all_names(root) if isinstance(root, ObjectPath) else tuple(os.listdir(root))
+    names = storage.all_names(root) if isinstance(root, ObjectPath) else tuple(os.listdir(root))
     numbered = {name: int(match[1]) for name in names if (match := _NUMBERED.fullmatch(name))}
     if not numbered:
         raise TableError("ICEBERG_METADATA_MISSING", folder=root)
     highest = max(numbered.values())
-    if hint := (files.read_text(root / _HINT) or "").strip():
+    if hint := (storage.read_text(root / _HINT) or "").strip():
         # Hadoop's catalog writes the hint after the metadata, so a newer metadata file may exist.
         highest = max(highest, int(hint)) if hint.isdecimal() else highest
     newest = sorted(name for name, number in numbered.items() if number == highest)
@@ -70,7 +70,7 @@ def read(location: str) -> TableMetadata:
     except ModuleNotFoundError as error:
         raise _missing(error) from error
     with understood(location):
-        return FromInputFile.table_metadata(storage().new_input(location))
+        return FromInputFile.table_metadata(file_io().new_input(location))
 
 
 @contextmanager
@@ -100,8 +100,8 @@ def named(catalog: str) -> IcebergTable:
     return IcebergTable(plain(_load(catalog).location()), catalog)
 
 
-def storage(root: AnyPath | None = None, written_at: str = "") -> FileIO:
-    """Return a read-only ``FileIO`` by which pyiceberg reads files through `tableferry.files`.
+def file_io(root: AnyPath | None = None, written_at: str = "") -> FileIO:
+    """Return a read-only ``FileIO`` by which pyiceberg reads files through `tableferry.storage`.
 
     Args:
         root: The table's folder.
@@ -126,7 +126,7 @@ def storage(root: AnyPath | None = None, written_at: str = "") -> FileIO:
             return len(self._bytes())
 
         def exists(self) -> bool:
-            return files.exists(path_at(self.location))
+            return storage.exists(path_at(self.location))
 
         def open(self, seekable: bool = True) -> Any:
             return io.BytesIO(self._bytes())

@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tableferry.errors import StateError
-from tableferry.files import AnyPath, ObjectStore
 from tableferry.formats.parquet import directory_footers, object_footers
 from tableferry.formats.parquet.bounds import texts_of
 from tableferry.formats.parquet.files import Bounds, DataFile, Footer, Footers, Leaf, Unreadable
 from tableferry.formats.parquet.writers import trust
 from tableferry.spark import types
 from tableferry.spark.types import ColumnPath, Decimal, Primitive, lowered
+from tableferry.storage import AnyPath, ObjectStore
 
 # The rows of a batch; with this number, a column of long strings takes a few megabytes.
 _ROWS = 1 << 16

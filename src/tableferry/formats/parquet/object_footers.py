@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from tableferry.errors import StateError
-from tableferry.files import ObjectPath, ObjectStore
 from tableferry.formats.parquet.directory_footers import Tails, by_threads, decoded
 from tableferry.formats.parquet.files import DataFile, Footers, Unreadable
 from tableferry.formats.parquet.footers import ALL_LEAVES, VANISHED, tail
+from tableferry.storage import ObjectPath, ObjectStore
 
 
 def read(root: ObjectPath, files: Sequence[DataFile], *, leaves: int = ALL_LEAVES) -> Footers:

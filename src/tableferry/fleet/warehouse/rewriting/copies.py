@@ -30,7 +30,7 @@ from tableferry.fleet.warehouse.neighbours import Neighbourhood
 from tableferry.fleet.warehouse.rewriting.pieces import Held, Note, holds
 from tableferry.fleet.warehouse.rewriting.places import is_written, new_location
 from tableferry.fleet.warehouse.shadow.conditions import sql_type
-from tableferry.fleet.warehouse.storage import storage_of
+from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.formats.hive.locations import below, split
 from tableferry.spark.quoting import literal, pairs, quote
@@ -192,7 +192,7 @@ def demand_empty(warehouse: Warehouse, folder: str) -> None:
         StateError: It can't be listed just now.
     """
     storage = storage_of(warehouse.spark, folder)
-    if storage is not None and (names := storage.names(folder)):
+    if storage is not None and (names := storage.all_names(folder)):
         raise Refused("REWRITE_DIRECTORY_NOT_EMPTY", folder=folder, names=names)
 
 
@@ -222,11 +222,11 @@ def remove_files(
     try:
         if (storage := storage_of(warehouse.spark, folder)) is None:
             return False
-        for name in storage.names(folder):
+        for name in storage.all_names(folder):
             if is_written(name, form):
                 warehouse.effect(partial(storage.remove, f"{folder}/{name}"), of=())
         warehouse.effect(partial(storage.remove_empty, folder), of=())
-        if left := storage.names(folder):
+        if left := storage.all_names(folder):
             _log.warning("%s stays, with what no copy wrote: %s", folder, first_of(left))
     except StateError:
         return False

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tableferry.errors import Refused, StateError
-from tableferry.files.paths import hidden
 from tableferry.fleet.warehouse import asking, hive, metastore
 from tableferry.fleet.warehouse.asking import describe, explaining
 from tableferry.fleet.warehouse.context import Warehouse
@@ -22,7 +21,7 @@ from tableferry.fleet.warehouse.shadow.changes import Columns
 from tableferry.fleet.warehouse.shadow.conditions import casts, spec, sql_types
 from tableferry.fleet.warehouse.shadow.marks import PREFIX, fingerprint
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, parsed, raw, spell
-from tableferry.fleet.warehouse.storage import Hadoop, storage_of
+from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.formats.hive import session_catalog
 from tableferry.formats.hive.locations import below
 from tableferry.formats.hive.sql import in_metastore
@@ -32,6 +31,8 @@ from tableferry.spark.driver import in_process
 from tableferry.spark.quoting import literal, pairs, quote
 from tableferry.spark.settings import optional_settings
 from tableferry.spark.tables import TableName
+from tableferry.storage.hadoop import Hadoop
+from tableferry.storage.paths import hidden
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -349,7 +350,7 @@ class HiveCopy:
             while inside := inside.rpartition("/")[0]:
                 parent = f"{folder}/{inside}"
                 # Of a column whose name begins with an underscore, partitions' directories do too.
-                if any("=" in name or not hidden(name) for name in storage.names(parent)):
+                if any("=" in name or not hidden(name) for name in storage.all_names(parent)):
                     break
                 self.warehouse.effect(partial(storage.remove, parent))
         except StateError as error:
@@ -360,7 +361,7 @@ class HiveCopy:
     def remove_empty(self, folder: str) -> None:
         """Remove a directory beside the table's, unless something is in it; this process may be unable to."""
         with suppress(StateError):
-            if (storage := storage_of(self.spark, folder)) is not None and not storage.names(folder):
+            if (storage := storage_of(self.spark, folder)) is not None and not storage.all_names(folder):
                 self.warehouse.effect(partial(storage.remove_empty, folder), of=())
 
     def directories(self, folder: str) -> tuple[str, ...] | None:

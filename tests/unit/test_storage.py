@@ -1,20 +1,23 @@
-"""Which of its two kinds of storage a path is in, and what the one behind the workspace's API says."""
+"""Local disks and volumes: the adapter of a path, shared behaviour, and the errors of the workspace's API."""
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import re
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests import conditions
+from tests.storage_behaviour import STATE, TABLES
 from tests.workspace import FakeWorkspace
 
-from tableferry import files, workspace
-from tableferry.files.local import Local, on_network
-from tableferry.files.volume import Volume
+from tableferry import storage, workspace
+from tableferry.storage.local import Local, on_network
+from tableferry.storage.volume import Volume
 
 VOLUME = "/Volumes/main/bronze/state"
 FILE = Path(VOLUME, "tracking/part-00000.csv")
@@ -38,15 +41,47 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_local_path_is_here_and_a_volume_of_a_workspace_is_there(
     remote: FakeWorkspace, tmp_path: Path
 ) -> None:
-    assert isinstance(files.storage(tmp_path), Local)
-    assert isinstance(files.storage(FILE), Volume)
-    assert (files.is_mounted(tmp_path), files.is_mounted(FILE)) == (True, False)
+    assert isinstance(storage.adapter(tmp_path), Local)
+    assert isinstance(storage.adapter(FILE), Volume)
+    assert (storage.is_mounted(tmp_path), storage.is_mounted(FILE)) == (True, False)
+
+
+@pytest.mark.parametrize("behaviour", [*STATE, *TABLES])
+def test_local_disk_behaves_like_all_storage(
+    tmp_path: Path, behaviour: Callable[[Local, Path], None]
+) -> None:
+    behaviour(Local(), tmp_path)
+
+
+def test_disk_of_this_machine_without_locks_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lock(handle: object, operation: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr("fcntl.flock", lock)
+    path = tmp_path / "_a.lock"
+    with conditions.raises("LOCK_FAILED", file=path), storage.locked([path], "a run"):
+        pass
+    monkeypatch.setattr("tableferry.storage.local.on_network", lambda path: True)
+    with storage.locked([path], "a run"):
+        assert path.exists()
+
+
+@pytest.mark.parametrize("behaviour", STATE)
+def test_volume_behaves_like_all_storage(
+    remote: FakeWorkspace, behaviour: Callable[[Volume, Path], None]
+) -> None:
+    folder = FILE.parent
+    adapter = storage.adapter(folder)
+    assert isinstance(adapter, Volume)
+    behaviour(adapter, folder)
 
 
 def test_a_mounted_volume_is_here(remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Path.is_dir
     monkeypatch.setattr(Path, "is_dir", lambda path: str(path) == VOLUME or real(path))
-    assert isinstance(files.storage(FILE), Local)
+    assert isinstance(storage.adapter(FILE), Local)
     assert remote.asked == []
 
 
@@ -54,9 +89,9 @@ def test_inside_a_workspace_every_volume_is_mounted(
     remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
-    assert isinstance(files.storage(FILE), Local)
+    assert isinstance(storage.adapter(FILE), Local)
     with conditions.raises("VOLUME_MISSING", path=FILE):
-        files.make_folder(FILE)
+        storage.make_folder(FILE)
     assert remote.asked == []
 
 
@@ -64,16 +99,16 @@ def test_a_volume_that_nobody_can_look_into_is_not_taken_for_an_empty_one(
     logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with conditions.raises("VOLUME_MISSING_IN_WORKSPACE", volume=VOLUME, host=re.compile("^http://127")):
-        files.read_text(FILE)
+        storage.read_text(FILE)
     monkeypatch.delenv("DATABRICKS_HOST")
     with conditions.raises("VOLUME_MISSING", path=FILE):
-        files.read_text(FILE)
+        storage.read_text(FILE)
 
 
 def test_the_client_is_made_once_and_the_volume_looked_at_once(remote: FakeWorkspace) -> None:
     assert workspace.client() is workspace.client()
     for _ in range(3):
-        assert files.read_text(FILE) is None
+        assert storage.read_text(FILE) is None
     assert [request for request in remote.asked if request.startswith("HEAD")] == [
         f"HEAD /api/2.0/fs/directories{VOLUME}"
     ]
@@ -89,7 +124,7 @@ def test_another_login_is_another_client(remote: FakeWorkspace, monkeypatch: pyt
         reason="Unauthorized",
         advice=re.compile("(?i)^log in with `databricks auth login"),
     ):
-        files.read_text(FILE)
+        storage.read_text(FILE)
 
 
 def test_no_login_is_reported_with_the_path_and_how_to_log_in(
@@ -100,14 +135,14 @@ def test_no_login_is_reported_with_the_path_and_how_to_log_in(
     no_login = re.compile(rf"no login to {remote.url} \(.*\)")
     advice = re.compile("^Log in with `databricks auth login --host ")
     with conditions.raises("VOLUME_UNREACHABLE", path=FILE, reason=no_login, advice=advice):
-        files.read_text(FILE)
+        storage.read_text(FILE)
 
 
 def test_a_missing_client_is_reported(remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "databricks.sdk", None)
     advice = "Install it: pip install 'tableferry[databricks]'."
     with conditions.raises("VOLUME_UNREACHABLE", path=FILE, advice=advice):
-        files.read_text(FILE)
+        storage.read_text(FILE)
 
 
 @pytest.mark.usefixtures("hurried")
@@ -121,21 +156,21 @@ def test_a_workspace_that_does_not_answer_is_reported(
         reason=re.compile("127.0.0.1:1 doesn't answer: ConnectionError$"),
         advice=re.compile("(?i)^check DATABRICKS_HOST"),
     ):
-        files.read_text(FILE)
+        storage.read_text(FILE)
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(
     "work",
     [
-        files.read_text,
-        lambda path: files.write_text(path, ""),
-        lambda path: files.create_text(path, ""),
-        files.exists,
-        files.names,
-        files.make_folder,
-        files.remove,
-        lambda path: files.move(path, path / "other"),
+        storage.read_text,
+        lambda path: storage.write_text(path, ""),
+        lambda path: storage.create_text(path, ""),
+        storage.exists,
+        storage.names,
+        storage.make_folder,
+        storage.remove,
+        lambda path: storage.move(path, path / "other"),
     ],
     ids=["read", "write", "create", "exists", "names", "make", "remove", "move"],
 )
@@ -154,54 +189,34 @@ def test_whoever_has_no_right_is_told_so_with_the_path(remote: FakeWorkspace, wo
 def test_names_are_of_every_page_and_hidden_ones_are_not_listed(remote: FakeWorkspace) -> None:
     names = [f"part-{number}" for number in range(8)]
     for name in [*names, "_claim", ".crc"]:
-        files.write_text(Path(VOLUME, "a", name), "")
-    assert files.names(Path(VOLUME, "a")) == tuple(names)
-    assert files.names(Path(VOLUME, "b")) == ()
-
-
-def test_a_file_comes_back_as_it_was_and_is_replaced_whole(remote: FakeWorkspace) -> None:
-    text = "a,b\r\n\u00e4,'%2F'\n"
-    files.write_text(Path(VOLUME, "target=a b%2Fc", "x"), text)
-    assert files.read_text(Path(VOLUME, "target=a b%2Fc", "x")) == text
-    assert remote.files[f"{VOLUME}/target=a b%2Fc/x"] == text.encode()
-    files.write_text(Path(VOLUME, "target=a b%2Fc", "x"), "")
-    assert files.read_text(Path(VOLUME, "target=a b%2Fc", "x")) == ""
-    assert (files.exists(Path(VOLUME, "target=a b%2Fc", "x")), files.exists(Path(VOLUME, "y"))) == (
-        True,
-        False,
-    )
+        storage.write_text(Path(VOLUME, "a", name), "")
+    assert storage.names(Path(VOLUME, "a")) == tuple(names)
+    assert storage.names(Path(VOLUME, "b")) == ()
 
 
 def test_what_is_not_text_is_reported(remote: FakeWorkspace) -> None:
     remote.files[str(FILE)] = b"\xff"
     with conditions.raises("FILE_NOT_TEXT", file=FILE):
-        files.read_text(FILE)
-
-
-def test_one_of_many_creates_a_file_and_it_is_the_one_that_stays(remote: FakeWorkspace) -> None:
-    with ThreadPoolExecutor(16) as pool:
-        won = list(pool.map(lambda number: files.create_text(FILE, str(number)), range(16)))
-    assert won.count(True) == 1
-    assert files.read_text(FILE) == str(won.index(True))
+        storage.read_text(FILE)
 
 
 @pytest.mark.usefixtures("hurried")
 def test_a_creator_whose_answer_got_lost_does_not_think_that_it_won(remote: FakeWorkspace) -> None:
-    files.make_folder(FILE.parent)
+    storage.make_folder(FILE.parent)
     remote.lose_next_answer()
-    assert files.create_text(FILE, "mine") is False
-    assert files.create_text(FILE, "another's") is False
-    assert files.read_text(FILE) == "mine"
+    assert storage.create_text(FILE, "mine") is False
+    assert storage.create_text(FILE, "another's") is False
+    assert storage.read_text(FILE) == "mine"
 
 
 def test_removing_takes_the_whole_folder_and_nothing_beside_it(remote: FakeWorkspace) -> None:
     for name in ("a/b/c", "a/.hidden", "a/d", "ab"):
-        files.write_text(Path(VOLUME, name), "")
+        storage.write_text(Path(VOLUME, name), "")
     for _ in range(2):
-        files.remove(Path(VOLUME, "a"))
+        storage.remove(Path(VOLUME, "a"))
         assert list(remote.files) == [f"{VOLUME}/ab"]
         assert remote.folders == {VOLUME}
-    files.remove(Path(VOLUME, "ab"))
+    storage.remove(Path(VOLUME, "ab"))
     assert remote.files == {}
 
 
@@ -209,31 +224,31 @@ def test_removing_takes_the_whole_folder_and_nothing_beside_it(remote: FakeWorks
 def test_a_move_that_died_is_gone_on_with(remote: FakeWorkspace, crash: str) -> None:
     old, new = Path(VOLUME, "old"), Path(VOLUME, "new")
     for name in ("offsets/0", "offsets/1", "metadata"):
-        files.write_text(old / name, name)
-        files.write_text(new / name, name)
+        storage.write_text(old / name, name)
+        storage.write_text(new / name, name)
     if crash == "among the removals":
-        files.remove(old / "offsets/0")
-    files.move(old, new)
+        storage.remove(old / "offsets/0")
+    storage.move(old, new)
     assert set(remote.files) == {str(new / name) for name in ("offsets/0", "offsets/1", "metadata")}
     assert str(old) not in remote.folders
 
 
 def test_the_api_knows_no_locks_and_nothing_is_written_for_one(remote: FakeWorkspace) -> None:
     path = Path(VOLUME, "checkpoints/_a.lock")
-    with files.locked([path], "a"), files.locked([path], "a"):
+    with storage.locked([path], "a"), storage.locked([path], "a"):
         assert remote.files == {}
     assert remote.folders == {VOLUME}
 
 
 def test_a_file_in_the_place_of_a_folder_is_reported(remote: FakeWorkspace) -> None:
-    files.write_text(Path(VOLUME, "a"), "")
+    storage.write_text(Path(VOLUME, "a"), "")
     with conditions.raises(
         "VOLUME_REQUEST_FAILED",
         path=f"{VOLUME}/a",
         failure="can't be written",
         reason=re.compile("existing file"),
     ):
-        files.make_folder(Path(VOLUME, "a"))
+        storage.make_folder(Path(VOLUME, "a"))
 
 
 def test_what_the_fake_does_not_know_is_remembered() -> None:
@@ -250,9 +265,15 @@ def test_a_network_s_file_system_is_known_by_where_it_is_mounted(tmp_path: Path)
     mounts.write_text(
         "/dev/sda / ext4 rw 0 0\nfiler:/a /mnt/team\\040files nfs4 rw 0 0\n"
         "/dev/sdb /mnt/team\\040files/here xfs rw 0 0\nbucket /mnt/bucket fuse.s3fs rw 0 0\n"
+        "dbfs /mnt/fuse fuse rw 0 0\n"
     )
-    on = {"/mnt/team files/state": True, "/mnt/team files/here/state": False, "/mnt/bucket/a/b": True}
+    on = {
+        "/mnt/team files/state": True,
+        "/mnt/team files/here/state": False,
+        "/mnt/bucket/a/b": True,
+        "/mnt/fuse/a": True,
+    }
     on |= {"/home/me/state": False, "/mnt": False}
     assert {path: on_network(Path(path), mounts) for path in on} == on
     assert not on_network(Path("/mnt/bucket"), tmp_path / "absent")
-    assert [files.is_shared(Path(path)) for path in ("/dbfs/mnt/state", "/Volumes/a/b/c/d")] == [True, True]
+    assert [storage.is_shared(Path(path)) for path in ("/dbfs/mnt/state", "/Volumes/a/b/c/d")] == [True, True]

@@ -1,29 +1,31 @@
 """Read, atomically write and lock files on any kind of storage; other modules access files through this one.
 
 The kinds are local file systems and mounted volumes (`Local`), Unity Catalog volumes through the Files API
-(`Volume`), and object stores (`ObjectStore`). Functions take paths of all kinds; failures are StateErrors.
+(`Volume`), and object stores (`ObjectStore`). Functions take paths of these kinds; failures are StateErrors.
+What only Spark's driver reaches is in `tableferry.storage.hadoop`, because it needs a session.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tableferry import workspace
 from tableferry.errors import SessionError, StateError
-from tableferry.files.local import Local, on_network
-from tableferry.files.objects import NotExclusive as NotExclusive
-from tableferry.files.objects import Object as Object
-from tableferry.files.objects import ObjectPath as ObjectPath
-from tableferry.files.objects import ObjectStore as ObjectStore
-from tableferry.files.objects import delta_options as delta_options
-from tableferry.files.paths import no_volume, volume_of
-from tableferry.files.storage import Storage
-from tableferry.files.volume import Volume
+from tableferry.storage.local import Local
+from tableferry.storage.local import is_shared as is_shared
+from tableferry.storage.object_store import NotExclusive as NotExclusive
+from tableferry.storage.object_store import Object as Object
+from tableferry.storage.object_store import ObjectPath as ObjectPath
+from tableferry.storage.object_store import ObjectStore as ObjectStore
+from tableferry.storage.object_store import delta_options as delta_options
+from tableferry.storage.paths import no_volume, volume_of
+from tableferry.storage.port import StateStorage
+from tableferry.storage.volume import Volume
 
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
@@ -37,7 +39,7 @@ def path_of(location: str) -> AnyPath:
     return ObjectPath.parse(location) or Path(location)
 
 
-def storage(path: AnyPath) -> Storage:
+def adapter(path: AnyPath) -> StateStorage[Any]:
     """Return the storage of a path: an object store, an unmounted volume, or the local file system.
 
     Inside a workspace, volumes are always mounted. Elsewhere, an unmounted volume can be read only through a
@@ -63,25 +65,17 @@ def storage(path: AnyPath) -> Storage:
 
 def is_mounted(path: Path) -> bool:
     """Return whether this machine's processes can access the path directly, so that they can lock it."""
-    return isinstance(storage(path), Local)
-
-
-def is_shared(path: Path) -> bool:
-    """Return whether several machines may access the path, so that a local lock may not exclude the others.
-
-    That is the case in volumes, below ``/dbfs`` and on network file systems.
-    """
-    return volume_of(path) is not None or path.is_relative_to("/dbfs") or on_network(path)
+    return isinstance(adapter(path), Local)
 
 
 def read_text(path: AnyPath) -> str | None:
     """Return the file's text, or None if the file doesn't exist."""
-    return storage(path).read_text(path)
+    return adapter(path).read_text(path)
 
 
 def write_text(path: AnyPath, text: str) -> None:
     """Replace the file by ``text`` atomically, and create its folders if they are missing."""
-    storage(path).write_text(path, text)
+    adapter(path).write_text(path, text)
 
 
 def create_text(path: AnyPath, text: str | Iterable[str]) -> bool:
@@ -89,51 +83,51 @@ def create_text(path: AnyPath, text: str | Iterable[str]) -> bool:
 
     A long text can be passed in pieces; local files are then written without the complete text in memory.
     """
-    return storage(path).create_text(path, text)
+    return adapter(path).create_text(path, text)
 
 
 def exists(path: AnyPath) -> bool:
     """Return whether the file exists."""
-    return storage(path).exists(path)
+    return adapter(path).exists(path)
 
 
 def modified(path: AnyPath) -> int:
     """Return the modification time in milliseconds since 1970, UTC, by the clock of the storage."""
-    return storage(path).modified(path)
+    return adapter(path).modified(path)
 
 
 def names(path: AnyPath) -> tuple[str, ...]:
     """Return a folder's visible names in order; empty if the folder doesn't exist."""
-    return storage(path).names(path)
+    return adapter(path).names(path)
 
 
-def all_names(path: ObjectPath) -> tuple[str, ...]:
-    """Return all names directly below a path of an object store in order, including hidden ones."""
-    return ObjectStore(path.store).all_names(path)
+def all_names(path: AnyPath) -> tuple[str, ...]:
+    """Return a folder's names in order, including hidden ones; empty if the folder doesn't exist."""
+    return adapter(path).all_names(path)
 
 
 def make_folder(path: AnyPath) -> None:
     """Create a folder and its parents."""
-    storage(path).make_folder(path)
+    adapter(path).make_folder(path)
 
 
 def remove(path: AnyPath) -> None:
     """Remove a file or a folder with its contents; do nothing if it doesn't exist."""
-    storage(path).remove(path)
+    adapter(path).remove(path)
 
 
 def move(old: AnyPath, new: AnyPath) -> None:
-    """Rename a file or a folder within its volume; do nothing if the old name doesn't exist."""
-    storage(new).move(old, new)
+    """Rename a file or a folder within its volume, and create the new parent; skip a missing old name."""
+    adapter(new).move(old, new)
 
 
-def locked(paths: list[Path], what: str) -> AbstractContextManager[None]:
+def locked(paths: Sequence[Path], what: str) -> AbstractContextManager[None]:
     """Lock these files inside the ``with``, if the storage of the first one supports locks.
 
     Raises:
         Busy: Another process or thread has locked one of them.
     """
-    return (storage(paths[0]) if paths else Local()).locked(paths, what)
+    return (adapter(paths[0]) if paths else Local()).locked(paths, what)
 
 
 @lru_cache(maxsize=8)

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tableferry import workspace
 from tableferry.errors import StateError
 from tableferry.errors.catalogue import as_sentence
-from tableferry.files.paths import hidden
+from tableferry.storage.paths import hidden
 
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
@@ -100,7 +100,11 @@ class Volume:
 
     def names(self, path: Path) -> tuple[str, ...]:
         """Return a folder's visible names in order; empty if the folder doesn't exist."""
-        return tuple(sorted(name for name in self._entries(path) or () if not hidden(name)))
+        return tuple(name for name in self.all_names(path) if not hidden(name))
+
+    def all_names(self, path: Path) -> tuple[str, ...]:
+        """Return a folder's names in order, including hidden ones; empty if the folder doesn't exist."""
+        return tuple(sorted(self._entries(path) or ()))
 
     def make_folder(self, path: Path) -> None:
         """Create a folder and its parents."""
@@ -134,7 +138,7 @@ class Volume:
         self.remove(old)
 
     @contextmanager
-    def locked(self, paths: list[Path], what: str) -> Iterator[None]:
+    def locked(self, paths: Sequence[Path], what: str) -> Iterator[None]:
         """Lock nothing, because the API has no locks.
 
         The operations through this API don't need them. `tableferry.pipelines.migrate.run` refuses runs from

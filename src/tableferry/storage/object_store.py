@@ -24,7 +24,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tableferry.errors import MissingPackage, StateError
 from tableferry.errors.catalogue import as_sentence
 from tableferry.extras import install
-from tableferry.files.paths import hidden
+from tableferry.storage.paths import hidden
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client
@@ -153,11 +153,12 @@ class ObjectStore:
             if item.size or not self._is_folder(path, item.path, folders):
                 yield item
 
-    def read(self, path: ObjectPath) -> bytes | None:
-        """Return an object's bytes, or None if the object doesn't exist."""
+    def read(self, path: ObjectPath, most: int | None = None) -> bytes | None:
+        """Return an object's bytes, or None if the object doesn't exist or has more than ``most`` bytes."""
         with _explained(path, "can't be read"):
             try:
-                return bytes(_client(self.store).get(path.key).bytes())
+                found = _client(self.store).get(path.key)
+                return bytes(found.bytes()) if most is None or found.meta["size"] <= most else None
             except FileNotFoundError:
                 return None
 
@@ -180,9 +181,9 @@ class ObjectStore:
         with _explained(path, "can't be looked at"):
             return _millis(_client(self.store).head(path.key)["last_modified"])
 
-    def read_text(self, path: ObjectPath) -> str | None:
-        """Return an object's text, or None if the object doesn't exist."""
-        content = self.read(path)
+    def read_text(self, path: ObjectPath, most: int | None = None) -> str | None:
+        """Return an object's text, or None if the object doesn't exist or has more than ``most`` bytes."""
+        content = self.read(path, most)
         try:
             return None if content is None else content.decode()
         except UnicodeDecodeError as error:
@@ -255,11 +256,11 @@ class ObjectStore:
                 client.delete(path.key)
 
     def move(self, old: ObjectPath, new: ObjectPath) -> None:
-        """Copy an object, or all objects below its key, and remove the old ones; skip missing objects."""
+        """Copy an object and all objects below its key, and remove the old ones; skip missing objects."""
         with _explained(new, "can't be written"):
             client = _client(self.store)
-            keys = [meta["path"] for page in client.list(old.key) for meta in page] or [old.key]
-            for key in keys:
+            keys = [meta["path"] for page in client.list(old.key) for meta in page]
+            for key in (old.key, *keys):
                 try:
                     client.copy(key, new.key + key[len(old.key) :])
                 except FileNotFoundError:
@@ -267,7 +268,7 @@ class ObjectStore:
                 client.delete(key)
 
     @contextmanager
-    def locked(self, paths: list[ObjectPath], what: str) -> Iterator[None]:
+    def locked(self, paths: Sequence[ObjectPath], what: str) -> Iterator[None]:
         """Lock nothing, because object stores have no locks."""
         yield
 

@@ -8,16 +8,30 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 from tableferry.errors import Busy, StateError
-from tableferry.files.paths import hidden, no_volume, volume_of
+from tableferry.storage.paths import hidden, no_volume, volume_of
 
-_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "beegfs", "gpfs", "afs"}
+_NETWORK = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "ceph",
+    "glusterfs",
+    "lustre",
+    "beegfs",
+    "gpfs",
+    "afs",
+    "9p",
+    "fuse",
+}
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
 
 
@@ -28,7 +42,8 @@ class Local:
     def read_text(self, path: Path) -> str | None:
         """Return the file's text, or None if the file doesn't exist."""
         try:
-            return path.read_text(encoding="utf-8")
+            # Not `Path.read_text`, which replaces CRLF by LF.
+            return path.read_bytes().decode()
         except FileNotFoundError:
             return None
         except UnicodeDecodeError as error:
@@ -74,12 +89,21 @@ class Local:
 
     def names(self, path: Path) -> tuple[str, ...]:
         """Return a folder's visible names in order; empty if the folder doesn't exist."""
+        return tuple(name for name in self.all_names(path) if not hidden(name))
+
+    def all_names(self, path: Path) -> tuple[str, ...]:
+        """Return a folder's names in order, including hidden ones; empty if the folder doesn't exist."""
         try:
-            return tuple(sorted(name for name in os.listdir(path) if not hidden(name)))
+            return tuple(sorted(os.listdir(path)))
         except FileNotFoundError:
             return ()
         except OSError as error:
             raise StateError("PATH_NOT_ACCESSIBLE", file=path, reason=_reason(error)) from error
+
+    def folders(self, path: Path) -> tuple[str, ...]:
+        """Return the relative paths of all folders in a folder, at any depth."""
+        found = (os.path.relpath(folder, path) for folder, _, _ in os.walk(path))
+        return tuple(folder for folder in found if folder != ".")
 
     def make_folder(self, path: Path) -> None:
         """Create a folder and its parents, but not a missing Unity Catalog volume, which isn't a folder."""
@@ -97,17 +121,30 @@ class Local:
             else:
                 path.unlink(missing_ok=True)
 
+    def remove_empty(self, path: Path) -> None:
+        """Remove a folder if it is empty."""
+        with suppress(OSError):
+            path.rmdir()
+
     def move(self, old: Path, new: Path) -> None:
-        """Rename a file or a folder; do nothing if the old name doesn't exist."""
+        """Rename a file or a folder, and create the new parent; do nothing if the old name doesn't exist."""
+        if not self.exists(old):
+            return
+        self.make_folder(new.parent)
+        # Now a missing name is the old one: another process moved it.
         with _explained(new), suppress(FileNotFoundError):
             old.rename(new)
 
     @contextmanager
-    def locked(self, paths: list[Path], what: str) -> Iterator[None]:
+    def locked(self, paths: Sequence[Path], what: str) -> Iterator[None]:
         """Lock these files inside the ``with``; the operating system unlocks them if the process dies.
+
+        Storage that several machines access may not support locks. There, `create_text` of the first state
+        file is exclusive too, and leases exclude workers on other machines.
 
         Raises:
             Busy: Another process or thread has locked one of them.
+            StateError: A file on a disk of this machine can't be locked.
         """
         with ExitStack() as held:
             for path in sorted(paths):
@@ -120,10 +157,8 @@ class Local:
                 except BlockingIOError as error:
                     raise Busy("LOCK_HELD", task=what, file=path) from error
                 except OSError as error:
-                    # A mounted volume may not support locks. There, `create_text` of the first state file is
-                    # exclusive too, and leases exclude workers on other machines.
-                    if error.errno not in _NO_LINKS and volume_of(path) is None:
-                        raise
+                    if not is_shared(path):
+                        raise StateError("LOCK_FAILED", file=path, reason=_reason(error)) from error
             yield
 
     @contextmanager
@@ -140,6 +175,14 @@ class Local:
                 finally:
                     with suppress(FileNotFoundError):
                         os.unlink(handle.name)
+
+
+def is_shared(path: Path) -> bool:
+    """Return whether several machines may access the path, so that a local lock may not exclude the others.
+
+    That is the case in volumes, below ``/dbfs`` and on network file systems.
+    """
+    return volume_of(path) is not None or path.is_relative_to("/dbfs") or on_network(path)
 
 
 def on_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
