@@ -252,7 +252,7 @@ def add_dotted(table: Table) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"),
+    ("change", "reason"),
     [
         (rename, "`v` and `w` are two names of one column"),
         (drop_and_add, "`v` is the name of a column and of one that was dropped"),
@@ -261,14 +261,14 @@ def add_dotted(table: Table) -> None:
     ],
 )
 def test_renamed_columns_are_mapped_by_id(
-    catalog: SqlCatalog, change: Callable[[Table], None], expected: str
+    catalog: SqlCatalog, change: Callable[[Table], None], reason: str
 ) -> None:
     table = simple(catalog)
     root = root_of(table)
     change(table)
     report = converted(root)
     assert report.outcome == "refused"
-    conditions.check(report.error, "ICEBERG_COLUMNS_NEED_IDS", table=root, reason=expected)
+    conditions.check(report.error, "ICEBERG_COLUMNS_NEED_IDS", table=root, reason=reason)
     assert converted(root, column_mapping=True).outcome == "converted"
     metadata = deltalake.DeltaTable(str(root)).metadata()
     assert metadata.configuration["delta.columnMapping.mode"] == "id"
