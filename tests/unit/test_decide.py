@@ -45,6 +45,7 @@ from tableferry.pipelines.steps import (
     Forget,
     RenameFlow,
     Reset,
+    Start,
 )
 from tableferry.tables import TableFacts, TableName
 from tableferry.verify.verdict import Aggregate, Verdict
@@ -446,6 +447,43 @@ def test_a_standard_flow_whose_view_was_renamed_goes_on_from_its_checkpoint() ->
     target = only(known, renamed)
     assert target.steps == (RenameFlow(ORDERS, 0, "f_orders", "f_v_new"),)
     assert target.flows[0].action == "idle"
+
+
+@pytest.mark.parametrize(
+    ("start", "is_refused"),
+    [(0, True), (6, True), (7, False), ("latest", True), ("timestamp:2026-01-01", True)],
+)
+def test_renamed_flow_that_starts_before_its_old_checkpoint_is_refused(
+    start: Start, is_refused: bool
+) -> None:
+    renamed = dataflow(
+        views={"v_new": view("v_new", SOURCE)}, flows=(replace(FLOW, view="v_new", name="f_v_new"),)
+    )
+    read = Read("v_new", SOURCE, "orders_main.json: v_new", start)
+    known = facts(
+        stored=COPIED,
+        source=TableFacts(SOURCE, "source-id", 8),
+        reads={(ORDERS.key, "f_v_new"): (read,)},
+        checkpoints={},
+        orphans={ORDERS.key: {"f_orders": READ_TO_6}},
+        state="/state",
+    )
+    target = only(known, renamed)
+    if not is_refused:
+        assert (target.refusals, target.flows[0].starts) == ((), {"v_new": {SOURCE.key: start}})
+        return
+    [refusal] = target.refusals
+    assert refusal == (
+        f"orders_main.json: flow: f_v_new starts at {start} of bronze.orders, and f_orders, which the spec "
+        "no longer has, has read it up to version 6, so rows may come twice: name it f_orders to let it "
+        "continue, or start it at version 7 or later. If its rows must come again, remove the folder of "
+        "f_orders under /state/checkpoints"
+    )
+    # After the folder is removed, the flow starts where the spec says.
+    assert only(replace(known, orphans={}), renamed).refusals == ()
+    # A full refresh drops the rows and all checkpoints.
+    if start != "latest":
+        assert only(known, renamed, full_refresh=frozenset({ORDERS.key})).refusals == ()
 
 
 REFUSALS = {

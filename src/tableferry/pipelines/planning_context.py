@@ -145,6 +145,29 @@ class PlanningContext:
             "continues"
         )
 
+    def check_reread(self, flow: Flow) -> Findings:
+        """Refuse a new flow whose start precedes what a flow that the spec no longer has has read."""
+        if self._own_checkpoint(flow):
+            return Findings()
+        findings = Findings()
+        for read in self.follows(flow):
+            source = self.facts.tables.get(read.table.key)
+            if read.explicit is None or source is None:
+                continue
+            for name, checkpoint in self._orphans.items():
+                offset = checkpoint.offsets.get(source.table_id)
+                if offset is None or (isinstance(read.explicit, int) and offset.is_before(read.explicit)):
+                    continue
+                last = offset.version - 1 if offset.whole else offset.version
+                later = f", or start it at version {offset.version} or later" if offset.whole else ""
+                findings += refused(
+                    f"{flow.location}: {flow.name} starts at {read.explicit} of {read.table}, and {name}, "
+                    f"which the spec no longer has, has read it up to version {last}, so rows may come "
+                    f"twice: name it {name} to let it continue{later}. If its rows must come again, remove "
+                    f"the folder of {name} under {self.facts.state}/checkpoints"
+                )
+        return findings
+
     @property
     def _orphans(self) -> Mapping[str, Checkpoint]:
         return self.facts.orphans.get(self.target.key, {})
