@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -27,7 +27,11 @@ SCHEMA = pa.schema([("id", pa.int32()), ("v", pa.int32())])
 SOURCES = ("a", "b", "c")
 """The first one feeds the legacy table from the start; edits add the others."""
 
-WHERES = {None: lambda v: True, "v > 0": lambda v: v > 0, "v < 2": lambda v: v < 2}
+WHERES: Mapping[str | None, Callable[[int], bool]] = {
+    None: lambda v: True,
+    "v > 0": lambda v: v > 0,
+    "v < 2": lambda v: v < 2,
+}
 SELECTS: Mapping[tuple[str, ...], Any] = {
     (): lambda number, v: (number, v, None),
     ("id", "v"): lambda number, v: (number, v, None),
@@ -53,6 +57,7 @@ EditKind = Literal[
     "hand-over",
     "compareExcept",
     "migration",
+    "empty the target",
     "revert",
     "last good spec",
 ]
@@ -364,7 +369,10 @@ class Scenario:
         return frozenset(flow.source for flow in (self.history or [self.spec])[0].flows.values())
 
     def edit(self, edit: Edit) -> None:
-        """Change the spec, unless that isn't possible now."""
+        """Change the spec, or empty the target, unless that isn't possible now."""
+        if edit.kind == "empty the target":
+            self._empty()
+            return
         edited = self._edited(edit)
         if edited is None or edited == self.spec:
             return
@@ -373,6 +381,14 @@ class Scenario:
         self.edited.add(edit.kind)
         self.log.append(f"edit: {edit.kind}: {edited}")
         self._write_spec()
+
+    def _empty(self) -> None:
+        """Delete all rows of the target, as a refusal asks for before a migration."""
+        if self.model.rows and not self.model.started:
+            deltalake.DeltaTable(self._folder(self.spec.target)).delete()
+            self.model.rows.clear()
+            self.edited.add("empty the target")
+            self.log.append("by hand: the target was emptied")
 
     def _edited(self, edit: Edit) -> SpecText | None:
         spec = self.spec
@@ -557,6 +573,7 @@ class Scenario:
     def _news(self, model: TargetModel, flow: FlowText) -> tuple[list[Row], bool]:
         """Return the rows that a flow brings, and whether a commit stops it."""
         source, first = self.sources[flow.source], self._first(model, flow)
+        # Without a version a stream begins with all rows of now.
         commits = [("append", source.rows)] if first is None else source.commits[first:]
         found: list[Row] = []
         for kind, rows in commits:
@@ -571,7 +588,7 @@ class Scenario:
 
     def _take(self, model: TargetModel, flow: FlowText) -> None:
         first, source = self._first(model, flow), self.sources[flow.source]
-        if first is not None and first > source.version:
+        if (first is not None and first > source.version) or (first is None and not source.rows):
             return
         model.rows.update(self._news(model, flow)[0])
         model.position[flow.source] = source.version + 1

@@ -51,7 +51,9 @@ class Warehouse:
     def baselines(self, target: str) -> Mapping[str, int] | None:
         """Return what the state has."""
         start = StateStore(self.root / "state", "p").read(TableName((self.schema, target))).migration_start
-        return start and {baseline.table.table: baseline.version for baseline in start.baselines.values()}
+        if start is None:
+            return None
+        return {baseline.table.table: baseline.version for baseline in start.baselines.values()}
 
 
 Drawn = tuple[SpecText, tuple[int, ...], list[Turn]]

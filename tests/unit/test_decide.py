@@ -486,6 +486,25 @@ def test_renamed_flow_that_starts_before_its_old_checkpoint_is_refused(
         assert only(known, renamed, full_refresh=frozenset({ORDERS.key})).refusals == ()
 
 
+@pytest.mark.parametrize(
+    "earlier", [READ_TO_6, Checkpoint({"source-id": Offset(7, True)}, offered=0), Checkpoint(done=True)]
+)
+def test_migration_of_target_whose_flows_have_run_before_is_refused(earlier: Checkpoint) -> None:
+    known = facts(checkpoint=earlier)
+    target = only(known)
+    assert target.refusals == (
+        "orders_main.json: tableMigrationDetails: f_orders has run before the migration of silver.orders "
+        "began, so it would continue there and not after the baselines: empty silver.orders, then run with "
+        "--full-refresh silver.orders",
+    )
+    assert target.steps == ()
+    begun = only(known, full_refresh=frozenset({ORDERS.key}))
+    assert begun.refusals == ()
+    assert [type(step) for step in begun.steps[:2]] == [Begin, Reset]
+    # A checkpoint that has no batch yet has read nothing.
+    assert only(facts(checkpoint=Checkpoint(id="query"))).refusals == ()
+
+
 REFUSALS = {
     "the legacy table is missing": (facts(legacy=None), "table silver.orders_legacy doesn't exist"),
     "the source is missing": (facts(source=None), "table bronze.orders doesn't exist"),

@@ -145,6 +145,9 @@ class Engine:
         assert first is None or isinstance(first, int)
         if first is not None and first > table.version:
             return
+        if first is None and not rows_of(self.lake / source.table.table):
+            # Spark makes no batch of a table without rows.
+            return
         # A batch that was offered is made of the same commits again.
         _write_offset(folder / "offsets" / str(batch), table)
         rows = read(self.lake / source.table.table, first, source)
@@ -311,7 +314,9 @@ class Lake:
     def baselines(self, target: str) -> Mapping[str, int] | None:
         """Return what the state has."""
         start = self._opened().store.read(TableName((self.schema, target))).migration_start
-        return start and {baseline.table.table: baseline.version for baseline in start.baselines.values()}
+        if start is None:
+            return None
+        return {baseline.table.table: baseline.version for baseline in start.baselines.values()}
 
     def _opened(self) -> OpenedProject:
         session: Any = self.metastore

@@ -117,7 +117,7 @@ def migration_start(
             f"{context.dataflow.target.location}: {target} already has data that this migration didn't "
             "bring: empty or drop it"
         )
-    findings += _check_readers(context, migration)
+    findings += _check_earlier_runs(context, migration) + _check_readers(context, migration)
     hand_over = context.facts.hand_overs.get(target.key)
     not_proved = ""
     if isinstance(hand_over, NoHandOver):
@@ -310,6 +310,25 @@ def is_assumed(dataflow: DataFlow, start: MigrationStart | None) -> bool:
     The spec may have lost or switched off the migration since then: the start is what counts.
     """
     return start is not None and start.certainty == "assumed" and bool(dataflow.streaming_flows)
+
+
+def _check_earlier_runs(context: PlanningContext, migration: Migration) -> Findings:
+    """Refuse to begin with flows that have run before: they continue from their checkpoints."""
+    if migration.take_over or context.refreshed or context.stored.resetting or context.request.in_pipeline:
+        return Findings()
+    ran = [
+        flow.name
+        for flow in context.dataflow.flows
+        if (checkpoint := context.checkpoint(flow)).offered is not None or checkpoint.done
+    ]
+    if not ran:
+        return Findings()
+    target, single = context.target, len(ran) == 1
+    return refused(
+        f"{migration.location}: {' and '.join(ran)} {'has' if single else 'have'} run before the migration "
+        f"of {target} began, so {'it' if single else 'they'} would continue there and not after the "
+        f"baselines: empty {target}, then run with --full-refresh {target}"
+    )
 
 
 def _check_readers(context: PlanningContext, migration: Migration) -> Findings:
