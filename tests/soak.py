@@ -48,10 +48,11 @@ def amount(test: T, soak: T) -> T:
 def slow_examples(count: int) -> settings:
     """Give settings for so many examples that take seconds each, which hypothesis isn't to shrink for hours.
 
-    The first one that it draws is the simplest there is: one example alone shows next to nothing.
+    The first one that it draws is the simplest there is: one example alone shows next to nothing. With none,
+    only the explicit ones are tried.
     """
     return settings(
-        max_examples=count,
-        phases=[Phase.explicit, Phase.generate],
+        max_examples=max(count, 1),
+        phases=[Phase.explicit, Phase.generate] if count else [Phase.explicit],
         suppress_health_check=list(HealthCheck),
     )

@@ -196,6 +196,46 @@ STARTS = st.builds(
 )
 
 
+FIRST = st.sampled_from(((0, 1, 2), ()))
+
+Drawn = tuple[SpecText, tuple[int, ...], list[Turn]]
+"""A scenario: the first spec, the values of the first rows, and what happens then."""
+
+KNOWN: Sequence[Drawn] = (
+    # A flow with a start is renamed, a filter is changed, and the target is renamed.
+    (
+        SpecText({"f_a": FlowText("a")}, hand_over="auto"),
+        (0, 1, 2),
+        [
+            Turn((), ()),
+            Turn(
+                (Edit("add a flow", 0, 1), Edit("where", 0, 1)),
+                (SourceWrite("a", "append", (0, 1)), SourceWrite("b", "append", (1,))),
+            ),
+            Turn((Edit("rename a flow", 1), Edit("select", 0, 3)), (SourceWrite("b", "append", (2,)),)),
+            Turn((Edit("last good spec"), Edit("rename the target")), (SourceWrite("a", "append", (2,)),)),
+            Turn((Edit("last good spec"), Edit("options", 0, 1)), (SourceWrite("a", "delete", ()),)),
+        ],
+    ),
+    # The migration is added after a run, and the target is emptied for it.
+    (
+        SpecText({"f_a": FlowText("a")}, migrates=False),
+        (0, 1, 2),
+        [
+            Turn((), ()),
+            Turn((Edit("migration"),), (SourceWrite("a", "append", (1,)),)),
+            Turn((Edit("empty the target"),), (SourceWrite("a", "append", (2,)),)),
+        ],
+    ),
+    # A flow gets another source after it has read nothing from the first one.
+    (
+        SpecText({"f_b": FlowText("b")}, migrates=False),
+        (0, 1, 2),
+        [Turn((), ()), Turn((Edit("another source"),), ()), Turn((), ())],
+    ),
+)
+
+
 @dataclass
 class Source:
     """The commits of a source table; version 0 created it.

@@ -146,7 +146,7 @@ class PlanningContext:
         )
 
     def check_reread(self, flow: Flow) -> Findings:
-        """Refuse a new flow whose start precedes what a flow that the spec no longer has has read."""
+        """Refuse a new flow that starts before the position of a flow which the spec no longer has."""
         if self._own_checkpoint(flow):
             return Findings()
         findings = Findings()
