@@ -48,11 +48,10 @@ def amount(test: T, soak: T) -> T:
 def slow_examples(count: int) -> settings:
     """Give settings for so many examples that take seconds each, which hypothesis isn't to shrink for hours.
 
-    The first one that it draws is the simplest there is: one example alone shows next to nothing. With none,
-    only the explicit ones are tried.
+    The first one that it draws is the simplest there is: one example alone shows next to nothing.
     """
     return settings(
-        max_examples=max(count, 1),
-        phases=[Phase.explicit, Phase.generate] if count else [Phase.explicit],
+        max_examples=count,
+        phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
