@@ -18,7 +18,7 @@ from tests.conditions import check, names, raises
 from tests.spark.projects import Project, delta_view
 
 from tableferry import pipelines
-from tableferry.errors import SessionError, TableferryError
+from tableferry.errors import Refused, SessionError, TableferryError
 from tableferry.pipelines.state import StateStore
 from tableferry.pipelines.steps import Begin
 
@@ -440,6 +440,61 @@ def test_a_standard_spec_s_view_can_be_renamed_after_its_flow_has_started(projec
     project.insert("src", (3, "c", 3))
     project.run()
     assert project.rows("orders", "id") == [(1,), (2,), (3,)]
+
+
+@soak.slow
+def test_migration_that_is_added_after_a_run_begins_with_a_full_refresh(
+    project: Project, spark: SparkSession
+) -> None:
+    project.create("src", FEED, (1, "a", 1))
+    project.create("orders_legacy", FEED, (1, "a", 1))
+    project.standard("orders", "src")
+    project.run()
+    for table in ("src", "orders_legacy"):
+        project.insert(table, (2, "b", 2))
+    project.standard("orders", "src", migration={})
+    with (
+        project.nothing_written(),
+        pytest.raises(Refused, match=r"(?s)TARGET_NOT_EMPTY.*FLOWS_RAN_BEFORE_MIGRATION"),
+    ):
+        project.run()
+    spark.sql(f"DELETE FROM {project.schema}.orders")
+    target = f"{project.schema}.orders"
+    with project.nothing_written(), pytest.raises(Refused, match=f"run with --full-refresh {target}"):
+        project.run()
+    project.run(full_refresh=[target])
+    project.insert("src", (3, "c", 3))
+    project.run()
+    assert project.rows("orders", "id") == [(1,), (2,), (3,)]
+    assert project.status().complete
+
+
+@soak.slow
+def test_renamed_flow_with_a_start_reads_again_only_after_its_old_checkpoint_is_removed(
+    project: Project,
+) -> None:
+    def spec(flow: str, start: int) -> None:
+        source = project.delta("src", readerOptions={"startingVersion": str(start)})
+        details = {"flowType": "append_view", "flowDetails": {"targetTable": "orders", "sourceView": flow}}
+        project.flow("orders", {flow: {**details, "views": {flow: delta_view(source)}}})
+
+    project.create("src", FEED, (1, "a", 1))
+    spec("f_old", 1)
+    project.run()
+    spec("f_new", 1)
+    with project.nothing_written(), pytest.raises(Refused, match="or start f_new at version 2 or later"):
+        project.run()
+    spec("f_new", 2)
+    project.insert("src", (2, "b", 2))
+    project.run()
+    assert project.rows("orders", "id") == [(1,), (2,)]
+    spec("f_newer", 2)
+    with project.nothing_written(), pytest.raises(Refused, match="remove the folder of f_new"):
+        project.run()
+    [folder] = project.state.glob("checkpoints/*/generation=0/f_new")
+    shutil.rmtree(folder)
+    project.run()
+    assert project.rows("orders", "id") == [(1,), (2,), (2,)]
 
 
 @pytest.fixture

@@ -50,6 +50,7 @@ from tableferry.pipelines.steps import (
     Forget,
     RenameFlow,
     Reset,
+    Start,
 )
 from tableferry.spark.tables import TableFacts, TableName
 from tableferry.verify.verdict import Aggregate, Verdict
@@ -450,6 +451,62 @@ def test_a_standard_flow_whose_view_was_renamed_goes_on_from_its_checkpoint() ->
     target = only(known, renamed)
     assert target.steps == (RenameFlow(ORDERS, 0, "f_orders", "f_v_new"),)
     assert target.flows[0].action == "idle"
+
+
+@pytest.mark.parametrize(
+    ("start", "is_refused"),
+    [(0, True), (6, True), (7, False), ("latest", True), ("timestamp:2026-01-01", True)],
+)
+def test_renamed_flow_that_starts_before_its_old_checkpoint_is_refused(
+    start: Start, is_refused: bool
+) -> None:
+    renamed = dataflow(
+        views={"v_new": view("v_new", SOURCE)}, flows=(replace(FLOW, view="v_new", name="f_v_new"),)
+    )
+    read = Read("v_new", SOURCE, "orders_main.json: v_new", start)
+    known = facts(
+        stored=COPIED,
+        source=TableFacts(SOURCE, "source-id", 8),
+        reads={(ORDERS.key, "f_v_new"): (read,)},
+        checkpoints={},
+        orphans={ORDERS.key: {"f_orders": READ_TO_6}},
+        state="/state",
+    )
+    target = only(known, renamed)
+    if not is_refused:
+        assert (target.refusals, target.flows[0].starts) == ((), {"v_new": {SOURCE.key: start}})
+        return
+    [refusal] = target.refusals
+    check(
+        refusal,
+        "RENAMED_FLOW_READS_AGAIN",
+        flow="f_v_new",
+        start=start,
+        old="f_orders",
+        last=6,
+        later=" or start f_v_new at version 7 or later",
+    )
+    # After the folder is removed, the flow starts where the spec says.
+    assert only(replace(known, orphans={}), renamed).refusals == ()
+    # A full refresh drops the rows and all checkpoints.
+    if start != "latest":
+        assert only(known, renamed, full_refresh=frozenset({ORDERS.key})).refusals == ()
+
+
+@pytest.mark.parametrize(
+    "earlier", [READ_TO_6, Checkpoint({"source-id": Offset(7, True)}, offered=0), Checkpoint(done=True)]
+)
+def test_migration_of_target_whose_flows_have_run_before_is_refused(earlier: Checkpoint) -> None:
+    known = facts(checkpoint=earlier)
+    target = only(known)
+    [refusal] = target.refusals
+    check(refusal, "FLOWS_RAN_BEFORE_MIGRATION", flows=["f_orders"], target=ORDERS)
+    assert target.steps == ()
+    begun = only(known, full_refresh=frozenset({ORDERS.key}))
+    assert begun.refusals == ()
+    assert [type(step) for step in begun.steps[:2]] == [Begin, Reset]
+    # A checkpoint that has no batch yet has read nothing.
+    assert only(facts(checkpoint=Checkpoint(id="query"))).refusals == ()
 
 
 REFUSALS: dict[str, tuple[Facts, str, dict[str, object]]] = {

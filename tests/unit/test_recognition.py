@@ -79,6 +79,14 @@ def test_what_one_place_lacks_is_recorded_there_too(half: Recorded) -> None:
     assert identified(facts_of(half)) != [None]
 
 
+def test_flow_that_has_read_nothing_is_recorded_again_with_its_new_source() -> None:
+    earlier = replace(BEGUN_FLOW, sources={"bronze.empty": "empty-id"})
+    identity = replace(IDENTITY, flows={FLOW.name: earlier})
+    known = facts_of(Recorded("orders-id", identity, identity, {"query-id": -1}), Checkpoint(id="query-id"))
+    assert refusals(known) == []
+    assert identified(known) == [FlowSettings({}, {SOURCE.key: "source-id"})]
+
+
 def test_flows_from_before_anything_was_recorded_go_on() -> None:
     assert refusals(facts_of(Recorded("orders-id", batches={"query-id": 3}))) == []
 

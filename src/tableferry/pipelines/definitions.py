@@ -135,7 +135,7 @@ def recorded_history(context: PlanningContext) -> str:
 
 def _flow_definition(context: PlanningContext, flow: Flow, plan: FlowPlan, *, once: bool) -> FlowDefinition:
     table = next(table for table in context.dataflow.tables if table.name.key == flow.target.key)
-    recorded = not context.fresh and recognition.is_recorded(context, flow)
+    recorded = not context.fresh and recognition.is_recorded(context, flow, table.cdc)
     needs_identity = not once and not context.request.in_pipeline and not recorded
     identify = recognition.settings(context, flow, table.cdc) if needs_identity else None
     start = (plan.ahead, plan.seed, plan.seen)

@@ -127,7 +127,7 @@ def migration_start(
         findings += refused(
             Finding("TARGET_NOT_EMPTY", location=context.dataflow.target.location, target=target)
         )
-    findings += _check_readers(context, migration)
+    findings += _check_earlier_runs(context, migration) + _check_readers(context, migration)
     hand_over = context.facts.hand_overs.get(target.key)
     not_proved: Finding | None = None
     if isinstance(hand_over, NoHandOver):
@@ -329,6 +329,22 @@ def is_assumed(dataflow: DataFlow, start: MigrationStart | None) -> bool:
     The spec may have lost or switched off the migration since then: the start is what counts.
     """
     return start is not None and start.certainty == "assumed" and bool(dataflow.streaming_flows)
+
+
+def _check_earlier_runs(context: PlanningContext, migration: Migration) -> Findings:
+    """Refuse to begin with flows that have run before: they continue from their checkpoints."""
+    if migration.take_over or context.refreshed or context.stored.resetting or context.request.in_pipeline:
+        return Findings()
+    ran = [
+        flow.name
+        for flow in context.dataflow.flows
+        if (checkpoint := context.checkpoint(flow)).offered is not None or checkpoint.done
+    ]
+    if not ran:
+        return Findings()
+    return refused(
+        Finding("FLOWS_RAN_BEFORE_MIGRATION", location=migration.location, flows=ran, target=context.target)
+    )
 
 
 def _check_readers(context: PlanningContext, migration: Migration) -> Findings:

@@ -157,6 +157,36 @@ class PlanningContext:
             )
         )
 
+    def check_reread(self, flow: Flow) -> Findings:
+        """Refuse a new flow that starts before the position of a flow which the spec no longer has."""
+        if self._own_checkpoint(flow):
+            return Findings()
+        findings = Findings()
+        for read in self.follows(flow):
+            source = self.facts.tables.get(read.table.key)
+            if read.explicit is None or source is None:
+                continue
+            for name, checkpoint in self._orphans.items():
+                offset = checkpoint.offsets.get(source.table_id)
+                if offset is None or (isinstance(read.explicit, int) and offset.is_before(read.explicit)):
+                    continue
+                last = offset.version - 1 if offset.whole else offset.version
+                later = f" or start {flow.name} at version {offset.version} or later" if offset.whole else ""
+                findings += refused(
+                    Finding(
+                        "RENAMED_FLOW_READS_AGAIN",
+                        location=flow.location,
+                        flow=flow.name,
+                        start=read.explicit,
+                        table=read.table,
+                        old=name,
+                        last=last,
+                        later=later,
+                        state=self.facts.state,
+                    )
+                )
+        return findings
+
     @property
     def _orphans(self) -> Mapping[str, Checkpoint]:
         return self.facts.orphans.get(self.target.key, {})

@@ -68,7 +68,7 @@ def _renames(context: PlanningContext) -> Findings:
     findings = Findings()
     continued: dict[str, str] = {}
     for flow in context.dataflow.flows:
-        findings += context.ambiguous(flow)
+        findings += context.ambiguous(flow) + context.check_reread(flow)
         old = context.renamed(flow)
         if old in continued:
             findings += refused(

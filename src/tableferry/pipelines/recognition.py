@@ -158,8 +158,9 @@ def flows_into(context: PlanningContext, table: Target) -> Iterator[Flow]:
     return (flow for flow in context.dataflow.streaming_flows if flow.target.key == table.name.key)
 
 
-def is_recorded(context: PlanningContext, flow: Flow) -> bool:
-    """Say whether a flow's identity is recorded both on its table and in the state."""
+def is_recorded(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -> bool:
+    """Return whether a flow's identity, as it is now, is recorded both on its table and in the state."""
+    now = settings(context, flow, cdc)
     recorded = context.facts.recorded.get(flow.target.key)
     checkpoint = context.checkpoint(flow).id
     return bool(
@@ -168,7 +169,8 @@ def is_recorded(context: PlanningContext, flow: Flow) -> bool:
         and all(
             table
             and table.generation == context.stored.generation
-            and _with_checkpoint(table.flows, checkpoint)
+            and (identity := _with_checkpoint(table.flows, checkpoint))
+            and not any(identity.changes(now))
             for table in (recorded.on_table, recorded.in_state)
         )
     )

@@ -30,6 +30,10 @@ class Offset:
     whole: bool
     within: str = field(default="", compare=False)
 
+    def is_before(self, version: int) -> bool:
+        """Return whether the stream has read nothing of a version or of a later one."""
+        return self.version < version or (self.version == version and self.whole)
+
 
 @dataclass(frozen=True)
 class KafkaOffset:
