@@ -120,6 +120,29 @@ def settings_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+_BACKUP = ("restore from a backup", "../operations/backup.md")
+_ERASURE = ("erase a person", "../how-to/erase-a-person.md#3-erase-the-person-from-scd-targets")
+_OLD_JOBS = ("let the old jobs hand over", "../how-to/migrate-a-table.md#3-let-the-old-jobs-hand-over")
+_REFRESH = ("when to allow a full refresh", "../how-to/databricks.md#full-refresh")
+_UPGRADE = ("upgrade a fleet's queue", "../operations/upgrade.md#a-fleets-queue")
+# The page with more about a condition: its title and its path.
+_MORE: Mapping[str, tuple[str, str]] = {
+    "TARGET_SET_BACK": _BACKUP,
+    "FLOW_CHECKPOINT_MISSING": _BACKUP,
+    "CHECKPOINT_OLDER_THAN_TARGET": _BACKUP,
+    "CHECKPOINT_AHEAD_OF_TARGET": _BACKUP,
+    "ROWS_REMOVED_BY_OTHERS": _ERASURE,
+    "ROWS_MAYBE_REMOVED": _ERASURE,
+    "OLD_STREAM_NOT_OF_TABLE": _OLD_JOBS,
+    "OLD_STREAM_KEEPS_STATE": _OLD_JOBS,
+    "OLD_OFFSETS_MISSING": _OLD_JOBS,
+    "REFRESH_NOT_ALLOWED": _REFRESH,
+    "REFRESH_BY_PIPELINE": _REFRESH,
+    "QUEUE_VERSION_TOO_NEW": _UPGRADE,
+    "QUEUE_VERSION_TOO_OLD": _UPGRADE,
+}
+
+
 def errors_page() -> str:
     """Return the page of all error conditions: class, message and remedy, by subject."""
     parts = [
@@ -129,6 +152,7 @@ def errors_page() -> str:
         "`parameters`, `message` and `remedy`. The names are stable, so programs may compare them.",
         "Nothing was changed when a command was refused. `--debug` shows the stack trace of an error.",
     ]
+    shown = set[str]()
     for subject, found in groupby(conditions().values(), key=lambda condition: condition.subject):
         parts.append(f"## {subject}")
         for condition in found:
@@ -137,6 +161,11 @@ def errors_page() -> str:
                 f"{_shown(condition.message)} (Class: {condition.error_class.replace('_', ' ')}.)",
                 _shown(condition.remedy),
             ]
+            if condition.name in _MORE:
+                title, page = _MORE[condition.name]
+                parts.append(f"More: [{title}]({page}).")
+                shown.add(condition.name)
+    assert shown == _MORE.keys(), f"no such conditions: {_MORE.keys() - shown}"
     return "\n\n".join(parts) + "\n"
 
 
@@ -144,11 +173,12 @@ def python_page(package: str) -> str:
     """Return the page of a package's public names, functions first; mkdocstrings adds the signatures.
 
     Args:
-        package: Its name below `tableferry`.
+        package: Its complete name.
     """
-    module = import_module(f"tableferry.{package}")
+    module = import_module(package)
     what = (module.__doc__ or "").split("\n\n")[0]
-    parts = [f"# tableferry.{package}", what, f"```python\nfrom tableferry import {package}\n```"]
+    parent, _, name = package.rpartition(".")
+    parts = [f"# {package}", what, f"```python\nfrom {parent} import {name}\n```"]
     names = _public(module)
     for name in sorted(names, key=lambda name: (name[0].isupper(), name)):
         options = {"heading": name, "toc_label": name, "show_root_heading": True, "show_root_toc_entry": True}
@@ -159,9 +189,10 @@ def python_page(package: str) -> str:
 
 PAGES: Mapping[str, Callable[[], str]] = {
     **{
-        f"reference/python/{package}.md": partial(python_page, package)
-        for package in ("pipelines", "fleet", "convert", "verify", "session")
+        f"reference/python/{package}.md": partial(python_page, f"tableferry.{package}")
+        for package in ("pipelines", "fleet", "convert", "verify")
     },
+    "reference/python/session.md": partial(python_page, "tableferry.spark.session"),
     "reference/cli.md": cli_page,
     "reference/errors.md": errors_page,
     "reference/spec.md": spec_page,

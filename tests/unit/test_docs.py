@@ -407,7 +407,7 @@ def test_reference_has_each_setting_and_command() -> None:
 def test_reference_has_each_public_name(package: str) -> None:
     module = import_module(f"tableferry.{package}")
     public = {name for name in module.__all__ if not isinstance(getattr(module, name), ModuleType)}
-    page = reference_pages.python_page(package)
+    page = reference_pages.python_page(f"tableferry.{package}")
     assert set(re.findall(r'^      heading: "(\w+)"$', page, re.MULTILINE)) == public
 
 
@@ -438,7 +438,6 @@ def test_the_refusals_that_are_explained_are_those_that_are_reported() -> None:
     """Each phrase in italics is found, and each condition; pieces between … may be filled in one by one."""
     messages = "\n".join(sentences())
     pages = (
-        "operations/refusals.md",
         "operations/backup.md",
         "operations/failures.md",
         "how-to/databricks.md",

@@ -93,5 +93,5 @@ def test_command_reports_killed_java_process(caplog: pytest.LogCaptureFixture, w
     with caplog.at_level(logging.ERROR), pytest.raises(typer.Exit) as left:
         command()
     assert left.value.exit_code == 1
-    [said] = [record.message for record in caplog.records if record.name.startswith("tableferry")]
-    assert said.startswith("[JAVA_PROCESS_ENDED]")
+    [message] = [record.message for record in caplog.records if record.name.startswith("tableferry")]
+    assert message.startswith("[JAVA_PROCESS_ENDED]")
