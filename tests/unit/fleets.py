@@ -15,7 +15,7 @@ from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, named
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.status.counting import LISTED
-from tableferry.fleet.status.figures import Day, Figures, Paused, Stuck, StuckCount, WaveCount
+from tableferry.fleet.status.figures import Day, Figures, PausedTable, Stuck, StuckCount, WaveCount
 from tableferry.fleet.status.reading import read_status
 from tableferry.fleet.wave import Wave, WaveStatus
 from tableferry.spark.tables import TableName
@@ -171,7 +171,9 @@ def huge_figures() -> Figures:
         "tableferry",
     )
     cause = StuckCount(Trouble.NOT_MOVING, "x" * 80, 99_999, NOW, ("tableferry fleet migrate",) * 3)
-    paused = Paused(2, name, "ROWS_DIFFER: " + "x" * 500, State.READY, NOW, (), "tableferry fleet resume x")
+    paused = PausedTable(
+        2, name, "ROWS_DIFFER: " + "x" * 500, State.READY, NOW, (), "tableferry fleet resume x"
+    )
     owners = tuple(replace(small.owners[0], owner=f"{'o' * 60}{number}@example.com") for number in range(16))
     days = tuple(
         Day(NOW.date() - timedelta(days=366 - number), 100_000 - 200 * number, 100, 7, 93, 200 * number, 3, 1)

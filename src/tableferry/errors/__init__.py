@@ -105,8 +105,8 @@ class TableferryError(_Described, Exception):
     """Base of every error that the user can fix.
 
     Args:
-        condition: The name of a condition in ``conditions.yml``. Packages that don't use the catalogue yet
-            pass a complete message instead.
+        condition: The name of a condition in ``conditions.yml``. Code of a bundle
+            may pass a complete message instead.
         parameters: The values of the parameters in the condition's message and remedy.
 
     Attributes:

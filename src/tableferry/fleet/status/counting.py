@@ -24,7 +24,7 @@ from tableferry.fleet.status.figures import (
     FormatCount,
     OwnerCount,
     PauseCount,
-    Paused,
+    PausedTable,
     Phase,
     SchemaCount,
     StateCount,
@@ -280,10 +280,10 @@ def _command_that_takes(job: Job, waves: Mapping[str, Wave]) -> str:
     return command(action.mode or ("shadow" if job.state is State.HIVE_DROPPED else "communicate"))
 
 
-def _paused(aggregates: Aggregates) -> Iterator[Paused]:
+def _paused(aggregates: Aggregates) -> Iterator[PausedTable]:
     for paused in aggregates.paused[:LISTED]:
         if (job := aggregates.listed.get(paused.task_id)) is not None:
-            yield Paused(
+            yield PausedTable(
                 job.task_id,
                 job.name,
                 job.pause_reason,

@@ -15,7 +15,7 @@ from tableferry.fleet.status.figures import (
     PHASES,
     Figures,
     OwnerCount,
-    Paused,
+    PausedTable,
     Phase,
     SchemaCount,
     WaveCount,
@@ -207,7 +207,7 @@ def _next(figures: Figures) -> Iterator[RenderableType]:
         yield from (Text(f"  {command}") for command in dict.fromkeys(commands))
 
 
-def _may_go_on(paused: Paused) -> bool:
+def _may_go_on(paused: PausedTable) -> bool:
     """Say whether there is a remedy for a paused job: a view stays paused."""
     return paused.reason.partition(":")[0] not in NOTHING_TO_DO
 
