@@ -308,7 +308,7 @@ class Forecast:
     Attributes:
         to_migrate: Jobs that are to be switched yet.
         to_finish: Jobs that are to be completed yet, the former among them.
-        left_out: PausedTable jobs.
+        left_out: Paused jobs.
         migrated: When the last is switched; None without a forecast, or when none is left.
         completed: When the last is completed; likewise.
         words: All of it in a sentence or two.
@@ -354,7 +354,7 @@ class Figures:
         owners: The owners with most jobs that aren't completed, then the rest in one row.
         schemas: The schemas with most jobs that aren't completed, then the rest in one row.
         waves: The waves by their names.
-        pauses: PausedTable jobs by reason, most first.
+        pauses: Paused jobs by reason, most first.
         stuck_causes: Stuck jobs by what is wrong, most first.
         stuck: Jobs that should move and don't, the longest first; at most `LISTED`.
         paused_jobs: Paused jobs, the longest first; at most `LISTED`, and those that will never migrate last.
