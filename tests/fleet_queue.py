@@ -13,7 +13,6 @@ import pytest
 from sqlalchemy import delete, func, select
 from tests import conditions, soak
 
-from tableferry.errors import Busy
 from tableferry.fleet.history import events_of, notifications_of
 from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.queue import selections
@@ -220,7 +219,7 @@ def test_a_lapsed_claim_is_taken_over_and_its_first_holder_told(queue: Queue) ->
     [mine] = queue.claim("w1")
     assert list(queue.claim("w2", NOW + HOUR - TICK)) == []
     [theirs] = queue.claim("w2", NOW + HOUR)
-    with pytest.raises(ClaimLost, match=r"spark_catalog\.sales\.a\) was changed or claimed by somebody else"):
+    with conditions.raises("JOB_CHANGED", table="spark_catalog.sales.a"):
         queue.store.save(replace(mine, state=State.READY), NOW + HOUR)
     assert list(queue.store.jobs(everything())) == [theirs]
     assert queue.store.events() == []
@@ -666,7 +665,7 @@ def test_a_wave_is_kept_as_it_is_and_changed_by_who_read_it(queue: Queue) -> Non
     assert wave_of(queue.reopen(), "w-1") == third
     # Who read an older one changes nothing, and nobody makes another of its name.
     for other in (replace(first, stop_percent=99), Wave("w-1", stop_percent=99), Wave("w-3", revision=4)):
-        with pytest.raises(Busy, match=f"has made or changed the wave {other.name}"):
+        with conditions.raises("WAVE_CHANGED", wave=other.name):
             store.save_wave(other)
     assert list(store.waves()) == [second, third]
 

@@ -15,21 +15,22 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import deltalake
+import pytest
 from arro3.core import Array, DataType, Table
 from hypothesis import strategies as st
 from tests import soak
-from tests.conditions import raises
+from tests.conditions import names, raises
 from tests.oracle import Event, scd1, scd2
 
 from tableferry import pipelines
-from tableferry.errors import Refused, TableferryError
+from tableferry.errors import Finding, Refused, TableferryError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -313,8 +314,13 @@ class Scenario:
         for other in others if self.kind != "append" else [{}]:
             self._write_spec(other)
             before = self._files()
-            with raises("FLOW_SETTINGS_CHANGED"):
+            with pytest.raises(Refused) as caught:
                 pipelines.run(self.root, self.spark)
+            findings = caught.value.parameters.get("findings", [caught.value.finding])
+            assert {*names(cast("Sequence[Finding]", findings))} <= {
+                "FLOW_SETTINGS_CHANGED",
+                "TABLE_SETTINGS_CHANGED",
+            }
             assert self._files() == before
         self._write_spec()
 

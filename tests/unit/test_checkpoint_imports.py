@@ -218,7 +218,7 @@ PAYMENTS = other("v_payments", "kafka", subscribe="payments", startingOffsets="e
         ),
         pytest.param(
             (OLD, FILES), {}, [(ONE,)],
-            "No flow of silver.orders reads what the stream of /files does", id="nobody's",
+            "No flow of silver.orders has the sources of the stream of /files", id="nobody's",
         ),
         pytest.param(
             (OLD,), {}, [(replace(ONE, explicit=3),)],

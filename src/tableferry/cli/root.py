@@ -15,15 +15,15 @@ class _Root(LazyGroup):
     entries: ClassVar = {
         "verify": Entry(
             "verify:verify_app",
-            "Compare two tables: columns, row counts, an order-free hash, and the rows that differ.",
+            "Compare two tables: columns, row counts, a hash without order, and different rows.",
         ),
-        "new": Entry("new:new_app", "Make a bundle of your own, to deploy to a workspace."),
+        "new": Entry("new:new_app", "Create a bundle that you can deploy to a workspace."),
         "pipelines": Entry(
             "pipelines:pipelines_app",
             "Copy a Delta table's history into a streaming table, and stream on right behind it.",
             is_group=True,
         ),
-        "convert": Entry("convert:convert_app", "Turn Parquet into Delta in place, and back.", is_group=True),
+        "convert": Entry("convert:convert_app", "Convert Parquet to Delta in place, and back.", is_group=True),
         "fleet": Entry(
             "fleet:fleet_app",
             "Move a warehouse of Hive tables to Iceberg or Delta, table by table.",
