@@ -327,7 +327,10 @@ def test_tables_that_are_no_queue_s_are_told_in_one_line(spark: SparkSession, sc
     with pytest.raises(ServiceError) as caught:
         store(spark, schema).jobs(everything())
     conditions.check(
-        caught.value, "QUEUE_REQUEST_FAILED", queue=f"delta:{schema}", reason=re.compile("catalog_name")
+        caught.value,
+        "QUEUE_REQUEST_FAILED",
+        queue=f"delta:spark_catalog.{schema}",
+        reason=re.compile("catalog_name"),
     )
     assert "\n" not in caught.value.message
 
@@ -342,5 +345,5 @@ def test_a_queue_that_a_killed_process_left_half_made_says_what_to_do(
 
 
 def test_a_queue_that_isnt_there_says_how_to_make_it(spark: SparkSession, schema: str) -> None:
-    with conditions.raises("QUEUE_NOT_FOUND", queue=f"delta:{schema}"):
+    with conditions.raises("QUEUE_NOT_FOUND", queue=f"delta:spark_catalog.{schema}"):
         store(spark, schema).jobs(everything())
