@@ -149,7 +149,7 @@ def test_a_flow_goes_on_behind_the_files_that_the_old_stream_has_read(job: Job) 
     assert job.values() == [-1, *job.put]
     shutil.move(job.checkpoint.with_name("away"), job.checkpoint)
     (job.files / "late.json").unlink()
-    assert "a file that the flow has read is gone" in verified(project)
+    assert "A file that the flow has read is missing" in verified(project)
     assert project.finish(verify=False).finished
     assert not list(project.state.glob("initial_versions/*/*"))
     job.arrive(2)

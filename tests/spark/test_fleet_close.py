@@ -264,7 +264,7 @@ def test_what_somebody_else_needs_stays_and_says_who_that_is(ours: Fleet, tmp_pa
     table = named(ours, TargetFormat.ICEBERG)
     external = f"CREATE EXTERNAL TABLE {schema}.other (id INT) STORED AS PARQUET LOCATION"
     hindrances = [
-        (f"ALTER TABLE {hive} SET TBLPROPERTIES ('external.table.purge' = 'true')", "make it EXTERNAL"),
+        (f"ALTER TABLE {hive} SET TBLPROPERTIES ('external.table.purge' = 'true')", "Make it EXTERNAL"),
         (f"ALTER TABLE {hive} SET TBLPROPERTIES ('external.table.purge' = 'false')", ""),
         (f"CREATE VIEW {schema}.v AS SELECT id FROM {schema}.t_hive_archived", f"{schema}.v read"),
         (f"DROP VIEW {schema}.v", ""),

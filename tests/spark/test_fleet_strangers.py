@@ -230,7 +230,7 @@ def test_a_partition_that_is_not_of_its_column_s_type_stops_its_table_alone(
     [finding] = odd.findings
     [refused] = errors(ours.preprocess())
     assert finding.text in refused
-    assert "whether each partition's value is of its column's type" in refused
+    assert "that each partition's value has the type of its column" in refused
     assert ours.job("t").state is State.READY
 
 

@@ -249,7 +249,7 @@ def test_what_cant_come_along_is_named_and_the_others_go_on(moved: Moved) -> Non
     report = moved.run(f"{moved.old}.waits", f"{moved.old}.*unread", partial=True)
     assert outcomes(report) == {"unread": "refused", "over_unread": "refused", "waits": "moved"}
     errors = {view.view.table: view.error for view in report.views}
-    assert "its new text can't be read" in errors["unread"]
+    assert "Its new text can't be read" in errors["unread"]
     assert "gone` cannot be found" in errors["unread"]
     [waited] = [view for view in report.views if view.outcome == "moved"]
     assert [name.table for name in waited.stays] == ["customers"]

@@ -124,7 +124,7 @@ def test_whoever_fills_it_brings_every_row_once(
                     # What a run that died has left has to be finished first.
                     dies(partial(pipelines.run, shop.root, spark), None)
                     dies(partial(pipelines.undo, shop.root, spark), value)
-                    dies(partial(pipelines.undo, shop.root, spark), None, "nothing of it was taken over yet")
+                    dies(partial(pipelines.undo, shop.root, spark), None, "NOTHING_TAKEN_OVER_YET")
                     ours = False
         held = sorted(row[0] for row in shop.rows(target))
         assert held == sorted([*foreign, *(row[0] for row in shop.rows(source))])
