@@ -180,7 +180,7 @@ def test_shadow_reports_dropped_moved_and_added_partitions_of_the_hive_copy(
     hive = ours.name("t_hive").sql
     ours.spark.sql(f"ALTER TABLE {hive} DROP PARTITION (day = 'a')")
     [stopped] = errors(ours.shadow())
-    assert f"day=a of {ours.name('t_hive')} changed by hand" in stopped
+    assert f"[HIVE_COPY_CHANGED_BY_HAND] {ours.name('t_hive')}: The partitions day=a were changed" in stopped
     assert reason(ours.job("t")) is PauseReason.HIVE_COPY_CHANGED
     # Another change than the one that was reported is reported as well.
     (tmp_path / "elsewhere").mkdir()
@@ -192,7 +192,7 @@ def test_shadow_reports_dropped_moved_and_added_partitions_of_the_hive_copy(
     ours.spark.sql(f"ALTER TABLE {hive} ADD PARTITION (day = 'x') LOCATION '{tmp_path}/added'")
     accept(ours, "t")
     [stopped] = errors(ours.shadow())
-    assert "day=a, day=b, day=x of" in stopped
+    assert "The partitions day=a, day=b, day=x were changed" in stopped
     # What was meant is done to the new table as well; --accept holds after it.
     ours.write("t", "DELETE FROM {t} WHERE day = 'b'")
     accept(ours, "t")
