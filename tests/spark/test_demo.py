@@ -117,7 +117,7 @@ def test_starting_anew_removes_only_what_a_demo_made(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("years of work")
-    with pytest.raises(TableferryError, match="mine holds something that no demo made"):
+    with pytest.raises(TableferryError, match="mine contains files that no demo wrote"):
         demo.fresh(mine)
     assert (mine / "thesis.txt").exists()
 

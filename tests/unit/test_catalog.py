@@ -130,3 +130,19 @@ def test_what_stays_wrong_is_an_error(often: int, condition: str, asked: int) ->
     with pytest.raises(Refusal, match=condition):
         shown_tables(session, TableName(("c", "s")), ["a", "b"])
     assert session.asked == asked
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (
+            PySparkException(errorClass="TABLE_OR_VIEW_NOT_FOUND", messageParameters={}),
+            "TABLE_OR_VIEW_NOT_FOUND",
+        ),
+        # As pyspark raises exceptions of Delta that it has no class for.
+        (PySparkException("[DELTA_CONCURRENT_WRITE] ConcurrentWriteException: …"), "DELTA_CONCURRENT_WRITE"),
+        (PySparkException("Connection refused"), ""),
+    ],
+)
+def test_condition_of_a_spark_error_is_also_read_from_its_text(error: Exception, expected: str) -> None:
+    assert catalog.condition(error) == expected

@@ -254,8 +254,8 @@ def local_folder(location: str) -> Path | None:
 
 def condition(error: Exception) -> str:
     """Return the name of a Spark error's condition, such as TABLE_OR_VIEW_NOT_FOUND; empty if it has none."""
-    if isinstance(error, PySparkException):
-        return str(error.getCondition() or "")
-    # py4j's error contains the condition only in its text.
+    if isinstance(error, PySparkException) and (name := error.getCondition()):
+        return str(name)
+    # py4j's errors, and exceptions that pyspark has no class for, contain the condition only in their text.
     match = _CONDITION.search(str(error))
     return match[1] if match else ""
