@@ -136,8 +136,8 @@ def test_what_stays_wrong_is_an_error(often: int, condition: str, asked: int) ->
     ("error", "expected"),
     [
         (
-            PySparkException(errorClass="TABLE_OR_VIEW_NOT_FOUND", messageParameters={}),
-            "TABLE_OR_VIEW_NOT_FOUND",
+            PySparkException(errorClass="ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": "x"}),
+            "ATTRIBUTE_NOT_SUPPORTED",
         ),
         # As pyspark raises exceptions of Delta that it has no class for.
         (PySparkException("[DELTA_CONCURRENT_WRITE] ConcurrentWriteException: …"), "DELTA_CONCURRENT_WRITE"),

@@ -23,7 +23,9 @@ class _Root(LazyGroup):
             "Copy a Delta table's history into a streaming table, and stream on right behind it.",
             is_group=True,
         ),
-        "convert": Entry("convert:convert_app", "Convert Parquet to Delta in place, and back.", is_group=True),
+        "convert": Entry(
+            "convert:convert_app", "Convert Parquet to Delta in place, and back.", is_group=True
+        ),
         "fleet": Entry(
             "fleet:fleet_app",
             "Move a warehouse of Hive tables to Iceberg or Delta, table by table.",
