@@ -80,7 +80,7 @@ def test_run_and_status_print_what_they_print_everywhere(
     verdict = databricks_connect("verify", f"{project.schema}.orders", f"{project.schema}.gone")
     assert verdict.returncode == 1
     assert verdict.stderr.splitlines()[1:] == [
-        f"Error: [TABLE_NOT_FOUND] The table {project.schema}.gone doesn't exist.",
+        f"Error: [TABLE_NOT_FOUND] {project.schema}.gone doesn't exist.",
         "Check its name, its schema and your permissions.",
     ]
 

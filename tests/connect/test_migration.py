@@ -122,7 +122,7 @@ def test_what_cannot_be_read_is_reported_with_its_place_before_anything_is_writt
         (
             "files",
             {},
-            f"{live}{schema}.files is a parquet table, not a Delta table: convert",
+            f"[TABLE_NOT_DELTA] {live}{schema}.files is a parquet table, not a Delta table.",
         ),
         (
             project.delta("src", selectExp=["id", "nope"]),
