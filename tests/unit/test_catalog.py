@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row
 from tests.conditions import raises
 
-from tableferry.errors import TableError, TableferryError
+from tableferry.errors import Failed, TableError, TableferryError
 from tableferry.formats.hive.catalog_tables import shown_tables
 from tableferry.spark import catalog
 from tableferry.spark.tables import TableFacts, TableName
@@ -85,16 +85,26 @@ def test_a_pipeline_needs_a_table_s_version() -> None:
         facts(Session(HISTORY="UNSUPPORTED_PIPELINE_SPARK_SQL_COMMAND"), defining=True)
 
 
-@pytest.mark.parametrize("kind", [TableError, TableferryError])
-def test_an_error_of_spark_s_is_explained_and_others_pass(kind: type[TableferryError]) -> None:
-    with pytest.raises(kind) as raised, catalog.explained("t can't be read", "restore it", kind):
-        raise PySparkException("[GONE] it is gone\nJVM stacktrace: …")
-    assert (type(raised.value), str(raised.value)) == (
-        kind,
-        "t can't be read ([GONE] it is gone): restore it",
-    )
+@pytest.mark.parametrize(
+    ("kind", "name", "parameters"),
+    [
+        (TableError, "TABLES_NOT_LISTABLE", {"schema": "db"}),
+        (Failed, "VIEW_NOT_READABLE", {"location": "a.json", "view": "v"}),
+    ],
+)
+def test_an_error_of_spark_s_is_explained_and_others_pass(
+    kind: type[TableferryError], name: str, parameters: dict[str, str]
+) -> None:
+    reason = "[GONE] it is gone"
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    with raises(name, **parameters, reason=reason) as raised, catalog.explaining(name, kind, **parameters):
+        fail(PySparkException(f"{reason}\nJVM stacktrace: …"))
+    assert type(raised.value) is kind
     assert isinstance(raised.value.__cause__, PySparkException)
-    with pytest.raises(ValueError, match="mine"), catalog.explained("t can't be read", "restore it", kind):
+    with pytest.raises(ValueError, match="mine"), catalog.explaining(name, kind, **parameters):
         raise ValueError("mine")
 
 

@@ -73,16 +73,22 @@ def _raised() -> Iterator[Raised]:
                 and isinstance(node.func, ast.Name)
                 and node.func.id in names
                 and node.args
-                and not (isinstance(node.args[0], ast.Name) and node.args[0].id == "condition")
             ):
                 # `explaining` passes the reason.
                 passed = {"reason"} if node.func.id == "explaining" else set[str]()
                 yield Raised(
                     f"{file.relative_to(SOURCE)}:{node.lineno}",
-                    node.func.id,
+                    _exception(node, node.func.id),
                     tuple(_conditions(node.args[0])),
                     frozenset(passed.union(keyword.arg or "**" for keyword in node.keywords)),
                 )
+
+
+def _exception(call: ast.Call, name: str) -> str:
+    """Return the class of an error; `explaining` takes it as its second argument."""
+    if name != "explaining":
+        return name
+    return ast.unparse(call.args[1]) if len(call.args) > 1 else "TableError"
 
 
 def _conditions(argument: ast.expr) -> Iterator[str]:

@@ -17,11 +17,6 @@ from tableferry.errors.catalogue import Condition, ErrorClass, conditions, fill,
 HALF_MADE = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 """Delta's condition for a table whose first commit exists, but whose name isn't in the catalog yet."""
 
-HALF_MADE_REMEDY = (
-    "if a process was killed while it created the table, and nothing in there is needed, remove that "
-    "directory, and run again"
-)
-
 _DETAILS = re.compile(r'^\s*details = "(.*)"$', re.MULTILINE)
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)")
 

@@ -24,7 +24,7 @@ from tableferry.pipelines.rows import flow_rows
 from tableferry.pipelines.state import MigrationStart, StateStore, Tracking
 from tableferry.pipelines.steps import Begin, DefineAutoCdc, Reset
 from tableferry.pipelines.streaming import FlowResult, StreamingEngine, flow_error
-from tableferry.spark.catalog import SPARK_ERRORS, described_as, facts, schema_exists
+from tableferry.spark.catalog import SPARK_ERRORS, explaining, facts, schema_exists
 from tableferry.spark.driver import following
 from tableferry.spark.tables import TableFacts, TableName
 
@@ -184,7 +184,7 @@ class Runner:
         table_facts = facts(self._spark, table)
         if table_facts is None:
             return
-        with described_as(lambda reason: TableError("ROWS_NOT_DROPPED", table=table, reason=reason)):
+        with explaining("ROWS_NOT_DROPPED", table=table):
             for writer in self._writers(table_facts, reset):
                 self.before(f"ending what {writer} writes into {table}")
                 transactions.end(self._spark, table, writer)
@@ -224,14 +224,12 @@ class Runner:
         assert migration_start is not None
         self.before(f"verifying the copy of {target.target}")
         with (
-            described_as(
-                lambda reason: Failed(
-                    "COPY_NOT_COMPARABLE",
-                    location=source.migration.location,
-                    target=target.target,
-                    table=source.migration.table,
-                    reason=reason,
-                )
+            explaining(
+                "COPY_NOT_COMPARABLE",
+                Failed,
+                location=source.migration.location,
+                target=target.target,
+                table=source.migration.table,
             ),
             activity(_log, "compare the copy with the legacy table", table=target.target) as running,
             following(self._spark, running),

@@ -12,7 +12,7 @@ from tableferry.pipelines.pipeline import Pipeline
 from tableferry.pipelines.plans import HISTORY_FLOW, Plan, TargetPlan, pinned_name
 from tableferry.pipelines.steps import Begin, Forget, Recognise
 from tableferry.spark import catalog
-from tableferry.spark.catalog import SPARK_ERRORS, described_as
+from tableferry.spark.catalog import SPARK_ERRORS, explaining
 from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def clear(target: TargetPlan, opened: OpenedProject) -> None:
 
 def drop_clone(spark: SparkSession, clone: TableName) -> None:
     """Drop a clone that only a copy has read, if it's there."""
-    with described_as(lambda reason: TableError("CLONE_NOT_DROPPED", clone=clone, reason=reason)):
+    with explaining("CLONE_NOT_DROPPED", clone=clone):
         spark.sql(f"DROP TABLE IF EXISTS {clone.sql}")
 
 
@@ -89,16 +89,13 @@ def _pin(target: TargetPlan, clone: TableName, spark: SparkSession, runner: Runn
     copy = target.migration_start.copy
     runner.before(f"pinning {copy.table}@{copy.version} as {clone}")
     optional = " or set tableMigrationDetails.pinnedClone to false" if target.dataflow.target.cdc else ""
-    with described_as(
-        lambda reason: TableError(
-            "CLONE_NOT_CREATED",
-            target=target.target,
-            table=copy.table,
-            version=copy.version,
-            clone=clone,
-            reason=reason,
-            optional=optional,
-        )
+    with explaining(
+        "CLONE_NOT_CREATED",
+        target=target.target,
+        table=copy.table,
+        version=copy.version,
+        clone=clone,
+        optional=optional,
     ):
         _clone(spark, clone, f"CLONE {copy.table.sql} VERSION AS OF {copy.version}")
         cloned = _cloned_version(spark, clone)

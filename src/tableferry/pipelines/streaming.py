@@ -60,7 +60,7 @@ from tableferry.pipelines.steps import (
     FlowDefinition,
 )
 from tableferry.spark import session
-from tableferry.spark.catalog import SPARK_ERRORS, described_as, exists, facts
+from tableferry.spark.catalog import SPARK_ERRORS, exists, explaining, facts
 from tableferry.spark.driver import Size, following, in_process
 from tableferry.spark.quoting import literal
 from tableferry.spark.tables import TableFacts, TableName
@@ -507,11 +507,7 @@ class StreamingEngine:
         columns = self._columns(target)
         self._before(f"creating {target.name}")
         with (
-            described_as(
-                lambda reason: TableError(
-                    "TABLE_NOT_CREATED", location=target.location, table=target.name, reason=reason
-                )
-            ),
+            explaining("TABLE_NOT_CREATED", location=target.location, table=target.name),
             activity(_log, "create the table", table=target.name),
         ):
             cdc.create_tables(self._spark, target, columns)

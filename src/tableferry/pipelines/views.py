@@ -34,7 +34,7 @@ from tableferry.pipelines.python_code import NOWHERE, TrackedSpark, load_functio
 from tableferry.pipelines.seen_files import SeenFile
 from tableferry.pipelines.source_offsets import KafkaOffset
 from tableferry.pipelines.steps import Start
-from tableferry.spark.catalog import described_as
+from tableferry.spark.catalog import explaining
 from tableferry.spark.driver import in_process
 from tableferry.spark.quoting import quote
 from tableferry.spark.session import on_databricks
@@ -102,14 +102,8 @@ def history(spark: SparkSession, source: HistorySource) -> DataFrame:
         TableError: That version can't be read any more, or an expression doesn't fit the table.
     """
     migration, version = source.migration, source.version
-    with described_as(
-        lambda reason: TableError(
-            "LEGACY_TABLE_NOT_READABLE",
-            location=migration.location,
-            table=migration.table,
-            version=version,
-            reason=reason,
-        )
+    with explaining(
+        "LEGACY_TABLE_NOT_READABLE", location=migration.location, table=migration.table, version=version
     ):
         reader, path = reader_of(spark, {"versionAsOf": str(version)}), migration.table.path
         frame = reader.table(migration.table.sql) if path is None else reader.load(path)
@@ -166,9 +160,7 @@ class _ViewReader:
     offsets: Offsets
 
     def read(self, view: View) -> DataFrame:
-        with described_as(
-            lambda reason: Failed("VIEW_NOT_READABLE", location=view.location, view=view.name, reason=reason)
-        ):
+        with explaining("VIEW_NOT_READABLE", Failed, location=view.location, view=view.name):
             frame = self._built(view)
             if self.asked and not in_process(self.spark):
                 # Spark Connect looks at names and expressions only when it's asked for the columns.

@@ -66,21 +66,20 @@ def parallel_map(work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
 
 
 @contextmanager
-def explained(problem: str, remedy: str, kind: type[TableferryError] = TableError) -> Iterator[None]:
-    """Convert a Spark error inside the ``with`` into ``kind`` with the problem, the reason and the remedy."""
+def explaining(
+    name: str, kind: type[TableferryError] = TableError, /, **parameters: object
+) -> Iterator[None]:
+    """Convert a Spark error inside the ``with`` into an error with this condition and Spark's reason.
+
+    Args:
+        name: The name of the condition; it has the parameter ``reason``.
+        kind: The class of the error.
+        parameters: The condition's other parameters.
+    """
     try:
         yield
     except SPARK_ERRORS as error:
-        raise kind(f"{problem} ({first_line(error)}): {remedy}") from error
-
-
-@contextmanager
-def described_as(describe: Callable[[str], TableferryError]) -> Iterator[None]:
-    """Convert a Spark error inside the ``with`` into the error that ``describe`` makes of its reason."""
-    try:
-        yield
-    except SPARK_ERRORS as error:
-        raise describe(first_line(error)) from error
+        raise kind(name, **parameters, reason=first_line(error)) from error
 
 
 def facts(

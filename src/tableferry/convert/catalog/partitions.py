@@ -13,7 +13,7 @@ from tableferry.formats.hive.locations import below, escape_wildcards
 from tableferry.formats.hive.partition_mismatches import PartitionMismatches, compare
 from tableferry.formats.hive.partitions import CatalogPartition
 from tableferry.formats.parquet.files import DataFile
-from tableferry.spark.catalog import SPARK_ERRORS, condition, described_as, parallel_map
+from tableferry.spark.catalog import SPARK_ERRORS, condition, explaining, parallel_map
 from tableferry.spark.settings import FEW_LISTING_TASKS, optional_settings
 from tableferry.spark.tables import TableName
 
@@ -48,9 +48,7 @@ def register_partitions(spark: SparkSession, table: TableName) -> None:
         TableError: The catalog refuses the update, or a directory can't be listed.
     """
     with (
-        described_as(
-            lambda reason: TableError("CATALOG_PARTITIONS_NOT_REGISTERED", table=table, reason=reason)
-        ),
+        explaining("CATALOG_PARTITIONS_NOT_REGISTERED", table=table),
         optional_settings(spark, FEW_LISTING_TASKS),
     ):
         spark.sql(f"MSCK REPAIR TABLE {table.sql} SYNC PARTITIONS").collect()

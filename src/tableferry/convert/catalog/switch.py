@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tableferry.convert.catalog import log_comparison
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.formats.hive.catalog_entry import Entry, kept_properties
-from tableferry.spark.catalog import SPARK_ERRORS, condition, described_as
+from tableferry.spark.catalog import SPARK_ERRORS, condition, explaining
 from tableferry.spark.quoting import literal, quote
 from tableferry.spark.settings import optional_settings
 
@@ -67,7 +67,7 @@ def restore_comments(spark: SparkSession, entry: Entry) -> None:
     Raises:
         TableError: The table can't be changed.
     """
-    with described_as(lambda reason: TableError("COMMENTS_NOT_RESTORED", table=entry.name, reason=reason)):
+    with explaining("COMMENTS_NOT_RESTORED", table=entry.name):
         [detail] = spark.sql(f"DESCRIBE DETAIL {entry.name.sql}").select("description").collect()
         if entry.comment and detail["description"] != entry.comment:
             spark.sql(f"COMMENT ON TABLE {entry.name.sql} IS {literal(entry.comment)}")

@@ -21,7 +21,7 @@ from tableferry.formats.delta import initial_commit
 from tableferry.formats.hive.catalog_entry import Entry
 from tableferry.formats.hive.catalog_tables import list_tables, qualified
 from tableferry.formats.hive.sql import in_metastore
-from tableferry.spark.catalog import described_as
+from tableferry.spark.catalog import explaining
 from tableferry.spark.tables import CatalogTable, TableName
 
 if TYPE_CHECKING:
@@ -281,5 +281,5 @@ def _rename(old: Path, new: Path) -> None:
 
 
 def _run(spark: SparkSession, statement: str, name: TableName) -> None:
-    with described_as(lambda reason: TableError("CATALOG_UNDO_FAILED", table=name, reason=reason)):
+    with explaining("CATALOG_UNDO_FAILED", table=name):
         spark.sql(statement).collect()

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tableferry.errors import TableError
-from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.users_file import Users, key
-from tableferry.spark.catalog import described
+from tableferry.spark.catalog import described, explaining
 from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tableferry.errors import TableError, first_line
-from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.errors import TableError
 from tableferry.spark.redaction import HIDDEN, SHOWN
 from tableferry.spark.tables import TableName
 
@@ -17,15 +14,6 @@ if TYPE_CHECKING:
 
 # What the names of our own properties begin with.
 _PREFIX = "tableferry."
-
-
-@contextmanager
-def explaining(condition: str, /, **parameters: object) -> Iterator[None]:
-    """Convert Spark's errors inside a ``with`` into a TableError with this condition and Spark's reason."""
-    try:
-        yield
-    except SPARK_ERRORS as error:
-        raise TableError(condition, **parameters, reason=first_line(error)) from error
 
 
 def describe(spark: SparkSession, name: TableName, partition: str = "") -> dict[str, Any]:

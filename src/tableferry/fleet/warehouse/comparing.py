@@ -16,7 +16,6 @@ from tableferry import verify
 from tableferry.errors import Refused, StateError, TableError
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import asking, delta, existing, hive, trial, versions
-from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.existing import is_over
@@ -28,6 +27,7 @@ from tableferry.fleet.warehouse.shadow import conditions
 from tableferry.fleet.warehouse.shadow.partitions import Partition, parsed
 from tableferry.formats.hive.locations import escape_wildcards, split
 from tableferry.formats.hive.partitions import NULL, split_spec
+from tableferry.spark.catalog import explaining
 from tableferry.spark.quoting import quote
 from tableferry.spark.settings import optional_settings
 from tableferry.spark.tables import TableName

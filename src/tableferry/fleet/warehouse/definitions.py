@@ -7,10 +7,9 @@ from typing import Any
 
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse import asking, hive, metastore, versions
-from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
-from tableferry.spark.catalog import described_with_columns
+from tableferry.spark.catalog import described_with_columns, explaining
 from tableferry.spark.quoting import literal, pairs, quote
 from tableferry.spark.redaction import HIDDEN
 from tableferry.spark.tables import TableName

@@ -17,7 +17,6 @@ from tableferry.errors import Refused, StateError, TableError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import dropping, far_log, footers, hive, trial
-from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.existing import entries, is_over, kinds
@@ -31,7 +30,7 @@ from tableferry.fleet.warehouse.files import (
 )
 from tableferry.fleet.warehouse.prepared import Drafted
 from tableferry.formats.hive.locations import below, reachable, split
-from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.catalog import SPARK_ERRORS, explaining
 from tableferry.spark.driver import in_process
 from tableferry.spark.quoting import literal, quote
 from tableferry.spark.tables import TableName

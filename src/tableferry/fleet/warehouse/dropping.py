@@ -18,14 +18,13 @@ from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.naming import dropped_name
 from tableferry.fleet.warehouse import asking, far_log, hive, renaming, versions
-from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
 from tableferry.fleet.warehouse.existing import Entry, entries, is_made_of
 from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.fleet.warehouse.shadow.marks import ROOT
 from tableferry.formats.hive.catalog_tables import list_tables
 from tableferry.formats.hive.locations import reachable, split
-from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.catalog import SPARK_ERRORS, explaining
 from tableferry.spark.driver import in_process
 from tableferry.spark.tables import TableName
 

@@ -7,10 +7,9 @@ from posixpath import normpath
 from urllib.parse import unquote
 
 from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.formats.hive.locations import escape_wildcards, split
-from tableferry.spark.catalog import SPARK_ERRORS, condition
+from tableferry.spark.catalog import SPARK_ERRORS, condition, explaining
 from tableferry.spark.quoting import literal
 from tableferry.spark.settings import optional_settings
 from tableferry.spark.tables import TableName

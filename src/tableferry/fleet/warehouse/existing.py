@@ -16,14 +16,13 @@ from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.reports import PauseFinding
 from tableferry.fleet.warehouse import asking
-from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import SOURCE, HiveTable
 from tableferry.fleet.warehouse.rewriting.places import hive_location_of
 from tableferry.fleet.warehouse.shadow.marks import ROOT
 from tableferry.formats.hive.catalog_tables import details_of, shown_tables
 from tableferry.formats.hive.locations import split
-from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.catalog import SPARK_ERRORS, explaining
 from tableferry.spark.quoting import literal
 from tableferry.spark.tables import TableName
 

@@ -16,7 +16,6 @@ from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import asking, hive, manifests, versions
-from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.data_files import Change
 from tableferry.fleet.warehouse.definitions import user_properties
@@ -36,6 +35,7 @@ from tableferry.fleet.warehouse.name_mapping import (
 from tableferry.fleet.warehouse.prepared import Made, members
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.formats.hive.locations import escape_wildcards
+from tableferry.spark.catalog import explaining
 from tableferry.spark.quoting import literal, pairs, quote
 from tableferry.spark.tables import TableName
 

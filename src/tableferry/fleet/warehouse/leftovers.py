@@ -23,7 +23,7 @@ from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.naming import first_name
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import hive, iceberg
-from tableferry.fleet.warehouse.asking import describe, explaining
+from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.existing import entries, is_made_of
@@ -35,7 +35,7 @@ from tableferry.fleet.warehouse.shadow.marks import FOLDER, sync_folder
 from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.fleet.warehouse.views import above
 from tableferry.formats.hive.locations import below
-from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.catalog import SPARK_ERRORS, explaining
 from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from tableferry.errors import Refused, TableError
-from tableferry.fleet.warehouse.asking import explaining
+from tableferry.spark.catalog import explaining
 from tableferry.spark.driver import in_process
 from tableferry.spark.tables import DEFAULT_CATALOG, TableName
 

@@ -14,11 +14,11 @@ from tableferry.fleet.view_moves.references import parse
 from tableferry.fleet.view_moves.spark_parser import demand_same_tables
 from tableferry.fleet.view_moves.view import SOURCE, View, ViewColumn, statement
 from tableferry.fleet.warehouse import asking, metastore
-from tableferry.fleet.warehouse.asking import describe, explaining
+from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.views import namespace
 from tableferry.spark import catalog, session
-from tableferry.spark.catalog import SPARK_ERRORS, condition, parallel_map
+from tableferry.spark.catalog import SPARK_ERRORS, condition, explaining, parallel_map
 from tableferry.spark.quoting import quote
 from tableferry.spark.tables import TableName
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from tableferry.errors import Refused
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse.asking import describe, explaining
+from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kinds, qualified
 from tableferry.fleet.warehouse.identity import change_unchanged
+from tableferry.spark.catalog import explaining
 from tableferry.spark.tables import TableName
 
 

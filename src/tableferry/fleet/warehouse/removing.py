@@ -12,7 +12,6 @@ from tableferry.amounts import first_of
 from tableferry.errors import Refused, StateError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.every_version import named_anywhere
 from tableferry.fleet.warehouse.existing import entries
@@ -31,7 +30,7 @@ from tableferry.fleet.warehouse.shadow.late.classify import DIRECTORY, run_of
 from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.formats.hive.locations import below, split
-from tableferry.spark.catalog import parallel_map
+from tableferry.spark.catalog import explaining, parallel_map
 from tableferry.spark.tables import TableName
 from tableferry.storage.port import TableStorage
 

@@ -7,10 +7,10 @@ from contextlib import nullcontext
 
 from tableferry.errors import Refused, TableError
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import Entry, entries
 from tableferry.fleet.warehouse.identity import change_unchanged
+from tableferry.spark.catalog import explaining
 from tableferry.spark.tables import DEFAULT_CATALOG, METASTORES, TableName
 
 

@@ -8,7 +8,6 @@ import uuid
 from tableferry.convert import overlay
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse import asking
-from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import SOURCE
 from tableferry.fleet.warehouse.existing import entries
@@ -20,6 +19,7 @@ from tableferry.fleet.warehouse.shadow.marks import ROOT, TARGET
 from tableferry.fleet.warehouse.shadow.target import Target, read_target
 from tableferry.formats.hive.sql import in_metastore
 from tableferry.spark import catalog
+from tableferry.spark.catalog import explaining
 from tableferry.spark.quoting import literal, pairs, quote
 from tableferry.spark.tables import TableName
 

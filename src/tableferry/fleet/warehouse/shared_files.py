@@ -7,9 +7,10 @@ import logging
 from tableferry.errors import TableError
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import asking
-from tableferry.fleet.warehouse.asking import describe, explaining
+from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kinds
+from tableferry.spark.catalog import explaining
 from tableferry.spark.quoting import literal
 from tableferry.spark.tables import TableName
 

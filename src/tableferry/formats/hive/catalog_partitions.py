@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tableferry.errors import TableError
 from tableferry.formats.hive import session_catalog
 from tableferry.formats.hive.locations import below
 from tableferry.formats.hive.partitions import (
@@ -17,7 +16,7 @@ from tableferry.formats.hive.partitions import (
     same_values,
     split_spec,
 )
-from tableferry.spark.catalog import described_as, parallel_map
+from tableferry.spark.catalog import explaining, parallel_map
 from tableferry.spark.quoting import literal, quote
 from tableferry.spark.settings import FEW_LISTING_TASKS, WHOLE_PLANS, optional_settings
 from tableferry.spark.tables import TableName
@@ -43,9 +42,7 @@ def list_partitions(
     Raises:
         TableError: The catalog doesn't list the partitions.
     """
-    with described_as(
-        lambda reason: TableError("CATALOG_PARTITIONS_NOT_LISTABLE", table=table, reason=reason)
-    ):
+    with explaining("CATALOG_PARTITIONS_NOT_LISTABLE", table=table):
         if (known := session_catalog.partitions(spark, table)) is not None:
             return known
         specs = _specs(spark, table)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from tableferry.errors import TableError
 from tableferry.formats.hive.locations import reachable
 from tableferry.formats.hive.sql import pattern
-from tableferry.spark.catalog import SPARK_ERRORS, condition, described_as
+from tableferry.spark.catalog import SPARK_ERRORS, condition, explaining
 from tableferry.spark.driver import in_process
 from tableferry.spark.tables import CatalogTable, TableName
 
@@ -45,7 +44,7 @@ def list_tables(
         TableError: The schema is missing, or it can't be listed.
     """
     within = TableName(tuple(schema))
-    with described_as(lambda reason: TableError("TABLES_NOT_LISTABLE", schema=within, reason=reason)):
+    with explaining("TABLES_NOT_LISTABLE", schema=within):
         rows = shown_tables(spark, within, names)
     same_machine = in_process(spark)
     tables = {}

@@ -20,7 +20,6 @@ from tableferry.errors import Refused, StateError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
 from tableferry.fleet.warehouse import asking, hive, iceberg, versions
-from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import READING, SOURCE, HiveTable, paths_of
 from tableferry.fleet.warehouse.existing import kinds
@@ -33,6 +32,7 @@ from tableferry.fleet.warehouse.shadow.conditions import sql_type
 from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.formats.hive.locations import below, split
+from tableferry.spark.catalog import explaining
 from tableferry.spark.quoting import literal, pairs, quote
 from tableferry.spark.tables import TableName
 from tableferry.spark.types import DECLARED_AS

@@ -10,7 +10,6 @@ from urllib.parse import unquote
 from pyspark.sql.functions import expr
 
 from tableferry.errors import TableError
-from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import READING
 from tableferry.fleet.warehouse.shadow.changes import Added, Changes
@@ -19,7 +18,7 @@ from tableferry.fleet.warehouse.shadow.marks import Marks
 from tableferry.fleet.warehouse.shadow.partitions import Partition, spell
 from tableferry.formats.hive.locations import below, escape_wildcards
 from tableferry.spark import catalog
-from tableferry.spark.catalog import SPARK_ERRORS, condition
+from tableferry.spark.catalog import SPARK_ERRORS, condition, explaining
 from tableferry.spark.quoting import literal
 from tableferry.spark.tables import TableName
 

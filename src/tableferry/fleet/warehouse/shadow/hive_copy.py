@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tableferry.errors import Refused, StateError
 from tableferry.fleet.warehouse import asking, hive, metastore
-from tableferry.fleet.warehouse.asking import describe, explaining
+from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.definitions import user_properties
 from tableferry.fleet.warehouse.eligibility import HiveTable
@@ -26,7 +26,7 @@ from tableferry.formats.hive import session_catalog
 from tableferry.formats.hive.locations import below
 from tableferry.formats.hive.sql import in_metastore
 from tableferry.spark import session
-from tableferry.spark.catalog import SPARK_ERRORS, condition, parallel_map
+from tableferry.spark.catalog import SPARK_ERRORS, condition, explaining, parallel_map
 from tableferry.spark.driver import in_process
 from tableferry.spark.quoting import literal, pairs, quote
 from tableferry.spark.settings import optional_settings

@@ -7,12 +7,12 @@ from dataclasses import replace
 from itertools import islice
 
 from tableferry.fleet.warehouse import hive
-from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shadow.changes import Columns
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.late.classify import basename
 from tableferry.fleet.warehouse.shadow.marks import sync_folder
+from tableferry.spark.catalog import explaining
 from tableferry.spark.settings import optional_settings
 from tableferry.spark.tables import TableName
 

@@ -10,7 +10,6 @@ from time import sleep
 from tableferry.errors import TableError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.settings import LateFiles
-from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
 from tableferry.fleet.warehouse.files import ListedFile, list_files
 from tableferry.fleet.warehouse.shadow import conditions
@@ -29,7 +28,7 @@ from tableferry.fleet.warehouse.shadow.marks import REPLACED, TARGET, Marks
 from tableferry.fleet.warehouse.shadow.partitions import WHOLE, Partition, nulls_first, parse
 from tableferry.fleet.warehouse.shadow.target import Target, read_target
 from tableferry.formats.hive.locations import below, escape_wildcards, split
-from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.catalog import SPARK_ERRORS, explaining
 from tableferry.spark.quoting import quote
 from tableferry.spark.tables import TableName
 

@@ -7,13 +7,13 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
-from tableferry.fleet.warehouse.asking import explaining
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.frames import with_null_partitions
 from tableferry.fleet.warehouse.shadow.conditions import casts, spec
 from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
 from tableferry.fleet.warehouse.shadow.partitions import Partition
 from tableferry.fleet.warehouse.shadow.target import Target
+from tableferry.spark.catalog import explaining
 from tableferry.spark.quoting import literal
 from tableferry.spark.tables import TableName
 
