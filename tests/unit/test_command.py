@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated
 
 import pytest
@@ -51,8 +52,8 @@ def call(*arguments: str) -> Result:
 
 def options(command: str) -> list[str]:
     """The options of a command, in the order of its help."""
-    lines = call(command, "--help").stdout.splitlines()
-    return [words[1] for line in lines if len(words := line.split()) > 1 and words[1].startswith("--")]
+    found = (re.match(r"  (?:-\w, )?(--[\w-]+)", line) for line in call(command, "--help").stdout.splitlines())
+    return [option[1] for option in found if option]
 
 
 COMMON = ["--debug", "--verbose", "--quiet", "--log-format", "--help"]

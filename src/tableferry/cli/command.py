@@ -131,7 +131,19 @@ class PrintingCommand(Command):
 
 
 class App(typer.Typer):
-    """A group of commands of the class `Command`."""
+    """A group of commands of the class `Command`.
+
+    Help is plain text, because importing rich for it takes longer than all other work of ``--help``.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(
+            rich_markup_mode=None,
+            pretty_exceptions_enable=False,
+            add_completion=False,
+            context_settings={"max_content_width": 110},
+            **settings,
+        )
 
     def command(
         self, name: str | None = None, *, cls: type[TyperCommand] | None = Command, **settings: Any

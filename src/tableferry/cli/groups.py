@@ -45,7 +45,7 @@ class Entry:
         if self.is_group:
             command: Any = typer.main.get_group(app)
         else:
-            alone = App(add_completion=False)
+            alone = App()
             alone.registered_commands = [info for info in app.registered_commands if info.name == name]
             command = typer.main.get_command(alone)
         command.name = name

@@ -39,8 +39,6 @@ app = App(
     cls=_Root,
     help="Moves tables that people already depend on, without losing a row.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
 )
 
 
