@@ -18,7 +18,7 @@ from tests.conditions import check, names, raises
 from tests.spark.projects import Project, delta_view
 
 from tableferry import pipelines
-from tableferry.errors import Refused, SessionError, TableferryError
+from tableferry.errors import Refused, TableferryError
 from tableferry.pipelines.state import StateStore
 from tableferry.pipelines.steps import Begin
 
@@ -682,7 +682,9 @@ def test_a_target_s_spark_settings_hold_for_its_own_flows_alone(
     details = {"database": project.schema, "table": "tokyo", "sparkConf": {zone: "Nowhere"}}
     project.standard("tokyo", feed, targetDetails=details)
     project.insert("src", (2, "b", 2))
-    with pytest.raises(SessionError, match=r"tokyo_main.json: targetDetails.sparkConf: .*timeZone can't be"):
+    with raises(
+        "SPARK_SETTING_REFUSED", setting=zone, origin=re.compile(r"tokyo_main.json: targetDetails.sparkConf$")
+    ):
         project.run(targets=[f"{project.schema}.tokyo"])
 
 

@@ -52,7 +52,9 @@ def call(*arguments: str) -> Result:
 
 def options(command: str) -> list[str]:
     """The options of a command, in the order of its help."""
-    found = (re.match(r"  (?:-\w, )?(--[\w-]+)", line) for line in call(command, "--help").stdout.splitlines())
+    found = (
+        re.match(r"  (?:-\w, )?(--[\w-]+)", line) for line in call(command, "--help").stdout.splitlines()
+    )
     return [option[1] for option in found if option]
 
 

@@ -573,6 +573,13 @@ def test_a_source_that_joins_later_is_asked_about() -> None:
     assert "give readerOptions.startingVersion (0 = all of it)" in refusal.remedy
 
 
+def test_state_of_another_pipeline_is_the_only_finding_of_its_target() -> None:
+    known = facts(stored=Stored(elsewhere=("old",)), adoptable={ORDERS.key: COPIED})
+    # The legacy table of a copied target isn't read.
+    without_legacy = replace(known, tables={**known.tables, LEGACY.key: None})
+    assert names(only(without_legacy).refusals) == ["STATE_OF_OTHER_PIPELINE"]
+
+
 def test_adopted_state_goes_on_where_it_was() -> None:
     known = facts(
         stored=Stored(elsewhere=("old",)),

@@ -61,6 +61,9 @@ def in_order(project: Project, facts: Facts) -> tuple[DataFlow, ...]:
 
 def _target_plan(context: PlanningContext) -> TargetPlan:
     stored, findings = migration_starts.adopt(context)
+    if findings.refusals:
+        # Nothing else can be decided without the target's state.
+        return _result(context, "refused", findings)
     context = replace(context, stored=stored)
     if earlier := migration_starts.earlier_start(context):
         return _result(context, "new", findings + earlier)
