@@ -746,6 +746,23 @@ def test_conversion_without_checkpoint_is_complete(
     assert ids(folder) == [1, 2, 3]
 
 
+def test_sync_that_cannot_write_its_checkpoint_is_complete(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deltalake.DeltaTable(str(folder)).alter.set_table_properties({"delta.checkpointInterval": "1"})
+    write_checkpoint = commands.converted_table.write_checkpoint
+
+    def undone_before(root: Path) -> None:
+        shutil.rmtree(folder / "_delta_log")
+        write_checkpoint(root)
+
+    monkeypatch.setattr(commands.converted_table, "write_checkpoint", undone_before)
+    write(folder / "day=1" / "c.parquet", {"id": [4]})
+    table = synced(folder)
+    assert (table.outcome, table.error) == ("synced", None)
+    assert any("SYNC_OF_PARQUET_TABLE" in note for note in table.notes)
+
+
 def test_sync_ignores_file_deleted_before_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     list_files = listing.list_files
     write(folder / "day=1" / "c.parquet", {"id": [4]})

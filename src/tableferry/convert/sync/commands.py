@@ -285,6 +285,6 @@ def _checkpointed(changes: Changes) -> tuple[str, ...]:
         return ()
     try:
         converted_table.write_checkpoint(changes.table.root)
-    except TableError as error:
+    except TableferryError as error:
         return (error.one_line,)
     return ()
