@@ -241,15 +241,22 @@ def _file_position(
 
 
 def _check_name(context: PlanningContext, flow: Flow, *, imports: bool = False) -> Findings:
-    """Refuse a flow that a pipeline would read from its start, where it may go on from another one."""
+    """Refuse a flow that a pipeline would read from its start, if it may be a renamed flow."""
     ran = context.stored.tracking.started if context.stored.tracking else ()
     in_spec = {flow.name for flow in context.dataflow.flows} | context.dataflow.disabled
     gone = [name for name in ran if name not in in_spec]
     if not gone or flow.name in ran:
         return Findings()
     if not imports and all(read.explicit is not None for read in context.follows(flow)):
-        return Findings()
-    otherwise = "" if imports else ", or give readerOptions.startingVersion"
+        gone = [name for name in gone if _may_have_read(context, flow, name)]
+        if not gone:
+            return Findings()
+    otherwise = (
+        ""
+        if imports
+        else f". If it is another flow, keep {gone[0]} in the spec with enabled: false, and give "
+        "readerOptions.startingVersion"
+    )
     return refused(
         Finding(
             "PIPELINE_FLOW_RENAMED",
@@ -260,6 +267,28 @@ def _check_name(context: PlanningContext, flow: Flow, *, imports: bool = False) 
             otherwise=otherwise,
         )
     )
+
+
+def _may_have_read(context: PlanningContext, flow: Flow, gone: str) -> bool:
+    """Return whether a flow that the spec no longer has may have read a source of this flow into its table.
+
+    It can't be determined while a pipeline is defined, which is after `prepare` has checked it.
+    """
+    reads = context.follows(flow)
+    sources = (context.facts.tables.get(read.table.key) for read in reads if not read.unseen)
+    ids = {source.table_id for source in sources if source}
+    is_unseen = any(read.unseen for read in reads)
+    if "" in ids:
+        return False
+    for table in context.dataflow.tables:
+        recorded = context.facts.recorded.get(table.name.key)
+        identity = recorded.in_state.flows.get(gone) if recorded and recorded.in_state else None
+        if identity:
+            of_tables = set(identity.sources.values())
+            same_source = bool(ids & of_tables) or (is_unseen and not of_tables)
+            return table.name.key == flow.target.key and same_source
+    # An earlier release recorded no sources.
+    return bool(ids) or is_unseen
 
 
 def _has_news(context: PlanningContext, read: Read, source: TableFacts, checkpoint: Checkpoint) -> bool:
