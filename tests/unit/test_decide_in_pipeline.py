@@ -243,6 +243,32 @@ def test_renamed_flow_with_a_start_is_refused_in_a_pipeline_if_it_may_read_its_s
     assert only(replace(known, tables=unknown), engine="databricks").refusals == ()
 
 
+@pytest.mark.parametrize("explicit", [None, 6])
+@pytest.mark.parametrize(
+    ("recorded", "is_refused"),
+    [
+        ({"f_old": {SOURCE.key: "source-id"}}, True),
+        ({"f_old": {SOURCE.key: "source-id"}, "f_orders": {SOURCE.key: "source-id"}}, False),
+        ({"f_old": {OTHER.key: "other-id"}}, False),
+    ],
+)
+def test_renamed_flow_is_refused_in_a_pipeline_after_the_migration_is_finished(
+    recorded: dict[str, dict[str, str]], is_refused: bool, explicit: int | None
+) -> None:
+    flows = {name: FlowIdentity({}, sources) for name, sources in recorded.items()}
+    identity = TableIdentity("orders-id", 0, flows, "silver.orders_legacy@9", {})
+    known = facts(
+        source=MOVED_ON,
+        stored=Stored(finished=True, finished_by="databricks"),
+        explicit=explicit,
+        recorded={ORDERS.key: Recorded("orders-id", None, identity)},
+    )
+    found = [refusal.condition for refusal in only(known, engine="databricks").refusals]
+    assert found == (["PIPELINE_FLOW_RENAMED"] if is_refused else [])
+    kept = dataflow(disabled=frozenset({"f_old"}))
+    assert only(known, kept, engine="databricks").refusals == ()
+
+
 @pytest.mark.parametrize(("recorded", "is_refused"), [({}, True), ({OTHER.key: "other-id"}, False)])
 def test_renamed_flow_of_a_topic_with_a_start_is_refused_in_a_pipeline_if_it_may_read_it_again(
     recorded: dict[str, str], is_refused: bool
