@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -237,6 +238,34 @@ def test_another_process_that_adds_rows_stops_the_run(
     with pytest.raises(Refused, match="--no-verify"):
         project.finish()
     assert project.finish(verify=False).finished
+
+
+@soak.slow
+def test_take_over_after_a_run_begins_only_without_the_checkpoints_of_that_run(
+    project: Project, spark: SparkSession, old: Old
+) -> None:
+    with_take_over = project.root / "dataflows/d/dataflowspec/out_main.json"
+    spec = with_take_over.read_text("utf-8")
+    old()
+    project.standard("out", "src")
+    project.run()
+    assert ids(project) == [1, 1, 2, 2]
+    project.insert("src", (3, "c"))
+    old()
+    with_take_over.write_text(spec, "utf-8")
+    with project.nothing_written(), raises("FLOWS_RAN_BEFORE_TAKE_OVER", flows=["f_v_out"]) as refused:
+        project.run()
+    # The remedy: delete the rows, remove the folder, run the statement.
+    spark.sql(f"DELETE FROM {project.schema}.out")
+    project.insert("out", (1, "a"), (2, "b"), (3, "c"))
+    [folder] = (project.state / "checkpoints").glob("target*")
+    shutil.rmtree(folder)
+    [statement] = re.findall("ALTER TABLE .*'\\)", str(refused.value))
+    spark.sql(statement)
+    project.insert("src", (4, "d"))
+    assert project.run().ok
+    assert ids(project) == [1, 2, 3, 4]
+    assert project.status().complete
 
 
 @soak.slow

@@ -509,6 +509,29 @@ def test_migration_of_target_whose_flows_have_run_before_is_refused(earlier: Che
     assert only(facts(checkpoint=Checkpoint(id="query"))).refusals == ()
 
 
+@pytest.mark.parametrize("hand_over", ["checkpoint", "version"])
+@pytest.mark.parametrize(
+    "earlier", [READ_TO_6, Checkpoint({"source-id": Offset(7, True)}, offered=0), Checkpoint(done=True)]
+)
+def test_take_over_of_target_whose_flows_have_run_before_is_refused(
+    earlier: Checkpoint, hand_over: HandOverBy
+) -> None:
+    assert TAKEN_OVER.migration is not None
+    spec = replace(TAKEN_OVER, migration=replace(TAKEN_OVER.migration, hand_over=hand_over))
+    handed = {ORDERS.key: HandOver(8, {"source-id": 3}, {"query": 12})} if hand_over == "checkpoint" else {}
+    known = taken_over(checkpoint=earlier, hand_overs=handed, state="/state")
+    target = only(known, spec)
+    [refusal] = target.refusals
+    check(refusal, "FLOWS_RAN_BEFORE_TAKE_OVER", flows=["f_orders"], target=ORDERS, state="/state")
+    assert (
+        "ALTER TABLE `silver`.`orders` UNSET TBLPROPERTIES IF EXISTS ('tableferry.flows')" in refusal.remedy
+    )
+    assert target.steps == ()
+    # The remedy removes the checkpoints.
+    begun = only(replace(known, checkpoints={}), spec)
+    assert (begun.refusals, type(begun.steps[0])) == ((), Begin)
+
+
 REFUSALS: dict[str, tuple[Facts, str, dict[str, object]]] = {
     "the legacy table is missing": (facts(legacy=None), "LEGACY_TABLE_MISSING", {"table": LEGACY}),
     "the source is missing": (facts(source=None), "SOURCE_TABLE_MISSING", {"source": SOURCE}),

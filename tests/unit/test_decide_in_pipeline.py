@@ -13,6 +13,7 @@ from tests.unit.test_decide import (
     FLOW,
     LEGACY,
     ORDERS,
+    OTHER,
     SOURCE,
     STARTED,
     dataflow,
@@ -22,9 +23,11 @@ from tests.unit.test_decide import (
     view,
 )
 
+from tableferry.errors import Finding
 from tableferry.pipelines.flows import CdcSettings, DataFlow, Migration, Target
 from tableferry.pipelines.identities import FlowIdentity, Recorded, TableIdentity
 from tableferry.pipelines.plans import HISTORY_FLOW, Checkpoint, Facts, TargetPlan
+from tableferry.pipelines.reads import Read
 from tableferry.pipelines.state import Stored
 from tableferry.pipelines.steps import DefineAppend, DefineTable, DefineView, Recognise, RenameFlow, Reset
 from tableferry.spark.tables import TableFacts, TableName
@@ -200,10 +203,89 @@ def test_a_flow_that_the_pipeline_would_take_for_a_new_one_is_refused() -> None:
     assert refused.steps == ()
     (refusal,) = refused.refusals
     check(refusal, "PIPELINE_FLOW_RENAMED", location="orders_main.json: flow", flow="f_orders", first="f_old")
-    assert "or give readerOptions.startingVersion" in refusal.remedy
-    own_start = facts(source=MOVED_ON, stored=replace(COPIED, tracking=tracking), explicit=6)
-    assert only(own_start, engine="databricks").refusals == ()
     assert not any(isinstance(step, RenameFlow) for step in only(gone, engine="databricks").steps)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "is_refused"),
+    [
+        # An earlier release recorded no sources.
+        (None, True),
+        ({SOURCE.key: "source-id"}, True),
+        ({OTHER.key: "other-id", SOURCE.key: "source-id"}, True),
+        ({OTHER.key: "other-id"}, False),
+        # Files or a topic.
+        ({}, False),
+    ],
+)
+def test_renamed_flow_with_a_start_is_refused_in_a_pipeline_if_it_may_read_its_source_again(
+    recorded: dict[str, str] | None, is_refused: bool
+) -> None:
+    tracking = replace(COPIED.tracking, started=("f_old",)) if COPIED.tracking else None
+    known = facts(source=MOVED_ON, stored=replace(COPIED, tracking=tracking), explicit=6)
+    flows = {} if recorded is None else {"f_old": FlowIdentity({}, recorded)}
+    identity = TableIdentity("orders-id", 0, flows, "silver.orders_legacy@9", {})
+    known = replace(known, recorded={ORDERS.key: Recorded("orders-id", None, identity)})
+    target = only(known, engine="databricks")
+    if not is_refused:
+        assert target.refusals == ()
+        return
+    [refusal] = target.refusals
+    check(refusal, "PIPELINE_FLOW_RENAMED", flow="f_orders", first="f_old")
+    assert (
+        "keep f_old in the spec with enabled: false, and give readerOptions.startingVersion" in refusal.remedy
+    )
+    # The remedy: the old flow stays in the spec, so the new one is another flow.
+    kept = dataflow(disabled=frozenset({"f_old"}))
+    assert only(known, kept, engine="databricks").refusals == ()
+    # While the pipeline defines its flows, the ids of its sources are unknown.
+    unknown = {**known.tables, SOURCE.key: replace(MOVED_ON, table_id="")}
+    assert only(replace(known, tables=unknown), engine="databricks").refusals == ()
+
+
+@pytest.mark.parametrize("explicit", [None, 6])
+@pytest.mark.parametrize(
+    ("recorded", "is_refused"),
+    [
+        ({"f_old": {SOURCE.key: "source-id"}}, True),
+        ({"f_old": {SOURCE.key: "source-id"}, "f_orders": {SOURCE.key: "source-id"}}, False),
+        ({"f_old": {OTHER.key: "other-id"}}, False),
+    ],
+)
+def test_renamed_flow_is_refused_in_a_pipeline_after_the_migration_is_finished(
+    recorded: dict[str, dict[str, str]], is_refused: bool, explicit: int | None
+) -> None:
+    flows = {name: FlowIdentity({}, sources) for name, sources in recorded.items()}
+    identity = TableIdentity("orders-id", 0, flows, "silver.orders_legacy@9", {})
+    known = facts(
+        source=MOVED_ON,
+        stored=Stored(finished=True, finished_by="databricks"),
+        explicit=explicit,
+        recorded={ORDERS.key: Recorded("orders-id", None, identity)},
+    )
+    found = [refusal.condition for refusal in only(known, engine="databricks").refusals]
+    assert found == (["PIPELINE_FLOW_RENAMED"] if is_refused else [])
+    kept = dataflow(disabled=frozenset({"f_old"}))
+    assert only(known, kept, engine="databricks").refusals == ()
+
+
+@pytest.mark.parametrize(("recorded", "is_refused"), [({}, True), ({OTHER.key: "other-id"}, False)])
+def test_renamed_flow_of_a_topic_with_a_start_is_refused_in_a_pipeline_if_it_may_read_it_again(
+    recorded: dict[str, str], is_refused: bool
+) -> None:
+    tracking = replace(COPIED.tracking, started=("f_old",)) if COPIED.tracking else None
+    topic = Read(
+        "v_orders", SOURCE, "orders_main.json: v_orders", 6, unseen=Finding("OTHER_ERROR", reason="x")
+    )
+    identity = TableIdentity("orders-id", 0, {"f_old": FlowIdentity({}, recorded)}, "", {})
+    known = facts(
+        source=MOVED_ON,
+        stored=replace(COPIED, tracking=tracking),
+        reads={(ORDERS.key, "f_orders"): (topic,)},
+        recorded={ORDERS.key: Recorded("orders-id", None, identity)},
+    )
+    found = [refusal.condition for refusal in only(known, engine="databricks").refusals]
+    assert found == (["PIPELINE_FLOW_RENAMED"] if is_refused else [])
 
 
 def test_what_a_pipeline_of_spark_s_own_cannot_do_is_refused_before_anything_starts() -> None:

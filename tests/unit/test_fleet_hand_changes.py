@@ -33,8 +33,9 @@ from tableferry.fleet.plan import Kind, plan
 from tableferry.fleet.steps import Rename, RestoreEntry, Shadow
 from tableferry.fleet.transitions import BACK
 from tableferry.fleet.warehouse import existing
+from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import Entry
-from tableferry.fleet.warehouse.table_conditions import table_conditions
+from tableferry.fleet.warehouse.table_conditions import rename_statements, table_conditions
 
 C, R = Condition, PauseReason
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "tables-changed-by-hand.md"
@@ -44,6 +45,11 @@ FROM_ARCHIVE = f"tableferry fleet revert --from-archive {TABLE}"
 RESUME = f"tableferry fleet resume {TABLE}"
 ACCEPT = f"tableferry fleet resume --accept {TABLE}"
 NOTHING = (None, "")
+NAMES = Names.of(job())
+RENAMES = {
+    name: f"ALTER TABLE {name.sql} RENAME TO {name.sql}_by_hand"
+    for name in (NAMES.target, NAMES.hive, NAMES.archived)
+}
 
 PAIRS: dict[str, tuple[State, State]] = {
     "unblocking": (State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED),
@@ -124,7 +130,7 @@ def test_changed_tables_have_a_finding_and_its_command(
     phase: str, new: Condition, hive: Condition, reason: PauseReason | None, command: str, form: TargetFormat
 ) -> None:
     stopped = at(phase, form)
-    change = find_hand_change(stopped, new, hive)
+    change = find_hand_change(stopped, new, hive, RENAMES)
     if reason is None:
         assert change is None
         return
@@ -134,17 +140,54 @@ def test_changed_tables_have_a_finding_and_its_command(
     paused = stopped.paused(change.finding.reason, change.finding.text).noted(**{FOUND: change.acceptance})
     # The column takes all of it, and the job's line names the same command.
     assert len(paused.pause_reason) < LONGEST_REASON
-    if reason is not R.NAME_TAKEN:
-        assert resume_command(paused) == command
-        assert next_action(paused).what.endswith(f" Then: {command}")
+    assert resume_command(paused) == command
+    assert next_action(paused).what.endswith(f" Then: {command}")
+
+
+@pytest.mark.parametrize(("phase", "new", "hive", "reason", "command"), list(cells()))
+def test_command_that_needs_a_free_name_is_after_the_statement_that_frees_it(
+    phase: str, new: Condition, hive: Condition, reason: PauseReason | None, command: str
+) -> None:
+    names, change = NAMES, find_hand_change(at(phase), new, hive, RENAMES)
+    taken = None
+    if new is C.TAKEN:
+        taken = names.target
+    elif (new, hive) == (C.SOUND, C.REPLACED) and phase in BACKWARD:
+        taken = names.hive
+    found = [statement for statement in RENAMES.values() if change and statement in change.finding.text]
+    assert found == ([RENAMES[taken]] if taken else [])
+    if taken:
+        assert change is not None
+        before, after = change.finding.remedy.split(RENAMES[taken])
+        assert before == "Rename it: "
+        assert after.endswith(f": {command}.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "statement"),
+    [
+        (Kind.HIVE, "ALTER TABLE spark_catalog.sales.orders RENAME TO sales.orders_by_hand"),
+        (Kind.DELTA, "ALTER TABLE spark_catalog.sales.orders RENAME TO sales.orders_by_hand"),
+        (Kind.ICEBERG, "ALTER TABLE ice.sales.orders RENAME TO sales.orders_by_hand"),
+        (Kind.VIEW, "ALTER VIEW spark_catalog.sales.orders RENAME TO sales.orders_by_hand"),
+    ],
+)
+def test_statement_that_frees_a_name_is_one_for_the_kind_of_its_table(
+    monkeypatch: pytest.MonkeyPatch, kind: Kind, statement: str
+) -> None:
+    monkeypatch.setattr(existing, "kinds", lambda *_: {NAMES.target: kind})
+    spark, nothing = SimpleNamespace(conf={}), None
+    warehouse = Warehouse(spark, nothing)  # type: ignore[arg-type]
+    [(name, renamed)] = rename_statements(warehouse, at("probation")).items()
+    assert (name, renamed.replace("`", "")) == (NAMES.target, statement)
 
 
 def test_job_that_is_finished_without_a_hive_copy_isn_t_stopped_until_it_is_reverted() -> None:
     for hive in (C.MISSING, C.REPLACED):
         for phase in ("probation", "archiving"):
-            assert find_hand_change(at(phase, record={WITHOUT_COPY: True}), C.SOUND, hive) is None
+            assert find_hand_change(at(phase, record={WITHOUT_COPY: True}), C.SOUND, hive, {}) is None
         for phase in BACKWARD:
-            change = find_hand_change(at(phase, record={WITHOUT_COPY: True}), C.SOUND, hive)
+            change = find_hand_change(at(phase, record={WITHOUT_COPY: True}), C.SOUND, hive, RENAMES)
             assert change is not None
             assert change.acceptance is Acceptance.RESTORE_COPY
 
@@ -193,7 +236,7 @@ def test_revert_gives_the_hive_copy_its_name_when_the_new_table_was_dropped(
 
 
 def test_revert_of_a_job_that_paused_for_its_lost_table_confirms_what_is_lost() -> None:
-    change = find_hand_change(at("probation"), C.FILES_GONE, C.SOUND)
+    change = find_hand_change(at("probation"), C.FILES_GONE, C.SOUND, {})
     assert change is not None
     paused = (
         at("probation").paused(change.finding.reason, change.finding.text).noted(**{FOUND: change.acceptance})

@@ -164,6 +164,9 @@ class World:
         table = self.tables.get(Names.of(job).target)
         return table is not None and table.unreadable
 
+    def rename_statements(self, *_: Any) -> Mapping[TableName, str]:
+        return {name: f"ALTER TABLE {name.sql} RENAME TO {name.sql}_by_hand" for name in self.tables}
+
     def perform(self, step: Step, job: Job, *_: Any) -> Job:
         """Perform a step on the rows; the worker may die before or after it."""
         self._effect()
@@ -361,6 +364,7 @@ def world(form: TargetFormat) -> Iterator[World]:
         for name in ("job_tables", "kinds", "entries"):
             patch.setattr(existing, name, getattr(made, name))
         patch.setattr(stops, "has_lost_metadata", made.has_lost_metadata)
+        patch.setattr(stops, "rename_statements", made.rename_statements)
         for module in (job_run, shadow_mode):
             patch.setattr(module, "perform", made.perform)
         yield made

@@ -431,7 +431,8 @@ def test_a_hive_table_that_keeps_its_name_is_not_migrated_anew_behind_the_switch
 def test_pause_after_the_switch_leaves_a_hive_table_in_the_new_tables_place_alone(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(existing, "job_tables", lambda *_: {ORDERS: Kind.HIVE})
+    for read in ("job_tables", "kinds"):
+        monkeypatch.setattr(existing, read, lambda *_: {ORDERS: Kind.HIVE})
     store.add([NewJob(ORDERS)], NOW)
     [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
     pair = (State.WRITES_UNBLOCKED, State.HIVE_DROPPED)

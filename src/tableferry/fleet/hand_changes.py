@@ -17,6 +17,7 @@ from tableferry.fleet.job import WITHOUT_COPY, Job, PauseReason, State, TargetFo
 from tableferry.fleet.naming import Names
 from tableferry.fleet.reports import PauseFinding
 from tableferry.fleet.transitions import BACK, Action
+from tableferry.spark.tables import TableName
 
 
 class Condition(StrEnum):
@@ -93,17 +94,25 @@ def hive_name(job: Job) -> str:
     return str(names.archived if job.state is State.HIVE_DROPPED else names.hive)
 
 
-def find_hand_change(job: Job, new: Condition, hive: Condition) -> HandChange | None:
+def find_hand_change(
+    job: Job, new: Condition, hive: Condition, renames: Mapping[TableName, str]
+) -> HandChange | None:
     """Return what stops a job whose tables are in these conditions; None if nothing does.
 
     A revert continues without the new table: the Hive copy has all rows that were copied to it.
+
+    Args:
+        job: The job.
+        new: The new table's condition.
+        hive: The Hive copy's condition.
+        renames: For each table in the place of one of the two, the statement that renames it.
     """
     phase = phase_of(job)
     if phase is None:
         return None
     match new:
         case Condition.SOUND:
-            return _hive_change(job, phase, hive)
+            return _hive_change(job, phase, hive, renames)
         case Condition.MISSING if phase is Phase.REVERTING and hive is Condition.SOUND:
             return None
         case Condition.MISSING:
@@ -111,12 +120,14 @@ def find_hand_change(job: Job, new: Condition, hive: Condition) -> HandChange | 
         case Condition.REPLACED:
             return _replaced(job)
         case Condition.TAKEN:
-            return _taken(job, phase, hive)
+            return _taken(job, phase, hive, renames)
         case Condition.FILES_GONE:
             return _unreadable(job, phase, hive)
 
 
-def _hive_change(job: Job, phase: Phase, hive: Condition) -> HandChange | None:
+def _hive_change(
+    job: Job, phase: Phase, hive: Condition, renames: Mapping[TableName, str]
+) -> HandChange | None:
     """Return what a Hive copy's condition means while the new table has all rows."""
     names, without = Names.of(job), bool(job.record.get(WITHOUT_COPY))
     missing = hive is Condition.MISSING
@@ -136,7 +147,13 @@ def _hive_change(job: Job, phase: Phase, hive: Condition) -> HandChange | None:
     refusal = (
         Refused("HIVE_COPY_GONE_IN_REVERT", table=names.target, hive=names.hive, command=accept)
         if missing
-        else Refused("HIVE_COPY_OTHER_IN_REVERT", table=names.target, hive=names.hive, command=accept)
+        else Refused(
+            "HIVE_COPY_OTHER_IN_REVERT",
+            table=names.target,
+            hive=names.hive,
+            statement=renames[names.hive],
+            command=accept,
+        )
     )
     return HandChange(PauseFinding(reason, refusal), accept, Acceptance.RESTORE_COPY)
 
@@ -169,7 +186,7 @@ def _replaced(job: Job) -> HandChange:
     return HandChange(PauseFinding(PauseReason.NEW_TABLE_REPLACED, refusal), accept, Acceptance.ADOPT)
 
 
-def _taken(job: Job, phase: Phase, hive: Condition) -> HandChange:
+def _taken(job: Job, phase: Phase, hive: Condition, renames: Mapping[TableName, str]) -> HandChange:
     target, copy, reason = Names.of(job).target, hive_name(job), PauseReason.NAME_TAKEN
     resume = command("resume", job.name)
     if hive is not Condition.SOUND:
@@ -178,13 +195,23 @@ def _taken(job: Job, phase: Phase, hive: Condition) -> HandChange:
             table=target,
             hive=copy,
             condition=hive,
-            statement=restore_hint(job),
+            rename=renames[target],
+            restore=restore_hint(job),
             command=resume,
         )
         return HandChange(PauseFinding(reason, refusal), resume)
-    way = resume if phase is Phase.REVERTING else _revert(job, phase)
-    refusal = Refused("NEW_TABLE_NAME_TAKEN", table=target, hive=copy, rows=_rows_until(job), command=way)
-    return HandChange(PauseFinding(reason, refusal), way)
+    in_revert = phase is Phase.REVERTING
+    way = resume if in_revert else _revert(job, phase)
+    refusal = Refused(
+        "NEW_TABLE_NAME_TAKEN",
+        table=target,
+        hive=copy,
+        rows=_rows_until(job),
+        statement=renames[target],
+        command=way,
+    )
+    acceptance = None if in_revert else Acceptance.GIVE_UP_NEW_TABLE
+    return HandChange(PauseFinding(reason, refusal), way, acceptance)
 
 
 def _unreadable(job: Job, phase: Phase, hive: Condition) -> HandChange:

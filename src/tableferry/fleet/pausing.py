@@ -42,7 +42,9 @@ _ACCEPTED = frozenset(
         PauseReason.HIVE_COPY_CHANGED,
     )
 )
-_REVERTED = frozenset((PauseReason.NEW_TABLE_MISSING, PauseReason.NEW_TABLE_UNREADABLE))
+_REVERTED = frozenset(
+    (PauseReason.NAME_TAKEN, PauseReason.NEW_TABLE_MISSING, PauseReason.NEW_TABLE_UNREADABLE)
+)
 
 
 def resume_command(job: Job) -> str:

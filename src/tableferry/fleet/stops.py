@@ -28,7 +28,11 @@ from tableferry.fleet.reports import JobReport
 from tableferry.fleet.steps import AdoptTable, DropEntry, RestoreHiveCopy, Step
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.table_conditions import has_lost_metadata, table_conditions
+from tableferry.fleet.warehouse.table_conditions import (
+    has_lost_metadata,
+    rename_statements,
+    table_conditions,
+)
 
 
 class RunningJob(Protocol):
@@ -59,7 +63,7 @@ def resolve_hand_changes(run: RunningJob) -> None:
     if not _has_both(run.job, run.warehouse):
         return
     conditions = _conditions(run)
-    while change := find_hand_change(run.job, *conditions):
+    while change := _find(run.job, run.warehouse, *conditions):
         if change.acceptance is None or run.job.record.get(ACCEPT) != change.acceptance:
             raise _stopped(change)
         if not _resolve(run, change.acceptance, *conditions):
@@ -84,7 +88,7 @@ def stopping_at_lost_metadata(run: RunningJob) -> Iterator[None]:
         if not known or phase_of(run.job) is None or not has_lost_metadata(run.warehouse, run.job):
             raise
         _, hive = table_conditions(run.warehouse, run.job)
-        change = find_hand_change(run.job, Condition.FILES_GONE, hive)
+        change = _find(run.job, run.warehouse, Condition.FILES_GONE, hive)
         if change is None:
             raise
         raise _stopped(change) from error
@@ -98,8 +102,13 @@ def report_hand_change(job: Job, warehouse: Warehouse) -> JobReport | None:
     """
     if not _has_both(job, warehouse):
         return None
-    change = find_hand_change(job, *table_conditions(warehouse, job))
+    change = _find(job, warehouse, *table_conditions(warehouse, job))
     return None if change is None else JobReport(job, "paused", (), change.finding.text)
+
+
+def _find(job: Job, warehouse: Warehouse, new: Condition, hive: Condition) -> HandChange | None:
+    taken = Condition.TAKEN is new or Condition.REPLACED is hive
+    return find_hand_change(job, new, hive, rename_statements(warehouse, job) if taken else {})
 
 
 def _has_both(job: Job, warehouse: Warehouse) -> bool:

@@ -9,6 +9,7 @@ from typing import assert_never
 from tableferry.errors import Finding
 from tableferry.pipelines import checkpoint_imports, other_baselines
 from tableferry.pipelines.flows import DataFlow, Migration
+from tableferry.pipelines.identities import PROPERTY
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused, warned
 from tableferry.pipelines.plans import HandOver, NoHandOver
 from tableferry.pipelines.reads import Read
@@ -333,7 +334,7 @@ def is_assumed(dataflow: DataFlow, start: MigrationStart | None) -> bool:
 
 def _check_earlier_runs(context: PlanningContext, migration: Migration) -> Findings:
     """Refuse to begin with flows that have run before: they continue from their checkpoints."""
-    if migration.take_over or context.refreshed or context.stored.resetting or context.request.in_pipeline:
+    if context.refreshed or context.stored.resetting or context.request.in_pipeline:
         return Findings()
     ran = [
         flow.name
@@ -342,6 +343,18 @@ def _check_earlier_runs(context: PlanningContext, migration: Migration) -> Findi
     ]
     if not ran:
         return Findings()
+    if migration.take_over:
+        # A full refresh would drop the rows of the old streams.
+        return refused(
+            Finding(
+                "FLOWS_RAN_BEFORE_TAKE_OVER",
+                location=migration.location,
+                flows=ran,
+                target=context.target,
+                state=context.facts.state,
+                statement=f"ALTER TABLE {context.target.sql} UNSET TBLPROPERTIES IF EXISTS ('{PROPERTY}')",
+            )
+        )
     return refused(
         Finding("FLOWS_RAN_BEFORE_MIGRATION", location=migration.location, flows=ran, target=context.target)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -10,6 +10,7 @@ from tableferry.amounts import counted
 from tableferry.errors import Finding
 from tableferry.pipelines import checkpoint_imports, topics
 from tableferry.pipelines.flows import DataFlow, Flow
+from tableferry.pipelines.identities import FlowIdentity
 from tableferry.pipelines.other_baselines import check_held, no_file_hand_over
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused, warned
 from tableferry.pipelines.plans import Checkpoint, FlowPlan, OldCheckpoint, Wait
@@ -18,7 +19,7 @@ from tableferry.pipelines.seen_files import SEEDED_BATCH
 from tableferry.pipelines.source_offsets import FileOffset, KafkaOffset
 from tableferry.pipelines.state import Baseline, Stored
 from tableferry.pipelines.steps import RenameFlow, Start
-from tableferry.spark.tables import TableFacts
+from tableferry.spark.tables import TableFacts, TableName
 
 
 @dataclass(frozen=True)
@@ -241,15 +242,26 @@ def _file_position(
 
 
 def _check_name(context: PlanningContext, flow: Flow, *, imports: bool = False) -> Findings:
-    """Refuse a flow that a pipeline would read from its start, where it may go on from another one."""
+    """Refuse a flow that a pipeline would read from its start, if it may be a renamed flow."""
     ran = context.stored.tracking.started if context.stored.tracking else ()
+    if context.stored.finished:
+        # The finish removed the tracking.
+        ran = tuple(dict.fromkeys(name for _, name, _ in _recorded_flows(context)))
     in_spec = {flow.name for flow in context.dataflow.flows} | context.dataflow.disabled
     gone = [name for name in ran if name not in in_spec]
     if not gone or flow.name in ran:
         return Findings()
-    if not imports and all(read.explicit is not None for read in context.follows(flow)):
-        return Findings()
-    otherwise = "" if imports else ", or give readerOptions.startingVersion"
+    is_given = all(read.explicit is not None for read in context.follows(flow))
+    if not imports and (is_given or context.stored.finished):
+        gone = [name for name in gone if _may_have_read(context, flow, name)]
+        if not gone:
+            return Findings()
+    otherwise = (
+        ""
+        if imports
+        else f". If it is another flow, keep {gone[0]} in the spec with enabled: false, and give "
+        "readerOptions.startingVersion"
+    )
     return refused(
         Finding(
             "PIPELINE_FLOW_RENAMED",
@@ -260,6 +272,35 @@ def _check_name(context: PlanningContext, flow: Flow, *, imports: bool = False) 
             otherwise=otherwise,
         )
     )
+
+
+def _may_have_read(context: PlanningContext, flow: Flow, gone: str) -> bool:
+    """Return whether a flow that the spec no longer has may have read a source of this flow into its table.
+
+    It can't be determined while a pipeline is defined, which is after `prepare` has checked it.
+    """
+    reads = context.follows(flow)
+    sources = (context.facts.tables.get(read.table.key) for read in reads if not read.unseen)
+    ids = {source.table_id for source in sources if source}
+    is_unseen = any(read.unseen for read in reads)
+    if "" in ids:
+        return False
+    for table, name, identity in _recorded_flows(context):
+        if name == gone:
+            of_tables = set(identity.sources.values())
+            same_source = bool(ids & of_tables) or (is_unseen and not of_tables)
+            return table.key == flow.target.key and same_source
+    # An earlier release recorded no sources.
+    return bool(ids) or is_unseen
+
+
+def _recorded_flows(context: PlanningContext) -> Iterator[tuple[TableName, str, FlowIdentity]]:
+    """Yield the flows that `prepare` recorded, with the tables that they fill."""
+    for table in context.dataflow.tables:
+        recorded = context.facts.recorded.get(table.name.key)
+        if recorded and recorded.in_state:
+            for name, identity in recorded.in_state.flows.items():
+                yield table.name, name, identity
 
 
 def _has_news(context: PlanningContext, read: Read, source: TableFacts, checkpoint: Checkpoint) -> bool:

@@ -40,20 +40,24 @@ def rename(warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iter
         case _:
             raise Refused("NEW_NAME_TAKEN", table=name, name=to)
     demand_files_stay(name, entry)
-    iceberg = entry.kind is Kind.ICEBERG
-    old, new = (warehouse.iceberg(table) if iceberg else table for table in (name, to))
-    new_name = _in_its_catalog(warehouse, to)
-    statement = f"ALTER TABLE {old.sql} RENAME TO {new_name.sql}"
+    statement = rename_statement(warehouse, entry.kind, name, to)
 
     def alter() -> None:
         with warehouse.seen.renaming(name, to) if warehouse.seen else nullcontext():
             warehouse.spark.sql(statement).collect()
-            if iceberg:
+            if entry.kind is Kind.ICEBERG:
                 # Its catalog may keep another table that had the new name in this session.
-                warehouse.spark.sql(f"REFRESH TABLE {new.sql}").collect()
+                warehouse.spark.sql(f"REFRESH TABLE {warehouse.iceberg(to).sql}").collect()
 
     with explaining("TABLE_NOT_RENAMED", table=name, name=to):
         change_unchanged(warehouse, names, alter, of=())
+
+
+def rename_statement(warehouse: Warehouse, kind: Kind, name: TableName, to: TableName) -> str:
+    """Return the statement that renames a table or a view."""
+    old = warehouse.iceberg(name) if kind is Kind.ICEBERG else name
+    word = "VIEW" if kind is Kind.VIEW else "TABLE"
+    return f"ALTER {word} {old.sql} RENAME TO {_in_its_catalog(warehouse, to).sql}"
 
 
 def demand_files_stay(name: TableName, entry: Entry) -> None:

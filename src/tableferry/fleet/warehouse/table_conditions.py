@@ -1,8 +1,9 @@
-"""Reads from the catalog in which condition a job's new table and Hive copy are, for `hand_changes`."""
+"""Read from the catalog the condition of a job's new table and Hive copy, for `hand_changes`."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from tableferry.convert import overlay
 from tableferry.fleet.hand_changes import Condition
@@ -11,6 +12,7 @@ from tableferry.fleet.naming import Names
 from tableferry.fleet.plan import Existing, Kind, target_kind
 from tableferry.fleet.warehouse import existing, versions
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.renaming import rename_statement
 from tableferry.fleet.warehouse.shadow.marks import ROOT, TARGET
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.tables import TableName
@@ -28,6 +30,18 @@ def table_conditions(warehouse: Warehouse, job: Job) -> tuple[Condition, Conditi
     names = Names.of(job)
     tables = existing.job_tables(warehouse, names)
     return _new_table(warehouse, job, tables), _hive_copy(warehouse, job, tables)
+
+
+def rename_statements(warehouse: Warehouse, job: Job) -> Mapping[TableName, str]:
+    """Return a statement for each table that has one of the job's names: it frees the name.
+
+    Raises:
+        TableError: There is no such schema, or it may not be listed.
+    """
+    return {
+        name: rename_statement(warehouse, kind, name, TableName((*name.parts[:-1], f"{name.table}_by_hand")))
+        for name, kind in existing.kinds(warehouse, Names.of(job).all).items()
+    }
 
 
 def has_lost_metadata(warehouse: Warehouse, job: Job) -> bool:
