@@ -178,6 +178,43 @@ def test_tables_gain_columns_and_refuse_other_types(spark: SparkSession, schema:
         fill(spark, target, spark.sql("SELECT 1 AS id, 'ten' AS a, 3 AS s"))
 
 
+@pytest.mark.parametrize("scd", [1, pytest.param(2, marks=soak.slow)])
+def test_fields_are_added_to_columns_of_nested_types(spark: SparkSession, schema: str, scd: ScdType) -> None:
+    cdc = CdcSettings(("id",), "seq", scd_type=scd, except_column_list=("seq",))
+    target = Target(TableName((schema, f"nested_{scd}")), cdc)
+    narrow = (
+        "named_struct('a', {n}, 'in', array(named_struct('x', {n})), 'm', map('k', named_struct('x', {n})))"
+    )
+    wide = (
+        "named_struct('in', array(named_struct('y', 'y{n}', 'x', {n})), 'b', 'b{n}', 'A', {n}, "
+        "'m', map('k', named_struct('x', {n}, 'y', 'y{n}')))"
+    )
+
+    def event(key: int, sequence: int, value: str) -> DataFrame:
+        return spark.sql(f"SELECT {key} AS id, {value.format(n=sequence)} AS s, {sequence} AS seq")
+
+    # The last event is late, and as narrow as the first ones.
+    batches = [event(1, 1, narrow).union(event(2, 1, narrow)), event(1, 3, wide), event(1, 2, narrow)]
+    fill(spark, target, *batches, event(3, 4, "NULL"))
+    columns = ["id", "s.a", "s.in[0].x", "s.in[0].y", "s.m.k.x", "s.m.k.y", "s.b"]
+    found = [tuple(row) for row in spark.table(target.name.sql).selectExpr(*columns).collect()]
+    closed = [(1, n, n, None, n, None, None) for n in (1, 2)] if scd == 2 else []
+    current = [(1, 3, 3, "y3", 3, "y3", "b3"), (2, 1, 1, None, 1, None, None), (3, *[None] * 6)]
+    assert sorted(found, key=repr) == sorted([*closed, *current], key=repr)
+    before = commits(spark, target)
+    fill(spark, target, event(1, 3, wide))
+    assert commits(spark, target) == before
+
+
+@soak.slow
+def test_fields_of_other_types_are_refused_in_nested_columns(spark: SparkSession, schema: str) -> None:
+    cdc = CdcSettings(("id",), "seq", scd_type=1, except_column_list=("seq",))
+    target = Target(TableName((schema, "nested")), cdc)
+    fill(spark, target, spark.sql("SELECT 1 AS id, named_struct('a', 1) AS s, 1 AS seq"))
+    with raises("COLUMN_TYPE_DOES_NOT_FIT", column="s", new_type="struct<`a`: string>"):
+        fill(spark, target, spark.sql("SELECT 1 AS id, named_struct('a', 'x') AS s, 2 AS seq"))
+
+
 def test_an_event_without_a_sequence_is_named(spark: SparkSession, schema: str) -> None:
     target = users(schema)
     with raises("EVENT_WITHOUT_SEQUENCE", keys=re.compile('"userId":7')):

@@ -188,10 +188,10 @@ def apply(
 ) -> None:
     """Fold a batch of events into the target's log, then into the target.
 
-    Columns that the tables lack are added; columns that the events lack are NULL in them. Where nothing
-    differs nothing is committed to the target. The statements run in the session of the events, which within
-    foreachBatch isn't the one that made the tables. ``before`` is called with a description right before each
-    commit.
+    Columns, and fields of structs, that the tables lack are added; those that the events lack are NULL. If
+    nothing differs, nothing is committed to the target. The statements run in the session of the events,
+    which within foreachBatch isn't the one that made the tables. ``before`` is called with a description
+    right before each commit.
 
     ``number`` is the batch's in its stream. Of number 0, as of a flow that runs once, the log takes only the
     events that it lacks. Of the others it takes all: what comes again there is no more than the one batch
@@ -218,7 +218,7 @@ def apply(
     began = there if _is_empty(session, there) else None
     if began is not None and _is_empty(session, facts(session, target)):
         rows = None if copied is None else fold.copied(history.current(copied, settings), stored)
-        if _filled(fold, events, rows, target, began, before):
+        if _filled(fold, events, rows, (target, stored), began, before):
             return
     large = sizes.large(session, log)
     with _kept(fold.batch(events)) as batch:
@@ -236,7 +236,8 @@ def apply(
         keys = ranges.touched(session, fold)
         touched = _hinted(fold.touched(batch, logged) if keys is None else keys, small=small)
         present = session.table(target.sql).where(ranges.condition())
-        rows = fold.differing(fold.rows(touched, logged), present, touched)
+        rows = fold.typed(fold.rows(touched, logged), stored)
+        rows = fold.differing(rows, present, touched, stored)
         with _view(_hinted(rows, small=small)) as view:
             _run(session, row_merge(fold, target, view, rows.columns, ranges.condition("t")))
     if number % COMPACTED_EVERY == COMPACTED_EVERY - 1:
@@ -248,7 +249,7 @@ def _filled(
     fold: Fold,
     events: DataFrame,
     rows: DataFrame | None,
-    target: TableName,
+    into: tuple[TableName, StructType],
     log: TableFacts,
     before: Callable[[str], None],
 ) -> bool:
@@ -259,12 +260,12 @@ def _filled(
     meanwhile it returns False: the rows of their keys may be those of an older log, until they are worked out
     anew.
     """
-    session = events.sparkSession
+    session, (target, stored) = events.sparkSession, into
     before(f"events of {target} into its log")
     _append(fold, fold.batch(events) if rows is None else fold.logged(events), log.name)
     before(f"rows of {target}")
     if rows is None:
-        rows = fold.rows(None, fold.sequence(session.table(log.name.sql))).where(ALIVE)
+        rows = fold.typed(fold.rows(None, fold.sequence(session.table(log.name.sql))).where(ALIVE), stored)
     with _view(rows) as view:
         _run(session, row_insert(fold, target, view, rows.columns))
     return _alone(session, log)

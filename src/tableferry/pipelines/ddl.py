@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
@@ -97,9 +97,19 @@ def _needs_mapping(name: str, kind: DataType) -> bool:
 
 
 def fits(brings: DataType, has: DataType) -> bool:
-    """Say whether every value of one type can be stored as the other without a loss."""
+    """Return whether a column of one type can store every value of the other without a loss.
+
+    A struct's fields are compared by name; `evolve` adds those that the column lacks.
+    """
     if isinstance(brings, NullType) or sql_type(brings) == sql_type(has):
         return True
+    if isinstance(brings, StructType) and isinstance(has, StructType):
+        known = {field.name.lower(): field.dataType for field in has.fields}
+        return all(fits(field.dataType, known.get(field.name.lower(), field.dataType)) for field in brings)
+    if isinstance(brings, ArrayType) and isinstance(has, ArrayType):
+        return fits(brings.elementType, has.elementType)
+    if isinstance(brings, MapType) and isinstance(has, MapType):
+        return fits(brings.keyType, has.keyType) and fits(brings.valueType, has.valueType)
     if isinstance(brings, StringType) and isinstance(has, StringType):
         return True
     digits = _WHOLE.get(type(brings))
@@ -116,21 +126,23 @@ def fits(brings: DataType, has: DataType) -> bool:
 
 
 def evolve(session: SparkSession, name: TableName, columns: Iterable[StructField]) -> StructType:
-    """Give a table the columns that it lacks, and return its schema.
+    """Add the columns, and the fields of structs, that a table lacks, and return its schema.
 
     Raises:
         TableError: A column has a type there that can't hold what comes.
     """
     schema = session.table(name.sql).schema
     known = {column.name.lower(): column for column in schema.fields}
-    added: list[StructField] = []
+    added: list[str] = []
     for column in columns:
         there = known.get(column.name.lower())
         if there is None:
             if not isinstance(column.dataType, NullType):
-                added.append(StructField(column.name, column.dataType))
+                added.append(f"{quote(column.name)} {sql_type(column.dataType)}")
                 known[column.name.lower()] = column
-        elif not fits(column.dataType, there.dataType):
+        elif fits(column.dataType, there.dataType):
+            added += _new_fields(quote(there.name), column.dataType, there.dataType)
+        else:
             raise TableError(
                 "COLUMN_TYPE_DOES_NOT_FIT",
                 table=name,
@@ -140,21 +152,76 @@ def evolve(session: SparkSession, name: TableName, columns: Iterable[StructField
             )
     if not added:
         return schema
-    lines = ", ".join(f"{quote(column.name)} {sql_type(column.dataType)}" for column in added)
-    session.sql(f"ALTER TABLE {name.sql} ADD COLUMNS ({lines})")
+    session.sql(f"ALTER TABLE {name.sql} ADD COLUMNS ({', '.join(added)})")
     return session.table(name.sql).schema
 
 
+def _new_fields(path: str, brings: DataType, has: DataType) -> Iterator[str]:
+    """Yield the fields that a column's structs lack: path and type, as ADD COLUMNS takes them."""
+    if isinstance(brings, StructType) and isinstance(has, StructType):
+        known = {field.name.lower(): field for field in has.fields}
+        for field in brings.fields:
+            if there := known.get(field.name.lower()):
+                yield from _new_fields(f"{path}.{quote(there.name)}", field.dataType, there.dataType)
+            elif not isinstance(field.dataType, NullType):
+                yield f"{path}.{quote(field.name)} {sql_type(field.dataType)}"
+    elif isinstance(brings, ArrayType) and isinstance(has, ArrayType):
+        yield from _new_fields(f"{path}.element", brings.elementType, has.elementType)
+    elif isinstance(brings, MapType) and isinstance(has, MapType):
+        yield from _new_fields(f"{path}.key", brings.keyType, has.keyType)
+        yield from _new_fields(f"{path}.value", brings.valueType, has.valueType)
+
+
 def conform(frame: DataFrame, columns: Iterable[StructField]) -> list[str]:
-    """Write the frame's columns in a table's order and types, as SQL; what the frame lacks is NULL."""
+    """Return a frame's columns in a table's order and types, as SQL; columns and fields it lacks are NULL."""
     present = {field.name.lower(): field for field in frame.schema.fields}
     values = []
     for field in columns:
         mine = present.get(field.name.lower())
-        value = "NULL" if mine is None else quote(mine.name)
-        as_it_is = mine is not None and mine.dataType == field.dataType
-        values.append(value if as_it_is else f"CAST({value} AS {sql_type(field.dataType)})")
+        if mine is None:
+            values.append(f"CAST(NULL AS {sql_type(field.dataType)})")
+        else:
+            values.append(_converted(quote(mine.name), mine.dataType, field.dataType))
     return values
+
+
+def _converted(value: str, mine: DataType, wanted: DataType, depth: int = 0) -> str:
+    """Return a value as another type, as SQL; a cast alone needs the same fields in the same order."""
+    if mine == wanted:
+        return value
+    if _has_fields(mine) and sql_type(mine) != sql_type(wanted):
+        inner = f"__{depth}"
+        match mine, wanted:
+            case StructType(), StructType():
+                known = {field.name.lower(): field for field in mine.fields}
+                fields = []
+                for field in wanted.fields:
+                    there = known.get(field.name.lower())
+                    got = (
+                        _converted(f"{value}.{quote(there.name)}", there.dataType, field.dataType, depth)
+                        if there
+                        else f"CAST(NULL AS {sql_type(field.dataType)})"
+                    )
+                    fields.append(f"{literal(field.name)}, {got}")
+                return f"IF({value} IS NULL, NULL, named_struct({', '.join(fields)}))"
+            case ArrayType(), ArrayType():
+                got = _converted(inner, mine.elementType, wanted.elementType, depth + 1)
+                return f"transform({value}, {inner} -> {got})"
+            case MapType(), MapType():
+                key = _converted(f"{inner}.key", mine.keyType, wanted.keyType, depth + 1)
+                got = _converted(f"{inner}.value", mine.valueType, wanted.valueType, depth + 1)
+                entry = f"named_struct('key', {key}, 'value', {got})"
+                return f"map_from_entries(transform(map_entries({value}), {inner} -> {entry}))"
+    return f"CAST({value} AS {sql_type(wanted)})"
+
+
+def _has_fields(kind: DataType) -> bool:
+    match kind:
+        case ArrayType():
+            return _has_fields(kind.elementType)
+        case MapType():
+            return _has_fields(kind.keyType) or _has_fields(kind.valueType)
+    return isinstance(kind, StructType)
 
 
 def comparable(value: str, kind: DataType) -> str:

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from tableferry.pipelines.ddl import comparable, conform
+from tableferry.pipelines.ddl import comparable, conform, sql_type
 from tableferry.pipelines.flows import CdcSettings
 from tableferry.spark.quoting import quote
 
@@ -219,8 +219,24 @@ class Fold:
         start = f"IF({ALIVE}, {START}, {SEQUENCE}) AS {START}"
         return frame.selectExpr(*self._columns, start, END, ALIVE)
 
-    def differing(self, rows: DataFrame, present: DataFrame, touched: DataFrame) -> DataFrame:
-        """Return those of the rows that the target lacks, has otherwise, or has in vain."""
+    def typed(self, rows: DataFrame, table: StructType) -> DataFrame:
+        """Return rows of the log with the types of a table, whose structs may have other fields."""
+        fields = self._of(table, self.data)
+        if list(map(_sql_type, fields)) == list(map(_sql_type, self.data)):
+            return rows
+        types = {field.name: field.dataType for field in fields}
+        wanted = [StructField(field.name, types.get(field.name, field.dataType)) for field in rows.schema]
+        return _as(rows, conform(rows, wanted), rows.columns)
+
+    def _of(self, table: StructType, columns: Sequence[StructField]) -> list[StructField]:
+        """Return the log's columns with a table's types."""
+        types = {field.name.lower(): field.dataType for field in table.fields}
+        return [StructField(field.name, types.get(field.name.lower(), field.dataType)) for field in columns]
+
+    def differing(
+        self, rows: DataFrame, present: DataFrame, touched: DataFrame, table: StructType
+    ) -> DataFrame:
+        """Return those of the `typed` rows that the target lacks or has with other values."""
         identity = [*self.keys, START] if self.settings.scd_type == 2 else self.keys
         there = present.alias("there").join(
             touched.alias("keys"), same("there", "keys", self.keys), "left_semi"
@@ -228,7 +244,7 @@ class Fold:
         pairs = rows.alias("rows").join(
             there.withColumn(_BEFORE, F.lit(True)).alias("there"), same("rows", "there", identity), "left"
         )
-        fields = list(self.data)
+        fields = self._of(table, self.data)
         if self.settings.scd_type == 2:
             fields.append(rows.schema[END])
         # One comparison, for the optimizer takes hundreds of them apart again and again.
@@ -251,6 +267,10 @@ def _as(frame: DataFrame, values: Sequence[str], columns: Sequence[str]) -> Data
     return frame.selectExpr(
         *[f"{value} AS {quote(name)}" for value, name in zip(values, columns, strict=True)]
     )
+
+
+def _sql_type(field: StructField) -> str:
+    return sql_type(field.dataType)
 
 
 def _comparable(field: StructField, of: str = "") -> str:
