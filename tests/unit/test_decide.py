@@ -246,8 +246,32 @@ def test_a_table_is_taken_over_without_a_copy() -> None:
     older = HandOver(7, {"source-id": 3}, {"query": 11})
     (refusal,) = only(taken_over(hand_overs={ORDERS.key: older}), TAKEN_OVER).refusals
     check(refusal, "TAKE_OVER_OF_OLDER_VERSION", location="orders_main.json: m", version=8, hand_over=7)
-    (refusal,) = only(taken_over(hand_overs={ORDERS.key: handed}), TAKEN_OVER, engine="declarative").refusals
-    check(refusal, "TAKE_OVER_NOT_IN_SPARKS_OWN", location="orders_main.json: m")
+
+
+@pytest.mark.parametrize("engine", ["databricks", "declarative"])
+@pytest.mark.parametrize(
+    ("stored", "flow", "location"),
+    [
+        pytest.param(Stored(), TAKEN_OVER, "orders_main.json: m", id="new"),
+        pytest.param(Stored(TAKEN, Tracking({}, 0)), TAKEN_OVER, "orders_main.json: m", id="begun"),
+        pytest.param(
+            Stored(finished=True, taken_over=True), TAKEN_OVER, "orders_main.json: m", id="finished"
+        ),
+        pytest.param(
+            Stored(finished=True, taken_over=True), dataflow(migration=None), "orders_main.json", id="removed"
+        ),
+        pytest.param(Stored(TAKEN), dataflow(migration=None), "orders_main.json", id="switched off"),
+    ],
+)
+def test_take_over_is_refused_in_a_pipeline(
+    stored: Stored, flow: DataFlow, location: str, engine: str
+) -> None:
+    handed = {ORDERS.key: HandOver(8, {"source-id": 3}, {"query": 12})}
+    target = only(taken_over(stored=stored, hand_overs=handed), flow, engine=engine)
+    (refusal,) = target.refusals
+    check(refusal, "TAKE_OVER_IN_PIPELINE", location=location, target=ORDERS)
+    assert "tableferry pipelines run" in refusal.remedy
+    assert (target.phase, target.steps) == ("refused", ())
 
 
 def test_a_table_that_was_taken_over_is_neither_rebuilt_nor_filled_by_two() -> None:

@@ -62,6 +62,8 @@ def in_order(project: Project, facts: Facts) -> tuple[DataFlow, ...]:
 def _target_plan(context: PlanningContext) -> TargetPlan:
     stored, findings = migration_starts.adopt(context)
     context = replace(context, stored=stored)
+    if impossible := migration_starts.check_take_over_in_pipeline(context):
+        return _result(context, "refused", findings + impossible)
     if earlier := migration_starts.earlier_start(context):
         return _result(context, "new", findings + earlier)
     migration = context.migration

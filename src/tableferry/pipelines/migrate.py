@@ -223,22 +223,18 @@ def undo(
     targets: Collection[str] = (),
     pipeline_id: str | None = None,
     environment: str | None = None,
-    pipeline: Pipeline | None = None,
     before: Before = lambda _: None,
 ) -> UndoReport:
     """Give tables that were taken over back to their old streams, which go on where the flows have stopped.
 
-    The old streams' checkpoints are moved on, and the migration's state and checkpoints are removed. What a
-    pipeline on Databricks has taken over is given back only as long as it hasn't run its flows. The arguments
-    are those of `prepare`.
+    The old streams' checkpoints are moved on, and the migration's state and checkpoints are removed. The
+    arguments are those of `plan` and `run`.
 
     Raises:
         Refused: A target wasn't taken over, or can't be given back; nothing was done.
         Busy: Another process runs one of these targets.
     """
-    opened = open_project(
-        project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
-    )
+    opened = open_project(project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment)
     return Update(opened, before).undo()
 
 

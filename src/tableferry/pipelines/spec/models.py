@@ -374,8 +374,8 @@ class TableMigrationDetails(CamelModel):
     mode: Literal["copy", "takeOver"] = Field(
         "copy",
         description="`takeOver` lets the flows go on in the legacy table itself, where its old streams were "
-        "stopped; the target and the legacy table are then the same, and nothing is copied. On Databricks "
-        "the pipeline imports their checkpoints.",
+        "stopped; the target and the legacy table are then the same, and nothing is copied. Only the "
+        "streaming engine supports it.",
     )
     hand_over: Literal["auto", "checkpoint", "content", "version", "explicit"] = Field(
         "auto",
