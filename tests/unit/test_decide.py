@@ -14,6 +14,7 @@ from tests.conditions import check, names
 from tableferry.errors import Finding
 from tableferry.pipelines.decide import decide
 from tableferry.pipelines.flows import (
+    CdcSettings,
     DataFlow,
     DeltaSource,
     Flow,
@@ -841,3 +842,38 @@ def test_plan_shows_each_finding_with_its_condition_and_its_remedy_on_the_next_l
     assert target["refusals"][0]["parameters"]["source"] == "bronze.orders"
     waiting = plan_data(plan(facts(stored=COPIED)))["targets"][0]["waitingFor"]
     assert [wait["why"]["condition"] for wait in waiting] == ["SOURCE_AT_BASELINE"]
+
+
+CDC = Target(ORDERS, cdc=CdcSettings(("id",), "at", 1), location="orders_main.json: targetDetails")
+
+
+@pytest.mark.parametrize("stored", [Stored(), Stored(STARTED), COPIED], ids=["new", "begun", "copied"])
+def test_streaming_cdc_is_refused_through_spark_connect(stored: Stored) -> None:
+    flows = dataflow(target=CDC, flows=(replace(FLOW, kind="cdc"),))
+    target = only(facts(stored=stored), flows, through_connect=True)
+    (refusal,) = target.refusals
+    check(
+        refusal,
+        "STREAMING_CDC_THROUGH_CONNECT",
+        location="orders_main.json: flow",
+        flow="f_orders",
+        target=ORDERS,
+    )
+    assert "--engine databricks" in refusal.remedy
+    assert target.steps == ()
+    assert only(facts(stored=stored), flows).refusals == ()
+    # A pipeline folds them itself.
+    assert only(facts(stored=stored), flows, engine="databricks", through_connect=True).refusals == ()
+
+
+@pytest.mark.parametrize(
+    "flows",
+    [
+        pytest.param(dataflow(), id="append"),
+        pytest.param(dataflow(target=CDC, flows=(replace(FLOW, kind="cdc", once=True),)), id="run-once CDC"),
+    ],
+)
+def test_other_flows_run_through_spark_connect(flows: DataFlow) -> None:
+    target = only(facts(), flows, through_connect=True)
+    assert target.refusals == ()
+    assert target.copy

@@ -10,7 +10,7 @@ import re
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Self, cast
+from typing import ClassVar, Self, cast
 
 from tableferry.errors.catalogue import Condition, ErrorClass, conditions, fill, is_condition_name
 
@@ -114,11 +114,6 @@ class TableferryError(_Described, Exception):
         super().__init__(condition)
         self.condition = condition if is_condition_name(condition) else ""
         self.parameters = parameters
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the error from which `to_dict` made the data."""
-        return cls(data["condition"] or data["message"], **data["parameters"])
 
     @property
     def message(self) -> str:

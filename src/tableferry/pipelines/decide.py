@@ -79,6 +79,7 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
         return _result(context, "later", findings)
     if context.request.engine == "declarative":
         findings += _check_declarative(context.dataflow)
+    findings += _check_connect(context)
     findings += _check_snapshots(context) + _check_files(context) + recognition.check(context)
     if context.request.in_pipeline:
         findings += pipeline_tables.check(context)
@@ -215,6 +216,21 @@ def _check_declarative(dataflow: DataFlow) -> Findings:
             for flow in dataflow.flows
             if flow.once
         ),
+    )
+
+
+def _check_connect(context: PlanningContext) -> Findings:
+    """Refuse streaming CDC flows where no process of ours can fold their batches."""
+    if context.request.in_pipeline or not context.request.through_connect:
+        return Findings()
+    return refused(
+        *(
+            Finding(
+                "STREAMING_CDC_THROUGH_CONNECT", location=flow.location, flow=flow.name, target=flow.target
+            )
+            for flow in context.dataflow.streaming_flows
+            if flow.kind == "cdc"
+        )
     )
 
 

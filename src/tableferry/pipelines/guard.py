@@ -1,7 +1,4 @@
-"""What a run looks at right before each effect: whether it still holds its targets.
-
-It holds no session and little else, so that it can go to a Spark Connect server with a batch's function.
-"""
+"""What a run looks at right before each effect: whether it still holds its targets."""
 
 from __future__ import annotations
 

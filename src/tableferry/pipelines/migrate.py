@@ -27,6 +27,7 @@ from tableferry.pipelines.proofs import Proof, prove_start
 from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport, UndoReport, VerifyReport
 from tableferry.pipelines.steps import Begin
 from tableferry.pipelines.update import Update
+from tableferry.spark.driver import in_process
 from tableferry.spark.local_metastore import LocalMetastore
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def plan(
         count_rows=True,
         drop_history=drop_history,
         look_back=look_back or LOOK_BACK,
+        through_connect=not in_process(spark),
     )
     return replace(planned, targets=tuple(_with_row_findings(target, spark) for target in planned.targets))
 
@@ -139,6 +141,7 @@ def run(
         adopt=adopt,
         drop_history=drop_history,
         look_back=look_back or LOOK_BACK,
+        through_connect=not in_process(spark),
     )
     return update.run()
 

@@ -396,6 +396,7 @@ class Request:
         adopt: Take over state that another pipeline recorded.
         only: Keys of the targets to plan; empty means all.
         drop_history: Rebuild finished migrations too, whose history doesn't come back.
+        through_connect: A Spark Connect client is to run the flows.
     """
 
     pipeline_id: str
@@ -405,6 +406,7 @@ class Request:
     only: frozenset[str] = frozenset()
     engine: EngineKind = "streaming"
     drop_history: bool = False
+    through_connect: bool = False
 
     @property
     def in_pipeline(self) -> bool:
