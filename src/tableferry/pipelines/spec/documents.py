@@ -291,7 +291,7 @@ class Reader:
         data = self._substitute(data, location, refused)
         model: type[FlowGroupsFile | FlowGroupFile] = FlowGroupsFile if several else FlowGroupFile
         written = validated(model, data, location, self._problems, refused)
-        if written is None or _another_kind(refused):
+        if written is None or refused:
             self._broken.add(key if isinstance(key, str) else None)
             return
         groups.setdefault(str(key), []).extend(
@@ -309,7 +309,7 @@ class Reader:
             message = f"must be 'standard', 'flow' or 'materialized_view', not {kind(flow_type)}"
             problem = message if "dataFlowType" in data else REQUIRED
             self._problems.append(location.at("dataFlowType").problem(problem))
-            # The kind that is likely meant says what else is wrong.
+            # A document of unknown type is compared with the model that it is likely meant for.
             flow_type = "flow" if "flowGroups" in data or parts else "standard"
             data = {**data, "dataFlowType": flow_type}
         spec: StandardSpec | FlowSpec | None
@@ -323,7 +323,7 @@ class Reader:
                 view = root.root if root is not None else None
         else:
             spec = validated(FlowSpec, data, location, self._problems, refused)
-        if spec is None or _another_kind(refused):
+        if spec is None or refused:
             return None
         groups: list[Group] = []
         if isinstance(spec, FlowSpec):
@@ -374,9 +374,3 @@ def _refusals(part: dict[str, Any], location: SourceLocation) -> list[refuse.Ref
     """Find what a file of flow groups, or of one, asks for and can't have."""
     find = refuse.unsupported_groups if "flowGroups" in part else refuse.unsupported_group
     return list(find(part, location))
-
-
-def _another_kind(refused: list[SourceLocation]) -> bool:
-    """Say whether what is refused makes a target or table something else than what is supported."""
-    kinds = ("cdcSnapshotSettings", "targetFormat", "type")
-    return any(location.path.rpartition(".")[2] in kinds for location in refused)

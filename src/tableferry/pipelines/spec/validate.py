@@ -1,8 +1,7 @@
-"""Data checked against a model; what pydantic finds becomes plain sentences with key paths."""
+"""Data checked against a model: each error of pydantic becomes a problem with its place in the file."""
 
 from __future__ import annotations
 
-import copy
 import difflib
 from collections.abc import Collection, Iterator
 from types import UnionType
@@ -12,7 +11,6 @@ from pydantic import BaseModel, RootModel, ValidationError
 
 from tableferry.amounts import counted, joined
 from tableferry.errors import Problem
-from tableferry.pipelines.spec import fixes
 from tableferry.pipelines.spec.read import kind
 from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.pipelines.spec.written import CUSTOM, REQUIRED
@@ -22,9 +20,6 @@ _Steps = list[str | int]
 
 # The keys that say which model a mapping must fit.
 _DISCRIMINATORS = ("sourceType", "flowType")
-
-# Each pass fixes what the one before found; more passes would find nothing new in practice.
-_PASSES = 5
 
 # What the format's earlier versions called some keys.
 _FORMER = {"cdcApplyChanges": "cdcSettings"}
@@ -37,55 +32,26 @@ def validated(
     problems: list[Problem],
     refused: Collection[SourceLocation] = (),
 ) -> Model | None:
-    """Return the data as a model, or None where it can't be had; either way, all its problems are reported.
+    """Return the data as a model, or None if it doesn't fit.
 
-    What is wrong is fixed as its message says, and looked at again: so what it hid is reported too. What is
-    at ``refused`` locations is reported already, and not again.
+    ``problems`` receives everything that pydantic finds in one pass, except below the ``refused`` locations,
+    whose problems are reported already.
     """
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        failure = error
-    found_problems: dict[Problem, None] = {}
-    fixed = copy.deepcopy(data)
-    made: Model | None = None
-    for _ in range(_PASSES):
-        better = False
-        for detail in failure.errors(include_url=False):
+        found: dict[Problem, None] = {}
+        for detail in error.errors(include_url=False):
             steps, _ = _walk(model, detail["loc"])
-            error_location = location.at(*steps)
-            known = any(
-                error_location.file == other.file and other.covers(error_location.path) for other in refused
-            )
+            there = location.at(*steps)
+            if any(there.file == other.file and other.covers(there.path) for other in refused):
+                continue
             close = None
             if detail["type"] == "extra_forbidden":
                 close = _closest(str(steps[-1]), _keys(_walk(model, detail["loc"][:-1])[1]))
-            if not known:
-                found_problems.update(dict.fromkeys(_problems(detail, location, steps, close)))
-            better |= fixes.take_out(fixed, steps) if known else _fix(fixed, detail, steps, close)
-        if not better:
-            break
-        try:
-            made = model.model_validate(fixed)
-            break
-        except ValidationError as error:
-            failure = error
-    problems.extend(found_problems)
-    return made
-
-
-def _fix(data: Any, error: Any, steps: _Steps, close: str | None) -> bool:
-    """Do what the message about an error says; say whether that could be done."""
-    match error["type"]:
-        case "extra_forbidden":
-            return fixes.rename(data, steps, close) if close else fixes.take_out(data, steps)
-        case "literal_error":
-            return fixes.choose(data, steps, _allowed(error), cutoff=0.6)
-        case "union_tag_invalid":
-            # Two kinds need quite different keys.
-            return fixes.choose(data, [*steps, _discriminator(error["ctx"])], _allowed(error), cutoff=0.8)
-        case _:
-            return fixes.convert(data, steps, error["type"]) if steps else False
+            found.update(dict.fromkeys(_problems(detail, location, steps, close)))
+        problems.extend(found)
+        return None
 
 
 def _allowed(error: Any) -> list[str]:
