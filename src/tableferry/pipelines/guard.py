@@ -1,4 +1,4 @@
-"""What a run looks at right before each effect: whether it still holds its targets."""
+"""The check that a run makes right before each effect: does it still hold its targets?"""
 
 from __future__ import annotations
 

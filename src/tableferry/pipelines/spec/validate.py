@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, RootModel, ValidationError
 
 from tableferry.amounts import counted, joined
-from tableferry.errors import Problem
+from tableferry.errors import Finding, Problem
 from tableferry.pipelines.spec.read import kind
 from tableferry.pipelines.spec.source_location import SourceLocation
-from tableferry.pipelines.spec.written import CUSTOM, REQUIRED
+from tableferry.pipelines.spec.written import CUSTOM, MISSING
 
 Model = TypeVar("Model", bound=BaseModel)
 _Steps = list[str | int]
@@ -66,42 +66,42 @@ def _problems(error: Any, location: SourceLocation, steps: _Steps, close: str | 
     there = location.at(*steps)
     match error["type"]:
         case "missing":
-            yield there.problem(REQUIRED)
+            yield there.problem(MISSING)
         case "union_tag_not_found":
-            yield there.at(_discriminator(context)).problem(REQUIRED)
+            yield there.at(_discriminator(context)).problem(MISSING)
         case "union_tag_invalid":
             key = _discriminator(context)
-            yield there.at(key).problem(_choice(error["input"].get(key), _allowed(error)))
+            yield there.at(key).problem(_not_allowed(error["input"].get(key), _allowed(error)))
+        case "extra_forbidden" if close:
+            yield there.problem(Finding("SPEC_KEY_MISSPELT", key=steps[-1], known=close))
         case "extra_forbidden":
-            hint = f"did you mean '{close}'?" if close else "take it out"
-            yield there.problem(f"unknown key '{steps[-1]}': {hint}")
+            yield there.problem(Finding("SPEC_KEY_UNKNOWN", key=steps[-1]))
         case "literal_error":
-            yield there.problem(_choice(error["input"], _allowed(error)))
+            yield there.problem(_not_allowed(error["input"], _allowed(error)))
         case "string_type":
-            hint = ": put it in quotes" if isinstance(error["input"], bool | int | float) else ""
-            yield there.problem(f"must be text, not {given}{hint}")
+            yield there.problem(Finding("SPEC_VALUE_NOT_TEXT", found=given))
         case "bool_type":
-            yield there.problem(f"must be true or false, not {given}")
+            yield there.problem(Finding("SPEC_VALUE_NOT_BOOLEAN", found=given))
         case "list_type":
-            yield there.problem(f"must be a list, not {given}")
+            yield there.problem(Finding("SPEC_VALUE_NOT_LIST", found=given))
         case "dict_type" | "model_type" | "model_attributes_type":
-            yield there.problem(f"must be a mapping of keys to values, not {given}")
+            yield there.problem(Finding("SPEC_VALUE_NOT_MAPPING", found=given))
         case "string_too_short":
-            yield there.problem("must not be empty")
+            yield there.problem(Finding("SPEC_VALUE_EMPTY"))
         case "too_short":
             least = counted(context["min_length"], "entry", "entries")
-            yield there.problem(f"must have at least {least}")
+            yield there.problem(Finding("SPEC_LIST_TOO_SHORT", least=least))
         case "misfits":  # written.CUSTOM
-            for key, message in context[CUSTOM]:
-                yield SourceLocation(there.file, ".".join(filter(None, (there.path, key)))).problem(message)
+            for key, finding in context[CUSTOM]:
+                yield SourceLocation(there.file, ".".join(filter(None, (there.path, key)))).problem(finding)
         case _:
-            yield there.problem(f"{given} isn't allowed here")
+            yield there.problem(Finding("SPEC_VALUE_INVALID", found=given))
 
 
-def _choice(given: object, allowed: list[str]) -> str:
+def _not_allowed(given: object, allowed: list[str]) -> Finding:
     quoted = [f"'{value}'" for value in allowed]
     shown = f"'{given}'" if isinstance(given, str) and len(given) <= 40 else kind(given)
-    return f"must be {joined(quoted, 'or')}, not {shown}"
+    return Finding("SPEC_VALUE_NOT_ALLOWED", allowed=joined(quoted, "or"), found=shown)
 
 
 def _discriminator(context: Any) -> str:
