@@ -9,9 +9,10 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
-from tests.conditions import check, names
+from tests.conditions import check, names, raises
 
 from tableferry.errors import Finding
+from tableferry.pipelines import undoing
 from tableferry.pipelines.decide import decide
 from tableferry.pipelines.flows import (
     CdcSettings,
@@ -877,3 +878,25 @@ def test_other_flows_run_through_spark_connect(flows: DataFlow) -> None:
     target = only(facts(), flows, through_connect=True)
     assert target.refusals == ()
     assert target.copy
+
+
+@pytest.mark.parametrize(
+    ("stored", "flow", "condition"),
+    [
+        pytest.param(COPIED, dataflow(), "NOT_TAKEN_OVER", id="copied"),
+        pytest.param(Stored(finished=True), TAKEN_OVER, "UNDO_AFTER_FINISH", id="finished"),
+        pytest.param(Stored(), TAKEN_OVER, "NOTHING_TAKEN_OVER_YET", id="not begun"),
+        pytest.param(
+            Stored(TAKEN, Tracking({}, 0, engine="databricks")),
+            TAKEN_OVER,
+            "UNDO_BY_OTHER_ENGINE",
+            id="other engine",
+        ),
+    ],
+)
+def test_undo_is_refused_without_take_over_by_streaming_engine(
+    stored: Stored, flow: DataFlow, condition: str
+) -> None:
+    known = taken_over(stored=stored)
+    with raises(condition, target=ORDERS):
+        undoing.check(plan(known, flow), known)
