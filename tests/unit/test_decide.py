@@ -861,7 +861,7 @@ def test_streaming_cdc_is_refused_through_spark_connect(stored: Stored) -> None:
         target=ORDERS,
     )
     assert "--engine databricks" in refusal.remedy
-    assert target.steps == ()
+    assert (target.phase, target.steps) == ("refused", ())
     assert only(facts(stored=stored), flows).refusals == ()
     # A pipeline folds them itself.
     assert only(facts(stored=stored), flows, engine="databricks", through_connect=True).refusals == ()

@@ -62,7 +62,7 @@ def in_order(project: Project, facts: Facts) -> tuple[DataFlow, ...]:
 def _target_plan(context: PlanningContext) -> TargetPlan:
     stored, findings = migration_starts.adopt(context)
     context = replace(context, stored=stored)
-    if impossible := migration_starts.check_take_over_in_pipeline(context):
+    if impossible := migration_starts.check_take_over_in_pipeline(context) + _check_connect(context):
         return _result(context, "refused", findings + impossible)
     if earlier := migration_starts.earlier_start(context):
         return _result(context, "new", findings + earlier)
@@ -79,7 +79,6 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
         return _result(context, "later", findings)
     if context.request.engine == "declarative":
         findings += _check_declarative(context.dataflow)
-    findings += _check_connect(context)
     findings += _check_snapshots(context) + _check_files(context) + recognition.check(context)
     if context.request.in_pipeline:
         findings += pipeline_tables.check(context)
@@ -220,7 +219,7 @@ def _check_declarative(dataflow: DataFlow) -> Findings:
 
 
 def _check_connect(context: PlanningContext) -> Findings:
-    """Refuse streaming CDC flows where no process of ours can fold their batches."""
+    """Refuse streaming CDC flows of a Spark Connect client, which can't fold their batches."""
     if context.request.in_pipeline or not context.request.through_connect:
         return Findings()
     return refused(
