@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import re
 import runpy
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +33,6 @@ _SNAPSHOTS = """target, source, keys, stored_as_scd_type, track_history_column_l
 
 SIGNATURES = {
     "create_streaming_table": _TABLE,
-    "create_table": _TABLE,
     "temporary_view": "*, name=None, comment=None",
     "append_flow": """*, target, name=None, once=False, depends_on=None, spark_conf=None, comment=None,
         import_checkpoint=None""",
@@ -47,11 +45,6 @@ SIGNATURES = {
     "expect_all": "expectations",
     "expect_all_or_drop": "expectations",
     "expect_all_or_fail": "expectations",
-}
-# A runtime without managed tables in a pipeline, and whose flows import no checkpoint.
-WITHOUT_MANAGED_TABLES = {
-    **{name: SIGNATURES[name] for name in SIGNATURES if name != "create_table"},
-    "append_flow": "*, target, name=None, once=False, spark_conf=None, comment=None",
 }
 # `dlt`, which Databricks had before it had `pyspark.pipelines`, and still has.
 OLDER = {
@@ -77,7 +70,6 @@ class Platform:
 
     Attributes:
         tables: The arguments of each table, without its name.
-        managed: The names of those that aren't streaming tables.
         views: What builds each view.
         expected: The expectations on views, by their action.
         appends: The arguments of each append flow, and what builds it.
@@ -96,7 +88,6 @@ class Platform:
         self.snapshots: dict[str, dict[str, Any]] = {}
         self.materialized: dict[str, tuple[dict[str, Any], Callable[[], DataFrame]]] = {}
         self.hooks: list[Callable[[dict[str, Any]], None]] = []
-        self.managed: set[str] = set()
         for name, parameters in signatures.items():
             setattr(self, name, self._function(name, parameters))
 
@@ -115,9 +106,6 @@ class Platform:
             checkpoint, target, rows = checkpoints / name, flow["target"], build()
             if rows.isStreaming is flow.get("once", False):
                 raise Refused(f"{name}: a flow that runs once returns a batch, and any other one a stream")
-            if "import_checkpoint" in flow and not checkpoint.exists():
-                # Only once, when the flow's own doesn't exist yet.
-                shutil.copytree(flow["import_checkpoint"], checkpoint)
             if "once" not in flow:
                 writer = rows.writeStream.format("delta").trigger(availableNow=True)
                 writer.option("checkpointLocation", str(checkpoint)).toTable(target).awaitTermination()
@@ -141,10 +129,6 @@ class Platform:
         name = self._new(asked["name"], {*self.tables, *self.views})
         self.tables[name] = _given(asked)
 
-    def _create_table(self, asked: dict[str, Any]) -> None:
-        self._create_streaming_table(asked)
-        self.managed.add(asked["name"])
-
     def _temporary_view(self, asked: dict[str, Any]) -> Callable[[Callable[[], DataFrame]], None]:
         def define(build: Callable[[], DataFrame]) -> None:
             name = asked["name"] or build.__name__
@@ -165,8 +149,6 @@ class Platform:
 
     def _create_auto_cdc_flow(self, asked: dict[str, Any]) -> None:
         self._check_target(asked["target"])
-        if asked["target"] in self.managed:
-            raise Refused(f"MANAGED_TABLE_DOES_NOT_SUPPORT_CDC: {asked['target']}")
         for kind in ("column_list", "track_history_column_list"):
             if asked[kind] and asked[kind.replace("column_list", "except_column_list")]:
                 raise Refused(f"only one of {kind} and its except can be given")

@@ -172,7 +172,7 @@ def test_its_test_in_a_workspace_needs_what_the_readme_names(bundle: Bundle) -> 
     )
     assert client.count("pyspark-client") == 1
     said = bundle.call("sh", "-c", f"{client} --collect-only -q")
-    assert "tests/test_migration.py::test_a_plan_reads_the_tables_of_the_workspace\n" in said
+    assert "tests/test_migration.py::test_status_reads_the_tables_of_the_workspace\n" in said
 
 
 @soak.slow

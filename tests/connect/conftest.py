@@ -104,7 +104,7 @@ def schema(spark: SparkSession) -> Iterator[str]:
 
 def _server_environment() -> dict[str, str]:
     environ = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
-    # The batches of CDC flows run in the server's Python, which must be of the client's version.
+    # Python functions of Spark's tasks run in the server's Python, which must be of the client's version.
     environ["PYSPARK_PYTHON"] = sys.executable
     environ.setdefault("JDK_JAVA_OPTIONS", quick.JAVA_OPTIONS)
     environ.setdefault("SPARK_DRIVER_MEMORY", "2g")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests import soak
-from tests.conditions import raises
+from tests.conditions import check, raises
 from tests.spark.projects import Project
 
 from tableferry import pipelines
-from tableferry.errors import TableError, TableferryError
+from tableferry.errors import TableferryError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,46 +77,41 @@ def test_appends_go_from_the_first_plan_to_the_finish(project: Project) -> None:
 
 
 @soak.slow
-def test_scd2_is_folded_by_the_server_s_python(project: Project) -> None:
-    project.create("src", FEED, (1, "a", 1))
-    project.create("orders_legacy", "id int, v string, s int, e int", (1, "x", 1, 3), (1, "y", 3, None))
+def test_python_view_runs_its_function_in_the_client(project: Project) -> None:
+    project.create("src", FEED, (1, "a", 1), (2, "z", 1))
     project.write(
         "dataflows/d/python_functions/spelled.py",
         """
 def get_df(spark, tokens):
     spelled = spark.createDataFrame([("a", "A"), ("b", "B")], "v string, spelled string")
     rows = spark.readStream.table(tokens["table"]).join(spelled, "v", "left")
-    return rows.selectExpr("id", "coalesce(spelled, v) AS v", "at")
+    return rows.selectExpr("id", "coalesce(spelled, v) AS v")
 """,
     )
+    source = {"functionPath": "spelled.py", "tokens": {"table": f"{project.schema}.src"}}
+    project.standard("orders", source, sourceType="python")
+    assert project.run().ok
+    assert project.rows("orders") == [(1, "A"), (2, "z")]
+
+
+def test_streaming_cdc_is_refused_before_anything_is_written(project: Project) -> None:
+    project.create("src", FEED, (1, "a", 1))
+    project.create("orders_legacy", "id int, v string, s int, e int", (1, "x", 1, None))
     project.standard(
         "orders",
-        {"functionPath": "spelled.py", "tokens": {"table": f"{project.schema}.src"}},
-        sourceType="python",
+        "src",
         cdc={"keys": ["id"], "sequence_by": "at", "scd_type": "2", "except_column_list": ["at"]},
         migration={"selectExp": ["id", "v", "s AS __START_AT", "e AS __END_AT"]},
     )
-    snapshots = {"keys": ["id"], "scd_type": "1", "snapshotType": "periodic"}
-    whole = {**project.delta("orders"), "whereClause": ["__END_AT IS NULL"], "selectExp": ["id", "v"]}
-    project.standard("newest", whole, mode="batch", cdcSnapshotSettings=snapshots)
-    assert project.run().ok
-    assert project.rows("newest") == [(1, "y")]
-    project.insert("src", (1, "b", 5), (2, "z", 5))
-    project.run()
-    assert project.rows("newest") == [(1, "B"), (2, "z")]
-    expected: list[tuple[Any, ...]] = [(1, "B", 5, None), (1, "x", 1, 3), (1, "y", 3, 5), (2, "z", 5, None)]
-    assert project.rows("orders") == expected
-    assert project.status().complete
-
-    # What goes wrong over there is reported as if it had gone wrong here.
-    project.insert("src", (7, "no sequence", None))
-    with pytest.raises(TableError) as caught:
-        project.run()
-    assert str(caught.value) == (
-        "AUTO CDC needs a sequence in every event, and sequence_by gives none for the event with the keys "
-        '{"id":7}: leave such events out with cdcSettings.where, or give them a value in sequence_by'
-    )
-    assert project.rows("orders") == expected
+    project.standard("appended", "src")
+    with project.nothing_written():
+        (refusal,) = (refusal for target in project.plan().targets for refusal in target.refusals)
+        check(refusal, "STREAMING_CDC_THROUGH_CONNECT", location=SPEC, flow="f_v_orders")
+        with raises("STREAMING_CDC_THROUGH_CONNECT", flow="f_v_orders"):
+            project.run()
+        assert project.phases() == {"orders": "new", "appended": "plain"}
+    pipelines.run(project.root, project.spark, targets=[f"{project.schema}.appended"])
+    assert project.rows("appended") == [(1, "a", 1)]
 
 
 def test_what_cannot_be_read_is_reported_with_its_place_before_anything_is_written(project: Project) -> None:

@@ -63,11 +63,18 @@ def test_everything_that_is_wrong_in_a_project_s_files_is_reported_at_once(proje
         f"{folder}/cut_main.json",
         *[f"{folder}/typed_main.json"] * 3,
     ]
-    assert "isn't valid YAML" in sentences[0]
-    assert "isn't valid JSON" in sentences[1]
-    assert "mode: must be 'stream' or 'batch', not 'streaming'" in sentences[2]
-    assert "tableMigrationDetails.enabled: must be true or false" in sentences[3]
-    assert "tableMigrationDetails.sourceDetails.table: must be text, not 5: put it in quotes" in sentences[4]
+    for sentence, expected in zip(
+        sentences,
+        (
+            ": [SPEC_YAML_INVALID] ",
+            ": [SPEC_JSON_INVALID] ",
+            "mode: [SPEC_VALUE_NOT_ALLOWED] The value must be 'stream' or 'batch', not 'streaming'.",
+            "tableMigrationDetails.enabled: [SPEC_VALUE_NOT_BOOLEAN] ",
+            "tableMigrationDetails.sourceDetails.table: [SPEC_VALUE_NOT_TEXT] The value must be text, not 5.",
+        ),
+        strict=True,
+    ):
+        assert expected in sentence
 
 
 @soak.slow

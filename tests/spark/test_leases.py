@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark import cloudpickle
 from tests import soak
 from tests.conditions import raises
 from tests.spark.projects import Project
 from tests.spark.tables import schema_folder
 
 from tableferry.errors import Busy
-from tableferry.pipelines import batches, cdc
+from tableferry.pipelines import cdc
 from tableferry.pipelines.flows import CdcSettings, Target, log_name
 from tableferry.pipelines.guard import TABLE
 from tableferry.pipelines.leases import Leases
@@ -85,18 +84,16 @@ def test_a_holder_without_a_sign_of_life_is_followed_by_another(
         awake = leases(tmp_path, target, wait=waited.append)
         with awake.held(spark) as now:
             assert sum(waited) == pytest.approx(asleep.lease.total_seconds())
-            # A server's Python, which folds the batches of a stream, looks too.
-            sent = cloudpickle.loads(cloudpickle.dumps(held))  # type: ignore[no-untyped-call]
-            for check in (held.check, sent.check):
-                with raises("LEASE_LOST"):
-                    check(spark)
+            with raises("LEASE_LOST"):
+                held.check(spark)
             asleep.beat()
             now.check(spark)
+            # The function that folds a stream's batches checks too, right before it writes.
             settings, events = CdcSettings(("id",), "at", 1), spark.sql("SELECT 1 AS id, 1 AS at")
-            cdc.create_tables(spark, Target(target, cdc=settings), cdc.feed_events(events, settings).schema)
-            fold = batches._folding_there(target, settings, held.check)
+            feed = cdc.feed_events(events, settings)
+            cdc.create_tables(spark, Target(target, cdc=settings), feed.schema)
             with raises("LEASE_LOST"):
-                fold(events, 0)
+                cdc.apply(feed, target, settings, before=lambda _: held.check(spark), number=0)
             assert spark.table(log_name(target).sql).count() == 0
         with pytest.raises(Busy):
             held.check(spark)

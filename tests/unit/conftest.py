@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests import servers
 
-from tableferry.errors import SpecError
+from tableferry.errors import Problem, SpecError
 from tableferry.pipelines import flows, spec
 
 APPEND: dict[str, Any] = {
@@ -109,10 +109,17 @@ class ProjectFiles:
         return spec.load(self.root, **options)
 
     def problems(self, **options: Any) -> list[str]:
-        """Load the folder and return what is wrong with it."""
+        """Load the folder and return its problems: the place, the condition and the parameters of each."""
         with pytest.raises(SpecError) as caught:
             spec.load(self.root, **options)
-        return [str(problem) for problem in caught.value.problems]
+        return [described(problem) for problem in caught.value.problems]
+
+
+def described(problem: Problem) -> str:
+    """Describe a problem by its place, its condition and its parameters, such as ``a.json: k: X name=v``."""
+    parameters = ", ".join(f"{name}={value}" for name, value in problem.parameters.items())
+    place = f"{problem.file}: {problem.path}" if problem.path else problem.file
+    return f"{place}: {problem.condition} {parameters}".strip()
 
 
 def changed(written: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -39,15 +39,18 @@ def test_a_wrong_project_is_reported_whole_for_people_and_for_programs(project: 
     assert text.exit_code == 1
     title, first, second, _ = text.stderr.splitlines()
     assert title.startswith("Error: [INVALID_SPEC]")
-    assert first.startswith(f"{MAIN}: dataFlowGruop: unknown key 'dataFlowGruop': did you mean")
-    assert second.startswith(f"{MAIN}: mode: must be 'stream' or 'batch'")
+    assert first.startswith(
+        f"{MAIN}: dataFlowGruop: [SPEC_KEY_MISSPELT] Key 'dataFlowGruop' is unknown. Write"
+    )
+    assert second.startswith(f"{MAIN}: mode: [SPEC_VALUE_NOT_ALLOWED] The value must be 'stream' or 'batch'")
     data = call("spec", "check", project.root, "--output", "json")
     assert data.exit_code == 1
     problems = json.loads(data.stdout)["problems"]
-    assert [(problem["file"], problem["path"]) for problem in problems] == [
-        (MAIN, "dataFlowGruop"),
-        (MAIN, "mode"),
+    assert [(problem["file"], problem["path"], problem["condition"]) for problem in problems] == [
+        (MAIN, "dataFlowGruop", "SPEC_KEY_MISSPELT"),
+        (MAIN, "mode", "SPEC_VALUE_NOT_ALLOWED"),
     ]
+    assert problems[0]["parameters"] == {"key": "dataFlowGruop", "known": "dataFlowGroup"}
 
 
 def test_the_schema_is_json() -> None:

@@ -15,7 +15,6 @@ from tests.databricks_pipelines import OLDER, Platform, Refused
 def platform() -> Any:
     made: Any = Platform()
     made.create_streaming_table("s.t")
-    made.create_table("s.managed")
     made.temporary_view(name="v")(lambda: None)
     made.append_flow(target="s.t", name="f")(lambda: None)
     return made
@@ -29,7 +28,6 @@ CDC = {"target": "s.t", "source": "v", "keys": ["id"], "sequence_by": "at"}
     ("ask", "why"),
     [
         (lambda dp: dp.create_streaming_table("s.t"), "s.t is defined twice"),
-        (lambda dp: dp.create_table("v"), "v is defined twice"),
         (lambda dp: dp.temporary_view(name="s.t")(lambda: None), "s.t is defined twice"),
         (lambda dp: dp.append_flow(target="s.t", name="f")(lambda: None), "f is defined twice"),
         (lambda dp: dp.create_auto_cdc_flow(**CDC, name="f"), "f is defined twice"),
@@ -41,10 +39,6 @@ CDC = {"target": "s.t", "source": "v", "keys": ["id"], "sequence_by": "at"}
         (
             lambda dp: dp.create_streaming_table("n", partition_cols=["a"], cluster_by=["b"]),
             "partitions and clustering",
-        ),
-        (
-            lambda dp: dp.create_auto_cdc_flow(**{**CDC, "target": "s.managed"}),
-            "MANAGED_TABLE_DOES_NOT_SUPPORT_CDC",
         ),
         (
             lambda dp: dp.create_auto_cdc_flow(**CDC, column_list=["a"], except_column_list=["b"]),
@@ -92,7 +86,6 @@ def test_its_functions_take_what_their_pages_say_and_nothing_else() -> None:
     assert {"once", "depends_on", "import_checkpoint"} < inspect.signature(dp.append_flow).parameters.keys()
     assert "name" in inspect.signature(dp.create_auto_cdc_flow).parameters
     assert "flow_name" in inspect.signature(older.apply_changes).parameters  # type: ignore[attr-defined]
-    assert not hasattr(older, "create_table")
     with pytest.raises(TypeError, match="unexpected keyword argument 'tags'"):
         dp.create_streaming_table("x", tags=[])
     with pytest.raises(TypeError, match="positional"):

@@ -9,11 +9,13 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
-from tests.conditions import check, names
+from tests.conditions import check, names, raises
 
 from tableferry.errors import Finding
+from tableferry.pipelines import undoing
 from tableferry.pipelines.decide import decide
 from tableferry.pipelines.flows import (
+    CdcSettings,
     DataFlow,
     DeltaSource,
     Flow,
@@ -246,8 +248,32 @@ def test_a_table_is_taken_over_without_a_copy() -> None:
     older = HandOver(7, {"source-id": 3}, {"query": 11})
     (refusal,) = only(taken_over(hand_overs={ORDERS.key: older}), TAKEN_OVER).refusals
     check(refusal, "TAKE_OVER_OF_OLDER_VERSION", location="orders_main.json: m", version=8, hand_over=7)
-    (refusal,) = only(taken_over(hand_overs={ORDERS.key: handed}), TAKEN_OVER, engine="declarative").refusals
-    check(refusal, "TAKE_OVER_NOT_IN_SPARKS_OWN", location="orders_main.json: m")
+
+
+@pytest.mark.parametrize("engine", ["databricks", "declarative"])
+@pytest.mark.parametrize(
+    ("stored", "flow", "location"),
+    [
+        pytest.param(Stored(), TAKEN_OVER, "orders_main.json: m", id="new"),
+        pytest.param(Stored(TAKEN, Tracking({}, 0)), TAKEN_OVER, "orders_main.json: m", id="begun"),
+        pytest.param(
+            Stored(finished=True, taken_over=True), TAKEN_OVER, "orders_main.json: m", id="finished"
+        ),
+        pytest.param(
+            Stored(finished=True, taken_over=True), dataflow(migration=None), "orders_main.json", id="removed"
+        ),
+        pytest.param(Stored(TAKEN), dataflow(migration=None), "orders_main.json", id="switched off"),
+    ],
+)
+def test_take_over_is_refused_in_a_pipeline(
+    stored: Stored, flow: DataFlow, location: str, engine: str
+) -> None:
+    handed = {ORDERS.key: HandOver(8, {"source-id": 3}, {"query": 12})}
+    target = only(taken_over(stored=stored, hand_overs=handed), flow, engine=engine)
+    (refusal,) = target.refusals
+    check(refusal, "TAKE_OVER_IN_PIPELINE", location=location, target=ORDERS)
+    assert "tableferry pipelines run" in refusal.remedy
+    assert (target.phase, target.steps) == ("refused", ())
 
 
 def test_a_table_that_was_taken_over_is_neither_rebuilt_nor_filled_by_two() -> None:
@@ -847,3 +873,60 @@ def test_plan_shows_each_finding_with_its_condition_and_its_remedy_on_the_next_l
     assert target["refusals"][0]["parameters"]["source"] == "bronze.orders"
     waiting = plan_data(plan(facts(stored=COPIED)))["targets"][0]["waitingFor"]
     assert [wait["why"]["condition"] for wait in waiting] == ["SOURCE_AT_BASELINE"]
+
+
+CDC = Target(ORDERS, cdc=CdcSettings(("id",), "at", 1), location="orders_main.json: targetDetails")
+
+
+@pytest.mark.parametrize("stored", [Stored(), Stored(STARTED), COPIED], ids=["new", "begun", "copied"])
+def test_streaming_cdc_is_refused_through_spark_connect(stored: Stored) -> None:
+    flows = dataflow(target=CDC, flows=(replace(FLOW, kind="cdc"),))
+    target = only(facts(stored=stored), flows, through_connect=True)
+    (refusal,) = target.refusals
+    check(
+        refusal,
+        "STREAMING_CDC_THROUGH_CONNECT",
+        location="orders_main.json: flow",
+        flow="f_orders",
+        target=ORDERS,
+    )
+    assert "--engine databricks" in refusal.remedy
+    assert (target.phase, target.steps) == ("refused", ())
+    assert only(facts(stored=stored), flows).refusals == ()
+    # A pipeline folds them itself.
+    assert only(facts(stored=stored), flows, engine="databricks", through_connect=True).refusals == ()
+
+
+@pytest.mark.parametrize(
+    "flows",
+    [
+        pytest.param(dataflow(), id="append"),
+        pytest.param(dataflow(target=CDC, flows=(replace(FLOW, kind="cdc", once=True),)), id="run-once CDC"),
+    ],
+)
+def test_other_flows_run_through_spark_connect(flows: DataFlow) -> None:
+    target = only(facts(), flows, through_connect=True)
+    assert target.refusals == ()
+    assert target.copy
+
+
+@pytest.mark.parametrize(
+    ("stored", "flow", "condition"),
+    [
+        pytest.param(COPIED, dataflow(), "NOT_TAKEN_OVER", id="copied"),
+        pytest.param(Stored(finished=True), TAKEN_OVER, "UNDO_AFTER_FINISH", id="finished"),
+        pytest.param(Stored(), TAKEN_OVER, "NOTHING_TAKEN_OVER_YET", id="not begun"),
+        pytest.param(
+            Stored(TAKEN, Tracking({}, 0, engine="databricks")),
+            TAKEN_OVER,
+            "UNDO_BY_OTHER_ENGINE",
+            id="other engine",
+        ),
+    ],
+)
+def test_undo_is_refused_without_take_over_by_streaming_engine(
+    stored: Stored, flow: DataFlow, condition: str
+) -> None:
+    known = taken_over(stored=stored)
+    with raises(condition, target=ORDERS):
+        undoing.check(plan(known, flow), known)

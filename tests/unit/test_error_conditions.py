@@ -202,16 +202,10 @@ def test_a_location_is_put_in_front_of_a_message_that_lacks_it() -> None:
     assert Refused("t is wrong: correct it").finding.message == "t is wrong: correct it"
 
 
-def test_an_error_is_made_again_from_its_data() -> None:
-    for error in (Busy("UNDO_RUNNING", table="db.t"), Busy("db.t is busy: wait")):
-        again = Busy.from_dict(json.loads(json.dumps(error.to_dict())))
-        assert (str(again), again.to_dict()) == (str(error), error.to_dict())
-
-
 def test_problems_of_a_spec_are_listed_in_order_and_kept_as_data() -> None:
     problems = [Problem("b.json", "", "is empty"), Problem("a.json", "flows[0]", "is unknown")]
     error = SpecError("INVALID_SPEC", problems=problems)
     assert error.message.splitlines()[1:] == ["a.json: flows[0]: is unknown", "b.json: is empty"]
     (first, _) = error.to_dict()["parameters"]["problems"]  # type: ignore[index]
-    assert first == {"file": "a.json", "path": "flows[0]", "message": "is unknown"}
+    assert (first["file"], first["path"], first["message"]) == ("a.json", "flows[0]", "is unknown")
     assert pickle.loads(pickle.dumps(error)).problems == tuple(sorted(problems))

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from tableferry import cli, storage
 from tableferry.pipelines.graph import flow_name
-from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, StateStore, Stored, Tracking
+from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, StateStore, Tracking
 from tableferry.spark.tables import TableName
 
 PIPELINE = "p1"
@@ -111,29 +111,6 @@ def test_a_complete_migration_is_taken_out(
     assert [path for path in logged_in.files if "initial_versions" in path or "tracking" in path] == []
     second = finish(project, "--target", "silver.orders", "--output", "json")
     assert (second.exit_code, '"already"' in second.stdout) == (0, True)
-
-
-def test_what_was_taken_over_is_known_for_no_streaming_table_from_then_on(
-    project: ProjectFiles, flow: str, logged_in: FakeWorkspace
-) -> None:
-    spec = project.append()
-    details = spec["tableMigrationDetails"]
-    details["mode"] = "takeOver"
-    details["sourceDetails"] = {"database": "silver", "table": "orders", "checkpointLocation": "/old"}
-    project.write("dataflows/sales/dataflowspec/orders_main.json", spec)
-    taken_over = StateStore(Path("/Volumes/main/bronze/state"), PIPELINE, "databricks")
-    began = MigrationStart(PIPELINE, TARGET, PinnedCopy(TARGET, "id-2", 7), {}, STARTED, {"query": 3})
-    assert taken_over.begin(began)
-    taken_over.track(began, Tracking({}, copied=0))
-    waiting = finish(project)
-    assert f"{flow} hasn't run yet" in waiting.stderr
-    logged_in.flow_progress(PIPELINE, f"main.silver.{flow_name(flow, TARGET)}", "COMPLETED")
-    # Neither a clone nor the old checkpoint is asked for.
-    done = finish(project)
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert taken_over.read(TARGET) == Stored(finished=True, finished_by="databricks", taken_over=True)
-    assert finish(project).exit_code == 0
-    assert taken_over.read(TARGET).taken_over
 
 
 def test_a_flow_whose_first_batch_failed_has_not_run(

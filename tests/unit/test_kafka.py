@@ -215,7 +215,7 @@ def test_rows_cant_tell_how_far_a_job_is_in_what_has_no_versions(read: Read) -> 
     spark: Any = None
     project = Project("/p", "p", (by_content,), "/state")
     reads = {(ORDERS.key, "f_orders"): (read,)}
-    finder = HandOverFinder(spark, project, {}, reads, False, {}, 100)
+    finder = HandOverFinder(spark, project, {}, reads, False, 100)
     found = finder.find([by_content])[ORDERS.key]
     assert isinstance(found, NoHandOver)
     check(found.why, "SOURCE_WITHOUT_VERSIONS", source="kafka://orders")

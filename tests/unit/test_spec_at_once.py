@@ -1,4 +1,4 @@
-"""A mistake behind another mistake is reported too, and nothing that isn't wrong."""
+"""Every problem that one pass finds is reported with its place, and nothing that isn't wrong."""
 
 # Messages are written whole, as they are read.
 # ruff: noqa: E501
@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 SPECS = "dataflows/sales/dataflowspec/"
 MAIN = SPECS + "orders_main.json"
 CDC = {"keys": ["ID"], "scd_type": "1", "sequence_by": "TS"}
-NO_SCHEMA = "targetDetails.schemaPath: file 'no.json' doesn't exist: put it into sales/schemas/"
-NO_TABLE = (
-    "targetDetails.table: [TABLE_NAME_TOO_LONG] 'silver.b.c.d' has 4 parts, and a table name has one to three. "
-    "Write it as catalog.schema.table."
-)
+NO_SCHEMA = "targetDetails.schemaPath: SPEC_REFERENCED_FILE_MISSING file=no.json, folder=sales/schemas"
+NO_TABLE = "targetDetails.table: TABLE_NAME_TOO_LONG text=silver.b.c.d, count=4"
 
 
 def target(**more: Any) -> dict[str, Any]:
@@ -34,78 +31,80 @@ def target(**more: Any) -> dict[str, Any]:
     ("changes", "expected"),
     [
         (
-            {"sourceDetails": {"zzz": 1, "table": "x"}},
+            {"sourceDetails": {"zzz": 1, "cdfEnabled": "yes", "table": 7}},
             [
-                "sourceDetails.database: is required: add it",
-                "sourceDetails.zzz: unknown key 'zzz': take it out",
+                'sourceDetails.cdfEnabled: SPEC_VALUE_NOT_BOOLEAN found="yes"',
+                "sourceDetails.table: SPEC_VALUE_NOT_TEXT found=7",
+                "sourceDetails.zzz: SPEC_KEY_UNKNOWN key=zzz",
             ],
         ),
         (
-            {"sourceDetails": {"tabel": "x"}},
-            [
-                "sourceDetails.database: is required: add it",
-                "sourceDetails.tabel: unknown key 'tabel': did you mean 'table'?",
-            ],
+            {"sourceDetails": {"tabel": "x"}, "mode": None},
+            ["mode: SPEC_KEY_MISSING", "sourceDetails.tabel: SPEC_KEY_MISSPELT key=tabel, known=table"],
         ),
         (
-            {"cdcSettings": {**CDC, "zzz": 1, "column_list": ["A"], "except_column_list": ["B"]}},
+            {
+                "cdcSettings": {
+                    **CDC,
+                    "column_list": ["A"],
+                    "except_column_list": ["B"],
+                    "track_history_column_list": ["A"],
+                }
+            },
             [
-                "cdcSettings.except_column_list: can't stand beside column_list: keep one of the two",
-                "cdcSettings.zzz: unknown key 'zzz': take it out",
+                "cdcSettings.except_column_list: SPEC_KEYS_EXCLUDE_EACH_OTHER other=column_list",
+                "cdcSettings.track_history_column_list: SPEC_KEY_NEEDS_SCD_TYPE scd_type=2",
             ],
         ),
         (
             {"cdcSettings": {**CDC, "keys": "ID", "track_history_columns_list": "A"}},
             [
-                'cdcSettings.keys: must be a list, not "ID"',
-                'cdcSettings.track_history_column_list: must be a list, not "A"',
-                "cdcSettings.track_history_column_list: works with scd_type 2 only: leave it out or set scd_type to 2",
-                "cdcSettings.track_history_columns_list: unknown key 'track_history_columns_list': did you mean 'track_history_column_list'?",
+                'cdcSettings.keys: SPEC_VALUE_NOT_LIST found="ID"',
+                "cdcSettings.track_history_columns_list: SPEC_KEY_MISSPELT key=track_history_columns_list, known=track_history_column_list",
             ],
         ),
         (
             {"dataFlowType": "standrd", "zzz": 1, "mode": "steam"},
             [
-                "dataFlowType: must be 'standard', 'flow' or 'materialized_view', not \"standrd\"",
-                "mode: must be 'stream' or 'batch', not 'steam'",
-                "zzz: unknown key 'zzz': take it out",
+                "dataFlowType: SPEC_VALUE_NOT_ALLOWED allowed='standard', 'flow' or 'materialized_view', found=\"standrd\"",
+                "mode: SPEC_VALUE_NOT_ALLOWED allowed='stream' or 'batch', found='steam'",
+                "zzz: SPEC_KEY_UNKNOWN key=zzz",
             ],
         ),
         (
             {"mode": "steam", "targetDetails": {"database": "silver", "table": "b.c.d"}},
-            ["mode: must be 'stream' or 'batch', not 'steam'", NO_TABLE],
+            ["mode: SPEC_VALUE_NOT_ALLOWED allowed='stream' or 'batch', found='steam'", NO_TABLE],
         ),
         (
             {"mode": "neither", "targetDetails": target(schemaPath="no.json")},
-            ["mode: must be 'stream' or 'batch', not 'neither'", NO_SCHEMA],
+            ["mode: SPEC_VALUE_NOT_ALLOWED allowed='stream' or 'batch', found='neither'", NO_SCHEMA],
         ),
         (
             {"sourceType": "kafak", "sourceDetails": {}},
             [
-                "sourceDetails.readerOptions: is required: add it",
-                "sourceType: must be 'delta', 'deltaJoin', 'sql', 'python', 'cloudFiles', 'batchFiles' or 'kafka', not 'kafak'",
+                "sourceType: SPEC_VALUE_NOT_ALLOWED allowed='delta', 'deltaJoin', 'sql', 'python', 'cloudFiles', 'batchFiles' or 'kafka', found='kafak'",
             ],
         ),
         (
             {"dataFlowGroup": None, "sourceSytem": "x", "targetDetails": target(schemaPath="no.json")},
             [
-                "dataFlowGroup: is required: add it",
-                "sourceSytem: unknown key 'sourceSytem': did you mean 'sourceSystem'?",
-                NO_SCHEMA,
+                "dataFlowGroup: SPEC_KEY_MISSING",
+                "sourceSytem: SPEC_KEY_MISSPELT key=sourceSytem, known=sourceSystem",
             ],
         ),
         (
             {"dataQualityExpectationsEnabled": "yes", "targetDetails": target(clusterByAuto=1, comment=7)},
             [
-                'dataQualityExpectationsEnabled: must be true or false, not "yes"',
-                "dataQualityExpectationsEnabled: needs dataQualityExpectationsPath: name the file, or set it to false",
-                "targetDetails.clusterByAuto: must be true or false, not 1",
-                "targetDetails.comment: must be text, not 7: put it in quotes",
+                'dataQualityExpectationsEnabled: SPEC_VALUE_NOT_BOOLEAN found="yes"',
+                "targetDetails.clusterByAuto: SPEC_VALUE_NOT_BOOLEAN found=1",
+                "targetDetails.comment: SPEC_VALUE_NOT_TEXT found=7",
             ],
         ),
     ],
 )
-def test_what_is_wrong_behind_it(project: ProjectFiles, changes: dict[str, Any], expected: list[str]) -> None:
+def test_problems_of_one_pass_are_reported_with_their_places(
+    project: ProjectFiles, changes: dict[str, Any], expected: list[str]
+) -> None:
     project.write(MAIN, project.append(**changes))
     assert project.problems() == [f"{MAIN}: {message}" for message in expected]
 
@@ -117,8 +116,8 @@ def test_a_misspelt_kind_of_flow_spec(project: ProjectFiles) -> None:
     project.write(MAIN, written)
     project.write(SPECS + "a_flow.json", {"dataFlowId": "customer", **group})
     assert project.problems() == [
-        f"{SPECS}a_flow.json: flows.f_rows.flowDetails.sourceView: 'v_nothing' is no view of this spec's enabled flows (they have: v_rows): define it",
-        f"{MAIN}: dataFlowType: must be 'standard', 'flow' or 'materialized_view', not \"flows\"",
+        f"{SPECS}a_flow.json: flows.f_rows.flowDetails.sourceView: SPEC_VIEW_UNKNOWN view=v_nothing, known=v_rows",
+        f"{MAIN}: dataFlowType: SPEC_VALUE_NOT_ALLOWED allowed='standard', 'flow' or 'materialized_view', found=\"flows\"",
     ]
 
 
@@ -181,8 +180,8 @@ def test_a_source_in_a_spec_that_was_not_asked_for(project: ProjectFiles) -> Non
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("{", "no spec of this project that can be read fills live.orders: fix the others, or write"),
-        (None, "no spec of this project fills live.orders: write"),
+        ("{", "SPEC_LIVE_TABLE_UNREADABLE"),
+        (None, "SPEC_LIVE_TABLE_UNKNOWN"),
     ],
 )
 def test_a_source_that_cannot_be_found(project: ProjectFiles, content: str | None, expected: str) -> None:
@@ -192,12 +191,12 @@ def test_a_source_that_cannot_be_found(project: ProjectFiles, content: str | Non
     with pytest.raises(SpecError) as caught:
         spec.load(file)
     (problem,) = caught.value.problems
-    assert problem.message == f"{expected} its database and table"
+    assert (problem.condition, problem.parameters) == (expected, {"table": "orders"})
 
 
 def test_one_id_of_two_specs(project: ProjectFiles) -> None:
     project.write(MAIN, project.append())
     project.write(SPECS + "twin_main.json", project.append(targetDetails=target(table="twin")))
     assert project.problems() == [
-        f"{SPECS}twin_main.json: dataFlowId: 'orders_append' is the id of {MAIN} too, and must be unique among the specs of one dataFlowGroup: change one"
+        f"{SPECS}twin_main.json: dataFlowId: SPEC_ID_TAKEN id=orders_append, other={MAIN}"
     ]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.unit.conftest import ProjectFiles
 
 MAIN = "dataflows/sales/dataflowspec/orders_main"
-TOO_DEEP = f"is nested too deeply: flatten it to at most {DEEPEST} levels"
+TOO_DEEP = f"SPEC_NESTED_TOO_DEEPLY levels={DEEPEST}"
 
 
 def nested(levels: int) -> Any:

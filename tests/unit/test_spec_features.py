@@ -103,44 +103,44 @@ def test_a_template_makes_a_spec_of_each_set_of_parameters(project: ProjectFiles
 @pytest.mark.parametrize(
     ("template", "written", "expected"),
     [
-        (None, sets({"dataFlowId": "a"}), [f"{MAIN}: template: there is no template 'feed': put feed.json or feed.yaml into templates/"]),
-        ({}, {"template": "feed", "parameterSets": []}, [f"{MAIN}: parameterSets: must have at least 1 entry"]),
-        ({}, {**sets({"dataFlowId": "a", "keys": ["A"]}), "mode": "stream"}, [f"{MAIN}: mode: unknown key 'mode': take it out"]),
+        (None, sets({"dataFlowId": "a"}), [f"{MAIN}: template: SPEC_TEMPLATE_MISSING template=feed, folder=templates"]),
+        ({}, {"template": "feed", "parameterSets": []}, [f"{MAIN}: parameterSets: SPEC_LIST_TOO_SHORT least=1 entry"]),
+        ({}, {**sets({"dataFlowId": "a", "keys": ["A"]}), "mode": "stream"}, [f"{MAIN}: mode: SPEC_KEY_UNKNOWN key=mode"]),
         (
             {},
             sets({"dataFlowId": "a", "keys": "A", "kyes": ["A"]}, {"keys": ["A"]}),
             [
-                f"{MAIN}: parameterSets[0].keys: must be of type list, as the template says, not \"A\"",
-                f"{MAIN}: parameterSets[0].kyes: unknown parameter 'kyes': take it out, or name one of dataFlowId, keys, feed, suffix",
-                f"{MAIN}: parameterSets[1].dataFlowId: is required by the template: add it",
+                f"{MAIN}: parameterSets[0].keys: SPEC_PARAMETER_TYPE type=list, found=\"A\"",
+                f"{MAIN}: parameterSets[0].kyes: SPEC_PARAMETER_UNKNOWN name=kyes, known=dataFlowId, keys, feed, suffix",
+                f"{MAIN}: parameterSets[1].dataFlowId: SPEC_PARAMETER_MISSING",
             ],
         ),
         (
             {"parameters": {"keys": {"type": "list"}, "feed": {"type": "integer"}}},
             sets({"keys": ["A"]}),
             [
-                "templates/feed.json: parameters.dataFlowId: is required: declare it, for every spec has an id of its own",
-                "templates/feed.json: template: '${param.missing}' is no parameter of this template: add it to parameters",
+                "templates/feed.json: parameters.dataFlowId: SPEC_TEMPLATE_WITHOUT_ID",
+                "templates/feed.json: template: SPEC_TEMPLATE_PARAMETER_UNDECLARED parameter=${param.missing}",
             ],
         ),
         ({"parameters": {"dataFlowId": {"type": "text"}}}, sets({"dataFlowId": "a"}), [
-            "templates/feed.json: parameters.dataFlowId.type: must be 'string', 'integer', 'boolean', 'list' or 'object', not 'text'"
+            "templates/feed.json: parameters.dataFlowId.type: SPEC_VALUE_NOT_ALLOWED allowed='string', 'integer', 'boolean', 'list' or 'object', found='text'"
         ]),
         # What a made spec has wrong is named by its own id, and by the template's key.
         (
             {},
             sets({"dataFlowId": "a", "keys": []}),
-            [f"{MAIN}#a: cdcSettings.keys: must have at least 1 entry"],
+            [f"{MAIN}#a: cdcSettings.keys: SPEC_LIST_TOO_SHORT least=1 entry"],
         ),
         (
             {"parameters": {**TEMPLATE["parameters"], "suffix": {"type": "string", "required": False}}},  # type: ignore[dict-item]
             sets({"dataFlowId": "a", "keys": ["A"]}),
-            [f"{MAIN}: parameterSets[0].suffix: the template uses it, and it has no default: add it"],
+            [f"{MAIN}: parameterSets[0].suffix: SPEC_PARAMETER_WITHOUT_DEFAULT"],
         ),
         (
             {"parameters": {**TEMPLATE["parameters"], "suffix": {"type": "list"}}},  # type: ignore[dict-item]
             sets({"dataFlowId": "a", "keys": ["A"], "suffix": ["x"]}),
-            [f"{MAIN}: parameterSets[0].suffix: is a list, and the template puts it inside a text: give it as text"],
+            [f"{MAIN}: parameterSets[0].suffix: SPEC_PARAMETER_NOT_TEXT found=a list"],
         ),
     ],
 )  # fmt: skip
@@ -166,7 +166,7 @@ def test_the_keys_of_earlier_versions_are_read(project: ProjectFiles) -> None:
     # A version that nobody knows renames nothing.
     project.write(MAIN, {**written, "dataFlowVersion": "7"})
     assert (
-        f"{MAIN}: cdcApplyChanges: unknown key 'cdcApplyChanges': did you mean 'cdcSettings'?"
+        f"{MAIN}: cdcApplyChanges: SPEC_KEY_MISSPELT key=cdcApplyChanges, known=cdcSettings"
         in project.problems()
     )
     project.write("dataflows/sales/python_functions/tidy.py", "")
@@ -191,10 +191,7 @@ def test_an_id_may_come_again_in_another_group_where_no_file_goes_by_it(project:
     assert len(project.load().dataflows) == 2
     group = {**again["flowGroups"][0], "flowGroupId": "more", "dataFlowId": "customer"}
     project.write(SPECS + "b_flow.json", group)
-    assert (
-        f"{MAIN}: dataFlowId: 'customer' is the id of {SPECS}b_main.json too, and flow groups belong to it: change one"
-        in project.problems()
-    )
+    assert f"{MAIN}: dataFlowId: SPEC_ID_TAKEN id=customer, other={SPECS}b_main.json" in project.problems()
 
 
 def test_a_module_is_looked_for_in_the_bundle_s_own_folders(
@@ -244,7 +241,7 @@ def test_a_quarantine_is_a_table_and_a_flow_beside_each_flow(project: ProjectFil
         standard(project, dataFlowId="b", targetDetails={"database": "bad", "table": "rows"}),
     )
     (problem,) = project.problems()
-    assert "table 'bad.rows' is filled by" in problem
+    assert "SPEC_TABLE_FILLED_TWICE table=bad.rows," in problem
 
 
 def test_flows_that_share_a_view_have_quarantine_flows_of_their_own(project: ProjectFiles) -> None:
@@ -315,9 +312,7 @@ def test_operational_metadata_is_what_the_layer_says(project: ProjectFiles) -> N
                     {"targetDetails": {"table": "t", "configFlags": ["disableOperationalMetadata"]}}):  # fmt: skip
         project.write(MAIN, standard(project, **changes))
         assert spec.load(project.root, **load).dataflows[0].target.metadata == ()  # type: ignore[arg-type]
-    assert project.problems() == [
-        "pipeline_configs/operational_metadata_gold.json: is for one layer, and nothing says which this project is: give --token pipeline_layer=NAME, or add pipeline_layer to the tokens"
-    ]
+    assert project.problems() == ["pipeline_configs/operational_metadata_gold.json: SPEC_LAYER_NOT_CHOSEN"]
 
 
 @pytest.mark.parametrize(
@@ -325,16 +320,16 @@ def test_operational_metadata_is_what_the_layer_says(project: ProjectFiles) -> N
     [
         (
             field("a", "string"),
-            "fields[0].metadata.mapping: is required: say where the value comes from, with a type of sql or pipeline_detail",
+            "fields[0].metadata.mapping: SPEC_COLUMN_WITHOUT_MAPPING",
         ),
         (
             field("a", "string", {"type": "custom"}),
-            "fields[0].metadata.mapping.type: must be 'sql' or 'pipeline_detail', not 'custom'",
+            "fields[0].metadata.mapping.type: SPEC_VALUE_NOT_ALLOWED allowed='sql' or 'pipeline_detail', found='custom'",
         ),
-        (field("a", "string", {"type": "sql"}), "fields[0].metadata.mapping.sql: is required: add it"),
+        (field("a", "string", {"type": "sql"}), "fields[0].metadata.mapping.sql: SPEC_KEY_MISSING"),
         (
             field("a", "string", {"type": "pipeline_detail", "key": "run_id"}),
-            "fields[0].metadata.mapping.key: 'run_id' is no detail of a pipeline: name one of pipeline_id, pipeline_catalog, pipeline_schema, pipeline_layer, workspace_env, logical_env, start_utc_timestamp, update_id",
+            "fields[0].metadata.mapping.key: SPEC_DETAIL_UNKNOWN detail=run_id, known=pipeline_id, pipeline_catalog, pipeline_schema, pipeline_layer, workspace_env, logical_env, start_utc_timestamp, update_id",
         ),
     ],
 )
@@ -403,15 +398,15 @@ def test_historical_snapshots_need_no_source_and_no_flow(project: ProjectFiles) 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"source": None}, "cdcSnapshotSettings.source: is required: add it"),
-        ({"snapshotType": "periodic"}, "cdcSnapshotSettings.source: is for historical snapshots: leave it out"),
-        ({"scd_type": "1"}, "cdcSnapshotSettings.track_history_except_column_list: works with scd_type 2 only: leave it out or set scd_type to 2"),
-        ({"source": {**HISTORICAL["source"], "path": "/v/x.csv"}}, "cdcSnapshotSettings.source.path: doesn't say where the version is: put {version}, or a group (?P<version_…>…), into it"),
-        ({"source": {**HISTORICAL["source"], "path": "s3://b/{version}.csv"}}, "cdcSnapshotSettings.source.path: isn't in a folder: give a path of a Unity Catalog volume (/Volumes/<catalog>/<schema>/<volume>/…), or of a folder of this machine"),
-        ({"source": {**HISTORICAL["source"], "path": "/v/{typo}/{version}.csv"}}, "cdcSnapshotSettings.source.path: token '{typo}' has no value: add it to the tokens of pipeline_configs/dev_substitutions.json"),
-        ({"source": {**HISTORICAL["source"], "datetimeFormat": None}}, "cdcSnapshotSettings.source.datetimeFormat: is required where versionType is timestamp: add it, such as %Y-%m-%d"),
-        ({"source": {**HISTORICAL["source"], "startingVersion": 7}}, "cdcSnapshotSettings.source.startingVersion: must be text, as versionType is timestamp"),
-        ({"source": {**HISTORICAL["source"], "everything": 1}}, "cdcSnapshotSettings.source.everything: unknown key 'everything': take it out"),
+        ({"source": None}, "cdcSnapshotSettings.source: SPEC_KEY_MISSING"),
+        ({"snapshotType": "periodic"}, "cdcSnapshotSettings.source: SPEC_KEY_NEEDS_HISTORICAL_SNAPSHOTS"),
+        ({"scd_type": "1"}, "cdcSnapshotSettings.track_history_except_column_list: SPEC_KEY_NEEDS_SCD_TYPE scd_type=2"),
+        ({"source": {**HISTORICAL["source"], "path": "/v/x.csv"}}, "cdcSnapshotSettings.source.path: SPEC_SNAPSHOT_PATH_WITHOUT_VERSION mark={version}"),
+        ({"source": {**HISTORICAL["source"], "path": "s3://b/{version}.csv"}}, "cdcSnapshotSettings.source.path: SPEC_PATH_NOT_A_FOLDER path=s3://b/{version}.csv"),
+        ({"source": {**HISTORICAL["source"], "path": "/v/{typo}/{version}.csv"}}, "cdcSnapshotSettings.source.path: SPEC_TOKEN_WITHOUT_VALUE token={typo}, file=pipeline_configs/dev_substitutions.json"),
+        ({"source": {**HISTORICAL["source"], "datetimeFormat": None}}, "cdcSnapshotSettings.source.datetimeFormat: SPEC_DATETIME_FORMAT_MISSING"),
+        ({"source": {**HISTORICAL["source"], "startingVersion": 7}}, "cdcSnapshotSettings.source.startingVersion: SPEC_STARTING_VERSION_TYPE expected=text, type=timestamp"),
+        ({"source": {**HISTORICAL["source"], "everything": 1}}, "cdcSnapshotSettings.source.everything: SPEC_KEY_UNKNOWN key=everything"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_snapshots_is_said(
@@ -430,14 +425,14 @@ def test_periodic_snapshots_are_a_view_that_is_read_whole(project: ProjectFiles)
         ("ID",), 1, "v_orders", location=f"{MAIN}: cdcSnapshotSettings"
     )
     project.write(MAIN, standard(project, cdcSnapshotSettings=settings))
-    assert project.problems() == [f"{MAIN}: mode: a periodic snapshot is read whole: set mode to batch"]
+    assert project.problems() == [f"{MAIN}: mode: SPEC_SNAPSHOT_READ_AS_STREAM"]
     both = {
         "cdcSettings": {"keys": ["ID"], "scd_type": "1", "sequence_by": "TS"},
         "cdcSnapshotSettings": settings,
     }
     project.write(MAIN, standard(project, mode="batch", **both))
     assert project.problems() == [
-        f"{MAIN}: cdcSnapshotSettings: can't stand beside cdcSettings: keep one of the two"
+        f"{MAIN}: cdcSnapshotSettings: SPEC_KEYS_EXCLUDE_EACH_OTHER other=cdcSettings"
     ]
     # In a flow spec a merge brings them.
     written = project.flow(cdcSettings=None, cdcSnapshotSettings=settings)
@@ -456,10 +451,8 @@ def test_operational_metadata_would_make_every_row_of_a_snapshot_new(project: Pr
     written["flowGroups"][0]["stagingTables"]["kept"] = {"type": "ST", "cdcSnapshotSettings": HISTORICAL}
     project.write(MAIN, written)
     assert len(only(project).staging) == 2
-    with pytest.raises(
-        SpecError, match=r"stagingTables\.kept\.configFlags: each snapshot would bring every row anew"
-    ):
-        spec.load(project.root, reserved={"pipeline_layer": "silver"})
+    (problem,) = project.problems(reserved={"pipeline_layer": "silver"})
+    assert problem.endswith("stagingTables.kept.configFlags: SPEC_SNAPSHOTS_WITH_METADATA")
     # A target of snapshots has none anyway.
     project.write(MAIN, of_snapshots(project, HISTORICAL))
     assert spec.load(project.root, reserved={"pipeline_layer": "silver"}).dataflows[0].target.metadata == ()
@@ -514,10 +507,10 @@ def test_materialized_views_are_tables_of_their_own(project: ProjectFiles) -> No
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"sqlPath": "a.sql"}, "by_sql: needs one of sourceView, sqlPath and sqlStatement: write exactly one"),
-        ({"sqlStatement": "SELECT 'x"}, "by_sql.sqlStatement: its SQL can't be read"),
-        ({"refreshPolicy": "never"}, "by_sql.refreshPolicy: must be 'auto', 'incremental', 'incremental_strict' or 'full', not 'never'"),
-        ({"tableDetails": {"database": "gold", "tableProperty": {}}}, "by_sql.tableDetails.tableProperty: unknown key 'tableProperty': did you mean 'tableProperties'?"),
+        ({"sqlPath": "a.sql"}, "by_sql: SPEC_NOT_EXACTLY_ONE_KEY keys=sourceView, sqlPath and sqlStatement"),
+        ({"sqlStatement": "SELECT 'x"}, "by_sql.sqlStatement: SPEC_SQL_INVALID reason=Missing ' from 1:7"),
+        ({"refreshPolicy": "never"}, "by_sql.refreshPolicy: SPEC_VALUE_NOT_ALLOWED allowed='auto', 'incremental', 'incremental_strict' or 'full', found='never'"),
+        ({"tableDetails": {"database": "gold", "tableProperty": {}}}, "by_sql.tableDetails.tableProperty: SPEC_KEY_MISSPELT key=tableProperty, known=tableProperties"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_materialized_view_is_said(

@@ -27,36 +27,35 @@ MAIN = SPECS + "orders_main.json"
         (
             "x_main.json",
             '{"a": 1,\n "b" 2}',
-            "isn't valid JSON: Expecting ':' delimiter at line 2, column 6: fix it there",
+            "SPEC_JSON_INVALID reason=Expecting ':' delimiter, line=2, column=6",
         ),
         (
             "x_main.yaml",
             "a: 1\nb: [1\n",
-            "isn't valid YAML: did not find expected ',' or ']' at line 3, column 1: fix it there",
+            "SPEC_YAML_INVALID reason=did not find expected ',' or ']' at line 3, column 1",
         ),
-        ("x_main.json", "", "is empty: fill it or remove it"),
-        ("x_main.yaml", "# nothing\n", "is empty: fill it or remove it"),
-        ("x_main.json", "[1]", "must hold a mapping of keys to values, not a list"),
-        ("x_main.yaml", "text", 'must hold a mapping of keys to values, not "text"'),
-        ("x_main.json", b"\xff\xfe", "isn't UTF-8 text (byte 0): save it as UTF-8"),
-        ("x_main.json", '{"a": {"b": 1, "b": 2}}', "a.b: key 'b' is written more than once: keep one"),
-        ("x_main.yaml", "a:\n- b: 1\n  b: 2\n", "a[0].b: key 'b' is written more than once: keep one"),
-        ("x_main.yaml", "a: {1: x}\n", "a.1: key 1 must be text: put it in quotes"),
-        ("x_main.yaml", "a: &x [*x]\n", "a[0]: contains itself through a YAML anchor: write it out"),
+        ("x_main.json", "", "SPEC_FILE_EMPTY"),
+        ("x_main.yaml", "# nothing\n", "SPEC_FILE_EMPTY"),
+        ("x_main.json", "[1]", "SPEC_FILE_NOT_MAPPING found=a list"),
+        ("x_main.yaml", "text", 'SPEC_FILE_NOT_MAPPING found="text"'),
+        ("x_main.json", b"\xff\xfe", "SPEC_FILE_NOT_UTF8 byte=0"),
+        ("x_main.json", '{"a": {"b": 1, "b": 2}}', "a.b: SPEC_KEY_REPEATED key=b"),
+        ("x_main.yaml", "a:\n- b: 1\n  b: 2\n", "a[0].b: SPEC_KEY_REPEATED key=b"),
+        ("x_main.yaml", "a: {1: x}\n", "a.1: SPEC_KEY_NOT_TEXT key=1"),
+        ("x_main.yaml", "a: &x [*x]\n", "a[0]: SPEC_CONTAINS_ITSELF"),
         (
             "x_main.json",
             '{"a": "\\ud800"}',
-            "a: holds half a character (a lone \\ud… escape): write the whole one",
+            "a: SPEC_HALF_CHARACTER",
         ),
-        ("x_main.json", '{"\\ud800": 1}', "\\ud800: holds half a character: write the whole one"),
-        ("x_main.json", "[" * 100_000, "is nested too deeply: flatten it to at most 100 levels"),
+        ("x_main.json", '{"\\ud800": 1}', "\\ud800: SPEC_HALF_CHARACTER"),
+        ("x_main.json", "[" * 100_000, "SPEC_NESTED_TOO_DEEPLY levels=100"),
         (
             "x_main.yaml",
             "a: !!python/object:os.system {}\n",
-            "isn't valid YAML: could not determine a constructor for the tag "
-            "'tag:yaml.org,2002:python/object:os.system' at line 1, column 4: fix it there",
+            "SPEC_YAML_INVALID reason=could not determine a constructor for the tag 'tag:yaml.org,2002:python/object:os.system' at line 1, column 4",
         ),
-        ("x_main.json", '{"template": "t"}', "parameterSets: is required: add it"),
+        ("x_main.json", '{"template": "t"}', "parameterSets: SPEC_KEY_MISSING"),
     ],
 )
 def test_broken_files(project: ProjectFiles, name: str, content: Any, expected: str) -> None:
@@ -69,9 +68,7 @@ def test_unreadable_file(project: ProjectFiles) -> None:
     main = project.write(MAIN, project.append())
     main.unlink()
     main.symlink_to("nowhere")
-    assert project.problems() == [
-        f"{MAIN}: can't be read (no such file or directory): check the file and its permissions"
-    ]
+    assert project.problems() == [f"{MAIN}: SPEC_FILE_NOT_READABLE reason=no such file or directory"]
 
 
 def test_flow_file_without_a_main_file(project: ProjectFiles) -> None:
@@ -81,19 +78,20 @@ def test_flow_file_without_a_main_file(project: ProjectFiles) -> None:
     project.write(SPECS + "mixed_flow.json", {"dataFlowId": "orders_append", **group})
     project.write(SPECS + "nameless_flow.json", group)
     assert project.problems() == [
-        f"{SPECS}lost_flow.json: dataFlowId: no *_main file has the dataFlowId 'lost': add one, or correct the id",
-        f"{SPECS}mixed_flow.json: dataFlowId: 'orders_append' is a standard spec, which has no flow groups: "
-        "set its dataFlowType to flow",
-        f"{SPECS}nameless_flow.json: dataFlowId: is required: add it",
+        f"{SPECS}lost_flow.json: dataFlowId: SPEC_GROUP_WITHOUT_SPEC id=lost",
+        f"{SPECS}mixed_flow.json: dataFlowId: SPEC_STANDARD_WITH_FLOW_GROUPS id=orders_append",
+        f"{SPECS}nameless_flow.json: dataFlowId: SPEC_KEY_MISSING",
     ]
 
 
 def test_flow_file_alone(project: ProjectFiles) -> None:
     file = project.write(SPECS + "a_flow.json", {})
-    with pytest.raises(SpecError, match="holds a flow group only: give the \\*_main file of its spec"):
-        spec.load(file)
-    with pytest.raises(SpecError, match=r"its name must end in \.json, \.yaml or \.yml"):
-        spec.load(project.write("orders.txt", "x"))
+    text = project.write("orders.txt", "x")
+    for wrong, condition in ((file, "SPEC_FILE_IS_FLOW_GROUP"), (text, "SPEC_FILE_SUFFIX")):
+        with pytest.raises(SpecError) as caught:
+            spec.load(wrong)
+        (problem,) = caught.value.problems
+        assert (problem.file, problem.condition) == (str(wrong), condition)
 
 
 @pytest.mark.parametrize(
@@ -102,34 +100,32 @@ def test_flow_file_alone(project: ProjectFiles) -> None:
         (
             "pipeline_configs/global.json",
             {"volume": "x"},
-            "pipeline_configs/global.json: volume: unknown key 'volume': take it out",
+            "pipeline_configs/global.json: volume: SPEC_KEY_UNKNOWN key=volume",
         ),
         (
             "pipeline_configs/global.yaml",
             "{spark_config: {}}",
-            "pipeline_configs/global.json: stands beside global.yaml: keep one",
+            "pipeline_configs/global.json: SPEC_FILES_CONFLICT others=global.yaml",
         ),
         (
             "pipeline_configs/dev_substitutions.json",
             {"token": {}},
-            "pipeline_configs/dev_substitutions.json: token: unknown key 'token': did you mean 'tokens'?",
+            "pipeline_configs/dev_substitutions.json: token: SPEC_KEY_MISSPELT key=token, known=tokens",
         ),
         (
             "pipeline_configs/dev_substitutions.json",
             {"tokens": {"bronze_schema": "{silver_schema}", "silver_schema": "{bronze_schema}"}},
-            "pipeline_configs/dev_substitutions.json: tokens.bronze_schema: token '{bronze_schema}' stands "
-            "for itself: give it a value",
+            "pipeline_configs/dev_substitutions.json: tokens.bronze_schema: SPEC_TOKEN_REFERS_TO_ITSELF token={bronze_schema}",
         ),
         (
             "pipeline_configs/prod_substitutions.json",
             {},
-            "pipeline_configs: holds substitutions for dev, prod: choose one with --environment NAME",
+            "pipeline_configs: SPEC_ENVIRONMENT_NOT_CHOSEN environments=dev, prod",
         ),
         (
             "pipeline_configs/global.json",
             {"table_migration_state_volume_path": "s", "pipeline_bundle_spec_format": {"format": "yaml"}},
-            f"{MAIN}: is JSON, but pipeline_bundle_spec_format says yaml: convert the file, or set "
-            "allow_override to true",
+            f"{MAIN}: SPEC_FORMAT_DIFFERS actual=JSON, required=yaml",
         ),
     ],
 )
@@ -142,7 +138,7 @@ def test_settings(project: ProjectFiles, name: str, content: Any, expected: str)
 def test_unknown_environment(project: ProjectFiles) -> None:
     project.write(MAIN, project.append())
     assert project.problems(environment="prod") == [
-        "pipeline_configs: holds no substitutions for 'prod', but for dev: choose one with --environment NAME"
+        "pipeline_configs: SPEC_ENVIRONMENT_UNKNOWN environment=prod, environments=dev"
     ]
 
 
@@ -153,13 +149,11 @@ def test_expectations_file(project: ProjectFiles) -> None:
     changes = {"dataQualityExpectationsEnabled": True, "dataQualityExpectationsPath": "dqe.json"}
     project.write(MAIN, project.append(**changes))
     assert project.problems() == [
-        f"{path}: drop: unknown key 'drop': take it out",
-        f"{path}: expect_or_drop[0].constraint: is required: add it",
+        f"{path}: drop: SPEC_KEY_UNKNOWN key=drop",
+        f"{path}: expect_or_drop[0].constraint: SPEC_KEY_MISSING",
     ]
     project.write(path, {"expect": [rule, rule]})
-    assert project.problems() == [
-        f"{path}: expect[1].name: expectation 'a' exists already: give it another name"
-    ]
+    assert project.problems() == [f"{path}: expect[1].name: SPEC_EXPECTATION_NAME_TAKEN name=a"]
 
 
 def test_specs_that_are_not_handled_are_skipped_with_their_parts(project: ProjectFiles) -> None:
@@ -180,7 +174,7 @@ def test_specs_that_are_not_handled_are_skipped_with_their_parts(project: Projec
         (f"{SPECS}c_main.json", "silver.Held"),
     ]
     assert str(loaded.skipped[1]).startswith(
-        f"{SPECS}c_main.json (silver.Held) is skipped: staging tables of type MV aren't supported"
+        f"{SPECS}c_main.json (silver.Held) is skipped: [SPEC_STAGING_VIEW_NOT_SUPPORTED] "
     )
 
 
@@ -192,10 +186,10 @@ def test_a_spec_with_a_migration_is_never_skipped_and_neither_is_a_whole_project
     moved = project.flow(dataFlowId="b", tableMigrationDetails=migration)
     moved["flowGroups"][0]["stagingTables"]["looked_up"] = {"type": "MV", "sqlStatement": "SELECT 1"}
     project.write(SPECS + "b_main.json", moved)
-    assert any("of type MV aren't supported" in problem for problem in project.problems())
+    assert any("SPEC_STAGING_VIEW_NOT_SUPPORTED" in problem for problem in project.problems())
     (project.root / MAIN).unlink()
     project.write(SPECS + "b_main.json", {**moved, "tableMigrationDetails": {**migration, "enabled": False}})
-    assert any("of type MV aren't supported" in problem for problem in project.problems())
+    assert any("SPEC_STAGING_VIEW_NOT_SUPPORTED" in problem for problem in project.problems())
 
 
 def test_all_problems_at_once(project: ProjectFiles) -> None:
@@ -206,31 +200,37 @@ def test_all_problems_at_once(project: ProjectFiles) -> None:
     project.write(SPECS + "a_main.json", "{")
     project.write(SPECS + "b_main.yaml", yaml.safe_dump(project.flow(targetFormat="kafka_sink")))
     unknown = project.flow(dataFlowId="c", yyy=1)
-    unknown["flowGroups"][0]["flows"]["f_rows"]["flowDetails"]["sourceView"] = "v_nothing"
     project.write(SPECS + "c_main.json", unknown)
     project.write("pipeline_configs/global.json", {"spark_conf": {}})
     assert project.problems() == [
-        f"{SPECS}a_main.json: isn't valid JSON: Expecting property name enclosed in double quotes at line 1, "
-        "column 2: fix it there",
-        f"{SPECS}c_main.json: flowGroups[0].flows.f_rows.flowDetails.sourceView: 'v_nothing' is no view of "
-        "this spec's enabled flows (they have: v_rows): define it",
-        f"{SPECS}c_main.json: yyy: unknown key 'yyy': take it out",
-        f'{MAIN}: cdcSettings.keys: must be a list, not "ID"',
-        f"{MAIN}: cdcSettings.sequence_by: is required: add it",
-        f"{MAIN}: sourceDetails.cdfEnabled: must be true or false, not 1",
-        f'{MAIN}: tableMigrationDetails.enabled: must be true or false, not "yes"',
-        f"{MAIN}: zzz: unknown key 'zzz': take it out",
-        "pipeline_configs/global.json: spark_conf: unknown key 'spark_conf': did you mean 'spark_config'?",
+        f"{SPECS}a_main.json: SPEC_JSON_INVALID reason=Expecting property name enclosed in double quotes, line=1, column=2",
+        f"{SPECS}c_main.json: yyy: SPEC_KEY_UNKNOWN key=yyy",
+        f'{MAIN}: cdcSettings.keys: SPEC_VALUE_NOT_LIST found="ID"',
+        f"{MAIN}: cdcSettings.sequence_by: SPEC_KEY_MISSING",
+        f"{MAIN}: sourceDetails.cdfEnabled: SPEC_VALUE_NOT_BOOLEAN found=1",
+        f'{MAIN}: tableMigrationDetails.enabled: SPEC_VALUE_NOT_BOOLEAN found="yes"',
+        f"{MAIN}: zzz: SPEC_KEY_UNKNOWN key=zzz",
+        "pipeline_configs/global.json: spark_conf: SPEC_KEY_MISSPELT key=spark_conf, known=spark_config",
     ]
 
 
-def test_problems_carry_file_path_and_message(project: ProjectFiles) -> None:
+def test_problem_has_place_condition_message_and_remedy(project: ProjectFiles) -> None:
     project.write(MAIN, json.dumps(project.append(mode=1)))
     with pytest.raises(SpecError) as caught:
         project.load()
     (problem,) = caught.value.problems
     assert (problem.file, problem.path) == (MAIN, "mode")
-    assert problem.message == "must be 'stream' or 'batch', not 1"
+    assert str(problem) == (
+        f"{MAIN}: mode: [SPEC_VALUE_NOT_ALLOWED] The value must be 'stream' or 'batch', not 1. Correct it."
+    )
+    assert problem.to_dict() == {
+        "file": MAIN,
+        "path": "mode",
+        "message": "The value must be 'stream' or 'batch', not 1.",
+        "remedy": "Correct it.",
+        "condition": "SPEC_VALUE_NOT_ALLOWED",
+        "parameters": {"allowed": "'stream' or 'batch'", "found": "1"},
+    }
 
 
 @pytest.mark.parametrize("broken", ["{", '{"dataFlowId": "customer", "flowGroupId": "main", "flows": []}'])

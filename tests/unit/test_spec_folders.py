@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.unit.conftest import ProjectFiles, described
 
 from tableferry.errors import SpecError
 from tableferry.pipelines import spec
 
-if TYPE_CHECKING:
-    from tests.unit.conftest import ProjectFiles
-
 SPECS = "dataflows/sales/dataflowspec/"
 MAIN = SPECS + "orders_main.json"
-DENIED = "can't be listed (permission denied): check the folder and its permissions"
+DENIED = "SPEC_FOLDER_NOT_LISTED reason=permission denied"
 
 
 def refused(path: Path) -> list[str]:
     with pytest.raises(SpecError) as caught:
         spec.load(path)
-    return [str(problem) for problem in caught.value.problems]
+    return [described(problem) for problem in caught.value.problems]
 
 
 def test_settings_that_cannot_be_listed(project: ProjectFiles, forbid: Callable[[Path], None]) -> None:
@@ -44,7 +41,7 @@ def test_settings_that_are_no_folder(project: ProjectFiles, kind: str) -> None:
     else:
         home.symlink_to("nowhere" if kind == "link to nowhere" else "pipeline_configs")
     (problem,) = project.problems()
-    assert problem.startswith("pipeline_configs: can't be listed (")
+    assert problem.startswith("pipeline_configs: SPEC_FOLDER_NOT_LISTED reason=")
 
 
 def test_expectations_that_cannot_be_listed(project: ProjectFiles, forbid: Callable[[Path], None]) -> None:
@@ -77,7 +74,7 @@ def test_a_project_behind_a_link_to_itself(tmp_path: Path) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     (problem,) = refused(loop)
-    assert problem.startswith(f"{loop}: can't be listed (")
+    assert problem.startswith(f"{loop}: SPEC_FOLDER_NOT_LISTED reason=")
 
 
 def test_linked_folders_are_followed_once(project: ProjectFiles, tmp_path: Path) -> None:

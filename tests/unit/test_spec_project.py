@@ -123,7 +123,11 @@ def test_dataflows_are_ordered_by_target(project: ProjectFiles) -> None:
 
 
 def test_no_project(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="doesn't exist: give a project's folder or a spec file"):
-        spec.load(tmp_path / "nowhere")
-    with pytest.raises(SpecError, match="holds no data flow specs: looked for dataflows/"):
-        spec.load(tmp_path)
+    for folder, condition in (
+        (tmp_path / "nowhere", "SPEC_PROJECT_MISSING"),
+        (tmp_path, "SPEC_PROJECT_EMPTY"),
+    ):
+        with pytest.raises(SpecError) as caught:
+            spec.load(folder)
+        (problem,) = caught.value.problems
+        assert (problem.file, problem.condition) == (str(folder), condition)

@@ -15,11 +15,6 @@ if TYPE_CHECKING:
 
 SPECS = "dataflows/sales/dataflowspec/"
 MAIN = SPECS + "orders_main.json"
-SINK_REMEDY = "use delta, or leave the sink in its own pipeline"
-SNAPSHOT = (
-    "cdcSnapshotSettings can't stand beside a migration, as AUTO CDC FROM SNAPSHOT can't share a target with "
-    "AUTO CDC: feed the target from a change feed with cdcSettings, or set enabled to false"
-)
 CDC = {"keys": ["ID"], "scd_type": "1", "sequence_by": "TS"}
 SNAPSHOT_SETTINGS = {"keys": ["A"], "scd_type": "1", "snapshotType": "periodic"}
 
@@ -36,103 +31,106 @@ def put(written: Any, path: str, value: Any) -> None:
 
 
 STANDARD: list[tuple[dict[str, Any], list[str]]] = [
-    ({"dataFlowGroup": ...}, ["dataFlowGroup: is required: add it"]),
-    ({"dataFlowType": ...}, ["dataFlowType: is required: add it"]),
+    ({"dataFlowGroup": ...}, ["dataFlowGroup: SPEC_KEY_MISSING"]),
+    ({"dataFlowType": ...}, ["dataFlowType: SPEC_KEY_MISSING"]),
     (
         {"dataFlowType": ..., "dataflowType": "standard"},
         [
-            "dataFlowType: is required: add it",
-            "dataflowType: unknown key 'dataflowType': did you mean 'dataFlowType'?",
+            "dataFlowType: SPEC_KEY_MISSING",
+            "dataflowType: SPEC_KEY_MISSPELT key=dataflowType, known=dataFlowType",
         ],
     ),
-    ({"dataFlowType": "x"}, ["dataFlowType: must be 'standard', 'flow' or 'materialized_view', not \"x\""]),
-    ({"mode": ...}, ["mode: is required: add it"]),
-    ({"mode": "steam"}, ["mode: must be 'stream' or 'batch', not 'steam'"]),
-    ({"sourceType": ...}, ["sourceType: is required: add it"]),
+    (
+        {"dataFlowType": "x"},
+        [
+            "dataFlowType: SPEC_VALUE_NOT_ALLOWED allowed='standard', 'flow' or 'materialized_view', found=\"x\""
+        ],
+    ),
+    ({"mode": ...}, ["mode: SPEC_KEY_MISSING"]),
+    ({"mode": "steam"}, ["mode: SPEC_VALUE_NOT_ALLOWED allowed='stream' or 'batch', found='steam'"]),
+    ({"sourceType": ...}, ["sourceType: SPEC_KEY_MISSING"]),
     (
         {"sourceType": "parquet"},
         [
-            "sourceType: must be 'delta', 'deltaJoin', 'sql', 'python', 'cloudFiles', 'batchFiles' or "
-            "'kafka', not 'parquet'"
+            "sourceType: SPEC_VALUE_NOT_ALLOWED allowed='delta', 'deltaJoin', 'sql', 'python', 'cloudFiles', 'batchFiles' or 'kafka', found='parquet'"
         ],
     ),
     (
         {"sourceType": ["delta"]},
         [
-            "sourceType: must be 'delta', 'deltaJoin', 'sql', 'python', 'cloudFiles', 'batchFiles' or "
-            "'kafka', not a list"
+            "sourceType: SPEC_VALUE_NOT_ALLOWED allowed='delta', 'deltaJoin', 'sql', 'python', 'cloudFiles', 'batchFiles' or 'kafka', found=a list"
         ],
     ),
-    ({"sourceDetails": []}, ["sourceDetails: must be a mapping of keys to values, not a list"]),
-    ({"sourceDetails.table": ...}, ["sourceDetails.table: is required: add it"]),
-    ({"sourceDetails.cdfEnabled": "true"}, ['sourceDetails.cdfEnabled: must be true or false, not "true"']),
-    ({"sourceDetails.table": 7}, ["sourceDetails.table: must be text, not 7: put it in quotes"]),
-    ({"sourceDetails.table": ""}, ["sourceDetails.table: must not be empty"]),
-    ({"sourceDetails.selectExp": "A"}, ['sourceDetails.selectExp: must be a list, not "A"']),
+    ({"sourceDetails": []}, ["sourceDetails: SPEC_VALUE_NOT_MAPPING found=a list"]),
+    ({"sourceDetails.table": ...}, ["sourceDetails.table: SPEC_KEY_MISSING"]),
+    ({"sourceDetails.cdfEnabled": "true"}, ['sourceDetails.cdfEnabled: SPEC_VALUE_NOT_BOOLEAN found="true"']),
+    ({"sourceDetails.table": 7}, ["sourceDetails.table: SPEC_VALUE_NOT_TEXT found=7"]),
+    ({"sourceDetails.table": ""}, ["sourceDetails.table: SPEC_VALUE_EMPTY"]),
+    ({"sourceDetails.selectExp": "A"}, ['sourceDetails.selectExp: SPEC_VALUE_NOT_LIST found="A"']),
     (
         {"sourceDetails.selectexp": ["A"]},
-        ["sourceDetails.selectexp: unknown key 'selectexp': did you mean 'selectExp'?"],
+        ["sourceDetails.selectexp: SPEC_KEY_MISSPELT key=selectexp, known=selectExp"],
     ),
-    ({"sourceDetails.zzz": 1}, ["sourceDetails.zzz: unknown key 'zzz': take it out"]),
-    ({"sourceSytem": "erp"}, ["sourceSytem: unknown key 'sourceSytem': did you mean 'sourceSystem'?"]),
+    ({"sourceDetails.zzz": 1}, ["sourceDetails.zzz: SPEC_KEY_UNKNOWN key=zzz"]),
+    ({"sourceSytem": "erp"}, ["sourceSytem: SPEC_KEY_MISSPELT key=sourceSytem, known=sourceSystem"]),
     (
         {"sourceDetails.schemaPath": "orders.json"},
-        ["sourceDetails.schemaPath: file 'orders.json' doesn't exist: put it into sales/schemas/"],
+        ["sourceDetails.schemaPath: SPEC_REFERENCED_FILE_MISSING file=orders.json, folder=sales/schemas"],
     ),
     (
         {"sourceDetails.schemaPath": "orders.csv"},
-        ["sourceDetails.schemaPath: 'orders.csv' must be a .json or .ddl file"],
+        ["sourceDetails.schemaPath: SPEC_SCHEMA_FILE_SUFFIX file=orders.csv"],
     ),
     (
         {"sourceDetails.pythonTransform": {"functionPath": "a.py", "module": "a.b"}},
-        ["sourceDetails.pythonTransform: needs either functionPath or module: write one of the two"],
+        ["sourceDetails.pythonTransform: SPEC_NOT_EXACTLY_ONE_KEY keys=functionPath and module"],
     ),
     (
         {"sourceDetails.pythonTransform": {"functionPath": "a.py"}},
         [
-            "sourceDetails.pythonTransform.functionPath: file 'a.py' doesn't exist: put it into "
-            "sales/python_functions/"
+            "sourceDetails.pythonTransform.functionPath: SPEC_REFERENCED_FILE_MISSING file=a.py, folder=sales/python_functions"
         ],
     ),
     (
         {"sourceDetails.database": "{typo}"},
         [
-            "sourceDetails.database: token '{typo}' has no value: add it to the tokens of "
-            "pipeline_configs/dev_substitutions.json"
+            "sourceDetails.database: SPEC_TOKEN_WITHOUT_VALUE token={typo}, file=pipeline_configs/dev_substitutions.json"
         ],
     ),
     (
         {"sourceDetails.database": "{pipeline_schema}"},
         [
-            "sourceDetails.database: reserved token '{pipeline_schema}' has no value, as Tableferry knows of "
-            "no pipeline that sets it: add it to the tokens of pipeline_configs/dev_substitutions.json"
+            "sourceDetails.database: SPEC_RESERVED_TOKEN_WITHOUT_VALUE token={pipeline_schema}, file=pipeline_configs/dev_substitutions.json"
         ],
     ),
     (
         {"sourceDetails.database": "a.b.c"},
-        [
-            "sourceDetails.table: [TABLE_NAME_TOO_LONG] 'a.b.c.orders' has 4 parts, and a table name has one to three. "
-            "Write it as catalog.schema.table."
-        ],
+        ["sourceDetails.table: TABLE_NAME_TOO_LONG text=a.b.c.orders, count=4"],
     ),
     (
         {"sourceDetails.database": "live", "sourceDetails.table": "x"},
-        ["sourceDetails.table: no spec of this project fills live.x: write its database and table"],
+        ["sourceDetails.table: SPEC_LIVE_TABLE_UNKNOWN table=x"],
     ),
-    ({"cdcSettings": {**CDC, "keys": []}}, ["cdcSettings.keys: must have at least 1 entry"]),
-    ({"cdcSettings": {**CDC, "scd_type": "3"}}, ["cdcSettings.scd_type: must be '1' or '2', not '3'"]),
-    ({"cdcSettings": {**CDC, "scd_type": True}}, ["cdcSettings.scd_type: must be '1' or '2', not true"]),
+    ({"cdcSettings": {**CDC, "keys": []}}, ["cdcSettings.keys: SPEC_LIST_TOO_SHORT least=1 entry"]),
+    (
+        {"cdcSettings": {**CDC, "scd_type": "3"}},
+        ["cdcSettings.scd_type: SPEC_VALUE_NOT_ALLOWED allowed='1' or '2', found='3'"],
+    ),
+    (
+        {"cdcSettings": {**CDC, "scd_type": True}},
+        ["cdcSettings.scd_type: SPEC_VALUE_NOT_ALLOWED allowed='1' or '2', found=true"],
+    ),
     (
         {"cdcSettings": {**CDC, "sequenceBy": "A"}},
-        ["cdcSettings.sequenceBy: unknown key 'sequenceBy': did you mean 'sequence_by'?"],
+        ["cdcSettings.sequenceBy: SPEC_KEY_MISSPELT key=sequenceBy, known=sequence_by"],
     ),
     (
         {"cdcSettings": {**CDC, "scd_type": 2, "apply_as_truncates": "OP = 't'"}},
-        ["cdcSettings.apply_as_truncates: works with scd_type 1 only: leave it out or set scd_type to 1"],
+        ["cdcSettings.apply_as_truncates: SPEC_KEY_NEEDS_SCD_TYPE scd_type=1"],
     ),
     (
         {"cdcSettings": {**CDC, "column_list": ["A"], "except_column_list": ["B"]}},
-        ["cdcSettings.except_column_list: can't stand beside column_list: keep one of the two"],
+        ["cdcSettings.except_column_list: SPEC_KEYS_EXCLUDE_EACH_OTHER other=column_list"],
     ),
     (
         {
@@ -143,63 +141,51 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
             }
         },
         [
-            "cdcSettings.track_history_column_list: works with scd_type 2 only: leave it out or set scd_type "
-            "to 2",
-            "cdcSettings.track_history_except_column_list: can't stand beside track_history_column_list: "
-            "keep one of the two",
-            "cdcSettings.track_history_except_column_list: works with scd_type 2 only: leave it out or set "
-            "scd_type to 2",
+            "cdcSettings.track_history_column_list: SPEC_KEY_NEEDS_SCD_TYPE scd_type=2",
+            "cdcSettings.track_history_except_column_list: SPEC_KEYS_EXCLUDE_EACH_OTHER other=track_history_column_list",
+            "cdcSettings.track_history_except_column_list: SPEC_KEY_NEEDS_SCD_TYPE scd_type=2",
         ],
     ),
-    ({"cdcSnapshotSettings": SNAPSHOT_SETTINGS}, [f"cdcSnapshotSettings: {SNAPSHOT}"]),
+    ({"cdcSnapshotSettings": SNAPSHOT_SETTINGS}, ["cdcSnapshotSettings: SPEC_MIGRATION_WITH_SNAPSHOTS"]),
     (
         {"quarantineMode": "flag"},
-        [
-            "quarantineMode: has no rules to go by: set dataQualityExpectationsEnabled to true, or quarantineMode to off"
-        ],
+        ["quarantineMode: SPEC_QUARANTINE_WITHOUT_EXPECTATIONS"],
     ),
     (
         {"quarantineMode": "elsewhere"},
-        ["quarantineMode: must be 'off', 'flag' or 'table', not 'elsewhere'"],
+        ["quarantineMode: SPEC_VALUE_NOT_ALLOWED allowed='off', 'flag' or 'table', found='elsewhere'"],
     ),
     (
         {"quarantineTargetDetails": {"targetFormat": "kafka_sink", "schemaPath": "x.json"}},
         [
-            "quarantineTargetDetails.schemaPath: unknown key 'schemaPath': take it out",
-            "quarantineTargetDetails.targetFormat: must be 'delta', not 'kafka_sink'",
+            "quarantineTargetDetails.schemaPath: SPEC_KEY_UNKNOWN key=schemaPath",
+            "quarantineTargetDetails.targetFormat: SPEC_VALUE_NOT_ALLOWED allowed='delta', found='kafka_sink'",
         ],
     ),
     (
         {"dataQualityExpectationsEnabled": True},
-        [
-            "dataQualityExpectationsEnabled: needs dataQualityExpectationsPath: name the file, or set it to "
-            "false"
-        ],
+        ["dataQualityExpectationsEnabled: SPEC_EXPECTATIONS_WITHOUT_PATH"],
     ),
     (
         {"dataQualityExpectationsEnabled": True, "dataQualityExpectationsPath": "x.json"},
-        ["dataQualityExpectationsPath: file 'x.json' doesn't exist: put it into sales/expectations/"],
+        ["dataQualityExpectationsPath: SPEC_REFERENCED_FILE_MISSING file=x.json, folder=sales/expectations"],
     ),
     (
         {"targetDetails.partitionColumns": ["A"], "targetDetails.clusterByColumns": ["B"]},
-        ["targetDetails.clusterByColumns: can't stand beside partitionColumns: keep one of the two"],
+        ["targetDetails.clusterByColumns: SPEC_KEYS_EXCLUDE_EACH_OTHER other=partitionColumns"],
     ),
     (
         {"targetDetails.path": "/a", "targetDetails.tablePath": "/b"},
-        ["targetDetails.tablePath: is another spelling of path: keep one"],
+        ["targetDetails.tablePath: SPEC_KEYS_EXCLUDE_EACH_OTHER other=path"],
     ),
     (
         {"targetDetails.table": "a.b.c.d"},
-        [
-            "targetDetails.table: [TABLE_NAME_TOO_LONG] 'silver.a.b.c.d' has 5 parts, and a table name has one to three. "
-            "Write it as catalog.schema.table."
-        ],
+        ["targetDetails.table: TABLE_NAME_TOO_LONG text=silver.a.b.c.d, count=5"],
     ),
     (
         {"features": {"operationalMetadata": True}},
         [
-            "features.operationalMetadata: unknown key 'operationalMetadata': did you mean "
-            "'operationalMetadataEnabled'?"
+            "features.operationalMetadata: SPEC_KEY_MISSPELT key=operationalMetadata, known=operationalMetadataEnabled"
         ],
     ),
     (
@@ -207,49 +193,43 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
             "tableMigrationDetails.handOver": "content",
             "tableMigrationDetails.autoStartingVersionsEnabled": False,
         },
-        [
-            "tableMigrationDetails.handOver: says where the streaming flows start, which autoStartingVersionsEnabled: false leaves to readerOptions: set that to true, or take this out"
-        ],
+        ["tableMigrationDetails.handOver: SPEC_HAND_OVER_WITHOUT_STARTS"],
     ),
     (
         {"tableMigrationDetails.mode": "takeOver", "tableMigrationDetails.handOver": "version"},
         [
-            "tableMigrationDetails.sourceDetails.checkpointLocation: mode takeOver goes on from the checkpoints of the old streams: give them, with handOver checkpoint",
-            "tableMigrationDetails.sourceDetails.table: names silver.orders_legacy, and mode takeOver goes on in the target, silver.orders: name that, or set mode to copy",
+            "tableMigrationDetails.sourceDetails.checkpointLocation: SPEC_TAKE_OVER_WITHOUT_CHECKPOINT",
+            "tableMigrationDetails.sourceDetails.table: SPEC_TAKE_OVER_OF_OTHER_TABLE table=silver.orders_legacy, target=silver.orders",
         ],
     ),
     (
         {"tableMigrationDetails.handOver": "checkpoint"},
-        [
-            "tableMigrationDetails.sourceDetails.checkpointLocation: handOver checkpoint needs the checkpoint of the stream that fills the legacy table: give checkpointLocation, or set handOver to version, which loses the rows that the old job hasn't processed yet"
-        ],
+        ["tableMigrationDetails.sourceDetails.checkpointLocation: SPEC_CHECKPOINT_NOT_NAMED"],
     ),
     (
         {
             "tableMigrationDetails.sourceDetails.checkpointLocation": "/old",
             "tableMigrationDetails.autoStartingVersionsEnabled": False,
         },
-        [
-            "tableMigrationDetails.sourceDetails.checkpointLocation: says where the streaming flows start, which autoStartingVersionsEnabled: false leaves to readerOptions: set that to true, or take this out"
-        ],
+        ["tableMigrationDetails.sourceDetails.checkpointLocation: SPEC_HAND_OVER_WITHOUT_STARTS"],
     ),
     (
         {"tableMigrationDetails.sourceDetails.checkpointLocation": ["/old", "s3://bucket/old"]},
         [
-            "tableMigrationDetails.sourceDetails.checkpointLocation: s3://bucket/old isn't in a folder: give a path of a Unity Catalog volume (/Volumes/<catalog>/<schema>/<volume>/…), or of a folder of this machine"
+            "tableMigrationDetails.sourceDetails.checkpointLocation: SPEC_PATH_NOT_A_FOLDER path=s3://bucket/old"
         ],
     ),
     (
         {"tableMigrationDetails.sourceDetails.checkpointLocation": 1},
-        ["tableMigrationDetails.sourceDetails.checkpointLocation: must be a list, not 1"],
+        ["tableMigrationDetails.sourceDetails.checkpointLocation: SPEC_VALUE_NOT_LIST found=1"],
     ),
     (
         {"tableMigrationDetails.catalogType": "glue"},
-        ["tableMigrationDetails.catalogType: must be 'hms' or 'uc', not 'glue'"],
+        ["tableMigrationDetails.catalogType: SPEC_VALUE_NOT_ALLOWED allowed='hms' or 'uc', found='glue'"],
     ),
     (
         {"tableMigrationDetails.sourceDetails.table": ...},
-        ["tableMigrationDetails.sourceDetails.table: is required: add it"],
+        ["tableMigrationDetails.sourceDetails.table: SPEC_KEY_MISSING"],
     ),
     (
         {
@@ -257,8 +237,7 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
             "tableMigrationDetails.sourceDetails.selectExp": ["ID", "A AS __START_AT"],
         },
         [
-            "tableMigrationDetails.sourceDetails.selectExp: has no __END_AT, which a target of scd_type 2 needs: "
-            'map the legacy table\'s validity columns, such as "EFFECTIVE_TO AS __END_AT"'
+            "tableMigrationDetails.sourceDetails.selectExp: SPEC_VALIDITY_COLUMNS_MISSING columns=__END_AT, example=EFFECTIVE_TO AS __END_AT"
         ],
     ),
     (
@@ -268,8 +247,7 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
             "tableMigrationDetails.sourceDetails.selectExp": ["ID", "AMOUNT * 2 AS A", "ID AS __END_AT"],
         },
         [
-            "tableMigrationDetails.sourceDetails.selectExp: has no __START_AT, which a target of scd_type 2 needs: "
-            'map the legacy table\'s validity columns, such as "EFFECTIVE_FROM AS __START_AT"'
+            "tableMigrationDetails.sourceDetails.selectExp: SPEC_VALIDITY_COLUMNS_MISSING columns=__START_AT, example=EFFECTIVE_FROM AS __START_AT"
         ],
     ),
     (
@@ -279,16 +257,13 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
             "tableMigrationDetails.sourceDetails.selectExp": ["__START_AT + 1 AS A", "B AS __END_AT"],
         },
         [
-            "tableMigrationDetails.sourceDetails.selectExp: has no __START_AT, which a target of scd_type 2 needs: "
-            'map the legacy table\'s validity columns, such as "EFFECTIVE_FROM AS __START_AT"'
+            "tableMigrationDetails.sourceDetails.selectExp: SPEC_VALIDITY_COLUMNS_MISSING columns=__START_AT, example=EFFECTIVE_FROM AS __START_AT"
         ],
     ),
     (
         {"cdcSettings": {**CDC, "scd_type": "2"}, "tableMigrationDetails.sourceDetails.selectExp": ["ID"]},
         [
-            "tableMigrationDetails.sourceDetails.selectExp: has no __START_AT and no __END_AT, which a "
-            "target of scd_type 2 needs: map the legacy table's validity columns, such as "
-            '"EFFECTIVE_FROM AS __START_AT"'
+            "tableMigrationDetails.sourceDetails.selectExp: SPEC_VALIDITY_COLUMNS_MISSING columns=__START_AT and __END_AT, example=EFFECTIVE_FROM AS __START_AT"
         ],
     ),
 ]
@@ -343,9 +318,8 @@ def test_standard_spec_allowed(project: ProjectFiles, changes: dict[str, Any]) -
 def test_sinks(project: ProjectFiles, sink: str) -> None:
     project.write(MAIN, project.append(targetFormat=sink, targetDetails={"name": "s", "sinkOptions": {}}))
     assert project.problems() == [
-        f"{MAIN}: tableMigrationDetails: a migration needs a target in the delta format, not {sink}: set "
-        "targetFormat to delta or enabled to false",
-        f"{MAIN}: targetFormat: targetFormat {sink} isn't supported: {SINK_REMEDY}",
+        f"{MAIN}: tableMigrationDetails: SPEC_MIGRATION_INTO_SINK format={sink}",
+        f"{MAIN}: targetFormat: SPEC_SINK_NOT_SUPPORTED format={sink}",
     ]
 
 
@@ -355,57 +329,45 @@ FLOWS: list[tuple[dict[str, Any], list[str]]] = [
     (
         {f"{FLOW}.flowType": "append"},
         [
-            "flowGroups[0].flows.f_rows.flowType: must be 'append_view', 'append_sql' or 'merge', not 'append'",
+            "flowGroups[0].flows.f_rows.flowType: SPEC_VALUE_NOT_ALLOWED allowed='append_view', 'append_sql' or 'merge', found='append'",
         ],
     ),
-    ({f"{FLOW}.flowType": ...}, ["flowGroups[0].flows.f_rows.flowType: is required: add it"]),
+    ({f"{FLOW}.flowType": ...}, ["flowGroups[0].flows.f_rows.flowType: SPEC_KEY_MISSING"]),
     (
         {f"{FLOW}.flowDetails.sourceview": "x"},
         [
-            "flowGroups[0].flows.f_rows.flowDetails.sourceview: unknown key 'sourceview': did you mean "
-            "'sourceView'?"
+            "flowGroups[0].flows.f_rows.flowDetails.sourceview: SPEC_KEY_MISSPELT key=sourceview, known=sourceView"
         ],
     ),
     (
         {f"{VIEW}.sourceDetails.Table": "x"},
         [
-            "flowGroups[0].flows.f_rows.views.v_rows.sourceDetails.Table: unknown key 'Table': did you mean "
-            "'table'?"
+            "flowGroups[0].flows.f_rows.views.v_rows.sourceDetails.Table: SPEC_KEY_MISSPELT key=Table, known=table"
         ],
     ),
     (
         {f"{FLOW}.flowDetails.targetTable": "elsewhere"},
         [
-            "flowGroups[0].flows.f_rows.flowDetails.targetTable: 'elsewhere' is neither the spec's target "
-            "nor its staging table: name one of silver.customer, silver.customer_rows"
+            "flowGroups[0].flows.f_rows.flowDetails.targetTable: SPEC_FLOW_TARGET_UNKNOWN table=elsewhere, known=silver.customer, silver.customer_rows"
         ],
     ),
     (
         {f"{FLOW}.flowDetails.sourceView": "v_nothing"},
-        [
-            "flowGroups[0].flows.f_rows.flowDetails.sourceView: 'v_nothing' is no view of this spec's "
-            "enabled flows (they have: v_rows): define it"
-        ],
+        ["flowGroups[0].flows.f_rows.flowDetails.sourceView: SPEC_VIEW_UNKNOWN view=v_nothing, known=v_rows"],
     ),
     (
         {f"{FLOW}.flowType": "merge"},
-        [
-            "flowGroups[0].flows.f_rows.flowType: merge needs cdcSettings, and silver.customer_rows has "
-            "none: add them, or use append_view"
-        ],
+        ["flowGroups[0].flows.f_rows.flowType: SPEC_MERGE_WITHOUT_CDC table=silver.customer_rows"],
     ),
     (
         {f"{FLOW}.flowDetails.targetTable": "customer"},
         [
-            "flowGroups[0].flows.f_rows.flowType: silver.customer has cdcSettings, so every flow into it "
-            "must be of type merge"
+            "flowGroups[0].flows.f_rows.flowType: SPEC_FLOW_MUST_MERGE table=silver.customer, setting=cdcSettings"
         ],
     ),
     (
         {f"{FLOW}.flowType": "append_sql", f"{FLOW}.flowDetails": {"targetTable": "customer_rows"}},
-        [
-            "flowGroups[0].flows.f_rows.flowDetails: needs either sqlPath or sqlStatement: write one of the two"
-        ],
+        ["flowGroups[0].flows.f_rows.flowDetails: SPEC_NOT_EXACTLY_ONE_KEY keys=sqlPath and sqlStatement"],
     ),
     (
         {
@@ -413,22 +375,18 @@ FLOWS: list[tuple[dict[str, Any], list[str]]] = [
             f"{FLOW}.flowDetails": {"targetTable": "customer_rows", "sqlPath": "rows.sql"},
         },
         [
-            "flowGroups[0].flows.f_rows.flowDetails.sqlPath: file 'rows.sql' doesn't exist: put it into "
-            "sales/dml/"
+            "flowGroups[0].flows.f_rows.flowDetails.sqlPath: SPEC_REFERENCED_FILE_MISSING file=rows.sql, folder=sales/dml"
         ],
     ),
     (
         {"flowGroups.0.stagingTables.customer_rows": {"type": "MV", "sqlStatement": "SELECT 1"}},
-        [
-            "flowGroups[0].stagingTables.customer_rows.type: staging tables of type MV aren't supported: use "
-            "ST and fill it with an append_sql flow"
-        ],
+        ["flowGroups[0].stagingTables.customer_rows.type: SPEC_STAGING_VIEW_NOT_SUPPORTED"],
     ),
     (
         {"flowGroups.0.stagingTables.customer_rows.cdcSnapshotSettings": SNAPSHOT_SETTINGS},
         [
-            "flowGroups[0].flows.f_rows.flowType: silver.customer_rows has cdcSnapshotSettings, so every flow into it must be of type merge",
-            "flowGroups[0].stagingTables.customer_rows.cdcSnapshotSettings: nothing brings the snapshots: add a flow of type merge into silver.customer_rows",
+            "flowGroups[0].flows.f_rows.flowType: SPEC_FLOW_MUST_MERGE table=silver.customer_rows, setting=cdcSnapshotSettings",
+            "flowGroups[0].stagingTables.customer_rows.cdcSnapshotSettings: SPEC_SNAPSHOTS_WITHOUT_FLOW table=silver.customer_rows",
         ],
     ),
     (
@@ -437,19 +395,18 @@ FLOWS: list[tuple[dict[str, Any], list[str]]] = [
             f"{VIEW}.sourceDetails": {"readerOptions": {}, "pythonTransform": {}},
         },
         [
-            "flowGroups[0].flows.f_rows.views.v_rows.sourceDetails.pythonTransform: pythonTransform isn't "
-            "supported for kafka: use a source of type python"
+            "flowGroups[0].flows.f_rows.views.v_rows.sourceDetails.pythonTransform: SPEC_TRANSFORM_NOT_SUPPORTED source=kafka"
         ],
     ),
     (
         {"flowGroups": []},
-        ["flowGroups: holds no flows: write them here, or a *_flow file with its dataFlowId"],
+        ["flowGroups: SPEC_WITHOUT_FLOWS"],
     ),
-    ({"flowGroups": {}}, ["flowGroups: must be a list, not a mapping"]),
-    ({"flowGroups": ["main"]}, ['flowGroups[0]: must be a mapping of keys to values, not "main"']),
+    ({"flowGroups": {}}, ["flowGroups: SPEC_VALUE_NOT_LIST found=a mapping"]),
+    ({"flowGroups": ["main"]}, ['flowGroups[0]: SPEC_VALUE_NOT_MAPPING found="main"']),
     (
         {"cdcApplyChanges": CDC},
-        ["cdcApplyChanges: unknown key 'cdcApplyChanges': did you mean 'cdcSettings'?"],
+        ["cdcApplyChanges: SPEC_KEY_MISSPELT key=cdcApplyChanges, known=cdcSettings"],
     ),
 ]
 
@@ -471,13 +428,11 @@ def test_names_taken_twice(project: ProjectFiles) -> None:
     written["flowGroups"].append(repeated)
     project.write(MAIN, written)
     assert project.problems() == [
-        f"{MAIN}: flowGroups[1].flowGroupId: 'main' is taken by {MAIN}: flowGroups[0]: give it another id",
-        f"{MAIN}: flowGroups[1].flows.f_customer: flow 'f_customer' into silver.customer exists already: "
-        "give it another name",
-        f"{MAIN}: flowGroups[1].flows.f_rows: flow 'f_rows' into silver.customer_rows exists already: give "
-        "it another name",
-        f"{MAIN}: flowGroups[1].flows.f_rows.views.v_rows: view 'v_rows' is another view at {MAIN}: "
-        "flowGroups[0].flows.f_rows.views.v_rows.sourceDetails: rename one of them",
+        f"{MAIN}: flowGroups[1].flowGroupId: SPEC_GROUP_ID_TAKEN id=main, other={MAIN}: flowGroups[0]",
+        f"{MAIN}: flowGroups[1].flows.f_customer: SPEC_FLOW_NAME_TAKEN flow=f_customer, table=silver.customer",
+        f"{MAIN}: flowGroups[1].flows.f_rows: SPEC_FLOW_NAME_TAKEN flow=f_rows, table=silver.customer_rows",
+        f"{MAIN}: flowGroups[1].flows.f_rows.views.v_rows: SPEC_VIEW_NAME_TAKEN view=v_rows, "
+        f"other={MAIN}: flowGroups[0].flows.f_rows.views.v_rows.sourceDetails",
     ]
 
 
@@ -485,8 +440,8 @@ def test_one_table_filled_by_two_specs(project: ProjectFiles) -> None:
     project.write(MAIN, project.append())
     project.write(SPECS + "twin_main.json", project.append(dataFlowId="twin"))
     assert project.problems() == [
-        f"{SPECS}twin_main.json: targetDetails.table: table 'silver.orders' is filled by {MAIN}: "
-        "targetDetails.table too: keep one, or rename it"
+        f"{SPECS}twin_main.json: targetDetails.table: SPEC_TABLE_FILLED_TWICE table=silver.orders, "
+        f"other={MAIN}: targetDetails.table"
     ]
 
 
@@ -504,23 +459,22 @@ def join(modes: str, kind: str) -> dict[str, Any]:
         (
             "stream",
             join("stream stream", "left"),
-            "joins[0].joinType: left isn't supported where the right side is a stream, as it needs "
-            "watermarks: set that source's joinMode to static or use joinType inner",
+            "joins[0].joinType: SPEC_LEFT_JOIN_OF_STREAMS",
         ),
         (
             "stream",
             join("static stream", "inner"),
-            "sources[0].joinMode: must be stream, as the view's mode is stream: put the followed table first",
+            "sources[0].joinMode: SPEC_JOIN_STARTS_STATIC",
         ),
         (
             "batch",
             join("stream static", "inner"),
-            "sources[0].joinMode: must be static, as the view's mode is batch",
+            "sources[0].joinMode: SPEC_JOIN_SIDE_IS_STREAM",
         ),
         (
             "stream",
             {**join("stream static", "left"), "joins": []},
-            "joins: must have one entry less than sources, so 1, not 0",
+            "joins: SPEC_JOINS_DO_NOT_FIT_SOURCES needed=1, count=0",
         ),
     ],
 )
@@ -554,10 +508,7 @@ def test_migration_needs_a_start(
     )
     written = project.append(sourceType=kind, sourceDetails=details)
     project.write(MAIN, written)
-    assert project.problems() == [
-        f"{MAIN}: sourceDetails: a migration with automatic starting versions can't know where this source "
-        f"goes on: set {remedy} in readerOptions, or autoStartingVersionsEnabled to false"
-    ]
+    assert project.problems() == [f"{MAIN}: sourceDetails: SPEC_SOURCE_WITHOUT_START option={remedy}"]
     details["readerOptions"] = options
     project.write(MAIN, written)
     assert project.load().dataflows[0].migration is not None
@@ -578,11 +529,8 @@ def test_state_needs_a_folder(project: ProjectFiles, path: str) -> None:
     project.write("pipeline_configs/global.json", {"table_migration_state_volume_path": path})
     project.write(MAIN, project.append())
     [problem] = project.problems()
-    assert problem == (
-        "pipeline_configs/global.json: table_migration_state_volume_path: state is kept in a folder, and "
-        f"{path} isn't one: give a folder of a Unity Catalog volume "
-        "(/Volumes/<catalog>/<schema>/<volume>/…), or of this machine"
-    )
+    place = "pipeline_configs/global.json: table_migration_state_volume_path"
+    assert problem == f"{place}: SPEC_PATH_NOT_A_FOLDER path={path}"
 
 
 @pytest.mark.parametrize(
@@ -604,7 +552,4 @@ def test_addresses_of_folders_are_taken(project: ProjectFiles, written: str, pat
 def test_migration_needs_a_folder_for_its_state(project: ProjectFiles) -> None:
     project.write("pipeline_configs/global.json", {})
     project.write(MAIN, project.append())
-    assert project.problems() == [
-        f"{MAIN}: tableMigrationDetails: an enabled migration needs a folder for its state: set "
-        "table_migration_state_volume_path in pipeline_configs/global.json"
-    ]
+    assert project.problems() == [f"{MAIN}: tableMigrationDetails: SPEC_STATE_PATH_MISSING"]

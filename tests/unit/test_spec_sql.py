@@ -31,7 +31,7 @@ def test_sql_that_cannot_be_read(project: ProjectFiles, statement: str, reason: 
     places = [f"{SPECS}c_main.json: flowGroups[0].flows.f_sql.flowDetails.sqlStatement"]
     places.append(f"{MAIN}: sourceDetails.sqlStatement")
     assert project.problems() == [
-        f"{location}: its SQL can't be read ({reason}): correct it"
+        f"{location}: SPEC_SQL_INVALID reason={reason}"
         for location in (["dataflows/sales/dml/a.sql"] if in_file else places)
     ]
 

@@ -136,6 +136,14 @@ def test_the_engine_that_runs_a_migration_is_kept_with_it(volume: Path) -> None:
     assert adopted.read(TARGET).engine == "databricks"
 
 
+def test_finish_records_that_table_was_taken_over(volume: Path) -> None:
+    store = StateStore(volume, "p1")
+    store.begin(replace(migration_start(), copy=PinnedCopy(TARGET, "id-2", 7)))
+    for _ in range(2):
+        store.finish(TARGET)
+        assert store.read(TARGET) == Stored(finished=True, finished_by="streaming", taken_over=True)
+
+
 def test_targets_never_touch_each_other(volume: Path) -> None:
     store, other = StateStore(volume, "p1"), TableName.parse("silver.customers")
     store.begin(migration_start())

@@ -329,9 +329,8 @@ def pipelines_verify(
 @pipelines_app.command("undo")
 def pipelines_undo(
     target: Targets = None,
-    project: PipelineProject = None,
-    engine: EngineOption = Engine.STREAMING,
-    storage: Storage = None,
+    *,
+    project: Project,
     environment: Environment = None,
     token: Tokens = None,
     pipeline_id: PipelineId = None,
@@ -340,11 +339,10 @@ def pipelines_undo(
     """Give tables that were taken over (mode takeOver) back to their old streams.
 
     Their checkpoints are moved to where the flows have stopped. Run the project before, and start them after.
-    A pipeline on Databricks keeps where its flows are to itself: only before it has run them it works there.
     """
-    which = WhichProject(project, engine, storage, environment, token, pipeline_id, warehouse)
-    loaded, spark, pipeline = which.opened()
-    undone = pipelines.undo(loaded, spark, targets=target or (), pipeline_id=pipeline_id, pipeline=pipeline)
+    which = WhichProject(project, Engine.STREAMING, None, environment, token, pipeline_id, warehouse)
+    loaded, spark, _ = which.opened()
+    undone = pipelines.undo(loaded, spark, targets=target or (), pipeline_id=pipeline_id)
     return Answer(
         pipelines.show.undo_data(undone), lambda console: pipelines.show.print_undo(console, undone)
     )

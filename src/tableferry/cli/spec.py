@@ -30,7 +30,8 @@ def spec_check(
         loaded = pipelines.spec.load(project, environment=environment, reserved=pairs("--token", token))
     except SpecError as error:
         if common(ctx).output is Output.JSON:
-            return Answer({"problems": error.problems}, (), ok=False)
+            problems = [problem.to_dict() for problem in error.problems]
+            return Answer({"problems": problems}, (), ok=False)
         raise
     skipped = [str(file) for file in loaded.skipped]
     flows = counted(len(loaded.dataflows), "data flow")

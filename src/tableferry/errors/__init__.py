@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Self, cast
+from dataclasses import asdict, dataclass, field, replace
+from typing import ClassVar, Self, cast
 
 from tableferry.errors.catalogue import Condition, ErrorClass, conditions, fill, is_condition_name
 
@@ -115,11 +115,6 @@ class TableferryError(_Described, Exception):
         self.condition = condition if is_condition_name(condition) else ""
         self.parameters = parameters
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the error from which `to_dict` made the data."""
-        return cls(data["condition"] or data["message"], **data["parameters"])
-
     @property
     def message(self) -> str:
         """The problem and its place."""
@@ -154,7 +149,7 @@ def _plain(value: object) -> object:
     if isinstance(value, Finding):
         return value.to_dict()
     if isinstance(value, Problem):
-        return asdict(value)
+        return value.to_dict()
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_plain(item) for item in value]
     return value if isinstance(value, str | int | float) or value is None else str(value)
@@ -168,16 +163,37 @@ class Problem:
         file: The file, relative to the project where possible.
         path: The key path inside the file, such as ``flowGroups[0].flows.f_orders.flowType``; empty if the
             problem concerns the whole file.
-        message: The problem and its remedy.
+        message: The problem. Without a condition, also its remedy.
+        remedy: The user's next step.
+        condition: The name of the condition; empty if a complete message was passed.
+        parameters: The values of the condition's parameters.
     """
 
     file: str
     path: str
     message: str
+    remedy: str = ""
+    condition: str = ""
+    parameters: Mapping[str, object] = field(default_factory=dict, compare=False)
+
+    @staticmethod
+    def of(finding: Finding, file: str, path: str) -> Problem:
+        """Return a finding as the problem of a place in a file."""
+        return Problem(file, path, finding.message, finding.remedy, finding.condition, finding.parameters)
+
+    @property
+    def text(self) -> str:
+        """The problem and its remedy in one line, without the place."""
+        return f"[{self.condition}] {self.message} {self.remedy}" if self.condition else self.message
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the problem in the format of ``--output json``."""
+        values = {name: _plain(value) for name, value in self.parameters.items()}
+        return {**asdict(replace(self, parameters={})), "parameters": values}
 
     def __str__(self) -> str:
         location = f"{self.file}: {self.path}" if self.path else self.file
-        return f"{location}: {self.message}"
+        return f"{location}: {self.text}"
 
 
 class SpecError(TableferryError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,20 +77,6 @@ def read_batch(folder: Path, batch: int) -> tuple[Mapping[str, SourceOffset], bo
         if entry and isinstance(entry[1], FileOffset):
             found[entry[0]] = replace(entry[1], log=file_logs.folder(folder, index))
     return found, None in known
-
-
-def sources(folder: Path, batch: int) -> Sequence[str]:
-    """Return what a batch says of each source, as Spark wrote it, each in its place.
-
-    Raises:
-        StateError: It isn't there.
-    """
-    return _lines(folder, batch)[2:]
-
-
-def newest(folder: Path) -> tuple[int | None, int | None]:
-    """Return the newest batch that was started, and the newest that was finished."""
-    return _newest(folder / "offsets"), _newest(folder / "commits")
 
 
 def moved_to(folder: Path) -> Mapping[int, int]:

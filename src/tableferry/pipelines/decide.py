@@ -65,6 +65,8 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
         # Nothing else can be decided without the target's state.
         return _result(context, "refused", findings)
     context = replace(context, stored=stored)
+    if impossible := migration_starts.check_take_over_in_pipeline(context) + _check_connect(context):
+        return _result(context, "refused", findings + impossible)
     if earlier := migration_starts.earlier_start(context):
         return _result(context, "new", findings + earlier)
     migration = context.migration
@@ -216,6 +218,21 @@ def _check_declarative(dataflow: DataFlow) -> Findings:
             for flow in dataflow.flows
             if flow.once
         ),
+    )
+
+
+def _check_connect(context: PlanningContext) -> Findings:
+    """Refuse streaming CDC flows of a Spark Connect client, which can't fold their batches."""
+    if context.request.in_pipeline or not context.request.through_connect:
+        return Findings()
+    return refused(
+        *(
+            Finding(
+                "STREAMING_CDC_THROUGH_CONNECT", location=flow.location, flow=flow.name, target=flow.target
+            )
+            for flow in context.dataflow.streaming_flows
+            if flow.kind == "cdc"
+        )
     )
 
 

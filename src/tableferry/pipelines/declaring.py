@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tableferry.errors import Finding, Refused, TableError
+from tableferry.errors import Refused, TableError
 from tableferry.pipelines import configuration, spec
 from tableferry.pipelines.engine import define
 from tableferry.pipelines.flows import DeltaSource, JoinSource, Project
@@ -55,24 +55,7 @@ def load_plan(dp: Any, spark: SparkSession) -> PipelinePlan:
     folders = {} if databricks else _folders(planned, facts, spark)
     layout = Layout(spark, project, databricks=databricks, folders=folders)
     define((step for target in planned.targets for step in target.definitions), layout)
-    check_take_over(dp, layout.plan)
     return layout.plan
-
-
-def check_take_over(dp: Any, plan: PipelinePlan) -> None:
-    """Refuse a runtime without what a table is taken over with, before anything is defined."""
-    lacking = (
-        [] if hasattr(dp, "create_table") else [(table.location, "create_table") for table in plan.managed]
-    )
-    if not takes(dp.append_flow, "import_checkpoint"):
-        lacking += [(flow.location, "import_checkpoint of append_flow") for flow in plan.imports]
-    if lacking:
-        raise Refused.of(
-            [
-                Finding("RUNTIME_CANNOT_TAKE_OVER", location=location, function=what)
-                for location, what in lacking
-            ]
-        )
 
 
 def _project(spark: SparkSession) -> Project:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tableferry.errors import Finding
-from tableferry.pipelines import checkpoint_imports, recognition
+from tableferry.pipelines import recognition
 from tableferry.pipelines.flows import CdcSettings, Flow, HistorySource, Target, View
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused
 from tableferry.pipelines.plans import HISTORY_FLOW, HISTORY_VIEW, EngineKind, FlowPlan, pinned_name
@@ -31,7 +31,6 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
     copied = context.migration if context.copies or context.request.in_pipeline else None
     if copied and copied.take_over:
         copied = None
-    is_managed = checkpoint_imports.is_managed(context)
     running = [plan for plan in flows if plan.action in ("start", "continue")]
     findings = Findings()
     from_snapshots = [table for table in dataflow.tables if table.snapshots is not None]
@@ -49,10 +48,7 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
         history = _history(context) if table is dataflow.target else ""
         if table.name.key in kept:
             table = replace(table, properties={**table.properties, RESET_ALLOWED: "false"})
-        managed = is_managed and table.name.key == context.target.key
-        findings += planned(
-            DefineTable(table, create=create and not managed, history=history, managed=managed)
-        )
+        findings += planned(DefineTable(table, create=create, history=history))
         if context.request.engine != "databricks" and not filled:
             findings += _check_properties(table, context.request.engine)
     if copied and migration_start:
@@ -144,7 +140,7 @@ def _flow_definition(context: PlanningContext, flow: Flow, plan: FlowPlan, *, on
         common = (context.target, context.generation, table.cdc, once, identify, *start)
         before = _events_before(context, table.cdc) if flow.name == HISTORY_FLOW else None
         return DefineAutoCdc(cdc_flow, *common, before)
-    return DefineAppend(flow, context.target, context.generation, once, identify, *start, plan.imports)
+    return DefineAppend(flow, context.target, context.generation, once, identify, *start)
 
 
 def _events_before(context: PlanningContext, cdc: CdcSettings) -> EventsBefore | None:

@@ -15,7 +15,6 @@ from tableferry.pipelines import (
     brokers,
     checkpoints,
     foreign_writes,
-    imported_checkpoints,
     old_streams,
     python_code,
     reads,
@@ -31,11 +30,10 @@ from tableferry.pipelines.plans import (
     LegacyWrites,
     LookBack,
     NoHandOver,
-    OldCheckpoint,
 )
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.source_offsets import KafkaRange
-from tableferry.pipelines.state import MigrationStart, StateStore, Stored
+from tableferry.pipelines.state import StateStore, Stored
 from tableferry.spark import catalog, session
 from tableferry.spark.tables import TableFacts, TableName
 
@@ -114,7 +112,6 @@ class Gatherer:
             lambda name: name.key if self.spark.table(name.sql).take(1) else "",
             [name for name in unstarted if tables[name.key] is not None],
         )
-        old_checkpoints = self._old_checkpoints(chosen, known)
         orphans = {
             dataflow.key: self._orphans(dataflow, stored)
             for dataflow in chosen
@@ -148,31 +145,12 @@ class Gatherer:
             else self._earliest(followed, known, progress, tables),
             rows=self._row_counts(followed, tables) if count_rows else {},
             recorded=recorded,
-            hand_overs=self._hand_overs(chosen, known, tables, followed, old_checkpoints),
-            legacy_writes=self._legacy_writes(chosen, known, old_checkpoints, own, all_of_them=count_rows),
-            old_checkpoints=old_checkpoints,
+            hand_overs=self._hand_overs(chosen, known, tables, followed),
+            legacy_writes=self._legacy_writes(chosen, known, own, all_of_them=count_rows),
             brokers=self._brokers(chosen, known, progress, followed),
             auto_loader=self._auto_loader(followed),
             state=str(self.store.volume),
         )
-
-    def _old_checkpoints(
-        self, chosen: Sequence[DataFlow], known: Mapping[str, Stored]
-    ) -> Mapping[str, tuple[OldCheckpoint, ...] | NoHandOver]:
-        """Read the checkpoints that a pipeline on Databricks imports."""
-        old: dict[str, tuple[OldCheckpoint, ...] | NoHandOver] = {}
-        if self.pipeline is None or self.pipeline.kind != "databricks":
-            return old
-        for dataflow in chosen:
-            migration = dataflow.migration
-            if migration and migration.take_over and not known[dataflow.key].finished:
-                try:
-                    old[dataflow.key] = imported_checkpoints.read(self.project.checkpoints(migration))
-                except StateError as error:
-                    old[dataflow.key] = NoHandOver(
-                        Finding("IMPORTED_CHECKPOINT_DAMAGED", reason=error.sentence)
-                    )
-        return old
 
     def _hand_overs(
         self,
@@ -180,7 +158,6 @@ class Gatherer:
         known: Mapping[str, Stored],
         tables: Mapping[str, TableFacts | None],
         followed: Mapping[FlowKey, tuple[Read, ...]],
-        old_checkpoints: Mapping[str, tuple[OldCheckpoint, ...] | NoHandOver],
     ) -> Mapping[str, HandOver | NoHandOver]:
         # A pipeline that is being defined is refused unless its start is recorded.
         if isinstance(self.pipeline, Defining):
@@ -191,9 +168,7 @@ class Gatherer:
             if not known[dataflow.key].migration_start and not known[dataflow.key].finished
         ]
         in_pipeline = self.pipeline is not None
-        finder = HandOverFinder(
-            self.spark, self.project, tables, followed, in_pipeline, old_checkpoints, self.look_back
-        )
+        finder = HandOverFinder(self.spark, self.project, tables, followed, in_pipeline, self.look_back)
         return finder.find(starting)
 
     def _brokers(
@@ -210,9 +185,6 @@ class Gatherer:
         for dataflow in chosen:
             state, migration = known[dataflow.key], dataflow.migration
             if migration is None or migration.hand_over != "checkpoint" or state.finished:
-                continue
-            if migration.take_over and self.pipeline is not None:
-                # Its flows import the checkpoints.
                 continue
             anew = dataflow.key in self.refreshed or state.resetting
             for flow in dataflow.streaming_flows:
@@ -242,28 +214,17 @@ class Gatherer:
         self,
         chosen: Sequence[DataFlow],
         known: Mapping[str, Stored],
-        old_checkpoints: Mapping[str, tuple[OldCheckpoint, ...] | NoHandOver],
         own: Mapping[str, frozenset[str]],
         *,
         all_of_them: bool,
     ) -> Mapping[str, LegacyWrites]:
         """Look at what legacy tables were given since their copies are pinned, where they can be read."""
-
-        def is_asked(key: str, start: MigrationStart) -> bool:
-            if not start.take_over or self.pipeline is None:
-                return all_of_them or start.take_over
-            # There the flows that import a checkpoint may write under the ids of its streams, too.
-            old = old_checkpoints.get(key, ())
-            return not isinstance(old, NoHandOver) and any(
-                checkpoint.batch > start.batches.get(checkpoint.query, checkpoint.batch) for checkpoint in old
-            )
-
         starts = {
             dataflow.key: start
             for dataflow in chosen
             if (start := known[dataflow.key].migration_start)
             and dataflow.migration
-            and is_asked(dataflow.key, start)
+            and (all_of_them or start.take_over)
         }
 
         def since(key: str) -> LegacyWrites | None:
@@ -320,16 +281,12 @@ class Gatherer:
         return stored, dict(zip(keys, self._each(progress, flows), strict=True))
 
     def _starts(self, stored: Mapping[str, Stored]) -> Mapping[str, datetime]:
-        """Return when migrations started; one that isn't recorded yet starts now, at the earliest.
-
-        Of flows that are to import a checkpoint all counts, for one that has run goes on from its own.
-        """
+        """Return when migrations started; one that isn't recorded yet starts now, at the earliest."""
         now = datetime.now(UTC)
         return {
             key: state.migration_start.recorded_at if state.migration_start else now
             for dataflow in self.project.chosen(self.only)
             if dataflow.migration and not (state := stored[key := dataflow.key]).finished
-            if state.migration_start or not dataflow.migration.take_over
         }
 
     def _each(self, work: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:

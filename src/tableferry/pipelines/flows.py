@@ -480,7 +480,7 @@ class Skipped:
     def __str__(self) -> str:
         """Say in one line what is skipped and why."""
         what = f"{self.file} ({self.target})" if self.target else self.file
-        return f"{what} is skipped: " + "; ".join(problem.message for problem in self.problems)
+        return f"{what} is skipped: " + "; ".join(problem.text for problem in self.problems)
 
 
 @dataclass(frozen=True)

@@ -79,10 +79,8 @@ class Layout:
         self._targets: dict[str, Target] = {}
         self._definitions: dict[tuple[str, str], DefineView] = {}
         self._tables: list[PipelineTable] = []
-        self._managed: list[PipelineTable] = []
         self._views: dict[str, PipelineView] = {}
         self._flows: list[PipelineFlow] = []
-        self._imports: list[PipelineFlow] = []
         self._snapshots: list[PipelineSnapshots] = []
         self._materialized: list[PipelineMaterializedView] = []
         for view in project.materialized:
@@ -97,8 +95,6 @@ class Layout:
             tuple(self._flows),
             tuple(self._snapshots),
             tuple(self._materialized),
-            tuple(self._managed),
-            tuple(self._imports),
         )
 
     def table(self, definition: DefineTable) -> None:
@@ -108,7 +104,7 @@ class Layout:
         makes every second update fail with DELTA_CANNOT_CHANGE_PROVIDER.
         """
         self._targets[definition.target.name.key] = definition.target
-        (self._managed if definition.managed else self._tables).append(self._laid_out(definition.target))
+        self._tables.append(self._laid_out(definition.target))
 
     def _laid_out(self, target: Target) -> PipelineTable:
         arguments: dict[str, Any] = {
@@ -175,11 +171,7 @@ class Layout:
 
     def append(self, definition: DefineAppend) -> None:
         """Take up a flow that appends."""
-        flow = self._flow(definition, None)
-        if definition.imports:
-            self._imports.append(replace(flow, import_checkpoint=definition.imports))
-        else:
-            self._flows.append(flow)
+        self._flows.append(self._flow(definition, None))
 
     def cdc(self, definition: DefineAutoCdc) -> None:
         """Take up an AUTO CDC flow.

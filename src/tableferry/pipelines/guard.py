@@ -1,7 +1,4 @@
-"""What a run looks at right before each effect: whether it still holds its targets.
-
-It holds no session and little else, so that it can go to a Spark Connect server with a batch's function.
-"""
+"""The check that a run makes right before each effect: does it still hold its targets?"""
 
 from __future__ import annotations
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tableferry.errors import Finding, StateError
-from tableferry.pipelines import content, imported_checkpoints, old_streams
+from tableferry.pipelines import content, old_streams
 from tableferry.pipelines.flows import DataFlow, DeltaSource, Project
 from tableferry.pipelines.old_streams import NotItsSinkError
-from tableferry.pipelines.plans import HandOver, LookBack, NoHandOver, OldCheckpoint
+from tableferry.pipelines.plans import HandOver, LookBack, NoHandOver
 from tableferry.pipelines.reads import Read
 from tableferry.spark.catalog import parallel_map
 from tableferry.spark.tables import TableFacts
@@ -39,7 +39,6 @@ class HandOverFinder:
         tables: Facts by `TableName.key`.
         followed: What each flow follows, by the target's key and the flow's name.
         in_pipeline: A declarative pipeline runs the flows.
-        imported: The old streams' checkpoints by the key of the target whose flows import them.
         look_back: With how many moments of its sources a legacy table may be compared; 0 where nothing is to
             start.
     """
@@ -49,7 +48,6 @@ class HandOverFinder:
     tables: Mapping[str, TableFacts | None]
     followed: Mapping[tuple[str, str], tuple[Read, ...]]
     in_pipeline: bool
-    imported: Mapping[str, tuple[OldCheckpoint, ...] | NoHandOver]
     look_back: LookBack
 
     def find(self, dataflows: Iterable[DataFlow]) -> Mapping[str, HandOver | NoHandOver]:
@@ -88,14 +86,9 @@ class HandOverFinder:
             return NoHandOver(
                 Finding("LEGACY_TABLE_MISSING", location=migration.location, table=migration.table)
             )
-        imported = self.imported.get(dataflow.key)
-        if isinstance(imported, NoHandOver):
-            return imported
         folders = self.project.checkpoints(migration)
         within = [source.table_id for key in self._entered(dataflow) if (source := self.tables.get(key))]
         try:
-            if imported is not None:
-                return imported_checkpoints.hand_over(self.spark, legacy, imported)
             return old_streams.hand_over(self.spark, legacy, folders, within=within)
         except NotItsSinkError as error:
             return None if migration.or_content else NoHandOver(error.finding)

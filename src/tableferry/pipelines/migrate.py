@@ -27,6 +27,7 @@ from tableferry.pipelines.proofs import Proof, prove_start
 from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport, UndoReport, VerifyReport
 from tableferry.pipelines.steps import Begin
 from tableferry.pipelines.update import Update
+from tableferry.spark.driver import in_process
 from tableferry.spark.local_metastore import LocalMetastore
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def plan(
         count_rows=True,
         drop_history=drop_history,
         look_back=look_back or LOOK_BACK,
+        through_connect=not in_process(spark),
     )
     return replace(planned, targets=tuple(_with_row_findings(target, spark) for target in planned.targets))
 
@@ -139,6 +141,7 @@ def run(
         adopt=adopt,
         drop_history=drop_history,
         look_back=look_back or LOOK_BACK,
+        through_connect=not in_process(spark),
     )
     return update.run()
 
@@ -223,22 +226,18 @@ def undo(
     targets: Collection[str] = (),
     pipeline_id: str | None = None,
     environment: str | None = None,
-    pipeline: Pipeline | None = None,
     before: Before = lambda _: None,
 ) -> UndoReport:
     """Give tables that were taken over back to their old streams, which go on where the flows have stopped.
 
-    The old streams' checkpoints are moved on, and the migration's state and checkpoints are removed. What a
-    pipeline on Databricks has taken over is given back only as long as it hasn't run its flows. The arguments
-    are those of `prepare`.
+    The old streams' checkpoints are moved on, and the migration's state and checkpoints are removed. The
+    arguments are those of `plan` and `run`.
 
     Raises:
         Refused: A target wasn't taken over, or can't be given back; nothing was done.
         Busy: Another process runs one of these targets.
     """
-    opened = open_project(
-        project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
-    )
+    opened = open_project(project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment)
     return Update(opened, before).undo()
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from tableferry.errors import Finding
-from tableferry.pipelines import checkpoint_imports, other_baselines
+from tableferry.pipelines import other_baselines
 from tableferry.pipelines.flows import DataFlow, Migration
 from tableferry.pipelines.identities import PROPERTY
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused, warned
@@ -116,8 +116,6 @@ def migration_start(
         )
     findings = Findings()
     legacy = context.facts.tables.get(migration.table.key)
-    if migration.take_over and context.request.engine == "declarative":
-        findings += refused(Finding("TAKE_OVER_NOT_IN_SPARKS_OWN", location=migration.location))
     if migration.table.key == target.key and not migration.take_over:
         findings += refused(Finding("TARGET_IS_LEGACY_TABLE", location=migration.location, target=target))
     elif legacy is None:
@@ -139,8 +137,6 @@ def migration_start(
         hand_over = None
     elif hand_over is None and not findings and not stopped and _is_looked_for(migration):
         return None, noted("the hand-over point is looked for by plan and run")
-    imported = checkpoint_imports.match(context)
-    findings += imported.findings or checkpoint_imports.check_new(context, imported)
     if migration.hand_over == "explicit":
         findings += refused(
             *(
@@ -153,17 +149,16 @@ def migration_start(
     if migration.auto_starting_versions:
         for read in context.reads():
             if read.without_versions:
-                if not checkpoint_imports.imports(context):
-                    found, new = other_baselines.baseline(context, migration, read, hand_over)
-                    findings += new
-                    if found:
-                        baselines[read.table.key] = _read_by(baselines.get(read.table.key, found), read)
+                found, new = other_baselines.baseline(context, migration, read, hand_over)
+                findings += new
+                if found:
+                    baselines[read.table.key] = _read_by(baselines.get(read.table.key, found), read)
                 continue
             source = context.facts.tables.get(read.table.key)
             findings += _check_source(context, read, source)
             if source and not read.unseen and not context.makes(read):
                 version = hand_over.positions.get(source.table_id) if hand_over else source.version
-                if version is None and read.explicit is None and not imported.findings:
+                if version is None and read.explicit is None:
                     findings += other_baselines.not_read(migration, read)
                 first = Baseline(
                     read.table,
@@ -203,7 +198,7 @@ def migration_start(
     )
     findings = planned(Begin(start, hand_over.files))
     findings += _how_sure(context, hand_over, not_proved) if counts else Findings()
-    return start, findings + (checkpoint_imports.sure(context, imported) if imported.by_flow else Findings())
+    return start, findings
 
 
 def _is_looked_for(migration: Migration) -> bool:
@@ -233,12 +228,21 @@ def _how_sure(context: PlanningContext, hand_over: HandOver, not_proved: Finding
             assert_never(hand_over.certainty)
 
 
+def check_take_over_in_pipeline(context: PlanningContext) -> Findings:
+    """Refuse a pipeline as the engine of a target that is, was or is to be taken over."""
+    migration, stored = context.dataflow.migration, context.stored
+    start = stored.migration_start
+    wanted = migration is not None and migration.take_over
+    recorded = stored.taken_over or (start is not None and start.take_over)
+    if not context.request.in_pipeline or not (wanted or recorded):
+        return Findings()
+    location = migration.location if migration else context.dataflow.file
+    return refused(Finding("TAKE_OVER_IN_PIPELINE", location=location, target=context.target))
+
+
 def check_old_streams(context: PlanningContext) -> Findings:
     """Refuse to write into a table that was taken over, and to which another process adds rows."""
     start, writes = context.migration_start, context.facts.legacy_writes.get(context.target.key)
-    if context.request.in_pipeline:
-        # Its flows may have the old streams' ids there, so that the table's log doesn't tell them apart.
-        return checkpoint_imports.check(context)
     if start is None or not start.take_over or writes is None:
         return Findings()
     changed = {operation: seen for operation, seen in writes.others.items() if operation not in writes.added}

@@ -57,12 +57,13 @@ class OpenedProject:
         count_rows: bool = False,
         drop_history: bool = False,
         look_back: LookBack = 0,
+        through_connect: bool = False,
     ) -> tuple[Plan, Facts]:
         """Decide what a run would do, and return what that was decided from.
 
         ``refreshed`` are the keys of the targets to rebuild; ``count_rows`` counts the rows of sources that
         are read from their start; ``look_back`` is how many moments of its sources a legacy table may be
-        compared with.
+        compared with; ``through_connect`` means that a Spark Connect client is to run the flows.
         """
         gatherer = replace(self._gatherer(refreshed), look_back=look_back)
         engine = engine_of(self.pipeline)
@@ -70,7 +71,9 @@ class OpenedProject:
             with activity(_log, "look at sources and targets", level=logging.DEBUG):
                 facts = gatherer.gather(count_rows=count_rows)
             now, pipeline_id = datetime.now(UTC), self.store.pipeline_id
-            request = Request(pipeline_id, now, refreshed, adopt, self.only, engine, drop_history)
+            request = Request(
+                pipeline_id, now, refreshed, adopt, self.only, engine, drop_history, through_connect
+            )
             planned = decide(self.project, facts, request)
             if not planned.refusals or gatherer.hold(facts):
                 return planned, facts

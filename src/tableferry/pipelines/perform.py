@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from pyspark.errors import PySparkException
@@ -13,9 +13,9 @@ from tableferry import verify
 from tableferry.activity import Activity, activity
 from tableferry.amounts import counted
 from tableferry.errors import Failed, Finding, Refused, StateError, TableError, TableferryError, first_line
-from tableferry.pipelines import batches, cdc, copies, history, sequences, transactions, views
+from tableferry.pipelines import cdc, copies, history, sequences, transactions, views
 from tableferry.pipelines.engine import define
-from tableferry.pipelines.flows import CdcSettings, DataFlow, Flow, Project, log_name
+from tableferry.pipelines.flows import CdcSettings, DataFlow, Project, log_name
 from tableferry.pipelines.guard import Guard, unguarded
 from tableferry.pipelines.identities import on_table
 from tableferry.pipelines.misfits import too_wide, unknown_exceptions
@@ -82,8 +82,6 @@ class Runner:
         """
         if planned.refusals:
             raise Refused.of(planned.refusals)
-        if flow := next(_streaming_cdc(planned), None):
-            batches.require(self._spark, flow)
         for target in planned.targets:
             with activity(_log, "check what a run needs", table=target.target, level=logging.DEBUG):
                 self._validate_target(planned, target)
@@ -152,7 +150,7 @@ class Runner:
         """Perform a plan; what each flow did is in ``results``, how each copy compares in ``verdicts``."""
         for target in planned.targets:
             self.remember(target)
-        engine = StreamingEngine(self._spark, self.store, before=self.before, guard=self.guard)
+        engine = StreamingEngine(self._spark, self.store, before=self.before)
         for target in planned.targets:
             define(target.definitions, engine)
         by_target = {target.target.key: target for target in planned.targets}
@@ -245,16 +243,6 @@ class Runner:
         )
         self.before(f"recording that {target.target} is copied")
         self.store.track(migration_start, tracking)
-
-
-def _streaming_cdc(planned: Plan) -> Iterator[Flow]:
-    """Yield the streaming CDC flows of targets that one fills, now or once their sources are ready."""
-    for target in planned.targets:
-        if any(
-            isinstance(step, Begin | Reset) or (isinstance(step, DefineAutoCdc) and not step.once)
-            for step in target.steps
-        ):
-            yield from (flow for flow in target.dataflow.streaming_flows if flow.kind == "cdc")
 
 
 def _events(frame: DataFrame, settings: CdcSettings, file: str) -> DataFrame:

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PipelineTable:
-    """A streaming table of the pipeline, or a managed one.
+    """A streaming table of the pipeline.
 
     Attributes:
         name: Its name in the pipeline.
-        arguments: What ``create_streaming_table`` or ``create_table`` is given besides; None isn't given.
+        arguments: What ``create_streaming_table`` is given besides; None isn't given.
         location: Where the spec defines it, for messages.
     """
 
@@ -83,7 +83,6 @@ class PipelineFlow:
         written: The flow as the spec has it.
         spark_conf: Settings of the flow's own, where the pipeline doesn't take them from its table.
         metadata: Operational metadata columns that its rows get; none for the history, which has its own.
-        import_checkpoint: The checkpoint of a Structured Streaming query that it goes on from; None for none.
     """
 
     name: str
@@ -99,7 +98,6 @@ class PipelineFlow:
     written: Flow
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     metadata: tuple[MetadataColumn, ...] = ()
-    import_checkpoint: str | None = None
 
 
 @dataclass(frozen=True)
@@ -138,27 +136,18 @@ class PipelineMaterializedView:
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """What a pipeline has to define now: tables, the views that flows read, and what fills the tables.
-
-    Attributes:
-        tables: Its streaming tables.
-        managed: The tables that it has taken over: ordinary ones, which ``create_table`` defines.
-        imports: The flows that go on from an old stream's checkpoint. They aren't among `flows`, so that a
-            bundle whose modules are from before there were any leaves them out, and brings no row twice.
-    """
+    """What a pipeline has to define now: tables, the views that flows read, and what fills the tables."""
 
     tables: tuple[PipelineTable, ...]
     views: tuple[PipelineView, ...]
     flows: tuple[PipelineFlow, ...]
     snapshots: tuple[PipelineSnapshots, ...] = ()
     materialized: tuple[PipelineMaterializedView, ...] = ()
-    managed: tuple[PipelineTable, ...] = ()
-    imports: tuple[PipelineFlow, ...] = ()
 
     @property
     def wants_update_id(self) -> bool:
         """Whether a column says which update a row came with."""
-        columns = [column for flow in (*self.flows, *self.imports) for column in flow.metadata]
+        columns = [column for flow in self.flows for column in flow.metadata]
         columns += [column for view in self.materialized for column in view.metadata]
         return any(inner.detail == "update_id" for column in columns for inner in (column, *column.fields))
 

@@ -14,7 +14,6 @@ from tableferry.pipelines.planning_context import Findings, PlanningContext, pla
 from tableferry.pipelines.plans import Checkpoint
 from tableferry.pipelines.recognition import check_made_with, check_settings, flows_into, settings
 from tableferry.pipelines.resets import RESET_ALLOWED
-from tableferry.pipelines.state import Stored
 from tableferry.pipelines.steps import Recognise
 
 _REFRESH = f"in full in its pipeline, for which its tableProperties must set {RESET_ALLOWED} to true"
@@ -47,17 +46,12 @@ def record(context: PlanningContext) -> Findings:
 
 
 def _is_settled(context: PlanningContext) -> bool:
-    """Say whether the target holds a history that was compared or is the old one, and stays in its place."""
+    """Say whether the target holds a history that was compared."""
     stored = context.stored
     if stored.finished:
         return True
     compared = stored.tracking is not None and stored.tracking.verified == "match"
-    return stored.copied and (compared or is_taken_over(stored))
-
-
-def is_taken_over(stored: Stored) -> bool:
-    """Say whether the target is the legacy table itself."""
-    return stored.migration_start is not None and stored.migration_start.take_over
+    return stored.copied and compared
 
 
 def _check_checkpoints(context: PlanningContext) -> Findings:
@@ -89,8 +83,6 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
     if context.stored.finished:
         # Nothing would bring its history.
         anew = f"remove the folder of {context.target} under {state}/checkpoints, to begin again"
-    elif is_taken_over(context.stored):
-        rebuild = anew = f"remove the folders of {context.target} under {state}, and take it over again"
     if recorded.table_id is None:
         is_made = in_state is not None or table.name.key == context.target.key
         return (
@@ -98,22 +90,14 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
             if is_made
             else Findings()
         )
-    known, event, what = "", "its history was copied", "that history"
-    if in_state:
-        known = in_state.table_id
-    start = context.stored.migration_start
-    if start and start.take_over and table.name.key == context.target.key:
-        known, event, what = start.copy.table_id, "it was taken over", "its rows"
-    if known and recorded.table_id and known != recorded.table_id:
+    if in_state and recorded.table_id and in_state.table_id != recorded.table_id:
         return refused(
             Finding(
                 "PIPELINE_TABLE_REPLACED",
                 location=table.location,
                 table=table.name,
-                event=event,
-                recorded=known,
+                recorded=in_state.table_id,
                 found=recorded.table_id,
-                content=what,
                 advice=anew,
             )
         )

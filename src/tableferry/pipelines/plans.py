@@ -132,31 +132,6 @@ class HandOver:
 
 
 @dataclass(frozen=True)
-class OldCheckpoint:
-    """A checkpoint of an old stream, which a flow of a pipeline on Databricks can import.
-
-    Attributes:
-        folder: Where it is.
-        query: The id of its query.
-        batch: Its newest batch, finished or not.
-        tables: How far that reaches into each Delta table, by the table's id.
-        kafka: How far it reaches into Kafka's topics, by the source's id.
-        sources: How many sources it has, each in its place.
-        finished: The newest batch is finished.
-        keeps_state: It aggregates, joins streams or drops duplicates.
-    """
-
-    folder: str
-    query: str
-    batch: int
-    tables: Mapping[str, Offset]
-    kafka: Mapping[str, KafkaOffset] = field(default_factory=dict)
-    sources: int = 1
-    finished: bool = True
-    keeps_state: bool = False
-
-
-@dataclass(frozen=True)
 class NoHandOver:
     """Nobody knows how far into its sources a legacy table reaches.
 
@@ -225,10 +200,7 @@ class Facts:
             migrations that haven't started, and name checkpoints or are to be compared by content. The latter
             are absent where nothing is to start.
         legacy_writes: What was committed to a legacy table since its copy is pinned, or since it was taken
-            over, by the target's key; of copies it's asked only for people, and of what a pipeline has taken
-            over only where an old stream has gone on.
-        old_checkpoints: The old streams' checkpoints of what a pipeline on Databricks takes over, or why they
-            can't be read, by the target's key; none once that is finished.
+            over, by the target's key; of copies it's asked only for people.
         brokers: What the brokers hold of Kafka's topics, or why they can't be asked, by the key of the
             `Read`; asked only where a flow is to start from an old stream's offset.
         auto_loader: Whether there is Auto Loader where the flows run; asked only where a view is of files.
@@ -249,7 +221,6 @@ class Facts:
     hand_overs: Mapping[str, HandOver | NoHandOver] = field(default_factory=dict)
     legacy_writes: Mapping[str, LegacyWrites] = field(default_factory=dict)
     brokers: Mapping[str, KafkaRange | Finding] = field(default_factory=dict)
-    old_checkpoints: Mapping[str, tuple[OldCheckpoint, ...] | NoHandOver] = field(default_factory=dict)
     auto_loader: bool = True
     state: str = ""
 
@@ -302,7 +273,6 @@ class FlowPlan:
         ahead: A start is ahead of its source, which has no commit there yet.
         seed: The offset, as Spark writes it, that its fresh checkpoint begins at; empty where ``starts`` say
             where it begins.
-        imports: The old stream's checkpoint that a pipeline imports for it; empty for none.
         seen: The name in the state of the list of files that it's to take for read; empty for none.
     """
 
@@ -312,7 +282,6 @@ class FlowPlan:
     waits: tuple[Wait, ...] = ()
     ahead: bool = False
     seed: str = ""
-    imports: str = ""
     seen: str = ""
 
 
@@ -427,6 +396,7 @@ class Request:
         adopt: Take over state that another pipeline recorded.
         only: Keys of the targets to plan; empty means all.
         drop_history: Rebuild finished migrations too, whose history doesn't come back.
+        through_connect: A Spark Connect client is to run the flows.
     """
 
     pipeline_id: str
@@ -436,6 +406,7 @@ class Request:
     only: frozenset[str] = frozenset()
     engine: EngineKind = "streaming"
     drop_history: bool = False
+    through_connect: bool = False
 
     @property
     def in_pipeline(self) -> bool:

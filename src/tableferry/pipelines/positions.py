@@ -8,12 +8,12 @@ from typing import Literal
 
 from tableferry.amounts import counted
 from tableferry.errors import Finding
-from tableferry.pipelines import checkpoint_imports, topics
+from tableferry.pipelines import topics
 from tableferry.pipelines.flows import DataFlow, Flow
 from tableferry.pipelines.identities import FlowIdentity
 from tableferry.pipelines.other_baselines import check_held, no_file_hand_over
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused, warned
-from tableferry.pipelines.plans import Checkpoint, FlowPlan, OldCheckpoint, Wait
+from tableferry.pipelines.plans import Checkpoint, FlowPlan, Wait
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.seen_files import SEEDED_BATCH
 from tableferry.pipelines.source_offsets import FileOffset, KafkaOffset
@@ -48,15 +48,10 @@ class _Position:
 def flow_plans(context: PlanningContext) -> tuple[tuple[FlowPlan, ...], Findings]:
     """Decide what happens to each flow of a target."""
     findings = Findings() if context.fresh or context.request.in_pipeline else _renames(context)
-    imported = checkpoint_imports.match(context)
-    findings += imported.findings
     plans = []
     for flow in _in_order(context):
         checkpoint = Checkpoint() if context.fresh else context.checkpoint(flow)
-        old = imported.by_flow.get(flow.name)
-        plan, new = (
-            _importing(context, flow, checkpoint, old) if old else _flow_plan(context, flow, checkpoint)
-        )
+        plan, new = _flow_plan(context, flow, checkpoint)
         if not flow.once and plan.action in ("start", "continue"):
             context = replace(context, filling=context.filling | {flow.target.key})
         plans.append(plan)
@@ -143,29 +138,6 @@ def _flow_plan(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
     return FlowPlan(flow, action, starts, ahead=bool(empty), seed=seed, seen=seen), findings
 
 
-def _importing(
-    context: PlanningContext, flow: Flow, checkpoint: Checkpoint, old: OldCheckpoint
-) -> tuple[FlowPlan, Findings]:
-    """Decide what happens to a flow that goes on from an old stream's checkpoint, which alone counts."""
-    findings = Findings()
-    starts: dict[str, dict[str, Start | None]] = {}
-    for read in context.follows(flow):
-        if read.unseen:
-            continue
-        starts.setdefault(read.view, {})[read.table.key] = None
-        source = context.facts.tables.get(read.table.key)
-        if source is None:
-            findings += _no_such_source(read)
-        else:
-            findings += _check_recreated(context, read, source, checkpoint)
-    if not checkpoint.started:
-        findings += _check_name(context, flow, imports=True)
-    if not context.copied:
-        wait = Wait(context.target, None, None, Finding("TAKE_OVER_NOT_RECORDED", source=context.target))
-        return FlowPlan(flow, "wait", starts, (wait,)), findings
-    return FlowPlan(flow, "continue" if checkpoint.started else "start", starts, imports=old.folder), findings
-
-
 def _no_such_source(read: Read) -> Findings:
     return refused(Finding("SOURCE_TABLE_MISSING", location=read.location, source=read.table))
 
@@ -241,7 +213,7 @@ def _file_position(
     return replace(position, seed=seed, seen=baseline.seen, starts={read.table.key: None}), Findings()
 
 
-def _check_name(context: PlanningContext, flow: Flow, *, imports: bool = False) -> Findings:
+def _check_name(context: PlanningContext, flow: Flow) -> Findings:
     """Refuse a flow that a pipeline would read from its start, if it may be a renamed flow."""
     ran = context.stored.tracking.started if context.stored.tracking else ()
     if context.stored.finished:
@@ -252,16 +224,10 @@ def _check_name(context: PlanningContext, flow: Flow, *, imports: bool = False) 
     if not gone or flow.name in ran:
         return Findings()
     is_given = all(read.explicit is not None for read in context.follows(flow))
-    if not imports and (is_given or context.stored.finished):
+    if is_given or context.stored.finished:
         gone = [name for name in gone if _may_have_read(context, flow, name)]
         if not gone:
             return Findings()
-    otherwise = (
-        ""
-        if imports
-        else f". If it is another flow, keep {gone[0]} in the spec with enabled: false, and give "
-        "readerOptions.startingVersion"
-    )
     return refused(
         Finding(
             "PIPELINE_FLOW_RENAMED",
@@ -269,7 +235,6 @@ def _check_name(context: PlanningContext, flow: Flow, *, imports: bool = False) 
             flow=flow.name,
             gone=gone,
             first=gone[0],
-            otherwise=otherwise,
         )
     )
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from tableferry.errors import TableError
 from tableferry.pipelines.opening import OpenedProject
-from tableferry.pipelines.perform import Runner, progress
+from tableferry.pipelines.perform import Runner
 from tableferry.pipelines.pipeline import Pipeline
 from tableferry.pipelines.plans import HISTORY_FLOW, Plan, TargetPlan, pinned_name
-from tableferry.pipelines.steps import Begin, Forget, Recognise
+from tableferry.pipelines.steps import Forget, Recognise
 from tableferry.spark import catalog
 from tableferry.spark.catalog import SPARK_ERRORS, explaining
 from tableferry.spark.tables import TableName
@@ -44,19 +44,11 @@ def prepare(plan: Plan, opened: OpenedProject, runner: Runner) -> None:
             _pin(target, target.clone, opened.spark, runner)
         if target.copy and opened.pipeline and _is_copied(target, opened.pipeline):
             runner.compare(target)
-    taken_over = [target for target in plan.targets if _takes_over(target)]
-    if taken_over:
-        # No flow of theirs is defined before it's recorded whose they are.
-        runner.track(progress(*opened.decided()))
-    if runner.verdicts or taken_over:
+    if runner.verdicts:
         # The update that follows may start flows, so what a compared copy lets record comes before it.
         again, _ = opened.decided()
         for target in again.targets:
             runner.remember(_recognised(target))
-
-
-def _takes_over(target: TargetPlan) -> bool:
-    return any(isinstance(step, Begin) and step.migration_start.take_over for step in target.state_steps)
 
 
 def _recognised(target: TargetPlan) -> TargetPlan:

@@ -86,7 +86,7 @@ def prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts) 
             they are; a pipeline's are taken to be as far as the sources.
     """
     migration = target.dataflow.migration
-    if migration is None or (migration.take_over and planned.in_pipeline):
+    if migration is None:
         return None
     try:
         return _prove(spark, planned, target, facts)

@@ -312,7 +312,7 @@ def _skipped_data(project: Project) -> list[dict[str, Any]]:
         {
             "file": spec.file,
             "target": str(spec.target) if spec.target else None,
-            "problems": list(spec.problems),
+            "problems": [problem.to_dict() for problem in spec.problems],
         }
         for spec in project.skipped
     ]

@@ -220,17 +220,13 @@ class DefineTable:
     Attributes:
         create: It may be made; else it must be there, for flows have filled it already.
         history: The table and version whose history it holds, or will; empty for none.
-        managed: It's an ordinary table, which a pipeline on Databricks has taken over.
     """
 
     target: Target
     create: bool = True
     history: str = ""
-    managed: bool = False
 
     def __str__(self) -> str:
-        if self.managed:
-            return f"fill {self.target.name} where it is, as a managed table of the pipeline (create_table)"
         return f"create {self.target.name} unless it's there" if self.create else f"fill {self.target.name}"
 
 
@@ -274,7 +270,6 @@ class DefineAppend:
         ahead: It starts where one of its sources has no commit yet.
         seed: The offset that its fresh checkpoint is to begin at, as Spark writes it.
         seen: The name in the state of the list of files that it's to take for read.
-        imports: The old stream's checkpoint that a pipeline imports for it; empty for none.
     """
 
     flow: Flow
@@ -285,10 +280,9 @@ class DefineAppend:
     ahead: bool = False
     seed: str = ""
     seen: str = ""
-    imports: str = ""
 
     def __str__(self) -> str:
-        how = ", once" if self.once else f", from the checkpoint {self.imports}" if self.imports else ""
+        how = ", once" if self.once else ""
         return f"append {self.flow.view} to {self.flow.target}{how}"
 
 

@@ -25,7 +25,6 @@ from tableferry.activity import Activity, activity
 from tableferry.errors import Failed, Finding, Refused, TableError, TableferryError, first_line
 from tableferry.formats.delta.commits import Commit, commits_after, counted, newest_version
 from tableferry.pipelines import (
-    batches,
     cdc,
     checkpoints,
     file_logs,
@@ -35,10 +34,9 @@ from tableferry.pipelines import (
     transactions,
     views,
 )
-from tableferry.pipelines.flows import Flow, HistorySource, Source, Target, log_name
+from tableferry.pipelines.flows import Expectation, Flow, HistorySource, Source, Target, log_name
 from tableferry.pipelines.fold import END, SEQUENCE, START
 from tableferry.pipelines.foreign_writes import foreign_commits
-from tableferry.pipelines.guard import Guard, unguarded
 from tableferry.pipelines.history import history_events
 from tableferry.pipelines.identities import (
     PROPERTY,
@@ -48,8 +46,9 @@ from tableferry.pipelines.identities import (
     cdc_settings,
     on_table,
 )
+from tableferry.pipelines.key_ranges import Sizes
 from tableferry.pipelines.metadata import run_details, with_added
-from tableferry.pipelines.rows import countable, flow_rows, history_rows
+from tableferry.pipelines.rows import countable, counts_of, flow_rows, history_rows, judged
 from tableferry.pipelines.state import StateStore
 from tableferry.pipelines.steps import (
     DefineAppend,
@@ -156,9 +155,8 @@ class StreamingEngine:
         store: StateStore,
         *,
         before: Callable[[str], None] = lambda _: None,
-        guard: Guard = unguarded,
     ) -> None:
-        self._spark, self._store, self._before, self._guard = spark, store, before, guard
+        self._spark, self._store, self._before = spark, store, before
         self._tables: dict[str, DefineTable] = {}
         self._views: dict[str, dict[str, DefineView]] = {}
         self._flows: list[FlowDefinition] = []
@@ -421,7 +419,7 @@ class StreamingEngine:
     def _stream(self, definition: FlowDefinition, running: Activity, broken: Counter[str]) -> str:
         rules = self._tables[definition.flow.target.key].target.expectations
         merges = isinstance(definition, DefineAutoCdc)
-        unjudged = merges and in_process(self._spark) and bool(countable(rules))
+        unjudged = merges and bool(countable(rules))
         writer = (
             self._frame(definition, None if merges else _OBSERVED, unjudged=unjudged)
             .writeStream.trigger(availableNow=True)
@@ -429,16 +427,7 @@ class StreamingEngine:
         )
         raised: list[BaseException] = []
         if isinstance(definition, DefineAutoCdc):
-            fold = batches.folding(
-                self._spark,
-                definition.flow.target,
-                definition.settings,
-                self._before,
-                self._guard,
-                raised,
-                rules if unjudged else (),
-                broken,
-            )
+            fold = self._fold(definition, raised, rules if unjudged else (), broken)
             query = writer.foreachBatch(fold).start()
         else:
             self._check_types(definition)
@@ -450,14 +439,48 @@ class StreamingEngine:
             )
         try:
             _await(query, running, broken)
-        except SPARK_ERRORS as error:
+        except SPARK_ERRORS:
             # What the batch's own code raised is the reason; Spark's wrapping of it says less.
-            if reason := raised[0] if raised else batches.raised_there(error):
-                raise reason from None
+            if raised:
+                raise raised[0] from None
             raise
         finally:
             query.stop()
         return str(query.id)
+
+    def _fold(
+        self,
+        definition: DefineAutoCdc,
+        raised: list[BaseException],
+        rules: tuple[Expectation, ...],
+        broken: Counter[str],
+    ) -> Callable[[DataFrame, int], None]:
+        """Return a function for ``foreachBatch`` that folds a feed's rows into a target.
+
+        ``raised`` receives what a batch raises. ``rules`` are those that nothing has applied yet; ``broken``
+        receives how many rows break them. The stream itself can't count them, because a merge reads its
+        batch more than once.
+        """
+        sizes = Sizes()
+
+        def fold(batch: DataFrame, number: int) -> None:
+            try:
+                if countable(rules):
+                    broken.update({name: count for name, count in counts_of(batch, rules).items() if count})
+                events = cdc.feed_events(judged(batch, rules), definition.settings)
+                cdc.apply(
+                    events,
+                    definition.flow.target,
+                    definition.settings,
+                    before=self._before,
+                    number=number,
+                    sizes=sizes,
+                )
+            except BaseException as error:
+                raised.append(error)
+                raise
+
+        return fold
 
     def _frame(
         self,

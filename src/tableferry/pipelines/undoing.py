@@ -33,15 +33,13 @@ def undo(
 ) -> None:
     """Move the old streams' checkpoints on, and forget the migration; can be repeated after a crash.
 
-    Where old streams have gone on, and RESTORE hasn't undone it, they stay where they are further on. From a
-    pipeline that hasn't run its flows they have nothing to catch up with, and their checkpoints stay as they
-    are.
+    Where old streams have gone on, and RESTORE hasn't undone it, they stay where they are further on.
     ``before`` is called with a description right before each effect.
     """
     name, start = target.target, target.stored.migration_start
     before(f"recording in the state that {name} is given back")
     store.start_undo(name)
-    if start is not None and not plan.in_pipeline:
+    if start is not None:
         for folder in _old_checkpoints(plan, target):
             # A flow that has brought nothing has no offset of its own, and its old stream stays where it is.
             own = [
@@ -74,8 +72,6 @@ def _why_not(plan: Plan, facts: Facts, target: TargetPlan) -> Finding | None:
     start = stored.migration_start
     if start is None:
         return Finding("NOTHING_TAKEN_OVER_YET", target=name)
-    if plan.in_pipeline:
-        return _why_not_from_a_pipeline(facts, target)
     for flow in target.dataflow.streaming_flows:
         if facts.checkpoints.get((target.dataflow.key, flow.name), Checkpoint()).pending:
             return Finding("UNDO_WITHIN_BATCH", target=name, flow=flow.name)
@@ -83,22 +79,6 @@ def _why_not(plan: Plan, facts: Facts, target: TargetPlan) -> Finding | None:
     if missing := start.batches.keys() - found:
         return Finding("UNDO_CHECKPOINT_NOT_NAMED", target=name, queries=sorted(missing))
     return None
-
-
-def _why_not_from_a_pipeline(facts: Facts, target: TargetPlan) -> Finding | None:
-    """Refuse to guess where the flows of a pipeline have stopped, whose checkpoints are its own."""
-    tracking = target.stored.tracking
-    if tracking is None:
-        return Finding("UNDO_STATE_INCOMPLETE", target=target.target)
-    ran = [
-        flow.name
-        for flow in target.dataflow.streaming_flows
-        if flow.name in tracking.started
-        or facts.checkpoints.get((target.dataflow.key, flow.name), Checkpoint()).started
-    ]
-    if not ran:
-        return None
-    return Finding("UNDO_AFTER_PIPELINE_RAN", target=target.target, flows=ran, state=facts.state)
 
 
 def _old_checkpoints(plan: Plan, target: TargetPlan) -> tuple[Path, ...]:

@@ -36,8 +36,9 @@ class Update:
         adopt: bool = False,
         drop_history: bool = False,
         look_back: LookBack = 0,
+        through_connect: bool = False,
     ) -> None:
-        self._opened, self._look_back = opened, look_back
+        self._opened, self._look_back, self._through_connect = opened, look_back, through_connect
         self._refreshed, self._adopt, self._drop_history = refreshed, adopt, drop_history
         self._runner = Runner(opened.store, opened.spark, before)
 
@@ -173,6 +174,7 @@ class Update:
             adopt=self._adopt,
             drop_history=self._drop_history,
             look_back=self._look_back,
+            through_connect=self._through_connect,
         )
         validate(plan)
         return plan, facts

@@ -41,9 +41,9 @@ def test_every_row_arrives_exactly_once(spark: SparkSession, schema: str, projec
 
 
 @pytest.mark.workspace
-def test_a_plan_reads_the_tables_of_the_workspace(spark: SparkSession, schema: str, project: Path) -> None:
+def test_status_reads_the_tables_of_the_workspace(spark: SparkSession, schema: str, project: Path) -> None:
     load(spark, SAMPLE, schema, "history")
-    planned = pipelines.plan(project, spark, environment="dev")
-    assert planned.refusals == ()
-    assert {target.target.table for target in planned.targets} == {"customers", "orders"}
+    status = pipelines.status(project, spark, environment="dev")
+    assert status.plan.refusals == ()
+    assert phases(project, spark) == {"customers": "new", "orders": "new"}
     assert spark.table(f"{schema}.orders_legacy").count() == 20

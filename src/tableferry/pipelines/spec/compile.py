@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from tableferry.errors import Problem
+from tableferry.errors import Finding, Problem
 from tableferry.pipelines import flows, sql
 from tableferry.pipelines.spec import migration, models
 from tableferry.pipelines.spec.compile_sources import Sources
@@ -106,8 +106,8 @@ class Compiler:
         for flow in compiled_flows:
             if (flow.name, flow.target.key) in seen:
                 file, _, path = flow.location.partition(": ")
-                message = f"flow '{flow.name}' into {flow.target} exists already: give it another name"
-                self.problems.append(Problem(file, path.removesuffix(".flowDetails"), message))
+                taken = Finding("SPEC_FLOW_NAME_TAKEN", flow=flow.name, table=flow.target)
+                self.problems.append(Problem.of(taken, file, path.removesuffix(".flowDetails")))
             seen.add((flow.name, flow.target.key))
 
     def _with_snapshots(self, table: flows.Target) -> flows.Target:
@@ -118,15 +118,15 @@ class Compiler:
         view = self._snapshots.get(table.name)
         if view is None:
             file, _, path = snapshots.location.partition(": ")
-            message = f"nothing brings the snapshots: add a flow of type merge into {table.name}"
+            missing = Finding("SPEC_SNAPSHOTS_WITHOUT_FLOW", table=table.name)
             if not self._broken:
-                self.problems.append(Problem(file, path, message))
+                self.problems.append(Problem.of(missing, file, path))
             return table
         if self._views[view].mode == "stream":
             file, _, path = self._views[view].location.partition(": ")
             path = path.removesuffix(".sourceDetails").removesuffix("sourceDetails")
-            message = "a periodic snapshot is read whole: set mode to batch"
-            self.problems.append(Problem(file, f"{path}.mode" if path else "mode", message))
+            streamed = Finding("SPEC_SNAPSHOT_READ_AS_STREAM")
+            self.problems.append(Problem.of(streamed, file, f"{path}.mode" if path else "mode"))
         return replace(table, snapshots=replace(snapshots, source=view))
 
     def _sources(self, path: Path, views: set[str]) -> Sources:
@@ -190,8 +190,8 @@ class Compiler:
             return
         other = self._views.setdefault(made.name, made)
         if replace(other, location=made.location) != made:
-            message = f"view '{made.name}' is another view at {other.location}: rename one of them"
-            self.problems.append(written.location.problem(message))
+            taken = Finding("SPEC_VIEW_NAME_TAKEN", view=made.name, other=other.location)
+            self.problems.append(written.location.problem(taken))
 
     def _standard_flow(self, spec: models.StandardSpec, target: flows.Target) -> list[flows.Flow]:
         name = spec.source_view_name
@@ -213,10 +213,8 @@ class Compiler:
         table = self.names.own(target_table)
         if table is None or table not in tables:
             known = ", ".join(str(name) for name in tables)
-            message = (
-                f"'{target_table}' is neither the spec's target nor its staging table: name one of {known}"
-            )
-            self.problems.append(location.at("targetTable").problem(message))
+            unknown = Finding("SPEC_FLOW_TARGET_UNKNOWN", table=target_table, known=known)
+            self.problems.append(location.at("targetTable").problem(unknown))
             return None
         if isinstance(flow, models.AppendSqlFlow):
             view = self._sql_view(written, flow.flow_details, names)
@@ -226,12 +224,12 @@ class Compiler:
         merges = tables[table].cdc is not None or snapshots is not None
         kind = "cdcSettings" if snapshots is None else "cdcSnapshotSettings"
         if merges != isinstance(flow, models.MergeFlow):
-            message = (
-                f"{table} has {kind}, so every flow into it must be of type merge"
+            finding = (
+                Finding("SPEC_FLOW_MUST_MERGE", table=table, setting=kind)
                 if merges
-                else f"merge needs cdcSettings, and {table} has none: add them, or use append_view"
+                else Finding("SPEC_MERGE_WITHOUT_CDC", table=table)
             )
-            self.problems.append(written.location.at("flowType").problem(message))
+            self.problems.append(written.location.at("flowType").problem(finding))
             return None
         if view is None:
             return None
@@ -252,13 +250,12 @@ class Compiler:
 
     def _bring_snapshots(self, written: _WrittenFlow, table: flows.Target, view: str) -> None:
         """Let a flow's view be the snapshots of a table."""
-        message = ""
         if table.snapshots is not None and table.snapshots.source != "":
-            message = f"{table.name} takes its snapshots from cdcSnapshotSettings.source: take the flow out"
+            finding = Finding("SPEC_SNAPSHOTS_FROM_SOURCE", table=table.name)
+            self.problems.append(written.location.problem(finding))
         elif self._snapshots.setdefault(table.name, view) != view:
-            message = f"{table.name} can have the snapshots of one flow only: take one of them out"
-        if message:
-            self.problems.append(written.location.problem(message))
+            finding = Finding("SPEC_SNAPSHOTS_OF_SEVERAL_FLOWS", table=table.name)
+            self.problems.append(written.location.problem(finding))
 
     def _sql_view(
         self, written: _WrittenFlow, details: models.AppendSqlDetails, names: set[str]
@@ -284,8 +281,7 @@ class Compiler:
                 flows.View(f"v_{table.table}", "stream", flows.DeltaSource(table), str(location))
             )
         known = ", ".join(sorted(self._views)) or "none"
-        message = f"'{name}' is no view of this spec's enabled flows (they have: {known}): define it"
-        self.problems.append(location.problem(message))
+        self.problems.append(location.problem(Finding("SPEC_VIEW_UNKNOWN", view=name, known=known)))
         return None
 
     def _own_view(self, view: flows.View) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tableferry.errors import Problem
+from tableferry.errors import Finding, Problem
 from tableferry.pipelines import flows, sql
 from tableferry.pipelines.flows import explicit_start
 from tableferry.pipelines.spec import read, sources
@@ -59,7 +59,7 @@ class Sources:
         except sql.SqlglotError as error:
             cause = error.__cause__ if isinstance(error.__cause__, sql.SqlglotError) else error
             reason = " ".join(str(cause).split())
-            self.problems.append(statement_location.problem(f"its SQL can't be read ({reason}): correct it"))
+            self.problems.append(statement_location.problem(Finding("SPEC_SQL_INVALID", reason=reason)))
             return None
         return flows.SqlSource(resolved)
 
@@ -73,7 +73,7 @@ class Sources:
     def schema(self, written: str | None, location: SourceLocation) -> str | None:
         """Resolve a ``schemaPath``."""
         if written is not None and not written.endswith((".json", ".ddl")):
-            self.problems.append(location.problem(f"'{written}' must be a .json or .ddl file"))
+            self.problems.append(location.problem(Finding("SPEC_SCHEMA_FILE_SUFFIX", file=written)))
             return None
         return self.find(written, "schemas", location)
 
@@ -116,11 +116,12 @@ class Sources:
             return table_name(written.database, table, location.at("table"), self.problems)
         own = self.names.live(table)
         if own is None and self.names.unread != "reported":
-            which, remedy = "no spec of this project", ""
-            if self.names.unread == "unreported":
-                which, remedy = "no spec of this project that can be read", "fix the others, or "
-            message = f"{which} fills live.{table}: {remedy}write its database and table"
-            self.problems.append(location.at("table").problem(message))
+            unknown = (
+                Finding("SPEC_LIVE_TABLE_UNREADABLE", table=table)
+                if self.names.unread == "unreported"
+                else Finding("SPEC_LIVE_TABLE_UNKNOWN", table=table)
+            )
+            self.problems.append(location.at("table").problem(unknown))
         return own
 
     def _join(self, view: sources.DeltaJoinView, location: SourceLocation) -> flows.JoinSource | None:
@@ -160,7 +161,7 @@ class Sources:
     ) -> flows.PythonCode:
         path, path_location = written.function_path, location.at("functionPath")
         if path is not None and not path.endswith(".py"):
-            self.problems.append(path_location.problem(f"'{path}' must be a .py file"))
+            self.problems.append(path_location.problem(Finding("SPEC_PYTHON_FILE_SUFFIX", file=path)))
             path = None
         file = self.find(path, "python_functions", path_location)
         folders = modules(self.file) if written.module is not None else ()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tableferry.errors import Problem
+from tableferry.errors import Finding, Problem
 from tableferry.pipelines import flows
 from tableferry.pipelines.spec import expectations, models, read, snapshots
 from tableferry.pipelines.spec.compile_sources import Sources
@@ -77,11 +77,8 @@ class Targets:
             written, self.sources(path, set()), location.at("cdcSnapshotSettings"), self.problems
         )
         if target.metadata:
-            message = (
-                "each snapshot would bring every row anew, with its own operational metadata: add "
-                "disableOperationalMetadata to configFlags"
-            )
-            self.problems.append(location.at("configFlags").problem(message))
+            changing = Finding("SPEC_SNAPSHOTS_WITH_METADATA")
+            self.problems.append(location.at("configFlags").problem(changing))
         return replace(target, snapshots=settings)
 
     def judged(self, target: flows.Target, document: AnyDocument) -> tuple[flows.Target, flows.Target | None]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tableferry.errors import Problem, TableError
+from tableferry.errors import Finding, Problem, TableError
 from tableferry.pipelines.flows import Skipped
 from tableferry.pipelines.spec import refuse
 from tableferry.pipelines.spec.folder import Folder
@@ -21,8 +21,10 @@ from tableferry.pipelines.spec.sources import LoneView, View
 from tableferry.pipelines.spec.substitute import Substitutions
 from tableferry.pipelines.spec.templates import Templates
 from tableferry.pipelines.spec.validate import validated
-from tableferry.pipelines.spec.written import REQUIRED
+from tableferry.pipelines.spec.written import MISSING
 from tableferry.spark.tables import TableName
+
+_TYPES = "'standard', 'flow' or 'materialized_view'"
 
 
 @dataclass(frozen=True)
@@ -149,13 +151,8 @@ class Reader:
             group = "" if key in groups else str(main.data.get("dataFlowGroup"))
             if (key, group) in seen and isinstance(main.id, str):
                 other = seen[key, group].file
-                message = (
-                    f"'{key}' is the id of {other} too, and must be unique among the specs of one "
-                    "dataFlowGroup: change one"
-                )
-                if key in groups:
-                    message = f"'{key}' is the id of {other} too, and flow groups belong to it: change one"
-                self._problems.append(main.location.at("dataFlowId").problem(message))
+                taken = Finding("SPEC_ID_TAKEN", id=key, other=other)
+                self._problems.append(main.location.at("dataFlowId").problem(taken))
             seen.setdefault((key, group), main.location)
             if main.data.get("dataFlowType") == "materialized_view":
                 read += self._materialized(main, main.data, groups.get(key, []))
@@ -175,8 +172,8 @@ class Reader:
             MaterializedViewsSpec, self._substitute(data, main.location, []), main.location, self._problems
         )
         for part in parts:
-            message = f"'{main.id}' is a spec of materialized views, which has no flow groups: take it out"
-            self._problems.append(part.location.problem(message))
+            no_groups = Finding("SPEC_MATERIALIZED_WITH_FLOW_GROUPS", id=main.id)
+            self._problems.append(part.location.problem(no_groups))
         for name, written in spec.materialized_views.items() if spec else ():
             location = main.location.at("materializedViews", name)
             view: View | None = None
@@ -199,11 +196,9 @@ class Reader:
         problems: list[Problem] = []
         actual = "json" if path.suffix == ".json" else "yaml"
         if self._format and self._format.format != actual and not self._format.allow_override:
-            message = (
-                f"is {actual.upper()}, but pipeline_bundle_spec_format says {self._format.format}: convert "
-                "the file, or set allow_override to true"
-            )
-            problems.append(location.problem(message))
+            required = self._format.format
+            differs = Finding("SPEC_FORMAT_DIFFERS", actual=actual.upper(), required=required)
+            problems.append(location.problem(differs))
         return _File(path, location, mapping(path, location, problems), problems)
 
     def _expanded(self, main: _File) -> list[_File]:
@@ -277,21 +272,21 @@ class Reader:
             # An unreadable main file might be its owner.
             if not self._folder.alone and all(main.data is not None for main in mains):
                 self._problems.extend(part.problems)
-                message = f"no *_main file has the dataFlowId '{key}': add one, or correct the id"
-                self._problems.append(location.at("dataFlowId").problem(message))
+                missing = Finding("SPEC_GROUP_WITHOUT_SPEC", id=key)
+                self._problems.append(location.at("dataFlowId").problem(missing))
                 self._broken.add(key)
             return
         self._problems.extend(part.problems)
         if any(main.get("dataFlowType") == "standard" for main in owners):
-            message = f"'{key}' is a standard spec, which has no flow groups: set its dataFlowType to flow"
-            self._problems.append(location.at("dataFlowId").problem(message))
+            no_groups = Finding("SPEC_STANDARD_WITH_FLOW_GROUPS", id=key)
+            self._problems.append(location.at("dataFlowId").problem(no_groups))
             return
         several = "flowGroups" in data
         refused = self._refuse(_refusals(data, location))
         data = self._substitute(data, location, refused)
         model: type[FlowGroupsFile | FlowGroupFile] = FlowGroupsFile if several else FlowGroupFile
         written = validated(model, data, location, self._problems, refused)
-        if written is None or _another_kind(refused):
+        if written is None or refused:
             self._broken.add(key if isinstance(key, str) else None)
             return
         groups.setdefault(str(key), []).extend(
@@ -306,10 +301,11 @@ class Reader:
         data = self._substitute(data, location, refused)
         flow_type = data.get("dataFlowType")
         if flow_type not in ("standard", "flow"):
-            message = f"must be 'standard', 'flow' or 'materialized_view', not {kind(flow_type)}"
-            problem = message if "dataFlowType" in data else REQUIRED
-            self._problems.append(location.at("dataFlowType").problem(problem))
-            # The kind that is likely meant says what else is wrong.
+            finding = MISSING
+            if "dataFlowType" in data:
+                finding = Finding("SPEC_VALUE_NOT_ALLOWED", allowed=_TYPES, found=kind(flow_type))
+            self._problems.append(location.at("dataFlowType").problem(finding))
+            # A document of unknown type is compared with the model that it is likely meant for.
             flow_type = "flow" if "flowGroups" in data or parts else "standard"
             data = {**data, "dataFlowType": flow_type}
         spec: StandardSpec | FlowSpec | None
@@ -323,7 +319,7 @@ class Reader:
                 view = root.root if root is not None else None
         else:
             spec = validated(FlowSpec, data, location, self._problems, refused)
-        if spec is None or _another_kind(refused):
+        if spec is None or refused:
             return None
         groups: list[Group] = []
         if isinstance(spec, FlowSpec):
@@ -334,14 +330,13 @@ class Reader:
     def _check_groups(self, groups: list[Group], location: SourceLocation, *, sure: bool) -> None:
         """Refuse groups that share an id, and no groups at all where it's sure that there are none."""
         if not groups and sure:
-            message = "holds no flows: write them here, or a *_flow file with its dataFlowId"
-            self._problems.append(location.at("flowGroups").problem(message))
+            self._problems.append(location.at("flowGroups").problem(Finding("SPEC_WITHOUT_FLOWS")))
         seen: dict[str, Group] = {}
         for group in groups:
             other = seen.setdefault(group.written.flow_group_id, group)
             if other is not group:
-                message = f"'{group.written.flow_group_id}' is taken by {other.location}: give it another id"
-                self._problems.append(group.location.at("flowGroupId").problem(message))
+                taken = Finding("SPEC_GROUP_ID_TAKEN", id=group.written.flow_group_id, other=other.location)
+                self._problems.append(group.location.at("flowGroupId").problem(taken))
 
     def _substitute(
         self, data: dict[str, Any], location: SourceLocation, refused: list[SourceLocation]
@@ -374,9 +369,3 @@ def _refusals(part: dict[str, Any], location: SourceLocation) -> list[refuse.Ref
     """Find what a file of flow groups, or of one, asks for and can't have."""
     find = refuse.unsupported_groups if "flowGroups" in part else refuse.unsupported_group
     return list(find(part, location))
-
-
-def _another_kind(refused: list[SourceLocation]) -> bool:
-    """Say whether what is refused makes a target or table something else than what is supported."""
-    kinds = ("cdcSnapshotSettings", "targetFormat", "type")
-    return any(location.path.rpartition(".")[2] in kinds for location in refused)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tableferry.errors import Problem
+from tableferry.errors import Finding, Problem
 from tableferry.pipelines import flows
 from tableferry.pipelines.spec.read import SUFFIXES, entries, mapping
 from tableferry.pipelines.spec.source_location import SourceLocation
@@ -68,7 +68,7 @@ def read(
                 if not rule.enabled:
                     continue
                 if rule.name in rules:
-                    message = f"expectation '{rule.name}' exists already: give it another name"
-                    problems.append(file_location.at(key, position, "name").problem(message))
+                    taken = Finding("SPEC_EXPECTATION_NAME_TAKEN", name=rule.name)
+                    problems.append(file_location.at(key, position, "name").problem(taken))
                 rules[rule.name] = flows.Expectation(rule.name, rule.constraint, action)
     return tuple(rules.values())

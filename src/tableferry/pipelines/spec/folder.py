@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tableferry.errors import Problem, SpecError
+from tableferry.errors import Finding, Problem, SpecError
 from tableferry.pipelines.spec.read import SUFFIXES, entries, name, unlisted
 from tableferry.pipelines.spec.source_location import SourceLocation
 
@@ -53,7 +53,8 @@ def find(
         path = os.path.abspath(start / written) if "\0" not in written else ""
         if os.path.isfile(path) or (folder and os.path.isdir(path)):
             return Path(path)
-    problems.append(location.problem(f"file '{written}' doesn't exist: put it into {home.name}/{kind}/"))
+    missing = Finding("SPEC_REFERENCED_FILE_MISSING", file=written, folder=f"{home.name}/{kind}")
+    problems.append(location.problem(missing))
     return None
 
 
@@ -84,14 +85,18 @@ def locate(project: Path, problems: list[Problem]) -> Folder:
         return _from_folder(project, problems)
     if os.path.isfile(project):
         return _from_file(project, problems)
-    message = "doesn't exist: give a project's folder or a spec file"
+    finding = Finding("SPEC_PROJECT_MISSING")
     try:
         os.stat(project)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         pass
     except OSError as error:
-        message = unlisted(error)
-    raise SpecError("INVALID_SPEC", problems=[Problem(str(project), "", message)])
+        finding = unlisted(error)
+    raise _refused(project, finding)
+
+
+def _refused(path: Path, finding: Finding) -> SpecError:
+    return SpecError("INVALID_SPEC", problems=[Problem.of(finding, str(path), "")])
 
 
 def is_spec(file: Path, ending: str) -> bool:
@@ -106,22 +111,18 @@ def _from_folder(root: Path, problems: list[Problem]) -> Folder:
     mains = tuple(file for file in files if is_spec(file, "_main"))
     parts = tuple(file for file in files if is_spec(file, "_flow"))
     if not mains and not parts:
-        message = (
-            "holds no data flow specs: looked for dataflows/**/*_main.json, *_main.yaml and *_main.yml, here "
-            "and under src/"
-        )
-        raise SpecError("INVALID_SPEC", problems=unseen or [Problem(str(root), "", message)])
+        if unseen:
+            raise SpecError("INVALID_SPEC", problems=unseen)
+        raise _refused(root, Finding("SPEC_PROJECT_EMPTY"))
     problems.extend(unseen)
     return Folder(root, base, mains, parts)
 
 
 def _from_file(file: Path, problems: list[Problem]) -> Folder:
     if file.suffix not in SUFFIXES:
-        message = "isn't a spec file: its name must end in .json, .yaml or .yml"
-        raise SpecError("INVALID_SPEC", problems=[Problem(str(file), "", message)])
+        raise _refused(file, Finding("SPEC_FILE_SUFFIX"))
     if is_spec(file, "_flow"):
-        message = "holds a flow group only: give the *_main file of its spec"
-        raise SpecError("INVALID_SPEC", problems=[Problem(str(file), "", message)])
+        raise _refused(file, Finding("SPEC_FILE_IS_FLOW_GROUP"))
     root, base = file.parent, None
     for parent in file.parents:
         if os.path.isdir(parent / "dataflows") or os.path.lexists(parent / "pipeline_configs"):

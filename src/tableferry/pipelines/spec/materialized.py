@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from tableferry.errors import Finding
 from tableferry.pipelines.spec.models import Features, Judged, Layout
 from tableferry.pipelines.spec.written import CamelModel, Name, Tag, Text, refuse_when
 
@@ -43,7 +44,8 @@ class MaterializedView(Judged):
     def _one_source(self) -> MaterializedView:
         given = (self.source_view, self.sql_path, self.sql_statement)
         several = sum(source is not None for source in given) != 1
-        refuse_when((several, "", "needs one of sourceView, sqlPath and sqlStatement: write exactly one"))
+        keys = "sourceView, sqlPath and sqlStatement"
+        refuse_when((several, "", Finding("SPEC_NOT_EXACTLY_ONE_KEY", keys=keys)))
         return self
 
 

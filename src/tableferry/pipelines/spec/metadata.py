@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tableferry.errors import Problem
+from tableferry.errors import Finding, Problem
 from tableferry.pipelines.flows import MetadataColumn
 from tableferry.pipelines.spec.folder import Folder
 from tableferry.pipelines.spec.read import SUFFIXES, entries, mapping
 from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.pipelines.spec.substitute import Substitutions
 from tableferry.pipelines.spec.validate import validated
-from tableferry.pipelines.spec.written import CamelModel, Name
+from tableferry.pipelines.spec.written import MISSING, CamelModel, Name
 
 DETAILS = (
     "pipeline_id",
@@ -83,11 +83,7 @@ def columns(folder: Folder, values: Substitutions, problems: list[Problem]) -> t
     if not layer:
         if files:
             file = next(iter(files.values()))
-            message = (
-                "is for one layer, and nothing says which this project is: give --token pipeline_layer=NAME, "
-                "or add pipeline_layer to the tokens"
-            )
-            problems.append(folder.location(file).problem(message))
+            problems.append(folder.location(file).problem(Finding("SPEC_LAYER_NOT_CHOSEN")))
         return ()
     if layer in files:
         location = folder.location(files[layer])
@@ -97,8 +93,8 @@ def columns(folder: Folder, values: Substitutions, problems: list[Problem]) -> t
         return (_BUILT_IN,)
     if files:
         known = ", ".join(files)
-        message = f"is for another layer than {layer}, which has none (there are {known}): add one"
-        problems.append(folder.location(next(iter(files.values()))).problem(message))
+        missing = Finding("SPEC_LAYER_WITHOUT_FILE", layer=layer, known=known)
+        problems.append(folder.location(next(iter(files.values()))).problem(missing))
     return ()
 
 
@@ -137,8 +133,7 @@ def _column(
         return MetadataColumn(written.name, "", fields=_columns(kind, location.at("type"), details, problems))
     mapping_location = location.at("metadata", "mapping")
     if not isinstance(given, dict):
-        message = "is required: say where the value comes from, with a type of sql or pipeline_detail"
-        problems.append(mapping_location.problem(message))
+        problems.append(mapping_location.problem(Finding("SPEC_COLUMN_WITHOUT_MAPPING")))
         return None
     mapped = validated(Mapped, given, mapping_location, problems)
     if mapped is None:
@@ -146,13 +141,13 @@ def _column(
     key = "sql" if mapped.type == "sql" else "key"
     value = (mapped.sql if mapped.type == "sql" else mapped.key) or mapped.payload
     if value is None:
-        problems.append(mapping_location.at(key).problem("is required: add it"))
+        problems.append(mapping_location.at(key).problem(MISSING))
         return None
     if mapped.type == "sql":
         return MetadataColumn(written.name, json.dumps(kind), sql=value)
     detail = _ALIASES.get(value, value)
     if detail not in DETAILS:
-        message = f"'{value}' is no detail of a pipeline: name one of {', '.join(DETAILS)}"
-        problems.append(mapping_location.at(key).problem(message))
+        unknown = Finding("SPEC_DETAIL_UNKNOWN", detail=value, known=", ".join(DETAILS))
+        problems.append(mapping_location.at(key).problem(unknown))
         return None
     return MetadataColumn(written.name, json.dumps(kind), detail=detail, value=details.get(detail))

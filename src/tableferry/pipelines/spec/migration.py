@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from tableferry.errors import Problem
+from tableferry.errors import Finding, Problem
 from tableferry.pipelines import flows
 from tableferry.pipelines.spec.documents import Document
 from tableferry.pipelines.spec.models import TableMigrationDetails
@@ -14,14 +14,6 @@ from tableferry.pipelines.spec.settings import GlobalSettings
 from tableferry.spark.tables import TableName
 
 _VALIDITY = ("__START_AT", "__END_AT")
-_NO_CHECKPOINT = (
-    "handOver checkpoint needs the checkpoint of the stream that fills the legacy table: give "
-    f"checkpointLocation, or {flows.BY_VERSION}"
-)
-_NO_STARTS = (
-    "says where the streaming flows start, which autoStartingVersionsEnabled: false leaves to readerOptions: "
-    "set that to true, or take this out"
-)
 _KAFKA_STARTS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 
 
@@ -42,37 +34,29 @@ def migration(
     if table is None or not details.enabled:
         return None
     if settings.complete and settings.table_migration_state_volume_path is None:
-        message = (
-            "an enabled migration needs a folder for its state: set table_migration_state_volume_path in "
-            "pipeline_configs/global.json"
-        )
-        problems.append(location.problem(message))
+        problems.append(location.problem(Finding("SPEC_STATE_PATH_MISSING")))
     if details.auto_starting_versions_enabled:
         for view in views.values():
-            if (remedy := _missing_start(view)) and not (_keeps_place(view) and _from_checkpoints(details)):
+            if (option := _missing_start(view)) and not (_keeps_place(view) and _from_checkpoints(details)):
                 file, _, path = view.location.partition(": ")
-                message = (
-                    "a migration with automatic starting versions can't know where this source goes on: set "
-                    f"{remedy} in readerOptions, or autoStartingVersionsEnabled to false"
-                )
-                problems.append(Problem(file, path, message))
+                problems.append(Problem.of(Finding("SPEC_SOURCE_WITHOUT_START", option=option), file, path))
     missing = _missing_validity(written.select_exp) if target.cdc and target.cdc.scd_type == 2 else []
     if missing:
-        message = (
-            f"has no {' and no '.join(missing)}, which a target of scd_type 2 needs: map the legacy table's "
-            f'validity columns, such as "EFFECTIVE_FROM AS {missing[0]}"'
-        ).replace("EFFECTIVE_FROM AS __END_AT", "EFFECTIVE_TO AS __END_AT")
-        problems.append(location.at("sourceDetails", "selectExp").problem(message))
+        example = f"EFFECTIVE_{'FROM' if missing[0] == '__START_AT' else 'TO'} AS {missing[0]}"
+        unmapped = Finding("SPEC_VALIDITY_COLUMNS_MISSING", columns=" and ".join(missing), example=example)
+        problems.append(location.at("sourceDetails", "selectExp").problem(unmapped))
+    without_starts = Finding("SPEC_HAND_OVER_WITHOUT_STARTS")
     if details.hand_over == "checkpoint" and not written.checkpoints:
-        problems.append(location.at("sourceDetails", "checkpointLocation").problem(_NO_CHECKPOINT))
+        unnamed = Finding("SPEC_CHECKPOINT_NOT_NAMED")
+        problems.append(location.at("sourceDetails", "checkpointLocation").problem(unnamed))
     if written.checkpoints and not details.auto_starting_versions_enabled:
-        problems.append(location.at("sourceDetails", "checkpointLocation").problem(_NO_STARTS))
+        problems.append(location.at("sourceDetails", "checkpointLocation").problem(without_starts))
     if details.hand_over == "content" and not details.auto_starting_versions_enabled:
-        problems.append(location.at("handOver").problem(_NO_STARTS))
+        problems.append(location.at("handOver").problem(without_starts))
     keys = {key.lower().strip("`") for key in target.cdc.keys} if target.cdc else set()
     if bad := [name for name in details.compare_except if name.lower() in keys]:
-        message = f"names {', '.join(bad)}, and rows are matched by their keys: leave that out"
-        problems.append(location.at("compareExcept").problem(message))
+        keyed = Finding("SPEC_KEYS_NOT_COMPARED", columns=", ".join(bad))
+        problems.append(location.at("compareExcept").problem(keyed))
     if details.mode == "takeOver":
         problems += _not_taken_over(document, table, target)
     hand_over = details.hand_over
@@ -106,29 +90,25 @@ def _not_taken_over(document: Document, table: TableName, target: flows.Target) 
         (
             table.key != target.name.key,
             location.at("sourceDetails", "table"),
-            f"names {table}, and mode takeOver goes on in the target, {target.name}: name that, or set mode "
-            "to copy",
+            Finding("SPEC_TAKE_OVER_OF_OTHER_TABLE", table=table, target=target.name),
         ),
         (
             not source.checkpoints or details.hand_over not in ("auto", "checkpoint"),
             location.at("sourceDetails", "checkpointLocation"),
-            "mode takeOver goes on from the checkpoints of the old streams: give them, with handOver "
-            "checkpoint",
+            Finding("SPEC_TAKE_OVER_WITHOUT_CHECKPOINT"),
         ),
         (
             bool(source.select_exp or source.where_clause or source.except_columns),
             location.at("sourceDetails"),
-            "maps rows, of which mode takeOver copies none: take selectExp, whereClause and exceptColumns "
-            "out",
+            Finding("SPEC_TAKE_OVER_MAPS_ROWS"),
         ),
         (
             target.cdc is not None,
             document.location.at("cdcSettings"),
-            "mode takeOver is for tables that streams append to; the events of which a merge has made rows "
-            "aren't known any more: set mode to copy",
+            Finding("SPEC_TAKE_OVER_OF_CDC_TARGET"),
         ),
     )
-    return (place.problem(message) for holds, place, message in refusals if holds)
+    return (place.problem(finding) for holds, place, finding in refusals if holds)
 
 
 def _from_checkpoints(details: TableMigrationDetails) -> bool:

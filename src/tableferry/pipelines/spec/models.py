@@ -6,16 +6,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
+from tableferry.errors import Finding
 from tableferry.pipelines.spec.sources import View
 from tableferry.pipelines.spec.written import (
-    REQUIRED,
+    MISSING,
     CamelModel,
     Name,
     Names,
     SnakeModel,
     Tag,
     Text,
+    excluded_by,
     is_elsewhere,
+    not_a_folder,
     one_of,
     path_of,
     refuse_unless_one,
@@ -64,22 +67,19 @@ class CdcSettings(SnakeModel):
             (
                 bool(self.column_list and self.except_column_list),
                 "except_column_list",
-                "can't stand beside column_list: keep one of the two",
+                excluded_by("column_list"),
             ),
             (
                 len(history) == 2,
                 "track_history_except_column_list",
-                "can't stand beside track_history_column_list: keep one of the two",
+                excluded_by("track_history_column_list"),
             ),
             (
                 self.scd_type == "2" and bool((self.apply_as_truncates or "").strip()),
                 "apply_as_truncates",
-                "works with scd_type 1 only: leave it out or set scd_type to 1",
+                Finding("SPEC_KEY_NEEDS_SCD_TYPE", scd_type=1),
             ),
-            *(
-                (self.scd_type == "1", key, "works with scd_type 2 only: leave it out or set scd_type to 2")
-                for key in history
-            ),
+            *((self.scd_type == "1", key, Finding("SPEC_KEY_NEEDS_SCD_TYPE", scd_type=2)) for key in history),
         )
         return self
 
@@ -111,20 +111,17 @@ class CdcSnapshotSettings(CamelModel):
             if getattr(self, key)
         ]
         refuse_when(
-            *((historical and value is None, key, REQUIRED) for key, value in given.items()),
+            *((historical and value is None, key, MISSING) for key, value in given.items()),
             *(
-                (not historical and value is not None, key, "is for historical snapshots: leave it out")
+                (not historical and value is not None, key, Finding("SPEC_KEY_NEEDS_HISTORICAL_SNAPSHOTS"))
                 for key, value in given.items()
             ),
             (
                 len(history) == 2,
                 "track_history_except_column_list",
-                "can't stand beside track_history_column_list: keep one of the two",
+                excluded_by("track_history_column_list"),
             ),
-            *(
-                (self.scd_type == "1", key, "works with scd_type 2 only: leave it out or set scd_type to 2")
-                for key in history
-            ),
+            *((self.scd_type == "1", key, Finding("SPEC_KEY_NEEDS_SCD_TYPE", scd_type=2)) for key in history),
         )
         return self
 
@@ -146,7 +143,7 @@ class Layout(CamelModel):
     @model_validator(mode="after")
     def _clusters_or_partitions(self) -> Layout:
         both = bool(self.partition_columns and self.cluster_by_columns)
-        refuse_when((both, "clusterByColumns", "can't stand beside partitionColumns: keep one of the two"))
+        refuse_when((both, "clusterByColumns", excluded_by("partitionColumns")))
         return self
 
 
@@ -163,7 +160,7 @@ class TargetDetails(Layout):
     @model_validator(mode="after")
     def _one_path(self) -> TargetDetails:
         both = self.path is not None and self.table_path is not None
-        refuse_when((both, "tablePath", "is another spelling of path: keep one"))
+        refuse_when((both, "tablePath", excluded_by("path")))
         return self
 
 
@@ -183,7 +180,7 @@ class StagingTable(Layout):
 def refuse_both(cdc: CdcSettings | None, snapshots: CdcSnapshotSettings | None) -> None:
     """Raise an error where a table has both kinds of settings."""
     both = cdc is not None and snapshots is not None
-    refuse_when((both, "cdcSnapshotSettings", "can't stand beside cdcSettings: keep one of the two"))
+    refuse_when((both, "cdcSnapshotSettings", excluded_by("cdcSettings")))
 
 
 class QuarantineTarget(CamelModel):
@@ -201,7 +198,7 @@ class QuarantineTarget(CamelModel):
     @model_validator(mode="after")
     def _clusters_or_partitions(self) -> QuarantineTarget:
         both = bool(self.partition_columns and self.cluster_by_columns)
-        refuse_when((both, "clusterByColumns", "can't stand beside partitionColumns: keep one of the two"))
+        refuse_when((both, "clusterByColumns", excluded_by("partitionColumns")))
         return self
 
 
@@ -226,12 +223,12 @@ class Judged(CamelModel):
             (
                 enabled and self.data_quality_expectations_path is None,
                 "dataQualityExpectationsEnabled",
-                "needs dataQualityExpectationsPath: name the file, or set it to false",
+                Finding("SPEC_EXPECTATIONS_WITHOUT_PATH"),
             ),
             (
                 self.quarantine_mode != "off" and not enabled,
                 "quarantineMode",
-                "has no rules to go by: set dataQualityExpectationsEnabled to true, or quarantineMode to off",
+                Finding("SPEC_QUARANTINE_WITHOUT_EXPECTATIONS"),
             ),
         )
         return self
@@ -255,8 +252,8 @@ class AppendViewDetails(CamelModel):
     @model_validator(mode="after")
     def _prefix_has_no_underscore(self) -> AppendViewDetails:
         prefix = self.column_prefix or ""
-        remedy = f"gets an underscore behind it by itself: write '{prefix.rstrip('_')}'"
-        refuse_when((prefix.endswith("_"), "column_prefix", remedy))
+        doubled = Finding("SPEC_PREFIX_WITH_UNDERSCORE", prefix=prefix.rstrip("_"))
+        refuse_when((prefix.endswith("_"), "column_prefix", doubled))
         return self
 
 
@@ -354,12 +351,8 @@ class MigrationSource(CamelModel):
 
     @model_validator(mode="after")
     def _checkpoints_are_in_folders(self) -> MigrationSource:
-        remedy = (
-            "isn't in a folder: give a path of a Unity Catalog volume "
-            "(/Volumes/<catalog>/<schema>/<volume>/…), or of a folder of this machine"
-        )
         elsewhere = (path for path in self.checkpoints if is_elsewhere(path))
-        refuse_when(*((True, "checkpointLocation", f"{path} {remedy}") for path in elsewhere))
+        refuse_when(*((True, "checkpointLocation", not_a_folder(path)) for path in elsewhere))
         return self
 
 
@@ -374,8 +367,8 @@ class TableMigrationDetails(CamelModel):
     mode: Literal["copy", "takeOver"] = Field(
         "copy",
         description="`takeOver` lets the flows go on in the legacy table itself, where its old streams were "
-        "stopped; the target and the legacy table are then the same, and nothing is copied. On Databricks "
-        "the pipeline imports their checkpoints.",
+        "stopped; the target and the legacy table are then the same, and nothing is copied. Only the "
+        "streaming engine supports it.",
     )
     hand_over: Literal["auto", "checkpoint", "content", "version", "explicit"] = Field(
         "auto",
@@ -453,7 +446,7 @@ class StandardSpec(SpecCommon):
     @model_validator(mode="after")
     def _has_a_source(self) -> StandardSpec:
         given = {"sourceSystem": self.source_system, "sourceViewName": self.source_view_name}
-        refuse_when(*((self.has_view and value is None, key, REQUIRED) for key, value in given.items()))
+        refuse_when(*((self.has_view and value is None, key, MISSING) for key, value in given.items()))
         return self
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from tableferry.errors import Problem, TableError
+from tableferry.errors import Finding, Problem, TableError
 from tableferry.pipelines.spec.documents import Document, MaterializedDocument
 from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.spark.tables import TableName
@@ -81,7 +81,7 @@ def table_name(
     try:
         return TableName.parse(f"{database}.{table}" if database else table)
     except TableError as error:
-        problems.append(location.problem(error.one_line))
+        problems.append(location.problem(error.finding))
         return None
 
 
@@ -111,8 +111,8 @@ def collect(
         for location, table in filled:
             owner = owners.setdefault(table.key, location)
             if owner != location:
-                message = f"table '{table}' is filled by {owner} too: keep one, or rename it"
-                problems.append(location.problem(message))
+                twice = Finding("SPEC_TABLE_FILLED_TWICE", table=table, other=owner)
+                problems.append(location.problem(twice))
     others = [names for document in around if (names := _names(document, [])) is not None]
     siblings: dict[str, TableName | None] = {}
     for table in (*_filled(*(names for _, names in named), *others), *skipped):

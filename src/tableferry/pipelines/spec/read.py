@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from tableferry.errors import Problem
+from tableferry.errors import Finding, Problem
 from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.yamlfiles import DEEPEST, SafeLoader, explain, is_too_deep
 
@@ -18,7 +18,7 @@ SUFFIXES = (".json", ".yaml", ".yml")
 
 _Repeated = dict[int, list[str]]
 
-_TOO_DEEP = f"is nested too deeply: flatten it to at most {DEEPEST} levels"
+_TOO_DEEP = Finding("SPEC_NESTED_TOO_DEEPLY", levels=DEEPEST)
 
 
 class _Loader(SafeLoader):  # type: ignore[misc]
@@ -47,14 +47,14 @@ def text(file: Path, location: SourceLocation, problems: list[Problem]) -> str |
     try:
         content = file.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        problems.append(location.problem(f"isn't UTF-8 text (byte {error.start}): save it as UTF-8"))
+        problems.append(location.problem(Finding("SPEC_FILE_NOT_UTF8", byte=error.start)))
     except OSError as error:
         reason = (error.strerror or "unknown reason").lower()
-        problems.append(location.problem(f"can't be read ({reason}): check the file and its permissions"))
+        problems.append(location.problem(Finding("SPEC_FILE_NOT_READABLE", reason=reason)))
     else:
         if content.strip():
             return content
-        problems.append(location.problem("is empty: fill it or remove it"))
+        problems.append(location.problem(Finding("SPEC_FILE_EMPTY")))
     return None
 
 
@@ -67,10 +67,9 @@ def entries(folder: Path, location: SourceLocation, problems: list[Problem]) -> 
         return None
 
 
-def unlisted(error: OSError) -> str:
-    """Say why a folder can't be listed."""
-    reason = (error.strerror or "unknown reason").lower()
-    return f"can't be listed ({reason}): check the folder and its permissions"
+def unlisted(error: OSError) -> Finding:
+    """Return why a folder can't be listed."""
+    return Finding("SPEC_FOLDER_NOT_LISTED", reason=(error.strerror or "unknown reason").lower())
 
 
 def mapping(file: Path, location: SourceLocation, problems: list[Problem]) -> dict[str, Any] | None:
@@ -82,23 +81,23 @@ def mapping(file: Path, location: SourceLocation, problems: list[Problem]) -> di
     try:
         data = _json(content, repeated) if file.suffix == ".json" else _yaml(content, repeated)
     except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        problems.append(location.problem(f"isn't valid JSON: {error.msg} at {where}: fix it there"))
+        invalid = Finding("SPEC_JSON_INVALID", reason=error.msg, line=error.lineno, column=error.colno)
+        problems.append(location.problem(invalid))
         return None
     except yaml.YAMLError as error:
-        problems.append(location.problem(f"isn't valid YAML: {explain(error)}: fix it there"))
+        problems.append(location.problem(Finding("SPEC_YAML_INVALID", reason=explain(error))))
         return None
     except RecursionError:
         problems.append(location.problem(_TOO_DEEP))
         return None
     except ValueError as error:
-        problems.append(location.problem(f"can't be read: {error}"))
+        problems.append(location.problem(Finding("SPEC_VALUE_NOT_READABLE", reason=error)))
         return None
     if data is None:
-        problems.append(location.problem("is empty: fill it or remove it"))
+        problems.append(location.problem(Finding("SPEC_FILE_EMPTY")))
         return None
     if not isinstance(data, dict):
-        problems.append(location.problem(f"must hold a mapping of keys to values, not {kind(data)}"))
+        problems.append(location.problem(Finding("SPEC_FILE_NOT_MAPPING", found=kind(data))))
         return None
     oddities = list(_oddities(data, location, repeated, {}))
     problems.extend(oddities)
@@ -161,11 +160,11 @@ def _oddities(
 ) -> Iterator[Problem]:
     """Find what JSON and YAML allow and a spec doesn't: repeated keys, other keys than text, loops, depth."""
     if isinstance(value, str) and not _is_unicode(value):
-        yield location.problem("holds half a character (a lone \\ud… escape): write the whole one")
+        yield location.problem(Finding("SPEC_HALF_CHARACTER"))
     if not isinstance(value, dict | list):
         return
     if id(value) in above:
-        yield location.problem("contains itself through a YAML anchor: write it out")
+        yield location.problem(Finding("SPEC_CONTAINS_ITSELF"))
         return
     if len(above) == DEEPEST:
         # The whole path is of no use: it's all levels.
@@ -177,13 +176,13 @@ def _oddities(
             yield from _oddities(item, location.at(position), repeated, above)
         return
     for key in repeated.get(id(value), ()):
-        yield location.at(key).problem(f"key '{key}' is written more than once: keep one")
+        yield location.at(key).problem(Finding("SPEC_KEY_REPEATED", key=key))
     for key, item in value.items():
         if not isinstance(key, str):
-            yield location.at(str(key)).problem(f"key {kind(key)} must be text: put it in quotes")
+            yield location.at(str(key)).problem(Finding("SPEC_KEY_NOT_TEXT", key=kind(key)))
         elif not _is_unicode(key):
             shown = key.encode("ascii", "backslashreplace").decode("ascii")
-            yield location.at(shown).problem("holds half a character: write the whole one")
+            yield location.at(shown).problem(Finding("SPEC_HALF_CHARACTER"))
         else:
             yield from _oddities(item, location.at(key), repeated, above)
 

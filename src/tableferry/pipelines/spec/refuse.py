@@ -5,36 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tableferry.errors import Problem
+from tableferry.errors import Finding, Problem
 from tableferry.pipelines.spec.source_location import SourceLocation
 
 # A location that is refused, or (without a problem) one that makes no sense beside one that is.
 Refusal = tuple[SourceLocation, Problem | None]
 
 _SINKS = ("delta_sink", "kafka_sink", "foreach_batch_sink", "custom_python_sink")
-_SNAPSHOT = (
-    "cdcSnapshotSettings can't stand beside a migration, as AUTO CDC FROM SNAPSHOT can't share a target with "
-    "AUTO CDC: feed the target from a change feed with cdcSettings, or set enabled to false"
-)
 
 
 def unsupported(spec: dict[str, Any], location: SourceLocation) -> Iterator[Refusal]:
     """Find what a main file asks for and can't have, each with the location that is refused."""
     target = spec.get("targetFormat")
     if isinstance(target, str) and target in _SINKS:
-        yield _refused(
-            location.at("targetFormat"),
-            f"targetFormat {target} isn't supported: use delta, or leave the sink in its own pipeline",
-        )
+        yield _refused(location.at("targetFormat"), Finding("SPEC_SINK_NOT_SUPPORTED", format=target))
         yield location.at("targetDetails"), None
         if migrates(spec):
             yield _refused(
-                location.at("tableMigrationDetails"),
-                f"a migration needs a target in the delta format, not {target}: set targetFormat to delta or "
-                "enabled to false",
+                location.at("tableMigrationDetails"), Finding("SPEC_MIGRATION_INTO_SINK", format=target)
             )
     if spec.get("cdcSnapshotSettings") is not None and migrates(spec):
-        yield _refused(location.at("cdcSnapshotSettings"), _SNAPSHOT)
+        yield _refused(location.at("cdcSnapshotSettings"), Finding("SPEC_MIGRATION_WITH_SNAPSHOTS"))
         if "sourceType" not in spec:
             # The settings bring a source of their own then.
             for key in ("sourceSystem", "sourceViewName", "mode", "sourceType", "sourceDetails"):
@@ -62,9 +53,7 @@ def unsupported_group(group: dict[str, Any], location: SourceLocation) -> Iterat
     for name, table in _mappings(group.get("stagingTables")):
         table_location = location.at("stagingTables", name)
         if table.get("type") == "MV":
-            problem = table_location.at("type").problem(
-                "staging tables of type MV aren't supported: use ST and fill it with an append_sql flow"
-            )
+            problem = table_location.at("type").problem(Finding("SPEC_STAGING_VIEW_NOT_SUPPORTED"))
             yield table_location, problem
     for flow_name, flow in _mappings(group.get("flows")):
         for name, view in _mappings(flow.get("views")):
@@ -80,12 +69,12 @@ def unsupported_source(view: dict[str, Any], location: SourceLocation) -> Iterat
     if kind in ("cloudFiles", "batchFiles", "kafka") and "pythonTransform" in details:
         yield _refused(
             details_location.at("pythonTransform"),
-            f"pythonTransform isn't supported for {kind}: use a source of type python",
+            Finding("SPEC_TRANSFORM_NOT_SUPPORTED", source=kind),
         )
 
 
-def _refused(location: SourceLocation, message: str) -> Refusal:
-    return location, location.problem(message)
+def _refused(location: SourceLocation, finding: Finding) -> Refusal:
+    return location, location.problem(finding)
 
 
 def _mappings(value: Any) -> list[tuple[str, dict[str, Any]]]:

@@ -9,12 +9,20 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from tableferry.errors import Problem
+from tableferry.errors import Finding, Problem
 from tableferry.pipelines.spec.folder import Folder
 from tableferry.pipelines.spec.read import SUFFIXES, entries, mapping
 from tableferry.pipelines.spec.substitute import Affix, Substitutions
 from tableferry.pipelines.spec.validate import validated
-from tableferry.pipelines.spec.written import Name, SnakeModel, Text, is_elsewhere, path_of, refuse_when
+from tableferry.pipelines.spec.written import (
+    Name,
+    SnakeModel,
+    Text,
+    is_elsewhere,
+    not_a_folder,
+    path_of,
+    refuse_when,
+)
 
 
 class SpecFormat(SnakeModel):
@@ -37,11 +45,7 @@ class GlobalFile(SnakeModel):
     @model_validator(mode="after")
     def _state_is_in_a_folder(self) -> Self:
         path = self.table_migration_state_volume_path or ""
-        message = (
-            f"state is kept in a folder, and {path} isn't one: give a folder of a Unity Catalog volume "
-            "(/Volumes/<catalog>/<schema>/<volume>/…), or of this machine"
-        )
-        refuse_when((is_elsewhere(path), "table_migration_state_volume_path", message))
+        refuse_when((is_elsewhere(path), "table_migration_state_volume_path", not_a_folder(path)))
         return self
 
 
@@ -68,9 +72,13 @@ def substitutions(
     if environment is None and len(files) == 1:
         environment = next(iter(files))
     if files and environment not in files:
-        what = f"no substitutions for '{environment}', but for" if environment else "substitutions for"
-        message = f"holds {what} {', '.join(files)}: choose one with --environment NAME"
-        problems.append(folder.location(next(iter(files.values())).parent).problem(message))
+        known = ", ".join(files)
+        finding = (
+            Finding("SPEC_ENVIRONMENT_UNKNOWN", environment=environment, environments=known)
+            if environment
+            else Finding("SPEC_ENVIRONMENT_NOT_CHOSEN", environments=known)
+        )
+        problems.append(folder.location(next(iter(files.values())).parent).problem(finding))
         return Substitutions(complete=False)
     # Users' files write {logical_env} wherever a developer's own copy would differ; elsewhere it's nothing.
     given = {"logical_env": ""} | ({"workspace_env": environment} if environment else {})
@@ -104,7 +112,7 @@ def global_settings(folder: Folder, values: Substitutions, problems: list[Proble
         complete = complete and listed is not None
         if len(files) > 1:
             others = " and ".join(file.name for file in files[1:])
-            problems.append(folder.location(files[0]).problem(f"stands beside {others}: keep one"))
+            problems.append(folder.location(files[0]).problem(Finding("SPEC_FILES_CONFLICT", others=others)))
         for file in files[:1]:
             location = folder.location(file)
             data = mapping(file, location, problems)
@@ -130,8 +138,8 @@ def _environments(folder: Folder, problems: list[Problem]) -> dict[str, Path] | 
         if file.suffix in SUFFIXES and file.stem.endswith("_substitutions"):
             environment = file.stem.removesuffix("_substitutions")
             if environment in files_by_environment:
-                message = f"stands beside {files_by_environment[environment].name}: keep one"
-                problems.append(folder.location(file).problem(message))
+                conflict = Finding("SPEC_FILES_CONFLICT", others=files_by_environment[environment].name)
+                problems.append(folder.location(file).problem(conflict))
             else:
                 files_by_environment[environment] = file
     return files_by_environment

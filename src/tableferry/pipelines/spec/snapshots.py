@@ -6,14 +6,22 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from tableferry.errors import Problem
+from tableferry.errors import Finding, Problem
 from tableferry.pipelines import flows
 from tableferry.pipelines.spec.compile_sources import Sources
 from tableferry.pipelines.spec.models import CdcSnapshotSettings
 from tableferry.pipelines.spec.names import table_name
 from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.pipelines.spec.validate import validated
-from tableferry.pipelines.spec.written import CamelModel, Name, Text, is_elsewhere, path_of, refuse_when
+from tableferry.pipelines.spec.written import (
+    CamelModel,
+    Name,
+    Text,
+    is_elsewhere,
+    not_a_folder,
+    path_of,
+    refuse_when,
+)
 
 Deduplicate = Literal["off", "full_row", "keys_only"]
 
@@ -50,29 +58,31 @@ class SnapshotFiles(CamelModel):
             (
                 not has_version,
                 "path",
-                "doesn't say where the version is: put {version}, or a group (?P<version_…>…), into it",
+                Finding("SPEC_SNAPSHOT_PATH_WITHOUT_VERSION", mark="{version}"),
             ),
             (
                 is_elsewhere(path_of(self.path)),
                 "path",
-                "isn't in a folder: give a path of a Unity Catalog volume (/Volumes/<catalog>/<schema>/"
-                "<volume>/…), or of a folder of this machine",
+                not_a_folder(path_of(self.path)),
             ),
             (
                 timestamps and self.datetime_format is None,
                 "datetimeFormat",
-                "is required where versionType is timestamp: add it, such as %Y-%m-%d",
+                Finding("SPEC_DATETIME_FORMAT_MISSING"),
             ),
             (
                 not timestamps and self.datetime_format is not None,
                 "datetimeFormat",
-                "is for versionType timestamp: leave it out",
+                Finding("SPEC_DATETIME_FORMAT_UNUSED"),
             ),
             (
                 start is not None and timestamps != isinstance(start, str),
                 "startingVersion",
-                f"must be {'text' if timestamps else 'a whole number'}, as versionType is "
-                f"{self.version_type}",
+                Finding(
+                    "SPEC_STARTING_VERSION_TYPE",
+                    expected="text" if timestamps else "a whole number",
+                    type=self.version_type,
+                ),
             ),
         )
         return self

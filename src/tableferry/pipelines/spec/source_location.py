@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tableferry.errors import Problem
+from tableferry.errors import Finding, Problem
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class SourceLocation:
         """Say whether a key path stands here or below."""
         return path == self.path or path.startswith((self.path + ".", self.path + "["))
 
-    def problem(self, message: str) -> Problem:
-        """Say that something is wrong here."""
-        return Problem(self.file, self.path, message)
+    def problem(self, finding: Finding) -> Problem:
+        """Return a finding as a problem of this place."""
+        return Problem.of(finding, self.file, self.path)
 
     def __str__(self) -> str:
         """Write it as messages do."""

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, RootModel, model_validator
 
+from tableferry.errors import Finding
 from tableferry.pipelines.spec.written import (
-    REQUIRED,
+    MISSING,
     CamelModel,
     Name,
     Text,
@@ -65,7 +66,7 @@ class DeltaDetails(_Read):
     def _names_a_table(self) -> DeltaDetails:
         refuse_when(
             *(
-                (self.table_path is None and value is None, key, REQUIRED)
+                (self.table_path is None and value is None, key, MISSING)
                 for key, value in (("database", self.database), ("table", self.table))
             )
         )
@@ -100,10 +101,10 @@ class DeltaJoinDetails(_Read):
             (
                 len(self.joins) != joins_needed,
                 "joins",
-                f"must have one entry less than sources, so {joins_needed}, not {len(self.joins)}",
+                Finding("SPEC_JOINS_DO_NOT_FIT_SOURCES", needed=joins_needed, count=len(self.joins)),
             ),
             *(
-                (alias in aliases[:position], f"sources[{position}].alias", "is taken by another source")
+                (alias in aliases[:position], f"sources[{position}].alias", Finding("SPEC_ALIAS_TAKEN"))
                 for position, alias in enumerate(aliases)
             ),
         )
@@ -185,13 +186,13 @@ class DeltaJoinView(_ViewParts):
             (
                 streams and modes[0] == "static",
                 "sourceDetails.sources[0].joinMode",
-                "must be stream, as the view's mode is stream: put the followed table first",
+                Finding("SPEC_JOIN_STARTS_STATIC"),
             ),
             *(
                 (
                     not streams and mode == "stream",
                     f"sourceDetails.sources[{position}].joinMode",
-                    "must be static, as the view's mode is batch",
+                    Finding("SPEC_JOIN_SIDE_IS_STREAM"),
                 )
                 for position, mode in enumerate(modes)
             ),
@@ -199,8 +200,7 @@ class DeltaJoinView(_ViewParts):
                 (
                     streams and kind == "left" and mode == "stream",
                     f"sourceDetails.joins[{position}].joinType",
-                    "left isn't supported where the right side is a stream, as it needs watermarks: set that "
-                    "source's joinMode to static or use joinType inner",
+                    Finding("SPEC_LEFT_JOIN_OF_STREAMS"),
                 )
                 for position, (kind, mode) in enumerate(zip(joins, modes[1:], strict=False))
             ),

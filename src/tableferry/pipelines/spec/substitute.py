@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tableferry.errors import Problem
+from tableferry.errors import Finding, Problem
 from tableferry.pipelines.spec.source_location import SourceLocation
 from tableferry.pipelines.spec.written import SnakeModel
 
@@ -120,7 +120,8 @@ class Substitutions:
             if inner is None:
                 return match[0]
             if inner in above:
-                problems.append(location.problem(f"token '{{{inner}}}' stands for itself: give it a value"))
+                circle = Finding("SPEC_TOKEN_REFERS_TO_ITSELF", token=f"{{{inner}}}")
+                problems.append(location.problem(circle))
             elif inner not in self.tokens:
                 if self.complete:
                     problems.append(location.problem(self._unknown(inner)))
@@ -130,8 +131,8 @@ class Substitutions:
 
         return _TOKEN.sub(replace, self.tokens[token])
 
-    def _unknown(self, token: str) -> str:
-        file = self.source or "pipeline_configs/<env>_substitutions.json"
-        what = "reserved token" if token in RESERVED else "token"
-        why = ", as Tableferry knows of no pipeline that sets it" if token in RESERVED else ""
-        return f"{what} '{{{token}}}' has no value{why}: add it to the tokens of {file}"
+    def _unknown(self, token: str) -> Finding:
+        file, written = self.source or "pipeline_configs/<env>_substitutions.json", f"{{{token}}}"
+        if token in RESERVED:
+            return Finding("SPEC_RESERVED_TOKEN_WITHOUT_VALUE", token=written, file=file)
+        return Finding("SPEC_TOKEN_WITHOUT_VALUE", token=written, file=file)

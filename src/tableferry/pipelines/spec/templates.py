@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tableferry.errors import Problem
+from tableferry.errors import Finding, Problem
 from tableferry.pipelines.spec.folder import Folder
 from tableferry.pipelines.spec.read import SUFFIXES, kind, mapping
 from tableferry.pipelines.spec.source_location import SourceLocation
@@ -80,12 +80,12 @@ class Templates:
         there = [file for file in files if file.is_file()]
         if not there:
             home = self._folder.location(self._home).file
-            message = f"there is no template '{name}': put {name}.json or {name}.yaml into {home}/"
-            problems.append(location.problem(message))
+            problems.append(location.problem(Finding("SPEC_TEMPLATE_MISSING", template=name, folder=home)))
             return None
         if len(there) > 1:
             files_named = " and ".join(file.name for file in there)
-            problems.append(location.problem(f"'{name}' is in {files_named}: keep one of them"))
+            ambiguous = Finding("SPEC_TEMPLATE_AMBIGUOUS", template=name, files=files_named)
+            problems.append(location.problem(ambiguous))
             return None
         file = there[0]
         if file not in self._read:
@@ -102,12 +102,12 @@ class Templates:
             return None
         before = len(problems)
         if _ID not in template.parameters:
-            message = "is required: declare it, for every spec has an id of its own"
-            problems.append(location.at("parameters", _ID).problem(message))
+            problems.append(location.at("parameters", _ID).problem(Finding("SPEC_TEMPLATE_WITHOUT_ID")))
         for there, name in _placeholders(template.template, location.at("template")):
             if name not in template.parameters:
-                message = f"'${{param.{name}}}' is no parameter of this template: add it to parameters"
-                problems.append(there.problem(message))
+                written = f"${{param.{name}}}"
+                undeclared = Finding("SPEC_TEMPLATE_PARAMETER_UNDECLARED", parameter=written)
+                problems.append(there.problem(undeclared))
         return template if len(problems) == before else None
 
 
@@ -133,17 +133,17 @@ def _values(
             if parameter.default is not None and not parameter.required:
                 values[name] = parameter.default
             elif parameter.required:
-                problems.append(location.at(name).problem("is required by the template: add it"))
+                problems.append(location.at(name).problem(Finding("SPEC_PARAMETER_MISSING")))
             continue
         value, wanted = given[name], _TYPES[parameter.type]
         if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-            message = f"must be of type {parameter.type}, as the template says, not {kind(value)}"
-            problems.append(location.at(name).problem(message))
+            wrong = Finding("SPEC_PARAMETER_TYPE", type=parameter.type, found=kind(value))
+            problems.append(location.at(name).problem(wrong))
         values[name] = value
     for name in given.keys() - template.parameters.keys():
         known = ", ".join(template.parameters)
-        message = f"unknown parameter '{name}': take it out, or name one of {known}"
-        problems.append(location.at(name).problem(message))
+        unknown = Finding("SPEC_PARAMETER_UNKNOWN", name=name, known=known)
+        problems.append(location.at(name).problem(unknown))
     return values
 
 
@@ -156,8 +156,8 @@ def _filled(value: Any, values: Mapping[str, Any], location: SourceLocation, pro
     def inner(name: str) -> str:
         value = values.get(name)
         if isinstance(value, dict | list):
-            message = f"is {kind(value)}, and the template puts it inside a text: give it as text"
-            problems.append(location.at(name).problem(message))
+            not_text = Finding("SPEC_PARAMETER_NOT_TEXT", found=kind(value))
+            problems.append(location.at(name).problem(not_text))
         elif name not in values:
             missing(name)
         return str(value)
@@ -165,7 +165,7 @@ def _filled(value: Any, values: Mapping[str, Any], location: SourceLocation, pro
     def missing(name: str) -> None:
         # What is required and not given is reported already.
         if not any(problem.path == location.at(name).path for problem in problems):
-            problems.append(location.at(name).problem("the template uses it, and it has no default: add it"))
+            problems.append(location.at(name).problem(Finding("SPEC_PARAMETER_WITHOUT_DEFAULT")))
 
     if isinstance(value, dict):
         return {text(key): _filled(item, values, location, problems) for key, item in value.items()}

@@ -1,8 +1,7 @@
-"""Data checked against a model; what pydantic finds becomes plain sentences with key paths."""
+"""Data checked against a model: each error of pydantic becomes a problem with its place in the file."""
 
 from __future__ import annotations
 
-import copy
 import difflib
 from collections.abc import Collection, Iterator
 from types import UnionType
@@ -11,20 +10,16 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, RootModel, ValidationError
 
 from tableferry.amounts import counted, joined
-from tableferry.errors import Problem
-from tableferry.pipelines.spec import fixes
+from tableferry.errors import Finding, Problem
 from tableferry.pipelines.spec.read import kind
 from tableferry.pipelines.spec.source_location import SourceLocation
-from tableferry.pipelines.spec.written import CUSTOM, REQUIRED
+from tableferry.pipelines.spec.written import CUSTOM, MISSING
 
 Model = TypeVar("Model", bound=BaseModel)
 _Steps = list[str | int]
 
 # The keys that say which model a mapping must fit.
 _DISCRIMINATORS = ("sourceType", "flowType")
-
-# Each pass fixes what the one before found; more passes would find nothing new in practice.
-_PASSES = 5
 
 # What the format's earlier versions called some keys.
 _FORMER = {"cdcApplyChanges": "cdcSettings"}
@@ -37,55 +32,26 @@ def validated(
     problems: list[Problem],
     refused: Collection[SourceLocation] = (),
 ) -> Model | None:
-    """Return the data as a model, or None where it can't be had; either way, all its problems are reported.
+    """Return the data as a model, or None if it doesn't fit.
 
-    What is wrong is fixed as its message says, and looked at again: so what it hid is reported too. What is
-    at ``refused`` locations is reported already, and not again.
+    ``problems`` receives everything that pydantic finds in one pass, except below the ``refused`` locations,
+    whose problems are reported already.
     """
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        failure = error
-    found_problems: dict[Problem, None] = {}
-    fixed = copy.deepcopy(data)
-    made: Model | None = None
-    for _ in range(_PASSES):
-        better = False
-        for detail in failure.errors(include_url=False):
+        found: dict[Problem, None] = {}
+        for detail in error.errors(include_url=False):
             steps, _ = _walk(model, detail["loc"])
-            error_location = location.at(*steps)
-            known = any(
-                error_location.file == other.file and other.covers(error_location.path) for other in refused
-            )
+            there = location.at(*steps)
+            if any(there.file == other.file and other.covers(there.path) for other in refused):
+                continue
             close = None
             if detail["type"] == "extra_forbidden":
                 close = _closest(str(steps[-1]), _keys(_walk(model, detail["loc"][:-1])[1]))
-            if not known:
-                found_problems.update(dict.fromkeys(_problems(detail, location, steps, close)))
-            better |= fixes.take_out(fixed, steps) if known else _fix(fixed, detail, steps, close)
-        if not better:
-            break
-        try:
-            made = model.model_validate(fixed)
-            break
-        except ValidationError as error:
-            failure = error
-    problems.extend(found_problems)
-    return made
-
-
-def _fix(data: Any, error: Any, steps: _Steps, close: str | None) -> bool:
-    """Do what the message about an error says; say whether that could be done."""
-    match error["type"]:
-        case "extra_forbidden":
-            return fixes.rename(data, steps, close) if close else fixes.take_out(data, steps)
-        case "literal_error":
-            return fixes.choose(data, steps, _allowed(error), cutoff=0.6)
-        case "union_tag_invalid":
-            # Two kinds need quite different keys.
-            return fixes.choose(data, [*steps, _discriminator(error["ctx"])], _allowed(error), cutoff=0.8)
-        case _:
-            return fixes.convert(data, steps, error["type"]) if steps else False
+            found.update(dict.fromkeys(_problems(detail, location, steps, close)))
+        problems.extend(found)
+        return None
 
 
 def _allowed(error: Any) -> list[str]:
@@ -100,42 +66,42 @@ def _problems(error: Any, location: SourceLocation, steps: _Steps, close: str | 
     there = location.at(*steps)
     match error["type"]:
         case "missing":
-            yield there.problem(REQUIRED)
+            yield there.problem(MISSING)
         case "union_tag_not_found":
-            yield there.at(_discriminator(context)).problem(REQUIRED)
+            yield there.at(_discriminator(context)).problem(MISSING)
         case "union_tag_invalid":
             key = _discriminator(context)
-            yield there.at(key).problem(_choice(error["input"].get(key), _allowed(error)))
+            yield there.at(key).problem(_not_allowed(error["input"].get(key), _allowed(error)))
+        case "extra_forbidden" if close:
+            yield there.problem(Finding("SPEC_KEY_MISSPELT", key=steps[-1], known=close))
         case "extra_forbidden":
-            hint = f"did you mean '{close}'?" if close else "take it out"
-            yield there.problem(f"unknown key '{steps[-1]}': {hint}")
+            yield there.problem(Finding("SPEC_KEY_UNKNOWN", key=steps[-1]))
         case "literal_error":
-            yield there.problem(_choice(error["input"], _allowed(error)))
+            yield there.problem(_not_allowed(error["input"], _allowed(error)))
         case "string_type":
-            hint = ": put it in quotes" if isinstance(error["input"], bool | int | float) else ""
-            yield there.problem(f"must be text, not {given}{hint}")
+            yield there.problem(Finding("SPEC_VALUE_NOT_TEXT", found=given))
         case "bool_type":
-            yield there.problem(f"must be true or false, not {given}")
+            yield there.problem(Finding("SPEC_VALUE_NOT_BOOLEAN", found=given))
         case "list_type":
-            yield there.problem(f"must be a list, not {given}")
+            yield there.problem(Finding("SPEC_VALUE_NOT_LIST", found=given))
         case "dict_type" | "model_type" | "model_attributes_type":
-            yield there.problem(f"must be a mapping of keys to values, not {given}")
+            yield there.problem(Finding("SPEC_VALUE_NOT_MAPPING", found=given))
         case "string_too_short":
-            yield there.problem("must not be empty")
+            yield there.problem(Finding("SPEC_VALUE_EMPTY"))
         case "too_short":
             least = counted(context["min_length"], "entry", "entries")
-            yield there.problem(f"must have at least {least}")
+            yield there.problem(Finding("SPEC_LIST_TOO_SHORT", least=least))
         case "misfits":  # written.CUSTOM
-            for key, message in context[CUSTOM]:
-                yield SourceLocation(there.file, ".".join(filter(None, (there.path, key)))).problem(message)
+            for key, finding in context[CUSTOM]:
+                yield SourceLocation(there.file, ".".join(filter(None, (there.path, key)))).problem(finding)
         case _:
-            yield there.problem(f"{given} isn't allowed here")
+            yield there.problem(Finding("SPEC_VALUE_INVALID", found=given))
 
 
-def _choice(given: object, allowed: list[str]) -> str:
+def _not_allowed(given: object, allowed: list[str]) -> Finding:
     quoted = [f"'{value}'" for value in allowed]
     shown = f"'{given}'" if isinstance(given, str) and len(given) <= 40 else kind(given)
-    return f"must be {joined(quoted, 'or')}, not {shown}"
+    return Finding("SPEC_VALUE_NOT_ALLOWED", allowed=joined(quoted, "or"), found=shown)
 
 
 def _discriminator(context: Any) -> str:

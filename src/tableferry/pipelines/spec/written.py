@@ -11,8 +11,10 @@ from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
+from tableferry.errors import Finding
+
 CUSTOM = "misfits"
-REQUIRED = "is required: add it"
+MISSING = Finding("SPEC_KEY_MISSING")
 
 
 def _as_text(value: Any) -> Any:
@@ -44,6 +46,16 @@ def path_of(written: str) -> str:
     return re.sub(r"^(dbfs:(?=/Volumes/)|file:(//)?(?=/))", "", written)
 
 
+def not_a_folder(path: str) -> Finding:
+    """Return that a path of the spec isn't in a folder."""
+    return Finding("SPEC_PATH_NOT_A_FOLDER", path=path)
+
+
+def excluded_by(other: str) -> Finding:
+    """Return that a key can't be combined with another one."""
+    return Finding("SPEC_KEYS_EXCLUDE_EACH_OTHER", other=other)
+
+
 def is_elsewhere(path: str) -> bool:
     """Say whether what `path_of` returned is an address of other storage, and no path."""
     # One letter is a drive.
@@ -72,9 +84,9 @@ def one_of(*keys: str) -> JsonDict:
     return {"oneOf": [given(key) for key in keys]}
 
 
-def refuse_when(*checks: tuple[bool, str, str]) -> None:
-    """Raise one error for all checks that are true, each with its key and message."""
-    misfits = [(key, message) for wrong, key, message in checks if wrong]
+def refuse_when(*checks: tuple[bool, str, Finding]) -> None:
+    """Raise one error for all checks that are true, each with its key and finding."""
+    misfits = [(key, finding) for wrong, key, finding in checks if wrong]
     if misfits:
         raise PydanticCustomError(CUSTOM, "the keys don't fit together", {"misfits": misfits})
 
@@ -82,4 +94,4 @@ def refuse_when(*checks: tuple[bool, str, str]) -> None:
 def refuse_unless_one(**values: object) -> None:
     """Raise an error unless exactly one of two keys has a value."""
     neither_or_both = len({value is None for value in values.values()}) == 1
-    refuse_when((neither_or_both, "", f"needs either {' or '.join(values)}: write one of the two"))
+    refuse_when((neither_or_both, "", Finding("SPEC_NOT_EXACTLY_ONE_KEY", keys=" and ".join(values))))
