@@ -77,7 +77,7 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
         return _result(context, "later", findings)
     if context.request.engine == "declarative":
         findings += _check_declarative(context.dataflow)
-    findings += _check_snapshots(context) + _check_files(context) + recognition.check(context)
+    findings += _check_files(context) + recognition.check(context)
     if context.request.in_pipeline:
         findings += pipeline_tables.check(context)
     if migration:
@@ -156,24 +156,6 @@ def _check_history(context: PlanningContext) -> Findings:
         return Findings()
     copied = f" (copied from {history})" if history else ""
     return refused(Finding("REFRESH_DROPS_HISTORY", target=context.target, copied=copied))
-
-
-def _check_snapshots(context: PlanningContext) -> Findings:
-    """Refuse to rebuild what snapshots have filled, of which only those are left that still lie there."""
-    if not context.refreshed or context.request.in_pipeline:
-        return Findings()
-    return refused(
-        *(
-            Finding(
-                "REFRESH_OF_SNAPSHOT_TARGET",
-                location=table.location,
-                table=table.name,
-                log=log_name(table.name),
-            )
-            for table in context.dataflow.tables
-            if table.snapshots is not None
-        )
-    )
 
 
 def _check_files(context: PlanningContext) -> Findings:

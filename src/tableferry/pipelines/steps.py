@@ -335,11 +335,6 @@ class DefineSnapshots:
     target: Target
     owner: TableName
 
-    @property
-    def is_periodic(self) -> bool:
-        """Whether a view is the snapshot of now."""
-        return self.target.snapshots is not None and isinstance(self.target.snapshots.source, str)
-
     def __str__(self) -> str:
         snapshots = self.target.snapshots
         assert snapshots is not None
