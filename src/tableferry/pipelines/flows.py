@@ -27,6 +27,9 @@ ScdType = Literal[1, 2]
 Deduplicate = Literal["off", "full_row", "keys_only"]
 RefreshPolicy = Literal["auto", "incremental", "incremental_strict", "full"]
 
+AUTO_LOADER = "cloudFiles"
+"""The reader of Auto Loader, which only Databricks has."""
+
 QUARANTINED = "is_quarantined"
 """The column that says of a row whether it breaks a data quality rule."""
 

@@ -151,9 +151,12 @@ def migration_start(
     baselines: dict[str, Baseline] = {}
     if migration.auto_starting_versions:
         for read in context.reads():
-            if read.without_versions:
+            if read.files:
+                # The spec requires that its own options say where it starts.
+                continue
+            if read.kafka is not None:
                 if not checkpoint_imports.imports(context):
-                    found, new = other_baselines.baseline(context, migration, read, hand_over)
+                    found, new = other_baselines.baseline(context, migration, read, read.kafka, hand_over)
                     findings += new
                     if found:
                         baselines[read.table.key] = _read_by(baselines.get(read.table.key, found), read)
@@ -173,7 +176,7 @@ def migration_start(
                 baselines[read.table.key] = _read_by(baselines.get(read.table.key, first), read)
     if hand_over and not findings:
         followed = {baseline.table_id for baseline in baselines.values()}
-        taken = hand_over.positions.keys() | hand_over.kafka.keys() | hand_over.files.keys()
+        taken = hand_over.positions.keys() | hand_over.kafka.keys()
         findings += _check_followed(context, migration, taken - followed)
     if legacy is None or findings or stopped:
         return None, findings
@@ -200,7 +203,7 @@ def migration_start(
     counts = migration.hand_over == "explicit" or any(
         read.explicit is None and read.table.key in baselines for read in context.reads()
     )
-    findings = planned(Begin(start, hand_over.files))
+    findings = planned(Begin(start))
     findings += _how_sure(context, hand_over, not_proved) if counts else Findings()
     return start, findings + (checkpoint_imports.sure(context, imported) if imported.by_flow else Findings())
 

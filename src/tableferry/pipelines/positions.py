@@ -10,12 +10,11 @@ from tableferry.amounts import counted
 from tableferry.errors import Finding
 from tableferry.pipelines import checkpoint_imports, topics
 from tableferry.pipelines.flows import DataFlow, Flow
-from tableferry.pipelines.other_baselines import check_held, no_file_hand_over
+from tableferry.pipelines.other_baselines import check_held
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused, warned
 from tableferry.pipelines.plans import Checkpoint, FlowPlan, OldCheckpoint, Wait
 from tableferry.pipelines.reads import Read
-from tableferry.pipelines.seen_files import SEEDED_BATCH
-from tableferry.pipelines.source_offsets import FileOffset, KafkaOffset
+from tableferry.pipelines.source_offsets import KafkaOffset
 from tableferry.pipelines.state import Baseline, Stored
 from tableferry.pipelines.steps import RenameFlow, Start
 from tableferry.spark.tables import TableFacts
@@ -31,7 +30,6 @@ class _Position:
         starts: Where the stream starts, by the table's key; None goes on from the checkpoint.
         empty: It has no commit yet where the flow is to start.
         seed: Where within a commit the flow starts, as Spark writes it.
-        seen: The name in the state of the list of files that are read already.
     """
 
     read: Read
@@ -41,7 +39,6 @@ class _Position:
     wait: Wait | None = None
     empty: Wait | None = None
     seed: str = ""
-    seen: str = ""
 
 
 def flow_plans(context: PlanningContext) -> tuple[tuple[FlowPlan, ...], Findings]:
@@ -138,8 +135,7 @@ def _flow_plan(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
         findings += noted(f"{flow.name} begins without {tables}, which has no commit after its baseline yet")
     action: Literal["continue", "start"] = "continue" if started else "start"
     seed = "".join(position.seed for position in positions)
-    seen = "".join(position.seen for position in positions)
-    return FlowPlan(flow, action, starts, ahead=bool(empty), seed=seed, seen=seen), findings
+    return FlowPlan(flow, action, starts, ahead=bool(empty), seed=seed), findings
 
 
 def _importing(
@@ -177,8 +173,6 @@ def _position(context: PlanningContext, read: Read, checkpoint: Checkpoint) -> t
             continues = started and read.without_versions
             goes_on: dict[str, Start | None] = {read.table.key: None} if continues else {}
             return _Position(read, ready=True, news=True, starts=goes_on), Findings()
-        if baseline.of_files:
-            return _file_position(context, read, baseline, started=started)
         return _kafka_position(context, read, baseline, started=started)
     source = context.facts.tables.get(read.table.key)
     if source is None and read.table.key not in context.producers:
@@ -225,19 +219,6 @@ def _kafka_position(
     if isinstance(held, Finding):
         return position, findings + refused(held.at(read.location))
     return position, findings + check_held(read, KafkaOffset.parse(baseline.within), held)
-
-
-def _file_position(
-    context: PlanningContext, read: Read, baseline: Baseline, *, started: bool
-) -> tuple[_Position, Findings]:
-    """Start behind the files that the old stream has read, whose list the flow's checkpoint is given."""
-    position = _Position(read, ready=True, news=True)
-    if why := no_file_hand_over(context):
-        return position, refused(why.at(read.location))
-    if started:
-        return position, Findings()
-    seed = str(FileOffset(SEEDED_BATCH))
-    return replace(position, seed=seed, seen=baseline.seen, starts={read.table.key: None}), Findings()
 
 
 def _check_name(context: PlanningContext, flow: Flow, *, imports: bool = False) -> Findings:

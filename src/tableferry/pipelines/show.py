@@ -142,7 +142,6 @@ def _proof_data(proof: Proof) -> dict[str, Any]:
         "rows": proof.rows,
         "commitsFromSources": proof.behind,
         "recordsFromKafka": proof.records,
-        "filesFromSources": proof.files,
         "verdict": proof.verdict.to_dict() if proof.verdict else None,
     }
 
@@ -252,8 +251,6 @@ def _print_proof(console: Console, proof: Proof) -> None:
         legacy += f" and {counted(proof.behind, 'commit')} of the sources behind it"
     if proof.records:
         legacy += f" and {counted(proof.records, 'record')} of Kafka behind it"
-    if proof.files:
-        legacy += f" and {counted(proof.files, 'file')} behind it"
     if proof.proved:
         made = "made " if legacy is proof.verdict.target_label else ""
         console.print(

@@ -28,7 +28,6 @@ from tableferry.pipelines import (
     batches,
     cdc,
     checkpoints,
-    file_logs,
     misfits,
     sequences,
     transactions,
@@ -333,9 +332,6 @@ class StreamingEngine:
             self._identify(definition, definition.identify)
         if definition.seed:
             self._before(f"letting the checkpoint of {definition.flow.name} begin where the old stream stood")
-            if definition.seen:
-                seen = self._store.seen(definition.owner, definition.seen)
-                file_logs.seed(self._checkpoint(definition), seen)
             checkpoints.seed(self._checkpoint(definition), definition.seed)
         self._before(f"stream {definition.flow.name} into {definition.flow.target}")
         for attempt in range(_TRIES):
