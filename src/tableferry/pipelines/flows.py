@@ -474,7 +474,7 @@ class MaterializedView:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A spec that uses what Tableferry doesn't handle, and that it therefore leaves alone."""
+    """A spec that Tableferry, or the engine of the run, can't run."""
 
     file: str
     target: TableName | None

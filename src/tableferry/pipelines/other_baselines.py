@@ -51,8 +51,7 @@ def baseline(
         return None, refused(why.at(read.location))
     # What a pipeline is given must name each partition.
     start = offset.completed(held.first)
-    baseline = Baseline(read.table, source_id, start.records, within=str(start))
-    return baseline, check_held(read, start, held)
+    return Baseline(read.table, source_id, start.records, within=str(start)), check_held(read, start, held)
 
 
 def check_held(read: Read, start: KafkaOffset, held: KafkaRange) -> Findings:
