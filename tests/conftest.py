@@ -15,7 +15,7 @@ soak.load_profile()
 
 
 # They start separate processes, or run code that no other file runs; most tests are of pipelines.
-_ANYWHERE = ("test_convert", "test_demo", "test_fleet_metastore", "test_kafka", "test_file_sources")
+_ANYWHERE = ("test_convert", "test_demo", "test_fleet_metastore", "test_kafka")
 
 
 # CPU seconds by file, as `tests.cpu_seconds` measures them; a file that isn't listed takes less than one.

@@ -89,8 +89,8 @@ def auto_cdc_from_snapshots(dp: Any, spark: SparkSession, snapshots: PipelineSna
     )
     if create is None:
         raise TableError(
-            f"{snapshots.location}: this runtime has no create_auto_cdc_from_snapshot_flow: run it with the "
-            "streaming engine (tableferry pipelines run)"
+            f"{snapshots.location}: this runtime has no create_auto_cdc_from_snapshot_flow: choose a newer "
+            "channel"
         )
     settings = snapshots.settings
     pipelines.call(

@@ -102,6 +102,9 @@ def test_tables_that_will_not_do_are_reported_with_their_place_in_the_spec(
     assert isinstance(debugged.exception, TableError)
     project.standard("orders", "src", migration={"table": "seen"})
     assert f"{spec}: tableMigrationDetails: {schema}.seen is a view" in only(project)
+    files = {"path": str(project.root), "readerOptions": {"cloudFiles.format": "json"}}
+    project.standard("orders", files, sourceType="cloudFiles")
+    assert only(project).startswith(f"[AUTO_LOADER_ONLY_ON_DATABRICKS] {spec}: sourceDetails: v_orders reads")
     project.create("orders", FEED, (7, "somebody else's", 1))
     project.standard("orders", "src", migration={})
     assert only(project).startswith(

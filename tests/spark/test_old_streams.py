@@ -208,6 +208,8 @@ def test_what_is_no_checkpoint_of_its_stream_is_refused(
     (newest,) = (damaged / "offsets").glob("[0-9]*")
     newest.write_text("v1")
     refused(damaged, f"{newest} isn't a complete offset file\\.\nRestore it, or set handOver to content")
+    newest.write_text('v1\n{}\n{"logOffset":0}')
+    refused(damaged, "OLD_STREAM_READS_FILES")
     (damaged / "metadata").write_text("{}")
     refused(damaged, f"{damaged}/metadata isn't a complete metadata file\\.\nRestore it")
 

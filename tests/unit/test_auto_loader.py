@@ -1,99 +1,97 @@
-"""What of Auto Loader's options Spark's own file stream can do."""
+"""Views of Auto Loader: refused outside Databricks, and started by their own options on Databricks."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.conditions import check
+from tests.unit.conftest import ProjectFiles
+from tests.unit.test_decide import FLOW, LEGACY, NOW, ORDERS, dataflow
 
-from tableferry.pipelines import auto_loader
-from tableferry.pipelines.flows import OtherSource
+from tableferry import pipelines
+from tableferry.pipelines.decide import decide
+from tableferry.pipelines.flows import AUTO_LOADER, Migration, OtherSource, Project, View
+from tableferry.pipelines.plans import EngineKind, Facts, Request, TargetPlan
+from tableferry.pipelines.reads import followed
+from tableferry.pipelines.state import Stored
+from tableferry.pipelines.steps import Begin, DefineAppend
+from tableferry.spark.local_metastore import LocalMetastore
+from tableferry.spark.tables import TableFacts
+from tableferry.workspace import RUNTIME_VARIABLE
+
+OPTIONS = {"cloudFiles.format": "json", "modifiedAfter": "2026-11-01T00:00:00Z"}
+VIEW = View("v_orders", "stream", OtherSource(AUTO_LOADER, OPTIONS, "/in"), "orders_main.json: sourceDetails")
+MIGRATION = Migration(LEGACY, "uc", hand_over="explicit", location="orders_main.json: tableMigrationDetails")
 
 
-def test_options_are_made_into_those_of_the_file_stream() -> None:
-    stream = auto_loader.file_stream(
-        {
-            "cloudFiles.format": "json",
-            "CLOUDFILES.MAXFILESPERTRIGGER": "5",
-            "cloudFiles.schemaLocation": "/s",
-            "cloudFiles.useNotifications": "true",
-            "rescuedDataColumn": "_rescued",
-            "multiLine": "true",
-        }
+class Functions:
+    """The functions of a session outside Databricks."""
+
+    def functionExists(self, name: str) -> bool:
+        return name != "current_version"
+
+
+class Session(LocalMetastore):
+    """A session without tables."""
+
+    catalog = Functions()
+
+
+def decided(engine: EngineKind, *, auto_loader: bool, migration: Migration | None = None) -> TargetPlan:
+    """Decide on a target whose only view is of Auto Loader."""
+    flow = dataflow(views={"v_orders": VIEW}, migration=migration)
+    facts = Facts(
+        {LEGACY.key: TableFacts(LEGACY, "legacy-id", 9)},
+        {ORDERS.key: Stored()},
+        {(ORDERS.key, FLOW.name): followed(flow.views, FLOW.view, {})},
+        auto_loader=auto_loader,
     )
-    assert stream.format == "json"
-    assert stream.options == {
-        "maxFileAge": auto_loader.ANY_AGE,
-        "maxFilesPerTrigger": "5",
-        "multiLine": "true",
-    }
-    assert stream.left_aside == (
-        "cloudFiles.schemaLocation",
-        "cloudFiles.useNotifications",
-        "rescuedDataColumn",
+    plan = decide(Project("/p", "p", (flow,), "/state"), facts, Request("p", NOW, engine=engine))
+    return plan.targets[0]
+
+
+@pytest.mark.parametrize("engine", ["streaming", "declarative"])
+@pytest.mark.parametrize("migration", [None, MIGRATION])
+def test_view_of_auto_loader_is_refused_outside_databricks(
+    engine: EngineKind, migration: Migration | None
+) -> None:
+    target = decided(engine, auto_loader=False, migration=migration)
+    (refusal,) = target.refusals
+    check(refusal, "AUTO_LOADER_ONLY_ON_DATABRICKS", location=VIEW.location, view=VIEW.name)
+    assert target.steps == ()
+
+
+def test_streaming_engine_on_databricks_starts_auto_loader_by_its_own_options() -> None:
+    target = decided("streaming", auto_loader=True, migration=MIGRATION)
+    assert target.refusals == ()
+    (begin,) = (step for step in target.steps if isinstance(step, Begin))
+    assert (begin.migration_start.baselines, begin.migration_start.certainty) == ({}, "assumed")
+    flows = [(step.flow.name, step.seed) for step in target.steps if isinstance(step, DefineAppend)]
+    assert (FLOW.name, "") in flows
+
+
+def test_pipeline_on_databricks_declares_auto_loader() -> None:
+    target = decided("databricks", auto_loader=True)
+    assert target.refusals == ()
+    assert [step.flow.name for step in target.steps if isinstance(step, DefineAppend)] == [FLOW.name]
+
+
+@pytest.mark.parametrize("in_runtime", [True, False])
+def test_session_tells_whether_auto_loader_exists(
+    project: ProjectFiles, monkeypatch: pytest.MonkeyPatch, in_runtime: bool
+) -> None:
+    """The session is asked for a function that only Databricks has, unless this is a Databricks runtime."""
+    if in_runtime:
+        monkeypatch.setenv(RUNTIME_VARIABLE, "17.3")
+    written: dict[str, Any] = project.append(
+        sourceType="cloudFiles", sourceDetails={"path": "/in", "readerOptions": OPTIONS}
     )
-
-
-@pytest.mark.parametrize(("size", "expected"), [("10g", str(10 << 30)), ("3 MB", str(3 << 20)), ("7", "7")])
-def test_a_size_is_written_in_bytes(size: str, expected: str) -> None:
-    assert (
-        auto_loader.file_stream({"cloudFiles.maxBytesPerTrigger": size}).options["maxBytesPerTrigger"]
-        == expected
+    del written["tableMigrationDetails"]
+    project.write("dataflows/sales/dataflowspec/orders_main.json", written)
+    session: Any = Session(lambda schema, table: None)
+    status = pipelines.status(project.load(environment="dev"), session, pipeline_id="p1")
+    (target,) = status.plan.targets
+    assert [refusal.condition for refusal in target.refusals] == (
+        [] if in_runtime else ["AUTO_LOADER_ONLY_ON_DATABRICKS"]
     )
-
-
-@pytest.mark.parametrize(
-    ("options", "age"),
-    [({}, auto_loader.ANY_AGE), ({"cloudFiles.maxFileAge": "3d"}, "3d"), ({"MAXFILEAGE": "4d"}, "4d")],
-)
-def test_no_file_is_too_old_unless_the_spec_says_so(options: dict[str, str], age: str) -> None:
-    ages = [v for k, v in auto_loader.file_stream(options).options.items() if k.lower() == "maxfileage"]
-    assert ages == [age]
-
-
-def test_of_two_limits_the_number_of_files_counts() -> None:
-    stream = auto_loader.file_stream(
-        {"cloudFiles.maxBytesPerTrigger": "1g", "cloudFiles.maxFilesPerTrigger": "2"}
-    )
-    assert "maxBytesPerTrigger" not in stream.options
-    assert stream.left_aside == ("cloudFiles.maxBytesPerTrigger",)
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "condition"),
-    [
-        ("cloudFiles.includeExistingFiles", "false", "EXISTING_FILES_OPTION"),
-        ("cloudFiles.allowOverwrites", "true", "OVERWRITES_OPTION"),
-        ("cloudFiles.cleanSource", "DELETE", "CLEAN_SOURCE_OPTION"),
-        ("cloudFiles.partitionColumns", "day", "PARTITION_COLUMNS_OPTION"),
-        ("cloudFiles.somethingNew", "1", "AUTO_LOADER_OPTION_UNKNOWN"),
-    ],
-)
-def test_what_changes_which_rows_come_is_refused(option: str, value: str, condition: str) -> None:
-    options = {"cloudFiles.format": "text", option: value}
-    (refusal,) = auto_loader.not_to_be_had(OtherSource("cloudFiles", options, "/in"), handed_over=False)
-    check(refusal, condition, option=option)
-
-
-def test_what_changes_nothing_passes() -> None:
-    options = {
-        "cloudFiles.format": "parquet",
-        "cloudFiles.includeExistingFiles": "true",
-        "cloudFiles.allowOverwrites": "false",
-        "cloudFiles.cleanSource": "OFF",
-        "cloudFiles.backfillInterval": "1 day",
-    }
-    assert not list(auto_loader.not_to_be_had(OtherSource("cloudFiles", options, "/in"), handed_over=False))
-    old = {**options, "cloudFiles.includeExistingFiles": "false"}
-    assert not list(auto_loader.not_to_be_had(OtherSource("cloudFiles", old, "/in"), handed_over=True))
-    assert auto_loader.gives_start(old)
-    assert not auto_loader.gives_start(options)
-
-
-def test_a_format_without_columns_needs_a_schema() -> None:
-    csv = {"cloudFiles.format": "csv"}
-    (refusal,) = auto_loader.not_to_be_had(OtherSource("cloudFiles", csv, "/in"), handed_over=False)
-    check(refusal, "AUTO_LOADER_SCHEMA_MISSING", format="csv")
-    with_schema = OtherSource("cloudFiles", csv, "/in", schema_file="s.ddl")
-    assert not list(auto_loader.not_to_be_had(with_schema, handed_over=False))
-    (refusal,) = auto_loader.not_to_be_had(OtherSource("cloudFiles", {}, "/in"), handed_over=False)
-    check(refusal, "AUTO_LOADER_FORMAT_MISSING")

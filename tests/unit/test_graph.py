@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from tests.conditions import raises
 from tests.databricks_pipelines import Platform
 
 from migration import flows, views
 from tableferry.pipelines.engine import define
-from tableferry.pipelines.flows import Expectation, Flow, Project, SqlSource, Target, View
+from tableferry.pipelines.flows import (
+    Expectation,
+    Flow,
+    Project,
+    SnapshotCdc,
+    SnapshotFiles,
+    SqlSource,
+    Target,
+    View,
+)
 from tableferry.pipelines.graph import Layout
 from tableferry.pipelines.pipeline_plan import PipelinePlan
-from tableferry.pipelines.steps import DefineAppend, DefineTable, DefineView
+from tableferry.pipelines.state import StateStore
+from tableferry.pipelines.steps import DefineAppend, DefineSnapshots, DefineTable, DefineView
+from tableferry.pipelines.streaming import StreamingEngine
 from tableferry.spark.tables import TableName
 
 NO_SPARK: Any = None
+TABLE = TableName.parse("silver.days")
 
 
 def laid_out(name: str, *named: View, rules: tuple[Expectation, ...] = ()) -> PipelinePlan:
@@ -66,3 +81,30 @@ def test_plain_names_stay_as_they_are() -> None:
 def test_views_that_name_each_other_in_a_circle_come_to_an_end() -> None:
     plan = laid_out("s.t", sql("v_a", "SELECT * FROM v_b"), sql("v_b", "SELECT * FROM STREAM(v_a)"))
     assert sorted(view.name for view in plan.views) == ["v_a", "v_a__whole", "v_b", "v_b__whole"]
+
+
+def test_databricks_declares_targets_of_snapshots() -> None:
+    target = TableName.parse("main.silver.days")
+    view = View("v_days", "batch", SqlSource("SELECT * FROM bronze.days"), "x")
+    periodic = SnapshotCdc(("id",), 1, "v_days", location="days_main.json: cdcSnapshotSettings")
+    files = SnapshotFiles("csv", "/v/day_{version}.csv", "integer")
+    for snapshots in (periodic, replace(periodic, scd_type=2, source=files)):
+        layout = Layout(NO_SPARK, Project("/p", "p", ()), databricks=True)
+        filled = DefineSnapshots(Target(target, snapshots=snapshots), target)
+        define([DefineTable(Target(target)), DefineView(view, target), filled], layout)
+        dp: Any = Platform()
+        flows.define(dp, NO_SPARK, layout.plan, views.define(dp, NO_SPARK, layout.plan))
+        ((name, declared),) = dp.snapshots.items()
+        assert name == "main.silver.days"
+        assert declared["keys"] == ["id"]
+        assert declared["stored_as_scd_type"] == snapshots.scd_type
+        assert declared["source"] == "v_days" or snapshots.source is files
+
+
+def test_other_engines_refuse_snapshots_that_reach_them() -> None:
+    step = DefineSnapshots(Target(TABLE, snapshots=SnapshotCdc(("id",), 1, "v_days")), TABLE)
+    spark_pipeline = Layout(NO_SPARK, Project("/p", "p", ()), databricks=False)
+    streaming = StreamingEngine(NO_SPARK, StateStore(Path("/state"), "p"))
+    for engine in (spark_pipeline, streaming):
+        with raises("SNAPSHOT_CDC_ONLY_ON_DATABRICKS", table=TABLE):
+            define([step], engine)

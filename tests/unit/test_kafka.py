@@ -196,7 +196,9 @@ def test_what_is_furthest_on_counts_partition_by_partition() -> None:
     assert source_offsets.furthest(delta % 3, [delta % 5, delta % 4, line]) == delta % 5
 
 
-@pytest.mark.parametrize("line", ["-", "{}", '{"seqNum":4,"sourceVersion":1}', '{"a":{}}', '{"a":{"x":1}}'])
+@pytest.mark.parametrize(
+    "line", ["-", "{}", '{"logOffset":7}', '{"seqNum":4,"sourceVersion":1}', '{"a":{}}', '{"a":{"x":1}}']
+)
 def test_other_sources_have_no_offset_that_is_known(line: str) -> None:
     assert source_offsets.read(line) is None
 
@@ -208,7 +210,7 @@ def test_a_flow_that_reads_several_topics_has_an_offset_of_them_together() -> No
     assert known[1].records == 6
 
 
-@pytest.mark.parametrize("read", [READ, replace(READ, kafka=None, files=OtherSource("cloudFiles"))])
+@pytest.mark.parametrize("read", [READ, replace(READ, kafka=None, files=True)])
 def test_rows_cant_tell_how_far_a_job_is_in_what_has_no_versions(read: Read) -> None:
     flow = dataflow(views={"v_orders": KAFKA})
     by_content = replace(flow, migration=replace(flow.migration, hand_over="content"))  # type: ignore[type-var]

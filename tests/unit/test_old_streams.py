@@ -11,7 +11,7 @@ from tests.conditions import check, raises
 
 from tableferry.errors import StateError
 from tableferry.formats.delta.commits import Commit, lasting
-from tableferry.pipelines.old_streams import OldStream, foreign, newest, sorted_out
+from tableferry.pipelines.old_streams import OldStream, batch_offsets, foreign, newest, sorted_out
 from tableferry.pipelines.plans import HandOver, LegacyWrites
 from tableferry.pipelines.source_offsets import Offset
 from tableferry.spark.tables import TableName
@@ -67,6 +67,32 @@ def test_a_flow_that_can_begin_within_a_commit_leaves_nothing_to_be_copied_again
     other_part = {"q1": {3: part}, "q2": {7: {"t1": Offset(9, False, '{"index":3}')}}}
     with raises("OLD_STREAMS_APART"):
         newest([ONE, TWO], commits, other_part, within={"t1"})
+
+
+@pytest.mark.parametrize(
+    ("lines", "condition"),
+    [
+        (['{"logOffset":7}'], "OLD_STREAM_READS_FILES"),
+        (['{"seqNum":35,"sourceVersion":1}'], "OLD_STREAM_READS_FILES"),
+        (
+            [
+                '{"sourceVersion":1,"reservoirId":"t","reservoirVersion":5,"index":-1,"isStartingVersion":false}',
+                '{"logOffset":7}',
+            ],
+            "OLD_STREAM_READS_FILES",
+        ),
+        (["-"], "OLD_STREAM_SOURCE_UNKNOWN"),
+    ],
+    ids=["Spark's file stream", "Auto Loader", "a table and files", "nothing yet"],
+)
+def test_checkpoint_of_a_stream_that_reads_files_is_refused(
+    tmp_path: Path, lines: list[str], condition: str
+) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "3").write_text("\n".join(["v1", "{}", *lines]))
+    found = batch_offsets(OldStream(tmp_path, "q1"), 3)
+    assert isinstance(found, StateError)
+    check(found, condition, folder=tmp_path, batch=3)
 
 
 def test_a_batch_that_brought_nothing_moves_the_position_of_the_newest_version_alone() -> None:

@@ -522,7 +522,7 @@ def test_what_is_wrong_with_a_materialized_view_is_said(
     assert any(problem.startswith(f"{MAIN}: materializedViews.{expected}") for problem in project.problems())
 
 
-def test_what_an_engine_cannot_run_is_left_out_by_name_and_the_rest_goes_on(project: ProjectFiles) -> None:
+def test_engine_skips_specs_that_it_cannot_run_by_name(project: ProjectFiles) -> None:
     project.write("dataflows/sales/expectations/rules.json", RULES)
     project.write(MAIN, standard(project))
     project.write(SPECS + "gold_main.json", VIEWS)
@@ -535,19 +535,23 @@ def test_what_an_engine_cannot_run_is_left_out_by_name_and_the_rest_goes_on(proj
         runnable(loaded, engine) for engine in ("streaming", "declarative", "databricks")
     )
     assert databricks == loaded
-    assert [dataflow.id for dataflow in streamed.dataflows] == ["days", "orders_append"]
+    assert [dataflow.id for dataflow in streamed.dataflows] == ["orders_append"]
+    days = f"{SPECS}days_main.json (days) is skipped: snapshot CDC of days runs only on Databricks: run the project in a pipeline on Databricks"
     assert [str(skipped) for skipped in streamed.skipped] == [
-        f"{SPECS}gold_main.json (gold.{name}) is skipped: gold.{name} is a materialized view, which a declarative pipeline brings up to date: run the project in a pipeline on Databricks, or make it a streaming table with a flow"
-        for name in ("by_source", "by_sql")
+        days,
+        *(
+            f"{SPECS}gold_main.json (gold.{name}) is skipped: gold.{name} is a materialized view, which only a declarative pipeline refreshes: run the project in a pipeline on Databricks, or make it a streaming table with a flow"
+            for name in ("by_source", "by_sql")
+        ),
     ]
     assert [dataflow.id for dataflow in declared.dataflows] == ["orders_append"]
     assert len(declared.materialized) == 2
-    (skipped,) = declared.skipped
-    assert skipped.problems[0].path == "cdcSnapshotSettings"
+    assert [str(skipped) for skipped in declared.skipped] == [days]
+    assert declared.skipped[0].problems[0].path == "cdcSnapshotSettings"
     # Where nothing is left, that is an error, and it isn't where the project says so itself.
     (project.root / MAIN).unlink()
     (project.root / SPECS / "days_main.json").unlink()
     with pytest.raises(
-        SpecError, match="is a materialized view, which a declarative pipeline brings up to date"
+        SpecError, match="is a materialized view, which only a declarative pipeline refreshes"
     ):
         runnable(project.load(), "streaming")

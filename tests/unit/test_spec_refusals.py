@@ -513,12 +513,14 @@ def test_migration_needs_a_start(
     project.write(MAIN, written)
     assert project.load().dataflows[0].migration is not None
     details["readerOptions"] = {}
+    written["tableMigrationDetails"]["sourceDetails"]["checkpointLocation"] = "/old"
+    project.write(MAIN, written)
     if kind == "kafka":
         # There the old stream's checkpoint says where it goes on.
-        written["tableMigrationDetails"]["sourceDetails"]["checkpointLocation"] = "/old"
-        project.write(MAIN, written)
         assert project.load().dataflows[0].migration is not None
-        del written["tableMigrationDetails"]["sourceDetails"]["checkpointLocation"]
+    else:
+        assert len(project.problems()) == 1
+    del written["tableMigrationDetails"]["sourceDetails"]["checkpointLocation"]
     written["tableMigrationDetails"]["autoStartingVersionsEnabled"] = False
     project.write(MAIN, written)
     assert project.load().dataflows[0].migration is not None

@@ -170,6 +170,15 @@ def test_a_file_cut_anywhere_is_refused_and_never_read_as_no_state(volume: Path,
             store.read(TARGET)
 
 
+def test_hand_over_of_files_by_an_earlier_version_is_refused(volume: Path) -> None:
+    store = StateStore(volume, "p1")
+    files = TableName.at("cloudFiles:/in")
+    baseline = Baseline(files, "files:query:0", 7, ("v_in",), '{"logOffset":7}')
+    assert store.begin(replace(migration_start(), baselines={files.key: baseline}))
+    with conditions.raises("STATE_OF_FILE_HAND_OVER", source=files, target=TARGET):
+        store.read(TARGET)
+
+
 def test_a_missing_migration_start_beside_tracking_is_refused(volume: Path) -> None:
     store = StateStore(volume, "p1")
     store.begin(migration_start())

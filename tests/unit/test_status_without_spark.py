@@ -6,17 +6,20 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import deltalake
 import pytest
 from arro3.core import Array, DataType, Table
+from rich.console import Console
 from tests.unit.conftest import ProjectFiles
 from typer.testing import CliRunner, Result
 
-from tableferry import cli
+from tableferry import cli, pipelines
 from tableferry.errors import SessionError
+from tableferry.pipelines import show
 from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, StateStore, Tracking
 from tableferry.spark import local_metastore, session
 from tableferry.spark.local_metastore import Entry, LocalMetastore, NeedsSpark
@@ -256,3 +259,67 @@ def test_a_warehouse_without_a_metastore_needs_spark(tmp_path: Path) -> None:
     with pytest.raises(NeedsSpark), session.metastore(tmp_path / "none"):
         pass
     assert not (tmp_path / "none").exists()
+
+
+def snapshot_target(finished: Finished) -> str:
+    """Add a target that snapshots fill; return the line that names it."""
+    path = "dataflows/sales/dataflowspec/days_main.json"
+    source = {"format": "csv", "path": "/v/day_{version}.csv", "versionType": "integer"}
+    finished.project.write(
+        path,
+        {
+            "dataFlowId": "days",
+            "dataFlowGroup": "sales",
+            "dataFlowType": "standard",
+            "targetFormat": "delta",
+            "targetDetails": {"database": "silver", "table": "days"},
+            "cdcSnapshotSettings": {
+                "keys": ["id"],
+                "scd_type": "1",
+                "snapshotType": "historical",
+                "sourceType": "file",
+                "source": source,
+            },
+        },
+    )
+    return (
+        f"{path} (silver.days) is skipped: snapshot CDC of silver.days runs only on Databricks: "
+        "run the project in a pipeline on Databricks"
+    )
+
+
+def shown(print_: Callable[[Console, Any], None], report: object) -> list[str]:
+    """Return the lines that a report prints."""
+    out = StringIO()
+    print_(Console(file=out, width=300), report)
+    return out.getvalue().splitlines()
+
+
+def test_plan_run_and_status_skip_target_of_snapshots_by_name(finished: Finished) -> None:
+    line = snapshot_target(finished)
+    project = finished.project.load(environment="dev")
+    metastore: Any = LocalMetastore(lambda schema, table: finished.entries.get((schema, table)))
+    plan = pipelines.plan(project, metastore, pipeline_id="p1")
+    run = pipelines.run(project, metastore, pipeline_id="p1")
+    status = pipelines.status(project, metastore, pipeline_id="p1")
+    for data, lines in (
+        (show.plan_data(plan), shown(show.print_plan, plan)),
+        (show.run_data(run), shown(show.print_run, run)),
+        (show.status_data(status), shown(show.print_status, status)),
+    ):
+        assert [target["target"] for target in data["targets"]] == ["silver.orders"]
+        (skipped,) = data["skipped"]
+        assert (skipped["file"], skipped["target"]) == (line.split(" ")[0], "silver.days")
+        assert line in lines
+    assert run.ok
+    assert not plan.refusals
+
+
+def test_status_with_a_skipped_target_is_no_failure_unless_the_target_is_named(finished: Finished) -> None:
+    line = snapshot_target(finished)
+    result = finished.status()
+    assert line in " ".join(result.stdout.split())
+    rows = [row for row in result.stdout.splitlines() if row.startswith("silver.")]
+    assert [row.split()[:2] for row in rows] == [["silver.orders", "finished"]]
+    asked = finished.status("--target", "silver.days", code=1)
+    assert "snapshot CDC of silver.days runs only on Databricks" in asked.output

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tableferry import storage
 from tableferry.errors import StateError
-from tableferry.pipelines import file_logs, source_offsets
+from tableferry.pipelines import source_offsets
 from tableferry.pipelines.plans import Checkpoint
-from tableferry.pipelines.source_offsets import FileOffset, KafkaOffset, Offset, SourceOffset
+from tableferry.pipelines.source_offsets import KafkaOffset, Offset, SourceOffset
 
 DONE = "done"
 _SEEDED = "seeded"
@@ -41,12 +40,10 @@ def read(folder: Path) -> Checkpoint:
         raise StateError("FLOW_CHECKPOINT_DAMAGED", folder=folder, reason=error.sentence) from error
     offsets = {source_id: offset for source_id, offset in read_to.items() if isinstance(offset, Offset)}
     kafka = {source_id: offset for source_id, offset in read_to.items() if isinstance(offset, KafkaOffset)}
-    read_files = [offset for offset in read_to.values() if isinstance(offset, FileOffset)]
     return Checkpoint(
         offsets,
         kafka=kafka,
-        files=read_files[0] if len(read_files) == 1 else None,
-        others=others or bool(kafka) or bool(read_files),
+        others=others or bool(kafka),
         offered=newest,
         committed=committed,
         id=query,
@@ -69,14 +66,19 @@ def read_batch(folder: Path, batch: int) -> tuple[Mapping[str, SourceOffset], bo
         json.loads(settings)
         if not log_version or not lines:
             raise ValueError("no source is named")
-        known = [source_offsets.read(line, index) for index, line in enumerate(lines)]
+        known = [source_offsets.read(line) for line in lines]
     except (ValueError, KeyError) as error:
         raise StateError("OFFSET_FILE_INCOMPLETE", file=path) from error
-    found = dict(offset for offset in known if offset)
-    for index, entry in enumerate(known):
-        if entry and isinstance(entry[1], FileOffset):
-            found[entry[0]] = replace(entry[1], log=file_logs.folder(folder, index))
-    return found, None in known
+    return dict(offset for offset in known if offset), None in known
+
+
+def sources(folder: Path, batch: int) -> Sequence[str]:
+    """Return the offset of each source of a batch, in order, as Spark wrote it.
+
+    Raises:
+        StateError: The batch doesn't exist.
+    """
+    return _lines(folder, batch)[2:]
 
 
 def moved_to(folder: Path) -> Mapping[int, int]:
@@ -118,8 +120,7 @@ def seed(folder: Path, offset: str) -> None:
 def move_on(folder: Path, batch: int | None, others: Iterable[Path]) -> None:
     """Let a query go on where others have stopped that read the same sources; can be repeated.
 
-    Of each source the position counts that is furthest on; of files, all that any of them has read count. As
-    in `seed`, two batches say it.
+    Of each source the position counts that is furthest on. As in `seed`, two batches say it.
 
     Args:
         folder: The query's checkpoint.
@@ -127,9 +128,8 @@ def move_on(folder: Path, batch: int | None, others: Iterable[Path]) -> None:
         others: The other checkpoints; one that has no batch says nothing.
 
     Raises:
-        StateError: Its offsets are gone, or the log of the files that it has read isn't whole.
+        StateError: Its offsets are gone.
     """
-    others = tuple(others)
     newest = _newest(folder / "offsets")
     if newest is None:
         raise StateError("CHECKPOINT_WITHOUT_OFFSETS", folder=folder)
@@ -142,12 +142,7 @@ def move_on(folder: Path, batch: int | None, others: Iterable[Path]) -> None:
     ]
     # What the query has taken behind the batch that counts doesn't count either.
     counts = sources if batch is None else _lines(folder, batch)[2:]
-    wanted = [
-        _moved_files(folder, index, offset[1], others)
-        if (offset := source_offsets.read(line, index)) and isinstance(offset[1], FileOffset)
-        else source_offsets.furthest(line, reached)
-        for index, line in enumerate(counts)
-    ]
+    wanted = [source_offsets.furthest(line, reached) for line in counts]
     if wanted == sources and _newest(folder / "commits") == newest:
         return
     # The marks come first. A batch that was begun and never finished is passed over, too.
@@ -156,17 +151,6 @@ def move_on(folder: Path, batch: int | None, others: Iterable[Path]) -> None:
     for number in (newest + 1, newest + 2):
         storage.create_text(folder / "offsets" / str(number), "\n".join([version, settings, *wanted]))
         storage.create_text(folder / "commits" / str(number), _COMMIT)
-
-
-def _moved_files(folder: Path, index: int, offset: FileOffset, others: Iterable[Path]) -> str:
-    """Let the log of a source hold the files that others have read, and return the offset that says so."""
-    seen = []
-    for other in others:
-        if (own := _newest(other / "offsets")) is not None:
-            for reached in read_batch(other, own)[0].values():
-                if isinstance(reached, FileOffset) and reached.log:
-                    seen.append(file_logs.read(reached.log, reached.batch))
-    return str(FileOffset(file_logs.move_on(file_logs.folder(folder, index), offset.batch, seen)))
 
 
 def _lines(folder: Path, batch: int) -> list[str]:

@@ -12,9 +12,9 @@ from dataclasses import replace
 from itertools import takewhile
 
 from tableferry.errors import Finding
-from tableferry.pipelines import auto_loader, migration_starts, pipeline_tables, recognition
+from tableferry.pipelines import migration_starts, pipeline_tables, recognition
 from tableferry.pipelines.definitions import definitions, recorded_history
-from tableferry.pipelines.flows import DataFlow, OtherSource, Project, log_name
+from tableferry.pipelines.flows import AUTO_LOADER, DataFlow, OtherSource, Project, log_name
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused, warned
 from tableferry.pipelines.plans import (
     HISTORY_FLOW,
@@ -82,7 +82,7 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
         return _result(context, "later", findings)
     if context.request.engine == "declarative":
         findings += _check_declarative(context.dataflow)
-    findings += _check_snapshots(context) + _check_files(context) + recognition.check(context)
+    findings += _check_auto_loader(context) + recognition.check(context)
     if context.request.in_pipeline:
         findings += pipeline_tables.check(context)
     if migration:
@@ -163,43 +163,17 @@ def _check_history(context: PlanningContext) -> Findings:
     return refused(Finding("REFRESH_DROPS_HISTORY", target=context.target, copied=copied))
 
 
-def _check_snapshots(context: PlanningContext) -> Findings:
-    """Refuse to rebuild what snapshots have filled, of which only those are left that still lie there."""
-    if not context.refreshed or context.request.in_pipeline:
+def _check_auto_loader(context: PlanningContext) -> Findings:
+    """Refuse views of Auto Loader outside Databricks."""
+    if context.facts.auto_loader:
         return Findings()
     return refused(
         *(
-            Finding(
-                "REFRESH_OF_SNAPSHOT_TARGET",
-                location=table.location,
-                table=table.name,
-                log=log_name(table.name),
-            )
-            for table in context.dataflow.tables
-            if table.snapshots is not None
+            Finding("AUTO_LOADER_ONLY_ON_DATABRICKS", location=view.location, view=view.name)
+            for view in context.dataflow.views.values()
+            if isinstance(view.source, OtherSource) and view.source.format == AUTO_LOADER
         )
     )
-
-
-def _check_files(context: PlanningContext) -> Findings:
-    """Say what Spark's file stream leaves aside of a view of Auto Loader, and refuse what it can't do."""
-    if context.facts.auto_loader:
-        return Findings()
-    findings = Findings()
-    migration = context.migration
-    handed_over = migration is not None and migration.hand_over == "checkpoint"
-    for view in context.dataflow.views.values():
-        source = view.source
-        if not isinstance(source, OtherSource) or source.format != auto_loader.FORMAT:
-            continue
-        why_not = auto_loader.not_to_be_had(source, handed_over=handed_over)
-        findings += refused(*(why.at(view.location) for why in why_not))
-        aside = auto_loader.file_stream(source.options).left_aside
-        findings += noted(
-            f"{view.name} runs as Spark's own file stream, for Auto Loader is only on Databricks"
-            + (f"; it leaves aside {', '.join(aside)}" if aside else "")
-        )
-    return findings
 
 
 def _check_declarative(dataflow: DataFlow) -> Findings:

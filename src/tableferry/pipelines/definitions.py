@@ -134,7 +134,7 @@ def _flow_definition(context: PlanningContext, flow: Flow, plan: FlowPlan, *, on
     recorded = not context.fresh and recognition.is_recorded(context, flow, table.cdc)
     needs_identity = not once and not context.request.in_pipeline and not recorded
     identify = recognition.settings(context, flow, table.cdc) if needs_identity else None
-    start = (plan.ahead, plan.seed, plan.seen)
+    start = (plan.ahead, plan.seed)
     if table.cdc and (flow.kind == "cdc" or flow.name == HISTORY_FLOW):
         cdc_flow = replace(flow, kind="cdc")
         common = (context.target, context.generation, table.cdc, once, identify, *start)
@@ -158,7 +158,7 @@ def _events_before(context: PlanningContext, cdc: CdcSettings) -> EventsBefore |
     ):
         return None
     baselines = start.baselines.values()
-    if any(baseline.of_files or baseline.of_kafka or baseline.within for baseline in baselines):
+    if any(baseline.of_kafka or baseline.within for baseline in baselines):
         return None
     return EventsBefore(
         context.dataflow, {key: baseline.version for key, baseline in start.baselines.items()}

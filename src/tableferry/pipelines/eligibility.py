@@ -1,4 +1,4 @@
-"""Which of a project's specs an engine can run: the others are left out by name, and the rest goes on."""
+"""Decide which specs of a project an engine can run; the project names the skipped ones."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ON_DATABRICKS = "run the project in a pipeline on Databricks"
 
 
 def runnable(project: Project, engine: EngineKind) -> Project:
-    """Return a project without the specs that an engine can't run, which are among the skipped ones then.
+    """Return a project whose specs an engine can run; the other specs become skipped ones.
 
     Raises:
-        SpecError: One of them has a migration, which nobody leaves out, or there are no others.
+        SpecError: A spec that the engine can't run has a migration, or the project has no other spec.
     """
     refusals = [(dataflow, tuple(_refusals(dataflow, engine))) for dataflow in project.dataflows]
     views = [(view, tuple(_view_refusals(view, engine))) for view in project.materialized]
@@ -44,11 +44,10 @@ def runnable(project: Project, engine: EngineKind) -> Project:
 
 def _refusals(dataflow: DataFlow, engine: EngineKind) -> Iterator[Problem]:
     for table in dataflow.tables:
-        if table.snapshots is not None and engine == "declarative":
+        if table.snapshots is not None and engine != "databricks":
             yield _problem(
                 table.snapshots.location,
-                f"{table.name} needs AUTO CDC from snapshots, which a pipeline of Spark's own doesn't have: "
-                "run the project with the streaming engine (tableferry pipelines run), or on Databricks",
+                f"snapshot CDC of {table.name} runs only on Databricks: {_ON_DATABRICKS}",
             )
 
 
@@ -56,7 +55,7 @@ def _view_refusals(view: MaterializedView, engine: EngineKind) -> Iterator[Probl
     if engine == "streaming":
         yield _problem(
             view.views[view.view].location,
-            f"{view.target.name} is a materialized view, which a declarative pipeline brings up to date: "
+            f"{view.target.name} is a materialized view, which only a declarative pipeline refreshes: "
             f"{_ON_DATABRICKS}, or make it a streaming table with a flow",
         )
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from types import MappingProxyType
-from typing import TYPE_CHECKING, assert_never, cast
+from typing import TYPE_CHECKING, assert_never
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from tableferry.errors import TableError, first_line
+from tableferry.errors import TableError
 from tableferry.formats.delta.commits import WITHOUT_ROWS, commits_after
-from tableferry.pipelines import auto_loader, brokers, reads, seen_files, sql, views
+from tableferry.pipelines import brokers, reads, sql, views
 from tableferry.pipelines.flows import (
     DataFlow,
     DeltaSource,
@@ -25,8 +24,6 @@ from tableferry.pipelines.flows import (
     SqlSource,
 )
 from tableferry.pipelines.rows import flow_rows
-from tableferry.pipelines.seen_files import SeenFile
-from tableferry.pipelines.source_offsets import KafkaOffset
 from tableferry.pipelines.views import Offsets, Span, Spans
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.tables import TableName
@@ -50,8 +47,7 @@ class Brought:
     Attributes:
         tables: The tables that it follows, by `TableName.key`.
         topics: The options with which it reads Kafka, by the key of `topics.name`.
-        files: The keys of the views of files that it follows.
-        new_rows: All of that gives its new rows alone: change feeds, Kafka and files; else none does.
+        new_rows: All of that gives its new rows alone: change feeds and Kafka; else none does.
         skips: It skips commits that delete or change rows.
     """
 
@@ -60,7 +56,6 @@ class Brought:
     flow: Flow
     tables: Mapping[str, TableName]
     topics: Mapping[str, Mapping[str, str]]
-    files: frozenset[str]
     new_rows: bool
     skips: bool
 
@@ -80,22 +75,19 @@ class Brought:
             flow,
             {read.table.key: read.table for read in followed if not read.without_versions},
             {read.table.key: read.kafka for read in followed if read.kafka is not None},
-            frozenset(read.table.key for read in followed if read.files is not None),
             _reads_new_rows(dataflow, flow),
             _skips(dataflow, flow),
         )
 
     def rows(self, spans: Spans, offsets: Offsets = NO_OFFSETS) -> DataFrame:
-        """Return the rows that it brings of these commits, records and files.
+        """Return the rows that it brings of these commits and records.
 
         Raises:
-            NotKnownError: The broker doesn't have all of these records any more, or a file is gone.
+            NotKnownError: The broker doesn't have all of these records any more.
             TableferryError: They can't be read.
         """
-        for key in self.files:
-            check_there(self.spark, cast("tuple[SeenFile, ...]", offsets[key]))
         for key, options in self.topics.items():
-            start, end = cast("tuple[KafkaOffset, KafkaOffset]", offsets[key])
+            start, end = offsets[key]
             left, were = brokers.count(self.spark, options, start, end), start.behind(end)
             if left < were:
                 raise NotKnownError(
@@ -165,8 +157,6 @@ class Whole:
     def of(cls, spark: SparkSession, dataflow: DataFlow) -> Whole:
         """Look at what a target's flows read; raises as `brought`."""
         flows = brought(spark, dataflow)
-        if files := next((flow for flow in flows if flow.files), None):
-            raise NotKnownError("FLOW_READS_FILES", flow=files.flow.name)
         if kafka := next((flow for flow in flows if flow.topics), None):
             raise NotKnownError("FLOW_READS_KAFKA", flow=kafka.flow.name)
         return cls(tuple((flow, flow.new_rows and flow.feeds_are_whole()) for flow in flows))
@@ -192,24 +182,6 @@ class Whole:
         return together(frames)
 
 
-def check_there(spark: SparkSession, seen: Sequence[SeenFile]) -> None:
-    """Make sure that files are still there as a stream has read them.
-
-    Raises:
-        NotKnownError: One isn't.
-    """
-    if odd := next((file.readable for file in seen if seen_files.has_pattern(file.readable)), ""):
-        raise NotKnownError("FILE_NAME_IS_PATTERN", file=odd)
-    try:
-        # Their content isn't read: nobody asks for it.
-        files = spark.read.format("binaryFile").load([file.readable for file in seen])
-        found = files.select(F.unix_millis("modificationTime").alias("changed")).collect()
-    except SPARK_ERRORS as error:
-        raise NotKnownError("READ_FILE_MISSING", reason=first_line(error)) from error
-    if sorted(row["changed"] for row in found) != sorted(file.timestamp for file in seen):
-        raise NotKnownError("READ_FILE_REWRITTEN")
-
-
 def together(frames: list[DataFrame]) -> DataFrame:
     """Put rows of several frames under each other, by the names of their columns."""
     return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
@@ -231,7 +203,7 @@ def _reads_new_rows(dataflow: DataFlow, flow: Flow) -> bool:
             case SqlSource(statement):
                 streamed = (reference.parts for reference in sql.references(statement) if reference.streamed)
                 kinds |= {False for parts in streamed if parts[-1] not in dataflow.views}
-            case OtherSource("kafka" | auto_loader.FORMAT):
+            case OtherSource("kafka"):
                 kinds.add(True)
             case PythonSource() | OtherSource() | HistorySource():
                 raise NotKnownError("VIEW_NOT_READABLE_UP_TO_COMMIT", view=name)

@@ -19,7 +19,14 @@ from tableferry.pipelines import (
     python_code,
     reads,
 )
-from tableferry.pipelines.flows import DataFlow, Project, PythonSource, log_name
+from tableferry.pipelines.flows import (
+    AUTO_LOADER,
+    DataFlow,
+    OtherSource,
+    Project,
+    PythonSource,
+    log_name,
+)
 from tableferry.pipelines.hand_overs import HandOverFinder
 from tableferry.pipelines.identities import ForeignWrites, Recorded, SetBack, on_table
 from tableferry.pipelines.pipeline import Defining, Pipeline
@@ -148,7 +155,7 @@ class Gatherer:
             hand_overs=self._hand_overs(chosen, known, tables, followed),
             legacy_writes=self._legacy_writes(chosen, known, own, all_of_them=count_rows),
             brokers=self._brokers(chosen, known, progress, followed),
-            auto_loader=self._auto_loader(followed),
+            auto_loader=self._has_auto_loader(),
             state=str(self.store.volume),
         )
 
@@ -202,11 +209,13 @@ class Gatherer:
                 held[key] = error.finding
         return held
 
-    def _auto_loader(self, followed: Mapping[FlowKey, tuple[Read, ...]]) -> bool:
-        """Ask whether there is Auto Loader where the flows run, if they need it."""
+    def _has_auto_loader(self) -> bool:
+        """Return whether Auto Loader exists where the flows run; ask the session only if a view needs it."""
         if self.pipeline is not None and self.pipeline.kind == "databricks":
             return True
-        if all(read.files is None for read in chain.from_iterable(followed.values())):
+        chosen = self.project.chosen(self.only)
+        sources = (view.source for dataflow in chosen for view in dataflow.views.values())
+        if not any(isinstance(source, OtherSource) and source.format == AUTO_LOADER for source in sources):
             return True
         return session.on_databricks(self.spark, asked=not isinstance(self.pipeline, Defining))
 

@@ -27,6 +27,9 @@ ScdType = Literal[1, 2]
 Deduplicate = Literal["off", "full_row", "keys_only"]
 RefreshPolicy = Literal["auto", "incremental", "incremental_strict", "full"]
 
+AUTO_LOADER = "cloudFiles"
+"""The reader of Auto Loader, which only Databricks has."""
+
 QUARANTINED = "is_quarantined"
 """The column that says of a row whether it breaks a data quality rule."""
 
@@ -471,7 +474,7 @@ class MaterializedView:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A spec that uses what Tableferry doesn't handle, and that it therefore leaves alone."""
+    """A spec that Tableferry, or the engine of the run, can't run."""
 
     file: str
     target: TableName | None

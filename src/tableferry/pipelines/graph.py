@@ -153,12 +153,12 @@ class Layout:
         """Take up a table that AUTO CDC fills from snapshots.
 
         Raises:
-            Refused: A pipeline of Spark's own can't have it, which `eligibility` has found before.
+            Refused: A pipeline of Spark's own can't have it; `eligibility` skips its spec.
         """
         target, settings = definition.target, definition.target.snapshots
         assert settings is not None
         if not self._databricks:
-            raise Refused("AUTO_CDC_NOT_IN_SPARKS_OWN", location=settings.location, table=target.name)
+            raise Refused("SNAPSHOT_CDC_ONLY_ON_DATABRICKS", table=target.name)
         source = settings.source
         view = self._named(definition.owner, source, whole=True) if isinstance(source, str) else None
         self._snapshots.append(

@@ -148,8 +148,11 @@ def migration_start(
     baselines: dict[str, Baseline] = {}
     if migration.auto_starting_versions:
         for read in context.reads():
-            if read.without_versions:
-                found, new = other_baselines.baseline(context, migration, read, hand_over)
+            if read.files:
+                # The spec requires that its own options say where it starts.
+                continue
+            if read.kafka is not None:
+                found, new = other_baselines.baseline(context, migration, read, read.kafka, hand_over)
                 findings += new
                 if found:
                     baselines[read.table.key] = _read_by(baselines.get(read.table.key, found), read)
@@ -169,7 +172,7 @@ def migration_start(
                 baselines[read.table.key] = _read_by(baselines.get(read.table.key, first), read)
     if hand_over and not findings:
         followed = {baseline.table_id for baseline in baselines.values()}
-        taken = hand_over.positions.keys() | hand_over.kafka.keys() | hand_over.files.keys()
+        taken = hand_over.positions.keys() | hand_over.kafka.keys()
         findings += _check_followed(context, migration, taken - followed)
     if legacy is None or findings or stopped:
         return None, findings
@@ -196,7 +199,7 @@ def migration_start(
     counts = migration.hand_over == "explicit" or any(
         read.explicit is None and read.table.key in baselines for read in context.reads()
     )
-    findings = planned(Begin(start, hand_over.files))
+    findings = planned(Begin(start))
     findings += _how_sure(context, hand_over, not_proved) if counts else Findings()
     return start, findings
 

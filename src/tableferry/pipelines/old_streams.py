@@ -18,10 +18,10 @@ from tableferry import storage
 from tableferry.amounts import counted
 from tableferry.errors import StateError
 from tableferry.formats.delta.commits import SETTING_BACK, WITHOUT_ROWS, Commit, commits_after, lasting
-from tableferry.pipelines import checkpoints, file_logs
+from tableferry.pipelines import checkpoints, source_offsets
 from tableferry.pipelines.flows import BY_VERSION
 from tableferry.pipelines.plans import HandOver, LegacyWrites
-from tableferry.pipelines.source_offsets import FileOffset, KafkaOffset, Offset, SourceOffset, files_id
+from tableferry.pipelines.source_offsets import KafkaOffset, Offset, SourceOffset
 from tableferry.pipelines.state import MigrationStart
 from tableferry.pipelines.transactions import is_run_once
 from tableferry.spark.catalog import facts
@@ -30,7 +30,7 @@ from tableferry.spark.tables import TableFacts, TableName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Limits = Mapping[str, int | KafkaOffset | FileOffset]
+Limits = Mapping[str, int | KafkaOffset]
 """How far sources may be read, by their ids: up to a version of a Delta table, or an offset."""
 
 NO_LIMIT: Limits = MappingProxyType({})
@@ -159,7 +159,7 @@ class _Offsets(dict[int, "Mapping[str, SourceOffset] | StateError"]):
         self._stream = stream
 
     def __missing__(self, batch: int) -> Mapping[str, SourceOffset] | StateError:
-        self[batch] = _offsets(self._stream, batch)
+        self[batch] = batch_offsets(self._stream, batch)
         return self[batch]
 
 
@@ -206,7 +206,6 @@ def newest(
                 batches,
                 within={table_id: offset.within for table_id, offset in tables.items() if not offset.whole},
                 kafka={key: offset for key, offset in found.items() if isinstance(offset, KafkaOffset)},
-                files={key: offset for key, offset in found.items() if isinstance(offset, FileOffset)},
             )
         problem = problem or found
     raise problem or StateError("LEGACY_LOG_WITHOUT_COMMITS")
@@ -243,8 +242,6 @@ def _positions(
                     beyond = offset.version - 1 > limit
                 case KafkaOffset(), KafkaOffset() as limit:
                     beyond = not limit.reaches(offset)
-                case FileOffset(), FileOffset() as limit:
-                    beyond = not limit.reaches(offset)
                 case _:
                     beyond = False
             if isinstance(offset, Offset) and not offset.whole and source_id not in within:
@@ -270,8 +267,6 @@ def _reached(offset: SourceOffset) -> str:
             return f"version {version - 1}"
         case KafkaOffset():
             return f"offsets {offset}"
-        case FileOffset():
-            return counted(len({file.path for file in offset.seen}), "file")
         case _:
             assert_never(offset)
 
@@ -288,24 +283,16 @@ def _old_stream(folder: Path) -> OldStream:
     return OldStream(folder, query)
 
 
-def _offsets(stream: OldStream, batch: int) -> Mapping[str, SourceOffset] | StateError:
+def batch_offsets(stream: OldStream, batch: int) -> Mapping[str, SourceOffset] | StateError:
+    """Return how far a batch of a stream reaches into each source, or why it can't be handed over."""
     if str(batch) not in storage.names(stream.folder / "offsets"):
         return StateError("OLD_OFFSETS_MISSING", folder=stream.folder, batch=batch)
     try:
         offsets, others = checkpoints.read_batch(stream.folder, batch)
     except StateError as error:
         return StateError("OLD_CHECKPOINT_DAMAGED", reason=error.sentence)
+    if any(map(source_offsets.is_of_files, checkpoints.sources(stream.folder, batch))):
+        return StateError("OLD_STREAM_READS_FILES", folder=stream.folder, batch=batch)
     if others:
         return StateError("OLD_STREAM_SOURCE_UNKNOWN", folder=stream.folder, batch=batch, advice=BY_VERSION)
-    try:
-        return dict(_looked_up(stream, *source) for source in offsets.items())
-    except StateError as error:
-        return StateError("OLD_FILE_LOG_DAMAGED", reason=error.sentence, advice=BY_VERSION)
-
-
-def _looked_up(stream: OldStream, source_id: str, offset: SourceOffset) -> tuple[str, SourceOffset]:
-    """Look up which files were read, and let the id say by which stream: others have logs of their own."""
-    if not isinstance(offset, FileOffset) or offset.log is None:
-        return source_id, offset
-    seen = file_logs.read(offset.log, offset.batch)
-    return files_id(f"{stream.query}:{offset.log.name}"), replace(offset, seen=seen)
+    return offsets

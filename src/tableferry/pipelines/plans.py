@@ -13,7 +13,7 @@ from tableferry.errors import Finding
 from tableferry.pipelines.flows import DataFlow, Flow, HistorySource, Project
 from tableferry.pipelines.identities import Recorded
 from tableferry.pipelines.reads import Read, looked_up
-from tableferry.pipelines.source_offsets import FileOffset, KafkaOffset, KafkaRange, Offset
+from tableferry.pipelines.source_offsets import KafkaOffset, KafkaRange, Offset
 from tableferry.pipelines.state import Certainty, MigrationStart, Stored
 from tableferry.pipelines.steps import DefineView, Definition, Start, StateStep, Step
 from tableferry.spark.tables import TableFacts, TableName
@@ -65,7 +65,6 @@ class Checkpoint:
     Attributes:
         offsets: By table id; Delta tables alone have one.
         kafka: How far it has read Kafka, by the source's id.
-        files: How far it has read files, where it reads those of one source.
         done: A run-once flow has run.
         others: It reads a source that isn't a Delta table, or that had nothing to read yet.
         offered: The number of the newest batch that was started, or None.
@@ -76,7 +75,6 @@ class Checkpoint:
 
     offsets: Mapping[str, Offset] = field(default_factory=dict)
     kafka: Mapping[str, KafkaOffset] = field(default_factory=dict)
-    files: FileOffset | None = None
     done: bool = False
     others: bool = False
     offered: int | None = None
@@ -102,7 +100,7 @@ class Checkpoint:
     @property
     def caught_up(self) -> bool:
         """Whether the flow is done, or has taken all that its sources held when it ran last."""
-        known = bool(self.offsets or self.kafka or self.files)
+        known = bool(self.offsets or self.kafka)
         whole = known and all(offset.whole for offset in self.offsets.values())
         return self.done or (whole and not self.pending)
 
@@ -118,7 +116,6 @@ class HandOver:
         why: The same in words, where it's proved.
         within: Where that is within the commit behind, by the source's table id, as Spark wrote it.
         kafka: How far into Kafka's topics it reaches, by the source's id.
-        files: The files whose rows it holds, by the source's id.
     """
 
     version: int
@@ -128,7 +125,6 @@ class HandOver:
     why: str = ""
     within: Mapping[str, str] = field(default_factory=dict)
     kafka: Mapping[str, KafkaOffset] = field(default_factory=dict)
-    files: Mapping[str, FileOffset] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -203,7 +199,7 @@ class Facts:
             over, by the target's key; of copies it's asked only for people.
         brokers: What the brokers hold of Kafka's topics, or why they can't be asked, by the key of the
             `Read`; asked only where a flow is to start from an old stream's offset.
-        auto_loader: Whether there is Auto Loader where the flows run; asked only where a view is of files.
+        auto_loader: Whether Auto Loader exists where the flows run; asked only if a view reads by it.
         state: Where the state is, for messages.
     """
 
@@ -273,7 +269,6 @@ class FlowPlan:
         ahead: A start is ahead of its source, which has no commit there yet.
         seed: The offset, as Spark writes it, that its fresh checkpoint begins at; empty where ``starts`` say
             where it begins.
-        seen: The name in the state of the list of files that it's to take for read; empty for none.
     """
 
     flow: Flow
@@ -282,7 +277,6 @@ class FlowPlan:
     waits: tuple[Wait, ...] = ()
     ahead: bool = False
     seed: str = ""
-    seen: str = ""
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,11 @@ from tableferry.errors import Finding
 from tableferry.pipelines import topics
 from tableferry.pipelines.flows import DataFlow, Flow
 from tableferry.pipelines.identities import FlowIdentity
-from tableferry.pipelines.other_baselines import check_held, no_file_hand_over
+from tableferry.pipelines.other_baselines import check_held
 from tableferry.pipelines.planning_context import Findings, PlanningContext, noted, planned, refused, warned
 from tableferry.pipelines.plans import Checkpoint, FlowPlan, Wait
 from tableferry.pipelines.reads import Read
-from tableferry.pipelines.seen_files import SEEDED_BATCH
-from tableferry.pipelines.source_offsets import FileOffset, KafkaOffset
+from tableferry.pipelines.source_offsets import KafkaOffset
 from tableferry.pipelines.state import Baseline, Stored
 from tableferry.pipelines.steps import RenameFlow, Start
 from tableferry.spark.tables import TableFacts, TableName
@@ -32,7 +31,6 @@ class _Position:
         starts: Where the stream starts, by the table's key; None goes on from the checkpoint.
         empty: It has no commit yet where the flow is to start.
         seed: Where within a commit the flow starts, as Spark writes it.
-        seen: The name in the state of the list of files that are read already.
     """
 
     read: Read
@@ -42,7 +40,6 @@ class _Position:
     wait: Wait | None = None
     empty: Wait | None = None
     seed: str = ""
-    seen: str = ""
 
 
 def flow_plans(context: PlanningContext) -> tuple[tuple[FlowPlan, ...], Findings]:
@@ -134,8 +131,7 @@ def _flow_plan(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
         findings += noted(f"{flow.name} begins without {tables}, which has no commit after its baseline yet")
     action: Literal["continue", "start"] = "continue" if started else "start"
     seed = "".join(position.seed for position in positions)
-    seen = "".join(position.seen for position in positions)
-    return FlowPlan(flow, action, starts, ahead=bool(empty), seed=seed, seen=seen), findings
+    return FlowPlan(flow, action, starts, ahead=bool(empty), seed=seed), findings
 
 
 def _no_such_source(read: Read) -> Findings:
@@ -150,8 +146,6 @@ def _position(context: PlanningContext, read: Read, checkpoint: Checkpoint) -> t
             continues = started and read.without_versions
             goes_on: dict[str, Start | None] = {read.table.key: None} if continues else {}
             return _Position(read, ready=True, news=True, starts=goes_on), Findings()
-        if baseline.of_files:
-            return _file_position(context, read, baseline, started=started)
         return _kafka_position(context, read, baseline, started=started)
     source = context.facts.tables.get(read.table.key)
     if source is None and read.table.key not in context.producers:
@@ -198,19 +192,6 @@ def _kafka_position(
     if isinstance(held, Finding):
         return position, findings + refused(held.at(read.location))
     return position, findings + check_held(read, KafkaOffset.parse(baseline.within), held)
-
-
-def _file_position(
-    context: PlanningContext, read: Read, baseline: Baseline, *, started: bool
-) -> tuple[_Position, Findings]:
-    """Start behind the files that the old stream has read, whose list the flow's checkpoint is given."""
-    position = _Position(read, ready=True, news=True)
-    if why := no_file_hand_over(context):
-        return position, refused(why.at(read.location))
-    if started:
-        return position, Findings()
-    seed = str(FileOffset(SEEDED_BATCH))
-    return replace(position, seed=seed, seen=baseline.seen, starts={read.table.key: None}), Findings()
 
 
 def _check_name(context: PlanningContext, flow: Flow) -> Findings:

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING
 from tableferry import verify
 from tableferry.activity import activity
 from tableferry.errors import TableferryError
-from tableferry.pipelines import content, copies, expected, file_logs, old_streams, reads
+from tableferry.pipelines import content, copies, expected, old_streams, reads
 from tableferry.pipelines.expected import Brought, NotKnownError, Whole
 from tableferry.pipelines.flows import DataFlow
 from tableferry.pipelines.old_streams import Limits
 from tableferry.pipelines.plans import Checkpoint, Facts, HandOver, NoHandOver, Plan, TargetPlan
-from tableferry.pipelines.seen_files import SeenFile, beyond
-from tableferry.pipelines.source_offsets import FileOffset, KafkaOffset
+from tableferry.pipelines.source_offsets import KafkaOffset
 from tableferry.pipelines.state import MigrationStart
 from tableferry.pipelines.views import Span
 from tableferry.spark.catalog import facts as table_facts
@@ -46,7 +45,6 @@ class Proof:
         behind: How many commits of the sources the flows have taken that the legacy table lacks; their rows
             were read from the sources.
         records: How many records of Kafka they have taken that the legacy table lacks, likewise.
-        files: How many files, likewise.
         rows: How many rows the target holds.
         of_start: The legacy table was compared with the sources at the hand-over, and not the target.
     """
@@ -56,7 +54,6 @@ class Proof:
     why_not: str = ""
     behind: int = 0
     records: int = 0
-    files: int = 0
     rows: int = 0
     of_start: bool = False
 
@@ -140,8 +137,7 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
     taken = _newest(start, facts) if planned.in_pipeline else _taken(target, start, facts)
     versions = {key: reached for key, reached in taken.items() if isinstance(reached, int)}
     offsets = {key: reached for key, reached in taken.items() if isinstance(reached, KafkaOffset)}
-    files = {key: reached for key, reached in taken.items() if isinstance(reached, FileOffset)}
-    hand_over = HandOver(legacy.version, versions, {}, kafka=offsets, files=files)
+    hand_over = HandOver(legacy.version, versions, {}, kafka=offsets)
     if start.take_over:
         hand_over = _taken_over(start)
     elif start.batches:
@@ -182,7 +178,6 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
         verdict,
         behind=lacking.commit_count,
         records=lacking.records,
-        files=lacking.file_count,
         rows=rows,
     )
 
@@ -191,12 +186,10 @@ def _taken_over(start: MigrationStart) -> HandOver:
     """Return the version at which a table was taken over, with the sources' versions and offsets of then.
 
     Raises:
-        NotKnownError: The old stream stopped within a commit, or read files.
+        NotKnownError: The old stream stopped within a commit.
     """
     bases = start.baselines.values()
     for base in bases:
-        if base.of_files:
-            raise NotKnownError("READ_FILES_NOT_RECORDED", table=base.table)
         if base.within and not base.of_kafka:
             raise NotKnownError(
                 "OLD_STREAM_STOPPED_WITHIN_VERSION", table=base.table, version=base.version + 1
@@ -249,27 +242,23 @@ class _Lacking:
     Attributes:
         commits: From the last commit that the legacy table has to the last that the flows have taken.
         offsets: The same for Kafka's topics.
-        files: The files.
     """
 
     commits: Mapping[str, range]
     offsets: Mapping[str, tuple[KafkaOffset, KafkaOffset]]
-    files: Mapping[str, tuple[SeenFile, ...]]
 
     @classmethod
     def of(cls, start: MigrationStart, hand_over: HandOver, taken: Limits) -> _Lacking:
-        commits, offsets, files = {}, {}, {}
+        commits, offsets = {}, {}
         for key, base in start.baselines.items():
             match taken[base.table_id]:
                 case int() as version:
                     commits[key] = range(hand_over.positions.get(base.table_id, base.version), version)
                 case KafkaOffset() as offset if base.table_id in hand_over.kafka:
                     offsets[key] = (hand_over.kafka[base.table_id], offset)
-                case FileOffset(seen=seen) if base.table_id in hand_over.files:
-                    files[key] = beyond(seen, hand_over.files[base.table_id].seen)
                 case _:
                     raise NotKnownError("OLD_STREAM_CHANGED_SOURCES", table=base.table)
-        return cls(commits, offsets, files)
+        return cls(commits, offsets)
 
     @property
     def commit_count(self) -> int:
@@ -279,19 +268,14 @@ class _Lacking:
     def records(self) -> int:
         return sum(start.behind(end) for start, end in self.offsets.values())
 
-    @property
-    def file_count(self) -> int:
-        return sum(map(len, self.files.values()))
-
     def lacks(self, flow: Brought) -> bool:
         """Say whether any of that is a flow's."""
         records = (start.behind(end) for key in flow.topics for start, end in (self.offsets[key],))
-        commits, files = (self.commits[key] for key in flow.tables), (self.files[key] for key in flow.files)
-        return any(commits) or any(records) or any(files)
+        return any(self.commits[key] for key in flow.tables) or any(records)
 
 
 def _newest(start: MigrationStart, facts: Facts) -> Limits:
-    if kafka := next((base for base in start.baselines.values() if base.of_kafka or base.of_files), None):
+    if kafka := next((base for base in start.baselines.values() if base.of_kafka), None):
         raise NotKnownError("PIPELINE_POSITION_UNKNOWN", source=kafka.table)
     sources = {base.table_id: facts.tables.get(key) or base for key, base in start.baselines.items()}
     return {table_id: source.version for table_id, source in sources.items()}
@@ -299,30 +283,19 @@ def _newest(start: MigrationStart, facts: Facts) -> Limits:
 
 def _taken(target: TargetPlan, start: MigrationStart, facts: Facts) -> Limits:
     """Return how far into each source the flows are, by the source's id."""
-    taken: dict[str, int | KafkaOffset | FileOffset] = {}
+    taken: dict[str, int | KafkaOffset] = {}
     for flow in target.dataflow.flows:
         checkpoint = facts.checkpoints.get((target.dataflow.key, flow.name), Checkpoint())
         if checkpoint.offered is not None and not checkpoint.caught_up:
             raise NotKnownError("FLOW_STOPPED_WITHIN_COMMIT", flow=flow.name)
-        # A flow that reads topics or files reads nothing else.
+        # A flow that reads topics reads nothing else.
         topics = [start.baselines.get(read.table.key) for read in facts.follows(target.dataflow, flow)]
         for base, reached in zip(filter(None, topics), checkpoint.kafka.values(), strict=False):
             if taken.setdefault(base.table_id, reached) != reached:
                 raise NotKnownError("FLOWS_APART", target=target.target)
-        if (read := checkpoint.files) and read.log and (of_files := next(filter(None, topics), None)):
-            reached_to = replace(read, seen=file_logs.read(read.log, read.batch))
-            known = taken.setdefault(of_files.table_id, reached_to)
-            # Flows of one view may have come as far in other batches.
-            if not isinstance(known, FileOffset) or not (
-                known.reaches(reached_to) and reached_to.reaches(known)
-            ):
-                raise NotKnownError("FLOWS_APART", target=target.target)
         for table_id, offset in checkpoint.offsets.items():
             if taken.setdefault(table_id, offset.version - 1) != offset.version - 1:
                 raise NotKnownError("FLOWS_APART", target=target.target)
-    for base in start.baselines.values():
-        if base.of_files and base.table_id not in taken:
-            raise NotKnownError("SOURCE_NOT_READ_YET", source=base.table)
     return {**_baselines(start), **taken}
 
 
@@ -338,13 +311,13 @@ def _lacking(
 ) -> tuple[list[DataFrame], list[DataFrame]]:
     """Return what the flows made of what the legacy table lacks, as rows to be added on each side.
 
-    What a change feed, Kafka or files brought is read from there. Of other sources, all rows as of the newer
+    What a change feed or Kafka brought is read from there. Of other sources, all rows as of the newer
     version are added to the legacy table, and as of the older one to the target: what both hold makes no
     difference.
     """
     more: list[DataFrame] = []
     more_in_target: list[DataFrame] = []
-    if not lacking.commit_count and not lacking.records and not lacking.file_count:
+    if not lacking.commit_count and not lacking.records:
         return more, more_in_target
     try:
         if dataflow.target.cdc:
@@ -353,7 +326,7 @@ def _lacking(
             if lacking.lacks(flow):
                 flow.check_skipped(lacking.commits)
                 spans = {key: Span(lag.stop, lag.start) for key, lag in lacking.commits.items()}
-                more.append(flow.rows(spans, {**lacking.offsets, **lacking.files}))
+                more.append(flow.rows(spans, lacking.offsets))
                 if not flow.new_rows:
                     before = {key: Span(lag.start) for key, lag in lacking.commits.items()}
                     more_in_target.append(flow.rows(before))

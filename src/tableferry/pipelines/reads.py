@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from tableferry.errors import Finding, TableError
-from tableferry.pipelines import auto_loader, sql, topics
+from tableferry.pipelines import sql, topics
 from tableferry.pipelines.flows import (
+    AUTO_LOADER,
     DeltaSource,
     HistorySource,
     JoinSource,
@@ -34,8 +35,8 @@ class Read:
         explicit: The start that the user's own reader options give, or None.
         unseen: Why the start can't be managed, or None.
         kafka: The options with which Kafka is read, which has no versions, but offsets; None for a table.
-        files: The source of a view of Auto Loader, of whose files it's kept which are read; else None.
         how: How the user gives a start here.
+        files: Auto Loader reads it; its own options say where it starts.
     """
 
     view: str
@@ -45,12 +46,12 @@ class Read:
     unseen: Finding | None = None
     kafka: Mapping[str, str] | None = None
     how: str = "give readerOptions.startingVersion"
-    files: OtherSource | None = None
+    files: bool = False
 
     @property
     def without_versions(self) -> bool:
         """Whether it's Kafka's topics or files, of which only a checkpoint says how far they are read."""
-        return self.kafka is not None or self.files is not None
+        return self.kafka is not None or self.files
 
 
 def looked_up(views: Mapping[str, View], name: str) -> frozenset[str]:
@@ -132,17 +133,15 @@ def followed(
                     how,
                 ),
             )
-        case OtherSource(auto_loader.FORMAT) as source:
-            file_name, how = auto_loader.name(source.path), "give readerOptions.modifiedAfter"
+        case OtherSource(format=format_, path=path) if format_ == AUTO_LOADER:
             return (
                 Read(
                     name,
-                    file_name,
+                    TableName.at(f"{AUTO_LOADER}:{path or '/'}"),
                     view.location,
                     None,
-                    Finding("SOURCE_NOT_A_TABLE", format=auto_loader.FORMAT),
-                    how=how,
-                    files=source,
+                    Finding("SOURCE_NOT_A_TABLE", format=AUTO_LOADER),
+                    files=True,
                 ),
             )
         case OtherSource(format=format_):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tableferry import verify
+from tableferry.pipelines.flows import Skipped
 from tableferry.pipelines.plans import OVER, Plan, TargetPlan
 from tableferry.pipelines.proofs import Proof
 from tableferry.pipelines.state import Certainty
@@ -34,10 +35,12 @@ class RunReport:
     Attributes:
         pipeline_id: The pipeline whose state was used.
         targets: In the order in which they were filled.
+        skipped: The specs that the engine can't run, or that use what Tableferry doesn't handle.
     """
 
     pipeline_id: str
     targets: tuple[TargetReport, ...]
+    skipped: tuple[Skipped, ...] = ()
 
     @property
     def ok(self) -> bool:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from tableferry.pipelines.flows import Project
+    from tableferry.pipelines.flows import Skipped
     from tableferry.pipelines.perform import NotRepresentable
     from tableferry.pipelines.proofs import Proof
     from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport, UndoReport, VerifyReport
@@ -36,7 +36,7 @@ def plan_data(
     data: dict[str, Any] = {
         "pipelineId": plan.pipeline_id,
         "refused": bool(plan.refusals),
-        "skipped": _skipped_data(plan.project),
+        "skipped": _skipped_data(plan.project.skipped),
         "targets": [
             {
                 **_target_data(target),
@@ -69,6 +69,7 @@ def run_data(run: RunReport) -> dict[str, Any]:
     return {
         "pipelineId": run.pipeline_id,
         "ok": run.ok,
+        "skipped": _skipped_data(run.skipped),
         "targets": [
             {
                 **_target_data(target.plan),
@@ -93,7 +94,7 @@ def status_data(status: StatusReport) -> dict[str, Any]:
     return {
         "pipelineId": status.plan.pipeline_id,
         "complete": status.complete,
-        "skipped": _skipped_data(status.plan.project),
+        "skipped": _skipped_data(status.plan.project.skipped),
         "targets": [
             {**_target_data(target), "refusals": [finding.to_dict() for finding in target.refusals]}
             for target in status.plan.targets
@@ -141,7 +142,6 @@ def _proof_data(proof: Proof) -> dict[str, Any]:
         "rows": proof.rows,
         "commitsFromSources": proof.behind,
         "recordsFromKafka": proof.records,
-        "filesFromSources": proof.files,
         "verdict": proof.verdict.to_dict() if proof.verdict else None,
     }
 
@@ -171,7 +171,7 @@ def print_plan(
         if target.nearest:
             console.print(render(target.nearest), markup=False, highlight=False)
         console.print()
-    _print_skipped(console, plan.project)
+    _print_skipped(console, plan.project.skipped)
     for legacy in not_representable or ():
         _print_not_representable(console, legacy)
     if not_representable is not None and not not_representable:
@@ -205,6 +205,7 @@ def print_run(console: Console, run: RunReport) -> None:
         if not target.results:
             console.print(f"{target.plan.target}: nothing new")
     _print_targets(console, [target.plan for target in run.targets])
+    _print_skipped(console, run.skipped)
     _print_next(console, [target.plan for target in run.targets])
 
 
@@ -214,13 +215,14 @@ def print_prepared(console: Console, run: RunReport) -> None:
         if target.verdict:
             console.print(f"{target.plan.target}: {_copied(target.verdict)}")
     _print_targets(console, [target.plan for target in run.targets])
+    _print_skipped(console, run.skipped)
     _print_next(console, [target.plan for target in run.targets], _UPDATE)
 
 
 def print_status(console: Console, status: StatusReport) -> None:
     """Print where each target stands."""
     _print_targets(console, status.plan.targets)
-    _print_skipped(console, status.plan.project)
+    _print_skipped(console, status.plan.project.skipped)
     for target in status.plan.targets:
         for refusal in target.refusals:
             _print_finding(console, refusal, "! ")
@@ -249,8 +251,6 @@ def _print_proof(console: Console, proof: Proof) -> None:
         legacy += f" and {counted(proof.behind, 'commit')} of the sources behind it"
     if proof.records:
         legacy += f" and {counted(proof.records, 'record')} of Kafka behind it"
-    if proof.files:
-        legacy += f" and {counted(proof.files, 'file')} behind it"
     if proof.proved:
         made = "made " if legacy is proof.verdict.target_label else ""
         console.print(
@@ -307,20 +307,20 @@ def print_finish(console: Console, finish: FinishReport) -> None:
     )
 
 
-def _skipped_data(project: Project) -> list[dict[str, Any]]:
+def _skipped_data(skipped: Sequence[Skipped]) -> list[dict[str, Any]]:
     return [
         {
             "file": spec.file,
             "target": str(spec.target) if spec.target else None,
             "problems": [problem.to_dict() for problem in spec.problems],
         }
-        for spec in project.skipped
+        for spec in skipped
     ]
 
 
-def _print_skipped(console: Console, project: Project) -> None:
-    for spec in project.skipped:
-        console.print(str(spec))
+def _print_skipped(console: Console, skipped: Sequence[Skipped]) -> None:
+    for spec in skipped:
+        console.print(str(spec), markup=False, highlight=False)
 
 
 def _target_data(target: TargetPlan) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 Delta: ``{"sourceVersion":1,"reservoirId":"…","reservoirVersion":5,"index":-1,"isStartingVersion":false}``.
 Kafka: ``{"topic":{"0":17,"1":4}}``, of each partition the offset that is read next. Files:
-``{"logOffset":7}``, a batch of the log of the files that were read (`seen_files`). A dash stands for a source
-that had nothing to read yet.
+``{"logOffset":7}``, or ``{"seqNum":7,…}`` for Auto Loader, which don't say which files were read. A dash
+stands for a source that had nothing to read yet.
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-
-from tableferry.pipelines.seen_files import SeenFile
 
 _AT_A_COMMIT_S_START = (-1, -100)
 
@@ -126,37 +123,13 @@ class KafkaRange:
         return tuple(found)
 
 
-@dataclass(frozen=True)
-class FileOffset:
-    """How far a stream has read files.
-
-    Attributes:
-        batch: The batch of the log of the files that were read.
-        log: The folder of that log, if it's known.
-        seen: The files, if they were looked up.
-    """
-
-    batch: int
-    log: Path | None = field(default=None, compare=False)
-    seen: tuple[SeenFile, ...] = field(default=(), compare=False, repr=False)
-
-    def __str__(self) -> str:
-        """Write it as Spark does."""
-        return json.dumps({"logOffset": self.batch}, separators=(",", ":"))
-
-    def reaches(self, other: FileOffset) -> bool:
-        """Say whether all files were read that another stream has read."""
-        return {file.path for file in other.seen} <= {file.path for file in self.seen}
+SourceOffset = Offset | KafkaOffset
 
 
-SourceOffset = Offset | KafkaOffset | FileOffset
-
-
-def read(line: str, index: int = 0) -> tuple[str, SourceOffset] | None:
+def read(line: str) -> tuple[str, SourceOffset] | None:
     """Return a source's id and how far it's read; None where nothing was read yet, or of another source.
 
-    The id of a Delta table is its own. An offset of Kafka names the topics alone, not the broker; one of
-    files has nothing but the source's place in its stream, ``index``.
+    The id of a Delta table is its own. An offset of Kafka names the topics alone, not the broker.
 
     Raises:
         ValueError: The line isn't whole.
@@ -168,8 +141,6 @@ def read(line: str, index: int = 0) -> tuple[str, SourceOffset] | None:
     if "reservoirId" in source:
         whole = source["index"] in _AT_A_COMMIT_S_START and not source["isStartingVersion"]
         return source["reservoirId"], Offset(int(source["reservoirVersion"]), whole, "" if whole else line)
-    if source.keys() == {"logOffset"}:
-        return files_id(str(index)), FileOffset(int(source["logOffset"]))
     if source and all(map(_is_partitions, source.values())):
         offset = KafkaOffset.read(source)
         return kafka_id(offset.topics), offset
@@ -186,20 +157,13 @@ def is_kafka(source_id: str) -> bool:
     return source_id.startswith("kafka:")
 
 
-def files_id(source: str) -> str:
-    """Return what tells files from the other sources of a stream."""
-    return f"files:{source}"
-
-
-def is_files(source_id: str) -> bool:
-    """Say whether a source is files, not a Delta table."""
-    return source_id.startswith("files:")
+def is_of_files(line: str) -> bool:
+    """Return whether a line is the offset of Spark's file stream or of Auto Loader."""
+    return line.startswith(('{"logOffset":', '{"seqNum":'))
 
 
 def described(source_id: str) -> str:
     """Say what a source is, as far as its id tells."""
-    if is_files(source_id):
-        return "files"
     return source_id if is_kafka(source_id) else f"the Delta table with the id {source_id}"
 
 

@@ -2,8 +2,6 @@
 
     <volume>/initial_versions/pipelineId=…/targetTable=…/part-00000.csv
         the `MigrationStart`: written once, never changed
-    <volume>/initial_versions/pipelineId=…/targetTable=…/_seen_…
-        the files that an old stream had read by then, as Spark writes them (`seen_files`)
     <volume>/tracking/pipelineId=…/targetTable=…/part-00000.csv
         the `Tracking`: how far it is
     <volume>/checkpoints/targetTable=…/generation=…/<flow>/
@@ -34,17 +32,17 @@ from urllib.parse import quote, unquote
 
 from tableferry import storage
 from tableferry.errors import Busy, StateError
-from tableferry.pipelines import seen_files
 from tableferry.pipelines.flows import log_name
 from tableferry.pipelines.identities import TableIdentity
-from tableferry.pipelines.seen_files import SeenFile
-from tableferry.pipelines.source_offsets import is_files, is_kafka
+from tableferry.pipelines.source_offsets import is_kafka
 from tableferry.spark.tables import TableName
 
 PART = "part-00000.csv"
 _TABLES = "_tables.json"
 _VERSIONS = "_versions.json"
 _TAKEN_OVER = "takeOver"
+# Earlier versions recorded a hand-over of files under such an id.
+_FILES = "files:"
 _LONGEST_NAME = 255
 _SAFE = " ()-_.,~!@$&+;<>[]|"
 
@@ -65,8 +63,7 @@ class Baseline:
         views: The views that read it.
         within: Where the flows start within the next version, as Spark writes it; empty at its begin.
 
-    Of Kafka's topics ``version`` is how many offsets lie before the start, and ``within`` is the start. Of
-    files they are the old stream's batch that read the last of them, and the offset that says so.
+    Of Kafka's topics ``version`` is how many offsets lie before the start, and ``within`` is the start.
     """
 
     table: TableName
@@ -79,16 +76,6 @@ class Baseline:
     def of_kafka(self) -> bool:
         """Whether it's of Kafka's topics, not of a table."""
         return is_kafka(self.table_id)
-
-    @property
-    def of_files(self) -> bool:
-        """Whether it's of files, not of a table."""
-        return is_files(self.table_id)
-
-    @property
-    def seen(self) -> str:
-        """The name in the state of the list of files that were read; empty where it isn't of files."""
-        return f"_seen_{self.table_id.replace(':', '_')}_{self.version}" if self.of_files else ""
 
 
 @dataclass(frozen=True)
@@ -209,7 +196,7 @@ class StateStore:
         """Return what is recorded of a target; absent files mean that nothing was.
 
         Raises:
-            StateError: A file is there, but it can't be read or isn't whole.
+            StateError: A file exists, but it can't be read, isn't complete, or records a hand-over of files.
         """
         generation, resetting = self._generation(target)
         if (mark := storage.read_text(self._finished_file(target))) is not None:
@@ -226,8 +213,9 @@ class StateStore:
             self.migration_start_file(target), partial(_read_migration_start, self.pipeline_id, target)
         )
         for baseline in migration_start.baselines.values() if migration_start else ():
-            if baseline.of_files and not storage.exists(path := self._seen_file(target, baseline.seen)):
-                raise StateError("SEEN_FILES_MISSING", file=path, table=baseline.table, target=target)
+            if baseline.table_id.startswith(_FILES):
+                file = self.migration_start_file(target)
+                raise StateError("STATE_OF_FILE_HAND_OVER", file=file, source=baseline.table, target=target)
         tracking = self._read(self.tracking_file(target), _read_tracking)
         undoing = storage.read_text(self._undoing_file(target)) is not None
         if tracking and not migration_start and not undoing:
@@ -257,22 +245,6 @@ class StateStore:
                     found[table_id] = (*found.get(table_id, ()), name)
         return found
 
-    def keep_seen(self, target: TableName, name: str, seen: Iterable[SeenFile]) -> None:
-        """Record which files an old stream had read; the same name always stands for the same files."""
-        storage.create_text(self._seen_file(target, name), seen_files.written(seen))
-
-    def seen(self, target: TableName, name: str) -> tuple[SeenFile, ...]:
-        """Return which files an old stream had read.
-
-        Raises:
-            StateError: That can't be read.
-        """
-        path = self._seen_file(target, name)
-        try:
-            return seen_files.parse(storage.read_text(path) or "")
-        except ValueError as error:
-            raise StateError("STATE_FILE_INVALID", file=path, reason=error) from error
-
     def begin(self, migration_start: MigrationStart) -> bool:
         """Record where a migration starts, once; of two processes at once exactly one gets True."""
         return storage.create_text(
@@ -299,9 +271,6 @@ class StateStore:
         stored = other.read(target)
         if stored.migration_start is not None:
             mine = replace(stored.migration_start, pipeline_id=self.pipeline_id)
-            for baseline in mine.baselines.values():
-                if baseline.of_files:
-                    self.keep_seen(target, baseline.seen, other.seen(target, baseline.seen))
             self.begin(mine)
             if stored.tracking is not None and storage.read_text(self.tracking_file(target)) is None:
                 self.track(mine, stored.tracking)
@@ -367,10 +336,6 @@ class StateStore:
     def migration_start_file(self, target: TableName) -> Path:
         """Where a target's baselines are."""
         return self._folder("initial_versions", target) / PART
-
-    def _seen_file(self, target: TableName, name: str) -> Path:
-        # A name that begins so is hidden from Spark, which reads the folder as a table.
-        return self._folder("initial_versions", target) / name
 
     def tracking_file(self, target: TableName) -> Path:
         """Where a target's progress is."""

@@ -10,11 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tableferry.amounts import counted
 from tableferry.errors import Busy
 from tableferry.pipelines.flows import CdcSettings, DataFlow, Flow, HistorySource, Target, View
 from tableferry.pipelines.identities import FlowSettings, TableIdentity
-from tableferry.pipelines.source_offsets import FileOffset
 from tableferry.pipelines.state import Baseline, MigrationStart, StateStore
 from tableferry.spark.tables import TableName
 
@@ -72,14 +70,9 @@ class AdoptRenamed:
 
 @dataclass(frozen=True)
 class Begin:
-    """Record the baselines and the pinned copy, before the first row is copied.
-
-    Attributes:
-        seen: The files that old streams have read, by the source's id.
-    """
+    """Record the baselines and the pinned copy, before the first row is copied."""
 
     migration_start: MigrationStart
-    seen: Mapping[str, FileOffset] = field(default_factory=dict)
 
     def __str__(self) -> str:
         start = self.migration_start
@@ -90,16 +83,10 @@ class Begin:
 
     def perform(self, effects: Effects) -> None:
         """Record it, unless another process was first."""
-        target = self.migration_start.target
-        for baseline in self.migration_start.baselines.values():
-            if baseline.of_files:
-                effects.store.keep_seen(target, baseline.seen, self.seen[baseline.table_id].seen)
         if not effects.store.begin(self.migration_start):
             raise Busy("MIGRATION_STARTED_BY_ANOTHER_RUN", target=self.migration_start.target)
 
     def _baseline(self, baseline: Baseline) -> str:
-        if baseline.of_files:
-            return f"{baseline.table} behind {counted(len(self.seen[baseline.table_id].seen), 'file')}"
         if baseline.of_kafka:
             return f"{baseline.table} at {baseline.within}"
         part = f" and a part of {baseline.version + 1}" if baseline.within else ""
@@ -269,7 +256,6 @@ class DefineAppend:
         identify: Record this of the flow before it brings rows; None where that is done.
         ahead: It starts where one of its sources has no commit yet.
         seed: The offset that its fresh checkpoint is to begin at, as Spark writes it.
-        seen: The name in the state of the list of files that it's to take for read.
     """
 
     flow: Flow
@@ -279,7 +265,6 @@ class DefineAppend:
     identify: FlowSettings | None = None
     ahead: bool = False
     seed: str = ""
-    seen: str = ""
 
     def __str__(self) -> str:
         how = ", once" if self.once else ""
@@ -314,7 +299,6 @@ class DefineAutoCdc:
     identify: FlowSettings | None = None
     ahead: bool = False
     seed: str = ""
-    seen: str = ""
     events_before: EventsBefore | None = None
 
     def __str__(self) -> str:
@@ -328,11 +312,6 @@ class DefineSnapshots:
 
     target: Target
     owner: TableName
-
-    @property
-    def is_periodic(self) -> bool:
-        """Whether a view is the snapshot of now."""
-        return self.target.snapshots is not None and isinstance(self.target.snapshots.source, str)
 
     def __str__(self) -> str:
         snapshots = self.target.snapshots

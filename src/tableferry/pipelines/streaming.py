@@ -27,10 +27,8 @@ from tableferry.formats.delta.commits import Commit, commits_after, counted, new
 from tableferry.pipelines import (
     cdc,
     checkpoints,
-    file_logs,
     misfits,
     sequences,
-    snapshot_cdc,
     transactions,
     views,
 )
@@ -160,7 +158,6 @@ class StreamingEngine:
         self._tables: dict[str, DefineTable] = {}
         self._views: dict[str, dict[str, DefineView]] = {}
         self._flows: list[FlowDefinition] = []
-        self._snapshots: list[DefineSnapshots] = []
         self._newest: dict[str, DataFrame | None] = {}
         self._details = run_details(store.pipeline_id)
 
@@ -181,8 +178,8 @@ class StreamingEngine:
         self._flows.append(definition)
 
     def snapshots(self, definition: DefineSnapshots) -> None:
-        """Take a table's snapshots."""
-        self._snapshots.append(definition)
+        """Refuse a table of snapshots, whose spec `eligibility` skips."""
+        raise Refused("SNAPSHOT_CDC_ONLY_ON_DATABRICKS", table=definition.target.name)
 
     def update(self, done: Callable[[FlowResult], None]) -> None:
         """Run every flow once: all commits that are there now are taken, then it stops.
@@ -192,44 +189,14 @@ class StreamingEngine:
         Raises:
             TableferryError: A flow failed; those before it are done.
         """
-        if self._flows or self._snapshots:
+        if self._flows:
             _activate(self._spark)
-        # Those that flows read first; the newest of a view's may be of a table that flows fill.
-        periodic = [snapshots for snapshots in self._snapshots if snapshots.is_periodic]
-        for snapshots in self._snapshots:
-            if snapshots not in periodic:
-                done(self._take(snapshots))
         for key in self._in_order():
             created = self._create(self._tables[key])
             self._recognise(self._tables[key], anew=created)
         for definition in self._flows:
             done(self._run(definition))
-        for snapshots in periodic:
-            done(self._take(snapshots))
         self._leave()
-
-    def _take(self, definition: DefineSnapshots) -> FlowResult:
-        """Take the snapshots of a table that haven't been taken."""
-        target, owner = definition.target, self._tables[definition.owner.key].target
-        log = log_name(target.name)
-        flow = Flow(f"f_snapshots_{target.name.table}", "cdc", target.name, "", location=target.location)
-        try:
-            with (
-                session.settings(self._spark, owner.spark_conf, f"{owner.location}.sparkConf"),
-                activity(_log, "take the snapshots", table=target.name) as running,
-            ):
-                before = newest_version(self._spark, log) if exists(self._spark, log) else -1
-                named = {name: view.view for name, view in self._views.get(definition.owner.key, {}).items()}
-                snapshot_cdc.apply(self._spark, target, named, self._before)
-                rows: int | None = 0
-                if exists(self._spark, log):
-                    commits = commits_after(self._spark, log, before)
-                    appends = tuple(commit for commit in commits if commit.operation in ("", "WRITE"))
-                    rows = counted(appends, "numOutputRows")
-                running.count("rows", rows or 0)
-                return FlowResult(flow, definition.owner, rows, once=False)
-        except SPARK_ERRORS as error:
-            raise flow_error(flow, error) from error
 
     def _leave(self) -> None:
         """Record at which version the flows leave each table, so that one that is set back is known."""
@@ -363,9 +330,6 @@ class StreamingEngine:
             self._identify(definition, definition.identify)
         if definition.seed:
             self._before(f"letting the checkpoint of {definition.flow.name} begin where the old stream stood")
-            if definition.seen:
-                seen = self._store.seen(definition.owner, definition.seen)
-                file_logs.seed(self._checkpoint(definition), seen)
             checkpoints.seed(self._checkpoint(definition), definition.seed)
         self._before(f"stream {definition.flow.name} into {definition.flow.target}")
         for attempt in range(_TRIES):

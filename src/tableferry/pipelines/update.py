@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from tableferry import storage
@@ -16,8 +15,6 @@ from tableferry.pipelines.proofs import Proof
 from tableferry.pipelines.reports import FinishReport, RunReport, TargetReport, UndoReport, VerifyReport
 from tableferry.pipelines.steps import AdoptRenamed
 from tableferry.spark import session
-
-_log = logging.getLogger(__name__)
 
 
 class Update:
@@ -45,8 +42,6 @@ class Update:
     def run(self) -> RunReport:
         """Copy what isn't copied, take every commit that is there, and stop."""
         project, store = self._opened.project, self._opened.store
-        for skipped in project.skipped:
-            _log.warning("%s", skipped)
         if not storage.is_mounted(store.volume):
             raise Refused("STATE_VOLUME_NOT_MOUNTED", volume=store.volume)
         origin = f"{project.root}: pipeline_configs/global.json: spark_config"
@@ -152,7 +147,8 @@ class Update:
             lambda plan, facts: has_work(plan) or bool(progress(plan, facts)),
             advance,
         )
-        return RunReport(plan.pipeline_id, tuple(map(self._target_report, plan.targets)))
+        targets = tuple(map(self._target_report, plan.targets))
+        return RunReport(plan.pipeline_id, targets, plan.project.skipped)
 
     def _perform(
         self,

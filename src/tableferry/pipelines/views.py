@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +17,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
 from tableferry.errors import Failed, Refused, TableError
-from tableferry.pipelines import auto_loader, seen_files, sql, topics
+from tableferry.pipelines import sql, topics
 from tableferry.pipelines.flows import (
     DeltaSource,
     HistorySource,
@@ -31,13 +31,11 @@ from tableferry.pipelines.flows import (
 )
 from tableferry.pipelines.hidden import MARK, reads_hidden_streams
 from tableferry.pipelines.python_code import NOWHERE, TrackedSpark, load_function, start_options
-from tableferry.pipelines.seen_files import SeenFile
 from tableferry.pipelines.source_offsets import KafkaOffset
 from tableferry.pipelines.steps import Start
 from tableferry.spark.catalog import explaining
 from tableferry.spark.driver import in_process
 from tableferry.spark.quoting import quote
-from tableferry.spark.session import on_databricks
 from tableferry.spark.tables import TableName
 
 Starts = Mapping[str, Mapping[str, Start | None]]
@@ -61,10 +59,8 @@ class Span:
 Spans = Mapping[str, Span]
 """By `TableName.key`."""
 
-Offsets = Mapping[str, tuple[KafkaOffset, KafkaOffset] | tuple[SeenFile, ...]]
-"""What is read of Kafka's topics, from where to where, or which files, by the key of the `reads.Read`."""
-
-_COLUMNS_IN_FILES = ("parquet", "orc", "avro")
+Offsets = Mapping[str, tuple[KafkaOffset, KafkaOffset]]
+"""What is read of Kafka's topics, from where to where, by the key of the `reads.Read`."""
 
 _CHANGE_FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 _START_OPTIONS = ("startingversion", "startingtimestamp")
@@ -86,8 +82,8 @@ def read(
 
     What is read with options is read from the Delta tables' ``folders``, by `TableName.key`. ``asked`` has
     the names and expressions looked at, which a function of a pipeline can't. With ``once``, of a table that
-    would be followed and that ``spans`` names only those commits are read, and of topics of Kafka and of
-    files only what ``offsets`` say.
+    would be followed and that ``spans`` names only those commits are read, and of topics of Kafka only what
+    ``offsets`` say.
 
     Raises:
         TableferryError: It can't be read; the message names the view's place in the spec.
@@ -231,35 +227,18 @@ class _ViewReader:
         return _filtered(frame, source.where, source.select)
 
     def _other(self, view: str, source: OtherSource, *, streamed: bool) -> DataFrame:
-        format_, options = source.format, source.options
-        local = format_ == auto_loader.FORMAT and not on_databricks(self.spark, asked=self.asked)
+        options = source.options
         if source.format == "kafka":
             key = topics.name(options).key
             if span := self.offsets.get(key):
-                options = topics.between(options, *cast("tuple[KafkaOffset, KafkaOffset]", span))
+                options = topics.between(options, *span)
             elif (start := self.starts.get(view, {}).get(key)) is not None:
                 options = topics.starting(options, str(start))
-        if local:
-            stream = auto_loader.file_stream(options)
-            format_, options = stream.format, stream.options
         reader: Any = self.spark.readStream if streamed else self.spark.read
-        reader = reader.format(format_).options(**options)
+        reader = reader.format(source.format).options(**options)
         if source.schema_file:
             reader = reader.schema(schema_of(self.spark, source.schema_file))
-        elif local and streamed and format_.lower() in _COLUMNS_IN_FILES:
-            # A file stream must know its columns.
-            files = self.spark.read.format(format_).options(**options).load(source.path)
-            reader = reader.schema(files.schema)
-        named = self.offsets.get(auto_loader.name(source.path).key) if local else None
-        frame = reader.load(source.path) if named is None else self._files(reader, source, named)
-        return _filtered(frame, source.where, source.select)
-
-    def _files(self, reader: Any, source: OtherSource, seen: Sequence[Any]) -> DataFrame:
-        """Read these files alone, in the columns that they have where all of them are read."""
-        paths = [cast("SeenFile", file).readable for file in seen]
-        if source.path and not seen_files.has_pattern(source.path):
-            reader = reader.option("basePath", source.path)
-        return cast("DataFrame", reader.load(paths))
+        return _filtered(reader.load(source.path), source.where, source.select)
 
     def _sql(self, name: str, statement: str, starts: Mapping[str, Start | None]) -> DataFrame:
         """Run a statement with temporary views in place of what it streams and of the spec's own views."""

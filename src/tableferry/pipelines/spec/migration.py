@@ -37,7 +37,7 @@ def migration(
         problems.append(location.problem(Finding("SPEC_STATE_PATH_MISSING")))
     if details.auto_starting_versions_enabled:
         for view in views.values():
-            if (option := _missing_start(view)) and not (_keeps_place(view) and _from_checkpoints(details)):
+            if (option := _missing_start(view)) and not (_is_kafka(view) and _from_checkpoints(details)):
                 file, _, path = view.location.partition(": ")
                 problems.append(Problem.of(Finding("SPEC_SOURCE_WITHOUT_START", option=option), file, path))
     missing = _missing_validity(written.select_exp) if target.cdc and target.cdc.scd_type == 2 else []
@@ -116,9 +116,9 @@ def _from_checkpoints(details: TableMigrationDetails) -> bool:
     return details.hand_over in ("auto", "checkpoint") and bool(details.source_details.checkpoints)
 
 
-def _keeps_place(view: flows.View) -> bool:
-    """Say whether a checkpoint can tell where a flow goes on in what a view reads."""
-    return isinstance(view.source, flows.OtherSource) and view.source.format in ("kafka", "cloudFiles")
+def _is_kafka(view: flows.View) -> bool:
+    """Return whether a view reads Kafka, whose offsets a checkpoint can hand over."""
+    return isinstance(view.source, flows.OtherSource) and view.source.format == "kafka"
 
 
 def _missing_start(view: flows.View) -> str | None:
@@ -131,7 +131,7 @@ def _missing_start(view: flows.View) -> str | None:
         return None if known else "startingOffsets or startingTimestamp"
     if "modifiedafter" in options or options.get("cloudfiles.includeexistingfiles", "").lower() == "false":
         return None
-    if view.source.format == "cloudFiles":
+    if view.source.format == flows.AUTO_LOADER:
         return "modifiedAfter, or cloudFiles.includeExistingFiles to false,"
     return "modifiedAfter"
 
