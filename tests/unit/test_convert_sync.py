@@ -28,7 +28,7 @@ from typer.testing import CliRunner
 
 from tableferry import convert
 from tableferry.cli import app
-from tableferry.convert import plan
+from tableferry.convert import converted_table, plan
 from tableferry.convert.discovery import listing
 from tableferry.convert.plan import Options
 from tableferry.convert.sync import commands
@@ -750,13 +750,13 @@ def test_sync_that_cannot_write_its_checkpoint_is_complete(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deltalake.DeltaTable(str(folder)).alter.set_table_properties({"delta.checkpointInterval": "1"})
-    write_checkpoint = commands.converted_table.write_checkpoint
+    write_checkpoint = converted_table.write_checkpoint
 
     def undone_before(root: Path) -> None:
         shutil.rmtree(folder / "_delta_log")
         write_checkpoint(root)
 
-    monkeypatch.setattr(commands.converted_table, "write_checkpoint", undone_before)
+    monkeypatch.setattr(converted_table, "write_checkpoint", undone_before)
     write(folder / "day=1" / "c.parquet", {"id": [4]})
     table = synced(folder)
     assert (table.outcome, table.error) == ("synced", None)
