@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tableferry import storage
 from tableferry.convert import catalog, commit_contents, hive_plans
-from tableferry.convert.completing import with_statistics
 from tableferry.convert.discovery import owning_tables
 from tableferry.convert.discovery.table_formats import already_delta
 from tableferry.convert.hive_plans import FarFiles as FarFiles
 from tableferry.convert.hive_plans import KnownFooters as KnownFooters
 from tableferry.convert.perform import perform, write_first_checkpoint
 from tableferry.convert.plan import MANY, Plan
+from tableferry.convert.readers import with_statistics
 from tableferry.convert.steps import ConvertNatively, PutFirstCommit, Step, SwitchEntry, WriteCheckpoint
 from tableferry.errors import Refused
 from tableferry.formats.delta import column_mapping, initial_commit

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, assert_never
 from tableferry import verify
 from tableferry.activity import Activity, activity
 from tableferry.convert import catalog, commit_contents, converted_table, existing_log
-from tableferry.convert.completing import with_statistics
 from tableferry.convert.discovery import listing
 from tableferry.convert.plan import Plan
+from tableferry.convert.readers import with_statistics
 from tableferry.convert.steps import (
     ConvertNatively,
     PutFirstCommit,

@@ -1,4 +1,4 @@
-"""Read footers, or scan data for statistics, in this process or in Spark tasks."""
+"""Read footers or scan data in this process or in Spark tasks, and complete a commit's statistics."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from tableferry.convert import catalog
+from tableferry.convert.commit_contents import Contents, half_read, statistics_paths, with_bounds_of
 from tableferry.convert.steps import Reader
 from tableferry.errors import MissingPackage, Refused, SessionError, is_sparks
 from tableferry.extras import install
 from tableferry.formats.parquet import directory_footers, object_footers
 from tableferry.formats.parquet.files import DataFile, Footer, Footers, Unreadable
+from tableferry.formats.parquet.footers import ALL_LEAVES
 from tableferry.spark import session
 from tableferry.spark.provider import SparkProvider
 from tableferry.spark.types import ColumnPath
@@ -125,6 +127,32 @@ def all_readable(
         more = f", and {len(unreadable) - _SHOWN:,} more" if len(unreadable) > _SHOWN else ""
         raise Refused("UNREADABLE_FILES", table=root, files=f"{'; '.join(unreadable[:_SHOWN])}{more}")
     return tuple(read)
+
+
+def with_statistics(
+    root: AnyPath,
+    planned: Contents,
+    spark: SparkProvider,
+    scanned_by: Reader | None,
+    progress: Callable[[int, int], None],
+) -> Contents:
+    """Return a commit's contents with complete statistics.
+
+    The columns that get statistics are known only after all footers are read. With `scanned_by`, a scan of
+    all data computes the statistics. Without it, the function rereads the footers of files for which too few
+    columns were read.
+
+    Raises:
+        Refused: A file is no longer readable.
+    """
+    if scanned_by is not None:
+        read = scan(root, planned.files, spark, scanned_by, statistics_paths(planned))
+        return with_bounds_of(planned, dict(enumerate(all_readable(root, planned.files, read, progress))))
+    if not (numbers := half_read(planned)):
+        return planned
+    files = [planned.files[number] for number in numbers]
+    read = read_footers(root, files, spark, Reader.AUTO, leaves=ALL_LEAVES)
+    return with_bounds_of(planned, dict(zip(numbers, all_readable(root, files, read, progress), strict=True)))
 
 
 def _demand_process(root: ObjectPath, reader: Reader) -> None:

@@ -11,11 +11,10 @@ from tableferry import storage as storage
 from tableferry.amounts import counted, first_of
 from tableferry.convert import converted_table
 from tableferry.convert.commit_contents import Contents
-from tableferry.convert.completing import with_statistics
 from tableferry.convert.converted_table import Table
 from tableferry.convert.discovery import listing
 from tableferry.convert.plan import Options, Statistics
-from tableferry.convert.readers import all_readable, read_footers
+from tableferry.convert.readers import all_readable, read_footers, with_statistics
 from tableferry.convert.sync.commit import Changes
 from tableferry.errors import Refused
 from tableferry.formats.delta import column_mapping
