@@ -1,4 +1,4 @@
-"""List the data files of a table by listing its directory."""
+"""List the data files of a table in its directory, or below its root in an object store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tableferry import storage as storage
 from tableferry.backoff import pause
-from tableferry.convert.discovery import object_listing, sink_log, table_formats
+from tableferry.convert.discovery import sink_log, table_formats
 from tableferry.errors import Busy, Refused, TableError
 from tableferry.formats.parquet.files import DataFile
 
@@ -78,7 +78,7 @@ def visible_files(root: storage.AnyPath) -> tuple[DataFile, ...]:
     if isinstance(root, Path):
         demand_directory(root)
         return _visible(root, sorted(_walk(root)))
-    files, sink = object_listing.data_files(root)
+    files, sink = _object_files(root)
     return _committed(root, files) if sink else tuple(files)
 
 
@@ -90,6 +90,51 @@ def _committed(root: storage.AnyPath, files: Iterable[DataFile]) -> tuple[DataFi
     """Return only the files that the streaming sink committed."""
     by_path = {file.path: file for file in files}
     return tuple(sorted(by_path[path] for path in sink_log.committed(root / table_formats.SINK_LOG, by_path)))
+
+
+def _object_files(root: storage.ObjectPath) -> tuple[list[DataFile], bool]:
+    """Return the data files below a root, sorted by path, and whether a streaming sink wrote there.
+
+    The same names are left out and refused as in `visible_files`.
+
+    Raises:
+        TableError: The root has no objects.
+        Refused: An object can't be part of a table of Parquet files.
+        StateError: The store can't be listed.
+    """
+    found: list[DataFile] = []
+    sink = anything = False
+    for item in storage.ObjectStore(root.store).below(root):
+        anything = True
+        sink = sink or item.path.startswith(f"{table_formats.SINK_LOG}/")
+        if _is_data_object(root, item.path):
+            found.append(DataFile(*item))
+    if not anything:
+        raise TableError("FOLDER_MISSING", folder=root)
+    return sorted(found), sink
+
+
+def _is_data_object(root: storage.ObjectPath, path: str) -> bool:
+    *folders, name = path.split("/")
+    for depth, folder in enumerate(folders):
+        if table_formats.is_hidden(folder) and "=" not in folder:
+            if depth:
+                _demand_no_nested_table(
+                    f"{root}/{'/'.join(folders[:depth])}", folder, folders[depth + 1 :], name
+                )
+            return False
+        if table_formats.is_acid(folder):
+            raise table_formats.transactional(f"{root}/{'/'.join(folders[: depth + 1])}")
+    if name == table_formats.HUDI_PARTITION:
+        raise table_formats.hudi_partition("/".join([str(root), *folders]))
+    return not table_formats.is_hidden(name)
+
+
+def _demand_no_nested_table(folder: str, hidden: str, below: list[str], name: str) -> None:
+    if hidden in (table_formats.SINK_LOG, table_formats.HUDI) or (
+        hidden == table_formats.DELTA_LOG and not below and table_formats.is_commit(name)
+    ):
+        raise table_formats.table_of_its_own(folder, hidden)
 
 
 def demand_readable_names(root: str, files: Sequence[DataFile]) -> None:
