@@ -12,7 +12,7 @@ from tests.unit.conftest import ProjectFiles
 from typer.testing import CliRunner, Result
 
 from tableferry import __version__, cli
-from tableferry.cli.options import looking_back
+from tableferry.cli.options import parse_look_back
 from tableferry.pipelines import spec
 
 MAIN = "dataflows/sales/dataflowspec/orders_main.json"
@@ -115,11 +115,11 @@ def test_the_entry_point_returns_when_the_work_is_done(
 
 @pytest.mark.parametrize("text", ["0", "yesterday", "-1", "7w", "2026-13-01"])
 def test_how_far_back_is_a_number_or_a_time(text: str) -> None:
-    assert looking_back("500") == 500
-    assert looking_back("2026-11-20T06:00") == datetime(2026, 11, 20, 6, tzinfo=UTC)
-    assert looking_back("2026-11-20T06:00+02:00") == datetime(2026, 11, 20, 4, tzinfo=UTC)
-    ago = looking_back("12h")
+    assert parse_look_back("500") == 500
+    assert parse_look_back("2026-11-20T06:00") == datetime(2026, 11, 20, 6, tzinfo=UTC)
+    assert parse_look_back("2026-11-20T06:00+02:00") == datetime(2026, 11, 20, 4, tzinfo=UTC)
+    ago = parse_look_back("12h")
     assert isinstance(ago, datetime)
     assert timedelta(hours=11) < datetime.now(UTC) - ago < timedelta(hours=13)
     with raises("LOOK_BACK_INVALID", text=text):
-        looking_back(text)
+        parse_look_back(text)

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from tableferry.cli.command import Answer, App, Output, PrintingCommand, common
+from tableferry.cli.command import App, CommandResult, Output, PrintingCommand, common_options
 from tableferry.errors import TableferryError
 
 app = App()
@@ -21,21 +21,23 @@ def show(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     count: Annotated[int, typer.Option("--count")] = 2,
     size: Annotated[int, typer.Option("--size", envvar="TEST_SIZE")] = 1,
-) -> Answer:
+) -> CommandResult:
     """Show a thing."""
     if count == 0:
         raise TableferryError("nothing to show: give a --count")
-    return Answer({"name": name, "size": size, "count": count}, [name] * count, ok=count < 3)
+    return CommandResult({"name": name, "size": size, "count": count}, [name] * count, ok=count < 3)
 
 
 @app.command("draw")
-def draw(ctx: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME")]) -> Answer:
+def draw(ctx: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME")]) -> CommandResult:
     """Draw a thing on a console."""
 
     def on(console: Console) -> None:
         console.print(f"[{name}] :dog:")
 
-    return Answer({"json": common(ctx).output is Output.JSON, "debug": common(ctx).debug}, on)
+    return CommandResult(
+        {"json": common_options(ctx).output is Output.JSON, "debug": common_options(ctx).debug}, on
+    )
 
 
 @app.command("do", cls=PrintingCommand)

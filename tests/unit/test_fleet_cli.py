@@ -18,8 +18,8 @@ from tests.unit.fleet_jobs import job as some_job
 from typer.testing import CliRunner, Result
 
 from tableferry import cli, fleet
-from tableferry.cli.fleet_options import OpenFleet, without_password
-from tableferry.cli.fleet_reports import next_modes
+from tableferry.cli.fleet_options import OpenFleet, redact_password
+from tableferry.cli.fleet_reports import next_step_lines
 from tableferry.fleet.job import Job, OldName, PauseReason, State
 from tableferry.fleet.moving_views import ViewOptions
 from tableferry.fleet.queue.opening import open_store
@@ -232,12 +232,14 @@ def test_a_run_says_by_its_exit_code_that_tables_paused(
 def test_after_a_run_the_wave_that_is_waited_for_is_named() -> None:
     ready: dict[str, Any] = {"state": State.READY, "desired_state": State.WRITES_BLOCKED}
     waiting, free = some_job(**ready, wave="w1"), some_job(**ready)
-    assert list(next_modes([waiting, free, waiting], {"w1": Wave("w1")})) == [
+    assert list(next_step_lines([waiting, free, waiting], {"w1": Wave("w1")})) == [
         "Next: tableferry fleet communicate (1 table)",
         "Next: tableferry fleet wave start w1 (2 tables)",
     ]
     running = {"w1": Wave("w1", WaveStatus.RUNNING)}
-    assert list(next_modes([waiting, free], running)) == ["Next: tableferry fleet communicate (2 tables)"]
+    assert list(next_step_lines([waiting, free], running)) == [
+        "Next: tableferry fleet communicate (2 tables)"
+    ]
 
 
 def test_limits_of_a_wave_are_changed_one_by_one_and_taken_away(queue: Path) -> None:
@@ -671,10 +673,10 @@ def test_what_the_jobs_of_the_bundle_say_is_understood(tmp_path: Path, arguments
 
 
 def test_a_password_in_the_address_is_never_shown() -> None:
-    assert without_password("mysql://u:p@ss@host/db") == "mysql://u:***@host/db"
-    assert without_password("mysql://u@host/db") == "mysql://u@host/db"
+    assert redact_password("mysql://u:p@ss@host/db") == "mysql://u:***@host/db"
+    assert redact_password("mysql://u@host/db") == "mysql://u@host/db"
     options = "postgresql://u@host/db?sslmode=require&password="
-    assert without_password(f"{options}geheim&a=b") == f"{options}***&a=b"
+    assert redact_password(f"{options}geheim&a=b") == f"{options}***&a=b"
 
 
 @pytest.mark.parametrize("error", [KeyError("uid not found: 1000"), OSError("No username set")])

@@ -18,8 +18,8 @@ from typer.testing import CliRunner, Result
 
 from tableferry import cli
 from tableferry.activity import Activity, activity
-from tableferry.cli.live import Live
-from tableferry.cli.logs import Lines, LogFormat
+from tableferry.cli.live import LiveDisplay
+from tableferry.cli.logs import LineDisplay, LogFormat
 
 LOG = logging.getLogger("tableferry.test")
 TIME = re.compile(r"^\d\d:\d\d:\d\d ")
@@ -102,7 +102,7 @@ def test_no_step_is_silent_for_ten_seconds(
     log_format: LogFormat, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    lines = Lines(logging.INFO, log_format, clock=clock)  # Its own thread asks the clock otherwise.
+    lines = LineDisplay(logging.INFO, log_format, clock=clock)  # Its own thread asks the clock otherwise.
     monkeypatch.setattr(LOG, "handlers", [lines])
     monkeypatch.setattr(LOG, "propagate", False)
     LOG.setLevel(logging.DEBUG)
@@ -134,7 +134,7 @@ def test_a_count_that_takes_long_holds_up_no_line(capsys: pytest.CaptureFixture[
         assert answered.wait(60)
 
     clock = Clock()
-    lines = Lines(logging.INFO, LogFormat.TEXT, clock=clock)
+    lines = LineDisplay(logging.INFO, LogFormat.TEXT, clock=clock)
     lines.running = (Activity("copy", look=look),)
     lines.start()
     assert asked.wait(60)
@@ -145,9 +145,9 @@ def test_a_count_that_takes_long_holds_up_no_line(capsys: pytest.CaptureFixture[
     lines.close()
 
 
-def shown_live(console: Console, monkeypatch: pytest.MonkeyPatch) -> Live:
+def shown_live(console: Console, monkeypatch: pytest.MonkeyPatch) -> LiveDisplay:
     """Give a terminal's display, which takes in all that is logged."""
-    display = Live(console, verbose=False)
+    display = LiveDisplay(console, verbose=False)
     monkeypatch.setattr(LOG, "handlers", [display])
     monkeypatch.setattr(LOG, "propagate", False)
     LOG.setLevel(logging.DEBUG)

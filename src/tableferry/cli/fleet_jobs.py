@@ -12,17 +12,17 @@ from rich.console import Console
 
 from tableferry import fleet, report
 from tableferry.amounts import counted
-from tableferry.cli.command import Answer, App, Output, common
+from tableferry.cli.command import App, CommandResult, Output, common_options
 from tableferry.cli.fleet_options import (
     EnvOption,
+    FleetOptions,
     MoreTables,
     OpenFleet,
     Patterns,
     SettingsOption,
     StoreOption,
-    WhichFleet,
-    named_patterns,
-    person,
+    current_user,
+    table_patterns,
 )
 from tableferry.cli.options import Warehouse
 from tableferry.errors import Busy, Refused, TableError
@@ -57,11 +57,11 @@ def fleet_list(
     settings: SettingsOption = None,
     env: EnvOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """List jobs: where each is, and what comes next."""
-    which = WhichFleet(store, settings, env, None, warehouse)
+    fleet_options = FleetOptions(store, settings, env, None, warehouse)
     filter_ = fleet.Filter(tables or (), states or (), paused, owner, wave)
-    with which.opened() as opened:
+    with fleet_options.open() as opened:
         if wave is not None:
             fleet.find_wave(opened.store, wave)
         jobs = fleet.list_jobs(opened.store, filter_, archived=archived)
@@ -79,12 +79,18 @@ def fleet_list(
         total = counted(len(jobs), "job")
         console.print(total if len(shown) == len(jobs) else f"{len(shown):,} of {total}")
 
-    return Answer([row(job, waves) for job in shown], show)
+    return CommandResult([job_row(job, waves) for job in shown], show)
 
 
 def _show_jobs(console: Console, jobs: Sequence[Job], waves: Mapping[str, Wave]) -> None:
     rows = [
-        (job.name, _state(job), _becomes(job), ", ".join(job.tbl_owners) or None, _next(job, waves))
+        (
+            job.name,
+            _state_text(job),
+            _target_text(job),
+            ", ".join(job.tbl_owners) or None,
+            _next_step_text(job, waves),
+        )
         for job in jobs
     ]
     report.table(console, ("table", "state", "to", "owners", "next"), rows)
@@ -112,7 +118,7 @@ def _show_paused(console: Console, jobs: Sequence[Job]) -> None:
         report.table(console, ("table", "state", "owners", "details"), rows)
 
 
-def _becomes(job: Job) -> str:
+def _target_text(job: Job) -> str:
     """Say what a table becomes, and where, if that is elsewhere."""
     names = Names.of(job)
     return f"{job.target_format.value}, {names.target}" if names.elsewhere else job.target_format.value
@@ -125,10 +131,10 @@ def fleet_show(
     settings: SettingsOption = None,
     env: EnvOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Show a table's job: its row, what happened, its letters, and what comes next."""
-    which = WhichFleet(store, settings, env, None, warehouse)
-    with which.opened() as opened:
+    fleet_options = FleetOptions(store, settings, env, None, warehouse)
+    with fleet_options.open() as opened:
         jobs = fleet.select_jobs(opened.store, [table], archive=True)
         if len(jobs) > 1:
             names = [str(job.name) for job in jobs]
@@ -139,13 +145,19 @@ def fleet_show(
         notifications = fleet.notifications_of(opened.store, job)
 
     def show(console: Console) -> None:
-        console.print(f"{job.name}: {_state(job)}")
-        console.print(f"Next: {_next(job, waves)}\n")
-        for name, value in _columns(job).items():
+        console.print(f"{job.name}: {_state_text(job)}")
+        console.print(f"Next: {_next_step_text(job, waves)}\n")
+        for name, value in _column_texts(job).items():
             console.print(f"  {name:<18}  {value}")
         if events:
             rows = [
-                (_minute(event.at), event.state, event.desired_state, _paused(event), event.worker or None)
+                (
+                    _minute_text(event.at),
+                    event.state,
+                    event.desired_state,
+                    _pause_text(event),
+                    event.worker or None,
+                )
                 for event in events
             ]
             report.table(console, ("when", "state", "desired", "paused", "by"), rows)
@@ -153,15 +165,15 @@ def fleet_show(
             letters = [
                 (
                     letter.level,
-                    _minute(letter.recorded_at),
-                    letter.sent_at and _minute(letter.sent_at),
+                    _minute_text(letter.recorded_at),
+                    letter.sent_at and _minute_text(letter.sent_at),
                     ", ".join(letter.recipients),
                 )
                 for letter in notifications
             ]
             report.table(console, ("letter", "recorded", "sent", "to"), letters)
 
-    return Answer({**row(job, waves), "events": events, "letters": notifications}, show)
+    return CommandResult({**job_row(job, waves), "events": events, "letters": notifications}, show)
 
 
 @jobs_app.command("pause")
@@ -174,10 +186,10 @@ def fleet_pause(
     settings: SettingsOption = None,
     env: EnvOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Let jobs wait until they are resumed."""
-    patterns = named_patterns(tables, more_tables)
-    which = WhichFleet(store, settings, env, None, warehouse)
+    patterns = table_patterns(tables, more_tables)
+    fleet_options = FleetOptions(store, settings, env, None, warehouse)
 
     def pause(job: Job, waves: Mapping[str, Wave]) -> tuple[Job, str]:
         if job.migration_paused:
@@ -185,7 +197,7 @@ def fleet_pause(
         left = left_as(job)
         return job.paused(PauseReason.PAUSED_BY_USER, reason), f"is paused{f'; {left}' if left else ''}"
 
-    return _edit_jobs(which, patterns, pause, common(ctx).output)
+    return _edit_jobs(fleet_options, patterns, pause, common_options(ctx).output)
 
 
 @jobs_app.command("resume")
@@ -212,18 +224,18 @@ def fleet_resume(
     settings: SettingsOption = None,
     env: EnvOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Let paused jobs go on; one that was reverted begins from the start."""
-    patterns = named_patterns(tables, more_tables)
-    which = WhichFleet(store, settings, env, None, warehouse)
+    patterns = table_patterns(tables, more_tables)
+    fleet_options = FleetOptions(store, settings, env, None, warehouse)
 
     def resume(job: Job, waves: Mapping[str, Wave]) -> tuple[Job, str]:
         if not job.migration_paused:
             return job, "isn't paused"
         job = resumed(job, accept=accept, rewrite=rewrite)
-        return job, f"goes on: {_next(job, waves)}"
+        return job, f"goes on: {_next_step_text(job, waves)}"
 
-    return _edit_jobs(which, patterns, resume, common(ctx).output)
+    return _edit_jobs(fleet_options, patterns, resume, common_options(ctx).output)
 
 
 @jobs_app.command("archive")
@@ -232,27 +244,27 @@ def fleet_archive(
     settings: SettingsOption = None,
     env: EnvOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Move jobs that are completed, with their last letter sent, out of the queue, unless marked to close."""
-    which = WhichFleet(store, settings, env, None, warehouse)
-    with which.opened() as opened:
+    fleet_options = FleetOptions(store, settings, env, None, warehouse)
+    with fleet_options.open() as opened:
         moved = opened.store.archive(fleet.selections.finished(), opened.store.now())
     text = f"{counted(moved, 'job')} moved to the archive; tableferry fleet list --archived shows them."
-    return Answer({"archived": moved}, [text])
+    return CommandResult({"archived": moved}, [text])
 
 
-def row(job: Job, waves: Mapping[str, Wave]) -> dict[str, Any]:
+def job_row(job: Job, waves: Mapping[str, Wave]) -> dict[str, Any]:
     """Return a job for programs: the columns of its row, and what comes next."""
     action = next_action(job, waves)
     return {
         "table": job.name,
         "target": Names.of(job).target,
-        **_row(job),
+        **_job_columns(job),
         "next": {"mode": action.mode, "what": action.what, "when": action.when},
     }
 
 
-def _row(job: Job) -> dict[str, Any]:
+def _job_columns(job: Job) -> dict[str, Any]:
     return {name: getattr(job, name) for name in Job.__dataclass_fields__}
 
 
@@ -262,15 +274,15 @@ _IN_HEADING = frozenset(
 )
 
 
-def _columns(job: Job) -> dict[str, str]:
+def _column_texts(job: Job) -> dict[str, str]:
     """Return the row for people: what is empty, or is in the heading, isn't shown."""
     columns = {}
-    for name, value in _row(job).items():
+    for name, value in _job_columns(job).items():
         if name in _IN_HEADING or value in (None, "", (), {}) or (name == "pause_reason" and value == "None"):
             continue
         match value:
             case datetime():
-                columns[name] = _minute(value)
+                columns[name] = _minute_text(value)
             case bool():
                 columns[name] = "yes" if value else "no"
             case tuple():
@@ -283,45 +295,47 @@ def _columns(job: Job) -> dict[str, str]:
 _Edit = Callable[[Job, Mapping[str, Wave]], tuple[Job, str]]
 
 
-def _edit_jobs(which: WhichFleet, patterns: list[str], edit: _Edit, output: Output) -> Answer:
+def _edit_jobs(
+    fleet_options: FleetOptions, patterns: list[str], edit: _Edit, output: Output
+) -> CommandResult:
     """Edit jobs one by one, and print at once what became of each; one that can't be so stays as it is."""
     if not patterns:
         raise TableError("NO_TABLE_NAMED")
     results: list[dict[str, Any]] = []
-    with which.opened() as opened:
+    with fleet_options.open() as opened:
         waves = fleet.waves_by_name(opened.store)
         for job in fleet.select_jobs(opened.store, patterns):
             ok, text = _edit_job(opened, job, lambda job: edit(job, waves))
             results.append({"table": job.name, "ok": ok, "said": text})
             if output is Output.TEXT:
                 typer.echo(f"{job.name} {text}", err=not ok)
-    return Answer(results, (), ok=all(result["ok"] for result in results))
+    return CommandResult(results, (), ok=all(result["ok"] for result in results))
 
 
 def _edit_job(opened: OpenFleet, job: Job, edit: Callable[[Job], tuple[Job, str]]) -> tuple[bool, str]:
     try:
         edited, text = edit(job)
         if edited != job:
-            opened.store.edit(edited, opened.store.now(), by=person())
+            opened.store.edit(edited, opened.store.now(), by=current_user())
     except (Refused, Busy) as error:
         return False, f"is unchanged: {error.one_line}"
     return True, text
 
 
-def _state(job: Job) -> str:
+def _state_text(job: Job) -> str:
     state = job.state.value if job.state is job.desired_state else f"{job.state} → {job.desired_state}"
     return f"{state}, paused: {job.pause_reason}" if job.migration_paused else state
 
 
-def _next(job: Job, waves: Mapping[str, Wave]) -> str:
+def _next_step_text(job: Job, waves: Mapping[str, Wave]) -> str:
     action = next_action(job, waves)
-    when = f", from {_minute(action.when)} on" if action.when else ""
+    when = f", from {_minute_text(action.when)} on" if action.when else ""
     return f"{action.mode}: {action.what}{when}" if action.mode else action.what
 
 
-def _paused(event: Any) -> str | None:
+def _pause_text(event: Any) -> str | None:
     return event.pause_reason if event.paused else None
 
 
-def _minute(when: datetime) -> str:
+def _minute_text(when: datetime) -> str:
     return f"{when:%Y-%m-%d %H:%M} UTC"

@@ -14,19 +14,19 @@ from uuid import uuid4
 import typer
 
 from tableferry import fleet
-from tableferry.cli.command import Answer, App
+from tableferry.cli.command import App, CommandResult
 from tableferry.cli.fleet_options import (
     EnvOption,
+    FleetOptions,
     MoreTables,
     Patterns,
     SetOption,
     SettingsOption,
     StoreOption,
-    WhichFleet,
-    named_patterns,
-    person,
+    current_user,
+    table_patterns,
 )
-from tableferry.cli.fleet_reports import data, notification_lines, report_lines
+from tableferry.cli.fleet_reports import job_data, notification_lines, report_lines
 from tableferry.cli.options import Warehouse
 from tableferry.fleet.reports import ModeReport
 from tableferry.spark import session
@@ -41,10 +41,10 @@ modes_app = App()
 _TABLES_PAUSED = 3
 
 # More workers than any fleet has; databases take no larger numbers than of nine digits.
-_LONGEST_COUNT = 9
+_MAX_DIGITS = 9
 
 
-class Dry(StrEnum):
+class BooleanText(StrEnum):
     """Whether nothing is to be done, as a scheduler's parameter says it."""
 
     TRUE = "true"
@@ -62,7 +62,7 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print what would be done to each table, and do nothing.")
 ]
 DryRunValue = Annotated[
-    Dry, typer.Option("--dryrun", help="The same, for schedulers that can pass only values.")
+    BooleanText, typer.Option("--dryrun", help="The same, for schedulers that can pass only values.")
 ]
 
 
@@ -73,12 +73,12 @@ class ModeOptions:
     batch_size: int
     worker: str
     dry_run: bool
-    dryrun: Dry
+    dryrun: BooleanText
 
     @property
-    def dry(self) -> bool:
+    def is_dry_run(self) -> bool:
         """Whether nothing is to be done."""
-        return self.dry_run or self.dryrun is Dry.TRUE
+        return self.dry_run or self.dryrun is BooleanText.TRUE
 
     @property
     def share(self) -> tuple[int, int]:
@@ -88,7 +88,7 @@ class ModeOptions:
             typer.BadParameter: It isn't written ``I/N``.
         """
         number, slash, workers = self.worker.partition("/")
-        written = slash and number.isdecimal() and workers.isdecimal() and len(workers) <= _LONGEST_COUNT
+        written = slash and number.isdecimal() and workers.isdecimal() and len(workers) <= _MAX_DIGITS
         if not (written and 1 <= int(number) <= int(workers)):
             raise typer.BadParameter(
                 f"--worker {self.worker}: write it as I/N, the I-th of N workers, such as 1/4"
@@ -101,17 +101,17 @@ def fleet_preprocess(
     batch_size: BatchSize = 5000,
     worker: WorkerShare = "1/1",
     dry_run: DryRun = False,
-    dryrun: DryRunValue = Dry.FALSE,
+    dryrun: DryRunValue = BooleanText.FALSE,
     store: StoreOption = None,
     settings: SettingsOption = None,
     env: EnvOption = None,
     setting: SetOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Look at new jobs' tables; end probations that are over, and note what is completed."""
-    options = ModeOptions(batch_size, worker, dry_run, dryrun)
-    which = WhichFleet(store, settings, env, setting, warehouse)
-    return run_mode("preprocess", options, which, lambda worker: fleet.preprocess(worker))
+    mode_options = ModeOptions(batch_size, worker, dry_run, dryrun)
+    fleet_options = FleetOptions(store, settings, env, setting, warehouse)
+    return run_mode("preprocess", mode_options, fleet_options, lambda worker: fleet.preprocess(worker))
 
 
 @modes_app.command("migrate")
@@ -119,17 +119,17 @@ def fleet_migrate(
     batch_size: BatchSize = 5000,
     worker: WorkerShare = "1/1",
     dry_run: DryRun = False,
-    dryrun: DryRunValue = Dry.FALSE,
+    dryrun: DryRunValue = BooleanText.FALSE,
     store: StoreOption = None,
     settings: SettingsOption = None,
     env: EnvOption = None,
     setting: SetOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Migrate tables whose first letter is old enough, and archive those whose probation is over."""
-    options = ModeOptions(batch_size, worker, dry_run, dryrun)
-    which = WhichFleet(store, settings, env, setting, warehouse)
-    return run_mode("migrate", options, which, lambda worker: fleet.migrate(worker))
+    mode_options = ModeOptions(batch_size, worker, dry_run, dryrun)
+    fleet_options = FleetOptions(store, settings, env, setting, warehouse)
+    return run_mode("migrate", mode_options, fleet_options, lambda worker: fleet.migrate(worker))
 
 
 @modes_app.command("shadow")
@@ -137,17 +137,17 @@ def fleet_shadow(
     batch_size: BatchSize = 5000,
     worker: WorkerShare = "1/1",
     dry_run: DryRun = False,
-    dryrun: DryRunValue = Dry.FALSE,
+    dryrun: DryRunValue = BooleanText.FALSE,
     store: StoreOption = None,
     settings: SettingsOption = None,
     env: EnvOption = None,
     setting: SetOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Bring the Hive copies of tables on probation in step with what was written since."""
-    options = ModeOptions(batch_size, worker, dry_run, dryrun)
-    which = WhichFleet(store, settings, env, setting, warehouse)
-    return run_mode("shadow", options, which, lambda worker: fleet.shadow(worker))
+    mode_options = ModeOptions(batch_size, worker, dry_run, dryrun)
+    fleet_options = FleetOptions(store, settings, env, setting, warehouse)
+    return run_mode("shadow", mode_options, fleet_options, lambda worker: fleet.shadow(worker))
 
 
 @modes_app.command("communicate")
@@ -159,29 +159,29 @@ def fleet_communicate(
     batch_size: BatchSize = 5000,
     worker: WorkerShare = "1/1",
     dry_run: DryRun = False,
-    dryrun: DryRunValue = Dry.FALSE,
+    dryrun: DryRunValue = BooleanText.FALSE,
     store: StoreOption = None,
     settings: SettingsOption = None,
     env: EnvOption = None,
     setting: SetOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Send the letters that are due to owners and users; a dry run writes them into a folder."""
-    options = ModeOptions(batch_size, worker, dry_run, dryrun)
-    which = WhichFleet(store, settings, env, setting, warehouse)
-    share = options.share
-    folder = letters if options.dry else None
-    with which.opened() as opened:
+    mode_options = ModeOptions(batch_size, worker, dry_run, dryrun)
+    fleet_options = FleetOptions(store, settings, env, setting, warehouse)
+    share = mode_options.share
+    folder = letters if mode_options.is_dry_run else None
+    with fleet_options.open() as opened:
         communicated = fleet.communicate(
             opened.store,
             opened.settings,
             worker=worker_name(),
             clock=opened.store.now,
-            batch_size=options.batch_size,
+            batch_size=mode_options.batch_size,
             share=share,
             dry_run_to=folder,
         )
-    return Answer(communicated, notification_lines(communicated, folder), ok=communicated.ok)
+    return CommandResult(communicated, notification_lines(communicated, folder), ok=communicated.ok)
 
 
 @modes_app.command("revert")
@@ -194,42 +194,42 @@ def fleet_revert(
     batch_size: BatchSize = 5000,
     worker: WorkerShare = "1/1",
     dry_run: DryRun = False,
-    dryrun: DryRunValue = Dry.FALSE,
+    dryrun: DryRunValue = BooleanText.FALSE,
     store: StoreOption = None,
     settings: SettingsOption = None,
     env: EnvOption = None,
     setting: SetOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Give Hive tables their names back, with every row; without a TABLE, go on with those under way."""
-    options = ModeOptions(batch_size, worker, dry_run, dryrun)
-    patterns = named_patterns(tables, more_tables)
-    which = WhichFleet(store, settings, env, setting, warehouse)
+    mode_options = ModeOptions(batch_size, worker, dry_run, dryrun)
+    patterns = table_patterns(tables, more_tables)
+    fleet_options = FleetOptions(store, settings, env, setting, warehouse)
 
     def revert(worker: Worker) -> ModeReport:
         jobs = fleet.select_jobs(worker.store, patterns, archive=from_archive)
         names = [job.name for job in jobs]
-        return fleet.revert(worker, names, from_archive=from_archive, by=person())
+        return fleet.revert(worker, names, from_archive=from_archive, by=current_user())
 
-    return run_mode("revert", options, which, revert, only_due=not patterns)
+    return run_mode("revert", mode_options, fleet_options, revert, only_due=not patterns)
 
 
 def run_mode(
     mode: Mode,
-    options: ModeOptions,
-    which: WhichFleet,
+    mode_options: ModeOptions,
+    fleet_options: FleetOptions,
     run: Callable[[Worker], ModeReport],
     *,
     only_due: bool = True,
-) -> Answer:
+) -> CommandResult:
     """Run a mode, and say what it did; `only_due` says that it takes nothing but what is due."""
-    share = options.share
-    with which.opened() as opened:
+    share = mode_options.share
+    with fleet_options.open() as opened:
         open_warehouse, name = opened.warehouse_opener(), worker_name()
         report = None
         if only_due:
             # Loading a mode takes a second.
-            report = fleet.report_nothing_due(mode, opened.store, name, dry_run=options.dry)
+            report = fleet.report_nothing_due(mode, opened.store, name, dry_run=mode_options.is_dry_run)
         if report is None:
             report = run(
                 fleet.Worker(
@@ -238,17 +238,17 @@ def run_mode(
                     settings=opened.settings,
                     name=name,
                     clock=opened.store.now,
-                    batch_size=options.batch_size,
+                    batch_size=mode_options.batch_size,
                     share=share,
-                    dry_run=options.dry,
+                    dry_run=mode_options.is_dry_run,
                 )
             )
         waves = fleet.waves_by_name(opened.store)
-    return Answer(
-        {"mode": mode, "dryRun": options.dry, "jobs": [data(job) for job in report.jobs]},
-        report_lines(report, options.dry, waves),
+    return CommandResult(
+        {"mode": mode, "dryRun": mode_options.is_dry_run, "jobs": [job_data(job) for job in report.jobs]},
+        report_lines(report, mode_options.is_dry_run, waves),
         ok=report.ok,
-        exit_code=_TABLES_PAUSED if report.paused and not options.dry else 0,
+        exit_code=_TABLES_PAUSED if report.paused and not mode_options.is_dry_run else 0,
     )
 
 

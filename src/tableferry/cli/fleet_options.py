@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tableferry import fleet
-from tableferry.cli.options import pairs, separated
-from tableferry.cli.spark import resolved
+from tableferry.cli.options import parse_pairs, split_names
+from tableferry.cli.spark import resolve_session
 from tableferry.fleet.job import TargetFormat
 from tableferry.spark import session
 
@@ -68,13 +68,13 @@ SetOption = Annotated[
 ]
 
 
-def named_patterns(tables: Sequence[str] | None, more_tables: Sequence[str] | None) -> list[str]:
+def table_patterns(tables: Sequence[str] | None, more_tables: Sequence[str] | None) -> list[str]:
     """Return all names and patterns of tables that a command was given."""
-    return [*(tables or ()), *separated(more_tables)]
+    return [*(tables or ()), *split_names(more_tables)]
 
 
 @dataclass(frozen=True)
-class NewTables:
+class TableOptions:
     """The tables that a command was given, which may have no job yet."""
 
     tables: Sequence[str] | None
@@ -89,7 +89,7 @@ class NewTables:
         if not catalog.strip() or set(catalog) & set("*?./`"):
             raise typer.BadParameter(f"'{catalog}' is no catalog's name: write one", param_hint="--catalog")
         return fleet.Named(
-            named_patterns(self.tables, self.more_tables),
+            table_patterns(self.tables, self.more_tables),
             self.files or (),
             self.query,
             catalog.strip().lower(),
@@ -131,7 +131,7 @@ class OpenFleet:
 
 
 @dataclass(frozen=True)
-class WhichFleet:
+class FleetOptions:
     """The queue and the settings that a command was given.
 
     Attributes:
@@ -149,17 +149,17 @@ class WhichFleet:
     local_warehouse: Path | None
 
     @contextmanager
-    def opened(self, **flags: str | int | None) -> Iterator[OpenFleet]:
+    def open(self, **flags: str | int | None) -> Iterator[OpenFleet]:
         """Open the queue, and close it; flags are settings that have options of their own, by their names."""
         flags = {"store": self.store, **flags}
         given = {name: str(value) for name, value in flags.items() if value is not None}
         settings = fleet.loading.load(
-            {**pairs("--set", self.setting), **given},
+            {**parse_pairs("--set", self.setting), **given},
             file=self.settings_file,
             env=self.env,
             environ=os.environ,
         )
-        spark = partial(resolved, self.local_warehouse, iceberg=True)
+        spark = partial(resolve_session, self.local_warehouse, iceberg=True)
         secret = settings.store_password_secret
         store = fleet.open_store(settings.store, resolve=spark, password_secret=secret)
         try:
@@ -168,13 +168,13 @@ class WhichFleet:
             store.close()
 
 
-def without_password(url: str) -> str:
+def redact_password(url: str) -> str:
     """Write a queue's URL as anybody may read it."""
     url = re.sub(r"^([a-z0-9+]+://[^:@/]*):.*@", r"\1:***@", url)
     return re.sub(r"([?&](?:password|passwd)=)[^&]*", r"\1***", url)
 
 
-def person() -> str:
+def current_user() -> str:
     """Name whoever runs a command, for the events of jobs."""
     try:
         return getpass.getuser()

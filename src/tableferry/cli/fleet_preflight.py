@@ -9,21 +9,21 @@ from typing import Annotated
 import typer
 
 from tableferry import fleet
-from tableferry.cli.command import Answer, App, Output, common
+from tableferry.cli.command import App, CommandResult, Output, common_options
 from tableferry.cli.fleet_options import (
     Catalog,
     EnvOption,
     Files,
+    FleetOptions,
     MoreTables,
-    NewTables,
     OpenFleet,
     Patterns,
     Query,
     SetOption,
     SettingsOption,
     StoreOption,
+    TableOptions,
     Target,
-    WhichFleet,
 )
 from tableferry.cli.options import Html, Warehouse, write_file
 from tableferry.errors import InputError, TableError
@@ -55,17 +55,17 @@ def fleet_preflight(
     env: EnvOption = None,
     setting: SetOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Say what would stop tables' migrations, and how long writers will wait; nothing is written.
 
     Without a TABLE and --wave, of all jobs that haven't begun. The exit code is 1 if a table can't be
     migrated as it is.
     """
-    which_tables = NewTables(tables, more_tables, files, query)
-    which = WhichFleet(store, settings, env, setting, warehouse)
-    with which.opened(target_format=target) as opened:
-        preflights = _preflights(opened, which_tables.named(catalog), wave, target)
-    in_json = common(ctx).output is Output.JSON
+    table_options = TableOptions(tables, more_tables, files, query)
+    fleet_options = FleetOptions(store, settings, env, setting, warehouse)
+    with fleet_options.open(target_format=target) as opened:
+        preflights = _preflights(opened, table_options.named(catalog), wave, target)
+    in_json = common_options(ctx).output is Output.JSON
     if html is not None:
         write_file(html, fleet.preflight_page(preflights), to_stderr=in_json)
     if csv is not None:
@@ -78,7 +78,7 @@ def fleet_preflight(
     ]
     # What was written has all but how it stands.
     shown = lines if html is None and csv is None else lines[-1:]
-    return Answer({"ok": ok, "causes": causes, "tables": preflights}, shown, ok=ok)
+    return CommandResult({"ok": ok, "causes": causes, "tables": preflights}, shown, ok=ok)
 
 
 def _preflights(

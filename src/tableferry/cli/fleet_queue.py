@@ -10,21 +10,21 @@ import typer
 
 from tableferry import fleet
 from tableferry.amounts import counted
-from tableferry.cli.command import Answer, App
+from tableferry.cli.command import App, CommandResult
 from tableferry.cli.fleet_options import (
     Catalog,
     EnvOption,
     Files,
+    FleetOptions,
     MoreTables,
-    NewTables,
     Patterns,
     Query,
     SetOption,
     SettingsOption,
     StoreOption,
+    TableOptions,
     Target,
-    WhichFleet,
-    without_password,
+    redact_password,
 )
 from tableferry.cli.options import Warehouse
 from tableferry.fleet.job import LONGEST_GAP
@@ -44,13 +44,13 @@ def fleet_init(
     settings: SettingsOption = None,
     env: EnvOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Make the queue, or bring it up to this version."""
-    which = WhichFleet(store, settings, env, None, warehouse)
-    with which.opened() as opened:
+    fleet_options = FleetOptions(store, settings, env, None, warehouse)
+    with fleet_options.open() as opened:
         opened.store.create()
-        url = without_password(opened.settings.store)
-    return Answer({"store": url}, [f"The queue is ready: {url}", "Next: tableferry fleet add TABLE…"])
+        url = redact_password(opened.settings.store)
+    return CommandResult({"store": url}, [f"The queue is ready: {url}", "Next: tableferry fleet add TABLE…"])
 
 
 @queue_app.command("add")
@@ -96,22 +96,22 @@ def fleet_add(
     env: EnvOption = None,
     setting: SetOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Put tables into the queue: names, patterns ('sales.*'), files, or what a query gives."""
-    which_tables = NewTables(tables, more_tables, files, query)
-    which = WhichFleet(store, settings, env, setting, warehouse)
-    named = which_tables.named(catalog, owners or (), users or (), wave)
-    with which.opened(
+    table_options = TableOptions(tables, more_tables, files, query)
+    fleet_options = FleetOptions(store, settings, env, setting, warehouse)
+    named = table_options.named(catalog, owners or (), users or (), wave)
+    with fleet_options.open(
         target_format=target, initial_gap_days=initial_gap, probation_gap_days=probation
     ) as opened:
         now = opened.store.now()
         registration = fleet.register(
             opened.store, named, opened.settings, now, spark=opened.spark, dry_run=dry_run
         )
-    return Answer(registration, _lines(registration))
+    return CommandResult(registration, _registration_lines(registration))
 
 
-def _lines(registration: fleet.Registration) -> Iterator[str]:
+def _registration_lines(registration: fleet.Registration) -> Iterator[str]:
     jobs = registration.jobs
     for name in registration.left_out:
         _log.info("Note: %s is left out, as a migration of this fleet made it", name)
@@ -124,12 +124,12 @@ def _lines(registration: fleet.Registration) -> Iterator[str]:
             yield f"and {len(jobs) - _SHOWN:,} more"
         yield f"{counted(len(jobs), 'table')} would be added, where they have no job yet."
         return
-    yield f"Added {counted(registration.added, 'table')}{_known(registration)}."
+    yield f"Added {counted(registration.added, 'table')}{_existing_jobs_text(registration)}."
     if registration.added:
         yield "Next: tableferry fleet preprocess"
 
 
-def _known(registration: fleet.Registration) -> str:
+def _existing_jobs_text(registration: fleet.Registration) -> str:
     """Say how many had a job already, and what that means where a wave was asked for."""
     known = len(registration.jobs) - (registration.added or 0)
     if not known:

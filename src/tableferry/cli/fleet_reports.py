@@ -35,7 +35,7 @@ def report_lines(report: ModeReport, dry_run: bool, waves: Mapping[str, Wave]) -
         return
     yield ", ".join(f"{count:,} {outcome}" for outcome, count in counts.items())
     if not dry_run:
-        yield from next_modes([result.job for result in report.jobs], waves)
+        yield from next_step_lines([result.job for result in report.jobs], waves)
 
 
 def notification_lines(communicated: CommunicateReport, folder: Path | None) -> Iterator[str]:
@@ -73,7 +73,7 @@ _AFTER = {
 }
 
 
-def next_modes(jobs: Iterable[Job], waves: Mapping[str, Wave]) -> Iterator[str]:
+def next_step_lines(jobs: Iterable[Job], waves: Mapping[str, Wave]) -> Iterator[str]:
     """Say which modes go on with these jobs, and from when on, or which waves are to be started before."""
     due: dict[str, list[datetime | None]] = {}
     waiting = Counter[str]()
@@ -91,7 +91,7 @@ def next_modes(jobs: Iterable[Job], waves: Mapping[str, Wave]) -> Iterator[str]:
         yield f"Next: tableferry fleet wave start {wave} ({counted(count, 'table')})"
 
 
-def data(result: JobReport) -> dict[str, object]:
+def job_data(result: JobReport) -> dict[str, object]:
     """Return a job's report for programs."""
     job = result.job
     return {

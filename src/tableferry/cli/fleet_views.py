@@ -10,8 +10,8 @@ import typer
 
 from tableferry import fleet
 from tableferry.amounts import joined
-from tableferry.cli.command import Answer, App
-from tableferry.cli.fleet_options import EnvOption, SetOption, SettingsOption, StoreOption, WhichFleet
+from tableferry.cli.command import App, CommandResult
+from tableferry.cli.fleet_options import EnvOption, FleetOptions, SetOption, SettingsOption, StoreOption
 from tableferry.cli.options import Warehouse
 from tableferry.fleet.view_moves.reports import ViewsReport
 
@@ -44,19 +44,19 @@ def fleet_views(
     env: EnvOption = None,
     setting: SetOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Make the views over tables that went to another schema or catalog there too; the old ones stay.
 
     The exit code is 1 if one can't come along.
     """
-    which = WhichFleet(store, settings, env, setting, warehouse)
-    options = fleet.ViewOptions(views or (), partial, dry_run)
-    with which.opened() as opened:
-        report = fleet.move_views(opened.store, opened.warehouse(), options)
-    return Answer(report, _lines(report), ok=report.ok)
+    fleet_options = FleetOptions(store, settings, env, setting, warehouse)
+    view_options = fleet.ViewOptions(views or (), partial, dry_run)
+    with fleet_options.open() as opened:
+        report = fleet.move_views(opened.store, opened.warehouse(), view_options)
+    return CommandResult(report, _view_lines(report), ok=report.ok)
 
 
-def _lines(report: ViewsReport) -> Iterator[str]:
+def _view_lines(report: ViewsReport) -> Iterator[str]:
     for view in report.views:
         if view.error:
             yield f"{view.view} {view.outcome}: {view.error}"
@@ -73,9 +73,9 @@ def _lines(report: ViewsReport) -> Iterator[str]:
     if not counts:
         yield "No view reads a table that has gone to another schema or catalog."
         return
-    yield ", ".join(f"{count:,} {_WORDS.get(outcome, outcome)}" for outcome, count in counts.items())
+    yield ", ".join(f"{count:,} {_OUTCOME_TEXTS.get(outcome, outcome)}" for outcome, count in counts.items())
     if counts["waiting"]:
         yield "Those that wait come along when what they read has moved: run it again, or with --partial"
 
 
-_WORDS = {"there": "there already"}
+_OUTCOME_TEXTS = {"there": "there already"}

@@ -9,15 +9,15 @@ import typer
 
 from tableferry import fleet
 from tableferry.amounts import counted, first_of
-from tableferry.cli.command import Answer, App
+from tableferry.cli.command import App, CommandResult
 from tableferry.cli.fleet_options import (
     EnvOption,
+    FleetOptions,
     MoreTables,
     Patterns,
     SettingsOption,
     StoreOption,
-    WhichFleet,
-    named_patterns,
+    table_patterns,
 )
 from tableferry.cli.options import Warehouse
 from tableferry.errors import InputError
@@ -32,9 +32,9 @@ wave_app = App(
 Name = Annotated[str, typer.Argument(metavar="WAVE", help="The wave's name.", show_default=False)]
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?", re.ASCII)
-_LARGEST = 2**63 - 1
+_MAX_BYTES = 2**63 - 1
 # What the queue's column takes in every database.
-_MOST = 2**31 - 1
+_MAX_TABLES = 2**31 - 1
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
@@ -48,7 +48,7 @@ def wave_add(
         typer.Option(
             "--tables-at-once",
             min=0,
-            max=_MOST,
+            max=_MAX_TABLES,
             metavar="N",
             help="Move at most N of them at once; 0: no limit.",
         ),
@@ -76,13 +76,13 @@ def wave_add(
     settings: SettingsOption = None,
     env: EnvOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Make a wave, change its limits, and put tables into it that are in the queue and haven't started."""
-    patterns = named_patterns(tables, more_tables)
-    which = WhichFleet(store, settings, env, None, warehouse)
+    patterns = table_patterns(tables, more_tables)
+    fleet_options = FleetOptions(store, settings, env, None, warehouse)
     bounds = {
         "tables_at_once": tables_at_once,
-        "bytes_an_hour": None if bytes_an_hour is None else _size(bytes_an_hour),
+        "bytes_an_hour": None if bytes_an_hour is None else _parse_size(bytes_an_hour),
     }
     others = {"hours": hours, "time_zone": time_zone, "stop_percent": stop_percent}
     limits: dict[str, int | str | None] = {
@@ -90,12 +90,12 @@ def wave_add(
         **{key: value or None for key, value in bounds.items() if value is not None},
         **{key: value for key, value in others.items() if value is not None},
     }
-    with which.opened() as opened:
+    with fleet_options.open() as opened:
         queue = opened.store
         jobs = fleet.select_jobs(queue, patterns) if patterns else []
         wave = fleet.set_wave(queue, name, limits)
         moved, left = fleet.assign(queue, name, jobs, queue.now())
-    lines = [f"{_described(wave)}."]
+    lines = [f"{_wave_text(wave)}."]
     if jobs:
         lines.append(f"{counted(moved, 'table')} put into it.")
     if left:
@@ -103,7 +103,9 @@ def wave_add(
         lines.append(f"Left where they are, as they have started or a worker has them: {names}")
     if wave.status is not WaveStatus.RUNNING:
         lines.append(f"Next: {command('wave start', name)}")
-    return Answer({"wave": wave, "moved": moved, "left": [job.name for job in left]}, lines, ok=not left)
+    return CommandResult(
+        {"wave": wave, "moved": moved, "left": [job.name for job in left]}, lines, ok=not left
+    )
 
 
 @wave_app.command("start")
@@ -113,12 +115,12 @@ def wave_start(
     settings: SettingsOption = None,
     env: EnvOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Let a wave's tables be announced and started."""
-    which = WhichFleet(store, settings, env, None, warehouse)
-    with which.opened() as opened:
+    fleet_options = FleetOptions(store, settings, env, None, warehouse)
+    with fleet_options.open() as opened:
         wave = fleet.start_wave(opened.store, name, opened.store.now())
-    return Answer(wave, [f"{_described(wave)}.", "Next: tableferry fleet communicate"])
+    return CommandResult(wave, [f"{_wave_text(wave)}.", "Next: tableferry fleet communicate"])
 
 
 @wave_app.command("pause")
@@ -129,12 +131,12 @@ def wave_pause(
     settings: SettingsOption = None,
     env: EnvOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Let no more of a wave's tables start, and no probation end; what has started is moved to its end."""
-    which = WhichFleet(store, settings, env, None, warehouse)
-    with which.opened() as opened:
+    fleet_options = FleetOptions(store, settings, env, None, warehouse)
+    with fleet_options.open() as opened:
         wave = fleet.pause_wave(opened.store, name, reason)
-    return Answer(wave, [f"{_described(wave)}.", f"To go on: {command('wave start', name)}"])
+    return CommandResult(wave, [f"{_wave_text(wave)}.", f"To go on: {command('wave start', name)}"])
 
 
 @wave_app.command("status")
@@ -147,28 +149,28 @@ def wave_status(
     settings: SettingsOption = None,
     env: EnvOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Say what each wave is at: tables, bytes, and what bounds it."""
-    which = WhichFleet(store, settings, env, None, warehouse)
-    with which.opened() as opened:
+    fleet_options = FleetOptions(store, settings, env, None, warehouse)
+    with fleet_options.open() as opened:
         if name:
             fleet.find_wave(opened.store, name)
         counts = fleet.read_waves(opened.store)
     # A job of a bundle passes an empty name for none.
     shown = [count for count in counts if not name or name == count.wave.name]
     if not shown:
-        return Answer(shown, ["There is no wave: make one with tableferry fleet wave add WAVE TABLE…"])
-    return Answer(shown, lambda console: console.print(fleet.wave_table(shown)))
+        return CommandResult(shown, ["There is no wave: make one with tableferry fleet wave add WAVE TABLE…"])
+    return CommandResult(shown, lambda console: console.print(fleet.wave_table(shown)))
 
 
-def _described(wave: Wave) -> str:
+def _wave_text(wave: Wave) -> str:
     return f"The wave {wave.name} is {labels.wave_status(wave)} ({labels.limits(wave)})"
 
 
-def _size(text: str) -> int:
+def _parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     size = float(match[1]) * _UNITS[match[2]] if match else 0
     # None is no limit, and less than a byte isn't none.
-    if match is None or size > _LARGEST or (size and not round(size)):
+    if match is None or size > _MAX_BYTES or (size and not round(size)):
         raise InputError("WAVE_BYTES_INVALID", text=text)
     return round(size)

@@ -52,7 +52,7 @@ class Entry:
         return command
 
 
-class _Commands(Mapping[str, Any]):
+class _LazyCommands(Mapping[str, Any]):
     """Commands by their names; each is loaded when it is first looked up."""
 
     def __init__(self, entries: Mapping[str, Entry]) -> None:
@@ -78,8 +78,8 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.entries_here = {name: entry for name, entry in self.entries.items() if entry.exists}
-        self.commands: Any = _Commands(self.entries_here)
+        self.existing_entries = {name: entry for name, entry in self.entries.items() if entry.exists}
+        self.commands: Any = _LazyCommands(self.existing_entries)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names, without loading the commands."""
@@ -90,6 +90,6 @@ class LazyGroup(TyperGroup):
         shown = copy(self)
         shown.commands = {
             name: TyperCommand(name, help=entry.help) if entry.help else self.commands[name]
-            for name, entry in self.entries_here.items()
+            for name, entry in self.existing_entries.items()
         }
         TyperGroup.format_help(shown, ctx, formatter)

@@ -10,16 +10,16 @@ from rich.table import Column
 from rich.text import Text
 
 from tableferry.amounts import duration
-from tableferry.cli.logs import Display, as_text
+from tableferry.cli.logs import Display, record_text
 
 
-def live_display(*, verbose: bool) -> Live | None:
+def live_display(*, verbose: bool) -> LiveDisplay | None:
     """Return a display on stderr, or None where that is no terminal."""
     console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
-    return Live(console, verbose=verbose) if console.is_terminal else None
+    return LiveDisplay(console, verbose=verbose) if console.is_terminal else None
 
 
-class Live(Display):
+class LiveDisplay(Display):
     """Shows each step under way in a terminal, with its counts, and takes it away when it ends.
 
     It's there only while something runs, so that what the command prints in the end stands by itself.
@@ -35,7 +35,7 @@ class Live(Display):
         super().emit(record)
         of_a_step = hasattr(record, "event") and record.levelno < logging.WARNING
         if self._verbose or (record.levelno >= logging.INFO and not of_a_step):
-            self._console.print(as_text(record))
+            self._console.print(record_text(record))
         self._redraw()
 
     def close(self) -> None:

@@ -22,11 +22,11 @@ from tableferry.amounts import duration
 
 # After so many seconds without a line, one says what still runs: less than ten, as the clock is asked once a
 # second.
-_SILENCE = 8.5
+_LONGEST_SILENCE = 8.5
 _TICK = 1.0
 
 # What every record has; the others are the fields of a step, but for the step itself.
-_OF_EACH_RECORD = vars(logging.makeLogRecord({})).keys() | {"activity", "message", "asctime", "taskName"}
+_RECORD_ATTRIBUTES = vars(logging.makeLogRecord({})).keys() | {"activity", "message", "asctime", "taskName"}
 
 
 class LogFormat(StrEnum):
@@ -37,11 +37,11 @@ class LogFormat(StrEnum):
 
 
 @contextmanager
-def showing(*, verbose: bool = False, quiet: bool = False, log_format: LogFormat) -> Iterator[None]:
+def show_logs(*, verbose: bool = False, quiet: bool = False, log_format: LogFormat) -> Iterator[None]:
     """Show what the package logs while a command works: everything, warnings alone, or what is in between."""
     level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
     live = log_format is LogFormat.TEXT and not quiet and _may_be_terminal()
-    handler = _Terminal(level, verbose=verbose) if live else Lines(level, log_format)
+    handler = _TerminalDisplay(level, verbose=verbose) if live else LineDisplay(level, log_format)
     if not quiet:
         handler.start()
     package = logging.getLogger("tableferry")
@@ -78,7 +78,9 @@ class Display(logging.Handler):
         self.running: tuple[Activity, ...] = ()
         self._ended = threading.Event()
         self._threads = [
-            threading.Thread(target=self._once_a_second, args=(work,), name=f"tableferry-{name}", daemon=True)
+            threading.Thread(
+                target=self._run_every_second, args=(work,), name=f"tableferry-{name}", daemon=True
+            )
             for name, work in (("progress", self.tick), ("counts", self._count))
         ]
 
@@ -110,12 +112,12 @@ class Display(logging.Handler):
         for activity in self.running:
             activity.refresh()
 
-    def _once_a_second(self, work: Callable[[], None]) -> None:
+    def _run_every_second(self, work: Callable[[], None]) -> None:
         while not self._ended.wait(_TICK):
             work()
 
 
-class Lines(Display):
+class LineDisplay(Display):
     """Writes a line for each record, and says what still runs before there was silence for ten seconds."""
 
     def __init__(
@@ -129,26 +131,28 @@ class Lines(Display):
         """Write the record, if it's to be seen."""
         super().emit(record)
         if record.levelno >= self._shown:
-            self._write(_as_json(record) if self._format is LogFormat.JSON else as_text(record))
+            self._write(_record_json(record) if self._format is LogFormat.JSON else record_text(record))
 
     def tick(self) -> None:
         """Say what still runs, if nothing was written for a while."""
-        if not self.running or self._clock() - self._last < _SILENCE:
+        if not self.running or self._clock() - self._last < _LONGEST_SILENCE:
             return
         running = self.running
-        message = "; ".join(map(_still, running))
+        message = "; ".join(map(_running_text, running))
         if self._format is LogFormat.JSON:
             steps = [activity.fields() for activity in running]
-            self._write(_json({"level": "INFO", "event": "running", "message": message, "running": steps}))
+            self._write(
+                _json_line({"level": "INFO", "event": "running", "message": message, "running": steps})
+            )
         else:
-            self._write(f"{_time()} {message}")
+            self._write(f"{_time_text()} {message}")
 
     def _write(self, line: str) -> None:
         typer.echo(line, err=True)
         self._last = self._clock()
 
 
-class _Terminal(Display):
+class _TerminalDisplay(Display):
     """Shows records in a terminal; the first one imports rich, because many commands log nothing."""
 
     def __init__(self, level: int, *, verbose: bool) -> None:
@@ -160,7 +164,9 @@ class _Terminal(Display):
         """Hand the record to the display."""
         super().emit(record)
         if self._display is None:
-            self._display = cli.live_display(verbose=self._verbose) or Lines(self._level, LogFormat.TEXT)
+            self._display = cli.live_display(verbose=self._verbose) or LineDisplay(
+                self._level, LogFormat.TEXT
+            )
         self._display.emit(record)
 
     def tick(self) -> None:
@@ -175,30 +181,30 @@ class _Terminal(Display):
         super().close()
 
 
-def _still(running: Activity) -> str:
+def _running_text(running: Activity) -> str:
     return ", ".join(filter(None, (f"{running.title}: {duration(running.elapsed)}", running.counted)))
 
 
-def as_text(record: logging.LogRecord) -> str:
+def record_text(record: logging.LogRecord) -> str:
     """Write a record for people: what happens with its time, all else as it is."""
     message = record.getMessage()
     if record.levelno >= logging.ERROR:
         return f"Error: {message}"
-    return f"{_time(record.created)} {message}" if hasattr(record, "event") else message
+    return f"{_time_text(record.created)} {message}" if hasattr(record, "event") else message
 
 
-def _as_json(record: logging.LogRecord) -> str:
-    fields = {name: value for name, value in vars(record).items() if name not in _OF_EACH_RECORD}
-    return _json(
+def _record_json(record: logging.LogRecord) -> str:
+    fields = {name: value for name, value in vars(record).items() if name not in _RECORD_ATTRIBUTES}
+    return _json_line(
         {"level": record.levelname, "logger": record.name, "message": record.getMessage(), **fields},
         record.created,
     )
 
 
-def _json(fields: dict[str, Any], at: float | None = None) -> str:
+def _json_line(fields: dict[str, Any], at: float | None = None) -> str:
     when = datetime.fromtimestamp(time.time() if at is None else at, UTC)
     return json.dumps({"time": when.isoformat(timespec="milliseconds"), **fields}, ensure_ascii=False)
 
 
-def _time(at: float | None = None) -> str:
+def _time_text(at: float | None = None) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at))

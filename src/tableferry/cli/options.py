@@ -43,7 +43,7 @@ Html = Annotated[
 ]
 
 
-def pairs(option: str, values: Iterable[str] | None) -> dict[str, str]:
+def parse_pairs(option: str, values: Iterable[str] | None) -> dict[str, str]:
     """Read the values of an option that is written NAME=VALUE.
 
     Raises:
@@ -58,7 +58,7 @@ def pairs(option: str, values: Iterable[str] | None) -> dict[str, str]:
     return pairs
 
 
-def looking_back(text: str | None) -> int | datetime | None:
+def parse_look_back(text: str | None) -> int | datetime | None:
     """Read how far back versions are looked at: how many, a time, or how long ago.
 
     Raises:
@@ -77,7 +77,7 @@ def looking_back(text: str | None) -> int | datetime | None:
     return since if since.tzinfo else since.replace(tzinfo=UTC)
 
 
-def separated(values: Iterable[str] | None) -> list[str]:
+def split_names(values: Iterable[str] | None) -> list[str]:
     """Return the names in texts that separate them by commas or line ends."""
     names = (name.strip() for text in values or () for name in text.replace("\n", ",").split(","))
     return [name for name in names if name]

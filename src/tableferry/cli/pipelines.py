@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tableferry import pipelines
-from tableferry.cli.command import Answer, App
-from tableferry.cli.options import Environment, Project, Tokens, Warehouse, looking_back, pairs
-from tableferry.cli.spark import resolved
+from tableferry.cli.command import App, CommandResult
+from tableferry.cli.options import Environment, Project, Tokens, Warehouse, parse_look_back, parse_pairs
+from tableferry.cli.spark import resolve_session
 from tableferry.errors import Refused, SessionError
 from tableferry.extras import install
 from tableferry.spark import session
@@ -90,7 +90,7 @@ DropHistory = Annotated[
 
 
 @dataclass(frozen=True)
-class WhichProject:
+class ProjectOptions:
     """The project that a command was given, the engine of its flows, and the place of its tables."""
 
     project: Path | None
@@ -101,7 +101,7 @@ class WhichProject:
     pipeline_id: str | None
     warehouse: Path | None
 
-    def opened(self) -> tuple[LoadedProject, SparkSession, pipelines.Pipeline | None]:
+    def open(self) -> tuple[LoadedProject, SparkSession, pipelines.Pipeline | None]:
         """Read the project, and then ask for a session, so that wrong files are reported at once."""
         project, pipeline, tokens = self.read()
         return project, self.spark_session(project, pipeline, tokens), pipeline
@@ -124,7 +124,7 @@ class WhichProject:
                 pipeline=pipeline.pipeline_id,
                 command=install("connect", "databricks"),
             )
-        spark = resolved(self.warehouse, kafka=project.reads_kafka)
+        spark = resolve_session(self.warehouse, kafka=project.reads_kafka)
         session.use(spark, tokens.get("pipeline_catalog"), tokens.get("pipeline_schema"))
         return spark
 
@@ -144,7 +144,7 @@ class WhichProject:
 
     def read(self) -> tuple[LoadedProject, pipelines.Pipeline | None, Mapping[str, str]]:
         """Read the project; return it, what runs its flows, and the tokens that it was read with."""
-        project, environment, tokens = self.project, self.environment, pairs("--token", self.token)
+        project, environment, tokens = self.project, self.environment, parse_pairs("--token", self.token)
         pipeline = self._pipeline()
         if isinstance(pipeline, pipelines.DatabricksPipeline):
             configured = pipeline.configuration()
@@ -194,18 +194,18 @@ def pipelines_plan(
     token: Tokens = None,
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Say what a run would do; writes nothing."""
-    which = WhichProject(project, engine, storage, environment, token, pipeline_id, warehouse)
-    loaded, spark, pipeline = which.opened()
+    options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
+    loaded, spark, pipeline = options.open()
     plan = pipelines.plan(
         loaded, spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
-        drop_history=drop_history, look_back=looking_back(look_back), pipeline_id=pipeline_id,
+        drop_history=drop_history, look_back=parse_look_back(look_back), pipeline_id=pipeline_id,
         pipeline=pipeline,
     )  # fmt: skip
     checked = pipelines.check(plan, spark) if check else None
     starts = pipelines.check_start(plan, spark) if check else None
-    return Answer(
+    return CommandResult(
         pipelines.show.plan_data(plan, checked, starts),
         lambda console: pipelines.show.print_plan(console, plan, checked, starts or ()),
         ok=not plan.refusals
@@ -232,15 +232,15 @@ def pipelines_run(
     token: Tokens = None,
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Make one update: copy what isn't copied, take every commit that is there, and stop."""
-    which = WhichProject(project, Engine.STREAMING, None, environment, token, pipeline_id, warehouse)
-    loaded, spark, _ = which.opened()
+    options = ProjectOptions(project, Engine.STREAMING, None, environment, token, pipeline_id, warehouse)
+    loaded, spark, _ = options.open()
     run = pipelines.run(
         loaded, spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
-        drop_history=drop_history, look_back=looking_back(look_back), pipeline_id=pipeline_id,
+        drop_history=drop_history, look_back=parse_look_back(look_back), pipeline_id=pipeline_id,
     )  # fmt: skip
-    return _answer(run, pipelines.show.print_run)
+    return _run_result(run, pipelines.show.print_run)
 
 
 @pipelines_app.command("prepare")
@@ -255,20 +255,20 @@ def pipelines_prepare(
     token: Tokens = None,
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Do what an update of a declarative pipeline can't do itself; run it before each update.
 
     It records where migrations begin, and compares the copies that the pipeline has made.
     """
-    which = WhichProject(project, engine, storage, environment, token, pipeline_id, warehouse)
-    loaded, spark, pipeline = which.opened()
+    options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
+    loaded, spark, pipeline = options.open()
     if pipeline is None:
         raise Refused("NOTHING_TO_PREPARE")
     run = pipelines.prepare(
         loaded, spark, pipeline=pipeline, targets=target or (), adopt=adopt,
-        look_back=looking_back(look_back), pipeline_id=pipeline_id,
+        look_back=parse_look_back(look_back), pipeline_id=pipeline_id,
     )  # fmt: skip
-    return _answer(run, pipelines.show.print_prepared)
+    return _run_result(run, pipelines.show.print_prepared)
 
 
 @pipelines_app.command("status")
@@ -281,10 +281,10 @@ def pipelines_status(
     token: Tokens = None,
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Say for each target whether it's copying, waiting for which sources, or complete."""
-    which = WhichProject(project, engine, storage, environment, token, pipeline_id, warehouse)
-    loaded, pipeline, tokens = which.read()
+    options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
+    loaded, pipeline, tokens = options.read()
 
     def status_by(spark: SparkSession | LocalMetastore) -> pipelines.StatusReport:
         return pipelines.status(
@@ -292,11 +292,11 @@ def pipelines_status(
         )
 
     try:
-        with which.metastore(pipeline, tokens) as metastore:
+        with options.metastore(pipeline, tokens) as metastore:
             status = status_by(metastore)
     except NeedsSpark:
-        status = status_by(which.spark_session(loaded, pipeline, tokens))
-    return Answer(
+        status = status_by(options.spark_session(loaded, pipeline, tokens))
+    return CommandResult(
         pipelines.show.status_data(status), lambda console: pipelines.show.print_status(console, status)
     )
 
@@ -311,15 +311,15 @@ def pipelines_verify(
     token: Tokens = None,
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Compare each target with its legacy table, as far as the old streams and the flows are.
 
     Nothing needs to be paused where the spec names the old streams' checkpoints.
     """
-    which = WhichProject(project, engine, storage, environment, token, pipeline_id, warehouse)
-    loaded, spark, pipeline = which.opened()
+    options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
+    loaded, spark, pipeline = options.open()
     found = pipelines.verify(loaded, spark, targets=target or (), pipeline_id=pipeline_id, pipeline=pipeline)
-    return Answer(
+    return CommandResult(
         pipelines.show.verify_data(found),
         lambda console: pipelines.show.print_verify(console, found),
         ok=found.ok,
@@ -336,16 +336,16 @@ def pipelines_undo(
     token: Tokens = None,
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Give tables that were taken over (mode takeOver) back to their old streams.
 
     Their checkpoints are moved to where the flows have stopped. Run the project before, and start them after.
     A pipeline on Databricks keeps where its flows are to itself: only before it has run them it works there.
     """
-    which = WhichProject(project, engine, storage, environment, token, pipeline_id, warehouse)
-    loaded, spark, pipeline = which.opened()
+    options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
+    loaded, spark, pipeline = options.open()
     undone = pipelines.undo(loaded, spark, targets=target or (), pipeline_id=pipeline_id, pipeline=pipeline)
-    return Answer(
+    return CommandResult(
         pipelines.show.undo_data(undone), lambda console: pipelines.show.print_undo(console, undone)
     )
 
@@ -370,26 +370,28 @@ def pipelines_finish(
     token: Tokens = None,
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Take complete migrations out: remove their state files, keep data and streaming flows.
 
     Rows are compared first where no rows have proved the hand-over yet. Without that proof an assumed
     hand-over needs --accept-assumed. With --engine databricks nothing is compared: it needs no Spark, only a
     login to the workspace.
     """
-    which = WhichProject(project, engine, storage, environment, token, pipeline_id, warehouse)
-    loaded, pipeline, tokens = which.read()
+    options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
+    loaded, pipeline, tokens = options.read()
     in_workspace = isinstance(pipeline, pipelines.DatabricksPipeline)
-    spark = None if in_workspace else which.spark_session(loaded, pipeline, tokens)
+    spark = None if in_workspace else options.spark_session(loaded, pipeline, tokens)
     finish = pipelines.finish(
         loaded, spark, targets=target or (),
         pipeline_id=pipeline_id, pipeline=pipeline, verify=not no_verify,
         accept_assumed=accept_assumed,
     )  # fmt: skip
-    return Answer(
+    return CommandResult(
         pipelines.show.finish_data(finish), lambda console: pipelines.show.print_finish(console, finish)
     )
 
 
-def _answer(run: pipelines.RunReport, print_: Callable[[Console, pipelines.RunReport], None]) -> Answer:
-    return Answer(pipelines.show.run_data(run), lambda console: print_(console, run), ok=run.ok)
+def _run_result(
+    run: pipelines.RunReport, print_: Callable[[Console, pipelines.RunReport], None]
+) -> CommandResult:
+    return CommandResult(pipelines.show.run_data(run), lambda console: print_(console, run), ok=run.ok)
