@@ -47,13 +47,13 @@ class Output(StrEnum):
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command returns, to be printed.
+    """The result of a command, which is printed.
 
     Attributes:
-        data: What ``--output json`` prints.
-        text: The same for people: lines, or a function that prints it to a console.
-        ok: Whether it went well; if not, the exit code is 1.
-        exit_code: The exit code if it went well.
+        data: The value that ``--output json`` prints.
+        text: The result for people: lines, or a function that prints to a console.
+        ok: Whether the command succeeded; if not, the exit code is 1.
+        exit_code: The exit code of a command that succeeded.
     """
 
     data: object
@@ -80,17 +80,15 @@ def _parse_common_options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the stack trace of an error.")] = False,
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", "-v", help="Also log details that help to find the cause of a problem."),
+        typer.Option("--verbose", "-v", help="Also log details, to find the cause of a problem."),
     ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Say nothing on the way but warnings and errors.")
-    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log only warnings and errors.")] = False,
     log_format: Annotated[
         LogFormat,
         typer.Option(
             "--log-format",
             envvar="TABLEFERRY_LOG_FORMAT",
-            help="How stderr says what happens: for people, or one JSON object a line.",
+            help="Format of the log on stderr: text, or one JSON object per line.",
         ),
     ] = LogFormat.TEXT,
 ) -> CommonOptions:
@@ -101,16 +99,16 @@ def _parse_common_options(
 
 @cache
 def _common_command() -> Any:
-    """Return the common options as a command of Typer's."""
+    """Return the common options as a Typer command."""
     app = typer.Typer(add_completion=False)
     app.command()(_parse_common_options)
     return typer.main.get_command(app)
 
 
 class Command(TyperCommand):
-    """A command whose function returns a `CommandResult`, with the common options after its own.
+    """A command whose function returns a `CommandResult`, with the common options after its options.
 
-    The function finds the values of the common options with `common_options`.
+    The function reads the values of the common options with `common_options`.
     """
 
     has_output: ClassVar[bool] = True
@@ -123,14 +121,14 @@ class Command(TyperCommand):
         self.params += self._common
 
     def invoke(self, ctx: Any) -> None:
-        """Run the function, print its answer, and exit with its code."""
+        """Run the function, print its result, and exit with its code."""
         values = {option.name: ctx.params.pop(option.name) for option in self._common}
         ctx.obj = ctx.invoke(_common_command().callback, **values)
         run_command(ctx.obj, lambda: super(Command, self).invoke(ctx))
 
 
 class PrintingCommand(Command):
-    """A command whose function prints its output itself, so that ``--output`` doesn't apply."""
+    """A command without ``--output``, because its function prints."""
 
     has_output = False
 
@@ -153,31 +151,31 @@ def common_options(ctx: typer.Context) -> CommonOptions:
 
 
 def run_command(options: CommonOptions, function: Callable[[], CommandResult | None]) -> None:
-    """Run a command's function with its progress on stderr, print its answer, and report its error."""
+    """Run a command's function with its log on stderr, and print its result or its error."""
     with (
         show_logs(verbose=options.verbose, quiet=options.quiet, log_format=options.log_format),
         _report_errors(debug=options.debug, output=options.output),
     ):
-        answer = function()
-        if answer is not None:
-            _print(answer, options.output)
+        result = function()
+        if result is not None:
+            _print(result, options.output)
 
 
-def _print(answer: CommandResult, output: Output) -> None:
+def _print(result: CommandResult, output: Output) -> None:
     if output is Output.JSON:
-        typer.echo(as_json(answer.data))
-    elif callable(answer.text):
-        answer.text(cli.console())
+        typer.echo(as_json(result.data))
+    elif callable(result.text):
+        result.text(cli.console())
     else:
-        for line in answer.text:
+        for line in result.text:
             typer.echo(line)
-    if code := answer.exit_code if answer.ok else 1:
+    if code := result.exit_code if result.ok else 1:
         raise typer.Exit(code)
 
 
 @contextmanager
 def _report_errors(*, debug: bool, output: Output = Output.TEXT) -> Iterator[None]:
-    """Report an error that the user can fix, and exit with 1; as an object too with ``--output json``."""
+    """Report an error that the user can fix, and exit with 1; ``--output json`` also prints an object."""
     try:
         yield
     except Exception as error:
@@ -191,7 +189,7 @@ def _report_errors(*, debug: bool, output: Output = Output.TEXT) -> Iterator[Non
 
 
 def _as_user_error(error: Exception) -> TableferryError | None:
-    """Return an exception as an error that the user can fix; None for a defect of Tableferry."""
+    """Return the error that the user can fix; None for a defect of Tableferry."""
     # Spark can fail anywhere. Its Python classes are compared by name, because they may not be imported yet.
     if is_java_gone(error):
         return SessionError("JAVA_PROCESS_ENDED")

@@ -1,4 +1,4 @@
-"""``tableferry fleet close``: what is left of Hive after the archive is listed, and removed on demand."""
+"""``tableferry fleet close``: list and remove the rest of Hive tables after the archive."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def fleet_close(
             min=0,
             max=LONGEST_GAP,
             metavar="N",
-            help=f"In how many days these may be closed; until then --undo takes it back. Default {_DAYS}.",
+            help=f"Days until the tables may be closed; --undo cancels it until then. Default {_DAYS}.",
         ),
     ] = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Don't close these after all.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Cancel the closing of these tables.")] = False,
     listed: Annotated[
-        bool, typer.Option("--list", help="List what is left of archived tables, and change nothing.")
+        bool, typer.Option("--list", help="List the rest of archived Hive tables, and change nothing.")
     ] = False,
     batch_size: BatchSize = 5000,
     worker: WorkerShare = "1/1",
@@ -73,10 +73,10 @@ def fleet_close(
     setting: SetOption = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Remove what is left of Hive's tables after the archive.
+    """Remove the rest of Hive tables after the archive.
 
-    With a TABLE, mark it to be closed when a window is over in which --undo takes that back; without one,
-    close those that are due. A table that is closed can't be reverted any more.
+    With a TABLE, mark it to be closed after a delay, in which --undo cancels that. Without one, close the
+    tables that are due. A closed table can't be reverted.
     """
     mode_options = ModeOptions(batch_size, worker, dry_run, dryrun)
     patterns = table_patterns(tables, more_tables)
@@ -84,9 +84,9 @@ def fleet_close(
     if undo and listed:
         raise typer.BadParameter("--undo and --list exclude each other")
     if after_days is not None and (undo or listed or not patterns):
-        raise typer.BadParameter("--after-days goes with the tables that are to be closed")
+        raise typer.BadParameter("--after-days needs the tables to close")
     if mode_options.is_dry_run and undo:
-        raise typer.BadParameter("--undo has no dry run: --list shows what is marked")
+        raise typer.BadParameter("--undo has no dry run: --list shows the marked tables")
     if listed:
         return _list(patterns, fleet_options)
     if undo:
@@ -139,7 +139,7 @@ def _marking_lines(markings: Sequence[Marking], done: str) -> Iterator[str]:
         yield marking.error or f"{marking.job.name} {_marking_text(marking, done)}"
     times = [marking.job.close_at for marking in markings if marking.job.close_at and not marking.error]
     if times and done == "is marked":
-        yield "See what that will remove: tableferry fleet close --list"
+        yield "To list the files and tables that it will remove: tableferry fleet close --list"
         first = _minute_text(min(times))
         yield f"Next: tableferry fleet close ({counted(len(times), 'table')}, from {first} on)"
 
@@ -147,9 +147,9 @@ def _marking_lines(markings: Sequence[Marking], done: str) -> Iterator[str]:
 def _marking_text(marking: Marking, done: str) -> str:
     at = marking.job.close_at
     if not done or at is None:
-        return "stays as it is, and won't be closed"
+        return "isn't marked to be closed"
     undo = command("close --undo", marking.job.name)
-    return f"{done} to be closed, from {_minute_text(at)} on; until it is: {undo}"
+    return f"{done} to be closed, from {_minute_text(at)} on; to cancel: {undo}"
 
 
 def _list(patterns: Sequence[str], fleet_options: FleetOptions) -> CommandResult:
@@ -160,7 +160,7 @@ def _list(patterns: Sequence[str], fleet_options: FleetOptions) -> CommandResult
 
     def show(console: Console) -> None:
         if not found:
-            console.print("No job is archived; tableferry fleet list says what each one waits for.")
+            console.print("No job is archived; tableferry fleet list shows the next step of each job.")
             return
         headings = ("table", "Hive table", "its directory", "only for Hive", "gc.enabled", "closed")
         rows = [
@@ -176,8 +176,8 @@ def _list(patterns: Sequence[str], fleet_options: FleetOptions) -> CommandResult
         ]
         report.table(console, headings, rows)
         for leftover in found:
-            if hinders := leftover.error or (leftover.left.hinders if leftover.left else ""):
-                console.print(f"{leftover.job.name} can't be closed now: {hinders}")
+            if blocker := leftover.error or (leftover.left.hinders if leftover.left else ""):
+                console.print(f"{leftover.job.name} can't be closed now: {blocker}")
         if any(leftover.job.close_at is None and leftover.left for leftover in found):
             console.print("Next: tableferry fleet close TABLE…")
 

@@ -1,4 +1,4 @@
-"""``tableferry fleet list|show|pause|resume|archive``: what people do with jobs."""
+"""``tableferry fleet list|show|pause|resume|archive``: list and edit jobs."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ def fleet_list(
     tables: Patterns = None,
     states: Annotated[
         list[State] | None,
-        typer.Option("--state", case_sensitive=False, help="Only jobs there (may be repeated)."),
+        typer.Option("--state", case_sensitive=False, help="Only jobs in this state (repeatable)."),
     ] = None,
     paused: Annotated[
-        bool | None, typer.Option("--paused/--running", help="Only jobs that are paused, or that aren't.")
+        bool | None,
+        typer.Option("--paused/--running", help="Only jobs that are paused, or only the other jobs."),
     ] = None,
     owner: Annotated[
         str | None, typer.Option("--owner", metavar="ADDRESS", help="Only tables of this owner.")
@@ -51,14 +52,18 @@ def fleet_list(
     wave: Annotated[
         str | None, typer.Option("--wave", metavar="WAVE", help="Only tables of this wave.")
     ] = None,
-    archived: Annotated[bool, typer.Option("--archived", help="Those in the archive.")] = False,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most so many.")] = None,
+    archived: Annotated[
+        bool, typer.Option("--archived", help="List the archive instead of the queue.")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, metavar="N", help="List at most N jobs.")
+    ] = None,
     store: StoreOption = None,
     settings: SettingsOption = None,
     env: EnvOption = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """List jobs: where each is, and what comes next."""
+    """List jobs with their states and next steps."""
     fleet_options = FleetOptions(store, settings, env, None, warehouse)
     filter_ = fleet.Filter(tables or (), states or (), paused, owner, wave)
     with fleet_options.open() as opened:
@@ -70,7 +75,7 @@ def fleet_list(
 
     def show(console: Console) -> None:
         if not shown:
-            console.print("No job is like that." if filter_ != fleet.Filter() else "The queue is empty.")
+            console.print("No job matches." if filter_ != fleet.Filter() else "The queue is empty.")
             return
         if paused:
             _show_paused(console, shown)
@@ -102,10 +107,10 @@ def _show_paused(console: Console, jobs: Sequence[Job]) -> None:
     for job in jobs:
         code, _, _ = job.pause_reason.partition(":")
         groups[code, remedy(job)].append(job)
-    for (code, what), of in sorted(groups.items(), key=lambda group: -len(group[1])):
-        option = " --rewrite" if reason(of[0]) in REWRITABLE else ""
-        console.print(f"{code}: {counted(len(of), 'job')}")
-        console.print(f"  {what} Then: tableferry fleet resume{option} TABLE…")
+    for (code, advice), group in sorted(groups.items(), key=lambda item: -len(item[1])):
+        option = " --rewrite" if reason(group[0]) in REWRITABLE else ""
+        console.print(f"{code}: {counted(len(group), 'job')}")
+        console.print(f"  {advice} Then: tableferry fleet resume{option} TABLE…")
         rows = [
             (
                 job.name,
@@ -113,13 +118,13 @@ def _show_paused(console: Console, jobs: Sequence[Job]) -> None:
                 ", ".join(job.tbl_owners) or None,
                 job.pause_reason.partition(": ")[2] or None,
             )
-            for job in of
+            for job in group
         ]
         report.table(console, ("table", "state", "owners", "details"), rows)
 
 
 def _target_text(job: Job) -> str:
-    """Say what a table becomes, and where, if that is elsewhere."""
+    """Return the format of the new table, and its name if it is in another schema or catalog."""
     names = Names.of(job)
     return f"{job.target_format.value}, {names.target}" if names.elsewhere else job.target_format.value
 
@@ -132,7 +137,7 @@ def fleet_show(
     env: EnvOption = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Show a table's job: its row, what happened, its letters, and what comes next."""
+    """Show a table's job: its columns, events, notifications and next step."""
     fleet_options = FleetOptions(store, settings, env, None, warehouse)
     with fleet_options.open() as opened:
         jobs = fleet.select_jobs(opened.store, [table], archive=True)
@@ -162,16 +167,16 @@ def fleet_show(
             ]
             report.table(console, ("when", "state", "desired", "paused", "by"), rows)
         if notifications:
-            letters = [
+            rows = [
                 (
-                    letter.level,
-                    _minute_text(letter.recorded_at),
-                    letter.sent_at and _minute_text(letter.sent_at),
-                    ", ".join(letter.recipients),
+                    notification.level,
+                    _minute_text(notification.recorded_at),
+                    notification.sent_at and _minute_text(notification.sent_at),
+                    ", ".join(notification.recipients),
                 )
-                for letter in notifications
+                for notification in notifications
             ]
-            report.table(console, ("letter", "recorded", "sent", "to"), letters)
+            report.table(console, ("notification", "recorded", "sent", "to"), rows)
 
     return CommandResult({**job_row(job, waves), "events": events, "letters": notifications}, show)
 
@@ -181,13 +186,13 @@ def fleet_pause(
     ctx: typer.Context,
     tables: Patterns = None,
     more_tables: MoreTables = None,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for whoever asks.")] = "",
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, for other users.")] = "",
     store: StoreOption = None,
     settings: SettingsOption = None,
     env: EnvOption = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Let jobs wait until they are resumed."""
+    """Pause jobs until they are resumed."""
     patterns = table_patterns(tables, more_tables)
     fleet_options = FleetOptions(store, settings, env, None, warehouse)
 
@@ -209,15 +214,15 @@ def fleet_resume(
         bool,
         typer.Option(
             "--accept",
-            help="What was found is as it should be: files that came late, removed partitions, a table that "
-            "was changed by hand, or rows of a copy that a revert is to drop.",
+            help="Accept the change that paused the job: late files, removed partitions, a table that was "
+            "changed by hand, or rows of a copy that a revert drops.",
         ),
     ] = False,
     rewrite: Annotated[
         bool,
         typer.Option(
             "--rewrite",
-            help="The rows may be rewritten, as the table's files can't become the new table's.",
+            help="Allow the rows to be rewritten, because the new table can't use the old table's files.",
         ),
     ] = False,
     store: StoreOption = None,
@@ -225,7 +230,7 @@ def fleet_resume(
     env: EnvOption = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Let paused jobs go on; one that was reverted begins from the start."""
+    """Resume paused jobs; a reverted job starts from the beginning."""
     patterns = table_patterns(tables, more_tables)
     fleet_options = FleetOptions(store, settings, env, None, warehouse)
 
@@ -233,7 +238,7 @@ def fleet_resume(
         if not job.migration_paused:
             return job, "isn't paused"
         job = resumed(job, accept=accept, rewrite=rewrite)
-        return job, f"goes on: {_next_step_text(job, waves)}"
+        return job, f"is resumed: {_next_step_text(job, waves)}"
 
     return _edit_jobs(fleet_options, patterns, resume, common_options(ctx).output)
 
@@ -245,7 +250,7 @@ def fleet_archive(
     env: EnvOption = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Move jobs that are completed, with their last letter sent, out of the queue, unless marked to close."""
+    """Move completed jobs, whose last notification was sent, to the archive, unless marked to close."""
     fleet_options = FleetOptions(store, settings, env, None, warehouse)
     with fleet_options.open() as opened:
         moved = opened.store.archive(fleet.selections.finished(), opened.store.now())
@@ -254,7 +259,7 @@ def fleet_archive(
 
 
 def job_row(job: Job, waves: Mapping[str, Wave]) -> dict[str, Any]:
-    """Return a job for programs: the columns of its row, and what comes next."""
+    """Return a job for JSON: its columns and its next step."""
     action = next_action(job, waves)
     return {
         "table": job.name,
@@ -268,14 +273,14 @@ def _job_columns(job: Job) -> dict[str, Any]:
     return {name: getattr(job, name) for name in Job.__dataclass_fields__}
 
 
-# What the first line of `fleet show` says.
+# The columns that the first line of `fleet show` contains.
 _IN_HEADING = frozenset(
     ("catalog_name", "db_name", "tbl_name", "state", "desired_state", "migration_paused", "revision")
 )
 
 
 def _column_texts(job: Job) -> dict[str, str]:
-    """Return the row for people: what is empty, or is in the heading, isn't shown."""
+    """Return the columns as text, without empty columns and those of the heading."""
     columns = {}
     for name, value in _job_columns(job).items():
         if name in _IN_HEADING or value in (None, "", (), {}) or (name == "pause_reason" and value == "None"):
@@ -298,7 +303,7 @@ _Edit = Callable[[Job, Mapping[str, Wave]], tuple[Job, str]]
 def _edit_jobs(
     fleet_options: FleetOptions, patterns: list[str], edit: _Edit, output: Output
 ) -> CommandResult:
-    """Edit jobs one by one, and print at once what became of each; one that can't be so stays as it is."""
+    """Edit jobs one by one, and print each result immediately; a job that can't be edited stays unchanged."""
     if not patterns:
         raise TableError("NO_TABLE_NAMED")
     results: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""``tableferry fleet preprocess|communicate|migrate|shadow|revert``: the five modes, as jobs call them."""
+"""``tableferry fleet preprocess|communicate|migrate|shadow|revert``: the five modes, which schedulers run."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 modes_app = App()
 
-# The exit code of a run in which nothing failed, and tables paused.
+# The exit code of a run without failures in which tables paused.
 _TABLES_PAUSED = 3
 
-# More workers than any fleet has; databases take no larger numbers than of nine digits.
+# Databases store integers of up to nine digits, and no fleet has that many workers.
 _MAX_DIGITS = 9
 
 
 class BooleanText(StrEnum):
-    """Whether nothing is to be done, as a scheduler's parameter says it."""
+    """A Boolean value as text, for parameters of a scheduler."""
 
     TRUE = "true"
     FALSE = "false"
@@ -53,16 +53,14 @@ class BooleanText(StrEnum):
 
 BatchSize = Annotated[
     int,
-    typer.Option("--batch-size", min=1, max=1_000_000, metavar="N", help="At most so many jobs in this run."),
+    typer.Option("--batch-size", min=1, max=1_000_000, metavar="N", help="At most N jobs in this run."),
 ]
 WorkerShare = Annotated[
     str, typer.Option("--worker", metavar="I/N", help="The I-th of N workers that share the queue.")
 ]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print what would be done to each table, and do nothing.")
-]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the steps of each table, and run none.")]
 DryRunValue = Annotated[
-    BooleanText, typer.Option("--dryrun", help="The same, for schedulers that can pass only values.")
+    BooleanText, typer.Option("--dryrun", help="The same as --dry-run, for schedulers that pass only values.")
 ]
 
 
@@ -77,15 +75,15 @@ class ModeOptions:
 
     @property
     def is_dry_run(self) -> bool:
-        """Whether nothing is to be done."""
+        """Whether the run only prints its steps."""
         return self.dry_run or self.dryrun is BooleanText.TRUE
 
     @property
     def share(self) -> tuple[int, int]:
-        """Which of how many workers it is, from zero.
+        """The number of this worker, from zero, and the number of workers.
 
         Raises:
-            typer.BadParameter: It isn't written ``I/N``.
+            typer.BadParameter: The option doesn't have the form ``I/N``.
         """
         number, slash, workers = self.worker.partition("/")
         written = slash and number.isdecimal() and workers.isdecimal() and len(workers) <= _MAX_DIGITS
@@ -108,7 +106,7 @@ def fleet_preprocess(
     setting: SetOption = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Look at new jobs' tables; end probations that are over, and note what is completed."""
+    """Check the tables of new jobs, end expired probations, and mark completed jobs."""
     mode_options = ModeOptions(batch_size, worker, dry_run, dryrun)
     fleet_options = FleetOptions(store, settings, env, setting, warehouse)
     return run_mode("preprocess", mode_options, fleet_options, lambda worker: fleet.preprocess(worker))
@@ -126,7 +124,7 @@ def fleet_migrate(
     setting: SetOption = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Migrate tables whose first letter is old enough, and archive those whose probation is over."""
+    """Migrate tables after their first gap, and archive the Hive tables after probation."""
     mode_options = ModeOptions(batch_size, worker, dry_run, dryrun)
     fleet_options = FleetOptions(store, settings, env, setting, warehouse)
     return run_mode("migrate", mode_options, fleet_options, lambda worker: fleet.migrate(worker))
@@ -144,7 +142,7 @@ def fleet_shadow(
     setting: SetOption = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Bring the Hive copies of tables on probation in step with what was written since."""
+    """Update the Hive copies of tables on probation with changes since the last run."""
     mode_options = ModeOptions(batch_size, worker, dry_run, dryrun)
     fleet_options = FleetOptions(store, settings, env, setting, warehouse)
     return run_mode("shadow", mode_options, fleet_options, lambda worker: fleet.shadow(worker))
@@ -152,9 +150,11 @@ def fleet_shadow(
 
 @modes_app.command("communicate")
 def fleet_communicate(
-    letters: Annotated[
+    dry_run_folder: Annotated[
         Path,
-        typer.Option("--letters", metavar="DIR", help="Where a dry run writes the letters, as .eml files."),
+        typer.Option(
+            "--letters", metavar="DIR", help="Folder in which a dry run writes notifications as .eml files."
+        ),
     ] = Path(session.DEFAULT_WAREHOUSE, "letters"),
     batch_size: BatchSize = 5000,
     worker: WorkerShare = "1/1",
@@ -166,11 +166,11 @@ def fleet_communicate(
     setting: SetOption = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Send the letters that are due to owners and users; a dry run writes them into a folder."""
+    """Send due notifications to owners and readers; a dry run writes them to a folder."""
     mode_options = ModeOptions(batch_size, worker, dry_run, dryrun)
     fleet_options = FleetOptions(store, settings, env, setting, warehouse)
     share = mode_options.share
-    folder = letters if mode_options.is_dry_run else None
+    folder = dry_run_folder if mode_options.is_dry_run else None
     with fleet_options.open() as opened:
         communicated = fleet.communicate(
             opened.store,
@@ -189,7 +189,7 @@ def fleet_revert(
     tables: Patterns = None,
     more_tables: MoreTables = None,
     from_archive: Annotated[
-        bool, typer.Option("--from-archive", help="Also tables that are completed, or in the archive.")
+        bool, typer.Option("--from-archive", help="Include tables that are completed or in the archive.")
     ] = False,
     batch_size: BatchSize = 5000,
     worker: WorkerShare = "1/1",
@@ -201,7 +201,7 @@ def fleet_revert(
     setting: SetOption = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Give Hive tables their names back, with every row; without a TABLE, go on with those under way."""
+    """Give Hive tables their names back, with all rows; without a TABLE, continue started reverts."""
     mode_options = ModeOptions(batch_size, worker, dry_run, dryrun)
     patterns = table_patterns(tables, more_tables)
     fleet_options = FleetOptions(store, settings, env, setting, warehouse)
@@ -222,13 +222,13 @@ def run_mode(
     *,
     only_due: bool = True,
 ) -> CommandResult:
-    """Run a mode, and say what it did; `only_due` says that it takes nothing but what is due."""
+    """Run a mode, and return its report; with `only_due`, return immediately if no job is due."""
     share = mode_options.share
     with fleet_options.open() as opened:
         open_warehouse, name = opened.warehouse_opener(), worker_name()
         report = None
         if only_due:
-            # Loading a mode takes a second.
+            # The import of a mode takes a second.
             report = fleet.report_nothing_due(mode, opened.store, name, dry_run=mode_options.is_dry_run)
         if report is None:
             report = run(
@@ -253,5 +253,5 @@ def run_mode(
 
 
 def worker_name() -> str:
-    """Name this process as no other is named, for whoever asks who has a job."""
+    """Return a unique name for this process, which identifies the worker that has a job."""
     return f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"

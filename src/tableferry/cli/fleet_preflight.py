@@ -1,4 +1,4 @@
-"""``tableferry fleet preflight``: what would stop tables' migrations, before anybody is notified."""
+"""``tableferry fleet preflight``: find the blockers of migrations before the first notification."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def fleet_preflight(
     target: Target = None,
     catalog: Catalog = DEFAULT_CATALOG,
     wave: Annotated[
-        str, typer.Option("--wave", metavar="WAVE", help="All tables of a wave that haven't begun.")
+        str, typer.Option("--wave", metavar="WAVE", help="Check all tables of a wave that haven't started.")
     ] = "",
     html: Html = None,
     csv: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="Write a row for each table, as CSV.")
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write a CSV file with a row for each table.")
     ] = None,
     store: StoreOption = None,
     settings: SettingsOption = None,
@@ -56,10 +56,10 @@ def fleet_preflight(
     setting: SetOption = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Say what would stop tables' migrations, and how long writers will wait; nothing is written.
+    """Report what blocks migrations, and how long writers will wait, without writing anything.
 
-    Without a TABLE and --wave, of all jobs that haven't begun. The exit code is 1 if a table can't be
-    migrated as it is.
+    Without a TABLE or --wave, check all jobs that haven't started. The exit code is 1 if a migration is
+    blocked.
     """
     table_options = TableOptions(tables, more_tables, files, query)
     fleet_options = FleetOptions(store, settings, env, setting, warehouse)
@@ -76,7 +76,7 @@ def fleet_preflight(
         {"reason": cause.reason, "tables": len(cause.stopped), "remedy": cause.remedy}
         for cause in fleet.causes(preflights)
     ]
-    # What was written has all but how it stands.
+    # The written file has all lines but the last, which is the summary.
     shown = lines if html is None and csv is None else lines[-1:]
     return CommandResult({"ok": ok, "causes": causes, "tables": preflights}, shown, ok=ok)
 
@@ -92,7 +92,7 @@ def _preflights(
         found = fleet.register(store, named, opened.settings, store.now(), spark=opened.spark, dry_run=True)
         if found.left_out and not found.jobs:
             raise TableError("TABLES_CREATED_BY_MIGRATION", tables=[str(name) for name in found.left_out])
-        # What a table was added with goes before what it would be added with now.
+        # A table's settings when it was added override the current settings.
         jobs = found.jobs if target is not None else fleet.known_jobs(store, found.jobs)
     else:
         if target is not None:

@@ -23,16 +23,14 @@ from tableferry.errors import Busy, InputError
 
 readers_app = App(help="List and drop the readers who are notified.", no_args_is_help=True)
 
-Name = Annotated[
-    str, typer.Argument(metavar="READER", help="A mail address, or a name as the list shows it.")
-]
+Name = Annotated[str, typer.Argument(metavar="READER", help="An e-mail address, or a name from the list.")]
 
 
 @readers_app.command("list")
 def readers_list(
     tables: Patterns = None,
     refused: Annotated[
-        bool, typer.Option("--refused", help="Only those whom the mail server refused.")
+        bool, typer.Option("--refused", help="Only readers that the mail server refused.")
     ] = False,
     store: StoreOption = None,
     settings: SettingsOption = None,
@@ -48,10 +46,10 @@ def readers_list(
 
     def show(console: Console) -> None:
         if not shown:
-            console.print("There is no such reader.")
+            console.print("No reader matches.")
             return
         rows = [(reader.name, len(reader.tables), reader.refused or None) for reader in shown]
-        report.table(console, ("reader", "tables", "the mail server said"), rows)
+        report.table(console, ("reader", "tables", "refusal of the mail server"), rows)
 
     return CommandResult(shown, show)
 
@@ -65,7 +63,7 @@ def readers_drop(
     env: EnvOption = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Drop a reader from tables, or from all: no more notifications about them go there."""
+    """Drop a reader from tables (default: all), who then gets no more notifications about them."""
     fleet_options = FleetOptions(store, settings, env, None, warehouse)
     with fleet_options.open() as opened:
         queue, domain = opened.store, opened.settings.mail.domain
@@ -82,5 +80,7 @@ def readers_drop(
                 busy.append(job.name)
     lines = [f"{name} is dropped from {counted(len(dropped), 'table')}."]
     if busy:
-        lines.append(f"Not from these, as a run has them now: {first_of(busy)}. Run it again afterwards.")
+        lines.append(
+            f"Not from these, because a worker has them: {first_of(busy)}. Run the command again later."
+        )
     return CommandResult({"reader": name, "tables": dropped, "busy": busy}, lines, ok=not busy)

@@ -1,4 +1,4 @@
-"""``tableferry fleet status``: how far the fleet is, once, live, or as a page."""
+"""``tableferry fleet status``: the progress of the fleet, once, live, or as a page."""
 
 from __future__ import annotations
 
@@ -26,10 +26,16 @@ status_app = App()
 @status_app.command("status")
 def fleet_status(
     ctx: typer.Context,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it anew until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
     interval: Annotated[
         float,
-        typer.Option("--interval", min=0.5, max=86_400, metavar="SECONDS", help="How often --watch asks."),
+        typer.Option(
+            "--interval",
+            min=0.5,
+            max=86_400,
+            metavar="SECONDS",
+            help="Seconds between two refreshes of --watch.",
+        ),
     ] = 5.0,
     html: Html = None,
     store: StoreOption = None,
@@ -38,7 +44,7 @@ def fleet_status(
     setting: SetOption = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Say how far the fleet is: states, pace and forecast, owners, and what is stuck or paused."""
+    """Show the fleet's progress: states, pace, forecast, owners, and stuck or paused jobs."""
     fleet_options = FleetOptions(store, settings, env, setting, warehouse)
     json = common_options(ctx).output is Output.JSON
     if watch and (html is not None or json):

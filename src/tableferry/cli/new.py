@@ -30,7 +30,7 @@ def new(
     ] = False,
 ) -> None:
     """Create a bundle that you can deploy to a workspace."""
-    made = template.create(folder, parse_pairs("--answer", answer), no_input=no_input)
-    typer.echo(f"Made {made}. Next:\n")
-    for command in template.next_commands(made):
+    bundle = template.create(folder, parse_pairs("--answer", answer), no_input=no_input)
+    typer.echo(f"Created {bundle}. Next:\n")
+    for command in template.next_commands(bundle):
         typer.echo(f"    {command}")

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from tableferry.pipelines.flows import Project as LoadedProject
 
 pipelines_app = App(
-    help="Copy a Delta table's history into a streaming table, and stream on right behind it.",
+    help="Migrate a Delta table with its history to a streaming table, without a gap to new rows.",
     no_args_is_help=True,
 )
 
 
 class Engine(StrEnum):
-    """What runs a project's flows."""
+    """The engine that runs a project's flows."""
 
     STREAMING = "streaming"
     DATABRICKS = "databricks"
@@ -43,32 +43,33 @@ class Engine(StrEnum):
 
 Targets = Annotated[
     list[str] | None,
-    typer.Option("--target", metavar="NAME", help="Only this target table (may be repeated)."),
+    typer.Option("--target", metavar="NAME", help="Only this target table (repeatable)."),
 ]
 EngineOption = Annotated[
     Engine,
     typer.Option(
-        "--engine", help="What runs the flows: tableferry itself, or a declarative pipeline of either kind."
+        "--engine",
+        help="The engine of the flows: tableferry itself (streaming), or a declarative pipeline.",
     ),
 ]
 Adopt = Annotated[
     bool,
-    typer.Option("--adopt", help="Use the state of another pipelineId, or of a target that was renamed."),
+    typer.Option("--adopt", help="Use the state of another pipeline id, or of a renamed target."),
 ]
 LookBack = Annotated[
     str | None,
     typer.Option(
         "--look-back",
         metavar="N|TIME",
-        help="With handOver content: with how many versions of the sources to compare at most (100), or with "
-        "those since which time in UTC (2026-11-20T06:00, or 12h or 7d ago).",
+        help="With handOver content: compare at most N versions of the sources (default 100), or those since "
+        "a time in UTC (2026-11-20T06:00) or an age (12h, 7d).",
     ),
 ]
 PipelineProject = Annotated[
     Path | None,
     typer.Argument(
         metavar="[PROJECT]",
-        help="As for run; with --engine databricks, what the pipeline's own configuration names.",
+        help="As for run; with --engine databricks, the default is in the pipeline's configuration.",
     ),
 ]
 Storage = Annotated[
@@ -78,20 +79,20 @@ Storage = Annotated[
     ),
 ]
 PipelineId = Annotated[
-    str | None, typer.Option("--pipeline-id", metavar="ID", help="Under which id state is recorded.")
+    str | None, typer.Option("--pipeline-id", metavar="ID", help="The id under which state is recorded.")
 ]
 DropHistory = Annotated[
     bool,
     typer.Option(
         "--drop-history",
-        help="With --full-refresh: drop the copied history of a finished migration too, for good.",
+        help="With --full-refresh: also drop the copied history of a finished migration, permanently.",
     ),
 ]
 
 
 @dataclass(frozen=True)
 class ProjectOptions:
-    """The project that a command was given, the engine of its flows, and the place of its tables."""
+    """The options that select a project, the engine of its flows, and the place of its tables."""
 
     project: Path | None
     engine: Engine
@@ -102,17 +103,17 @@ class ProjectOptions:
     warehouse: Path | None
 
     def open(self) -> tuple[LoadedProject, SparkSession, pipelines.Pipeline | None]:
-        """Read the project, and then ask for a session, so that wrong files are reported at once."""
+        """Read the project, then start a session, so that errors in files are reported first."""
         project, pipeline, tokens = self.read()
         return project, self.spark_session(project, pipeline, tokens), pipeline
 
     def spark_session(
         self, project: LoadedProject, pipeline: pipelines.Pipeline | None, tokens: Mapping[str, str]
     ) -> SparkSession:
-        """Return the session where the project's tables are.
+        """Return a session that has the project's tables.
 
         Raises:
-            SessionError: There is none, or only one on this machine for tables that are in a workspace.
+            SessionError: No session is available, or only local Spark for tables in a workspace.
         """
         connected = session.has_databricks_connect()
         if (
@@ -133,17 +134,15 @@ class ProjectOptions:
     ) -> AbstractContextManager[LocalMetastore]:
         """Open the project's metastore without Spark.
 
-        A declarative pipeline has its own tables, and the tokens say what names without a schema mean.
-
         Raises:
-            NeedsSpark: Only a session can tell.
+            NeedsSpark: A declarative pipeline has the tables, or tokens set the session's catalog or schema.
         """
         if pipeline is not None or tokens.keys() & {"pipeline_catalog", "pipeline_schema"}:
             raise NeedsSpark("the session's schema isn't the default one")
         return session.metastore(self.warehouse)
 
     def read(self) -> tuple[LoadedProject, pipelines.Pipeline | None, Mapping[str, str]]:
-        """Read the project; return it, what runs its flows, and the tokens that it was read with."""
+        """Read the project; return it, its declarative pipeline if it has one, and its tokens."""
         project, environment, tokens = self.project, self.environment, parse_pairs("--token", self.token)
         pipeline = self._pipeline()
         if isinstance(pipeline, pipelines.DatabricksPipeline):
@@ -180,8 +179,8 @@ def pipelines_plan(
         bool,
         typer.Option(
             "--check",
-            help="Also look for rows that AUTO CDC can't represent, and compare the old tables with their "
-            "sources at the hand-over points.",
+            help="Also list rows that AUTO CDC can't represent, and compare legacy tables with their sources "
+            "at the hand-over points.",
         ),
     ] = False,
     drop_history: DropHistory = False,
@@ -195,7 +194,7 @@ def pipelines_plan(
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Say what a run would do; writes nothing."""
+    """Show what a run would do, without writing anything."""
     options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
     loaded, spark, pipeline = options.open()
     plan = pipelines.plan(
@@ -233,7 +232,7 @@ def pipelines_run(
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Make one update: copy what isn't copied, take every commit that is there, and stop."""
+    """Run one update: copy missing history, process all available commits, and stop."""
     options = ProjectOptions(project, Engine.STREAMING, None, environment, token, pipeline_id, warehouse)
     loaded, spark, _ = options.open()
     run = pipelines.run(
@@ -256,9 +255,9 @@ def pipelines_prepare(
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Do what an update of a declarative pipeline can't do itself; run it before each update.
+    """Prepare an update of a declarative pipeline; run it before each update.
 
-    It records where migrations begin, and compares the copies that the pipeline has made.
+    It records the baselines of new migrations, and compares finished copies with their legacy tables.
     """
     options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
     loaded, spark, pipeline = options.open()
@@ -282,7 +281,7 @@ def pipelines_status(
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Say for each target whether it's copying, waiting for which sources, or complete."""
+    """Show the state of each target: copying, waiting for sources, or complete."""
     options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
     loaded, pipeline, tokens = options.read()
 
@@ -312,9 +311,9 @@ def pipelines_verify(
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Compare each target with its legacy table, as far as the old streams and the flows are.
+    """Compare each target with its legacy table, up to the positions of old streams and flows.
 
-    Nothing needs to be paused where the spec names the old streams' checkpoints.
+    No stream has to be paused if the spec names the old streams' checkpoints.
     """
     options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
     loaded, spark, pipeline = options.open()
@@ -337,10 +336,11 @@ def pipelines_undo(
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Give tables that were taken over (mode takeOver) back to their old streams.
+    """Return tables that were taken over (mode takeOver) to their old streams.
 
-    Their checkpoints are moved to where the flows have stopped. Run the project before, and start them after.
-    A pipeline on Databricks keeps where its flows are to itself: only before it has run them it works there.
+    The old streams' checkpoints are moved to the positions at which the flows stopped. Run the project first,
+    and start the old streams afterwards. On Databricks, this works only before the first run of the flows,
+    because a pipeline doesn't show their positions.
     """
     options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
     loaded, spark, pipeline = options.open()
@@ -354,13 +354,13 @@ def pipelines_undo(
 def pipelines_finish(
     target: Targets = None,
     no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Don't compare with what the old streams wrote.")
+        bool, typer.Option("--no-verify", help="Don't compare rows with those of the old streams.")
     ] = False,
     accept_assumed: Annotated[
         bool,
         typer.Option(
             "--accept-assumed",
-            help="Finish migrations whose hand-over was assumed, though no rows prove it.",
+            help="Finish migrations even if their hand-over was assumed and no rows prove it.",
         ),
     ] = False,
     project: PipelineProject = None,
@@ -371,11 +371,11 @@ def pipelines_finish(
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Take complete migrations out: remove their state files, keep data and streaming flows.
+    """Remove complete migrations: delete their state files, keep data and streaming flows.
 
-    Rows are compared first where no rows have proved the hand-over yet. Without that proof an assumed
-    hand-over needs --accept-assumed. With --engine databricks nothing is compared: it needs no Spark, only a
-    login to the workspace.
+    If no rows have proved the hand-over yet, rows are compared first. Without that proof, an assumed
+    hand-over needs --accept-assumed. With --engine databricks, no rows are compared: the command needs no
+    Spark, only a login to the workspace.
     """
     options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
     loaded, pipeline, tokens = options.read()

@@ -17,5 +17,5 @@ _log = logging.getLogger(__name__)
 def resolve_session(
     warehouse: Path | None = None, *, iceberg: bool = False, kafka: bool = False
 ) -> SparkSession:
-    """Return the Spark session, and log which one it is."""
+    """Return the Spark session, and log its kind."""
     return session.resolve(warehouse, iceberg=iceberg, kafka=kafka, say=_log.info)

@@ -25,7 +25,7 @@ def spec_schema() -> None:
 def spec_check(
     ctx: typer.Context, project: Project, environment: Environment = None, token: Tokens = None
 ) -> CommandResult:
-    """Read a project's files and say everything that is wrong with them."""
+    """Check a project's files, and list all problems in them."""
     try:
         loaded = pipelines.spec.load(project, environment=environment, reserved=parse_pairs("--token", token))
     except SpecError as error:
