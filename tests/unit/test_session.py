@@ -344,13 +344,13 @@ def test_error_of_java_that_ended_has_the_cause_and_the_log(
     file = tmp_path / "spark.log"
     file.write_text(log)
     parameters = {"packages": "io.delta:d:1"} if cause is None else {"cause": cause}
-    check(java_process.why_ended(file, "io.delta:d:1"), condition, log=file, **parameters)
+    check(java_process.ended_error(file, "io.delta:d:1"), condition, log=file, **parameters)
 
 
 def test_derby_in_use_by_another_program(tmp_path: Path) -> None:
     log = tmp_path / "spark.log"
     log.write_text("ERROR XSDB6: Another instance of Derby may have already booted the database")
-    error = java_process.why_not_open(tmp_path, "Unable to instantiate")
+    error = java_process.not_open_error(tmp_path, "Unable to instantiate")
     check(error, "METASTORE_IN_USE", metastore=tmp_path / "metastore_db")
 
 

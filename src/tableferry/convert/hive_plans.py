@@ -84,8 +84,8 @@ def of_far_files(
     listing.demand_readable_names(entry.location, listed)
     listing.demand_no_subfolders(entry.location, listed)
     chosen = listed[:: max(1, -(-len(listed) // most))] if most else listed
-    looked_at = frozenset(chosen)
-    unread = [number for number, file in enumerate(there) if file in looked_at and file not in known]
+    sampled = frozenset(chosen)
+    unread = [number for number, file in enumerate(there) if file in sampled and file not in known]
 
     def read(at: int, start: int, count: int) -> bytes:
         return far.read(unread[at], start, count)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # pay to start a JVM only for this: the start takes 12 to 18 seconds, as long as reading 150,000 files here.
 SPARK_PAYS_FROM = 50_000
 # Each batch is one Spark job, which costs less than a second; progress is shown after each batch.
-_SCANNED_AT_ONCE = 1000
+_SCAN_BATCH_SIZE = 1000
 _SHOWN = 5
 
 
@@ -94,7 +94,7 @@ def scan(
 
     def in_tasks(spark: SparkSession) -> Footers:
         read = partial(data_scan.read, paths=paths)
-        return catalog.tasks.read(spark, str(root), files, read, _SCANNED_AT_ONCE)
+        return catalog.tasks.read(spark, str(root), files, read, _SCAN_BATCH_SIZE)
 
     in_threads = partial(data_scan.read_by_threads, root, files, paths=paths)
     if isinstance(root, ObjectPath):
@@ -171,7 +171,7 @@ def _choose(
         case Reader.SPARK:
             return in_tasks(spark_provider.session())
         case Reader.AUTO if pays and (spark := _at_hand(spark_provider)):
-            return _there_if_it_can(in_tasks(spark), in_process)
+            return _in_tasks_if_possible(in_tasks(spark), in_process)
         case _:
             return in_process()
 
@@ -186,7 +186,7 @@ def _at_hand(spark_provider: SparkProvider) -> SparkSession | None:
     return spark_provider.running
 
 
-def _there_if_it_can(footers: Footers, in_process: Callable[[], Footers]) -> Footers:
+def _in_tasks_if_possible(footers: Footers, in_process: Callable[[], Footers]) -> Footers:
     try:
         first = next(footers)
     except Exception as error:

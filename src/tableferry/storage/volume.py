@@ -193,7 +193,7 @@ class Volume:
         try:
             return request()
         except Exception as error:
-            trouble = workspace.trouble(error, self.client)
+            trouble = workspace.request_failure(error, self.client)
             if trouble is None:
                 raise
             if trouble.kind in instead:

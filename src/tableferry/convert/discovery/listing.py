@@ -134,7 +134,7 @@ def _demand_no_nested_table(folder: str, hidden: str, below: list[str], name: st
     if hidden in (table_formats.SINK_LOG, table_formats.HUDI) or (
         hidden == table_formats.DELTA_LOG and not below and table_formats.is_commit(name)
     ):
-        raise table_formats.table_of_its_own(folder, hidden)
+        raise table_formats.nested_table_error(folder, hidden)
 
 
 def demand_readable_names(root: str, files: Sequence[DataFile]) -> None:
@@ -304,7 +304,7 @@ def _demand_no_table(folder: Path, name: str) -> None:
         name == table_formats.DELTA_LOG and table_formats.already_delta(folder)
     )
     if is_table:
-        raise table_formats.table_of_its_own(str(folder), name)
+        raise table_formats.nested_table_error(str(folder), name)
 
 
 def _demand_utf8(root: storage.AnyPath, files: Sequence[DataFile]) -> None:

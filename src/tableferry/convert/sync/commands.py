@@ -225,7 +225,7 @@ def follow(
             continue
         if found.changes is None:
             return found
-        check = partial(_still_there, listed=found.listed) if listed is None else _unchanged
+        check = partial(_without_rewritten_files, listed=found.listed) if listed is None else _unchanged
         still = check(found.changes, root)
         if still and put(root, still, unsafe=options.unsafe_commit):
             return replace(found, changes=still, notes=(*found.notes, *_checkpointed(still)))
@@ -254,7 +254,7 @@ def put(root: AnyPath, changes: Changes, *, unsafe: bool = False) -> bool:
     return f'"txnId":"{identity}"' in (storage.read_text(name) or "").partition("\n")[0]
 
 
-def _still_there(changes: Changes, root: AnyPath, listed: Sequence[DataFile]) -> Changes | None:
+def _without_rewritten_files(changes: Changes, root: AnyPath, listed: Sequence[DataFile]) -> Changes | None:
     """Leave out files that were rewritten after the folder was listed; the next sync finds them.
 
     Returns:

@@ -151,7 +151,7 @@ def set_aside(root: Path, table_id: str | None = None) -> None:
         raise _written_after(root)
     if table_id is not None and _table_id(aside) != table_id:
         aside.rename(folder)
-        raise _converted_meanwhile(root)
+        raise _converted_concurrently(root)
 
 
 def is_aside(root: Path) -> bool:
@@ -200,7 +200,7 @@ def demand_table(root: AnyPath, table_id: str) -> None:
         Busy: The commit created another table.
     """
     if _table_id(log(root)) != table_id:
-        raise _converted_meanwhile(root)
+        raise _converted_concurrently(root)
 
 
 def now() -> int:
@@ -239,7 +239,7 @@ def _versions(folder: AnyPath) -> list[int]:
     return versions(storage.names(folder))
 
 
-def _converted_meanwhile(root: AnyPath) -> Busy:
+def _converted_concurrently(root: AnyPath) -> Busy:
     return Busy("CONVERTED_BY_ANOTHER_PROCESS", table=root)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal as Number
 
 from tableferry.errors import Refused
-from tableferry.formats.hive.partition_paths import Directory, Layout, demand_one_shape, lay_out, listed
+from tableferry.formats.hive.partition_paths import Directory, Layout, demand_one_shape, listed, parse_layout
 from tableferry.formats.hive.partition_values import cast, is_number, is_numeric, recognise
 from tableferry.formats.hive.partitions import PartitionColumn
 from tableferry.formats.parquet.files import DataFile
@@ -42,7 +42,7 @@ def infer(files: Sequence[DataFile]) -> Partitions:
     Raises:
         Refused: The files' directories have different columns.
     """
-    layout = lay_out(files)
+    layout = parse_layout(files)
     demand_one_shape(layout)
     names = layout.directories[0].names if files else ()
     columns: list[PartitionColumn] = []
@@ -74,7 +74,7 @@ def check(files: Sequence[DataFile], columns: Sequence[PartitionColumn], unfit: 
     Raises:
         Refused: A file's directories have other columns, or a value isn't valid for its column's type.
     """
-    layout = lay_out(files)
+    layout = parse_layout(files)
     for directory in layout.directories:
         _demand_declared(directory, columns)
     values: list[dict[str, str]] = []

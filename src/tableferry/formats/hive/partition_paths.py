@@ -51,7 +51,7 @@ class Layout:
         return Counter(self.indexes)
 
 
-def lay_out(files: Sequence[DataFile]) -> Layout:
+def parse_layout(files: Sequence[DataFile]) -> Layout:
     """Return the directories of files and their partition values; each directory name is parsed once.
 
     Raises:

@@ -43,16 +43,16 @@ _READ_FROM = {
 }
 
 
-def hindrances(ends: Iterable[End], expected: Expected) -> Iterator[str]:
+def blockers(ends: Iterable[End], expected: Expected) -> Iterator[str]:
     """Yield for each file what prevents it from being added to the Iceberg table, as the end of a sentence.
 
     The text is empty if nothing prevents it, or if the file can't be read at the moment.
     """
     known, cache = {name.lower() for name in expected.columns}, SchemaCache()
-    return (_hindrance(end, known, expected, cache) for end in ends)
+    return (_blocker(end, known, expected, cache) for end in ends)
 
 
-def _hindrance(end: End, known: Collection[str], expected: Expected, cache: SchemaCache) -> str:
+def _blocker(end: End, known: Collection[str], expected: Expected, cache: SchemaCache) -> str:
     if isinstance(end, Unreadable):
         return "" if end.passing else end.reason
     # Reasons to refuse a file that are specific to Delta don't apply to Iceberg.
