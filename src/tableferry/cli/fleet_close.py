@@ -1,4 +1,4 @@
-"""``tableferry fleet close``: list and remove the rest of Hive tables after the archive."""
+"""``tableferry fleet close``: list and remove the remains of archived Hive tables."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def fleet_close(
     ] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Cancel the closing of these tables.")] = False,
     listed: Annotated[
-        bool, typer.Option("--list", help="List the rest of archived Hive tables, and change nothing.")
+        bool, typer.Option("--list", help="List the remains of archived Hive tables, and change nothing.")
     ] = False,
     batch_size: BatchSize = 5000,
     worker: WorkerShare = "1/1",
@@ -73,9 +73,9 @@ def fleet_close(
     setting: SetOption = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Remove the rest of Hive tables after the archive.
+    """Remove the remains of archived Hive tables.
 
-    With a TABLE, mark it to be closed after a delay, in which --undo cancels that. Without one, close the
+    With a TABLE, mark it to be closed after a delay; until then, --undo cancels it. Without one, close the
     tables that are due. A closed table can't be reverted.
     """
     mode_options = ModeOptions(batch_size, worker, dry_run, dryrun)

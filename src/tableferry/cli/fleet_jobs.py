@@ -167,7 +167,7 @@ def fleet_show(
             ]
             report.table(console, ("when", "state", "desired", "paused", "by"), rows)
         if notifications:
-            rows = [
+            sent = [
                 (
                     notification.level,
                     _minute_text(notification.recorded_at),
@@ -176,7 +176,7 @@ def fleet_show(
                 )
                 for notification in notifications
             ]
-            report.table(console, ("notification", "recorded", "sent", "to"), rows)
+            report.table(console, ("notification", "recorded", "sent", "to"), sent)
 
     return CommandResult({**job_row(job, waves), "events": events, "letters": notifications}, show)
 

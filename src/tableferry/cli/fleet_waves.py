@@ -62,7 +62,9 @@ def wave_add(
     hours: Annotated[
         str | None,
         typer.Option(
-            "--hours", metavar="FROM-TO", help="Start tables only then, such as 22:00-06:00; '': always."
+            "--hours",
+            metavar="FROM-TO",
+            help="Start tables only in these hours, such as 22:00-06:00; '': always.",
         ),
     ] = None,
     time_zone: Annotated[
