@@ -167,17 +167,15 @@ def request_failure(error: Exception, workspace: WorkspaceClient) -> RequestFail
         return request_failure(error.__cause__, workspace)
     match error:
         case errors.NotFound():
-            return RequestFailure("missing", _client_message(error), f"look for it in {host}")
+            return RequestFailure("missing", _client_message(error), f"search for it in {host}")
         case errors.ResourceConflict():
             return RequestFailure(
-                "taken", _client_message(error), "use another name, or remove what is there"
+                "taken", _client_message(error), "use another name, or remove the existing one"
             )
         case errors.Unauthenticated():
             return RequestFailure("logged out", _client_message(error), _log_in(host))
         case errors.PermissionDenied():
-            return RequestFailure(
-                "denied", _client_message(error), f"ask whoever owns it in {host} for the right"
-            )
+            return RequestFailure("denied", _client_message(error), f"ask its owner in {host} for the right")
         case DatabricksError():
             return RequestFailure("failed", _client_message(error), "run again")
         case OSError():

@@ -265,7 +265,7 @@ def test_decimals_of_another_scale_are_blockers(tmp_path: Path) -> None:
     assert only_blocker(end, names, scales) == ""
     assert only_blocker(end, names, scales | {("price",): 2}) == (
         "stores Price with 3 decimal places, where the table has 2, and Iceberg would read other numbers: "
-        "write it anew, or leave the table in Hive"
+        "rewrite it, or leave the table in Hive"
     )
     assert only_blocker(end, names, scales | {("deep", "in"): 4}).startswith("stores deep.In with 3 ")
     # Columns that the table doesn't have are not read.

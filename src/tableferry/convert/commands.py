@@ -142,7 +142,7 @@ def run(
         requested=requests.of(cluster_by, properties or {}, schema),
     )
     spark_provider = SparkProvider(spark, resolve)
-    with activity(_log, "look for tables", level=logging.DEBUG):
+    with activity(_log, "search for tables", level=logging.DEBUG):
         resolved = expand(sources, spark_provider, recursive=recursive)
     reports: list[TableReport] = []
     with activity(_log, "convert", level=logging.INFO if len(resolved) > 1 else logging.DEBUG) as running:

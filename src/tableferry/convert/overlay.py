@@ -265,7 +265,7 @@ def write_checkpoint(spark: SparkSession, root: Path) -> None:
     if own and not (
         written.first == log.first and catalog.log_comparison.checkpoints_match(spark, paths, lines)
     ):
-        _log.warning("%s is removed, as it doesn't say what the commit does", ", ".join(paths))
+        _log.warning("%s is removed, because it differs from the commit", ", ".join(paths))
         pointer = initial_commit.log(root) / "_last_checkpoint"
         if json.loads(storage.read_text(pointer) or "{}").get("version") == 0:
             storage.remove(pointer)

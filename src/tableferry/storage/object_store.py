@@ -178,7 +178,7 @@ class ObjectStore:
 
     def modified(self, path: ObjectPath) -> int:
         """Return the modification time in milliseconds since 1970, UTC, by the store's clock."""
-        with _explained(path, "can't be looked at"):
+        with _explained(path, "can't be inspected"):
             return _millis(_client(self.store).head(path.key)["last_modified"])
 
     def read_text(self, path: ObjectPath, most: int | None = None) -> str | None:
@@ -209,7 +209,7 @@ class ObjectStore:
 
     def exists(self, path: ObjectPath) -> bool:
         """Return whether the object exists."""
-        with _explained(path, "can't be looked at"):
+        with _explained(path, "can't be inspected"):
             try:
                 _client(self.store).head(path.key)
             except FileNotFoundError:
@@ -475,7 +475,7 @@ def _reason(path: ObjectPath, error: Exception) -> tuple[str, str]:
         return text.rstrip("."), login
     if type(error).__name__ == "InvalidPathError":
         return text.split("\n")[0], "give that object another name"
-    return text.split("\n")[0][:_MOST].rstrip(), "look at what the store says"
+    return text.split("\n")[0][:_MOST].rstrip(), "read the store's message"
 
 
 def _kind(store: str) -> str:

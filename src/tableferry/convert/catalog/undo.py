@@ -201,7 +201,7 @@ def _original_entry(
         raise Refused("UNDO_ENTRY_NOT_RECORDED", table=table.name)
     notes = []
     if recorded.name.table.lower() != table.name.table.lower():
-        notes.append(f"the entry says what was recorded of {recorded.name}")
+        notes.append(f"the entry has the recorded definition of {recorded.name}")
     me = spark.sql("SELECT current_user()").collect()[0][0]
     if recorded.owner and recorded.owner != me:
         notes.append(f"{me} owns the entry now, and {recorded.owner} did before")

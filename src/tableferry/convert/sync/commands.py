@@ -140,7 +140,7 @@ def sync(
     )
     spark_provider = SparkProvider(spark, resolve)
     named = tuple(sources)
-    with activity(_log, "look for tables", level=logging.DEBUG):
+    with activity(_log, "search for tables", level=logging.DEBUG):
         resolved = expand(named, spark_provider, recursive=recursive)
     # A table that was found in a folder or schema needn't be a conversion; if not, it's skipped, not refused.
     by_name = not recursive and not any(isinstance(parse(text), Schema) for text in named)

@@ -115,9 +115,9 @@ def difference(
         merged = _merged(before, both)
         restated = _contents(before, merged, kept, of_kept, values, options)
         notes += (
-            f"a column's type widens, so the statistics of {counted(len(kept), 'file')} are written anew; "
-            "streams that read the table can't go on: start them with a new checkpoint and startingVersion "
-            f"{before.version + 1}, once they have read what came before",
+            f"a column's type widens, so the statistics of {counted(len(kept), 'file')} are rewritten; "
+            "streams that read the table can't continue: start them with a new checkpoint and "
+            f"startingVersion {before.version + 1}, after they have read all earlier versions",
         )
     added = _contents(before, merged, new, footers, values, options)
     scanned_by = options.reader if options.statistics is Statistics.SCAN else None
