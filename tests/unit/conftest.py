@@ -109,7 +109,7 @@ class ProjectFiles:
         return spec.load(self.root, **options)
 
     def problems(self, **options: Any) -> list[str]:
-        """Load the folder and return what is wrong with it."""
+        """Load the folder and return the problems."""
         with pytest.raises(SpecError) as caught:
             spec.load(self.root, **options)
         return [str(problem) for problem in caught.value.problems]
@@ -162,7 +162,7 @@ def sqlite(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(params=["sqlite", "mariadb", "postgresql"])
 def url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of a database, which may hold what the test before left."""
+    """The address of a database, which may contain data of the previous test."""
     monkeypatch.setenv("TABLEFERRY_FLEET_STORE_PASSWORD", servers.PASSWORD)
     url: str = request.getfixturevalue(request.param)
     return url

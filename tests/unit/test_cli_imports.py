@@ -1,4 +1,4 @@
-"""What a command imports: its own group and nothing that it doesn't run, so that it starts fast."""
+"""A command imports only the modules that it runs, so that it starts fast."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tableferry.cli.groups import LazyGroup
 
 ROOT = Path(__file__).parents[2]
 
-# Runs a command as the entry point does; prints what it imported beyond what Python starts with.
+# Run a command as the entry point does, and print the modules that it imported.
 RUN = """
 import contextlib, io, json, sys
 before = set(sys.modules)
