@@ -191,14 +191,14 @@ def _leaves(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
             yield f"{path}{key}", inner
 
 
-def demand_same_rows(spark: SparkSession, both: Twins, *, deltars: bool = True) -> Counter[str]:
+def assert_same_rows(spark: SparkSession, both: Twins, *, deltars: bool = True) -> Counter[str]:
     """Hold that Spark reads the same from both tables and the Parquet files, and delta-rs from ours."""
-    rows = demand_our_rows(spark, both, deltars=deltars)
+    rows = assert_our_rows(spark, both, deltars=deltars)
     assert rows == spark_rows(spark, both.native)
     return rows
 
 
-def demand_our_rows(spark: SparkSession, both: Twins, *, deltars: bool = True) -> Counter[str]:
+def assert_our_rows(spark: SparkSession, both: Twins, *, deltars: bool = True) -> Counter[str]:
     """Compare our rows with the plain files, if Spark wrote no native table."""
     our_rows = spark_rows(spark, both.ours)
     reader = spark.read.schema(spark.read.format("delta").load(str(both.ours)).schema)

@@ -271,7 +271,7 @@ def test_a_table_that_somebody_made_in_the_place_of_the_archived_one_is_not_drop
     saved: list[Job] = []
     found = replace(BEGUN, outside=("file:/w/other",))
     archived_is(there, properties, monkeypatch)
-    monkeypatch.setattr(perform, "following", lambda *_: nullcontext())
+    monkeypatch.setattr(perform, "track_jobs", lambda *_: nullcontext())
     monkeypatch.setattr(leftovers, "find", lambda *_: found)
     monkeypatch.setattr(leftovers, "demand_unneeded", lambda *_: None)
     nothing: Any = None

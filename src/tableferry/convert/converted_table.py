@@ -119,8 +119,8 @@ def read(root: storage.AnyPath) -> Table:
         },
         _features(protocol),
     )
-    _demand_ours(table, delta.transaction_version(table.application))
-    _demand_plain(table, protocol.writer_features or ())
+    _require_ours(table, delta.transaction_version(table.application))
+    _require_plain(table, protocol.writer_features or ())
     return table
 
 
@@ -163,7 +163,7 @@ def _open(root: storage.AnyPath, version: int | None = None) -> DeltaTable:
         raise TableError("DELTA_LOG_NOT_READABLE", table=root, reason=first_line(error)) from error
 
 
-def _demand_ours(table: Table, last: int | None) -> None:
+def _require_ours(table: Table, last: int | None) -> None:
     """Refuse a table whose rows or columns another writer changed.
 
     A commit of `sync` records its own version (``last``). `sync` checks all commits before it writes, so this
@@ -225,7 +225,7 @@ def _features(protocol: ProtocolVersions) -> tuple[tuple[str, ...], tuple[str, .
     return tuple(reading), tuple(writing)
 
 
-def _demand_plain(table: Table, features: Collection[str]) -> None:
+def _require_plain(table: Table, features: Collection[str]) -> None:
     """Refuse a table with features or properties that require a writer to check or number rows."""
     needed = [feature for feature in features if feature not in _FEATURES]
     needed += [key for key in table.configuration if key.startswith("delta.constraints.")]

@@ -52,7 +52,7 @@ def read_footers(
         SessionError: The reader is ``spark``, and no session is available; or a batch setting isn't a number.
     """
     if isinstance(root, ObjectPath):
-        _demand_process(root, reader)
+        _require_process(root, reader)
         return object_footers.read(root, files, leaves=leaves)
     read = partial(directory_footers.read, leaves=leaves)
 
@@ -98,7 +98,7 @@ def scan(
 
     in_threads = partial(data_scan.read_by_threads, root, files, paths=paths)
     if isinstance(root, ObjectPath):
-        _demand_process(root, reader)
+        _require_process(root, reader)
         return in_threads()
     return _choose(spark_provider, reader, True, in_threads, in_tasks)
 
@@ -155,7 +155,7 @@ def with_statistics(
     return with_bounds_of(planned, dict(zip(numbers, all_readable(root, files, read, progress), strict=True)))
 
 
-def _demand_process(root: ObjectPath, reader: Reader) -> None:
+def _require_process(root: ObjectPath, reader: Reader) -> None:
     if reader is Reader.SPARK:
         raise Refused("READER_NEEDS_SPARK_STORAGE", table=root)
 
@@ -170,13 +170,13 @@ def _choose(
     match reader:
         case Reader.SPARK:
             return in_tasks(spark_provider.session())
-        case Reader.AUTO if pays and (spark := _at_hand(spark_provider)):
+        case Reader.AUTO if pays and (spark := _available_session(spark_provider)):
             return _in_tasks_if_possible(in_tasks(spark), in_process)
         case _:
             return in_process()
 
 
-def _at_hand(spark_provider: SparkProvider) -> SparkSession | None:
+def _available_session(spark_provider: SparkProvider) -> SparkSession | None:
     """Return the running session, or one that this environment provides without starting a local JVM."""
     if spark_provider.running is None:
         choice = session.choose(os.environ, databricks_connect=session.has_databricks_connect())

@@ -79,7 +79,7 @@ class DeclaredSchema:
             given.append(column)
         return given
 
-    def demand_all(self, merged: Merged, schemas: Iterable[tuple[FileSchema, str]]) -> None:
+    def require_all(self, merged: Merged, schemas: Iterable[tuple[FileSchema, str]]) -> None:
         """Check that the schema declares all columns of the files, with types for all their values.
 
         Args:

@@ -192,7 +192,7 @@ def _original_entry(
     """
     assert table.entry is not None
     if not initial_commit.is_aside(table.files):
-        initial_commit.demand_only_a_conversion(table.root)
+        initial_commit.require_only_a_conversion(table.root)
     inside = delta_tables_in(spark, table.name.parts[:-1], table.root)
     others = [name for name in inside if name not in (table.name, table.spare)]
     if others:

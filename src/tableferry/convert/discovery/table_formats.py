@@ -156,7 +156,7 @@ def hudi_partition(folder: str) -> Refused:
     return Refused("HUDI_PARTITION", folder=folder, file=HUDI_PARTITION)
 
 
-def demand_no_hudi_columns(location: str, columns: Iterable[str]) -> None:
+def require_no_hudi_columns(location: str, columns: Iterable[str]) -> None:
     """Refuse files with the columns that Hudi adds to each row."""
     if found := sorted(name for name in columns if name.startswith(_HUDI_COLUMNS)):
         raise Refused("HUDI_COLUMNS", folder=location, columns=found)

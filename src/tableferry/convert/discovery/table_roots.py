@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from tableferry import storage
 from tableferry.convert.discovery import table_formats
-from tableferry.convert.discovery.listing import demand_directory, loops
+from tableferry.convert.discovery.listing import loops, require_directory
 from tableferry.errors import StateError, TableError
 
 _P = TypeVar("_P", Path, storage.ObjectPath)
@@ -44,7 +44,7 @@ def find_roots(parent: _P) -> list[_P]:
         StateError: The store can't be reached.
     """
     if isinstance(parent, Path):
-        demand_directory(parent)
+        require_directory(parent)
     elif not storage.all_names(parent):
         raise TableError("FOLDER_MISSING", folder=parent)
     roots: dict[str, _P] = {}

@@ -157,7 +157,7 @@ def _sync(
     try:
         root = _root(resolved, spark_provider)
         if isinstance(root, Path):
-            listing.demand_directory(root)
+            listing.require_directory(root)
         if not already_delta(root):
             raise NotConverted("SYNC_OF_PARQUET_TABLE", table=source)
         with activity(_log, "follow the folder", table=source) as running:

@@ -88,7 +88,7 @@ def difference(
     before = converted_table.read(root)
     listed = tuple(listing.list_files(root) if listed is None else listed)
     if not options.include_subfolders:
-        listing.demand_no_subfolders(str(root), listed)
+        listing.require_no_subfolders(str(root), listed)
     changed = _compare(before, listed, rewritten=options.rewritten)
     if changed.gone and before.configuration.get("delta.appendOnly", "").lower() == "true":
         raise Refused(
@@ -226,7 +226,7 @@ def _merged(before: Table, read: Sequence[tuple[DataFile, Footer]]) -> Struct:
     schemas = {id(footer.schema): (_without(footer.schema, partitions), file.path) for file, footer in read}
     merged = schema_merge.merge([(FileSchema(data, ()), "the table"), *schemas.values()])
     remedy = "Rewrite the files with the column's type, or without the column, which the table doesn't have."
-    schema_merge.demand_types(str(before.root), merged, partitions, remedy, "every new file")
+    schema_merge.require_types(str(before.root), merged, partitions, remedy, "every new file")
     by_name = {column.name: column for column in merged.columns.fields}
     old = tuple(
         replace(column, type=by_name.pop(column.name).type) if column.name in by_name else column

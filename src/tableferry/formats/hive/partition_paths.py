@@ -75,7 +75,7 @@ def parse_layout(files: Sequence[DataFile]) -> Layout:
     return Layout(directories, tuple(indexes), tuple(_escapes(levels)))
 
 
-def demand_one_shape(layout: Layout) -> None:
+def require_one_shape(layout: Layout) -> None:
     """Check that all directories have the same partition columns and the same path above them.
 
     Raises:
