@@ -185,7 +185,7 @@ def _require_ours(table: Table, last: int | None) -> None:
             if any(ICEBERG in (action.get("commitInfo") or {}) for action in actions):
                 raise NotConverted("SYNC_OF_ICEBERG_TABLE", table=table.root)
             continue
-        if wrote := _rows(actions, table, last or 0):
+        if wrote := _change_of_rows(actions, table, last or 0):
             by = next(filter(None, map(_operation, actions)), "a writer without a name")
             raise Refused(
                 "TABLE_WRITTEN_AS_DELTA", table=table.root, version=version, operation=by, change=wrote
@@ -196,8 +196,8 @@ def _operation(action: Mapping[str, Any]) -> str:
     return str((action.get("commitInfo") or {}).get("operation", ""))
 
 
-def _rows(actions: Sequence[Mapping[str, Any]], table: Table, since: int) -> str:
-    """Return how another writer's commit changed a table's rows or columns; empty if it didn't."""
+def _change_of_rows(actions: Sequence[Mapping[str, Any]], table: Table, since: int) -> str | None:
+    """Return how another writer's commit changed a table's rows or columns; None if it didn't."""
     if any(action.keys() - _SILENT for action in actions):
         return "changes its files"
     described = [action["metaData"] for action in actions if "metaData" in action]
@@ -210,7 +210,7 @@ def _rows(actions: Sequence[Mapping[str, Any]], table: Table, since: int) -> str
             for metadata in described
         ):
             return "changes its columns"
-    return ""
+    return None
 
 
 def _features(protocol: ProtocolVersions) -> tuple[tuple[str, ...], tuple[str, ...]]:

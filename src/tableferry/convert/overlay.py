@@ -287,8 +287,10 @@ def has_log(spark: SparkSession, location: str) -> bool:
     return catalog.native_engine.has_log(spark, location) if folder is None else already_delta(folder)
 
 
-def owner(spark: SparkSession, location: str, names: Callable[[str], Sequence[str]] | None) -> str:
-    """Return why a location belongs to a table above it, as the end of a sentence; empty if it doesn't.
+def owner_reason(
+    spark: SparkSession, location: str, names: Callable[[str], Sequence[str]] | None
+) -> str | None:
+    """Return why a location belongs to a table above it, as the end of a sentence; None if it doesn't.
 
     Args:
         spark: The session.
@@ -302,7 +304,7 @@ def owner(spark: SparkSession, location: str, names: Callable[[str], Sequence[st
         found = owning_tables.owner_by(names, location)
     else:
         found = catalog.native_engine.owner(spark, location)
-    return owning_tables.reason(found) if found else ""
+    return owning_tables.reason(found) if found else None
 
 
 def newest_version(names: Iterable[str]) -> int:

@@ -43,22 +43,22 @@ _READ_FROM = {
 }
 
 
-def blockers(ends: Iterable[End], expected: Expected) -> Iterator[str]:
-    """Yield for each file what prevents it from being added to the Iceberg table, as the end of a sentence.
+def blockers(ends: Iterable[End], expected: Expected) -> Iterator[str | None]:
+    """Yield for each file the reason why it can't be added to the Iceberg table, as the end of a sentence.
 
-    The text is empty if nothing prevents it, or if the file can't be read at the moment.
+    The reason is None if the file can be added, or if it can't be read at the moment.
     """
     known, cache = {name.lower() for name in expected.columns}, SchemaCache()
     return (_blocker(end, known, expected, cache) for end in ends)
 
 
-def _blocker(end: End, known: Collection[str], expected: Expected, cache: SchemaCache) -> str:
+def _blocker(end: End, known: Collection[str], expected: Expected, cache: SchemaCache) -> str | None:
     if isinstance(end, Unreadable):
-        return "" if end.passing else end.reason
+        return None if end.passing else end.reason
     # Reasons to refuse a file that are specific to Delta don't apply to Iceberg.
     found = answered(lambda: opened(end, cache))
     if isinstance(found, Unreadable):
-        return ""
+        return None
     schema = found.shape.interpreted
     if other := _misread(schema, expected.ids):
         return (
@@ -101,7 +101,7 @@ def _blocker(end: End, known: Collection[str], expected: Expected, cache: Schema
             f"has values in {'.'.join(ancient)} before October 1582 in the calendar of Spark 2, which "
             "Iceberg reads as other ones: rewrite it, or choose Delta"
         )
-    return ""
+    return None
 
 
 def _misread(schema: Interpreted, expected: Mapping[ColumnPath, int]) -> ColumnPath:
