@@ -194,7 +194,7 @@ def pipelines_plan(
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Show what a run would do, without writing anything."""
+    """Print the plan of a run, and write nothing."""
     options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
     loaded, spark, pipeline = options.open()
     plan = pipelines.plan(
