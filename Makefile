@@ -77,7 +77,7 @@ demo-fleet: setup ## Migrate eight Hive tables to Iceberg and Delta, with all fi
 	@$(BIN)/python examples/demo_fleet.py
 
 # Each worker starts a separate Java process for its first test with Spark, and keeps it. Files are assigned
-# in the order of pyproject.toml's testpaths: the longest first, so that no worker waits at the end.
+# in the order of pyproject.toml's testpaths, the longest first, so that no worker waits at the end.
 WORKERS ?= 2
 PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PYTEST = $(BIN)/python -m pytest $(PARALLEL)

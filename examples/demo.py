@@ -81,9 +81,9 @@ class Demo:
     def step(self, title: str, *sentences: str) -> None:
         """Print the title and explanation of a step."""
         self.console.print(f"\n{title}", style="bold")
-        self.say(*sentences)
+        self.print_text(*sentences)
 
-    def say(self, *sentences: str) -> None:
+    def print_text(self, *sentences: str) -> None:
         """Print sentences, one per line."""
         for sentence in sentences:
             self.console.print(f"   {sentence}")
@@ -126,14 +126,14 @@ def read_flights(demo: Demo) -> pa.Table:
 
 
 def find_aircraft_changes(demo: Demo, flights: pa.Table) -> pa.Table:
-    """Return the events that the flights tell of each aircraft, with the month in which each arrives."""
+    """Return the events of each aircraft in the flights, with the month in which each arrives."""
     seen = demo.folder / "data" / "flights.parquet"
     parquet.write_table(flights.select(["tailnum", "carrier", "minute", "time_hour"]), seen)
     query = (COMPANY / "aircraft_changes.sql").read_text()
     return demo.spark.sql(query, flights=demo.spark.read.parquet(str(seen.resolve()))).toArrow()
 
 
-def arrive(demo: Demo, arrivals: dict[str, pa.Table], months: Iterable[int]) -> dict[str, int]:
+def write_arrivals(demo: Demo, arrivals: dict[str, pa.Table], months: Iterable[int]) -> dict[str, int]:
     """Commit these months to the sources, one commit for each month, and return the rows of each source.
 
     Another engine than Spark writes them, as often in a company.
@@ -149,7 +149,7 @@ def arrive(demo: Demo, arrivals: dict[str, pa.Table], months: Iterable[int]) -> 
 
 def make_source(demo: Demo, name: str, rows: pa.Table) -> None:
     """Make a source's table with the rows of eight months."""
-    arrive(demo, {name: rows}, range(1, 9))
+    write_arrivals(demo, {name: rows}, range(1, 9))
     demo.spark.catalog.createTable(f"{demo.bronze}.{name}", str(demo.source(name)), "delta")
 
 
@@ -188,7 +188,7 @@ def build_company(demo: Demo) -> tuple[StreamingQuery, dict[str, pa.Table]]:
     make_source(demo, "aircraft_changes", arrivals["aircraft_changes"])
     run_old_aircraft_job(demo, "aircraft_legacy", "EFFECTIVE_FROM", "EFFECTIVE_TO")
     old_stream.processAllAvailable()
-    arrive(demo, arrivals, [9])
+    write_arrivals(demo, arrivals, [9])
     shutil.copytree(PROJECT, demo.project, ignore=shutil.ignore_patterns("state"))
     tokens = {"bronze_schema": demo.bronze, "silver_schema": demo.silver}
     substitutions = demo.project / "pipeline_configs" / "dev_substitutions.json"
@@ -196,21 +196,21 @@ def build_company(demo: Demo) -> tuple[StreamingQuery, dict[str, pa.Table]]:
     return old_stream, arrivals
 
 
-def tell(demo: Demo, *, keep: bool = False) -> bool:
+def run_demo(demo: Demo, *, keep: bool = False) -> bool:
     """Run all steps; return whether the targets equal the tables of the company's jobs."""
     old_stream, arrivals = build_company(demo)
     try:
-        tell_company(demo)
-        tell_copy(demo)
-        tell_live(demo, arrivals)
-        same = tell_proof(demo, old_stream)
+        show_company(demo)
+        show_copy(demo)
+        show_live_flows(demo, arrivals)
+        same = show_proof(demo, old_stream)
     finally:
         old_stream.stop()
-    tell_end(demo, keep)
+    show_summary(demo, keep)
     return same
 
 
-def tell_company(demo: Demo) -> None:
+def show_company(demo: Demo) -> None:
     demo.step(
         "1. The company's tables today",
         "It is the end of September. A stream fills one table, a job another. A pipeline will replace both.",
@@ -224,14 +224,14 @@ def tell_company(demo: Demo) -> None:
     counts = parallel_map(lambda name: demo.spark.table(name).count(), tables)
     rows = [(name, count, what) for (name, what), count in zip(tables.items(), counts, strict=True)]
     report.table(demo.console, ("table", "rows", "contents"), rows)
-    demo.say(
+    demo.print_text(
         f"The goal: {demo.silver}.flights and {demo.silver}.aircraft, with this history, fed by a pipeline.",
         "No row may be lost or duplicated, and no job needs to stop.",
         f"Two specs define the targets. They are in {demo.project / 'dataflows'}.",
     )
 
 
-def tell_copy(demo: Demo) -> None:
+def show_copy(demo: Demo) -> None:
     demo.step(
         "2. The plan",
         "A plan lists every step of a run. Planning writes nothing.",
@@ -252,14 +252,14 @@ def tell_copy(demo: Demo) -> None:
     demo.status()
 
 
-def tell_live(demo: Demo, arrivals: dict[str, pa.Table]) -> None:
+def show_live_flows(demo: Demo, arrivals: dict[str, pa.Table]) -> None:
     began = "The copy is complete, and each flow resumes from its checkpoint."
     parallel = "The old stream writes the same months to the legacy table at the same time."
     for title, months, words in (
         ("5. October arrives", (10,), began),
         ("6. November and December arrive", (11, 12), parallel),
     ):
-        flights, changes = arrive(demo, arrivals, months).values()
+        flights, changes = write_arrivals(demo, arrivals, months).values()
         demo.step(title, f"The sources got {flights:,} flights and {changes:,} changes of aircraft.", words)
         demo.run()
     demo.step(
@@ -274,7 +274,7 @@ def tell_live(demo: Demo, arrivals: dict[str, pa.Table]) -> None:
     demo.status()
 
 
-def tell_proof(demo: Demo, old_stream: StreamingQuery) -> bool:
+def show_proof(demo: Demo, old_stream: StreamingQuery) -> bool:
     demo.step(
         "9. The proof",
         "The old stream has been running all the time. The two tables are compared at its current position:",
@@ -284,7 +284,7 @@ def tell_proof(demo: Demo, old_stream: StreamingQuery) -> bool:
     demo.command(f"pipelines verify {demo.project}")
     found = pipelines.verify(demo.project, demo.spark)
     show.print_verify(demo.console, found)
-    demo.say("Now the readers have moved, and the old stream is stopped.")
+    demo.print_text("Now the readers have moved, and the old stream is stopped.")
     old_stream.stop()
     run_old_aircraft_job(demo, "aircraft_check", "__START_AT", "__END_AT")
     demo.step(
@@ -297,7 +297,7 @@ def tell_proof(demo: Demo, old_stream: StreamingQuery) -> bool:
     aircraft = demo.spark.table(f"{demo.silver}.aircraft").where("tailnum = 'N978AT'").orderBy("__START_AT")
     rows = [tuple("still open" if value is None else value for value in row) for row in aircraft.collect()]
     report.table(demo.console, aircraft.columns, rows)
-    demo.say(
+    demo.print_text(
         "This aircraft changed its carrier around the hand-over. AirTran's row (FL) was copied open, and "
         "October's commit closed it.",
         "November's commit added a row for Delta (DL). The weeks between the two rows stay a gap.",
@@ -305,10 +305,10 @@ def tell_proof(demo: Demo, old_stream: StreamingQuery) -> bool:
     return same
 
 
-def tell_end(demo: Demo, keep: bool) -> None:
+def show_summary(demo: Demo, keep: bool) -> None:
     demo.step("11. Remove the migration", "Its state files are removed. Tables and streaming flows stay.")
     if keep:
-        demo.say("With --keep, you run it yourself:")
+        demo.print_text("With --keep, you run it yourself:")
     demo.command(f"pipelines finish {demo.project}")
     if not keep:
         show.print_finish(demo.console, pipelines.finish(demo.project, demo.spark))
@@ -318,7 +318,7 @@ Next: try the commands above, as .venv/bin/tableferry ...
 Then: write a spec for your table. The specs in {os.path.relpath(PROJECT / "dataflows")} are examples.""")
 
 
-def fresh(folder: Path) -> None:
+def clear_folder(folder: Path) -> None:
     """Recreate the demo's folder.
 
     Raises:
@@ -341,7 +341,7 @@ def start(folder: Path, keep: bool) -> bool:
     """Run the demo in a separate Spark session."""
     if session.choose(os.environ, databricks_connect=session.has_databricks_connect()).kind != "local":
         raise TableferryError("the demo runs on local Spark only: unset SPARK_REMOTE and DATABRICKS_*")
-    fresh(folder)
+    clear_folder(folder)
     os.environ.setdefault("JDK_JAVA_OPTIONS", SMALL_TABLES)
     console = report.console()
     console.print("Tableferry migrates two tables with their history, and pauses no job.", style="bold")
@@ -349,7 +349,7 @@ def start(folder: Path, keep: bool) -> bool:
     spark = session.resolve(folder, say=console.print)
     try:
         console.print("Creating the company's tables ...")
-        return tell(Demo(spark, folder, console), keep=keep)
+        return run_demo(Demo(spark, folder, console), keep=keep)
     finally:
         session.stop(spark)
 

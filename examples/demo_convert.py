@@ -54,7 +54,7 @@ def run(console: Console, *words: str) -> int:
     return subprocess.run([str(tableferry), "convert", *words], check=False).returncode
 
 
-def tell(console: Console, lake: Path) -> None:
+def run_demo(console: Console, lake: Path) -> None:
     """Run all steps, each with an explanation."""
     flights = lake / "flights"
     console.print("\n1. Preview the conversion", style="bold")
@@ -104,7 +104,7 @@ def main() -> None:
     folder.mkdir(parents=True)
     (folder / MARKER).touch()
     build_lake(folder / "lake")
-    tell(Console(markup=False, highlight=False, soft_wrap=True), folder / "lake")
+    run_demo(Console(markup=False, highlight=False, soft_wrap=True), folder / "lake")
 
 
 if __name__ == "__main__":

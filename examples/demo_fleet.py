@@ -114,19 +114,19 @@ def recipes() -> list[Recipe]:
 class Mailbox:
     """A mail server's handler that stores messages."""
 
-    letters: list[EmailMessage] = field(default_factory=list)
+    messages: list[EmailMessage] = field(default_factory=list)
 
     async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
         """Store a message."""
-        self.letters.append(BytesParser(EmailMessage, policy=default).parsebytes(envelope.content))
+        self.messages.append(BytesParser(EmailMessage, policy=default).parsebytes(envelope.content))
         return "250 taken"
 
 
-class Killed(BaseException):
+class WorkerKilled(BaseException):
     """The end of a worker's process at any line."""
 
 
-class DyingStore:
+class CrashingStore:
     """A queue that kills the worker before the rename that gives the copy the table's name."""
 
     def __init__(self, store: Store) -> None:
@@ -142,7 +142,7 @@ class DyingStore:
         if job.state is State.ICEBERG_READY:
             self._renames += 1
             if self._renames > 1:
-                raise Killed
+                raise WorkerKilled
         return self._store.holds(job, now)
 
 
@@ -194,7 +194,7 @@ class Demo:
         warehouse = Warehouse.of(self.spark, MetastoreAccess(self.spark), self.settings)
         return Worker(self.store, lambda: warehouse, self.settings, "demo", self.clock)
 
-    def tell(self, done: ModeReport) -> None:
+    def print_report(self, done: ModeReport) -> None:
         """Print a summary of a mode's run, with each paused or failed job."""
         outcomes = Counter(result.outcome for result in done.jobs)
         self.console.print(
@@ -206,12 +206,12 @@ class Demo:
                     f"   {result.job.name} {result.outcome}: {result.job.pause_reason or result.error}"
                 )
 
-    def letters(self) -> None:
+    def send_notifications(self) -> None:
         """Send all due notifications, and print the first one."""
-        before = len(self.mailbox.letters)
+        before = len(self.mailbox.messages)
         self.command("communicate")
         communicate(self.store, self.settings, worker="demo", clock=self.clock)
-        sent = self.mailbox.letters[before:]
+        sent = self.mailbox.messages[before:]
         self.console.print(f"   {len(sent)} notifications; the first one:")
         if sent and (body := sent[0].get_body(("plain",))) is not None:
             head = [f"To: {sent[0]['To']}", f"Subject: {sent[0]['Subject']}", ""]
@@ -260,7 +260,7 @@ def make(demo: Demo, recipe: Recipe) -> None:
     demo.rows[recipe.table] = demo.spark.table(name).count()
 
 
-def tell(demo: Demo) -> bool:
+def run_demo(demo: Demo) -> bool:
     """Run all steps; return whether every table has the expected result."""
     tables = [recipe.table for recipe in demo.tables]
     demo.step("1. A warehouse of Hive tables", f"{len(tables)} tables in {demo.schema}, of real flight data.")
@@ -279,8 +279,8 @@ def tell(demo: Demo) -> bool:
     demo.store.create()
     demo.console.print(f"   {demo.store.add(jobs, demo.clock())} jobs added")
     demo.command("preprocess")
-    demo.tell(preprocess(demo.worker))
-    demo.letters()
+    demo.print_report(preprocess(demo.worker))
+    demo.send_notifications()
 
     demo.step(
         "3. Two weeks later: the switch", "No data file is rewritten, and both tables are compared first."
@@ -290,8 +290,8 @@ def tell(demo: Demo) -> bool:
     kill_a_worker(demo)
     demo.clock.turn(minutes=demo.settings.lease_minutes + 1)
     demo.command("migrate")
-    demo.tell(migrate(demo.worker))
-    demo.letters()
+    demo.print_report(migrate(demo.worker))
+    demo.send_notifications()
 
     demo.step(
         "4. On probation",
@@ -311,20 +311,20 @@ def tell(demo: Demo) -> bool:
             f"The job started before the switch. Now it writes 10 rows into the old directory of {late}.",
         )
         demo.command("shadow")
-        demo.tell(shadow(demo.worker))
+        demo.print_report(shadow(demo.worker))
         demo.step("   The rows are added", "The fleet's settings have `late_files: take` now.")
         demo.settings = demo.settings.model_copy(update={"late_files": LateFiles.TAKE})
         demo.command(f"resume {demo.schema}.{late}")
         [job] = demo.store.jobs(named([demo.name(late)]))
         demo.store.edit(resumed(job), demo.clock())
         demo.command("shadow")
-        demo.tell(shadow(demo.worker))
+        demo.print_report(shadow(demo.worker))
         demo.console.print(f"   {count(demo, late):,} rows in {late}, {demo.rows[late]:,} were written")
 
     [reverted, *_] = (recipe.table for recipe in demo.tables)
     demo.step("5. Revert a table", f"{reverted} becomes a Hive table again, with all rows written since.")
     demo.command(f"revert {demo.schema}.{reverted}")
-    demo.tell(revert(demo.worker, [demo.name(reverted)]))
+    demo.print_report(revert(demo.worker, [demo.name(reverted)]))
     kept, rows = demo.spark.table(demo.name(reverted).sql).count(), demo.rows[reverted]
     demo.console.print(f"   {kept:,} rows as Hive again, {rows:,} were written")
 
@@ -332,19 +332,19 @@ def tell(demo: Demo) -> bool:
     demo.clock.turn(days=14)
     for command, mode in (("preprocess", preprocess), ("migrate", migrate), ("preprocess", preprocess)):
         demo.command(command)
-        demo.tell(mode(demo.worker))
-    demo.letters()
+        demo.print_report(mode(demo.worker))
+    demo.send_notifications()
 
     demo.step("7. The result")
-    return kept == rows and ended(demo)
+    return kept == rows and is_finished(demo)
 
 
 def kill_a_worker(demo: Demo) -> None:
     """Let a worker die after the rename of the Hive table, and before that of the copy."""
-    dying: Any = DyingStore(demo.store)
+    dying: Any = CrashingStore(demo.store)
     try:
         migrate(replace(demo.worker, store=dying, name="killed"))
-    except Killed:
+    except WorkerKilled:
         names = [demo.name(recipe.table) for recipe in demo.tables]
         missing = [name.table for name in names if not demo.spark.catalog.tableExists(name.sql)]
         demo.console.print(f"   The worker is killed between two renames: {', '.join(missing)} is missing.")
@@ -368,14 +368,14 @@ def write_late(demo: Demo) -> str | None:
 def write(demo: Demo) -> None:
     """Insert into tables on probation and delete from them."""
     for recipe in [recipe for recipe in demo.tables if recipe.table.startswith("flights_")]:
-        target = migrated(demo, recipe).sql
+        target = new_table_name(demo, recipe).sql
         demo.spark.sql(f"INSERT INTO {target} SELECT * FROM {target} WHERE month = 1 LIMIT 10")
         day = "month = 2 AND day = 14"
         demo.rows[recipe.table] += 10 - demo.spark.table(target).where(day).count()
         demo.spark.sql(f"DELETE FROM {target} WHERE {day}")
 
 
-def migrated(demo: Demo, recipe: Recipe) -> TableName:
+def new_table_name(demo: Demo, recipe: Recipe) -> TableName:
     """Return the name by which this session reads a migrated table."""
     name = demo.name(recipe.table)
     return demo.worker.open_warehouse().named(name, recipe.form)
@@ -384,10 +384,10 @@ def migrated(demo: Demo, recipe: Recipe) -> TableName:
 def count(demo: Demo, table: str) -> int:
     """Count a migrated table's rows."""
     [recipe] = (recipe for recipe in demo.tables if recipe.table == table)
-    return demo.spark.table(migrated(demo, recipe).sql).count()
+    return demo.spark.table(new_table_name(demo, recipe).sql).count()
 
 
-def ended(demo: Demo) -> bool:
+def is_finished(demo: Demo) -> bool:
     """Print the fleet, and compare every table with its archived Hive copy."""
     demo.command("status")
     demo.console.print(as_text(read_status(demo.store, demo.clock())))
@@ -407,14 +407,16 @@ def ended(demo: Demo) -> bool:
         if job.migration_paused:
             continue
         archived = demo.name(f"{recipe.table}_hive_archived")
-        verdict = verify.verify(demo.spark.table(archived.sql), demo.spark.table(migrated(demo, recipe).sql))
+        verdict = verify.verify(
+            demo.spark.table(archived.sql), demo.spark.table(new_table_name(demo, recipe).sql)
+        )
         matches += verdict.matches
         counted += verdict.target.rows == demo.rows[recipe.table]
         if not verdict.matches:
             demo.console.print(verify.render(verdict))
     completed = sum(not job.migration_paused for job in jobs)
-    demo.console.print(f"   {matches} of {completed} tables hold the rows of their Hive copies")
-    demo.console.print(f"   {counted} of {completed} have as many rows as were written, and not deleted")
+    demo.console.print(f"   {matches} of {completed} tables have the same rows as their Hive copies")
+    demo.console.print(f"   {counted} of {completed} have all rows that were written and not deleted")
     return counted == matches == completed == len(demo.tables) - 2
 
 
@@ -449,7 +451,7 @@ def main() -> None:
     with mail_server(mailbox) as port:
         settings = FleetSettings(mail=MailSettings(host="127.0.0.1", port=port, contact="#data-platform"))
         store = open_store(f"sqlite:///{folder / 'fleet.db'}")
-        ended_well = tell(Demo(spark, folder, console, recipes(), store, settings, mailbox))
+        ended_well = run_demo(Demo(spark, folder, console, recipes(), store, settings, mailbox))
     session.stop(spark)
     sys.exit(not ended_well)
 

@@ -129,7 +129,7 @@ def picture_pipeline(folder: Path) -> None:
     show.print_plan(console, planned, pipelines.check(planned, spark))
     keep(console, "plan", "A migration's plan")
     pipelines.run(story.project, spark)
-    demo.arrive(story, {"flights": arrivals["flights"]}, [10])
+    demo.write_arrivals(story, {"flights": arrivals["flights"]}, [10])
     pipelines.run(story.project, spark)
     console.print("$ tableferry pipelines status flights", style="cyan")
     show.print_status(console, pipelines.status(story.project, spark))

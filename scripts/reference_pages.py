@@ -26,6 +26,9 @@ from tableferry.pipelines import spec
 
 _ENTRY = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
+# The placeholders of values by the names of typer's types.
+_METAVARS = {"int": "N", "int range": "N", "path": "PATH"}
+
 # Every command has these options, so the page lists them once.
 _EVERYWHERE = ("verbose", "quiet", "log_format", "output", "debug")
 
@@ -254,9 +257,8 @@ def _metavar(param: Any) -> str:
     """Return the placeholder of a value, as in the help."""
     if param.metavar:
         return str(param.metavar)
-    kind = getattr(getattr(param, "type_descriptor", None), "annotation", None)
-    values = [str(getattr(choice, "value", choice)) for choice in _members(kind)]
-    return " or ".join(values) or ("N" if kind is int else "PATH" if kind is Path else "TEXT")
+    values = [str(getattr(choice, "value", choice)) for choice in getattr(param.type, "choices", ())]
+    return " or ".join(values) or _METAVARS.get(param.type.name, "TEXT")
 
 
 def _option_table(options: list[Any]) -> str:

@@ -159,7 +159,7 @@ def _program(name: str, folders: str, package: str) -> str:
 
 
 def _user() -> int | None:
-    """Return the user whom a server runs as, if it can't be this one."""
+    """Return the id of the user that runs servers if the current user is root."""
     return pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None
 
 

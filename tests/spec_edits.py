@@ -482,10 +482,10 @@ class Scenario:
     def _start(self, source: str, value: int) -> int | None:
         return (None, 0, 1, self.sources[source].version + 1)[value]
 
-    # What the project must do.
+    # Actions of the project, compared with the model.
 
     def run(self) -> None:
-        """Run the project, and compare what it did with the model."""
+        """Run the project, and compare its effects with the model."""
         state, tables = self._state(), self._tables()
         model, before = self.model, Counter(self.model.rows)
         self.log.append(f"run: {self.spec}")
@@ -599,7 +599,7 @@ class Scenario:
         if start is None:
             start = flow.start
         elif flow.start is not None and flow.start > start and self._is_new(flow):
-            # The user asked to pass over what lies between.
+            # The user asked to skip the versions between the two.
             start = flow.start
         if start is None and model.started and flow.source in model.baselines and not model.finished:
             start = model.baselines[flow.source] + 1
@@ -611,7 +611,7 @@ class Scenario:
         return name not in self.readers.get(flow.source, set())
 
     def _news(self, model: TargetModel, flow: FlowText) -> tuple[list[Row], bool]:
-        """Return the rows that a flow brings, and whether a commit stops it."""
+        """Return the rows that a flow appends, and whether a commit stops it."""
         source, first = self.sources[flow.source], self._first(model, flow)
         # Without a version a stream begins with all rows of now.
         commits = [("append", source.rows)] if first is None else source.commits[first:]
@@ -656,7 +656,7 @@ class Scenario:
                 assert baselines is not None
                 assert {**baselines} == model.baselines, "a baseline changed"
 
-    # What is on disk.
+    # The state on disk.
 
     def _rows(self, table: str) -> Counter[Row]:
         folder = self._folder(table)
@@ -671,7 +671,7 @@ class Scenario:
         }
 
     def _state(self) -> Mapping[str, bytes]:
-        """Return what the state holds; a lock is none of it."""
+        """Return the files of the state, without locks."""
         return {
             str(path): path.read_bytes()
             for path in (self.backend.root / "state").rglob("*")

@@ -42,7 +42,7 @@ Kind = Literal["missing", "taken", "denied", "logged out", "unreachable", "faile
 
 
 @dataclass(frozen=True)
-class Trouble:
+class RequestFailure:
     """The reason why a workspace refused or failed a request.
 
     Attributes:
@@ -129,12 +129,12 @@ def _client(_: frozenset[tuple[str, str]]) -> WorkspaceClient:
     except ValueError as error:
         host = os.environ.get("DATABRICKS_HOST") or profile(os.environ).get("host") or "the workspace"
         raise SessionError(
-            "WORKSPACE_LOGIN_MISSING", host=host, reason=_said(error), command=_login_command(host)
+            "WORKSPACE_LOGIN_MISSING", host=host, reason=_client_message(error), command=_login_command(host)
         ) from error
 
 
 @contextmanager
-def asking(what: str, *, passing: Kind | None = None) -> Iterator[WorkspaceClient]:
+def request(what: str, *, passing: Kind | None = None) -> Iterator[WorkspaceClient]:
     """Provide the client inside a ``with``, and convert its errors.
 
     Args:
@@ -149,14 +149,14 @@ def asking(what: str, *, passing: Kind | None = None) -> Iterator[WorkspaceClien
     try:
         yield workspace
     except Exception as error:
-        reason = trouble(error, workspace)
+        reason = request_failure(error, workspace)
         if reason is None:
             raise
         if reason.kind != passing:
             raise reason.as_error(what) from error
 
 
-def trouble(error: Exception, workspace: WorkspaceClient) -> Trouble | None:
+def request_failure(error: Exception, workspace: WorkspaceClient) -> RequestFailure | None:
     """Return the reason and the remedy for an error of the client; None for other exceptions."""
     from databricks.sdk import errors
     from databricks.sdk.errors.base import DatabricksError
@@ -164,24 +164,26 @@ def trouble(error: Exception, workspace: WorkspaceClient) -> Trouble | None:
     host = workspace.config.host or "the workspace"
     if isinstance(error, TimeoutError) and isinstance(error.__cause__, Exception):
         # The cause of the timeout is more helpful than the timeout.
-        return trouble(error.__cause__, workspace)
+        return request_failure(error.__cause__, workspace)
     match error:
         case errors.NotFound():
-            return Trouble("missing", _said(error), f"look for it in {host}")
+            return RequestFailure("missing", _client_message(error), f"search for it in {host}")
         case errors.ResourceConflict():
-            return Trouble("taken", _said(error), "use another name, or remove what is there")
+            return RequestFailure(
+                "taken", _client_message(error), "use another name, or remove the existing one"
+            )
         case errors.Unauthenticated():
-            return Trouble("logged out", _said(error), _log_in(host))
+            return RequestFailure("logged out", _client_message(error), _log_in(host))
         case errors.PermissionDenied():
-            return Trouble("denied", _said(error), f"ask whoever owns it in {host} for the right")
+            return RequestFailure("denied", _client_message(error), f"ask its owner in {host} for the right")
         case DatabricksError():
-            return Trouble("failed", _said(error), "run again")
+            return RequestFailure("failed", _client_message(error), "run again")
         case OSError():
             reason = f"{host} doesn't answer: {type(error).__name__}"
-            return Trouble("unreachable", reason, "check DATABRICKS_HOST and the network")
+            return RequestFailure("unreachable", reason, "check DATABRICKS_HOST and the network")
         case ValueError():
             # The client raises ValueError for logins that it resolves with its first request.
-            return Trouble("logged out", _said(error), _log_in(host))
+            return RequestFailure("logged out", _client_message(error), _log_in(host))
         case _:
             return None
 
@@ -195,6 +197,6 @@ def _login_command(host: str) -> str:
     return f"`databricks auth login{at}`"
 
 
-def _said(error: Exception) -> str:
+def _client_message(error: Exception) -> str:
     """Return the client's message without the settings and links that it appends."""
     return first_line(error).split(". Config: ")[0].split(", please check https://")[0].rstrip(". ")

@@ -14,7 +14,7 @@ from pathlib import Path
 ANSWERS = json.loads(r"""{{ cookiecutter | tojson }}""")
 WHEEL = f"tableferry-{ANSWERS['__tableferry_version']}-py3-none-any.whl"
 # What stands above this line of pyproject.toml is all that building the package needs.
-END = "# Below is what only this repository needs."
+END = "# The settings below are for this repository only."
 
 
 def repository() -> Path:

@@ -1,4 +1,4 @@
-"""The databricks CLI, wherever it is, and bundles for it to deploy."""
+"""The databricks CLI, and the bundles that it deploys in tests."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ RUNS_AS = "6d3f6a2e-3f0c-4c8e-9f3e-0b6a4a3f2f11"
 
 @dataclass(frozen=True)
 class Cli:
-    """The databricks CLI in a folder, logged in to a workspace and to nothing else.
+    """The databricks CLI in a folder, logged in to a workspace only.
 
-    Prod is a service principal's.
+    In the target prod, a service principal runs the bundle.
 
     Attributes:
-        program: The program.
-        folder: Where it runs.
-        environ: All that it sees of the environment.
+        program: The path of the program.
+        folder: Its working directory.
+        environ: Its environment variables.
     """
 
     program: str
@@ -39,23 +39,23 @@ class Cli:
     environ: dict[str, str]
 
     def __call__(self, *args: str, target: str) -> str:
-        """Run ``databricks bundle …`` and return what it printed."""
+        """Run ``databricks bundle …``, and return its output."""
         return self.run("bundle", *args, *self._of(target))
 
     def fails(self, *args: str, target: str) -> str:
-        """Run ``databricks bundle …``, which must fail, and return all that it printed."""
+        """Run ``databricks bundle …``, which must fail, and return its output and errors."""
         return self.run("bundle", *args, *self._of(target), status=1)
 
     def _of(self, target: str) -> tuple[str, ...]:
         return ("--target", target, *(("--var", f"run_as={RUNS_AS}") if target == "prod" else ()))
 
     def run(self, *args: str, status: int = 0, both: bool = False) -> str:
-        """Run ``databricks …``, which must end with this exit code, and return what it printed.
+        """Run ``databricks …``, which must end with this exit code, and return its output.
 
         Args:
             args: The words of the command.
             status: The exit code.
-            both: Return what it told on standard error too, as for any exit code but 0.
+            both: Include standard error, which is always included for an exit code other than 0.
         """
         done = subprocess.run(
             [self.program, *args],
@@ -70,7 +70,7 @@ class Cli:
         return done.stdout
 
     def json(self, *args: str, target: str) -> Any:
-        """Run ``databricks bundle … --output json`` and return what it printed."""
+        """Run ``databricks bundle … --output json``, and return its parsed output."""
         return json.loads(self(*args, "--output", "json", target=target))
 
 
@@ -94,13 +94,13 @@ def cli(program: str, bundle: Path, workspace: FakeWorkspace) -> Cli:
 
 
 def logged_in_cli(program: str, folder: Path, workspace: FakeWorkspace) -> Cli:
-    """Give the CLI, logged in to a workspace, and with a home folder of its own beside the one it runs in."""
+    """Return the CLI, logged in to a workspace, with a separate home folder beside its working directory."""
     home = folder.parent / "home"
     home.mkdir()
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DATABRICKS_")}
     environ = {
         **kept,
-        # `uv build` is the one that the development environment has.
+        # `uv build` uses the uv of the development environment.
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), kept["PATH"]]),
         "HOME": str(home),
         "DATABRICKS_HOST": workspace.url,
@@ -115,7 +115,7 @@ def logged_in_cli(program: str, folder: Path, workspace: FakeWorkspace) -> Cli:
 
 
 def repository(folder: Path) -> Path:
-    """Copy what git keeps of this repository, which is a bundle itself."""
+    """Copy the tracked files of this repository, which is a bundle, too."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
         cwd=ROOT,
@@ -131,7 +131,7 @@ def repository(folder: Path) -> Path:
 
 
 def generated(folder: Path, **others: str) -> Path:
-    """Make a bundle from the template as its users do, with other answers than the defaults."""
+    """Create a bundle from the template as users do, with these answers."""
     config = folder / "cookiecutter.yaml"
     config.write_text(f"replay_dir: {folder}/replay\n")
     options = ["--no-input", "--config-file", str(config), "--output-dir", str(folder)]
@@ -143,7 +143,7 @@ def generated(folder: Path, **others: str) -> Path:
 
 @pytest.fixture(params=["root", "classic"])
 def bundle(request: pytest.FixtureRequest, program: str, tmp_path: Path) -> Path:
-    """The folder of a bundle: this repository's, or one made from the template."""
+    """The folder of a bundle: this repository, or one created from the template."""
     others = {
         "classic": {},
         "pipelines": {"route": "pipelines", "compute": "serverless", "package": "vendored"},

@@ -1,4 +1,4 @@
-"""A generated bundle does in an environment of its own what its README says."""
+"""The commands in the README of a generated bundle work in a separate environment."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Bundle:
         environment = {
             name: value
             for name, value in os.environ.items()
-            # What these say is meant for this project's own environment.
+            # These variables are for the environment of this repository.
             if name not in ("PYTHONPATH", "VIRTUAL_ENV", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "SPARK_HOME")
         }
-        # uv is the one that the development environment has.
+        # Use the uv of the development environment.
         environment["PATH"] = os.pathsep.join([str(Path(uv.find_uv_bin()).parent), environment["PATH"]])
         environment["UV_PYTHON"] = sys.executable
-        # Its own session begins as that of tests/spark does.
+        # Local Spark starts as in tests/spark.
         environment["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         return subprocess.run(
             [str(word) for word in command],
@@ -56,14 +56,14 @@ class Bundle:
         )
 
     def call(self, *command: str | Path) -> str:
-        """Run a command that must not fail, and return what it says."""
+        """Run a command that must succeed, and return its output."""
         done = self.run(*command)
         assert done.returncode == 0, done.stdout
         return done.stdout
 
 
 def made(folder: Path, **answers: str) -> Iterator[Bundle]:
-    """A bundle whose environment gets the versions that this project pins."""
+    """Yield a bundle whose environment has the versions that this repository pins."""
     bundle = Bundle(new.create(folder, {"project_name": "tea_shop", **answers}, no_input=True))
     project = bundle.folder / "pyproject.toml"
     pinned = [
@@ -90,7 +90,7 @@ def pyspark_as_a_wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UV_FIND_LINKS", str(wheels))
         yield
-    # It has half a gigabyte, as an environment has.
+    # The wheel has half a gigabyte.
     shutil.rmtree(wheels)
 
 
@@ -104,22 +104,22 @@ def converting_bundle(tmp_path: Path) -> Iterator[Bundle]:
     yield from made(tmp_path, route="convert")
 
 
-def test_its_tests_pass(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tests_of_bundle_pass(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     if not soak.SOAKING:
-        # Its own Spark takes a minute: tests/connect has that test, and tests/spark/test_job.py the example.
+        # Local Spark takes a minute; tests/connect covers that test, and tests/spark/test_job.py the example.
         monkeypatch.setenv("PYTEST_ADDOPTS", "--deselect tests/test_migration.py")
     output = bundle.call("make", "test")
     assert " passed" in output
     assert " skipped" not in output
 
 
-def test_its_style_and_its_specs_are_right(bundle: Bundle) -> None:
+def test_lint_of_bundle_passes(bundle: Bundle) -> None:
     assert "All checks passed!" in bundle.call("make", "lint")
 
 
 @soak.slow
-def test_its_jobs_install_what_they_need(bundle: Bundle, tmp_path: Path) -> None:
-    """What each job installs has the command that its tasks call, and the drivers of every kind of queue."""
+def test_jobs_install_their_dependencies(bundle: Bundle, tmp_path: Path) -> None:
+    """The dependencies of each job include the command of its tasks and the drivers of all queues."""
     variables = yaml.safe_load((bundle.folder / "databricks.yml").read_text("utf-8"))["variables"]
     known = {
         "workspace.file_path": str(bundle.folder),
@@ -148,35 +148,35 @@ def test_its_jobs_install_what_they_need(bundle: Bundle, tmp_path: Path) -> None
             if wheel := task.get("python_wheel_task"):
                 words = takewhile(lambda word: not word.startswith(("-", "{{")), wheel["parameters"])
                 command = list(words)
-                said = bundle.call(scripts[variable] / wheel["entry_point"], *command, "--help")
-                assert f"tableferry {' '.join(command)} " in said
+                output = bundle.call(scripts[variable] / wheel["entry_point"], *command, "--help")
+                assert f"tableferry {' '.join(command)} " in output
         if name.startswith("fleet_"):
             assert variable == "fleet_dependencies"
     assert list(scripts) == ["dependencies", "fleet_dependencies"]
     assert len(jobs) == 10
     for scheme, driver in (("postgresql", "psycopg"), ("mysql", "pymysql")):
-        store = f"{scheme}://nobody@127.0.0.1:9/fleet"
+        store = f"{scheme}://user@127.0.0.1:9/fleet"
         refused = bundle.run(scripts["fleet_dependencies"] / "tableferry", "fleet", "list", "--store", store)
         assert refused.returncode == 1
-        # The driver is there, and says that nobody listens.
+        # The driver is installed, and reports that the connection is refused.
         assert "refused" in refused.stdout, (driver, refused.stdout)
 
 
 @soak.slow
-def test_its_test_in_a_workspace_needs_what_the_readme_names(bundle: Bundle) -> None:
-    """The README's command, with a client that any Python takes, finds that test; nothing connects."""
+def test_command_for_workspace_test_in_readme_finds_the_test(bundle: Bundle) -> None:
+    """With a client for any version of Python, the README's command finds the test; nothing connects."""
     readme = (bundle.folder / "README.md").read_text("utf-8")
     (line,) = re.findall(r"^TEST_CATALOG=.*$", readme, re.MULTILINE)
     client = line.replace("--python 3.12", f"--python {sys.base_prefix}/bin/python3").replace(
         "'databricks-connect==16.4.*'", "'pyspark-client==4.1.*'"
     )
     assert client.count("pyspark-client") == 1
-    said = bundle.call("sh", "-c", f"{client} --collect-only -q")
-    assert "tests/test_migration.py::test_status_reads_the_tables_of_the_workspace\n" in said
+    output = bundle.call("sh", "-c", f"{client} --collect-only -q")
+    assert "tests/test_migration.py::test_status_reads_the_tables_of_the_workspace\n" in output
 
 
 @soak.slow
-def test_another_version_is_one_command_away(bundle: Bundle, tmp_path: Path) -> None:
+def test_upgrade_installs_another_version_with_one_command(bundle: Bundle, tmp_path: Path) -> None:
     copy = Bundle(
         shutil.copytree(bundle.folder, tmp_path / "tea_shop", ignore=shutil.ignore_patterns(".venv"))
     )
@@ -196,8 +196,8 @@ def test_another_version_is_one_command_away(bundle: Bundle, tmp_path: Path) -> 
     assert copy.run("make", "upgrade", "WHEEL=nothing.whl").returncode != 0
 
 
-@soak.only  # tests/unit/test_template.py renders it; an environment of its own takes twenty seconds.
-def test_a_bundle_that_only_converts_needs_no_spark(converting_bundle: Bundle) -> None:
+@soak.only  # tests/unit/test_template.py renders it; a separate environment takes twenty seconds.
+def test_bundle_that_only_converts_needs_no_spark(converting_bundle: Bundle) -> None:
     output = converting_bundle.call("make", "test")
     assert " passed" in output
     assert " skipped" not in output

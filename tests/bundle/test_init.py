@@ -15,7 +15,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(name): path.read_bytes() for name, path in files.items() if name.parts[0] != ".databricks"}
 
 
-def test_the_native_template_makes_what_cookiecutter_makes(
+def test_native_template_creates_the_same_bundle_as_cookiecutter(
     program: str, workspace: FakeWorkspace, tmp_path: Path
 ) -> None:
     answers = {"package": "index", **ANSWERS}
@@ -27,7 +27,7 @@ def test_the_native_template_makes_what_cookiecutter_makes(
     cli.run("bundle", "init", str(ROOT / "native"), "--config-file", "answers.json", "--output-dir", "made")
     made = contents(folder / "made" / "shop_move")
     assert sorted(made) == sorted(expected)
-    # Each bundle has an identity of its own.
+    # Each bundle has a unique id.
     assert [name for name in expected if made[name] != expected[name]] == ["databricks.yml"]
     lines = [made["databricks.yml"].splitlines(), expected["databricks.yml"].splitlines()]
     assert [line for line, other in zip(*lines, strict=True) if line != other and b"uuid: " not in line] == []

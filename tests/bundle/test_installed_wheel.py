@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and that `tableferry new` and its entry points work with what it asks for."""
+"""The wheel: its files; `tableferry new` and the entry points work with its dependencies only."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ ROOT = Path(__file__).parents[2]
 MAKE = f"new.create(Path(sys.argv[1]), no_input=True, computed={dict(FIXED)!r})"
 EXAMPLE = ROOT / "examples" / "flights"
 
-# What a wheel task does: it finds the entry point by the package's and its own name, and calls it. Here one
-# Python does so with one command line after the other.
+# Do the same as a wheel task: find the entry point by the names of package and entry point, and call it.
+# One Python process does so for one command line after the other.
 AS_WHEEL_TASKS = """
 import json, sys
 from contextlib import redirect_stderr, redirect_stdout
 from importlib.metadata import distribution
 from io import StringIO
 
-told = []
+results = []
 for arguments in json.loads(sys.argv[1]):
     (entry,) = [one for one in distribution("tableferry").entry_points if one.name == "tableferry"]
     sys.argv = ["tableferry", *arguments]
@@ -37,8 +37,8 @@ for arguments in json.loads(sys.argv[1]):
             status = "returned"
         except SystemExit as left:
             status = left.code
-    told.append([status, out.getvalue(), err.getvalue()])
-print(json.dumps(told))
+    results.append([status, out.getvalue(), err.getvalue()])
+print(json.dumps(results))
 """
 
 
@@ -50,7 +50,7 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built as databricks.yml says."""
+    """The wheel, built with the command of databricks.yml."""
     folder = tmp_path_factory.mktemp("dist")
     built = run(uv.find_uv_bin(), "build", "--wheel", "--out-dir", folder)
     assert built.returncode == 0, built.stderr
@@ -60,7 +60,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The scripts of a fresh environment with the wheel in it, and nothing that it doesn't ask for."""
+    """The scripts of a new environment with only the wheel and its dependencies."""
     folder = tmp_path_factory.mktemp("environment") / "venv"
     made = run(uv.find_uv_bin(), "venv", "--python", sys.executable, folder)
     assert made.returncode == 0, made.stderr
@@ -89,9 +89,7 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_the_wheel_holds_the_whole_package_with_the_template_and_the_licence(
-    wheel: Path, unpacked: Path
-) -> None:
+def test_wheel_contains_package_template_and_licence(wheel: Path, unpacked: Path) -> None:
     package = files(ROOT / "src" / "tableferry")
     assert "py.typed" in package
     template = {f"template/{name}": content for name, content in files(ROOT / "template").items()}
@@ -109,7 +107,7 @@ def packed(wheel: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.usefixtures("cookiecutters_own_settings")
-def test_new_makes_the_same_bundle_where_the_wheel_is_installed(
+def test_new_creates_the_same_bundle_with_the_installed_wheel(
     wheel: Path, unpacked: Path, tmp_path: Path
 ) -> None:
     code = f"import sys; from tableferry import new; from pathlib import Path; {MAKE}"
@@ -118,7 +116,7 @@ def test_new_makes_the_same_bundle_where_the_wheel_is_installed(
     made, expected = tmp_path / "made" / "table_migration", made_from_template(tmp_path / "expected", {})
     libs = f"libs/{wheel.name}"
     assert {**files(made), libs: b""} == files(expected)
-    # What was installed of it is the wheel again.
+    # The bundle contains a wheel of the installed package.
     assert packed(made / libs) == packed(wheel)
 
 
@@ -129,13 +127,13 @@ def test_new_makes_the_same_bundle_where_the_wheel_is_installed(
         (["spec", "check", str(EXAMPLE)], 0, "all right"),
     ],
 )
-def test_the_command_line_runs(environment: Path, arguments: list[str], code: int, printed: str) -> None:
+def test_command_line_runs(environment: Path, arguments: list[str], code: int, printed: str) -> None:
     ran = run(environment / "tableferry", *arguments)
     assert ran.returncode == code, ran.stderr
     assert printed in ran.stdout
 
 
-def test_a_wheel_task_sees_whether_it_is_done(environment: Path) -> None:
+def test_wheel_task_sees_success_and_failure(environment: Path) -> None:
     expected: list[tuple[list[str], str | int, str]] = [
         (["--version"], "returned", __version__),
         (["--help"], "returned", "pipelines"),
@@ -154,7 +152,7 @@ def test_a_wheel_task_sees_whether_it_is_done(environment: Path) -> None:
         assert printed in (out if status == "returned" else err), arguments
 
 
-def test_neither_spark_nor_the_workspace_s_client_is_asked_for(environment: Path) -> None:
+def test_wheel_requires_neither_spark_nor_the_client_of_workspaces(environment: Path) -> None:
     code = (
         "import importlib.util as u; print([n for n in ('pyspark', 'delta', 'databricks') if u.find_spec(n)])"
     )

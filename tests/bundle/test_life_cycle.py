@@ -33,7 +33,7 @@ def strings(value: Any) -> Iterator[str]:
 
 
 def wheels(documents: Any) -> set[str]:
-    """Return the wheels that deployed documents name, without the extras behind their names."""
+    """Return the wheels that deployed documents name, without the extras after their names."""
     return {requirement.partition("[")[0] for requirement in strings(documents) if ".whl" in requirement}
 
 
@@ -52,7 +52,7 @@ def drift(planned: dict[str, Any]) -> tuple[list[str], set[str]]:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("bundle", ["root", "classic", "pipelines", "convert", "fleet"], indirect=True)
-def test_a_bundle_is_valid_deployed_unchanged_and_gone_again(
+def test_bundle_is_valid_deployed_without_drift_and_destroyed(
     cli: Cli, workspace: FakeWorkspace, request: pytest.FixtureRequest, target: str
 ) -> None:
     cli("validate", "--strict", target=target)
@@ -73,7 +73,7 @@ def test_a_bundle_is_valid_deployed_unchanged_and_gone_again(
     before = workspace.deployed()
     workspace.asked.clear()
     cli("deploy", target=target)
-    # Whose the bundle's folder is, the CLI says with every deployment.
+    # The CLI sets the permissions of the bundle's folder in every deployment.
     untouched = ("GET", "HEAD", "POST /api/2.0/workspace", "PUT /api/2.0/permissions/directories")
     assert [resource for resource in workspace.asked if not resource.startswith(untouched)] == []
     assert workspace.deployed() == before
@@ -102,15 +102,15 @@ def test_tables_can_outlive_the_bundle(cli: Cli, workspace: FakeWorkspace) -> No
     assert left == {"jobs": 0, "pipelines": 0, "schemas": 1, "volumes": 1}
 
 
-def test_what_was_changed_by_hand_is_planned_and_put_right(cli: Cli, workspace: FakeWorkspace) -> None:
+def test_manual_changes_are_planned_and_undone(cli: Cli, workspace: FakeWorkspace) -> None:
     cli("deploy", target="prod")
     before = workspace.deployed()
     schema, (volume,) = next(iter(workspace.schemas.values())), workspace.volumes.values()
     (pipeline,), job = workspace.pipelines.values(), next(iter(workspace.jobs.values()))
-    schema["comment"] = volume["comment"] = "somebody's own words"
+    schema["comment"] = volume["comment"] = "a comment written by hand"
     pipeline["spec"]["configuration"]["tableferry.environment"] = "another"
     job["settings"]["max_concurrent_runs"] = 5
-    workspace.grants["schema", schema["full_name"]]["somebody"] = {"SELECT"}
+    workspace.grants["schema", schema["full_name"]]["another-user"] = {"SELECT"}
 
     drifted, _ = drift(cli.json("plan", target="prod")["plan"])
     assert {difference.split(".")[1] for difference in drifted} == {"jobs", "pipelines", "schemas", "volumes"}
@@ -120,13 +120,13 @@ def test_what_was_changed_by_hand_is_planned_and_put_right(cli: Cli, workspace: 
 
     cli("deploy", target="prod")
     assert workspace.deployed() == before
-    assert "somebody" not in [
+    assert "another-user" not in [
         name for name, held in workspace.grants["schema", schema["full_name"]].items() if held
     ]
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_every_file_that_is_deployed_by_name_is_in_the_workspace(
+def test_files_named_in_resources_are_in_the_workspace(
     cli: Cli, workspace: FakeWorkspace, target: str
 ) -> None:
     cli("deploy", target=target)
@@ -157,7 +157,7 @@ def test_every_file_that_is_deployed_by_name_is_in_the_workspace(
 
 
 def let_go(folder: Path) -> None:
-    """Take out of prod what keeps its schemas, volume and pipeline from being destroyed."""
+    """Remove the settings of prod that prevent the destruction of schemas, volume and pipeline."""
     path = folder / "databricks.yml"
     written = yaml.safe_load(path.read_text())
     for resources in written["targets"]["prod"]["resources"].values():

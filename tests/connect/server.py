@@ -1,10 +1,10 @@
-"""Runs a Spark Connect server with the pinned Spark and Delta until its standard input ends.
+"""Run a Spark Connect server with the pinned Spark and Delta until its standard input ends.
 
     <python of an environment with the extra 'local'> server.py FOLDER PORT [KEY=VALUE ...]
 
-It is a program of its own because databricks-connect and pyspark never share an environment. The settings
-are those of local Spark and the given ones; the log is FOLDER/spark.log. Whoever started it ends it by
-closing its standard input, as a killed test run does too.
+It is a separate program because databricks-connect and pyspark can't share an environment. Its settings are
+those of local Spark and the given ones; the log is FOLDER/spark.log. The parent process ends it by closing
+its standard input, and so does a killed test run.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 def settings(folder: Path, port: int, more: Sequence[str]) -> dict[str, str]:
-    """Give the settings of a server on this machine's loopback."""
+    """Return the settings of a server on the loopback interface."""
     return {
         **local_settings.settings(folder, iceberg=True),
         "spark.app.name": "tableferry-connect",
-        # To Iceberg's client the embedded metastore has neither a pool of connections nor tables of locks.
+        # With the embedded metastore, Iceberg's client can use neither a connection pool nor lock tables.
         "spark.hadoop.datanucleus.connectionPoolingType": "NONE",
         "spark.hadoop.iceberg.engine.hive.lock-enabled": "false",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
-        # Spark gives this one as '3221225472b', and databricks-connect reads a number.
+        # Spark returns the default as '3221225472b', but databricks-connect expects a number.
         "spark.sql.session.localRelationSizeLimit": str(3 * 2**30),
         **dict(setting.split("=", 1) for setting in more),
     }
@@ -46,7 +46,7 @@ def main(folder: Path, port: int, more: Sequence[str]) -> int:
     conf.mkdir()
     lines = [f"{key} {value}\n" for key, value in settings(folder, port, more).items()]
     (conf / "spark-defaults.conf").write_text("".join(lines), encoding="utf-8")
-    # What the server's Python runs brings all that it needs of tableferry, so a server has none.
+    # Functions that the server's Python runs contain the code of tableferry, so the server needs no package.
     python = folder / "python"
     python.mkdir()
     (python / "tableferry.py").write_text('raise ImportError("this server has none")\n', encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The command line of both clients, each in an environment and a process of its own, against one server."""
+"""The command line of both clients, each in a separate environment and process, with one server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FEED = "id int, v string, at int"
 
 @dataclass(frozen=True)
 class Client:
-    """An environment that has the command, and where it looks for Spark."""
+    """An environment with the command, and the address of its Spark."""
 
     python: Path
     remote: str
@@ -59,7 +59,7 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
     return project
 
 
-def test_run_and_status_print_what_they_print_everywhere(
+def test_run_and_status_print_the_same_as_with_local_spark(
     databricks_connect: Client, project: Project
 ) -> None:
     project.standard("orders", "src", migration={})
@@ -80,10 +80,10 @@ def test_run_and_status_print_what_they_print_everywhere(
     ]
 
 
-def test_no_server_is_one_sentence(databricks_connect: Client, project: Project) -> None:
+def test_missing_server_is_reported_with_its_condition(databricks_connect: Client, project: Project) -> None:
     project.standard("orders", "src", migration={})
-    nobody = Client(databricks_connect.python, "sc://localhost:1")
-    status = nobody("pipelines", "status", project.root)
+    client = Client(databricks_connect.python, "sc://localhost:1")
+    status = client("pipelines", "status", project.root)
     assert status.returncode == 1
     assert status.stdout == ""
     assert status.stderr == (

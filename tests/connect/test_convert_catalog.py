@@ -16,7 +16,7 @@ from tableferry.convert.catalog.switch import switch_to_delta
 from tableferry.spark.tables import TableName
 
 
-def test_a_table_is_compared_converted_and_switched(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_table_is_converted_switched_and_compared(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     root = tmp_path / "t"
     spark.sql(
         f"CREATE TABLE {schema}.t (id int COMMENT 'the id', k int) USING parquet PARTITIONED BY (k) "
@@ -48,7 +48,7 @@ def test_a_table_is_compared_converted_and_switched(spark: SparkSession, schema:
 
 
 @soak.slow
-def test_refusals_say_the_same(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_refusals_have_the_same_conditions(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     with conditions.raises("TABLE_NOT_FOUND", table=re.compile(f"{schema}.nothing$")):
         entry(spark, TableName((schema, "nothing")))
     with conditions.raises("NATIVE_FOLDER_MISSING", reason=re.compile("nothing doesn't exist")):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_spark_remote_gives_a_session_on_the_server(spark: SparkSession, server: str) -> None:
+def test_spark_remote_selects_a_session_on_the_server(spark: SparkSession, server: str) -> None:
     messages: list[str] = []
     assert session.resolve(say=messages.append) is spark
     assert messages == [f"Spark: Spark Connect at {server}"]
@@ -19,6 +19,6 @@ def test_spark_remote_gives_a_session_on_the_server(spark: SparkSession, server:
     assert not in_process(spark)
 
 
-def test_rows_of_the_client_s_own_reach_the_server(spark: SparkSession) -> None:
+def test_local_rows_of_the_client_reach_the_server(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(1, "é"), (2, None)], "id int, name string")
     assert [tuple(row) for row in frame.orderBy("id").collect()] == [(1, "é"), (2, None)]

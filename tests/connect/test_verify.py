@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_a_match_a_difference_and_what_cannot_be_compared(spark: SparkSession, schema: str) -> None:
+def test_verify_reports_match_difference_and_incomparable_columns(spark: SparkSession, schema: str) -> None:
     old, new = f"{schema}.old", f"{schema}.new"
     spark.sql(f"CREATE TABLE {old} (id INT, tags MAP<STRING, DOUBLE>, v STRING) USING delta")
     spark.sql(f"INSERT INTO {old} VALUES (1, MAP('a', 1.5D), 'x'), (2, NULL, 'é'), (3, MAP(), NULL)")

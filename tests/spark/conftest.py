@@ -1,4 +1,4 @@
-"""One Spark session for the whole run, and a schema of its own for each test."""
+"""One Spark session for the whole run, and a separate schema for each test."""
 
 from __future__ import annotations
 
@@ -19,25 +19,24 @@ if TYPE_CHECKING:
 _numbers = count(1)
 
 _SETTINGS = {
-    # What lists literals makes as many files as on two cores.
+    # Queries over literals write as on two cores.
     "spark.sql.leafNodeDefaultParallelism": "2",
-    # Each task that reads one of Delta's logs generates code of its own first, which takes far longer than
-    # the few lines that two tasks would share.
+    # Each task that reads a Delta log first generates code, which takes longer than to read the few lines.
     "spark.sql.files.minPartitionNum": "1",
 }
 
 
 @pytest.fixture(scope="session")
 def s3_port() -> int:
-    """Where an S3 is to listen, for Spark knows that from its start."""
+    """The port of the S3 server, which Spark needs when it starts."""
     return servers.free_port()
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, s3_port: int) -> Iterator[SparkSession]:
-    """The session that `resolve` gives where nothing is configured, or only where metastore and S3 are."""
+    """The session that `resolve` returns without configuration except for the metastore and S3."""
     os.environ.setdefault("JDK_JAVA_OPTIONS", quick.JAVA_OPTIONS)
-    # A heap of the usual 1 GB is full of query plans after ten minutes.
+    # Query plans fill the default heap of 1 GB after ten minutes.
     os.environ.setdefault("SPARK_DRIVER_MEMORY", "3g")
     with ExitStack() as stack:
         settings = _SETTINGS | quick.SETTINGS | object_stores.spark_settings(s3_port)
@@ -51,7 +50,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, s3_port: int) -> Iterator[Sp
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("SPARK_CONF_DIR", str(conf))
             if "PYTEST_XDIST_WORKER" in os.environ:
-                # Each worker has a session of its own, and the machine as many cores as workers.
+                # Each worker has a separate session, and the machine has one core per worker.
                 patch.setenv("TABLEFERRY_MASTER", "local[1]")
             spark = session.resolve(tmp_path_factory.mktemp("warehouse"), iceberg=True, kafka=True)
         stack.callback(session.stop, spark)
@@ -60,7 +59,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, s3_port: int) -> Iterator[Sp
 
 @pytest.fixture
 def schema(spark: SparkSession) -> str:
-    """The name of an empty schema; what the test leaves there goes with the run's warehouse."""
+    """The name of an empty schema, which is deleted with the warehouse of the run."""
     name = f"test_{next(_numbers)}"
     spark.sql(f"CREATE SCHEMA {name}")
     return name

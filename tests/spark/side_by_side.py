@@ -89,7 +89,7 @@ def native(spark: SparkSession, root: Path, partitioned_by: str = "", *, statist
 
 
 def native_refusal(spark: SparkSession, root: Path, partitioned_by: str = "") -> str:
-    """Return all that Spark says when it doesn't convert."""
+    """Return Spark's complete message when it refuses to convert."""
     try:
         native(spark, root, partitioned_by)
     except SPARK_ERRORS as error:
@@ -134,9 +134,9 @@ def log(root: Path) -> Log:
 
 
 def differences(our_log: Log, other: Log) -> set[str]:
-    """Say what our log (``one``) says in another way than the native one, but for ids, times and order.
+    """Return the differences between our log and the native one, except for ids, times and order.
 
-    Columns are compared without their order, which is by chance in the native log: it's that of Spark's
+    Columns are compared without their order, which is random in the native log: it's the order of Spark's
     tasks. Statistics are compared column by column: ``minValues.a.b: nothing for 7``.
     """
     differing = set()
@@ -164,7 +164,7 @@ def differences(our_log: Log, other: Log) -> set[str]:
 
 
 def _columns(kind: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each column and field, and what the schema says of it."""
+    """Yield each column and field with its type and metadata."""
     match kind:
         case {"type": "struct", "fields": fields}:
             yield path, "struct"
@@ -191,18 +191,18 @@ def _leaves(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
             yield f"{path}{key}", inner
 
 
-def demand_same_rows(spark: SparkSession, both: Twins, *, deltars: bool = True) -> Counter[str]:
+def assert_same_rows(spark: SparkSession, both: Twins, *, deltars: bool = True) -> Counter[str]:
     """Hold that Spark reads the same from both tables and the Parquet files, and delta-rs from ours."""
-    rows = demand_our_rows(spark, both, deltars=deltars)
+    rows = assert_our_rows(spark, both, deltars=deltars)
     assert rows == spark_rows(spark, both.native)
     return rows
 
 
-def demand_our_rows(spark: SparkSession, both: Twins, *, deltars: bool = True) -> Counter[str]:
-    """Hold the same where there is no native table."""
+def assert_our_rows(spark: SparkSession, both: Twins, *, deltars: bool = True) -> Counter[str]:
+    """Compare our rows with the plain files, if Spark wrote no native table."""
     our_rows = spark_rows(spark, both.ours)
     reader = spark.read.schema(spark.read.format("delta").load(str(both.ours)).schema)
-    # Without partitions Spark reads no file that is in a folder, unless an option says so.
+    # Without partitions, Spark reads files in subfolders only with this option.
     if not any(path.is_dir() and "=" in path.name for path in both.plain.iterdir()):
         reader = reader.option("recursiveFileLookup", "true")
     assert our_rows == rows(reader.parquet(str(both.plain)).toArrow())

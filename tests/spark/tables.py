@@ -1,4 +1,4 @@
-"""What the tests ask of Spark's catalog, and of the tables in it."""
+"""Read and write tables of Spark's catalog in tests."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
 
 def tables_in(spark: SparkSession, schema: str) -> list[str]:
-    """Name a schema's own tables; `SHOW TABLES` lists the session's temporary views with every schema's."""
+    """Return the names of a schema's tables without temporary views, which `SHOW TABLES` also lists."""
     shown = spark.sql(f"SHOW TABLES IN {schema}").where("NOT isTemporary").sort("tableName")
     return [row["tableName"] for row in shown.collect()]
 
 
 def schema_folder(spark: SparkSession, schema: str) -> Path:
-    """Return where a schema's tables lie."""
+    """Return the folder of a schema's tables."""
     facts = {row[0]: row[1] for row in spark.sql(f"DESCRIBE SCHEMA {schema}").collect()}
     return Path(facts["Location"].removeprefix("file:"))
 
 
 def rows_of(folder: Path, columns: Sequence[str] = ()) -> list[tuple[Any, ...]]:
-    """Return a Delta table's rows as delta-rs reads them, in a hundredth of the time that Spark takes."""
+    """Read a Delta table's rows with delta-rs, in a hundredth of the time that Spark takes."""
     import deltalake
 
     batches = deltalake.DeltaTable(folder).to_pyarrow_table(columns=list(columns) or None).to_batches()
@@ -31,7 +31,7 @@ def rows_of(folder: Path, columns: Sequence[str] = ()) -> list[tuple[Any, ...]]:
 
 
 def append(folder: Path, rows: Sequence[Sequence[object]]) -> None:
-    """Commit rows to a Delta table as delta-rs does."""
+    """Append rows to a Delta table with delta-rs."""
     import deltalake
     import pyarrow
 
@@ -42,7 +42,7 @@ def append(folder: Path, rows: Sequence[Sequence[object]]) -> None:
 
 
 def clean_log(folder: Path) -> None:
-    """Drop all commits of a Delta table but the newest; a checkpoint holds what they did."""
+    """Drop all commits of a Delta table but the newest; a checkpoint contains their actions."""
     import deltalake
 
     deltalake.DeltaTable(folder).create_checkpoint()

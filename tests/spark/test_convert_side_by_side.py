@@ -18,11 +18,11 @@ import pytest
 from pyspark.sql import SparkSession
 from tests import conditions, soak
 from tests.spark.side_by_side import (
+    assert_our_rows,
+    assert_same_rows,
     content,
     converted,
     deltars_rows,
-    demand_our_rows,
-    demand_same_rows,
     differences,
     log,
     native,
@@ -69,7 +69,7 @@ def test_file_names_match_native_command(spark: SparkSession, tmp_path: Path) ->
     our_log, other = converted(spark, both)
 
     assert differences(our_log, other) == set()
-    assert len(our_log.adds) == len(demand_same_rows(spark, both)) == len(NAMES)
+    assert len(our_log.adds) == len(assert_same_rows(spark, both)) == len(NAMES)
     # Spark compares the paths of the log with those on disk as strings; different ones lose their files.
     before = _data(both.ours)
     with settings(spark, IMMEDIATELY, "here"):
@@ -106,7 +106,7 @@ def test_listed_files_match_native_command(spark: SparkSession, tmp_path: Path) 
         "_key1=3/inside.parquet": "3",
         "_key1=4/linked": "4",
     }
-    assert demand_same_rows(spark, both).total() == 5
+    assert assert_same_rows(spark, both).total() == 5
 
 
 @soak.only
@@ -127,7 +127,7 @@ def test_streaming_sink_files_match_native_command(spark: SparkSession, tmp_path
     our_log, other = converted(spark, both)
 
     assert differences(our_log, other) == set()
-    assert demand_same_rows(spark, both).total() == 3
+    assert assert_same_rows(spark, both).total() == 3
 
 
 @soak.slow
@@ -154,7 +154,7 @@ def test_partition_values_match_native_command(spark: SparkSession, tmp_path: Pa
         "d": ("2024-01-05", "2024-1-5"),
         "b": ("false", "FALSE"),
     }
-    assert demand_same_rows(spark, both).total() == 4
+    assert assert_same_rows(spark, both).total() == 4
     assert spark.read.format("delta").load(str(both.ours)).where("i = 7 AND s = 'x'").count() == 1
 
 
@@ -186,7 +186,7 @@ def test_undeclared_partition_columns_match_native_command(spark: SparkSession, 
     native(spark, both.native, "d date, l bigint, i int, s string")
 
     assert differences(log(both.ours), log(both.native)) == set()
-    demand_same_rows(spark, both)
+    assert_same_rows(spark, both)
 
 
 @soak.only
@@ -197,7 +197,7 @@ def test_column_in_path_and_file_matches_native_command(spark: SparkSession, tmp
 
     assert differences(our_log, other) == set()
     assert our_log.columns == other.columns == ["a", "day", "b"]
-    assert demand_same_rows(spark, both) == {"(('a', 1), ('b', 2), ('day', 2))": 1}
+    assert assert_same_rows(spark, both) == {"(('a', 1), ('b', 2), ('day', 2))": 1}
 
 
 @soak.only
@@ -248,7 +248,7 @@ def test_conversion_without_statistics_matches_native_command(spark: SparkSessio
     assert differences(our_log, other) == set()
     assert our_log.info["operationParameters"] == other.info["operationParameters"]
     assert not any("stats" in add for add in our_log.adds.values())
-    assert demand_same_rows(spark, both).total() == 2
+    assert assert_same_rows(spark, both).total() == 2
 
 
 class Refusal(NamedTuple):
@@ -452,7 +452,7 @@ def test_tableferry_converts_folders_that_native_command_refuses(
     result = ours(both.ours, by or None)
 
     assert result.outcome == "converted", result.error
-    assert demand_our_rows(spark, both).total() == sum(path.is_file() for path in both.plain.rglob("*"))
+    assert assert_our_rows(spark, both).total() == sum(path.is_file() for path in both.plain.rglob("*"))
     if message == "URISyntaxException":
         assert result.plan is not None
         assert "VACUUM" in " ".join(result.plan.notes)
@@ -477,7 +477,7 @@ def test_names_that_require_column_mapping_match_native_command(spark: SparkSess
     result = ours(both.ours, column_mapping=True)
 
     assert result.outcome == "converted", result.error
-    demand_our_rows(spark, both, deltars=False)
+    assert_our_rows(spark, both, deltars=False)
 
 
 @soak.only

@@ -15,11 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 from tests import conditions, soak
 from tests.spark.side_by_side import (
+    assert_our_rows,
+    assert_same_rows,
     content,
     converted,
     deltars_rows,
-    demand_our_rows,
-    demand_same_rows,
     differences,
     native_refusal,
     ours,
@@ -190,7 +190,7 @@ def test_arrow_files_match_native_command(spark: SparkSession, tmp_path: Path) -
     our_log, other = converted(spark, both)
 
     assert differences(our_log, other) == UNCOUNTED | LATER_WALL | LATER_INSTANTS | NO_FLOATS
-    assert demand_same_rows(spark, both).total() == 12
+    assert assert_same_rows(spark, both).total() == 12
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_spark_files_match_native_command(
     our_log, other = converted(spark, both)
 
     assert differences(our_log, other) == UNCOUNTED | LATER_WALL | instants | SOME_FLOATS
-    assert demand_same_rows(spark, both).total() == 12
+    assert assert_same_rows(spark, both).total() == 12
 
 
 @pytest.mark.parametrize("writer", ["arrow", "spark"])
@@ -247,7 +247,7 @@ def test_first_32_columns_match_native_command(spark: SparkSession, tmp_path: Pa
     [add] = our_log.adds.values()
     assert len(add["stats"]["minValues"]) == 30
     assert add["stats"]["minValues"]["s"] == {"a": 1, "b": {"c": 2}}
-    assert demand_same_rows(spark, both).total() == 2
+    assert assert_same_rows(spark, both).total() == 2
 
 
 @soak.only
@@ -266,7 +266,7 @@ def test_empty_files_match_native_command(spark: SparkSession, tmp_path: Path) -
     our_log, other = converted(spark, both)
 
     assert differences(our_log, other) == {"empty.parquet: added", "none.parquet: added"}
-    assert demand_same_rows(spark, both).total() == 1
+    assert assert_same_rows(spark, both).total() == 1
 
 
 @soak.only
@@ -324,7 +324,7 @@ def test_merged_schemas_match_native_command(spark: SparkSession, tmp_path: Path
     }
     assert schema.protocol["readerFeatures"] == {"timestampNtz"}
     assert schema.columns[:5] == ["id", "only", "s", "text", "l"]
-    assert demand_same_rows(spark, both).total() == 5
+    assert assert_same_rows(spark, both).total() == 5
 
 
 @soak.slow
@@ -347,12 +347,12 @@ def test_spark_column_metadata_matches_native_command(
         "v": {"comment": "vv"},
         "s": {},
     }
-    demand_same_rows(spark, both)
+    assert_same_rows(spark, both)
 
     both = twins(tmp_path / "with", lambda root: annotated.write.parquet(str(root)))
     assert "TABLE_OR_VIEW_NOT_FOUND" in native_refusal(spark, both.native)
     assert ours(both.ours).outcome == "converted"
-    demand_our_rows(spark, both)
+    assert_our_rows(spark, both)
 
 
 def test_variant_columns_match_native_command(spark: SparkSession, tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ def test_no_row_is_hidden(
         shutil.copytree(root, plain)
         done = convert.run([str(root)])
         assert done.ok, done.tables[0].error
-        _demand_every_row(spark, root, plain, written)
+        _assert_every_row(spark, root, plain, written)
     finally:
         shutil.rmtree(location)
 
@@ -229,7 +229,7 @@ def _random_files(
             spark.read.schema(kinds).parquet(str(root)).repartition(files).write.parquet(str(location / "t"))
 
 
-def _demand_every_row(spark: SparkSession, root: Path, plain: Path, written: list[dict[str, Any]]) -> None:
+def _assert_every_row(spark: SparkSession, root: Path, plain: Path, written: list[dict[str, Any]]) -> None:
     delta = spark.read.format("delta").load(str(root))
     parquet = spark.read.schema(delta.schema).parquet(str(plain))
     predicates = [predicate for row in written for predicate in _predicates(row)]

@@ -72,7 +72,7 @@ def test_streams_of_synced_table_read_each_row_once(spark: SparkSession, schema:
     write(root / "day=2" / "e.parquet", [2**40], pa.int64())
     report = synced(str(root), spark)
     assert report.changes is not None
-    assert "streams that read the table can't go on" in report.notes[0]
+    assert "streams that read the table can't continue" in report.notes[0]
     with pytest.raises(StreamingQueryException, match="DELTA_SCHEMA_CHANGED"):
         read()
     read("second", startingVersion=report.changes.version)

@@ -42,7 +42,7 @@ def test_the_demo_tells_the_truth(spark: SparkSession, schemas: tuple[str, str],
     console = Console(file=printed, width=200, markup=False, highlight=False)
     demonstration = demo.Demo(spark, tmp_path, console, bronze, silver, is_in_sample)
 
-    assert demo.tell(demonstration, keep=True)
+    assert demo.run_demo(demonstration, keep=True)
 
     text = printed.getvalue()
     flights = spark.table(f"{bronze}.flights")
@@ -118,12 +118,12 @@ def test_starting_anew_removes_only_what_a_demo_made(tmp_path: Path) -> None:
     mine.mkdir()
     (mine / "thesis.txt").write_text("years of work")
     with pytest.raises(TableferryError, match="mine contains files that no demo wrote"):
-        demo.fresh(mine)
+        demo.clear_folder(mine)
     assert (mine / "thesis.txt").exists()
 
     folder = tmp_path / "new" / "demo"
-    demo.fresh(folder)
+    demo.clear_folder(folder)
     (folder / "warehouse").mkdir()
     (folder / "spark.log").write_text("")
-    demo.fresh(folder)
+    demo.clear_folder(folder)
     assert [path.name for path in folder.iterdir()] == [demo.MARKER]

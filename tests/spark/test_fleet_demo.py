@@ -43,19 +43,19 @@ def test_the_demo_of_a_fleet_tells_the_truth(spark: SparkSession, unmade: str, t
             mailbox,
             schema=unmade,
         )
-        assert demo_fleet.tell(demonstration), printed.getvalue()
+        assert demo_fleet.run_demo(demonstration), printed.getvalue()
     store.close()
 
     text = printed.getvalue()
     assert f"{unmade}.airports_csv paused: IS_CSV_TEXT" in text
-    assert "3 of 3 tables hold the rows of their Hive copies" in text
+    assert "3 of 3 tables have the same rows as their Hive copies" in text
     assert re.search(r"flights_\w+ +iceberg +IcebergDropped +REVERTED", text)
     assert "DIFFERS" not in text
     assert "The worker is killed between two renames" in text
     assert f"{unmade}.flights_b6 paused: WRITTEN_LATE" in text
     assert re.search(r"([\d,]+) rows in flights_b6, \1 were written", text)
-    assert "3 of 3 have as many rows as were written" in text
-    levels = {re.search(r"\d", str(letter["Message-ID"]))[0] for letter in mailbox.letters}  # type: ignore[index]
+    assert "3 of 3 have all rows that were written" in text
+    levels = {re.search(r"\d", str(letter["Message-ID"]))[0] for letter in mailbox.messages}  # type: ignore[index]
     assert levels == {"1", "2", "3"}
 
 

@@ -95,7 +95,9 @@ def actions(report: StatusReport) -> set[str]:
     return {flow.action for target in report.plan.targets for flow in target.flows}
 
 
-def test_status_by_the_metastore_is_that_of_spark_in_each_state(project: Project, copies: Copies) -> None:
+def test_status_from_metastore_equals_status_from_spark_in_each_state(
+    project: Project, copies: Copies
+) -> None:
     assert phases(by_metastore(project, copies)) == {"new"}
     project.run()
     assert phases(by_metastore(project, copies)) == {"waiting"}
@@ -119,7 +121,7 @@ def test_status_by_the_metastore_is_that_of_spark_in_each_state(project: Project
 
 
 @soak.slow
-def test_the_metastore_gives_the_folder_that_spark_gives(
+def test_metastore_returns_the_same_folder_as_spark(
     spark: SparkSession, schema: str, copies: Copies, tmp_path: Path
 ) -> None:
     elsewhere = tmp_path / "else where"
@@ -147,9 +149,7 @@ def test_the_metastore_gives_the_folder_that_spark_gives(
                 catalog.facts(metastore, TableName.parse(f"{schema}.{table}"))
 
 
-def test_a_warehouse_in_use_is_refused_as_it_is_for_spark(
-    copies: Copies, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_warehouse_in_use_is_refused_as_for_spark(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
     warehouse = copies.warehouse()
     with pytest.raises(NeedsSpark), local_spark.metastore(warehouse):
         pass  # This process has a session.
@@ -168,7 +168,7 @@ def test_a_warehouse_in_use_is_refused_as_it_is_for_spark(
         assert metastore.folder_uri(TableName.parse("default.none")) is None
 
 
-def test_a_damaged_metastore_needs_spark(copies: Copies) -> None:
+def test_damaged_metastore_needs_spark(copies: Copies) -> None:
     warehouse = copies.warehouse()
     (warehouse / local_metastore.FOLDER / "service.properties").unlink()
     with pytest.raises(NeedsSpark), local_metastore.opened(warehouse, java_process.check_java()):

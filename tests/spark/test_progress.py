@@ -15,7 +15,7 @@ from tableferry.activity import Activity, activity
 from tableferry.formats.delta.commits import commits_after, counted, newest_version
 from tableferry.spark import session
 from tableferry.spark.catalog import facts
-from tableferry.spark.driver import Size, following
+from tableferry.spark.driver import Size, track_jobs
 from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def test_a_long_write_counts_its_tasks_rows_and_bytes(spark: SparkSession, schem
         return Size(rows=2000, bytes=10**6)
 
     spark.range(7).write.format("noop").mode("overwrite").save()
-    with activity(LOG, "copy") as running, following(spark, running, expected):
+    with activity(LOG, "copy") as running, track_jobs(spark, running, expected):
         running.refresh()
         assert running.counts == {}
         spark.range(0, 1000, 1, 2).write.format("delta").saveAsTable(f"{schema}.t")
@@ -108,7 +108,7 @@ def test_where_the_driver_is_closed_nothing_is_counted() -> None:
             raise RuntimeError("not here")
 
     running = Activity("copy")
-    with following(Closed(), running):  # type: ignore[arg-type]
+    with track_jobs(Closed(), running):  # type: ignore[arg-type]
         running.refresh()
     assert running.counts == {}
 

@@ -28,7 +28,7 @@ except SessionError as error:
     print(error.condition, *error.parameters.values(), sep="\\n")
 """
 
-# Blanks, letters beyond ASCII and quotes are what Java options and Derby's address can trip over.
+# Java options and Derby's address can fail at blanks, quotes and characters outside ASCII.
 FOLDER = "ein Ort/schön ✓ 100% \"q\" 'p'"
 
 WORK = """
@@ -82,7 +82,7 @@ def test_everything_is_under_one_folder_and_one_line_is_reported(tmp_path: Path)
 
 
 @soak.only
-def test_two_first_starts_at_once_both_get_their_jars(tmp_path: Path) -> None:
+def test_two_concurrent_first_starts_both_get_their_jars(tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text(f"spark.jars.ivy {tmp_path / 'ivy'}\n", encoding="utf-8")
 
     def start(warehouse: str) -> subprocess.CompletedProcess[str]:
@@ -101,7 +101,7 @@ def test_one_process_of_a_user_at_a_time_starts_java() -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_the_active_session_is_given_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_active_session_is_returned_again(spark: SparkSession, tmp_path: Path) -> None:
     messages: list[str] = []
     folder = folder_of(spark)
     assert session.resolve(folder, say=messages.append) is spark

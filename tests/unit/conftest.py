@@ -169,7 +169,7 @@ def sqlite(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(params=["sqlite", "mariadb", "postgresql"])
 def url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of a database, which may hold what the test before left."""
+    """The address of a database, which may contain data of the previous test."""
     monkeypatch.setenv("TABLEFERRY_FLEET_STORE_PASSWORD", servers.PASSWORD)
     url: str = request.getfixturevalue(request.param)
     return url

@@ -1,4 +1,4 @@
-"""What a step logs at its start and its end, and what it has counted."""
+"""The log records of a step at its start and end, and its counts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fields(record: logging.LogRecord) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(record, name, None)) is not None}
 
 
-def test_a_step_logs_its_start_and_its_end_with_what_it_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_step_logs_start_and_end_with_its_counts(caplog: pytest.LogCaptureFixture) -> None:
     with activity(LOG, "copy", table="silver.orders", worker="w1") as running:
         running.count("rows", 5, 9)
         running.count("files", 1)
@@ -49,7 +49,7 @@ def test_a_step_logs_its_start_and_its_end_with_what_it_counted(caplog: pytest.L
         (KeyboardInterrupt(), logging.INFO, logging.INFO),
     ],
 )
-def test_a_failure_is_raised_and_matters_as_much_as_its_step(
+def test_failed_step_logs_with_the_level_of_the_step_and_raises(
     caplog: pytest.LogCaptureFixture, error: BaseException, level: int, logged: int
 ) -> None:
     with pytest.raises(type(error)), activity(LOG, "copy", level=level):
@@ -60,7 +60,7 @@ def test_a_failure_is_raised_and_matters_as_much_as_its_step(
     assert re.fullmatch(r"copy: failed after [\d.]+ s", caplog.messages[1])
 
 
-def test_a_display_can_count_anew_until_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+def test_refresh_updates_counts_until_it_fails(caplog: pytest.LogCaptureFixture) -> None:
     counted = iter([1, 2])
     running = Activity("copy", look=lambda running: running.count("tasks", next(counted), 2))
     for done in (1, 2, 2, 2):
@@ -72,7 +72,7 @@ def test_a_display_can_count_anew_until_that_fails(caplog: pytest.LogCaptureFixt
     assert ended.counts == {}
 
 
-def test_counts_are_written_for_people() -> None:
+def test_counts_are_formatted_as_text() -> None:
     running = Activity("copy")
     for what, *counted in (
         ("rows", 1),

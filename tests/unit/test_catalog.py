@@ -1,4 +1,4 @@
-"""What is asked of a table, and what a pipeline that is being defined may refuse to answer."""
+"""Facts of tables in the catalog, also where the definition of a pipeline limits the statements."""
 
 from __future__ import annotations
 
@@ -62,25 +62,23 @@ def facts(session: Any, *, defining: bool) -> TableFacts | None:
     "condition", ["UNSUPPORTED_PIPELINE_SPARK_SQL_COMMAND", "INSUFFICIENT_PERMISSIONS", "SOMETHING_ELSE"]
 )
 @pytest.mark.parametrize("statement", ["DETAIL", "TABLE"])
-def test_what_a_pipeline_refuses_of_a_description_does_not_end_its_update(
-    condition: str, statement: str
-) -> None:
+def test_statement_that_a_pipeline_refuses_does_not_fail_its_update(condition: str, statement: str) -> None:
     session = Session(**{statement: condition})
     known = facts(session, defining=True)
     assert known
     assert (known.version, known.table_id) == (7, "" if statement == "DETAIL" else "the-id")
-    # Elsewhere a table without an id would pass for any table of its name.
+    # Outside a pipeline, a table without an id could be confused with a recreated table.
     with raises("TABLE_NOT_DESCRIBABLE", table="bronze.orders", reason=re.compile("refused")):
         facts(session, defining=False)
 
 
 @pytest.mark.parametrize("defining", [True, False])
 @pytest.mark.parametrize("statement", ["DETAIL", "TABLE"])
-def test_a_table_that_is_missing_is_missing_in_a_pipeline_too(statement: str, defining: bool) -> None:
+def test_missing_table_has_no_facts(statement: str, defining: bool) -> None:
     assert facts(Session(**{statement: "TABLE_OR_VIEW_NOT_FOUND"}), defining=defining) is None
 
 
-def test_a_pipeline_needs_a_table_s_version() -> None:
+def test_pipeline_requires_the_version_of_a_table() -> None:
     with raises("TABLE_NOT_DESCRIBABLE"):
         facts(Session(HISTORY="UNSUPPORTED_PIPELINE_SPARK_SQL_COMMAND"), defining=True)
 
@@ -92,7 +90,7 @@ def test_a_pipeline_needs_a_table_s_version() -> None:
         (Failed, "VIEW_NOT_READABLE", {"location": "a.json", "view": "v"}),
     ],
 )
-def test_an_error_of_spark_s_is_explained_and_others_pass(
+def test_spark_error_becomes_condition_and_other_errors_pass(
     kind: type[TableferryError], name: str, parameters: dict[str, str]
 ) -> None:
     reason = "[GONE] it is gone"
@@ -109,7 +107,7 @@ def test_an_error_of_spark_s_is_explained_and_others_pass(
 
 
 class Renaming:
-    """A session whose tables are renamed by others while it lists them, so often."""
+    """A session whose listing fails the given number of times, because tables are renamed concurrently."""
 
     def __init__(self, often: int, condition: str = "TABLE_OR_VIEW_NOT_FOUND") -> None:
         self.left, self.condition, self.asked = often, condition, 0
@@ -126,7 +124,7 @@ class Renaming:
         return [Row(tableName="b")]
 
 
-def test_tables_that_are_renamed_while_they_are_listed_are_listed_again() -> None:
+def test_listing_is_repeated_if_tables_are_renamed_concurrently() -> None:
     session: Any = Renaming(3)
     assert shown_tables(session, TableName(("c", "s")), ["a", "b"]) == [Row(tableName="b")]
     assert session.asked == 4
@@ -135,7 +133,7 @@ def test_tables_that_are_renamed_while_they_are_listed_are_listed_again() -> Non
 @pytest.mark.parametrize(
     ("often", "condition", "asked"), [(99, "TABLE_OR_VIEW_NOT_FOUND", 10), (1, "DENIED", 1)]
 )
-def test_what_stays_wrong_is_an_error(often: int, condition: str, asked: int) -> None:
+def test_listing_that_keeps_failing_raises_the_error(often: int, condition: str, asked: int) -> None:
     session: Any = Renaming(often, condition)
     with pytest.raises(Refusal, match=condition):
         shown_tables(session, TableName(("c", "s")), ["a", "b"])
@@ -149,7 +147,7 @@ def test_what_stays_wrong_is_an_error(often: int, condition: str, asked: int) ->
             PySparkException(errorClass="ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": "x"}),
             "ATTRIBUTE_NOT_SUPPORTED",
         ),
-        # As pyspark raises exceptions of Delta that it has no class for.
+        # pyspark raises Delta's exceptions so if it has no class for them.
         (PySparkException("[DELTA_CONCURRENT_WRITE] ConcurrentWriteException: …"), "DELTA_CONCURRENT_WRITE"),
         (PySparkException("Connection refused"), ""),
     ],

@@ -1,4 +1,4 @@
-"""Commands that need no Spark: what they print, for people and for programs, and their exit codes."""
+"""Commands without Spark: their output as text and as JSON, and their exit codes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.conftest import ProjectFiles
 from typer.testing import CliRunner, Result
 
 from tableferry import __version__, cli
-from tableferry.cli.options import looking_back
+from tableferry.cli.options import parse_look_back
 from tableferry.pipelines import spec
 
 MAIN = "dataflows/sales/dataflowspec/orders_main.json"
@@ -22,7 +22,7 @@ def call(*arguments: str | Path) -> Result:
     return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
 
 
-def test_a_right_project(project: ProjectFiles) -> None:
+def test_check_of_valid_project_reports_its_flows(project: ProjectFiles) -> None:
     project.write(MAIN, project.append())
     text = call("spec", "check", project.root)
     assert (text.exit_code, text.output) == (
@@ -33,7 +33,7 @@ def test_a_right_project(project: ProjectFiles) -> None:
     assert (data.exit_code, json.loads(data.output)) == (0, {"problems": [], "skipped": []})
 
 
-def test_a_wrong_project_is_reported_whole_for_people_and_for_programs(project: ProjectFiles) -> None:
+def test_check_of_invalid_project_reports_all_problems_as_text_and_json(project: ProjectFiles) -> None:
     project.write(MAIN, project.append(mode="streaming", dataFlowGruop="x"))
     text = call("spec", "check", project.root)
     assert text.exit_code == 1
@@ -53,20 +53,20 @@ def test_a_wrong_project_is_reported_whole_for_people_and_for_programs(project: 
     assert problems[0]["parameters"] == {"key": "dataFlowGruop", "known": "dataFlowGroup"}
 
 
-def test_the_schema_is_json() -> None:
+def test_schema_is_json() -> None:
     assert json.loads(call("spec", "schema").stdout)["$schema"].startswith("https://json-schema.org/")
 
 
-def test_the_version() -> None:
+def test_version_is_printed() -> None:
     assert call("--version").stdout == f"{__version__}\n"
 
 
 @pytest.mark.parametrize("module", ["py4j.protocol", "pyspark.errors"])
-def test_what_spark_raises_becomes_a_sentence(
+def test_spark_error_is_reported_as_condition(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: str
 ) -> None:
     class Failed(Exception):
-        """An error of Spark's, wherever it comes from."""
+        """An exception of one of Spark's modules."""
 
     Failed.__module__ = module
 
@@ -96,7 +96,7 @@ def test_what_spark_raises_becomes_a_sentence(
         (["--verbose"], 2, "No such option: --verbose"),
     ],
 )
-def test_the_entry_point_returns_when_the_work_is_done(
+def test_entry_point_returns_after_success_and_exits_after_failure(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -117,12 +117,12 @@ def test_the_entry_point_returns_when_the_work_is_done(
 
 
 @pytest.mark.parametrize("text", ["0", "yesterday", "-1", "7w", "2026-13-01"])
-def test_how_far_back_is_a_number_or_a_time(text: str) -> None:
-    assert looking_back("500") == 500
-    assert looking_back("2026-11-20T06:00") == datetime(2026, 11, 20, 6, tzinfo=UTC)
-    assert looking_back("2026-11-20T06:00+02:00") == datetime(2026, 11, 20, 4, tzinfo=UTC)
-    ago = looking_back("12h")
+def test_look_back_is_a_number_a_time_or_an_age(text: str) -> None:
+    assert parse_look_back("500") == 500
+    assert parse_look_back("2026-11-20T06:00") == datetime(2026, 11, 20, 6, tzinfo=UTC)
+    assert parse_look_back("2026-11-20T06:00+02:00") == datetime(2026, 11, 20, 4, tzinfo=UTC)
+    ago = parse_look_back("12h")
     assert isinstance(ago, datetime)
     assert timedelta(hours=11) < datetime.now(UTC) - ago < timedelta(hours=13)
     with raises("LOOK_BACK_INVALID", text=text):
-        looking_back(text)
+        parse_look_back(text)

@@ -1,4 +1,4 @@
-"""The class of every command: the common options, what a command prints, and how it reports an error."""
+"""The class of every command: common options, output and error reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from tableferry.cli.command import Answer, App, Output, PrintingCommand, common
+from tableferry.cli.command import App, CommandResult, Output, PrintingCommand, common_options
 from tableferry.errors import TableferryError
 
 app = App()
@@ -22,26 +22,28 @@ def show(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     count: Annotated[int, typer.Option("--count")] = 2,
     size: Annotated[int, typer.Option("--size", envvar="TEST_SIZE")] = 1,
-) -> Answer:
+) -> CommandResult:
     """Show a thing."""
     if count == 0:
         raise TableferryError("nothing to show: give a --count")
-    return Answer({"name": name, "size": size, "count": count}, [name] * count, ok=count < 3)
+    return CommandResult({"name": name, "size": size, "count": count}, [name] * count, ok=count < 3)
 
 
 @app.command("draw")
-def draw(ctx: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME")]) -> Answer:
+def draw(ctx: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME")]) -> CommandResult:
     """Draw a thing on a console."""
 
     def on(console: Console) -> None:
         console.print(f"[{name}] :dog:")
 
-    return Answer({"json": common(ctx).output is Output.JSON, "debug": common(ctx).debug}, on)
+    return CommandResult(
+        {"json": common_options(ctx).output is Output.JSON, "debug": common_options(ctx).debug}, on
+    )
 
 
 @app.command("do", cls=PrintingCommand)
 def do(first: Annotated[bool, typer.Option("--first")] = False) -> None:
-    """Print by itself."""
+    """Print without a result."""
     typer.echo(f"first: {first}")
     raise LookupError
 
@@ -61,7 +63,7 @@ def options(command: str) -> list[str]:
 COMMON = ["--debug", "--verbose", "--quiet", "--log-format", "--help"]
 
 
-def test_common_options_follow_the_command_s_own() -> None:
+def test_common_options_follow_other_options() -> None:
     assert options("show") == ["--count", "--size", "--output", *COMMON]
     assert options("draw") == ["--output", *COMMON]
 
@@ -96,7 +98,7 @@ def test_verbose_and_quiet_are_a_usage_error() -> None:
     assert "--verbose and --quiet exclude each other" in wrong.stderr
 
 
-def test_an_answer_is_lines_or_what_prints_it_or_json_and_decides_the_exit_code() -> None:
+def test_result_is_printed_as_lines_by_function_or_as_json_and_sets_exit_code() -> None:
     assert (call("show", "tea").stdout, call("show", "tea").exit_code) == ("tea\ntea\n", 0)
     assert call("show", "tea", "--count", "3").exit_code == 1
     assert call("show", "tea", "--count", "3", "--output", "json").exit_code == 1
@@ -105,7 +107,7 @@ def test_an_answer_is_lines_or_what_prints_it_or_json_and_decides_the_exit_code(
     assert json.loads(drawn.stdout) == {"json": True, "debug": True}
 
 
-def test_an_error_is_its_sentence_and_a_defect_its_trace() -> None:
+def test_user_error_is_printed_as_message_and_defect_is_raised() -> None:
     failed = call("show", "tea", "--count", "0")
     assert (failed.exit_code, failed.stderr) == (1, "Error: nothing to show: give a --count\n")
     assert isinstance(call("show", "tea", "--count", "0", "--debug").exception, TableferryError)
@@ -116,5 +118,5 @@ def test_an_error_is_its_sentence_and_a_defect_its_trace() -> None:
     assert (defect.stdout, type(defect.exception)) == ("first: True\n", LookupError)
 
 
-def test_the_function_can_still_be_called() -> None:
+def test_function_of_a_command_can_be_called() -> None:
     assert show("tea").text == ["tea", "tea"]

@@ -454,7 +454,7 @@ def test_impossible_null_counts_are_ignored() -> None:
     for rows in (-2, 3):
         actual = edited(lambda footer, rows=rows: footer.update({ROWS: rows}))  # type: ignore[misc]
         assert isinstance(actual, Unreadable)
-        assert "row groups don't have as many rows" in actual.reason
+        assert "row groups don't have the recorded number of rows" in actual.reason
     twice = edited(lambda footer: footer[GROUPS].append(footer[GROUPS][0]))
     assert isinstance(twice, Unreadable)
 

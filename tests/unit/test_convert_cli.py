@@ -115,7 +115,7 @@ def test_convert_of_thirty_tables_names_the_refused_one(lake: Path) -> None:
     *_, refused, _, summary, fix, back = done.stdout.splitlines()
     assert refused.startswith("Refused: [UNREADABLE_FILES] lake/t07: NOTES.txt")
     assert summary == "30 tables: 29 converted, 1 refused"
-    assert fix.endswith("run the same again: what is Delta already is left alone.")
+    assert fix.endswith("run the command again: Delta tables are skipped.")
     assert back == "To undo one: tableferry convert undo TABLE"
 
     (lake / "t07" / "NOTES.txt").unlink()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.footers import read_footer
 
-from tableferry.convert.catalog.schemas import from_text, to_text
+from tableferry.convert.catalog.shares import schema_from_text, schema_to_text
 from tableferry.formats.parquet.files import Bounds, FileSchema, Footer, Leaf
 from tableferry.spark import types
 from tableferry.spark.types import Array, Decimal, Field, Map, Struct
@@ -45,5 +45,5 @@ def test_packed_schema_is_restored() -> None:
         (Leaf(("a",), types.LONG), Leaf(("b.c", "x"), Decimal(38, 18))),
         frozenset({("a",), ("list", "element", "key")}),
     )
-    assert from_text(to_text(schema)) == schema
-    assert to_text(from_text(to_text(schema))) == to_text(schema)
+    assert schema_from_text(schema_to_text(schema)) == schema
+    assert schema_to_text(schema_from_text(schema_to_text(schema))) == schema_to_text(schema)

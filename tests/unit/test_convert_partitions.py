@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests import conditions
 
 from tableferry.errors import Refused
-from tableferry.formats.hive.partition_columns import declared
+from tableferry.formats.hive.partition_columns import parse_partition_columns
 from tableferry.formats.hive.partition_inference import Partitions, check, infer
 from tableferry.formats.hive.partitions import PartitionColumn
 from tableferry.formats.parquet.files import DataFile
@@ -226,7 +226,9 @@ def test_inconsistent_partition_directories_are_refused(
 
 
 def test_declared_columns_are_parsed_as_sql() -> None:
-    assert declared("year INT, `a ``b``, c` decimal(10, 2),d:bigint ,e Decimal, f long,g numeric(5)") == (
+    assert parse_partition_columns(
+        "year INT, `a ``b``, c` decimal(10, 2),d:bigint ,e Decimal, f long,g numeric(5)"
+    ) == (
         PartitionColumn("year", INTEGER),
         PartitionColumn("a `b`, c", Decimal(10, 2)),
         PartitionColumn("d", LONG),
@@ -248,9 +250,10 @@ def test_declared_columns_are_parsed_as_sql() -> None:
         "timestamp": TIMESTAMP,
         "timestamp_ntz": TIMESTAMP_NTZ,
     }
-    assert [partition.type for partition in declared(", ".join(f"c_{name} {name}" for name in types))] == [
-        *types.values()
-    ]
+    assert [
+        partition.type
+        for partition in parse_partition_columns(", ".join(f"c_{name} {name}" for name in types))
+    ] == [*types.values()]
 
 
 @pytest.mark.parametrize(
@@ -285,17 +288,17 @@ def test_invalid_column_declaration_is_refused_with_position(
     text: str, condition: str, parameters: dict[str, object]
 ) -> None:
     with conditions.raises(condition, text=text, **parameters):
-        declared(text)
+        parse_partition_columns(text)
 
 
 @given(st.text(st.sampled_from("ab `,():int decimal<>.\n0123"), max_size=30))
 def test_column_parser_accepts_or_refuses_any_text(text: str) -> None:
     try:
-        columns = declared(text)
+        columns = parse_partition_columns(text)
     except Refused:
         return
     spelled = ", ".join(f"`{partition.name.replace('`', '``')}` {partition.type}" for partition in columns)
-    assert declared(spelled) == columns
+    assert parse_partition_columns(spelled) == columns
 
 
 @pytest.mark.parametrize(
@@ -326,7 +329,7 @@ def test_column_parser_accepts_or_refuses_any_text(text: str) -> None:
     ],
 )
 def test_declared_types_cast_partition_values(type_: str, texts: list[str], values: list[str | None]) -> None:
-    partitions = check(files(*(f"p={text}/f" for text in texts)), declared(f"p {type_}"))
+    partitions = check(files(*(f"p={text}/f" for text in texts)), parse_partition_columns(f"p {type_}"))
     assert [value for (value,) in partitions.values] == values
 
 
@@ -354,7 +357,7 @@ def test_partition_values_of_another_type_are_refused(type_: str, text: str) -> 
         file=f"p={text}/f",
         advice=re.compile("^Declare another type"),
     ):
-        check(files("p=__HIVE_DEFAULT_PARTITION__/e", f"p={text}/f"), declared(f"p {type_}"))
+        check(files("p=__HIVE_DEFAULT_PARTITION__/e", f"p={text}/f"), parse_partition_columns(f"p {type_}"))
 
 
 @pytest.mark.parametrize(
@@ -412,14 +415,14 @@ def test_empty_declaration_expects_no_partition_directory() -> None:
 
 
 def test_declared_spelling_of_partition_column_is_used() -> None:
-    partitions = check(files("year=1/f", "Year=2/f"), declared("YEAR int"))
+    partitions = check(files("year=1/f", "Year=2/f"), parse_partition_columns("YEAR int"))
     assert partitions.columns == (PartitionColumn("YEAR", INTEGER),)
     assert partitions.values == (("1",), ("2",))
 
 
 def test_directories_with_equal_values_are_reported() -> None:
     def notes(columns: str, *texts: str) -> Sequence[str]:
-        return check(files(*(f"a={text}/f" for text in texts)), declared(columns)).notes
+        return check(files(*(f"a={text}/f" for text in texts)), parse_partition_columns(columns)).notes
 
     assert notes("a int", "1", "01") == ("'1' and '01' are the same value of a",)
     assert notes("a double", "1.0", "2", "1e0") == ("'1.0' and '1e0' are the same value of a",)

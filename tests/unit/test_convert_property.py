@@ -143,7 +143,7 @@ def test_converted_table_has_rows_of_its_files(written: list[File], statistics: 
         assert _found(root) == _expected(written)
         for line in (root / "_delta_log" / "00000000000000000000.json").read_text().split("\n")[:-1]:
             if add := json.loads(line, parse_float=Decimal).get("add"):
-                _demand_true(json.loads(add["stats"], parse_float=Decimal), _file(written, add, root))
+                _require_true(json.loads(add["stats"], parse_float=Decimal), _file(written, add, root))
     finally:
         shutil.rmtree(root)
 
@@ -163,7 +163,7 @@ def _file(written: list[File], add: dict[str, Any], root: Path) -> File:
     return data_file
 
 
-def _demand_true(stats: dict[str, Any], file: File) -> None:
+def _require_true(stats: dict[str, Any], file: File) -> None:
     assert stats["numRecords"] == len(file.rows)
     for name in file.schema.names:
         values = [row[name] for row in file.rows]

@@ -113,7 +113,7 @@ def test_table_has_declared_columns(root: Path, tmp_path: Path, written: str) ->
         (
             "id int, ID int",
             "DECLARED_SCHEMA_NOT_UNDERSTOOD",
-            {"file": FILE, "reason": "`id` is there twice"},
+            {"file": FILE, "reason": "`id` exists twice"},
         ),
         ("id nothing", "DECLARED_SCHEMA_NOT_UNDERSTOOD", {"file": FILE}),
         ("id int,, name", "DECLARED_SCHEMA_NOT_UNDERSTOOD", {"file": FILE}),

@@ -487,7 +487,7 @@ def test_undo_refuses_table_with_later_commit(events: Path) -> None:
 
 def test_undo_restores_log_written_after_its_check(events: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     convert.run([str(events)], resolve=no_session)
-    look = initial_commit.demand_only_a_conversion
+    look = initial_commit.require_only_a_conversion
     written: list[dict[str, bytes | None]] = []
 
     def look_too_early(root: Path) -> None:
@@ -495,7 +495,7 @@ def test_undo_restores_log_written_after_its_check(events: Path, monkeypatch: py
         deltalake.DeltaTable(root).delete("id = 1")
         written.append(content(root))
 
-    monkeypatch.setattr(initial_commit, "demand_only_a_conversion", look_too_early)
+    monkeypatch.setattr(initial_commit, "require_only_a_conversion", look_too_early)
 
     with conditions.raises("WRITTEN_AFTER_CONVERSION", table=events):
         convert.undo(str(events), resolve=no_session)

@@ -201,7 +201,7 @@ def test_scan_reports_missing_rows(tmp_path: Path) -> None:
     [footer] = directory_footers.read(tmp_path, files, leaves=0)
     assert isinstance(footer, Footer)
     actual = data_scan._scan(str(tmp_path / "a.parquet"), footer._replace(rows=3), frozenset({("a",)}))
-    assert actual == Unreadable("has 2 rows, and says that it has 3: write it again")
+    assert actual == Unreadable("has 2 rows, but its footer records 3: rewrite it")
 
 
 def test_scan_without_pyarrow_reports_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

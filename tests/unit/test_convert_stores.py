@@ -74,7 +74,7 @@ def logged_out(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def forget() -> None:
     object_store._client.cache_clear()
-    object_store._demand_exclusive.cache_clear()
+    object_store._require_exclusive.cache_clear()
 
 
 @pytest.fixture(params=get_args(Kind))

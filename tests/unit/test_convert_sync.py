@@ -404,17 +404,17 @@ def test_sync_reads_long_log_from_checkpoint(folder: Path) -> None:
 
 
 def test_concurrent_syncs_write_each_version_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = commands._still_there
+    look = commands._without_rewritten_files
     write(folder / "day=1" / "c.parquet", {"id": [4]})
 
     def another_first(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(commands, "_still_there", look)
+        monkeypatch.setattr(commands, "_without_rewritten_files", look)
         write(folder / "day=1" / "d.parquet", {"id": [5]})
         assert synced(folder).outcome == "synced"
         write(folder / "day=1" / "e.parquet", {"id": [6]})
         return look(*arguments, **options)
 
-    monkeypatch.setattr(commands, "_still_there", another_first)
+    monkeypatch.setattr(commands, "_without_rewritten_files", another_first)
     assert synced(folder).outcome == "synced"
     assert ids(folder) == [1, 2, 3, 4, 5, 6]
     assert deltalake.DeltaTable(str(folder)).version() == 2
@@ -424,7 +424,7 @@ def test_concurrent_syncs_write_each_version_once(folder: Path, monkeypatch: pyt
         return look(*arguments, **options)
 
     write(folder / "day=1" / "f.parquet", {"id": [7]})
-    monkeypatch.setattr(commands, "_still_there", another_process)
+    monkeypatch.setattr(commands, "_without_rewritten_files", another_process)
     conditions.check(synced(folder).error, "TABLE_WRITTEN_AS_DELTA", change="changes its files")
     assert ids(folder) == [1, 2, 3, 4, 5, 6, 9]
 
@@ -467,7 +467,7 @@ def test_sync_fails_after_losing_every_race(folder: Path, monkeypatch: pytest.Mo
         return look(changes, root)
 
     write(folder / "day=1" / "c.parquet", {"id": [4]})
-    for check in ("_still_there", "_unchanged"):
+    for check in ("_without_rewritten_files", "_unchanged"):
         monkeypatch.setattr(commands, check, another_process)
     with conditions.raises("SYNC_LOST_RACES", table=folder):
         commands.follow(folder, Options(), SparkProvider(None, no_session), lambda *_: None)

@@ -400,6 +400,8 @@ def test_reference_has_each_setting_and_command() -> None:
     page = reference_pages.cli_page()
     assert "## tableferry convert undo" in page
     assert "`--full-refresh` `TARGET`" in page
+    assert "`--engine` `streaming` or `databricks` or `declarative`" in page
+    assert "`--initial-gap-days` `N`" in page
     assert "## TableMigrationDetails" in reference_pages.spec_page()
 
 

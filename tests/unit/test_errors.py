@@ -8,7 +8,7 @@ import pytest
 import typer
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
-from tableferry.cli.command import _reporting
+from tableferry.cli.command import _report_errors
 from tableferry.errors import TableferryError, first_line, is_java_gone
 
 NOT_FOUND = "[TABLE_OR_VIEW_NOT_FOUND] The table or view `t` cannot be found. Verify the spelling"
@@ -82,7 +82,7 @@ def test_killed_java_process_is_recognised() -> None:
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_command_reports_killed_java_process(caplog: pytest.LogCaptureFixture, wrapped: bool) -> None:
     def command() -> None:
-        with _reporting(debug=False):
+        with _report_errors(debug=False):
             try:
                 call_java_that_is_gone()
             except Exception as error:

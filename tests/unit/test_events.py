@@ -146,7 +146,7 @@ def test_a_pipeline_that_is_not_there_is_reported(logged_in: FakeWorkspace) -> N
         "WORKSPACE_REQUEST_FAILED",
         problem="the events of pipeline no/such can't be read",
         reason=re.compile("not found$"),
-        advice=re.compile("^Look for it in http://127"),
+        advice=re.compile("^Search for it in http://127"),
     ):
         flow_events("no/such", BOTH)
 

@@ -18,8 +18,8 @@ from tests.unit.fleet_jobs import job as some_job
 from typer.testing import CliRunner, Result
 
 from tableferry import cli, fleet
-from tableferry.cli.fleet_options import OpenFleet, without_password
-from tableferry.cli.fleet_reports import next_modes
+from tableferry.cli.fleet_options import OpenFleet, redact_password
+from tableferry.cli.fleet_reports import next_step_lines
 from tableferry.fleet.job import Job, OldName, PauseReason, State
 from tableferry.fleet.moving_views import ViewOptions
 from tableferry.fleet.queue.opening import open_store
@@ -120,19 +120,19 @@ def test_views_are_reported_by_what_became_of_them(queue: Path, monkeypatch: pyt
     assert call("views", "sales", "crm.v_*", "--partial", "--dry-run").stdout.splitlines() == [
         "spark_catalog.sales.v → spark_catalog.lake.v",
         "  CREATE VIEW …",
-        "  goes on to read spark_catalog.sales.v",
+        "  still reads spark_catalog.sales.v",
         "spark_catalog.sales.v waiting: [VIEW_SOURCES_NOT_MOVED] The view reads sales.t.",
         "spark_catalog.sales.v → spark_catalog.lake.v",
         "Catalog lake takes no views.",
-        "1 planned, 1 waiting, 1 there already",
-        "Those that wait come along when what they read has moved: run it again, or with --partial",
+        "1 planned, 1 waiting, 1 created before",
+        "Waiting views need all their tables to move first: run it again later, or use --partial",
     ]
     assert asked == [ViewOptions(["sales", "crm.v_*"], partial=True, dry_run=True)]
     assert data("views")["views"][1]["outcome"] == "waiting"
     reports = ViewsReport((ViewReport(name, "refused", error="its text can't be parsed"),))
     call("views", status=1)
     reports = ViewsReport()
-    assert "No view reads a table that has gone" in call("views").stdout
+    assert "No view reads a table that has moved" in call("views").stdout
 
 
 def test_every_command_of_waves_has_its_help() -> None:
@@ -144,12 +144,12 @@ def test_every_command_of_waves_has_its_help() -> None:
 
 def test_a_wave_is_made_filled_started_and_paused(queue: Path) -> None:
     assert call("wave", "status").stdout == (
-        "There is no wave: make one with tableferry fleet wave add WAVE TABLE…\n"
+        "No wave exists: create one with tableferry fleet wave add WAVE TABLE…\n"
     )
     limits = ["--tables-at-once", "2", "--bytes-an-hour", "1.5TB", "--hours", "22:00-06:00"]
     assert call("wave", "add", "w1", "sales.*", *limits, "--time-zone", "Europe/Berlin").stdout == (
         "The wave w1 is planned (2 tables at once, 1.5 TB an hour, from 22:00-06:00 (Europe/Berlin), "
-        "paused when more than 10 % fail).\n2 tables put into it.\nNext: tableferry fleet wave start w1\n"
+        "paused when more than 10 % fail).\n2 tables added to it.\nNext: tableferry fleet wave start w1\n"
     )
     assert {job.tbl_name: job.wave for job in jobs()} == {"orders": "w1", "lines": "w1", "clicks": None}
     change("orders", state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
@@ -185,7 +185,7 @@ def test_readers_are_listed_with_the_servers_words_and_dropped(queue: Path) -> N
     left = {job.tbl_name: job.downstream_users for job in jobs()}
     assert left == {"orders": ("eve",), "lines": (), "clicks": ()}
     assert data("readers", "list", "--refused") == []
-    assert "There is no such reader." in call("readers", "list", "logs.*").stdout
+    assert "No reader matches." in call("readers", "list", "logs.*").stdout
     nobody = call("readers", "drop", "bob@tea.example", status=1).stderr
     assert "[READER_OF_NO_TABLE] bob@tea.example " in nobody
 
@@ -232,12 +232,14 @@ def test_a_run_says_by_its_exit_code_that_tables_paused(
 def test_after_a_run_the_wave_that_is_waited_for_is_named() -> None:
     ready: dict[str, Any] = {"state": State.READY, "desired_state": State.WRITES_BLOCKED}
     waiting, free = some_job(**ready, wave="w1"), some_job(**ready)
-    assert list(next_modes([waiting, free, waiting], {"w1": Wave("w1")})) == [
+    assert list(next_step_lines([waiting, free, waiting], {"w1": Wave("w1")})) == [
         "Next: tableferry fleet communicate (1 table)",
         "Next: tableferry fleet wave start w1 (2 tables)",
     ]
     running = {"w1": Wave("w1", WaveStatus.RUNNING)}
-    assert list(next_modes([waiting, free], running)) == ["Next: tableferry fleet communicate (2 tables)"]
+    assert list(next_step_lines([waiting, free], running)) == [
+        "Next: tableferry fleet communicate (2 tables)"
+    ]
 
 
 def test_limits_of_a_wave_are_changed_one_by_one_and_taken_away(queue: Path) -> None:
@@ -292,8 +294,8 @@ def test_a_file_says_which_wave_each_table_goes_with(queue: Path) -> None:
 def test_tables_that_have_begun_stay_in_their_wave(queue: Path) -> None:
     change("orders", state=State.WRITES_BLOCKED, desired_state=State.ICEBERG_READY, in_process=True)
     shown = call("wave", "add", "w1", "sales.*", status=1).stdout
-    assert "1 table put into it." in shown
-    left = "Left where they are, as they have started or a worker has them: spark_catalog.sales.orders\n"
+    assert "1 table added to it." in shown
+    left = "Not added, because they have started or a worker has them: spark_catalog.sales.orders\n"
     assert left in shown
     # Those that are there already are no error.
     call("wave", "add", "w1", "sales.lines")
@@ -374,7 +376,7 @@ def test_tables_come_from_files_too_and_a_dry_run_adds_none(queue: Path) -> None
     shown = call("add", "--file", "more.txt", "--tables", "hr.leave, hr.people", "--dry-run")
     assert shown.stdout.splitlines() == [
         *("spark_catalog.hr.leave to Iceberg", "spark_catalog.hr.people to Iceberg"),
-        *("spark_catalog.hr.payroll to Iceberg", "3 tables would be added, where they have no job yet."),
+        *("spark_catalog.hr.payroll to Iceberg", "3 tables would be added, unless they have a job already."),
     ]
     assert len(jobs()) == 3
     done = data("add", "--file", "more.txt", "--set", "initial_gap_days=0")
@@ -398,7 +400,7 @@ def test_tables_that_a_migration_made_are_left_out_and_said(queue: Path) -> None
     change("orders", state=State.WRITES_BLOCKED, desired_state=State.ICEBERG_READY, in_process=True)
     shown = call("add", "sales.orders_hive", "sales.orders_iceberg", "logs.clicks_iceberg")
     assert shown.stdout.startswith("Added 1 table.")
-    assert "sales.orders_hive is left out, as a migration of this fleet made it" in shown.stderr
+    assert "sales.orders_hive is left out, because a migration of this fleet created it" in shown.stderr
     assert [job.tbl_name for job in jobs()][-1] == "clicks_iceberg"
 
 
@@ -420,7 +422,7 @@ def test_jobs_are_listed_by_state_pattern_owner_and_pause(queue: Path) -> None:
     assert "orders  Undefined  iceberg  A@tea.example  preprocess: look at the table" in shown
     assert shown.endswith("1 of 3 jobs\n")
     assert call("list", "--archived").stdout == "The queue is empty.\n"
-    assert call("list", "--paused").stdout == "No job is like that.\n"
+    assert call("list", "--paused").stdout == "No job matches.\n"
 
 
 def test_paused_jobs_are_listed_by_cause_with_one_remedy_each(queue: Path) -> None:
@@ -521,7 +523,7 @@ def test_a_reverted_job_that_is_resumed_starts_over(queue: Path) -> None:
         comm_level1_date=NOW,
     )
     assert call("resume", "sales.orders").stdout == (
-        "spark_catalog.sales.orders goes on: preprocess: look at the table, and fill in owners, users and "
+        "spark_catalog.sales.orders is resumed: preprocess: look at the table, and fill in owners, users and "
         "format\n"
     )
     (orders,) = (job for job in jobs() if job.tbl_name == "orders")
@@ -533,7 +535,7 @@ def test_a_job_that_cannot_be_rewritten_leaves_the_others(queue: Path) -> None:
     change("orders", migration_paused=True, pause_reason=text, state=begun, in_process=True)
     change("clicks", migration_paused=True, pause_reason=text)
     shown = call("resume", "sales.orders", "logs.clicks", "--rewrite", status=1)
-    assert shown.stdout.startswith("spark_catalog.logs.clicks goes on")
+    assert shown.stdout.startswith("spark_catalog.logs.clicks is resumed")
     assert "spark_catalog.sales.orders is unchanged: [JOB_BEGUN_WITHOUT_REWRITE] " in shown.stderr
     assert [job.tbl_name for job in jobs() if job.migration_paused] == ["orders"]
 
@@ -542,7 +544,7 @@ def test_a_job_that_goes_on_says_that_it_waits_for_its_wave(queue: Path) -> None
     call("wave", "add", "w1", "sales.orders")
     ready = {"state": State.READY, "desired_state": State.WRITES_BLOCKED, "to_be_processed": True}
     change("orders", migration_paused=True, pause_reason="PAUSED_BY_USER", **ready)
-    assert "goes on: waits for the wave w1" in call("resume", "sales.orders").stdout
+    assert "is resumed: waits for the wave w1" in call("resume", "sales.orders").stdout
 
 
 def test_a_job_that_a_worker_has_stays_as_it_is(queue: Path) -> None:
@@ -623,7 +625,7 @@ def test_what_cannot_be_done_is_reported_with_the_remedy(
 @pytest.mark.parametrize("catalog", ["", " ", "a.b", "x*", "a/b"])
 @pytest.mark.parametrize("command", ["add", "preflight"])
 def test_a_catalog_that_is_none_is_a_wrong_command_line(queue: Path, command: str, catalog: str) -> None:
-    assert "is no catalog's name" in call(command, "s.t", "--catalog", catalog, status=2).stderr
+    assert "isn't the name of a catalog" in call(command, "s.t", "--catalog", catalog, status=2).stderr
 
 
 @pytest.mark.parametrize("worker", ["0/4", "5/4", "1", "a/b", f"1/{10**30}"])
@@ -671,10 +673,10 @@ def test_what_the_jobs_of_the_bundle_say_is_understood(tmp_path: Path, arguments
 
 
 def test_a_password_in_the_address_is_never_shown() -> None:
-    assert without_password("mysql://u:p@ss@host/db") == "mysql://u:***@host/db"
-    assert without_password("mysql://u@host/db") == "mysql://u@host/db"
+    assert redact_password("mysql://u:p@ss@host/db") == "mysql://u:***@host/db"
+    assert redact_password("mysql://u@host/db") == "mysql://u@host/db"
     options = "postgresql://u@host/db?sslmode=require&password="
-    assert without_password(f"{options}geheim&a=b") == f"{options}***&a=b"
+    assert redact_password(f"{options}geheim&a=b") == f"{options}***&a=b"
 
 
 @pytest.mark.parametrize("error", [KeyError("uid not found: 1000"), OSError("No username set")])

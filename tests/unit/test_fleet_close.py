@@ -271,7 +271,7 @@ def test_a_table_that_somebody_made_in_the_place_of_the_archived_one_is_not_drop
     saved: list[Job] = []
     found = replace(BEGUN, outside=("file:/w/other",))
     archived_is(there, properties, monkeypatch)
-    monkeypatch.setattr(perform, "following", lambda *_: nullcontext())
+    monkeypatch.setattr(perform, "track_jobs", lambda *_: nullcontext())
     monkeypatch.setattr(leftovers, "find", lambda *_: found)
     monkeypatch.setattr(leftovers, "demand_unneeded", lambda *_: None)
     nothing: Any = None
@@ -354,7 +354,7 @@ def test_tables_are_marked_and_taken_back_as_it_is_typed(queue: fleets.Fleet) ->
     assert queue.job("orders").close_at is None
     shown = call("sales.orders", "--after-days", "3").stdout
     assert "spark_catalog.sales.orders is marked to be closed, from " in shown
-    assert "until it is: tableferry fleet close --undo spark_catalog.sales.orders" in shown
+    assert "to cancel: tableferry fleet close --undo spark_catalog.sales.orders" in shown
     assert "Next: tableferry fleet close (1 table, from " in shown
     at = queue.job("orders").close_at
     assert at is not None
@@ -368,7 +368,7 @@ def test_tables_are_marked_and_taken_back_as_it_is_typed(queue: fleets.Fleet) ->
         CliRunner().invoke(cli.app, ["fleet", "list", "sales.orders", *STORE, "--output", "json"]).stdout
     )[0]["next"]
     assert action["mode"] == "close"
-    assert "won't be closed" in call("--undo", "sales.*").stdout
+    assert "isn't marked to be closed" in call("--undo", "sales.*").stdout
     assert queue.job("orders").close_at is None
 
 
@@ -409,7 +409,7 @@ def test_what_is_left_is_listed_as_it_is_typed(queue: fleets.Fleet, monkeypatch:
         (["sales.probation"], 1, "[JOB_NOT_ARCHIVED] spark_catalog.sales.probation is at WritesUnblocked"),
         (["--undo"], 1, "[NO_TABLE_NAMED]"),
         (["--undo", "--list"], 2, "exclude each other"),
-        (["--after-days", "3"], 2, "goes with the tables"),
+        (["--after-days", "3"], 2, "needs the tables"),
         (["--undo", "sales.orders", "--dry-run"], 2, "has no dry run"),
         (["sales.orders", "--after-days", "-1"], 2, "Invalid value for '--after-days'"),
     ],

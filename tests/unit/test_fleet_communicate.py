@@ -135,8 +135,8 @@ def test_a_step_without_days_is_dated_without_a_notification(
     dry = tell(dry_run_to=tmp_path)
     assert dry == CommunicateReport(untold=3, unneeded=3)
     assert list(notification_lines(dry, tmp_path)) == [
-        f"0 letters in {tmp_path}; nothing was sent.",
-        "No letter for 3 tables whose gap is 0 days: a real run only notes the day.",
+        f"0 notifications in {tmp_path}; nothing was sent.",
+        "No notification for 3 tables whose gap is 0 days: a real run only records the date.",
     ]
     assert tell() == CommunicateReport(jobs={1: 1, 2: 1, 3: 1}, unneeded=3)
     assert mail_server.sessions == 0

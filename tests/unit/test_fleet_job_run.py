@@ -352,7 +352,7 @@ def test_a_table_that_took_the_new_one_s_place_is_not_copied_to_hive(
 ) -> None:
     """A Hive copy may be the last one that has the rows."""
     monkeypatch.setattr(perform, "shadow", lambda *given, **how: pytest.fail("it is copied"))
-    monkeypatch.setattr(perform, "following", lambda *given: nullcontext())
+    monkeypatch.setattr(perform, "track_jobs", lambda *given: nullcontext())
     monkeypatch.setattr(existing, "job_tables", lambda *_: {ORDERS: Kind.OTHER})
     monkeypatch.setattr(existing, "qualified", lambda _, name: name)
     nothing: Any = None
@@ -371,7 +371,7 @@ def test_a_copy_that_nobody_wrote_to_is_not_copied_to_hive(monkeypatch: pytest.M
         return ShadowResult("8", (), (), "", "", ())
 
     monkeypatch.setattr(perform, "shadow", shadow)
-    monkeypatch.setattr(perform, "following", lambda *given: nullcontext())
+    monkeypatch.setattr(perform, "track_jobs", lambda *given: nullcontext())
     monkeypatch.setattr(existing, "job_tables", lambda *_: {})
     monkeypatch.setattr(versions, "current", lambda *_: next(versions_now))
     nothing: Any = None
@@ -390,7 +390,7 @@ def test_directories_that_a_shadow_run_cant_remove_are_told_and_noted(
     monkeypatch.setattr(
         perform, "shadow", lambda *given, **how: ShadowResult("3", (), (), "", "", next(runs))
     )
-    monkeypatch.setattr(perform, "following", lambda *given: nullcontext())
+    monkeypatch.setattr(perform, "track_jobs", lambda *given: nullcontext())
     monkeypatch.setattr(existing, "job_tables", lambda *_: {ORDERS: Kind.DELTA})
     nothing: Any = None
     step = Shadow(ORDERS, ORDERS, TargetFormat.DELTA)

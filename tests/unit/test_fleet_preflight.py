@@ -18,7 +18,7 @@ from pyspark.errors import AnalysisException
 from tests.unit import fleets
 from tests.unit.fleet_jobs import job
 
-from tableferry.cli.output import as_json
+from tableferry.cli.command import as_json
 from tableferry.errors import Paused, Refused, StateError, TableError
 from tableferry.fleet import prechecking
 from tableferry.fleet.job import MOVED, REWRITTEN, Job, PauseReason, State, TargetFormat

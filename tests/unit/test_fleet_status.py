@@ -13,7 +13,7 @@ from tests.unit.fleets import LEASE, NOW, Fleet, days_ago, opened, small, small_
 from typer.testing import CliRunner
 
 from tableferry.cli import app
-from tableferry.cli.output import as_json
+from tableferry.cli.command import as_json
 from tableferry.fleet.job import PauseReason, State, TargetFormat, Trouble
 from tableferry.fleet.queue.records import NotificationRecord
 from tableferry.fleet.queue.selections import everything, finished, named

@@ -127,7 +127,9 @@ def test_mode_with_nothing_due_prints_what_it_did_with_spark(
     with_spark = call(*arguments), call(*arguments, "--output", "json")
     assert [result.stdout for result in without] == [result.stdout for result in with_spark]
     if mode != "communicate":
-        assert without[0].stdout == ("No job is due; tableferry fleet list says what each one waits for.\n")
+        assert without[0].stdout == (
+            "No job is due; tableferry fleet list shows the next step of each job.\n"
+        )
         assert json.loads(without[1].stdout) == {"mode": mode, "dryRun": dry_run, "jobs": []}
     assert fleet.store.jobs(everything()) == before
 

@@ -117,7 +117,7 @@ def test_run_writes_one_line_for_each_table_and_its_steps_with_verbose(
 
     lines = {}
     for verbose in (False, True):
-        with logs.showing(verbose=verbose, log_format=logs.LogFormat.TEXT):
+        with logs.show_logs(verbose=verbose, log_format=logs.LogFormat.TEXT):
             run(worker(fleet, at_once=at_once), partial(reported, work=move))
         lines[verbose] = [line.partition(" ")[2] for line in capsys.readouterr().err.splitlines()]
     first, *tables, last = lines[False]
@@ -142,7 +142,7 @@ def test_paused_table_is_written_even_if_the_run_is_quiet(
             raise Refused("the schema is gone")
         return release(run)
 
-    with logs.showing(quiet=True, log_format=logs.LogFormat.TEXT):
+    with logs.show_logs(quiet=True, log_format=logs.LogFormat.TEXT):
         run(worker(fleet, at_once=1), partial(reported, work=move))
     [line] = capsys.readouterr().err.splitlines()
     assert "spark_catalog.sales.b: paused at Undefined" in line

@@ -11,7 +11,7 @@ import pytest
 
 from tableferry.fleet.queue.opening import open_store
 
-# What only decides: a plan or a check of a spec needs no Spark, and no terminal.
+# Modules that only decide, for plans and checks of specs; they need neither Spark nor a terminal.
 PURE = [
     "tableferry.errors",
     "tableferry.storage",
@@ -36,7 +36,7 @@ PURE = [
 SPARK = ["pyspark", "delta", "databricks", "py4j"]
 
 
-# One Python imports one module after the other, each as if it were the first of the package.
+# Import the modules one after the other in one Python process, each as the first of the package.
 IMPORT_EACH = """
 import importlib, json, sys
 loaded = {}
@@ -50,9 +50,9 @@ print(json.dumps(loaded))
 """
 
 
-def test_what_only_decides_loads_neither_spark_nor_rich_and_the_command_line_no_database() -> None:
+def test_deciding_modules_import_neither_spark_nor_rich_and_command_line_no_database() -> None:
     forbidden = {
-        # For its help; the first, as what the others load of these stays loaded.
+        # The modules for --help are first, because packages that later modules import stay loaded.
         "tableferry.cli.root": [*SPARK, "sqlalchemy", "alembic", "jinja2", "pydantic", "sqlglot"],
         **{module: [*SPARK, "rich"] for module in PURE},
     }
@@ -62,10 +62,10 @@ def test_what_only_decides_loads_neither_spark_nor_rich_and_the_command_line_no_
     assert json.loads(asked.stdout) == {module: [] for module in forbidden}
 
 
-# One Python runs one command after the other, each without one package and as if it were the first.
+# Run the commands one after the other in one Python process, each without one package.
 RUN_EACH = """
 import contextlib, io, json, sys
-told = []
+results = []
 for package, command in json.loads(sys.argv[1]):
     for name in list(sys.modules):
         if name.partition(".")[0] == "tableferry" or sys.modules[name] is None:
@@ -77,12 +77,12 @@ for package, command in json.loads(sys.argv[1]):
             from tableferry.cli import main
             main()
         except SystemExit as left:
-            told.append((left.code, stderr.getvalue()))
-print(json.dumps(told))
+            results.append((left.code, stderr.getvalue()))
+print(json.dumps(results))
 """
 
 
-def test_a_fleet_without_its_extra_says_what_to_install(tmp_path: Path) -> None:
+def test_fleet_without_its_extra_is_reported_with_the_extra_to_install(tmp_path: Path) -> None:
     commands = {"sqlalchemy": "list", "alembic": "init", "jinja2": "communicate"}
     for package, stderr in without(
         [(package, ["fleet", word]) for package, word in commands.items()], tmp_path
@@ -102,7 +102,7 @@ def test_a_fleet_without_its_extra_says_what_to_install(tmp_path: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_what_needs_spark_says_so_without_pyspark(command: list[str], tmp_path: Path) -> None:
+def test_command_with_spark_reports_missing_pyspark(command: list[str], tmp_path: Path) -> None:
     if command[0] == "fleet":
         open_store(f"sqlite:///{tmp_path}/.tableferry/fleet.db").create()
     ((_, stderr),) = without([("pyspark", command)], tmp_path)
@@ -112,7 +112,7 @@ def test_what_needs_spark_says_so_without_pyspark(command: list[str], tmp_path: 
 
 
 def without(commands: list[tuple[str, list[str]]], folder: Path) -> Iterator[tuple[str, str]]:
-    """Run commands that each lack a package, and return what each failed with."""
+    """Run commands that each lack a package, and yield the package with the error output."""
     command = [sys.executable, "-c", RUN_EACH, json.dumps(commands)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DATABRICKS_")}
     asked = subprocess.run(

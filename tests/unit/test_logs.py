@@ -1,4 +1,4 @@
-"""What a command says on stderr while it works: for people, for programs, at length and not at all."""
+"""The log of a command on stderr: as text, as JSON, verbose and quiet."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typer.testing import CliRunner, Result
 
 from tableferry import cli
 from tableferry.activity import Activity, activity
-from tableferry.cli.live import Live
-from tableferry.cli.logs import Lines, LogFormat
+from tableferry.cli.live import LiveDisplay
+from tableferry.cli.logs import LineDisplay, LogFormat
 
 LOG = logging.getLogger("tableferry.test")
 TIME = re.compile(r"^\d\d:\d\d:\d\d ")
@@ -37,7 +37,7 @@ def convert(lake: Path, *options: str) -> Result:
     return CliRunner().invoke(cli.app, ["convert", str(lake), "-r", "--output", "json", *options])
 
 
-def test_steps_are_lines_with_their_time_and_stdout_is_the_results_alone(lake: Path) -> None:
+def test_steps_are_logged_with_time_and_stdout_has_only_the_result(lake: Path) -> None:
     done = convert(lake)
     assert json.loads(done.stdout)["ok"]
     lines = done.stderr.splitlines()
@@ -49,7 +49,7 @@ def test_steps_are_lines_with_their_time_and_stdout_is_the_results_alone(lake: P
     assert re.fullmatch(r"convert: done in .* s, 2 of 2 tables", messages[-1])
 
 
-def test_each_line_for_programs_is_an_object(lake: Path) -> None:
+def test_each_json_line_is_an_object(lake: Path) -> None:
     objects = [json.loads(line) for line in convert(lake, "--log-format", "json").stderr.splitlines()]
     assert all({"time", "level", "logger", "message"} <= record.keys() for record in objects)
     [end] = [record for record in objects if record.get("step") == "convert" and record["event"] == "done"]
@@ -59,7 +59,7 @@ def test_each_line_for_programs_is_an_object(lake: Path) -> None:
     assert tables == [f"{lake}/a", f"{lake}/b"]
 
 
-def test_an_error_is_an_object_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_is_a_json_object_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TABLEFERRY_LOG_FORMAT", "json")
     result = CliRunner().invoke(cli.app, ["convert", "undo", str(tmp_path)])
     [error] = map(json.loads, result.stderr.splitlines())
@@ -70,17 +70,17 @@ def test_an_error_is_an_object_too(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert result.stderr == f"Error: {error['message']}\n"
 
 
-def test_quiet_and_verbose(lake: Path) -> None:
+def test_quiet_and_verbose_select_the_logged_levels(lake: Path) -> None:
     assert convert(lake, "--quiet").stderr == ""
     stderr = convert(lake, "-v").stderr
-    assert "look for tables: started" in stderr
-    assert "look for tables" not in convert(lake).stderr
+    assert "search for tables: started" in stderr
+    assert "search for tables" not in convert(lake).stderr
     both = convert(lake, "-v", "-q")
     assert both.exit_code == 2
     assert "exclude each other" in both.stderr
 
 
-def test_nothing_stays_of_a_commands_display() -> None:
+def test_logger_is_restored_after_a_command() -> None:
     package = logging.getLogger("tableferry")
     before = (package.level, package.propagate, list(package.handlers))
     CliRunner().invoke(cli.app, ["spec", "schema", "-v"])
@@ -88,7 +88,7 @@ def test_nothing_stays_of_a_commands_display() -> None:
 
 
 class Clock:
-    """A clock that a test turns."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -98,11 +98,11 @@ class Clock:
 
 
 @pytest.mark.parametrize("log_format", list(LogFormat))
-def test_no_step_is_silent_for_ten_seconds(
+def test_running_steps_are_listed_within_ten_seconds(
     log_format: LogFormat, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    lines = Lines(logging.INFO, log_format, clock=clock)  # Its own thread asks the clock otherwise.
+    lines = LineDisplay(logging.INFO, log_format, clock=clock)  # Otherwise a thread reads the clock.
     monkeypatch.setattr(LOG, "handlers", [lines])
     monkeypatch.setattr(LOG, "propagate", False)
     LOG.setLevel(logging.DEBUG)
@@ -126,7 +126,7 @@ def test_no_step_is_silent_for_ten_seconds(
     assert still["running"][1]["rows_total"] == 10
 
 
-def test_a_count_that_takes_long_holds_up_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_slow_count_does_not_delay_lines(capsys: pytest.CaptureFixture[str]) -> None:
     asked, answered = threading.Event(), threading.Event()
 
     def look(running: Activity) -> None:
@@ -134,7 +134,7 @@ def test_a_count_that_takes_long_holds_up_no_line(capsys: pytest.CaptureFixture[
         assert answered.wait(60)
 
     clock = Clock()
-    lines = Lines(logging.INFO, LogFormat.TEXT, clock=clock)
+    lines = LineDisplay(logging.INFO, LogFormat.TEXT, clock=clock)
     lines.running = (Activity("copy", look=look),)
     lines.start()
     assert asked.wait(60)
@@ -145,16 +145,16 @@ def test_a_count_that_takes_long_holds_up_no_line(capsys: pytest.CaptureFixture[
     lines.close()
 
 
-def shown_live(console: Console, monkeypatch: pytest.MonkeyPatch) -> Live:
-    """Give a terminal's display, which takes in all that is logged."""
-    display = Live(console, verbose=False)
+def shown_live(console: Console, monkeypatch: pytest.MonkeyPatch) -> LiveDisplay:
+    """Return a terminal's display that receives all log records."""
+    display = LiveDisplay(console, verbose=False)
     monkeypatch.setattr(LOG, "handlers", [display])
     monkeypatch.setattr(LOG, "propagate", False)
     LOG.setLevel(logging.DEBUG)
     return display
 
 
-def test_a_terminal_shows_what_runs_and_then_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_shows_running_steps_and_removes_them(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=80)
     display = shown_live(console, monkeypatch)
     progress: Any = None
@@ -173,7 +173,7 @@ def test_a_terminal_shows_what_runs_and_then_nothing(monkeypatch: pytest.MonkeyP
     assert "done in" not in written
 
 
-def test_a_narrow_terminal_breaks_the_title_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_narrow_terminal_wraps_only_the_title(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=60)
     display = shown_live(console, monkeypatch)
     with activity(LOG, "compare the rows of one table and of another", table="main.sales.t") as compare:

@@ -33,19 +33,19 @@ OTHER = TableName(("my-cat", "my-schema", "o-ther"))
 
 
 @pytest.mark.parametrize("name", ["plain", "my-cat", "a`b", "``", "a.b", "`"])
-def test_a_name_is_read_back_from_its_quotes(name: str) -> None:
+def test_quoted_name_can_be_parsed(name: str) -> None:
     assert unquote(quote(name)) == name
     table = TableName(("c", name))
     assert TableName.parse(table.sql).parts == TableName.parse(table.plain_sql).parts == ("c", name)
-    # Spark reads any other name in backticks only.
+    # Spark accepts other names only in backticks.
     assert table.plain_sql == ("c.plain" if name == "plain" else f"c.{quote(name)}")
 
 
-def test_what_has_no_quotes_is_the_name_itself() -> None:
+def test_unquoted_name_is_unchanged() -> None:
     assert [unquote(text) for text in ("my-schema", "`", "")] == ["my-schema", "`", ""]
 
 
-def test_a_backtick_in_a_path_is_doubled() -> None:
+def test_backtick_in_a_path_is_doubled() -> None:
     table = TableName.at("/lake/it`s/t")
     assert table.sql == "delta.`/lake/it``s/t`"
     assert Reference.parse(table.sql) == Reference(table)
@@ -61,12 +61,12 @@ def test_a_backtick_in_a_path_is_doubled() -> None:
         (["it's", "a\\b"], "'it.s|a.b'"),
     ],
 )
-def test_a_name_is_a_pattern_that_finds_it(names: list[str], written: str) -> None:
+def test_pattern_of_names_matches_the_names(names: list[str], written: str) -> None:
     assert pattern(names) == written
 
 
 class Asked:
-    """A session that takes statements and knows nothing."""
+    """A session that records statements and returns no rows."""
 
     def __init__(self) -> None:
         self.statements: list[str] = []
@@ -92,8 +92,8 @@ class Asked:
 
 
 def in_warehouse(do: Callable[[Warehouse], object]) -> Callable[[Any], object]:
-    nobody: Any = None
-    return lambda spark: do(Warehouse(spark, nobody, iceberg_catalog="my-cat"))
+    no_access: Any = None
+    return lambda spark: do(Warehouse(spark, no_access, iceberg_catalog="my-cat"))
 
 
 ASKED: dict[str, Callable[[Any], object]] = {
@@ -125,7 +125,7 @@ ASKED: dict[str, Callable[[Any], object]] = {
 @pytest.mark.parametrize("what", ASKED)
 def test_every_part_of_a_name_is_quoted(what: str) -> None:
     spark = Asked()
-    # An answer that says nothing may not be understood; what was asked is looked at.
+    # Callers may fail at the empty result; only the statements are compared.
     with suppress(Exception):
         ASKED[what](spark)
     assert spark.statements
@@ -134,12 +134,12 @@ def test_every_part_of_a_name_is_quoted(what: str) -> None:
         assert not re.search(r"my-|a`b|o-ther|`", outside), statement
 
 
-# What takes the name of a table, a schema, a catalog or a column.
+# Keywords that are followed by the name of a table, schema, catalog or column.
 TAKES_A_NAME = re.compile(
     r"\b(TABLE|FROM|INTO|UPDATE|HISTORY|DETAIL|TO|(SCHEMAS|TABLES|VIEWS|EXTENDED) IN|JOIN|CLONE|COLUMN|"
     r"TBLPROPERTIES|SHOW PARTITIONS|CALL|USE|EXTENDED|LIKE|IF EXISTS|IF NOT EXISTS) $"
 )
-# These hold SQL: names that were quoted where they were made, and whole queries.
+# Expressions whose value is SQL already: quoted names and whole queries.
 SQL_ALREADY = {
     "archive", "self._tables.jobs", "self._tables.archive", "self._tables.notifications",
     "self._tables.events", "self._tables.waves", "self.archive", "self.jobs", "self.events", "quoted", "rows",
@@ -149,7 +149,7 @@ SQL_ALREADY = {
 
 
 def in_statements() -> Iterator[tuple[str, str]]:
-    """What is put where SQL takes a name, and the place in the package."""
+    """Yield each expression in place of a name in SQL, with its location in the package."""
     for file in sorted((ROOT / "src/tableferry").rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             before = ""
@@ -159,7 +159,7 @@ def in_statements() -> Iterator[tuple[str, str]]:
                 before = str(part.value) if isinstance(part, ast.Constant) else ""
 
 
-def test_what_stands_where_sql_takes_a_name_is_quoted() -> None:
+def test_expressions_in_place_of_names_in_sql_are_quoted() -> None:
     quoted = re.compile(r".*\.(plain_)?sql|(quote|literal|pairs|pattern|in_metastore|spec)\(.*\)")
     names = list(in_statements())
     assert len(names) > 80

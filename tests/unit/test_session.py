@@ -25,7 +25,7 @@ NO_PROFILE = {"DATABRICKS_CONFIG_FILE": "/nowhere/databrickscfg"}
     ("environ", "databricks_connect", "expected"),
     [
         pytest.param({}, False, Choice("local"), id="nothing is set"),
-        pytest.param({}, True, Choice("local"), id="a client alone says nothing"),
+        pytest.param({}, True, Choice("local"), id="a client alone configures no workspace"),
         pytest.param(
             {"DATABRICKS_HOST": "https://w"}, False, Choice("local"), id="a workspace, and no client for it"
         ),
@@ -33,13 +33,13 @@ NO_PROFILE = {"DATABRICKS_CONFIG_FILE": "/nowhere/databrickscfg"}
             {"DATABRICKS_RUNTIME_VERSION": "17.3", "DATABRICKS_HOST": "https://w", "SPARK_REMOTE": "sc://s"},
             True,
             Choice("runtime", "17.3"),
-            id="a runtime beats all",
+            id="a runtime has priority",
         ),
         pytest.param(
             {"DATABRICKS_HOST": "https://w", "SPARK_REMOTE": "sc://s"},
             True,
             Choice("databricks-connect", "serverless compute of https://w", serverless=True),
-            id="a workspace beats a remote, and is serverless without a cluster",
+            id="a workspace has priority over a remote, and is serverless without a cluster",
         ),
         pytest.param(
             {"DATABRICKS_HOST": "https://w", "DATABRICKS_CLUSTER_ID": "0301-abc"},
@@ -51,14 +51,14 @@ NO_PROFILE = {"DATABRICKS_CONFIG_FILE": "/nowhere/databrickscfg"}
             {"DATABRICKS_SERVERLESS_COMPUTE_ID": "auto"},
             True,
             Choice("databricks-connect", "serverless compute of the default workspace"),
-            id="serverless by name needs no asking",
+            id="serverless by name needs no request",
         ),
         pytest.param({"SPARK_REMOTE": "sc://s:15002"}, True, Choice("remote", "sc://s:15002"), id="a remote"),
         pytest.param(
             {"SPARK_REMOTE": "sc://s:15002/;token=secret"},
             False,
             Choice("remote", "sc://s:15002"),
-            id="a remote's token is not said",
+            id="a remote's token is not printed",
         ),
         pytest.param({"SPARK_REMOTE": ""}, False, Choice("local"), id="an empty variable is none"),
     ],
@@ -100,7 +100,7 @@ def test_choice_by_profile(tmp_path: Path, text: str, environ: Mapping[str, str]
     assert choose(environ, databricks_connect=True) == expected
 
 
-def test_an_unreadable_profile_is_reported(tmp_path: Path) -> None:
+def test_unreadable_profile_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "databrickscfg"
     file.write_text("host = https://w\n")
     with raises("DATABRICKS_CONFIG_NOT_READABLE", file=file):
@@ -108,7 +108,7 @@ def test_an_unreadable_profile_is_reported(tmp_path: Path) -> None:
 
 
 class FakeBuilder:
-    """Stands in for databricks-connect's, which can't share an environment with pyspark."""
+    """Replaces the builder of databricks-connect, which can't be installed beside pyspark."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.calls: list[tuple[str, Any]] = []
@@ -130,7 +130,7 @@ class FakeBuilder:
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """An environment in which nothing says where Spark is."""
+    """An environment without any setting that locates Spark."""
     for name in (*workspace.DATABRICKS_VARIABLES, "DATABRICKS_RUNTIME_VERSION", "SPARK_REMOTE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv(session.WAREHOUSE_VARIABLE, raising=False)
@@ -177,12 +177,12 @@ def test_refusal_of_databricks_connect_has_the_first_line_as_its_reason(bare: py
         session.resolve(say=lambda line: None)
 
 
-def test_the_line_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_line_is_printed_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     session.to_stderr("Spark: here")
     assert capsys.readouterr() == ("", "Spark: here\n")
 
 
-def test_a_remote_where_nobody_listens_is_reported_at_once(bare: pytest.MonkeyPatch) -> None:
+def test_remote_that_refuses_connections_is_reported_immediately(bare: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     bare.setenv("SPARK_REMOTE", "sc://localhost:1/;token=secret")
     reason = "failed to connect to all addresses"
@@ -191,7 +191,9 @@ def test_a_remote_where_nobody_listens_is_reported_at_once(bare: pytest.MonkeyPa
     assert lines == ["Spark: Spark Connect at sc://localhost:1"]
 
 
-def test_a_remote_without_the_client_s_packages_says_what_to_install(bare: pytest.MonkeyPatch) -> None:
+def test_remote_without_client_packages_is_reported_with_the_extra(
+    bare: pytest.MonkeyPatch,
+) -> None:
     bare.setenv("SPARK_REMOTE", "sc://s:15002")
     bare.setitem(sys.modules, "grpc", None)
     command = "pip install 'tableferry[remote]'"
@@ -209,7 +211,7 @@ def test_a_remote_without_the_client_s_packages_says_what_to_install(bare: pytes
         ("gibberish", "of an unknown version"),
     ],
 )
-def test_java_of_a_version(
+def test_java_version_is_checked(
     bare: pytest.MonkeyPatch, tmp_path: Path, printed: str, expected: str | None
 ) -> None:
     java = tmp_path / "bin" / "java"
@@ -224,7 +226,7 @@ def test_java_of_a_version(
         java_process.check_java()
 
 
-def test_no_java(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_java_is_reported(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bare.setenv("JAVA_HOME", "")
     bare.setenv("PATH", str(tmp_path))
     with raises("JAVA_MISSING", versions="17 or 21", commands=re.compile("apt-get install openjdk-17")):
@@ -234,7 +236,7 @@ def test_no_java(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
         java_process.check_java()
 
 
-def test_no_pyspark(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_pyspark_is_reported(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def absent(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
@@ -253,7 +255,7 @@ def test_no_pyspark(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("{tmp}/file/below", "WAREHOUSE_NOT_CREATED", {"reason": "Not a directory"}),
     ],
 )
-def test_warehouse_that_can_not_be_a_local_folder_is_refused(
+def test_warehouse_outside_local_folders_is_refused(
     bare: pytest.MonkeyPatch, tmp_path: Path, warehouse: str, condition: str, parameters: Mapping[str, str]
 ) -> None:
     (tmp_path / "file").touch()
@@ -262,7 +264,7 @@ def test_warehouse_that_can_not_be_a_local_folder_is_refused(
         session.resolve(warehouse, say=lambda line: None)
 
 
-def test_settings_keep_everything_under_the_folder(tmp_path: Path) -> None:
+def test_settings_place_all_files_in_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / 'blank "quote" \\ schön'
     conf = local_settings.settings(folder)
     assert conf["spark.jars.packages"] == "io.delta:delta-spark_4.1_2.13:4.4.0"
@@ -299,18 +301,18 @@ sys.stdin.read()
 """
 
 
-def test_a_folder_in_use_names_the_process(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_folder_in_use_is_reported_with_the_process(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert holder.stdout is not None
     pid = holder.stdout.readline().strip()
-    # In a run of all tests this process has a session of its own.
+    # In a run of all tests, this process already has a session.
     bare.setattr(local_spark, "_active", lambda warehouse, say: None)
     with raises("WAREHOUSE_IN_USE", warehouse=tmp_path, process=pid):
         session.resolve(tmp_path, say=lambda line: None)
 
-    # A killed holder leaves nothing that has to be cleared away.
+    # The lock of a killed process needs no cleanup.
     holder.kill()
     holder.communicate()
     os.close(warehouse_lock.acquire(tmp_path))
@@ -338,25 +340,25 @@ def test_a_folder_in_use_names_the_process(bare: pytest.MonkeyPatch, tmp_path: P
         ("", "JAVA_ENDED_EARLY", "no reason given"),
     ],
 )
-def test_error_of_java_that_ended_has_the_cause_and_the_log(
+def test_ended_java_is_reported_with_cause_and_log(
     tmp_path: Path, log: str, condition: str, cause: str | None
 ) -> None:
     file = tmp_path / "spark.log"
     file.write_text(log)
     parameters = {"packages": "io.delta:d:1"} if cause is None else {"cause": cause}
-    check(java_process.why_ended(file, "io.delta:d:1"), condition, log=file, **parameters)
+    check(java_process.ended_error(file, "io.delta:d:1"), condition, log=file, **parameters)
 
 
-def test_derby_in_use_by_another_program(tmp_path: Path) -> None:
+def test_derby_in_use_by_another_program_is_reported(tmp_path: Path) -> None:
     log = tmp_path / "spark.log"
     log.write_text("ERROR XSDB6: Another instance of Derby may have already booted the database")
-    error = java_process.why_not_open(tmp_path, "Unable to instantiate")
+    error = java_process.not_open_error(tmp_path, "Unable to instantiate")
     check(error, "METASTORE_IN_USE", metastore=tmp_path / "metastore_db")
 
 
 @dataclass
 class Asked:
-    """What of a session says which metastore it has."""
+    """The settings of a session that define its metastore."""
 
     settings: dict[str, str]
     answer: Exception | None = None
@@ -376,7 +378,7 @@ class Asked:
         return SimpleNamespace(tableExists=exists)
 
 
-def test_commits_are_locked_where_the_metastore_is_a_server() -> None:
+def test_commits_are_locked_if_the_metastore_is_a_server() -> None:
     derby, server = Asked({}), Asked({"hive.metastore.uris": "thrift://there:9083"})
     for each in (derby, server):
         local_spark._use_server(cast(Any, each))
@@ -384,7 +386,7 @@ def test_commits_are_locked_where_the_metastore_is_a_server() -> None:
     assert server.settings == {"hive.metastore.uris": "thrift://there:9083"}
 
 
-def test_a_metastore_that_is_too_new() -> None:
+def test_metastore_that_is_too_new_is_refused() -> None:
     reason = RuntimeError("HiveException: Unable to fetch table t. Invalid method name: 'get_table'")
     with raises("METASTORE_SERVER_TOO_NEW", address="thrift://there:9083"):
         local_spark._use_server(cast(Any, Asked({"hive.metastore.uris": "thrift://there:9083"}, reason)))

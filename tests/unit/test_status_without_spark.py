@@ -1,4 +1,4 @@
-"""`pipelines status` starts Spark only where the metastore and the tables' logs don't say all."""
+"""`pipelines status` starts Spark only if the metastore and the tables' logs aren't sufficient."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Finished:
         return str(deltalake.DeltaTable(self.folder(name)).metadata().id)
 
     def read_to(self, version: int) -> None:
-        """Let the flow's checkpoint say that it has read the source up to a version."""
+        """Write a checkpoint according to which the flow has read the source up to a version."""
         offset = {
             "sourceVersion": 1, "reservoirId": self.source_id, "reservoirVersion": version, "index": -1,
             "isStartingVersion": False,
@@ -131,7 +131,7 @@ def test_status_of_a_finished_project_needs_no_spark(finished: Finished) -> None
     assert (target["phase"], target["refusals"], target["waitingFor"]) == ("finished", [], [])
     assert [flow["action"] for flow in target["flows"]] == ["idle"]
     assert "silver.orders" in finished.status().stdout
-    # The versions come from the logs of now.
+    # The versions are read from the current logs.
     finished.append(SOURCE)
     assert [flow["action"] for flow in finished.data()["targets"][0]["flows"]] == ["continue"]
 
@@ -143,7 +143,7 @@ def test_status_without_the_migration_in_the_spec_needs_no_spark(finished: Finis
     assert (target["phase"], [flow["action"] for flow in target["flows"]]) == ("plain", ["idle"])
 
 
-def test_a_dropped_source_is_reported_without_spark(finished: Finished) -> None:
+def test_dropped_source_is_reported_without_spark(finished: Finished) -> None:
     del finished.entries["bronze", "orders"]
     (target,) = finished.data()["targets"]
     assert "bronze.orders doesn't exist" in json.dumps(target)
@@ -201,7 +201,7 @@ def not_finished(finished: Finished) -> None:
         not_finished,
     ],
 )
-def test_status_starts_spark_where_only_the_catalog_can_tell(
+def test_status_starts_spark_if_facts_are_only_in_the_catalog(
     finished: Finished, change: Callable[[Finished], None]
 ) -> None:
     change(finished)
@@ -216,7 +216,7 @@ def test_status_starts_spark_where_only_the_catalog_can_tell(
         ("--engine", "declarative", "--storage", "storage"),
     ],
 )
-def test_status_starts_spark_where_names_may_mean_other_tables(
+def test_status_starts_spark_if_names_may_refer_to_other_tables(
     finished: Finished, arguments: tuple[str, ...]
 ) -> None:
     assert STARTED in finished.status(*arguments, code=1).stderr
@@ -255,7 +255,7 @@ def test_names_of_other_catalogs_need_spark() -> None:
             metastore.folder_uri(TableName.parse(name))
 
 
-def test_a_warehouse_without_a_metastore_needs_spark(tmp_path: Path) -> None:
+def test_warehouse_without_metastore_needs_spark(tmp_path: Path) -> None:
     with pytest.raises(NeedsSpark), session.metastore(tmp_path / "none"):
         pass
     assert not (tmp_path / "none").exists()

@@ -32,13 +32,13 @@ def remote(logged_in: FakeWorkspace) -> FakeWorkspace:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the client's waiting take no time."""
+    """Let the client wait without spending time."""
     passed = itertools.count()
     monkeypatch.setattr("databricks.sdk.clock.RealClock.sleep", lambda _, seconds: None)
     monkeypatch.setattr("databricks.sdk.clock.RealClock.time", lambda _: float(next(passed)))
 
 
-def test_a_local_path_is_here_and_a_volume_of_a_workspace_is_there(
+def test_adapter_is_local_for_disks_and_volume_for_unmounted_volumes(
     remote: FakeWorkspace, tmp_path: Path
 ) -> None:
     assert isinstance(storage.adapter(tmp_path), Local)
@@ -78,14 +78,14 @@ def test_volume_behaves_like_all_storage(
     behaviour(adapter, folder)
 
 
-def test_a_mounted_volume_is_here(remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mounted_volume_uses_local_adapter(remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Path.is_dir
     monkeypatch.setattr(Path, "is_dir", lambda path: str(path) == VOLUME or real(path))
     assert isinstance(storage.adapter(FILE), Local)
     assert remote.asked == []
 
 
-def test_inside_a_workspace_every_volume_is_mounted(
+def test_volume_inside_a_workspace_counts_as_mounted(
     remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
@@ -95,7 +95,7 @@ def test_inside_a_workspace_every_volume_is_mounted(
     assert remote.asked == []
 
 
-def test_a_volume_that_nobody_can_look_into_is_not_taken_for_an_empty_one(
+def test_missing_volume_is_reported_and_not_read_as_empty(
     logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with conditions.raises("VOLUME_MISSING_IN_WORKSPACE", volume=VOLUME, host=re.compile("^http://127")):
@@ -105,7 +105,7 @@ def test_a_volume_that_nobody_can_look_into_is_not_taken_for_an_empty_one(
         storage.read_text(FILE)
 
 
-def test_the_client_is_made_once_and_the_volume_looked_at_once(remote: FakeWorkspace) -> None:
+def test_client_and_volume_check_are_cached(remote: FakeWorkspace) -> None:
     assert workspace.client() is workspace.client()
     for _ in range(3):
         assert storage.read_text(FILE) is None
@@ -114,7 +114,7 @@ def test_the_client_is_made_once_and_the_volume_looked_at_once(remote: FakeWorks
     ]
 
 
-def test_another_login_is_another_client(remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_login_creates_a_new_client(remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     first = workspace.client()
     monkeypatch.setenv("DATABRICKS_TOKEN", "another")
     assert workspace.client() is not first
@@ -127,7 +127,7 @@ def test_another_login_is_another_client(remote: FakeWorkspace, monkeypatch: pyt
         storage.read_text(FILE)
 
 
-def test_no_login_is_reported_with_the_path_and_how_to_log_in(
+def test_missing_login_is_reported_with_path_and_login_command(
     remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DATABRICKS_TOKEN")
@@ -138,7 +138,7 @@ def test_no_login_is_reported_with_the_path_and_how_to_log_in(
         storage.read_text(FILE)
 
 
-def test_a_missing_client_is_reported(remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_client_package_is_reported(remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "databricks.sdk", None)
     advice = "Install it: pip install 'tableferry[databricks]'."
     with conditions.raises("VOLUME_UNREACHABLE", path=FILE, advice=advice):
@@ -146,7 +146,7 @@ def test_a_missing_client_is_reported(remote: FakeWorkspace, monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("hurried")
-def test_a_workspace_that_does_not_answer_is_reported(
+def test_unreachable_workspace_is_reported(
     logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DATABRICKS_HOST", "http://127.0.0.1:1")
@@ -174,19 +174,19 @@ def test_a_workspace_that_does_not_answer_is_reported(
     ],
     ids=["read", "write", "create", "exists", "names", "make", "remove", "move"],
 )
-def test_whoever_has_no_right_is_told_so_with_the_path(remote: FakeWorkspace, work: object) -> None:
+def test_denied_request_is_reported_with_the_path(remote: FakeWorkspace, work: object) -> None:
     assert callable(work)
     remote.denied = (f"{VOLUME}/",)
     with conditions.raises(
         "VOLUME_REQUEST_FAILED",
         path=re.compile(f"^{FILE}"),
         reason=re.compile("READ VOLUME|Forbidden"),
-        advice=re.compile("(?i)^ask whoever owns"),
+        advice=re.compile("(?i)^ask its owner"),
     ):
         work(FILE)
 
 
-def test_names_are_of_every_page_and_hidden_ones_are_not_listed(remote: FakeWorkspace) -> None:
+def test_names_include_every_page_without_hidden_names(remote: FakeWorkspace) -> None:
     names = [f"part-{number}" for number in range(8)]
     for name in [*names, "_claim", ".crc"]:
         storage.write_text(Path(VOLUME, "a", name), "")
@@ -194,14 +194,14 @@ def test_names_are_of_every_page_and_hidden_ones_are_not_listed(remote: FakeWork
     assert storage.names(Path(VOLUME, "b")) == ()
 
 
-def test_what_is_not_text_is_reported(remote: FakeWorkspace) -> None:
+def test_file_that_is_not_text_is_reported(remote: FakeWorkspace) -> None:
     remote.files[str(FILE)] = b"\xff"
     with conditions.raises("FILE_NOT_TEXT", file=FILE):
         storage.read_text(FILE)
 
 
 @pytest.mark.usefixtures("hurried")
-def test_a_creator_whose_answer_got_lost_does_not_think_that_it_won(remote: FakeWorkspace) -> None:
+def test_creation_with_lost_answer_counts_as_lost(remote: FakeWorkspace) -> None:
     storage.make_folder(FILE.parent)
     remote.lose_next_answer()
     assert storage.create_text(FILE, "mine") is False
@@ -209,7 +209,7 @@ def test_a_creator_whose_answer_got_lost_does_not_think_that_it_won(remote: Fake
     assert storage.read_text(FILE) == "mine"
 
 
-def test_removing_takes_the_whole_folder_and_nothing_beside_it(remote: FakeWorkspace) -> None:
+def test_remove_deletes_the_whole_folder_and_no_sibling(remote: FakeWorkspace) -> None:
     for name in ("a/b/c", "a/.hidden", "a/d", "ab"):
         storage.write_text(Path(VOLUME, name), "")
     for _ in range(2):
@@ -221,7 +221,7 @@ def test_removing_takes_the_whole_folder_and_nothing_beside_it(remote: FakeWorks
 
 
 @pytest.mark.parametrize("crash", ["after the copies", "among the removals"])
-def test_a_move_that_died_is_gone_on_with(remote: FakeWorkspace, crash: str) -> None:
+def test_interrupted_move_is_resumed(remote: FakeWorkspace, crash: str) -> None:
     old, new = Path(VOLUME, "old"), Path(VOLUME, "new")
     for name in ("offsets/0", "offsets/1", "metadata"):
         storage.write_text(old / name, name)
@@ -233,14 +233,14 @@ def test_a_move_that_died_is_gone_on_with(remote: FakeWorkspace, crash: str) -> 
     assert str(old) not in remote.folders
 
 
-def test_the_api_knows_no_locks_and_nothing_is_written_for_one(remote: FakeWorkspace) -> None:
+def test_lock_on_unmounted_volume_writes_nothing(remote: FakeWorkspace) -> None:
     path = Path(VOLUME, "checkpoints/_a.lock")
     with storage.locked([path], "a"), storage.locked([path], "a"):
         assert remote.files == {}
     assert remote.folders == {VOLUME}
 
 
-def test_a_file_in_the_place_of_a_folder_is_reported(remote: FakeWorkspace) -> None:
+def test_file_in_place_of_a_folder_is_reported(remote: FakeWorkspace) -> None:
     storage.write_text(Path(VOLUME, "a"), "")
     with conditions.raises(
         "VOLUME_REQUEST_FAILED",
@@ -251,7 +251,7 @@ def test_a_file_in_the_place_of_a_folder_is_reported(remote: FakeWorkspace) -> N
         storage.make_folder(Path(VOLUME, "a"))
 
 
-def test_what_the_fake_does_not_know_is_remembered() -> None:
+def test_fake_records_unknown_requests() -> None:
     with FakeWorkspace() as fake, pytest.MonkeyPatch.context() as patch:
         patch.setenv("DATABRICKS_HOST", fake.url)
         patch.setenv("DATABRICKS_TOKEN", fake.token)
@@ -260,7 +260,7 @@ def test_what_the_fake_does_not_know_is_remembered() -> None:
         assert fake.unknown == ["GET /api/2.0/clusters/list"]
 
 
-def test_a_network_s_file_system_is_known_by_where_it_is_mounted(tmp_path: Path) -> None:
+def test_network_file_system_is_detected_by_its_mount(tmp_path: Path) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(
         "/dev/sda / ext4 rw 0 0\nfiler:/a /mnt/team\\040files nfs4 rw 0 0\n"

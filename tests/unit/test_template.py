@@ -336,7 +336,7 @@ def test_schedules_of_every_bundle_have_six_fields_and_one_open_day(
 @pytest.mark.parametrize(
     ("file", "old", "new", "test"),
     [
-        ("resources/migrate.job.yml", "var.notifications", "var.letters", "test_references_are_defined"),
+        ("resources/migrate.job.yml", "var.notifications", "var.mails", "test_references_are_defined"),
         (
             "resources/migrate.job.yml",
             "pipelines.migration.id",
@@ -520,12 +520,12 @@ def test_new_prints_next_commands(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli.app, [*arguments, "--answer", "project_name=tea_shop"])
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (
-        f"Made {tmp_path}/tea_shop. Next:\n\n    cd {tmp_path}/tea_shop\n    make test\n"
+        f"Created {tmp_path}/tea_shop. Next:\n\n    cd {tmp_path}/tea_shop\n    make test\n"
         "    databricks bundle deploy\n"
     )
     answers = "tea_bar\n\n\n\n2\n\n\n"
     result = CliRunner().invoke(cli.app, ["new", str(tmp_path / "a b")], input=answers)
-    assert f"Made {tmp_path}/a b/tea_bar. Next:\n\n    cd '{tmp_path}/a b/tea_bar'\n" in result.stdout
+    assert f"Created {tmp_path}/a b/tea_bar. Next:\n\n    cd '{tmp_path}/a b/tea_bar'\n" in result.stdout
     result = CliRunner().invoke(cli.app, [*arguments, "--answer", "catalog"])
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: [OPTION_NOT_A_PAIR] --answer catalog")

@@ -1,4 +1,4 @@
-"""What a bundle puts into the fake workspace beside Unity Catalog and pipelines: files, jobs, permissions."""
+"""Objects of a bundle in the fake workspace except Unity Catalog and pipelines: files, jobs, permissions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Bundles:
     """Workspace files, jobs and permissions.
 
     Attributes:
-        documents: Workspace files by path, without the ``/Workspace`` that may stand before it.
+        documents: Workspace files by path, without the optional prefix ``/Workspace``.
         jobs: By id.
-        permissions: What was set directly, by ``/kind/id``.
+        permissions: Permissions that were set directly, by ``/kind/id``.
     """
 
     def __init__(self) -> None:
@@ -166,6 +166,6 @@ class Bundles:
 
 
 def _canonical(path: str) -> str:
-    """Return a workspace path in the one of its two forms that is without ``/Workspace``."""
+    """Return a workspace path in its form without ``/Workspace``."""
     whole = PurePosixPath("/", path.lstrip("/"))
     return str(PurePosixPath("/", *whole.parts[2:])) if whole.parts[1:2] == ("Workspace",) else str(whole)

@@ -14,15 +14,15 @@ _NOT_IN_ALL = {"MANAGE", "EXTERNAL_USE_SCHEMA", "EXTERNAL_USE_LOCATION"}
 
 
 class Catalog(Volumes):
-    """Schemas and volumes by full name, and who was granted what on them.
+    """Schemas and volumes by full name, and the grants on them.
 
     Attributes:
-        catalogs: Schemas can be made in these only.
+        catalogs: The only catalogs in which schemas can be created.
         schemas: By ``catalog.schema``.
         volumes: By ``catalog.schema.volume``.
         grants: Privileges by kind and full name, and by principal.
-        page_of_grants: How many principals there are on a page.
-        revoking_all_revokes_each: Whether ALL_PRIVILEGES takes what it implies along, as documented.
+        page_of_grants: The number of principals per page.
+        revoking_all_revokes_each: Whether revoking ALL_PRIVILEGES revokes the implied ones, too.
         one_way_only: Whether a change that adds and removes is refused.
         strangers: Principals that don't exist.
     """

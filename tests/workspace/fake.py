@@ -18,10 +18,10 @@ USER = "someone@example.com"
 
 
 class FakeWorkspace(Bundles, Pipelines, Tables, People, Catalog, Volumes, Secrets, Server):
-    """A workspace with one user and nothing in it."""
+    """An empty workspace with one user."""
 
     def deployed(self) -> dict[str, dict[Any, Any]]:
-        """Return a copy of what a bundle made, by kind."""
+        """Return a copy of a bundle's resources, by kind."""
         kinds = ("jobs", "pipelines", "schemas", "volumes")
         return {kind: copy.deepcopy(getattr(self, kind)) for kind in kinds}
 

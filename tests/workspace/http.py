@@ -1,4 +1,4 @@
-"""The HTTP side of the fake workspace: routes, answers, refusals, and the server that speaks them."""
+"""The HTTP server of the fake workspace: routes, requests, answers and refusals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked; the values of the route's ``{names}`` are in ``names``, unquoted."""
+    """A request; the values of the route's ``{names}`` are in ``names``, unquoted."""
 
     method: str
     path: str
@@ -32,7 +32,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is said: bytes as they are, everything else as JSON, and None as nothing."""
+    """An answer: bytes are sent unchanged, None as an empty body, everything else as JSON."""
 
     body: Any = None
     status: int = 200
@@ -56,7 +56,7 @@ Handler = Callable[[Any, Request], Any]
 
 
 def route(method: str, path: str) -> Callable[[Handler], Handler]:
-    """Mark what answers a route; ``{name}`` stands for one segment of it, ``{name...}`` for the rest."""
+    """Mark the method that handles a route; ``{name}`` matches one segment, ``{name...}`` the rest."""
 
     def mark(handler: Handler) -> Handler:
         pattern = re.sub(r"\\\{(\w+)\\\.\\\.\\\.\\\}", r"(?P<\1>.*)", re.escape(path))
@@ -69,12 +69,12 @@ def route(method: str, path: str) -> Callable[[Handler], Handler]:
 
 
 class Server:
-    """Answers what its methods marked with `route` answer; one request at a time, as if each were atomic.
+    """Passes requests to its methods that are marked with `route`, one at a time.
 
     Attributes:
-        token: What a request must bring.
-        unknown: Routes that were asked for and aren't known.
-        broken: Stack traces of what broke in here.
+        token: The token that a request must have.
+        unknown: Requests of unknown routes.
+        broken: Stack traces of errors in the workspace itself.
         asked: Every request, as ``METHOD /path``.
     """
 
@@ -104,16 +104,16 @@ class Server:
         self._thread.join()
 
     def lose_next_answer(self) -> None:
-        """Do what is asked next that changes something, and let the answer to it get lost."""
+        """Handle the next request that changes something, and drop the answer to it."""
         self._losing = True
 
     def loses(self, request: Request) -> bool:
-        """Say whether the answer to this one gets lost."""
+        """Return whether to drop the answer to this request."""
         losing, self._losing = self._losing, self._losing and request.method in ("GET", "HEAD")
         return losing and not self._losing
 
     def answer(self, request: Request, authorization: str) -> Answer:
-        """Answer a request, whatever it is."""
+        """Answer a request, also after an error of the workspace."""
         with self._lock:
             self.asked.append(f"{request.method} {request.path}")
             try:
@@ -142,7 +142,7 @@ class Server:
 
 class _HTTPServer(ThreadingHTTPServer):
     daemon_threads = True
-    # Whoever finds the queue full tries again after a second.
+    # A client that finds the queue full tries again after a second.
     request_queue_size = 128
 
 

@@ -51,6 +51,6 @@ class People:
 
     def _group(self, name: str) -> dict[str, Any]:
         members = [
-            {"$ref": ref, "value": ref.rpartition("/")[2], "display": "Somebody"} for ref in self.groups[name]
+            {"$ref": ref, "value": ref.rpartition("/")[2], "display": "A member"} for ref in self.groups[name]
         ]
         return {"id": name, "displayName": name, "members": members}

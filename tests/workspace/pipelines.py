@@ -17,10 +17,10 @@ class Pipelines:
     """Pipelines by id.
 
     Attributes:
-        pipelines: What each was made of.
-        events: Each pipeline's events, oldest first; a pipeline with events needn't have been made.
-        page: How many events are told at once, whatever was asked for.
-        first_event: When the log of each pipeline begins; there is an event in each second from then on.
+        pipelines: The definition of each pipeline.
+        events: Each pipeline's events, oldest first; a pipeline with events needn't have a definition.
+        page: The maximum number of events per page, for any requested number.
+        first_event: The time of the first event of each pipeline; an event follows in each second.
     """
 
     def __init__(self) -> None:

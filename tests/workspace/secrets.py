@@ -11,7 +11,7 @@ class Secrets:
     """Secrets by scope and key.
 
     Attributes:
-        secrets: What each says.
+        secrets: The value of each.
     """
 
     def __init__(self) -> None:

@@ -11,12 +11,12 @@ _UC = "/api/2.1/unity-catalog"
 
 
 class Tables(Catalog):
-    """Tables by full name, as a test puts them there.
+    """Tables by full name, which tests add.
 
     Attributes:
-        tables: What the API says of each; ``owner`` among it.
-        lineage: What is downstream of each, as the lineage API says it.
-        closed: Names of tables, and ``lineage``, that may not be asked for.
+        tables: The answer of the API for each, including ``owner``.
+        lineage: The tables downstream of each, as the lineage API returns them.
+        closed: Names of tables, or ``lineage``, whose requests are denied.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Tables(Catalog):
         self.closed: set[str] = set()
 
     def put_table(self, name: str, owner: str | None = None, /, **grants: set[str]) -> None:
-        """Have a table with an owner, and grants by principal."""
+        """Add a table with an owner, and grants by principal."""
         catalog, schema, table = name.split(".")
         self.tables[name] = {"catalog_name": catalog, "schema_name": schema, "name": table, "full_name": name}
         self.tables[name] |= {"owner": owner} if owner else {}

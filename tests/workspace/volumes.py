@@ -1,7 +1,7 @@
 """The Files API of the fake workspace: whole files in the folders of Unity Catalog volumes.
 
-Stricter than Databricks in one place: a file whose folder isn't there can't be put, so that code which makes
-the folder then is tried; where the folder is made by itself, that code has less to do.
+It is stricter than Databricks in one point: it refuses a file whose folder is missing, so that tests cover
+the code that creates the folder.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from pathlib import PurePosixPath
 from tests.workspace.http import Answer, RefusedRequest, Request, not_found, route
 
 _STAMP = {"Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
-_PAGE = 3  # Databricks' is 1000; whoever asks for one page only is found out with four files.
+_PAGE = 3  # Databricks returns 1000; with 3, four files show whether a client reads all pages.
 
 
 class Volumes:
     """Files and folders by absolute path.
 
     Attributes:
-        files: What is in each file.
-        folders: The volumes' own roots included.
-        denied: Whose path begins so gets 403.
+        files: The content of each file.
+        folders: Folders, including the roots of volumes.
+        denied: Requests of paths with these prefixes are answered with 403.
     """
 
     def __init__(self) -> None:
@@ -30,13 +30,13 @@ class Volumes:
         self.denied: tuple[str, ...] = ()
 
     def make_volume(self, catalog: str, schema: str, name: str) -> str:
-        """Make a volume and return its path."""
+        """Create a volume, and return its path."""
         root = f"/Volumes/{catalog}/{schema}/{name}"
         self.folders.add(root)
         return root
 
     def drop_volume(self, catalog: str, schema: str, name: str) -> None:
-        """Drop a volume with all that is in it."""
+        """Drop a volume with its files."""
         root = f"/Volumes/{catalog}/{schema}/{name}"
         self.folders = {path for path in self.folders if not _within(path, root)}
         self.files = {path: content for path, content in self.files.items() if not _within(path, root)}

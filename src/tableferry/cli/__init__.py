@@ -36,24 +36,24 @@ def __getattr__(name: str) -> Any:
 def main() -> None:
     """Run the command line; the entry point of the wheel.
 
-    Returns when the work is done, as a wheel task takes any SystemExit for a failure.
+    Returns without SystemExit after success, because Databricks takes any SystemExit of a wheel task for a
+    failure.
 
     Raises:
-        SystemExit: With 1 if it failed or was refused, with 2 if the command line was wrong, with 3 if a mode
-            of a fleet went well and paused tables.
+        SystemExit: With 1 after a failure or refusal, with 2 after a usage error, with 3 if a fleet's mode
+            succeeded but paused tables.
     """
     if sys.argv[1:] == ["--version"]:
         # The version needs no command, so it is printed before Typer is imported.
         print(__version__)
         return
-    # A short command creates classes and little garbage: the search for it takes a tenth of its time, and
-    # another at exit, which frees everything anyway.
+    # Garbage collection takes a tenth of a short command's time, and as much at exit, and finds little.
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)
     # Pydantic's plugins trace models. To find them, it reads the metadata of all installed packages.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         import_module(_DEFERRED["app"]).app()
-    except SystemExit as left:
-        if left.code:
+    except SystemExit as exit_:
+        if exit_.code:
             raise

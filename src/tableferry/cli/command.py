@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date, datetime
 from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
@@ -15,8 +18,7 @@ import typer.main
 from typer.core import TyperCommand
 
 from tableferry import cli
-from tableferry.cli.logs import LogFormat, showing
-from tableferry.cli.output import as_json
+from tableferry.cli.logs import LogFormat, show_logs
 from tableferry.errors import (
     MissingPackage,
     SessionError,
@@ -26,6 +28,7 @@ from tableferry.errors import (
     is_sparks,
 )
 from tableferry.extras import install
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,14 +46,14 @@ class Output(StrEnum):
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a command returns, to be printed.
+class CommandResult:
+    """The result of a command, which is printed.
 
     Attributes:
-        data: What ``--output json`` prints.
-        text: The same for people: lines, or a function that prints it to a console.
-        ok: Whether it went well; if not, the exit code is 1.
-        exit_code: The exit code if it went well.
+        data: The value that ``--output json`` prints.
+        text: The result for people: lines, or a function that prints to a console.
+        ok: Whether the command succeeded; if not, the exit code is 1.
+        exit_code: The exit code of a command that succeeded.
     """
 
     data: object
@@ -70,24 +73,22 @@ class CommonOptions:
     log_format: LogFormat
 
 
-def _common_options(
+def _parse_common_options(
     output: Annotated[
         Output, typer.Option("--output", help="Text for people or JSON for programs.")
     ] = Output.TEXT,
     debug: Annotated[bool, typer.Option("--debug", help="Show the stack trace of an error.")] = False,
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", "-v", help="Also log details that help to find the cause of a problem."),
+        typer.Option("--verbose", "-v", help="Also log details, to find the cause of a problem."),
     ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Say nothing on the way but warnings and errors.")
-    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log only warnings and errors.")] = False,
     log_format: Annotated[
         LogFormat,
         typer.Option(
             "--log-format",
             envvar="TABLEFERRY_LOG_FORMAT",
-            help="How stderr says what happens: for people, or one JSON object a line.",
+            help="Format of the log on stderr: text, or one JSON object per line.",
         ),
     ] = LogFormat.TEXT,
 ) -> CommonOptions:
@@ -97,35 +98,37 @@ def _common_options(
 
 
 @cache
-def _common() -> Any:
-    """Return the common options as a command of Typer's."""
+def _common_command() -> Any:
+    """Return the common options as a Typer command."""
     app = typer.Typer(add_completion=False)
-    app.command()(_common_options)
+    app.command()(_parse_common_options)
     return typer.main.get_command(app)
 
 
 class Command(TyperCommand):
-    """A command whose function returns an `Answer`, with the common options after its own.
+    """A command whose function returns a `CommandResult`, with the common options after its options.
 
-    The function finds the values of the common options with `common`.
+    The function reads the values of the common options with `common_options`.
     """
 
     has_output: ClassVar[bool] = True
 
     def __init__(self, name: str | None, **settings: Any) -> None:
         super().__init__(name, **settings)
-        self._common = [option for option in _common().params if self.has_output or option.name != "output"]
+        self._common = [
+            option for option in _common_command().params if self.has_output or option.name != "output"
+        ]
         self.params += self._common
 
     def invoke(self, ctx: Any) -> None:
-        """Run the function, print its answer, and exit with its code."""
+        """Run the function, print its result, and exit with its code."""
         values = {option.name: ctx.params.pop(option.name) for option in self._common}
-        ctx.obj = ctx.invoke(_common().callback, **values)
+        ctx.obj = ctx.invoke(_common_command().callback, **values)
         run_command(ctx.obj, lambda: super(Command, self).invoke(ctx))
 
 
 class PrintingCommand(Command):
-    """A command whose function prints its output itself, so that ``--output`` doesn't apply."""
+    """A command without ``--output``, because its function prints."""
 
     has_output = False
 
@@ -152,43 +155,43 @@ class App(typer.Typer):
         return super().command(name, cls=cls, **settings)
 
 
-def common(ctx: typer.Context) -> CommonOptions:
+def common_options(ctx: typer.Context) -> CommonOptions:
     """Return the values of the common options."""
     options = ctx.obj
     assert isinstance(options, CommonOptions)
     return options
 
 
-def run_command(options: CommonOptions, function: Callable[[], Answer | None]) -> None:
-    """Run a command's function with its progress on stderr, print its answer, and report its error."""
+def run_command(options: CommonOptions, function: Callable[[], CommandResult | None]) -> None:
+    """Run a command's function with its log on stderr, and print its result or its error."""
     with (
-        showing(verbose=options.verbose, quiet=options.quiet, log_format=options.log_format),
-        _reporting(debug=options.debug, output=options.output),
+        show_logs(verbose=options.verbose, quiet=options.quiet, log_format=options.log_format),
+        _report_errors(debug=options.debug, output=options.output),
     ):
-        answer = function()
-        if answer is not None:
-            _print(answer, options.output)
+        result = function()
+        if result is not None:
+            _print(result, options.output)
 
 
-def _print(answer: Answer, output: Output) -> None:
+def _print(result: CommandResult, output: Output) -> None:
     if output is Output.JSON:
-        typer.echo(as_json(answer.data))
-    elif callable(answer.text):
-        answer.text(cli.console())
+        typer.echo(as_json(result.data))
+    elif callable(result.text):
+        result.text(cli.console())
     else:
-        for line in answer.text:
+        for line in result.text:
             typer.echo(line)
-    if code := answer.exit_code if answer.ok else 1:
+    if code := result.exit_code if result.ok else 1:
         raise typer.Exit(code)
 
 
 @contextmanager
-def _reporting(*, debug: bool, output: Output = Output.TEXT) -> Iterator[None]:
-    """Report an error that the user can fix, and exit with 1; as an object too with ``--output json``."""
+def _report_errors(*, debug: bool, output: Output = Output.TEXT) -> Iterator[None]:
+    """Report an error that the user can fix, and exit with 1; ``--output json`` also prints an object."""
     try:
         yield
     except Exception as error:
-        fixable = None if debug else _fixable(error)
+        fixable = None if debug else _as_user_error(error)
         if fixable is None:
             raise
         _log.error("%s", fixable)
@@ -197,8 +200,8 @@ def _reporting(*, debug: bool, output: Output = Output.TEXT) -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-def _fixable(error: Exception) -> TableferryError | None:
-    """Return an exception as an error that the user can fix; None for a defect of Tableferry."""
+def _as_user_error(error: Exception) -> TableferryError | None:
+    """Return the error that the user can fix; None for a defect of Tableferry."""
     # Spark can fail anywhere. Its Python classes are compared by name, because they may not be imported yet.
     if is_java_gone(error):
         return SessionError("JAVA_PROCESS_ENDED")
@@ -209,3 +212,26 @@ def _fixable(error: Exception) -> TableferryError | None:
             "PYSPARK_MISSING", local=install("local"), workspace=install("connect", "databricks")
         )
     return SessionError("COMMAND_FAILED_IN_SPARK", reason=first_line(error)) if is_sparks(error) else None
+
+
+def as_json(value: object) -> str:
+    """Write a value as indented JSON: dataclasses by their fields, table names and times as text."""
+    return json.dumps(_plain(value), indent=2, ensure_ascii=False)
+
+
+def _plain(value: object) -> Any:
+    match value:
+        case TableName():
+            return str(value)
+        case datetime() | date():
+            return value.isoformat()
+        case Mapping():
+            return {str(key): _plain(item) for key, item in value.items()}
+        case str() | bool() | int() | float() | None:
+            return value
+        case Sequence() | set() | frozenset():
+            return [_plain(item) for item in value]
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        case _:
+            return str(value)

@@ -12,9 +12,9 @@ import typer
 from typer.core import TyperGroup
 
 from tableferry import convert
-from tableferry.cli.command import Answer, App
+from tableferry.cli.command import App, CommandResult
 from tableferry.cli.options import Warehouse
-from tableferry.cli.spark import resolved
+from tableferry.cli.spark import resolve_session
 from tableferry.convert.sync import report
 
 # A source between backticks may contain a comma.
@@ -134,7 +134,7 @@ def convert_run(
         ),
     ] = None,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Convert Parquet to Delta in place, by one file: the first commit of the log.
 
     To undo the conversion before the next commit: tableferry convert undo SOURCE
@@ -155,9 +155,9 @@ def convert_run(
         cluster_by=_separated(cluster_by or ""),
         properties=dict(map(_property, properties or ())),
         schema=schema,
-        resolve=partial(resolved, warehouse),
+        resolve=partial(resolve_session, warehouse),
     )
-    return Answer(
+    return CommandResult(
         convert.report.data(conversion),
         lambda console: convert.report.print_report(console, conversion),
         ok=conversion.ok,
@@ -189,7 +189,7 @@ def convert_sync(
     include_subfolders: IncludeSubfolders = False,
     allow_unsafe_commit: AllowUnsafeCommit = False,
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Add new Parquet files to converted tables, and remove deleted ones.
 
     A sync writes one commit with the difference. You can run it while other jobs write Parquet.
@@ -203,9 +203,9 @@ def convert_sync(
         rewritten=rewritten,
         include_subfolders=include_subfolders,
         unsafe_commit=allow_unsafe_commit,
-        resolve=partial(resolved, warehouse),
+        resolve=partial(resolve_session, warehouse),
     )
-    return Answer(
+    return CommandResult(
         report.data(synced),
         lambda console: report.print_report(console, synced),
         ok=synced.ok,
@@ -216,10 +216,10 @@ def convert_sync(
 def convert_undo(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A converted folder or table.")],
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Undo a conversion that is the table's only commit."""
-    notes = convert.undo(source, resolve=partial(resolved, warehouse))
-    return Answer(
+    notes = convert.undo(source, resolve=partial(resolve_session, warehouse))
+    return CommandResult(
         {"source": source, "outcome": "undone", "notes": notes},
         [
             *(f"Note: {note}" for note in notes),

@@ -1,4 +1,4 @@
-"""``tableferry fleet``: a warehouse of Hive tables to Iceberg or Delta; which module has which command."""
+"""``tableferry fleet``: migrate a warehouse of Hive tables; the module of each command."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ class _Fleet(LazyGroup):
 
 fleet_app = App(
     cls=_Fleet,
-    help="Move a warehouse of Hive tables to Iceberg or Delta, table by table.",
+    help="Migrate a warehouse of Hive tables to Iceberg or Delta, table by table.",
     no_args_is_help=True,
 )

@@ -1,4 +1,4 @@
-"""``tableferry fleet close``: what is left of Hive after the archive is listed, and removed on demand."""
+"""``tableferry fleet close``: list and remove the remains of archived Hive tables."""
 
 from __future__ import annotations
 
@@ -11,18 +11,26 @@ from rich.console import Console
 
 from tableferry import fleet, report
 from tableferry.amounts import counted
-from tableferry.cli.command import Answer, App
-from tableferry.cli.fleet_modes import BatchSize, Dry, DryRun, DryRunValue, ModeOptions, WorkerShare, run_mode
+from tableferry.cli.command import App, CommandResult
+from tableferry.cli.fleet_modes import (
+    BatchSize,
+    BooleanText,
+    DryRun,
+    DryRunValue,
+    ModeOptions,
+    WorkerShare,
+    run_mode,
+)
 from tableferry.cli.fleet_options import (
     EnvOption,
+    FleetOptions,
     MoreTables,
     Patterns,
     SetOption,
     SettingsOption,
     StoreOption,
-    WhichFleet,
-    named_patterns,
-    person,
+    current_user,
+    table_patterns,
 )
 from tableferry.cli.options import Warehouse
 from tableferry.errors import TableError
@@ -48,108 +56,111 @@ def fleet_close(
             min=0,
             max=LONGEST_GAP,
             metavar="N",
-            help=f"In how many days these may be closed; until then --undo takes it back. Default {_DAYS}.",
+            help=f"Days until the tables may be closed; --undo cancels it until then. Default {_DAYS}.",
         ),
     ] = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Don't close these after all.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Cancel the closing of these tables.")] = False,
     listed: Annotated[
-        bool, typer.Option("--list", help="List what is left of archived tables, and change nothing.")
+        bool, typer.Option("--list", help="List the remains of archived Hive tables, and change nothing.")
     ] = False,
     batch_size: BatchSize = 5000,
     worker: WorkerShare = "1/1",
     dry_run: DryRun = False,
-    dryrun: DryRunValue = Dry.FALSE,
+    dryrun: DryRunValue = BooleanText.FALSE,
     store: StoreOption = None,
     settings: SettingsOption = None,
     env: EnvOption = None,
     setting: SetOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Remove what is left of Hive's tables after the archive.
+) -> CommandResult:
+    """Remove the remains of archived Hive tables.
 
-    With a TABLE, mark it to be closed when a window is over in which --undo takes that back; without one,
-    close those that are due. A table that is closed can't be reverted any more.
+    With a TABLE, mark it to be closed after a delay; until then, --undo cancels it. Without one, close the
+    tables that are due. A closed table can't be reverted.
     """
-    options = ModeOptions(batch_size, worker, dry_run, dryrun)
-    patterns = named_patterns(tables, more_tables)
-    which = WhichFleet(store, settings, env, setting, warehouse)
+    mode_options = ModeOptions(batch_size, worker, dry_run, dryrun)
+    patterns = table_patterns(tables, more_tables)
+    fleet_options = FleetOptions(store, settings, env, setting, warehouse)
     if undo and listed:
         raise typer.BadParameter("--undo and --list exclude each other")
     if after_days is not None and (undo or listed or not patterns):
-        raise typer.BadParameter("--after-days goes with the tables that are to be closed")
-    if options.dry and undo:
-        raise typer.BadParameter("--undo has no dry run: --list shows what is marked")
+        raise typer.BadParameter("--after-days needs the tables to close")
+    if mode_options.is_dry_run and undo:
+        raise typer.BadParameter("--undo has no dry run: --list shows the marked tables")
     if listed:
-        return _list(patterns, which)
+        return _list(patterns, fleet_options)
     if undo:
-        return _undo(patterns, which)
+        return _undo(patterns, fleet_options)
     if patterns:
         after = timedelta(days=_DAYS if after_days is None else after_days)
-        return _mark(patterns, after, options, which)
-    return run_mode("close", options, which, lambda worker: fleet.close(worker))
+        return _mark(patterns, after, mode_options, fleet_options)
+    return run_mode("close", mode_options, fleet_options, lambda worker: fleet.close(worker))
 
 
-def _mark(patterns: Sequence[str], after: timedelta, options: ModeOptions, which: WhichFleet) -> Answer:
-    with which.opened() as opened:
-        now, by = opened.store.now(), person()
+def _mark(
+    patterns: Sequence[str], after: timedelta, mode_options: ModeOptions, fleet_options: FleetOptions
+) -> CommandResult:
+    with fleet_options.open() as opened:
+        now, by = opened.store.now(), current_user()
         queued, archived = fleet.select_archived(opened.store, patterns)
         markings = fleet.mark_to_close(
-            opened.store, queued, archived, now + after, now, by, dry_run=options.dry
+            opened.store, queued, archived, now + after, now, by, dry_run=mode_options.is_dry_run
         )
-    return _answer(markings, "would be marked" if options.dry else "is marked")
+    return _marking_result(markings, "would be marked" if mode_options.is_dry_run else "is marked")
 
 
-def _undo(patterns: Sequence[str], which: WhichFleet) -> Answer:
+def _undo(patterns: Sequence[str], fleet_options: FleetOptions) -> CommandResult:
     if not patterns:
         raise TableError("NO_TABLE_NAMED")
-    with which.opened() as opened:
+    with fleet_options.open() as opened:
         # A job that is marked is never in the archive.
         queued, archived = fleet.select_archived(opened.store, patterns)
         jobs = [*queued, *archived]
-        now, by = opened.store.now(), person()
+        now, by = opened.store.now(), current_user()
         markings = fleet.unmark_to_close(opened.store, jobs, now, by, opened.warehouse)
-    return _answer(markings, "")
+    return _marking_result(markings, "")
 
 
-def _answer(markings: Sequence[Marking], done: str) -> Answer:
+def _marking_result(markings: Sequence[Marking], done: str) -> CommandResult:
     rows = [
         {
             "table": marking.job.name,
             "ok": not marking.error,
-            "said": marking.error or _said(marking, done),
+            "said": marking.error or _marking_text(marking, done),
             "close_at": marking.job.close_at,
         }
         for marking in markings
     ]
-    return Answer(rows, list(_lines(markings, done)), ok=all(row["ok"] for row in rows))
+    return CommandResult(rows, list(_marking_lines(markings, done)), ok=all(row["ok"] for row in rows))
 
 
-def _lines(markings: Sequence[Marking], done: str) -> Iterator[str]:
+def _marking_lines(markings: Sequence[Marking], done: str) -> Iterator[str]:
     for marking in markings:
-        yield marking.error or f"{marking.job.name} {_said(marking, done)}"
+        yield marking.error or f"{marking.job.name} {_marking_text(marking, done)}"
     times = [marking.job.close_at for marking in markings if marking.job.close_at and not marking.error]
     if times and done == "is marked":
-        yield "See what that will remove: tableferry fleet close --list"
-        yield f"Next: tableferry fleet close ({counted(len(times), 'table')}, from {_minute(min(times))} on)"
+        yield "To list the files and tables that it will remove: tableferry fleet close --list"
+        first = _minute_text(min(times))
+        yield f"Next: tableferry fleet close ({counted(len(times), 'table')}, from {first} on)"
 
 
-def _said(marking: Marking, done: str) -> str:
+def _marking_text(marking: Marking, done: str) -> str:
     at = marking.job.close_at
     if not done or at is None:
-        return "stays as it is, and won't be closed"
+        return "isn't marked to be closed"
     undo = command("close --undo", marking.job.name)
-    return f"{done} to be closed, from {_minute(at)} on; until it is: {undo}"
+    return f"{done} to be closed, from {_minute_text(at)} on; to cancel: {undo}"
 
 
-def _list(patterns: Sequence[str], which: WhichFleet) -> Answer:
-    with which.opened() as opened:
+def _list(patterns: Sequence[str], fleet_options: FleetOptions) -> CommandResult:
+    with fleet_options.open() as opened:
         queued, archived = fleet.select_archived(opened.store, patterns)
         jobs = sorted([*queued, *archived], key=lambda job: job.task_id)
         found = fleet.look_at_leftovers(opened.warehouse(), jobs) if jobs else []
 
     def show(console: Console) -> None:
         if not found:
-            console.print("No job is archived; tableferry fleet list says what each one waits for.")
+            console.print("No job is archived; tableferry fleet list shows the next step of each job.")
             return
         headings = ("table", "Hive table", "its directory", "only for Hive", "gc.enabled", "closed")
         rows = [
@@ -158,22 +169,22 @@ def _list(patterns: Sequence[str], which: WhichFleet) -> Answer:
                 leftover.left.hive if leftover.left else None,
                 leftover.left.directory if leftover.left else None,
                 ", ".join(leftover.left.folders) if leftover.left else None,
-                _yes(leftover.left.gc_enabled if leftover.left else None),
-                _when(leftover),
+                _boolean_text(leftover.left.gc_enabled if leftover.left else None),
+                _close_time_text(leftover),
             )
             for leftover in found
         ]
         report.table(console, headings, rows)
         for leftover in found:
-            if hinders := leftover.error or (leftover.left.hinders if leftover.left else ""):
-                console.print(f"{leftover.job.name} can't be closed now: {hinders}")
+            if blocker := leftover.error or (leftover.left.hinders if leftover.left else ""):
+                console.print(f"{leftover.job.name} can't be closed now: {blocker}")
         if any(leftover.job.close_at is None and leftover.left for leftover in found):
             console.print("Next: tableferry fleet close TABLE…")
 
-    return Answer([_row(leftover) for leftover in found], show)
+    return CommandResult([_leftover_row(leftover) for leftover in found], show)
 
 
-def _row(leftover: Leftover) -> dict[str, Any]:
+def _leftover_row(leftover: Leftover) -> dict[str, Any]:
     job, left = leftover.job, leftover.left
     return {
         "table": job.name,
@@ -188,15 +199,15 @@ def _row(leftover: Leftover) -> dict[str, Any]:
     }
 
 
-def _when(leftover: Leftover) -> str | None:
+def _close_time_text(leftover: Leftover) -> str | None:
     if closed := leftover.job.record.get(CLOSED):
         return f"closed on {closed['at'][:10]}"
-    return f"from {_minute(leftover.job.close_at)} on" if leftover.job.close_at else None
+    return f"from {_minute_text(leftover.job.close_at)} on" if leftover.job.close_at else None
 
 
-def _yes(value: bool | None) -> str | None:
+def _boolean_text(value: bool | None) -> str | None:
     return None if value is None else str(value).lower()
 
 
-def _minute(when: datetime) -> str:
+def _minute_text(when: datetime) -> str:
     return f"{when:%Y-%m-%d %H:%M} UTC"

@@ -1,4 +1,4 @@
-"""``tableferry fleet list|show|pause|resume|archive``: what people do with jobs."""
+"""``tableferry fleet list|show|pause|resume|archive``: list and edit jobs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from rich.console import Console
 
 from tableferry import fleet, report
 from tableferry.amounts import counted
-from tableferry.cli.command import Answer, App, Output, common
+from tableferry.cli.command import App, CommandResult, Output, common_options
 from tableferry.cli.fleet_options import (
     EnvOption,
+    FleetOptions,
     MoreTables,
     OpenFleet,
     Patterns,
     SettingsOption,
     StoreOption,
-    WhichFleet,
-    named_patterns,
-    person,
+    current_user,
+    table_patterns,
 )
 from tableferry.cli.options import Warehouse
 from tableferry.errors import Busy, Refused, TableError
@@ -40,10 +40,11 @@ def fleet_list(
     tables: Patterns = None,
     states: Annotated[
         list[State] | None,
-        typer.Option("--state", case_sensitive=False, help="Only jobs there (may be repeated)."),
+        typer.Option("--state", case_sensitive=False, help="Only jobs in this state (repeatable)."),
     ] = None,
     paused: Annotated[
-        bool | None, typer.Option("--paused/--running", help="Only jobs that are paused, or that aren't.")
+        bool | None,
+        typer.Option("--paused/--running", help="Only jobs that are paused, or only the other jobs."),
     ] = None,
     owner: Annotated[
         str | None, typer.Option("--owner", metavar="ADDRESS", help="Only tables of this owner.")
@@ -51,17 +52,21 @@ def fleet_list(
     wave: Annotated[
         str | None, typer.Option("--wave", metavar="WAVE", help="Only tables of this wave.")
     ] = None,
-    archived: Annotated[bool, typer.Option("--archived", help="Those in the archive.")] = False,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most so many.")] = None,
+    archived: Annotated[
+        bool, typer.Option("--archived", help="List the archive instead of the queue.")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, metavar="N", help="List at most N jobs.")
+    ] = None,
     store: StoreOption = None,
     settings: SettingsOption = None,
     env: EnvOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """List jobs: where each is, and what comes next."""
-    which = WhichFleet(store, settings, env, None, warehouse)
+) -> CommandResult:
+    """List jobs with their states and next steps."""
+    fleet_options = FleetOptions(store, settings, env, None, warehouse)
     filter_ = fleet.Filter(tables or (), states or (), paused, owner, wave)
-    with which.opened() as opened:
+    with fleet_options.open() as opened:
         if wave is not None:
             fleet.find_wave(opened.store, wave)
         jobs = fleet.list_jobs(opened.store, filter_, archived=archived)
@@ -70,7 +75,7 @@ def fleet_list(
 
     def show(console: Console) -> None:
         if not shown:
-            console.print("No job is like that." if filter_ != fleet.Filter() else "The queue is empty.")
+            console.print("No job matches." if filter_ != fleet.Filter() else "The queue is empty.")
             return
         if paused:
             _show_paused(console, shown)
@@ -79,12 +84,18 @@ def fleet_list(
         total = counted(len(jobs), "job")
         console.print(total if len(shown) == len(jobs) else f"{len(shown):,} of {total}")
 
-    return Answer([row(job, waves) for job in shown], show)
+    return CommandResult([job_row(job, waves) for job in shown], show)
 
 
 def _show_jobs(console: Console, jobs: Sequence[Job], waves: Mapping[str, Wave]) -> None:
     rows = [
-        (job.name, _state(job), _becomes(job), ", ".join(job.tbl_owners) or None, _next(job, waves))
+        (
+            job.name,
+            _state_text(job),
+            _target_text(job),
+            ", ".join(job.tbl_owners) or None,
+            _next_step_text(job, waves),
+        )
         for job in jobs
     ]
     report.table(console, ("table", "state", "to", "owners", "next"), rows)
@@ -96,10 +107,10 @@ def _show_paused(console: Console, jobs: Sequence[Job]) -> None:
     for job in jobs:
         code, _, _ = job.pause_reason.partition(":")
         groups[code, remedy(job)].append(job)
-    for (code, what), of in sorted(groups.items(), key=lambda group: -len(group[1])):
-        option = " --rewrite" if reason(of[0]) in REWRITABLE else ""
-        console.print(f"{code}: {counted(len(of), 'job')}")
-        console.print(f"  {what} Then: tableferry fleet resume{option} TABLE…")
+    for (code, advice), group in sorted(groups.items(), key=lambda item: -len(item[1])):
+        option = " --rewrite" if reason(group[0]) in REWRITABLE else ""
+        console.print(f"{code}: {counted(len(group), 'job')}")
+        console.print(f"  {advice} Then: tableferry fleet resume{option} TABLE…")
         rows = [
             (
                 job.name,
@@ -107,13 +118,13 @@ def _show_paused(console: Console, jobs: Sequence[Job]) -> None:
                 ", ".join(job.tbl_owners) or None,
                 job.pause_reason.partition(": ")[2] or None,
             )
-            for job in of
+            for job in group
         ]
         report.table(console, ("table", "state", "owners", "details"), rows)
 
 
-def _becomes(job: Job) -> str:
-    """Say what a table becomes, and where, if that is elsewhere."""
+def _target_text(job: Job) -> str:
+    """Return the format of the new table, and its name if it is in another schema or catalog."""
     names = Names.of(job)
     return f"{job.target_format.value}, {names.target}" if names.elsewhere else job.target_format.value
 
@@ -125,10 +136,10 @@ def fleet_show(
     settings: SettingsOption = None,
     env: EnvOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Show a table's job: its row, what happened, its letters, and what comes next."""
-    which = WhichFleet(store, settings, env, None, warehouse)
-    with which.opened() as opened:
+) -> CommandResult:
+    """Show a table's job: its columns, events, notifications and next step."""
+    fleet_options = FleetOptions(store, settings, env, None, warehouse)
+    with fleet_options.open() as opened:
         jobs = fleet.select_jobs(opened.store, [table], archive=True)
         if len(jobs) > 1:
             names = [str(job.name) for job in jobs]
@@ -139,29 +150,35 @@ def fleet_show(
         notifications = fleet.notifications_of(opened.store, job)
 
     def show(console: Console) -> None:
-        console.print(f"{job.name}: {_state(job)}")
-        console.print(f"Next: {_next(job, waves)}\n")
-        for name, value in _columns(job).items():
+        console.print(f"{job.name}: {_state_text(job)}")
+        console.print(f"Next: {_next_step_text(job, waves)}\n")
+        for name, value in _column_texts(job).items():
             console.print(f"  {name:<18}  {value}")
         if events:
             rows = [
-                (_minute(event.at), event.state, event.desired_state, _paused(event), event.worker or None)
+                (
+                    _minute_text(event.at),
+                    event.state,
+                    event.desired_state,
+                    _pause_text(event),
+                    event.worker or None,
+                )
                 for event in events
             ]
             report.table(console, ("when", "state", "desired", "paused", "by"), rows)
         if notifications:
-            letters = [
+            sent = [
                 (
-                    letter.level,
-                    _minute(letter.recorded_at),
-                    letter.sent_at and _minute(letter.sent_at),
-                    ", ".join(letter.recipients),
+                    notification.level,
+                    _minute_text(notification.recorded_at),
+                    notification.sent_at and _minute_text(notification.sent_at),
+                    ", ".join(notification.recipients),
                 )
-                for letter in notifications
+                for notification in notifications
             ]
-            report.table(console, ("letter", "recorded", "sent", "to"), letters)
+            report.table(console, ("notification", "recorded", "sent", "to"), sent)
 
-    return Answer({**row(job, waves), "events": events, "letters": notifications}, show)
+    return CommandResult({**job_row(job, waves), "events": events, "letters": notifications}, show)
 
 
 @jobs_app.command("pause")
@@ -169,15 +186,15 @@ def fleet_pause(
     ctx: typer.Context,
     tables: Patterns = None,
     more_tables: MoreTables = None,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for whoever asks.")] = "",
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, for other users.")] = "",
     store: StoreOption = None,
     settings: SettingsOption = None,
     env: EnvOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Let jobs wait until they are resumed."""
-    patterns = named_patterns(tables, more_tables)
-    which = WhichFleet(store, settings, env, None, warehouse)
+) -> CommandResult:
+    """Pause jobs until they are resumed."""
+    patterns = table_patterns(tables, more_tables)
+    fleet_options = FleetOptions(store, settings, env, None, warehouse)
 
     def pause(job: Job, waves: Mapping[str, Wave]) -> tuple[Job, str]:
         if job.migration_paused:
@@ -185,7 +202,7 @@ def fleet_pause(
         left = left_as(job)
         return job.paused(PauseReason.PAUSED_BY_USER, reason), f"is paused{f'; {left}' if left else ''}"
 
-    return _edit_jobs(which, patterns, pause, common(ctx).output)
+    return _edit_jobs(fleet_options, patterns, pause, common_options(ctx).output)
 
 
 @jobs_app.command("resume")
@@ -197,33 +214,33 @@ def fleet_resume(
         bool,
         typer.Option(
             "--accept",
-            help="What was found is as it should be: files that came late, removed partitions, a table that "
-            "was changed by hand, or rows of a copy that a revert is to drop.",
+            help="Accept the change that paused the job: late files, removed partitions, a table that was "
+            "changed by hand, or rows of a copy that a revert drops.",
         ),
     ] = False,
     rewrite: Annotated[
         bool,
         typer.Option(
             "--rewrite",
-            help="The rows may be rewritten, as the table's files can't become the new table's.",
+            help="Allow the rows to be rewritten, because the new table can't use the old table's files.",
         ),
     ] = False,
     store: StoreOption = None,
     settings: SettingsOption = None,
     env: EnvOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Let paused jobs go on; one that was reverted begins from the start."""
-    patterns = named_patterns(tables, more_tables)
-    which = WhichFleet(store, settings, env, None, warehouse)
+) -> CommandResult:
+    """Resume paused jobs; a reverted job starts from the beginning."""
+    patterns = table_patterns(tables, more_tables)
+    fleet_options = FleetOptions(store, settings, env, None, warehouse)
 
     def resume(job: Job, waves: Mapping[str, Wave]) -> tuple[Job, str]:
         if not job.migration_paused:
             return job, "isn't paused"
         job = resumed(job, accept=accept, rewrite=rewrite)
-        return job, f"goes on: {_next(job, waves)}"
+        return job, f"is resumed: {_next_step_text(job, waves)}"
 
-    return _edit_jobs(which, patterns, resume, common(ctx).output)
+    return _edit_jobs(fleet_options, patterns, resume, common_options(ctx).output)
 
 
 @jobs_app.command("archive")
@@ -232,45 +249,45 @@ def fleet_archive(
     settings: SettingsOption = None,
     env: EnvOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Move jobs that are completed, with their last letter sent, out of the queue, unless marked to close."""
-    which = WhichFleet(store, settings, env, None, warehouse)
-    with which.opened() as opened:
+) -> CommandResult:
+    """Move completed jobs, whose last notification was sent, to the archive, unless marked to close."""
+    fleet_options = FleetOptions(store, settings, env, None, warehouse)
+    with fleet_options.open() as opened:
         moved = opened.store.archive(fleet.selections.finished(), opened.store.now())
     text = f"{counted(moved, 'job')} moved to the archive; tableferry fleet list --archived shows them."
-    return Answer({"archived": moved}, [text])
+    return CommandResult({"archived": moved}, [text])
 
 
-def row(job: Job, waves: Mapping[str, Wave]) -> dict[str, Any]:
-    """Return a job for programs: the columns of its row, and what comes next."""
+def job_row(job: Job, waves: Mapping[str, Wave]) -> dict[str, Any]:
+    """Return a job for JSON: its columns and its next step."""
     action = next_action(job, waves)
     return {
         "table": job.name,
         "target": Names.of(job).target,
-        **_row(job),
+        **_job_columns(job),
         "next": {"mode": action.mode, "what": action.what, "when": action.when},
     }
 
 
-def _row(job: Job) -> dict[str, Any]:
+def _job_columns(job: Job) -> dict[str, Any]:
     return {name: getattr(job, name) for name in Job.__dataclass_fields__}
 
 
-# What the first line of `fleet show` says.
+# The columns that the first line of `fleet show` contains.
 _IN_HEADING = frozenset(
     ("catalog_name", "db_name", "tbl_name", "state", "desired_state", "migration_paused", "revision")
 )
 
 
-def _columns(job: Job) -> dict[str, str]:
-    """Return the row for people: what is empty, or is in the heading, isn't shown."""
+def _column_texts(job: Job) -> dict[str, str]:
+    """Return the columns as text, without empty columns and those of the heading."""
     columns = {}
-    for name, value in _row(job).items():
+    for name, value in _job_columns(job).items():
         if name in _IN_HEADING or value in (None, "", (), {}) or (name == "pause_reason" and value == "None"):
             continue
         match value:
             case datetime():
-                columns[name] = _minute(value)
+                columns[name] = _minute_text(value)
             case bool():
                 columns[name] = "yes" if value else "no"
             case tuple():
@@ -283,45 +300,47 @@ def _columns(job: Job) -> dict[str, str]:
 _Edit = Callable[[Job, Mapping[str, Wave]], tuple[Job, str]]
 
 
-def _edit_jobs(which: WhichFleet, patterns: list[str], edit: _Edit, output: Output) -> Answer:
-    """Edit jobs one by one, and print at once what became of each; one that can't be so stays as it is."""
+def _edit_jobs(
+    fleet_options: FleetOptions, patterns: list[str], edit: _Edit, output: Output
+) -> CommandResult:
+    """Edit jobs one by one, and print each result immediately; a job that can't be edited stays unchanged."""
     if not patterns:
         raise TableError("NO_TABLE_NAMED")
     results: list[dict[str, Any]] = []
-    with which.opened() as opened:
+    with fleet_options.open() as opened:
         waves = fleet.waves_by_name(opened.store)
         for job in fleet.select_jobs(opened.store, patterns):
             ok, text = _edit_job(opened, job, lambda job: edit(job, waves))
             results.append({"table": job.name, "ok": ok, "said": text})
             if output is Output.TEXT:
                 typer.echo(f"{job.name} {text}", err=not ok)
-    return Answer(results, (), ok=all(result["ok"] for result in results))
+    return CommandResult(results, (), ok=all(result["ok"] for result in results))
 
 
 def _edit_job(opened: OpenFleet, job: Job, edit: Callable[[Job], tuple[Job, str]]) -> tuple[bool, str]:
     try:
         edited, text = edit(job)
         if edited != job:
-            opened.store.edit(edited, opened.store.now(), by=person())
+            opened.store.edit(edited, opened.store.now(), by=current_user())
     except (Refused, Busy) as error:
         return False, f"is unchanged: {error.one_line}"
     return True, text
 
 
-def _state(job: Job) -> str:
+def _state_text(job: Job) -> str:
     state = job.state.value if job.state is job.desired_state else f"{job.state} → {job.desired_state}"
     return f"{state}, paused: {job.pause_reason}" if job.migration_paused else state
 
 
-def _next(job: Job, waves: Mapping[str, Wave]) -> str:
+def _next_step_text(job: Job, waves: Mapping[str, Wave]) -> str:
     action = next_action(job, waves)
-    when = f", from {_minute(action.when)} on" if action.when else ""
+    when = f", from {_minute_text(action.when)} on" if action.when else ""
     return f"{action.mode}: {action.what}{when}" if action.mode else action.what
 
 
-def _paused(event: Any) -> str | None:
+def _pause_text(event: Any) -> str | None:
     return event.pause_reason if event.paused else None
 
 
-def _minute(when: datetime) -> str:
+def _minute_text(when: datetime) -> str:
     return f"{when:%Y-%m-%d %H:%M} UTC"

@@ -1,4 +1,4 @@
-"""``tableferry fleet preprocess|communicate|migrate|shadow|revert``: the five modes, as jobs call them."""
+"""``tableferry fleet preprocess|communicate|migrate|shadow|revert``: the five modes, which schedulers run."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from uuid import uuid4
 import typer
 
 from tableferry import fleet
-from tableferry.cli.command import Answer, App
+from tableferry.cli.command import App, CommandResult
 from tableferry.cli.fleet_options import (
     EnvOption,
+    FleetOptions,
     MoreTables,
     Patterns,
     SetOption,
     SettingsOption,
     StoreOption,
-    WhichFleet,
-    named_patterns,
-    person,
+    current_user,
+    table_patterns,
 )
-from tableferry.cli.fleet_reports import data, notification_lines, report_lines
+from tableferry.cli.fleet_reports import job_data, notification_lines, report_lines
 from tableferry.cli.options import Warehouse
 from tableferry.fleet.reports import ModeReport
 from tableferry.spark import session
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 modes_app = App()
 
-# The exit code of a run in which nothing failed, and tables paused.
+# The exit code of a run without failures in which tables paused.
 _TABLES_PAUSED = 3
 
-# More workers than any fleet has; databases take no larger numbers than of nine digits.
-_LONGEST_COUNT = 9
+# Databases store integers of up to nine digits, and no fleet has that many workers.
+_MAX_DIGITS = 9
 
 
-class Dry(StrEnum):
-    """Whether nothing is to be done, as a scheduler's parameter says it."""
+class BooleanText(StrEnum):
+    """A Boolean value as text, for parameters of a scheduler."""
 
     TRUE = "true"
     FALSE = "false"
@@ -53,16 +53,14 @@ class Dry(StrEnum):
 
 BatchSize = Annotated[
     int,
-    typer.Option("--batch-size", min=1, max=1_000_000, metavar="N", help="At most so many jobs in this run."),
+    typer.Option("--batch-size", min=1, max=1_000_000, metavar="N", help="At most N jobs in this run."),
 ]
 WorkerShare = Annotated[
     str, typer.Option("--worker", metavar="I/N", help="The I-th of N workers that share the queue.")
 ]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print what would be done to each table, and do nothing.")
-]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the steps of each table, and run none.")]
 DryRunValue = Annotated[
-    Dry, typer.Option("--dryrun", help="The same, for schedulers that can pass only values.")
+    BooleanText, typer.Option("--dryrun", help="The same as --dry-run, for schedulers that pass only values.")
 ]
 
 
@@ -73,22 +71,22 @@ class ModeOptions:
     batch_size: int
     worker: str
     dry_run: bool
-    dryrun: Dry
+    dryrun: BooleanText
 
     @property
-    def dry(self) -> bool:
-        """Whether nothing is to be done."""
-        return self.dry_run or self.dryrun is Dry.TRUE
+    def is_dry_run(self) -> bool:
+        """Whether the run only prints its steps."""
+        return self.dry_run or self.dryrun is BooleanText.TRUE
 
     @property
     def share(self) -> tuple[int, int]:
-        """Which of how many workers it is, from zero.
+        """The number of this worker, from zero, and the number of workers.
 
         Raises:
-            typer.BadParameter: It isn't written ``I/N``.
+            typer.BadParameter: The option doesn't have the form ``I/N``.
         """
         number, slash, workers = self.worker.partition("/")
-        written = slash and number.isdecimal() and workers.isdecimal() and len(workers) <= _LONGEST_COUNT
+        written = slash and number.isdecimal() and workers.isdecimal() and len(workers) <= _MAX_DIGITS
         if not (written and 1 <= int(number) <= int(workers)):
             raise typer.BadParameter(
                 f"--worker {self.worker}: write it as I/N, the I-th of N workers, such as 1/4"
@@ -101,17 +99,17 @@ def fleet_preprocess(
     batch_size: BatchSize = 5000,
     worker: WorkerShare = "1/1",
     dry_run: DryRun = False,
-    dryrun: DryRunValue = Dry.FALSE,
+    dryrun: DryRunValue = BooleanText.FALSE,
     store: StoreOption = None,
     settings: SettingsOption = None,
     env: EnvOption = None,
     setting: SetOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Look at new jobs' tables; end probations that are over, and note what is completed."""
-    options = ModeOptions(batch_size, worker, dry_run, dryrun)
-    which = WhichFleet(store, settings, env, setting, warehouse)
-    return run_mode("preprocess", options, which, lambda worker: fleet.preprocess(worker))
+) -> CommandResult:
+    """Check the tables of new jobs, end expired probations, and mark completed jobs."""
+    mode_options = ModeOptions(batch_size, worker, dry_run, dryrun)
+    fleet_options = FleetOptions(store, settings, env, setting, warehouse)
+    return run_mode("preprocess", mode_options, fleet_options, lambda worker: fleet.preprocess(worker))
 
 
 @modes_app.command("migrate")
@@ -119,17 +117,17 @@ def fleet_migrate(
     batch_size: BatchSize = 5000,
     worker: WorkerShare = "1/1",
     dry_run: DryRun = False,
-    dryrun: DryRunValue = Dry.FALSE,
+    dryrun: DryRunValue = BooleanText.FALSE,
     store: StoreOption = None,
     settings: SettingsOption = None,
     env: EnvOption = None,
     setting: SetOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Migrate tables whose first letter is old enough, and archive those whose probation is over."""
-    options = ModeOptions(batch_size, worker, dry_run, dryrun)
-    which = WhichFleet(store, settings, env, setting, warehouse)
-    return run_mode("migrate", options, which, lambda worker: fleet.migrate(worker))
+) -> CommandResult:
+    """Migrate tables after their first gap, and archive the Hive tables after probation."""
+    mode_options = ModeOptions(batch_size, worker, dry_run, dryrun)
+    fleet_options = FleetOptions(store, settings, env, setting, warehouse)
+    return run_mode("migrate", mode_options, fleet_options, lambda worker: fleet.migrate(worker))
 
 
 @modes_app.command("shadow")
@@ -137,51 +135,53 @@ def fleet_shadow(
     batch_size: BatchSize = 5000,
     worker: WorkerShare = "1/1",
     dry_run: DryRun = False,
-    dryrun: DryRunValue = Dry.FALSE,
+    dryrun: DryRunValue = BooleanText.FALSE,
     store: StoreOption = None,
     settings: SettingsOption = None,
     env: EnvOption = None,
     setting: SetOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Bring the Hive copies of tables on probation in step with what was written since."""
-    options = ModeOptions(batch_size, worker, dry_run, dryrun)
-    which = WhichFleet(store, settings, env, setting, warehouse)
-    return run_mode("shadow", options, which, lambda worker: fleet.shadow(worker))
+) -> CommandResult:
+    """Update the Hive copies of tables on probation with changes since the last run."""
+    mode_options = ModeOptions(batch_size, worker, dry_run, dryrun)
+    fleet_options = FleetOptions(store, settings, env, setting, warehouse)
+    return run_mode("shadow", mode_options, fleet_options, lambda worker: fleet.shadow(worker))
 
 
 @modes_app.command("communicate")
 def fleet_communicate(
-    letters: Annotated[
+    dry_run_folder: Annotated[
         Path,
-        typer.Option("--letters", metavar="DIR", help="Where a dry run writes the letters, as .eml files."),
+        typer.Option(
+            "--letters", metavar="DIR", help="Folder in which a dry run writes notifications as .eml files."
+        ),
     ] = Path(session.DEFAULT_WAREHOUSE, "letters"),
     batch_size: BatchSize = 5000,
     worker: WorkerShare = "1/1",
     dry_run: DryRun = False,
-    dryrun: DryRunValue = Dry.FALSE,
+    dryrun: DryRunValue = BooleanText.FALSE,
     store: StoreOption = None,
     settings: SettingsOption = None,
     env: EnvOption = None,
     setting: SetOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Send the letters that are due to owners and users; a dry run writes them into a folder."""
-    options = ModeOptions(batch_size, worker, dry_run, dryrun)
-    which = WhichFleet(store, settings, env, setting, warehouse)
-    share = options.share
-    folder = letters if options.dry else None
-    with which.opened() as opened:
+) -> CommandResult:
+    """Send due notifications to owners and readers; a dry run writes them to a folder."""
+    mode_options = ModeOptions(batch_size, worker, dry_run, dryrun)
+    fleet_options = FleetOptions(store, settings, env, setting, warehouse)
+    share = mode_options.share
+    folder = dry_run_folder if mode_options.is_dry_run else None
+    with fleet_options.open() as opened:
         communicated = fleet.communicate(
             opened.store,
             opened.settings,
             worker=worker_name(),
             clock=opened.store.now,
-            batch_size=options.batch_size,
+            batch_size=mode_options.batch_size,
             share=share,
             dry_run_to=folder,
         )
-    return Answer(communicated, notification_lines(communicated, folder), ok=communicated.ok)
+    return CommandResult(communicated, notification_lines(communicated, folder), ok=communicated.ok)
 
 
 @modes_app.command("revert")
@@ -189,47 +189,47 @@ def fleet_revert(
     tables: Patterns = None,
     more_tables: MoreTables = None,
     from_archive: Annotated[
-        bool, typer.Option("--from-archive", help="Also tables that are completed, or in the archive.")
+        bool, typer.Option("--from-archive", help="Include tables that are completed or in the archive.")
     ] = False,
     batch_size: BatchSize = 5000,
     worker: WorkerShare = "1/1",
     dry_run: DryRun = False,
-    dryrun: DryRunValue = Dry.FALSE,
+    dryrun: DryRunValue = BooleanText.FALSE,
     store: StoreOption = None,
     settings: SettingsOption = None,
     env: EnvOption = None,
     setting: SetOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Give Hive tables their names back, with every row; without a TABLE, go on with those under way."""
-    options = ModeOptions(batch_size, worker, dry_run, dryrun)
-    patterns = named_patterns(tables, more_tables)
-    which = WhichFleet(store, settings, env, setting, warehouse)
+) -> CommandResult:
+    """Give Hive tables their names back, with all rows; without a TABLE, continue started reverts."""
+    mode_options = ModeOptions(batch_size, worker, dry_run, dryrun)
+    patterns = table_patterns(tables, more_tables)
+    fleet_options = FleetOptions(store, settings, env, setting, warehouse)
 
     def revert(worker: Worker) -> ModeReport:
         jobs = fleet.select_jobs(worker.store, patterns, archive=from_archive)
         names = [job.name for job in jobs]
-        return fleet.revert(worker, names, from_archive=from_archive, by=person())
+        return fleet.revert(worker, names, from_archive=from_archive, by=current_user())
 
-    return run_mode("revert", options, which, revert, only_due=not patterns)
+    return run_mode("revert", mode_options, fleet_options, revert, only_due=not patterns)
 
 
 def run_mode(
     mode: Mode,
-    options: ModeOptions,
-    which: WhichFleet,
+    mode_options: ModeOptions,
+    fleet_options: FleetOptions,
     run: Callable[[Worker], ModeReport],
     *,
     only_due: bool = True,
-) -> Answer:
-    """Run a mode, and say what it did; `only_due` says that it takes nothing but what is due."""
-    share = options.share
-    with which.opened() as opened:
+) -> CommandResult:
+    """Run a mode, and return its report; with `only_due`, return immediately if no job is due."""
+    share = mode_options.share
+    with fleet_options.open() as opened:
         open_warehouse, name = opened.warehouse_opener(), worker_name()
         report = None
         if only_due:
-            # Loading a mode takes a second.
-            report = fleet.report_nothing_due(mode, opened.store, name, dry_run=options.dry)
+            # The import of a mode takes a second.
+            report = fleet.report_nothing_due(mode, opened.store, name, dry_run=mode_options.is_dry_run)
         if report is None:
             report = run(
                 fleet.Worker(
@@ -238,20 +238,20 @@ def run_mode(
                     settings=opened.settings,
                     name=name,
                     clock=opened.store.now,
-                    batch_size=options.batch_size,
+                    batch_size=mode_options.batch_size,
                     share=share,
-                    dry_run=options.dry,
+                    dry_run=mode_options.is_dry_run,
                 )
             )
         waves = fleet.waves_by_name(opened.store)
-    return Answer(
-        {"mode": mode, "dryRun": options.dry, "jobs": [data(job) for job in report.jobs]},
-        report_lines(report, options.dry, waves),
+    return CommandResult(
+        {"mode": mode, "dryRun": mode_options.is_dry_run, "jobs": [job_data(job) for job in report.jobs]},
+        report_lines(report, mode_options.is_dry_run, waves),
         ok=report.ok,
-        exit_code=_TABLES_PAUSED if report.paused and not options.dry else 0,
+        exit_code=_TABLES_PAUSED if report.paused and not mode_options.is_dry_run else 0,
     )
 
 
 def worker_name() -> str:
-    """Name this process as no other is named, for whoever asks who has a job."""
+    """Return a unique name for this process, which identifies the worker that has a job."""
     return f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"

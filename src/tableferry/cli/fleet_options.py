@@ -1,4 +1,4 @@
-"""What the commands of a fleet share: their options, its settings and its queue."""
+"""Options, settings and the queue, which the commands of a fleet share."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tableferry import fleet
-from tableferry.cli.options import pairs, separated
-from tableferry.cli.spark import resolved
+from tableferry.cli.options import parse_pairs, split_names
+from tableferry.cli.spark import resolve_session
 from tableferry.fleet.job import TargetFormat
 from tableferry.spark import session
 
@@ -31,20 +31,22 @@ Patterns = Annotated[
     typer.Argument(metavar="[TABLE]...", help="Tables, or patterns such as 'sales.*'", show_default=False),
 ]
 Catalog = Annotated[
-    str, typer.Option("--catalog", metavar="NAME", help="The catalog of names that are written without one.")
+    str, typer.Option("--catalog", metavar="NAME", help="The catalog of names without a catalog.")
 ]
-Target = Annotated[TargetFormat | None, typer.Option("--target-format", help="What the tables become.")]
+Target = Annotated[TargetFormat | None, typer.Option("--target-format", help="The format of the new tables.")]
 
 
 MoreTables = Annotated[
-    list[str] | None, typer.Option("--tables", metavar="A,B", help="More of them, separated by commas.")
+    list[str] | None, typer.Option("--tables", metavar="A,B", help="More tables, separated by commas.")
 ]
 Files = Annotated[
     list[Path] | None,
-    typer.Option("--file", metavar="FILE", help="A name a line, or a CSV file with a column 'table'."),
+    typer.Option(
+        "--file", metavar="FILE", help="A file with one name per line, or a CSV file with a column 'table'."
+    ),
 ]
 Query = Annotated[
-    str, typer.Option("--query", metavar="SQL", help="A query that gives catalog, schema and table.")
+    str, typer.Option("--query", metavar="SQL", help="A query that returns catalog, schema and table.")
 ]
 StoreOption = Annotated[
     str | None,
@@ -56,26 +58,26 @@ StoreOption = Annotated[
 ]
 SettingsOption = Annotated[
     Path | None,
-    typer.Option("--settings", metavar="FILE", help="The settings' file; default fleet.yml, if it's there."),
+    typer.Option("--settings", metavar="FILE", help="The settings file; default fleet.yml, if it exists."),
 ]
 EnvOption = Annotated[
     str | None,
-    typer.Option("--env", metavar="NAME", help="Which section of the file's environments applies."),
+    typer.Option("--env", metavar="NAME", help="Apply this section of the file's environments."),
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as mail.host=… (may be repeated)."),
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as mail.host=… (repeatable)."),
 ]
 
 
-def named_patterns(tables: Sequence[str] | None, more_tables: Sequence[str] | None) -> list[str]:
-    """Return all names and patterns of tables that a command was given."""
-    return [*(tables or ()), *separated(more_tables)]
+def table_patterns(tables: Sequence[str] | None, more_tables: Sequence[str] | None) -> list[str]:
+    """Return the names and patterns of tables of both options."""
+    return [*(tables or ()), *split_names(more_tables)]
 
 
 @dataclass(frozen=True)
-class NewTables:
-    """The tables that a command was given, which may have no job yet."""
+class TableOptions:
+    """The options that select tables, which may have no job yet."""
 
     tables: Sequence[str] | None
     more_tables: Sequence[str] | None
@@ -85,15 +87,15 @@ class NewTables:
     def named(
         self, catalog: str, owners: Sequence[str] = (), users: Sequence[str] = (), wave: str = ""
     ) -> fleet.Named:
-        """Return them as the library takes them."""
+        """Return the selected tables as an argument of `fleet.register`."""
         if not catalog.strip() or set(catalog) & set("*?./`"):
-            raise typer.BadParameter(f"'{catalog}' is no catalog's name: write one", param_hint="--catalog")
+            raise typer.BadParameter(f"'{catalog}' isn't the name of a catalog", param_hint="--catalog")
         return fleet.Named(
-            named_patterns(self.tables, self.more_tables),
+            table_patterns(self.tables, self.more_tables),
             self.files or (),
             self.query,
             catalog.strip().lower(),
-            # A script may pass a variable that is empty.
+            # A script may pass an empty variable.
             tuple(filter(None, map(str.strip, owners))),
             tuple(filter(None, map(str.strip, users))),
             wave or None,
@@ -102,21 +104,21 @@ class NewTables:
 
 @dataclass(frozen=True)
 class OpenFleet:
-    """A fleet, opened; its session is started at the first call of `spark`."""
+    """An open fleet; the first call of `spark` starts its session."""
 
     settings: FleetSettings
     store: Store
     spark: Callable[[], SparkSession]
 
     def warehouse(self) -> fleet.Warehouse:
-        """Open the tables' side of it, which starts a session."""
+        """Start a session, and return the fleet's warehouse."""
         return self.warehouse_opener()()
 
     def warehouse_opener(self) -> Callable[[], fleet.Warehouse]:
         """Return a function that starts a session at its first call, and returns the same warehouse at each.
 
         Raises:
-            TableError: The users' file, which is read now, is wrong.
+            TableError: The users file, which is read immediately, is invalid.
         """
         settings = self.settings
         users = fleet.read_users(settings.users_file) if settings.users_file else {}
@@ -131,8 +133,8 @@ class OpenFleet:
 
 
 @dataclass(frozen=True)
-class WhichFleet:
-    """The queue and the settings that a command was given.
+class FleetOptions:
+    """The options that select a queue and its settings.
 
     Attributes:
         store: The URL of the queue; None: as in the settings.
@@ -149,17 +151,17 @@ class WhichFleet:
     local_warehouse: Path | None
 
     @contextmanager
-    def opened(self, **flags: str | int | None) -> Iterator[OpenFleet]:
-        """Open the queue, and close it; flags are settings that have options of their own, by their names."""
+    def open(self, **flags: str | int | None) -> Iterator[OpenFleet]:
+        """Open the queue, and close it afterwards; flags are settings that have separate options."""
         flags = {"store": self.store, **flags}
         given = {name: str(value) for name, value in flags.items() if value is not None}
         settings = fleet.loading.load(
-            {**pairs("--set", self.setting), **given},
+            {**parse_pairs("--set", self.setting), **given},
             file=self.settings_file,
             env=self.env,
             environ=os.environ,
         )
-        spark = partial(resolved, self.local_warehouse, iceberg=True)
+        spark = partial(resolve_session, self.local_warehouse, iceberg=True)
         secret = settings.store_password_secret
         store = fleet.open_store(settings.store, resolve=spark, password_secret=secret)
         try:
@@ -168,16 +170,16 @@ class WhichFleet:
             store.close()
 
 
-def without_password(url: str) -> str:
-    """Write a queue's URL as anybody may read it."""
+def redact_password(url: str) -> str:
+    """Return a queue's URL without its password."""
     url = re.sub(r"^([a-z0-9+]+://[^:@/]*):.*@", r"\1:***@", url)
     return re.sub(r"([?&](?:password|passwd)=)[^&]*", r"\1***", url)
 
 
-def person() -> str:
-    """Name whoever runs a command, for the events of jobs."""
+def current_user() -> str:
+    """Return the name of the user who runs the command, for the events of jobs."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        # A container may run under a number that nobody has given a name.
+        # In a container, the user id may have no name.
         return f"uid {os.getuid()}"

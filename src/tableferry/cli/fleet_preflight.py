@@ -1,4 +1,4 @@
-"""``tableferry fleet preflight``: what would stop tables' migrations, before anybody is notified."""
+"""``tableferry fleet preflight``: find the blockers of migrations before the first notification."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Annotated
 import typer
 
 from tableferry import fleet
-from tableferry.cli.command import Answer, App, Output, common
+from tableferry.cli.command import App, CommandResult, Output, common_options
 from tableferry.cli.fleet_options import (
     Catalog,
     EnvOption,
     Files,
+    FleetOptions,
     MoreTables,
-    NewTables,
     OpenFleet,
     Patterns,
     Query,
     SetOption,
     SettingsOption,
     StoreOption,
+    TableOptions,
     Target,
-    WhichFleet,
 )
 from tableferry.cli.options import Html, Warehouse, write_file
 from tableferry.errors import InputError, TableError
@@ -44,28 +44,28 @@ def fleet_preflight(
     target: Target = None,
     catalog: Catalog = DEFAULT_CATALOG,
     wave: Annotated[
-        str, typer.Option("--wave", metavar="WAVE", help="All tables of a wave that haven't begun.")
+        str, typer.Option("--wave", metavar="WAVE", help="Check all tables of a wave that haven't started.")
     ] = "",
     html: Html = None,
     csv: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="Write a row for each table, as CSV.")
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write a CSV file with a row for each table.")
     ] = None,
     store: StoreOption = None,
     settings: SettingsOption = None,
     env: EnvOption = None,
     setting: SetOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Say what would stop tables' migrations, and how long writers will wait; nothing is written.
+) -> CommandResult:
+    """Report what blocks migrations, and how long writers will wait, without writing anything.
 
-    Without a TABLE and --wave, of all jobs that haven't begun. The exit code is 1 if a table can't be
-    migrated as it is.
+    Without a TABLE or --wave, check all jobs that haven't started. The exit code is 1 if a migration is
+    blocked.
     """
-    which_tables = NewTables(tables, more_tables, files, query)
-    which = WhichFleet(store, settings, env, setting, warehouse)
-    with which.opened(target_format=target) as opened:
-        preflights = _preflights(opened, which_tables.named(catalog), wave, target)
-    in_json = common(ctx).output is Output.JSON
+    table_options = TableOptions(tables, more_tables, files, query)
+    fleet_options = FleetOptions(store, settings, env, setting, warehouse)
+    with fleet_options.open(target_format=target) as opened:
+        preflights = _preflights(opened, table_options.named(catalog), wave, target)
+    in_json = common_options(ctx).output is Output.JSON
     if html is not None:
         write_file(html, fleet.preflight_page(preflights), to_stderr=in_json)
     if csv is not None:
@@ -76,9 +76,9 @@ def fleet_preflight(
         {"reason": cause.reason, "tables": len(cause.stopped), "remedy": cause.remedy}
         for cause in fleet.causes(preflights)
     ]
-    # What was written has all but how it stands.
+    # The written file has all lines but the last, which is the summary.
     shown = lines if html is None and csv is None else lines[-1:]
-    return Answer({"ok": ok, "causes": causes, "tables": preflights}, shown, ok=ok)
+    return CommandResult({"ok": ok, "causes": causes, "tables": preflights}, shown, ok=ok)
 
 
 def _preflights(
@@ -92,7 +92,7 @@ def _preflights(
         found = fleet.register(store, named, opened.settings, store.now(), spark=opened.spark, dry_run=True)
         if found.left_out and not found.jobs:
             raise TableError("TABLES_CREATED_BY_MIGRATION", tables=[str(name) for name in found.left_out])
-        # What a table was added with goes before what it would be added with now.
+        # A table's settings when it was added override the current settings.
         jobs = found.jobs if target is not None else fleet.known_jobs(store, found.jobs)
     else:
         if target is not None:

@@ -1,4 +1,4 @@
-"""``tableferry fleet init|add``: create the queue, and put tables into it."""
+"""``tableferry fleet init|add``: create the queue, and add tables to it."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import typer
 
 from tableferry import fleet
 from tableferry.amounts import counted
-from tableferry.cli.command import Answer, App
+from tableferry.cli.command import App, CommandResult
 from tableferry.cli.fleet_options import (
     Catalog,
     EnvOption,
     Files,
+    FleetOptions,
     MoreTables,
-    NewTables,
     Patterns,
     Query,
     SetOption,
     SettingsOption,
     StoreOption,
+    TableOptions,
     Target,
-    WhichFleet,
-    without_password,
+    redact_password,
 )
 from tableferry.cli.options import Warehouse
 from tableferry.fleet.job import LONGEST_GAP
@@ -44,13 +44,13 @@ def fleet_init(
     settings: SettingsOption = None,
     env: EnvOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Make the queue, or bring it up to this version."""
-    which = WhichFleet(store, settings, env, None, warehouse)
-    with which.opened() as opened:
+) -> CommandResult:
+    """Create the queue, or upgrade it to this version."""
+    fleet_options = FleetOptions(store, settings, env, None, warehouse)
+    with fleet_options.open() as opened:
         opened.store.create()
-        url = without_password(opened.settings.store)
-    return Answer({"store": url}, [f"The queue is ready: {url}", "Next: tableferry fleet add TABLE…"])
+        url = redact_password(opened.settings.store)
+    return CommandResult({"store": url}, [f"The queue is ready: {url}", "Next: tableferry fleet add TABLE…"])
 
 
 @queue_app.command("add")
@@ -66,7 +66,7 @@ def fleet_add(
             "--initial-gap-days",
             min=0,
             max=LONGEST_GAP,
-            help="Days from the first letter to the migration.",
+            help="Days from the first notification to the migration.",
         ),
     ] = None,
     probation: Annotated[
@@ -75,46 +75,48 @@ def fleet_add(
             "--probation-gap-days",
             min=0,
             max=LONGEST_GAP,
-            help="Days from the second letter to the archive.",
+            help="Days from the second notification to the archive.",
         ),
     ] = None,
     owners: Annotated[
         list[str] | None,
-        typer.Option("--owner", metavar="ADDRESS", help="An owner, where the catalog isn't to be asked."),
+        typer.Option(
+            "--owner",
+            metavar="ADDRESS",
+            help="An owner of the tables, instead of the catalog's (repeatable).",
+        ),
     ] = None,
     users: Annotated[
         list[str] | None,
-        typer.Option("--user", metavar="ADDRESS", help="Somebody who reads these tables; may be repeated."),
+        typer.Option("--user", metavar="ADDRESS", help="A reader of the tables (repeatable)."),
     ] = None,
-    wave: Annotated[
-        str, typer.Option("--wave", metavar="WAVE", help="The wave that they are migrated with.")
-    ] = "",
+    wave: Annotated[str, typer.Option("--wave", metavar="WAVE", help="The wave of the tables.")] = "",
     catalog: Catalog = DEFAULT_CATALOG,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show which, and add none.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the tables, and add none.")] = False,
     store: StoreOption = None,
     settings: SettingsOption = None,
     env: EnvOption = None,
     setting: SetOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Put tables into the queue: names, patterns ('sales.*'), files, or what a query gives."""
-    which_tables = NewTables(tables, more_tables, files, query)
-    which = WhichFleet(store, settings, env, setting, warehouse)
-    named = which_tables.named(catalog, owners or (), users or (), wave)
-    with which.opened(
+) -> CommandResult:
+    """Add tables to the queue: by name, pattern ('sales.*'), file or query."""
+    table_options = TableOptions(tables, more_tables, files, query)
+    fleet_options = FleetOptions(store, settings, env, setting, warehouse)
+    named = table_options.named(catalog, owners or (), users or (), wave)
+    with fleet_options.open(
         target_format=target, initial_gap_days=initial_gap, probation_gap_days=probation
     ) as opened:
         now = opened.store.now()
         registration = fleet.register(
             opened.store, named, opened.settings, now, spark=opened.spark, dry_run=dry_run
         )
-    return Answer(registration, _lines(registration))
+    return CommandResult(registration, _registration_lines(registration))
 
 
-def _lines(registration: fleet.Registration) -> Iterator[str]:
+def _registration_lines(registration: fleet.Registration) -> Iterator[str]:
     jobs = registration.jobs
     for name in registration.left_out:
-        _log.info("Note: %s is left out, as a migration of this fleet made it", name)
+        _log.info("Note: %s is left out, because a migration of this fleet created it", name)
     if registration.added is None:
         for job in jobs[:_SHOWN]:
             names = Names.of(job)
@@ -122,15 +124,15 @@ def _lines(registration: fleet.Registration) -> Iterator[str]:
             yield f"{job.name} to {job.target_format.value.capitalize()}{where}"
         if len(jobs) > _SHOWN:
             yield f"and {len(jobs) - _SHOWN:,} more"
-        yield f"{counted(len(jobs), 'table')} would be added, where they have no job yet."
+        yield f"{counted(len(jobs), 'table')} would be added, unless they have a job already."
         return
-    yield f"Added {counted(registration.added, 'table')}{_known(registration)}."
+    yield f"Added {counted(registration.added, 'table')}{_existing_jobs_text(registration)}."
     if registration.added:
         yield "Next: tableferry fleet preprocess"
 
 
-def _known(registration: fleet.Registration) -> str:
-    """Say how many had a job already, and what that means where a wave was asked for."""
+def _existing_jobs_text(registration: fleet.Registration) -> str:
+    """Return the number of tables that had a job already, with a hint if a wave was requested."""
     known = len(registration.jobs) - (registration.added or 0)
     if not known:
         return ""

@@ -1,4 +1,4 @@
-"""What the modes of a fleet report: lines for people, data for programs."""
+"""The reports of a fleet's modes, as lines of text and as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def report_lines(report: ModeReport, dry_run: bool, waves: Mapping[str, Wave]) -> Iterator[str]:
-    """Say what a run did: what it would do, or what needs a person, how many of each, and what comes next."""
+    """Yield the report of a run: planned steps, or jobs that need attention; counts; the next commands."""
     for result in report.jobs:
         job = result.job
         if dry_run:
@@ -31,50 +31,50 @@ def report_lines(report: ModeReport, dry_run: bool, waves: Mapping[str, Wave]) -
             yield f"{job.name} paused: {job.pause_reason}"
     counts = Counter(result.outcome for result in report.jobs)
     if not counts:
-        yield "No job is due; tableferry fleet list says what each one waits for."
+        yield "No job is due; tableferry fleet list shows the next step of each job."
         return
     yield ", ".join(f"{count:,} {outcome}" for outcome, count in counts.items())
     if not dry_run:
-        yield from next_modes([result.job for result in report.jobs], waves)
+        yield from next_step_lines([result.job for result in report.jobs], waves)
 
 
 def notification_lines(communicated: CommunicateReport, folder: Path | None) -> Iterator[str]:
-    """Say what came of the letters, and what comes next."""
+    """Yield the report of notifications: recipients without one, counts, and the next commands."""
     for unsent in communicated.left_out:
         tables = unsent.tables
         about = str(tables[0]) if len(tables) == 1 else counted(len(tables), "table")
-        yield f"{unsent.recipient} gets no letter about {about}: {unsent.why}"
+        yield f"{unsent.recipient} gets no notification about {about}: {unsent.why}"
     yield from communicated.problems
-    letters = counted(communicated.sent, "letter")
+    sent = counted(communicated.sent, "notification")
     if folder is not None:
-        yield f"{letters} in {folder}; nothing was sent."
+        yield f"{sent} in {folder}; nothing was sent."
         if communicated.unneeded:
             without = counted(communicated.unneeded, "table")
-            yield f"No letter for {without} whose gap is 0 days: a real run only notes the day."
+            yield f"No notification for {without} whose gap is 0 days: a real run only records the date."
         return
     if not (communicated.sent or communicated.failed or communicated.untold or communicated.jobs):
-        yield "No letter is due."
+        yield "No notification is due."
         return
     repeated = (
-        f", {communicated.repeated:,} of them perhaps for the second time" if communicated.repeated else ""
+        f", {communicated.repeated:,} of them possibly for the second time" if communicated.repeated else ""
     )
     failed = f", {communicated.failed:,} not sent" if communicated.failed else ""
-    yield f"{letters} sent{repeated}{failed}"
+    yield f"{sent} sent{repeated}{failed}"
     for level, jobs in communicated.jobs.items():
-        yield f"{counted(jobs, 'table')} past the letters of level {level}: {_AFTER[level]}"
+        yield f"{counted(jobs, 'table')} past notification level {level}: {_AFTER[level]}"
     if communicated.untold:
         yield f"Next: tableferry fleet communicate ({counted(communicated.untold, 'table')})"
 
 
 _AFTER = {
-    1: "tableferry fleet migrate takes them when their first gap is over",
-    2: "probation has begun, and tableferry fleet shadow keeps Hive in step until it ends",
-    3: "they are completed, and tableferry fleet archive moves them out of the queue",
+    1: "next is tableferry fleet migrate, after the first gap",
+    2: "on probation, in which tableferry fleet shadow updates Hive copies",
+    3: "completed, and tableferry fleet archive moves them out of the queue",
 }
 
 
-def next_modes(jobs: Iterable[Job], waves: Mapping[str, Wave]) -> Iterator[str]:
-    """Say which modes go on with these jobs, and from when on, or which waves are to be started before."""
+def next_step_lines(jobs: Iterable[Job], waves: Mapping[str, Wave]) -> Iterator[str]:
+    """Yield the next commands for these jobs: modes, with the first date, and waves to start."""
     due: dict[str, list[datetime | None]] = {}
     waiting = Counter[str]()
     for job in jobs:
@@ -91,8 +91,8 @@ def next_modes(jobs: Iterable[Job], waves: Mapping[str, Wave]) -> Iterator[str]:
         yield f"Next: tableferry fleet wave start {wave} ({counted(count, 'table')})"
 
 
-def data(result: JobReport) -> dict[str, object]:
-    """Return a job's report for programs."""
+def job_data(result: JobReport) -> dict[str, object]:
+    """Return a job's report for JSON."""
     job = result.job
     return {
         "table": job.name,

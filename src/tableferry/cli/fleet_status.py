@@ -1,4 +1,4 @@
-"""``tableferry fleet status``: how far the fleet is, once, live, or as a page."""
+"""``tableferry fleet status``: the progress of the fleet, once, live, or as a page."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from tableferry import fleet, report
-from tableferry.cli.command import Answer, App, Output, common
+from tableferry.cli.command import App, CommandResult, Output, common_options
 from tableferry.cli.fleet_options import (
     EnvOption,
+    FleetOptions,
     OpenFleet,
     SetOption,
     SettingsOption,
     StoreOption,
-    WhichFleet,
 )
 from tableferry.cli.options import Html, Warehouse, write_file
 from tableferry.fleet.status.figures import Figures
@@ -26,10 +26,16 @@ status_app = App()
 @status_app.command("status")
 def fleet_status(
     ctx: typer.Context,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it anew until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
     interval: Annotated[
         float,
-        typer.Option("--interval", min=0.5, max=86_400, metavar="SECONDS", help="How often --watch asks."),
+        typer.Option(
+            "--interval",
+            min=0.5,
+            max=86_400,
+            metavar="SECONDS",
+            help="Seconds between two refreshes of --watch.",
+        ),
     ] = 5.0,
     html: Html = None,
     store: StoreOption = None,
@@ -37,21 +43,21 @@ def fleet_status(
     env: EnvOption = None,
     setting: SetOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Say how far the fleet is: states, pace and forecast, owners, and what is stuck or paused."""
-    which = WhichFleet(store, settings, env, setting, warehouse)
-    json = common(ctx).output is Output.JSON
+) -> CommandResult:
+    """Show the fleet's progress: states, pace, forecast, owners, and stuck or paused jobs."""
+    fleet_options = FleetOptions(store, settings, env, setting, warehouse)
+    json = common_options(ctx).output is Output.JSON
     if watch and (html is not None or json):
         raise typer.BadParameter("--watch is for people at a terminal: leave out --html and --output json")
-    with which.opened() as opened:
+    with fleet_options.open() as opened:
         if watch:
             fleet.watch(lambda: _figures(opened), report.console(), seconds=interval)
             raise typer.Exit
         figures = _figures(opened)
     if html is not None:
         write_file(html, fleet.page(figures), to_stderr=json)
-        return Answer(figures, ())
-    return Answer(figures, lambda console: console.print(fleet.as_text(figures)))
+        return CommandResult(figures, ())
+    return CommandResult(figures, lambda console: console.print(fleet.as_text(figures)))
 
 
 def _figures(opened: OpenFleet) -> Figures:

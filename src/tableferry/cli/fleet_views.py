@@ -1,4 +1,4 @@
-"""``tableferry fleet views``: views over tables that went to another schema or catalog come along."""
+"""``tableferry fleet views``: create views beside tables that moved to another schema or catalog."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import typer
 
 from tableferry import fleet
 from tableferry.amounts import joined
-from tableferry.cli.command import Answer, App
-from tableferry.cli.fleet_options import EnvOption, SetOption, SettingsOption, StoreOption, WhichFleet
+from tableferry.cli.command import App, CommandResult
+from tableferry.cli.fleet_options import EnvOption, FleetOptions, SetOption, SettingsOption, StoreOption
 from tableferry.cli.options import Warehouse
 from tableferry.fleet.view_moves.reports import ViewsReport
 
@@ -21,7 +21,7 @@ Views = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[SCHEMA|VIEW]...",
-        help="Schemas, views, or patterns such as 'sales.v_*'; by itself all.",
+        help="Schemas, views, or patterns such as 'sales.v_*'; default: all.",
         show_default=False,
     ),
 ]
@@ -33,7 +33,8 @@ def fleet_views(
     partial: Annotated[
         bool,
         typer.Option(
-            "--partial", help="Also views that read what isn't migrated; they go on to read it where it is."
+            "--partial",
+            help="Include views that also read tables which don't move; they still read these tables.",
         ),
     ] = False,
     dry_run: Annotated[
@@ -44,19 +45,19 @@ def fleet_views(
     env: EnvOption = None,
     setting: SetOption = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Make the views over tables that went to another schema or catalog there too; the old ones stay.
+) -> CommandResult:
+    """Create views in the schema or catalog to which their tables moved; the old views stay.
 
-    The exit code is 1 if one can't come along.
+    The exit code is 1 if a view can't be created.
     """
-    which = WhichFleet(store, settings, env, setting, warehouse)
-    options = fleet.ViewOptions(views or (), partial, dry_run)
-    with which.opened() as opened:
-        report = fleet.move_views(opened.store, opened.warehouse(), options)
-    return Answer(report, _lines(report), ok=report.ok)
+    fleet_options = FleetOptions(store, settings, env, setting, warehouse)
+    view_options = fleet.ViewOptions(views or (), partial, dry_run)
+    with fleet_options.open() as opened:
+        report = fleet.move_views(opened.store, opened.warehouse(), view_options)
+    return CommandResult(report, _view_lines(report), ok=report.ok)
 
 
-def _lines(report: ViewsReport) -> Iterator[str]:
+def _view_lines(report: ViewsReport) -> Iterator[str]:
     for view in report.views:
         if view.error:
             yield f"{view.view} {view.outcome}: {view.error}"
@@ -65,17 +66,17 @@ def _lines(report: ViewsReport) -> Iterator[str]:
         if view.outcome == "planned":
             yield f"  {view.statement}"
         if view.stays:
-            yield f"  goes on to read {joined([str(name) for name in view.stays])}"
+            yield f"  still reads {joined([str(name) for name in view.stays])}"
         if view.loses:
-            yield f"  was made with {view.loses}, which its new catalog doesn't keep: let readers set it"
+            yield f"  was created with {view.loses}, which its new catalog doesn't store: let readers set it"
     yield from report.remedies
     counts = Counter(view.outcome for view in report.views)
     if not counts:
-        yield "No view reads a table that has gone to another schema or catalog."
+        yield "No view reads a table that has moved to another schema or catalog."
         return
-    yield ", ".join(f"{count:,} {_WORDS.get(outcome, outcome)}" for outcome, count in counts.items())
+    yield ", ".join(f"{count:,} {_OUTCOME_TEXTS.get(outcome, outcome)}" for outcome, count in counts.items())
     if counts["waiting"]:
-        yield "Those that wait come along when what they read has moved: run it again, or with --partial"
+        yield "Waiting views need all their tables to move first: run it again later, or use --partial"
 
 
-_WORDS = {"there": "there already"}
+_OUTCOME_TEXTS = {"there": "created before"}

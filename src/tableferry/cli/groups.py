@@ -1,4 +1,4 @@
-"""Groups that import a command's module when that command is run, and not before."""
+"""Command groups that import the module of a command only when the command runs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tableferry.cli.command import App
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a group finds one of its commands.
+    """The module and the application of one command.
 
     Attributes:
         app: A module below ``tableferry.cli`` and, after a colon, its application: a group, or the one where
             the command is registered.
         help: The line in the list of commands; without it, the list imports the module.
-        is_group: Whether the application is a group, and the command is all of it.
+        is_group: Whether the application is a group, and the command consists of the whole group.
     """
 
     app: str
@@ -32,7 +32,7 @@ class Entry:
 
     @property
     def exists(self) -> bool:
-        """Whether the module exists: a bundle with the package's source has that of its own routes only."""
+        """Whether the module exists; a bundle with the package's source has only its routes' modules."""
         return find_spec(self._module) is not None
 
     @property
@@ -40,7 +40,7 @@ class Entry:
         return f"tableferry.cli.{self.app.partition(':')[0]}"
 
     def load(self, name: str) -> Any:
-        """Import the module, and return the command by its name."""
+        """Import the module, and return the command."""
         app: App = getattr(import_module(self._module), self.app.partition(":")[2])
         if self.is_group:
             command: Any = typer.main.get_group(app)
@@ -52,8 +52,8 @@ class Entry:
         return command
 
 
-class _Commands(Mapping[str, Any]):
-    """Commands by their names; each is loaded when it is first looked up."""
+class _LazyCommands(Mapping[str, Any]):
+    """Commands by name; each is loaded at its first use."""
 
     def __init__(self, entries: Mapping[str, Entry]) -> None:
         self._entries = entries
@@ -72,24 +72,24 @@ class _Commands(Mapping[str, Any]):
 
 
 class LazyGroup(TyperGroup):
-    """A group that knows its commands by name; its subclasses say which."""
+    """A group whose commands are loaded at first use; subclasses list them in `entries`."""
 
     entries: ClassVar[Mapping[str, Entry]]
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.entries_here = {name: entry for name, entry in self.entries.items() if entry.exists}
-        self.commands: Any = _Commands(self.entries_here)
+        self.existing_entries = {name: entry for name, entry in self.entries.items() if entry.exists}
+        self.commands: Any = _LazyCommands(self.existing_entries)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names, without loading the commands."""
         return list(self.commands)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the help; a command whose entry has a line for it isn't loaded."""
+        """Print the help without loading commands whose entries have a help line."""
         shown = copy(self)
         shown.commands = {
             name: TyperCommand(name, help=entry.help) if entry.help else self.commands[name]
-            for name, entry in self.entries_here.items()
+            for name, entry in self.existing_entries.items()
         }
         TyperGroup.format_help(shown, ctx, formatter)

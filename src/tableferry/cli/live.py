@@ -1,4 +1,4 @@
-"""What a command shows in a terminal while it works: each step under way, with its counts and its time."""
+"""Show the running steps of a command in a terminal, with their counts and times."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from rich.table import Column
 from rich.text import Text
 
 from tableferry.amounts import duration
-from tableferry.cli.logs import Display, as_text
+from tableferry.cli.logs import Display, record_text
 
 
-def live_display(*, verbose: bool) -> Live | None:
-    """Return a display on stderr, or None where that is no terminal."""
+def live_display(*, verbose: bool) -> LiveDisplay | None:
+    """Return a display on stderr, or None if stderr isn't a terminal."""
     console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
-    return Live(console, verbose=verbose) if console.is_terminal else None
+    return LiveDisplay(console, verbose=verbose) if console.is_terminal else None
 
 
-class Live(Display):
-    """Shows each step under way in a terminal, with its counts, and takes it away when it ends.
+class LiveDisplay(Display):
+    """Shows the running steps in a terminal, with their counts.
 
-    It's there only while something runs, so that what the command prints in the end stands by itself.
+    Each step disappears when it ends, so that only the command's result stays.
     """
 
     def __init__(self, console: Console, *, verbose: bool) -> None:
@@ -31,26 +31,26 @@ class Live(Display):
         self.progress: Progress | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show what runs now; lines of steps are for ``--verbose``, all others for everybody."""
+        """Update the steps, and print the record; lines of steps are printed only with ``--verbose``."""
         super().emit(record)
-        of_a_step = hasattr(record, "event") and record.levelno < logging.WARNING
-        if self._verbose or (record.levelno >= logging.INFO and not of_a_step):
-            self._console.print(as_text(record))
+        is_step = hasattr(record, "event") and record.levelno < logging.WARNING
+        if self._verbose or (record.levelno >= logging.INFO and not is_step):
+            self._console.print(record_text(record))
         self._redraw()
 
     def close(self) -> None:
-        """Take the display away."""
+        """Remove the display."""
         self.running = ()
         self._redraw()
         super().close()
 
     def _redraw(self) -> None:
         if self.progress is None and self.running:
-            # Where a line is too narrow, only the title goes on in the next one.
+            # If the terminal is too narrow, only the title wraps.
             title = TextColumn("{task.description}", markup=False, table_column=Column())
             counts, elapsed = _Counts(Column(no_wrap=True)), _Elapsed(Column(no_wrap=True))
             columns = (SpinnerColumn(), title, counts, elapsed)
-            # Results on stdout aren't to land in this display on stderr.
+            # Results on stdout must not appear in this display on stderr.
             self.progress = Progress(*columns, console=self._console, transient=True, redirect_stdout=False)
             self.progress.start()
         if self.progress is None:

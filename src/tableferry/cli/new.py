@@ -9,7 +9,7 @@ import typer
 
 from tableferry import new as template
 from tableferry.cli.command import App, PrintingCommand
-from tableferry.cli.options import pairs
+from tableferry.cli.options import parse_pairs
 
 new_app = App()
 
@@ -30,7 +30,7 @@ def new(
     ] = False,
 ) -> None:
     """Create a bundle that you can deploy to a workspace."""
-    made = template.create(folder, pairs("--answer", answer), no_input=no_input)
-    typer.echo(f"Made {made}. Next:\n")
-    for command in template.next_commands(made):
+    bundle = template.create(folder, parse_pairs("--answer", answer), no_input=no_input)
+    typer.echo(f"Created {bundle}. Next:\n")
+    for command in template.next_commands(bundle):
         typer.echo(f"    {command}")

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their values are read."""
+"""Options that several commands share, and functions that parse their values."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Project = Annotated[
 ]
 Environment = Annotated[
     str | None,
-    typer.Option("--environment", "-e", metavar="NAME", help="Which NAME_substitutions file applies."),
+    typer.Option("--environment", "-e", metavar="NAME", help="Apply the file NAME_substitutions."),
 ]
 Tokens = Annotated[
     list[str] | None,
     typer.Option(
         "--token",
         metavar="NAME=VALUE",
-        help="A token of the substitutions, such as pipeline_schema (may be repeated).",
+        help="A token of the substitutions, such as pipeline_schema (repeatable).",
     ),
 ]
 Warehouse = Annotated[
@@ -35,19 +35,20 @@ Warehouse = Annotated[
     typer.Option(
         "--warehouse",
         metavar="DIR",
-        help="Where local Spark keeps tables and metastore; default .tableferry/.",
+        help="Folder of local Spark's tables and metastore; default .tableferry/.",
     ),
 ]
 Html = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Write it as one self-contained page.")
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Write the report as one self-contained HTML page."),
 ]
 
 
-def pairs(option: str, values: Iterable[str] | None) -> dict[str, str]:
-    """Read the values of an option that is written NAME=VALUE.
+def parse_pairs(option: str, values: Iterable[str] | None) -> dict[str, str]:
+    """Parse the values of an option, which have the form NAME=VALUE.
 
     Raises:
-        InputError: One isn't.
+        InputError: A value has another form.
     """
     pairs = {}
     for text in values or ():
@@ -58,11 +59,11 @@ def pairs(option: str, values: Iterable[str] | None) -> dict[str, str]:
     return pairs
 
 
-def looking_back(text: str | None) -> int | datetime | None:
-    """Read how far back versions are looked at: how many, a time, or how long ago.
+def parse_look_back(text: str | None) -> int | datetime | None:
+    """Parse the limit of the versions to compare: a number of versions, a time, or an age.
 
     Raises:
-        InputError: It's none of these.
+        InputError: The text has another form.
     """
     if text is None:
         return None
@@ -77,17 +78,17 @@ def looking_back(text: str | None) -> int | datetime | None:
     return since if since.tzinfo else since.replace(tzinfo=UTC)
 
 
-def separated(values: Iterable[str] | None) -> list[str]:
-    """Return the names in texts that separate them by commas or line ends."""
+def split_names(values: Iterable[str] | None) -> list[str]:
+    """Return the names in texts, which are separated by commas or line ends."""
     names = (name.strip() for text in values or () for name in text.replace("\n", ",").split(","))
     return [name for name in names if name]
 
 
 def write_file(file: Path, text: str, *, to_stderr: bool) -> None:
-    """Write a file that an option names, and say so.
+    """Write a file that an option names, and print its path.
 
     Raises:
-        StateError: It can't be written.
+        StateError: The file can't be written.
     """
     try:
         file.write_text(text, encoding="utf-8")

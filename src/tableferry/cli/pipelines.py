@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tableferry import pipelines
-from tableferry.cli.command import Answer, App
-from tableferry.cli.options import Environment, Project, Tokens, Warehouse, looking_back, pairs
-from tableferry.cli.spark import resolved
+from tableferry.cli.command import App, CommandResult
+from tableferry.cli.options import Environment, Project, Tokens, Warehouse, parse_look_back, parse_pairs
+from tableferry.cli.spark import resolve_session
 from tableferry.errors import Refused, SessionError
 from tableferry.extras import install
 from tableferry.spark import session
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from tableferry.pipelines.flows import Project as LoadedProject
 
 pipelines_app = App(
-    help="Copy a Delta table's history into a streaming table, and stream on right behind it.",
+    help="Migrate a Delta table with its history to a streaming table, without a gap to new rows.",
     no_args_is_help=True,
 )
 
 
 class Engine(StrEnum):
-    """What runs a project's flows."""
+    """The engine that runs a project's flows."""
 
     STREAMING = "streaming"
     DATABRICKS = "databricks"
@@ -43,32 +43,33 @@ class Engine(StrEnum):
 
 Targets = Annotated[
     list[str] | None,
-    typer.Option("--target", metavar="NAME", help="Only this target table (may be repeated)."),
+    typer.Option("--target", metavar="NAME", help="Only this target table (repeatable)."),
 ]
 EngineOption = Annotated[
     Engine,
     typer.Option(
-        "--engine", help="What runs the flows: tableferry itself, or a declarative pipeline of either kind."
+        "--engine",
+        help="The engine of the flows: tableferry itself (streaming), or a declarative pipeline.",
     ),
 ]
 Adopt = Annotated[
     bool,
-    typer.Option("--adopt", help="Use the state of another pipelineId, or of a target that was renamed."),
+    typer.Option("--adopt", help="Use the state of another pipeline id, or of a renamed target."),
 ]
 LookBack = Annotated[
     str | None,
     typer.Option(
         "--look-back",
         metavar="N|TIME",
-        help="With handOver content: with how many versions of the sources to compare at most (100), or with "
-        "those since which time in UTC (2026-11-20T06:00, or 12h or 7d ago).",
+        help="With handOver content: compare at most N versions of the sources (default 100), or those since "
+        "a time in UTC (2026-11-20T06:00) or an age (12h, 7d).",
     ),
 ]
 PipelineProject = Annotated[
     Path | None,
     typer.Argument(
         metavar="[PROJECT]",
-        help="As for run; with --engine databricks, what the pipeline's own configuration names.",
+        help="As for run; with --engine databricks, the default is in the pipeline's configuration.",
     ),
 ]
 Storage = Annotated[
@@ -78,20 +79,20 @@ Storage = Annotated[
     ),
 ]
 PipelineId = Annotated[
-    str | None, typer.Option("--pipeline-id", metavar="ID", help="Under which id state is recorded.")
+    str | None, typer.Option("--pipeline-id", metavar="ID", help="The id under which state is recorded.")
 ]
 DropHistory = Annotated[
     bool,
     typer.Option(
         "--drop-history",
-        help="With --full-refresh: drop the copied history of a finished migration too, for good.",
+        help="With --full-refresh: also drop the copied history of a finished migration, permanently.",
     ),
 ]
 
 
 @dataclass(frozen=True)
-class WhichProject:
-    """The project that a command was given, the engine of its flows, and the place of its tables."""
+class ProjectOptions:
+    """The options that select a project, the engine of its flows, and the place of its tables."""
 
     project: Path | None
     engine: Engine
@@ -101,18 +102,18 @@ class WhichProject:
     pipeline_id: str | None
     warehouse: Path | None
 
-    def opened(self) -> tuple[LoadedProject, SparkSession, pipelines.Pipeline | None]:
-        """Read the project, and then ask for a session, so that wrong files are reported at once."""
+    def open(self) -> tuple[LoadedProject, SparkSession, pipelines.Pipeline | None]:
+        """Read the project, then start a session, so that errors in files are reported first."""
         project, pipeline, tokens = self.read()
         return project, self.spark_session(project, pipeline, tokens), pipeline
 
     def spark_session(
         self, project: LoadedProject, pipeline: pipelines.Pipeline | None, tokens: Mapping[str, str]
     ) -> SparkSession:
-        """Return the session where the project's tables are.
+        """Return a session that has the project's tables.
 
         Raises:
-            SessionError: There is none, or only one on this machine for tables that are in a workspace.
+            SessionError: No session is available, or only local Spark for tables in a workspace.
         """
         connected = session.has_databricks_connect()
         if (
@@ -124,7 +125,7 @@ class WhichProject:
                 pipeline=pipeline.pipeline_id,
                 command=install("connect", "databricks"),
             )
-        spark = resolved(self.warehouse, kafka=project.reads_kafka)
+        spark = resolve_session(self.warehouse, kafka=project.reads_kafka)
         session.use(spark, tokens.get("pipeline_catalog"), tokens.get("pipeline_schema"))
         return spark
 
@@ -133,18 +134,16 @@ class WhichProject:
     ) -> AbstractContextManager[LocalMetastore]:
         """Open the project's metastore without Spark.
 
-        A declarative pipeline has its own tables, and the tokens say what names without a schema mean.
-
         Raises:
-            NeedsSpark: Only a session can tell.
+            NeedsSpark: A declarative pipeline has the tables, or tokens set the session's catalog or schema.
         """
         if pipeline is not None or tokens.keys() & {"pipeline_catalog", "pipeline_schema"}:
             raise NeedsSpark("the session's schema isn't the default one")
         return session.metastore(self.warehouse)
 
     def read(self) -> tuple[LoadedProject, pipelines.Pipeline | None, Mapping[str, str]]:
-        """Read the project; return it, what runs its flows, and the tokens that it was read with."""
-        project, environment, tokens = self.project, self.environment, pairs("--token", self.token)
+        """Read the project; return it, its declarative pipeline if it has one, and its tokens."""
+        project, environment, tokens = self.project, self.environment, parse_pairs("--token", self.token)
         pipeline = self._pipeline()
         if isinstance(pipeline, pipelines.DatabricksPipeline):
             configured = pipeline.configuration()
@@ -180,8 +179,8 @@ def pipelines_plan(
         bool,
         typer.Option(
             "--check",
-            help="Also look for rows that AUTO CDC can't represent, and compare the old tables with their "
-            "sources at the hand-over points.",
+            help="Also list rows that AUTO CDC can't represent, and compare legacy tables with their sources "
+            "at the hand-over points.",
         ),
     ] = False,
     drop_history: DropHistory = False,
@@ -194,18 +193,18 @@ def pipelines_plan(
     token: Tokens = None,
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Say what a run would do; writes nothing."""
-    which = WhichProject(project, engine, storage, environment, token, pipeline_id, warehouse)
-    loaded, spark, pipeline = which.opened()
+) -> CommandResult:
+    """Print the plan of a run, and write nothing."""
+    options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
+    loaded, spark, pipeline = options.open()
     plan = pipelines.plan(
         loaded, spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
-        drop_history=drop_history, look_back=looking_back(look_back), pipeline_id=pipeline_id,
+        drop_history=drop_history, look_back=parse_look_back(look_back), pipeline_id=pipeline_id,
         pipeline=pipeline,
     )  # fmt: skip
     checked = pipelines.check(plan, spark) if check else None
     starts = pipelines.check_start(plan, spark) if check else None
-    return Answer(
+    return CommandResult(
         pipelines.show.plan_data(plan, checked, starts),
         lambda console: pipelines.show.print_plan(console, plan, checked, starts or ()),
         ok=not plan.refusals
@@ -232,15 +231,15 @@ def pipelines_run(
     token: Tokens = None,
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Make one update: copy what isn't copied, take every commit that is there, and stop."""
-    which = WhichProject(project, Engine.STREAMING, None, environment, token, pipeline_id, warehouse)
-    loaded, spark, _ = which.opened()
+) -> CommandResult:
+    """Run one update: copy missing history, process all available commits, and stop."""
+    options = ProjectOptions(project, Engine.STREAMING, None, environment, token, pipeline_id, warehouse)
+    loaded, spark, _ = options.open()
     run = pipelines.run(
         loaded, spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
-        drop_history=drop_history, look_back=looking_back(look_back), pipeline_id=pipeline_id,
+        drop_history=drop_history, look_back=parse_look_back(look_back), pipeline_id=pipeline_id,
     )  # fmt: skip
-    return _answer(run, pipelines.show.print_run)
+    return _run_result(run, pipelines.show.print_run)
 
 
 @pipelines_app.command("prepare")
@@ -255,20 +254,20 @@ def pipelines_prepare(
     token: Tokens = None,
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Do what an update of a declarative pipeline can't do itself; run it before each update.
+) -> CommandResult:
+    """Prepare an update of a declarative pipeline; run it before each update.
 
-    It records where migrations begin, and compares the copies that the pipeline has made.
+    It records the baselines of new migrations, and compares finished copies with their legacy tables.
     """
-    which = WhichProject(project, engine, storage, environment, token, pipeline_id, warehouse)
-    loaded, spark, pipeline = which.opened()
+    options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
+    loaded, spark, pipeline = options.open()
     if pipeline is None:
         raise Refused("NOTHING_TO_PREPARE")
     run = pipelines.prepare(
         loaded, spark, pipeline=pipeline, targets=target or (), adopt=adopt,
-        look_back=looking_back(look_back), pipeline_id=pipeline_id,
+        look_back=parse_look_back(look_back), pipeline_id=pipeline_id,
     )  # fmt: skip
-    return _answer(run, pipelines.show.print_prepared)
+    return _run_result(run, pipelines.show.print_prepared)
 
 
 @pipelines_app.command("status")
@@ -281,10 +280,10 @@ def pipelines_status(
     token: Tokens = None,
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Say for each target whether it's copying, waiting for which sources, or complete."""
-    which = WhichProject(project, engine, storage, environment, token, pipeline_id, warehouse)
-    loaded, pipeline, tokens = which.read()
+) -> CommandResult:
+    """Show the state of each target: copying, waiting for sources, or complete."""
+    options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
+    loaded, pipeline, tokens = options.read()
 
     def status_by(spark: SparkSession | LocalMetastore) -> pipelines.StatusReport:
         return pipelines.status(
@@ -292,11 +291,11 @@ def pipelines_status(
         )
 
     try:
-        with which.metastore(pipeline, tokens) as metastore:
+        with options.metastore(pipeline, tokens) as metastore:
             status = status_by(metastore)
     except NeedsSpark:
-        status = status_by(which.spark_session(loaded, pipeline, tokens))
-    return Answer(
+        status = status_by(options.spark_session(loaded, pipeline, tokens))
+    return CommandResult(
         pipelines.show.status_data(status), lambda console: pipelines.show.print_status(console, status)
     )
 
@@ -311,15 +310,15 @@ def pipelines_verify(
     token: Tokens = None,
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Compare each target with its legacy table, as far as the old streams and the flows are.
+) -> CommandResult:
+    """Compare each target with its legacy table, up to the positions of old streams and flows.
 
-    Nothing needs to be paused where the spec names the old streams' checkpoints.
+    No stream has to be paused if the spec names the old streams' checkpoints.
     """
-    which = WhichProject(project, engine, storage, environment, token, pipeline_id, warehouse)
-    loaded, spark, pipeline = which.opened()
+    options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
+    loaded, spark, pipeline = options.open()
     found = pipelines.verify(loaded, spark, targets=target or (), pipeline_id=pipeline_id, pipeline=pipeline)
-    return Answer(
+    return CommandResult(
         pipelines.show.verify_data(found),
         lambda console: pipelines.show.print_verify(console, found),
         ok=found.ok,
@@ -335,15 +334,16 @@ def pipelines_undo(
     token: Tokens = None,
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Give tables that were taken over (mode takeOver) back to their old streams.
+) -> CommandResult:
+    """Return tables that were taken over (mode takeOver) to their old streams.
 
-    Their checkpoints are moved to where the flows have stopped. Run the project before, and start them after.
+    The old streams' checkpoints are moved to the positions at which the flows stopped. Run the project first,
+    and start the old streams afterwards.
     """
-    which = WhichProject(project, Engine.STREAMING, None, environment, token, pipeline_id, warehouse)
-    loaded, spark, _ = which.opened()
+    options = ProjectOptions(project, Engine.STREAMING, None, environment, token, pipeline_id, warehouse)
+    loaded, spark, _ = options.open()
     undone = pipelines.undo(loaded, spark, targets=target or (), pipeline_id=pipeline_id)
-    return Answer(
+    return CommandResult(
         pipelines.show.undo_data(undone), lambda console: pipelines.show.print_undo(console, undone)
     )
 
@@ -352,13 +352,13 @@ def pipelines_undo(
 def pipelines_finish(
     target: Targets = None,
     no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Don't compare with what the old streams wrote.")
+        bool, typer.Option("--no-verify", help="Don't compare rows with those of the old streams.")
     ] = False,
     accept_assumed: Annotated[
         bool,
         typer.Option(
             "--accept-assumed",
-            help="Finish migrations whose hand-over was assumed, though no rows prove it.",
+            help="Finish migrations even if their hand-over was assumed and no rows prove it.",
         ),
     ] = False,
     project: PipelineProject = None,
@@ -368,26 +368,28 @@ def pipelines_finish(
     token: Tokens = None,
     pipeline_id: PipelineId = None,
     warehouse: Warehouse = None,
-) -> Answer:
-    """Take complete migrations out: remove their state files, keep data and streaming flows.
+) -> CommandResult:
+    """Remove complete migrations: delete their state files, keep data and streaming flows.
 
-    Rows are compared first where no rows have proved the hand-over yet. Without that proof an assumed
-    hand-over needs --accept-assumed. With --engine databricks nothing is compared: it needs no Spark, only a
-    login to the workspace.
+    If no rows have proved the hand-over yet, rows are compared first. Without that proof, an assumed
+    hand-over needs --accept-assumed. With --engine databricks, no rows are compared: the command needs no
+    Spark, only a login to the workspace.
     """
-    which = WhichProject(project, engine, storage, environment, token, pipeline_id, warehouse)
-    loaded, pipeline, tokens = which.read()
+    options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
+    loaded, pipeline, tokens = options.read()
     in_workspace = isinstance(pipeline, pipelines.DatabricksPipeline)
-    spark = None if in_workspace else which.spark_session(loaded, pipeline, tokens)
+    spark = None if in_workspace else options.spark_session(loaded, pipeline, tokens)
     finish = pipelines.finish(
         loaded, spark, targets=target or (),
         pipeline_id=pipeline_id, pipeline=pipeline, verify=not no_verify,
         accept_assumed=accept_assumed,
     )  # fmt: skip
-    return Answer(
+    return CommandResult(
         pipelines.show.finish_data(finish), lambda console: pipelines.show.print_finish(console, finish)
     )
 
 
-def _answer(run: pipelines.RunReport, print_: Callable[[Console, pipelines.RunReport], None]) -> Answer:
-    return Answer(pipelines.show.run_data(run), lambda console: print_(console, run), ok=run.ok)
+def _run_result(
+    run: pipelines.RunReport, print_: Callable[[Console, pipelines.RunReport], None]
+) -> CommandResult:
+    return CommandResult(pipelines.show.run_data(run), lambda console: print_(console, run), ok=run.ok)

@@ -1,4 +1,4 @@
-"""The application and its commands, each with the line that the list of commands shows."""
+"""The application and its command groups, each with a line of help."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Root(LazyGroup):
         "new": Entry("new:new_app", "Create a bundle that you can deploy to a workspace."),
         "pipelines": Entry(
             "pipelines:pipelines_app",
-            "Copy a Delta table's history into a streaming table, and stream on right behind it.",
+            "Migrate a Delta table with its history to a streaming table, without a gap to new rows.",
             is_group=True,
         ),
         "convert": Entry(
@@ -28,7 +28,7 @@ class _Root(LazyGroup):
         ),
         "fleet": Entry(
             "fleet:fleet_app",
-            "Move a warehouse of Hive tables to Iceberg or Delta, table by table.",
+            "Migrate a warehouse of Hive tables to Iceberg or Delta, table by table.",
             is_group=True,
         ),
         "spec": Entry("spec:spec_app", "Data flow specs.", is_group=True),

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def resolved(warehouse: Path | None = None, *, iceberg: bool = False, kafka: bool = False) -> SparkSession:
-    """Return the Spark session, and log which one it is."""
+def resolve_session(
+    warehouse: Path | None = None, *, iceberg: bool = False, kafka: bool = False
+) -> SparkSession:
+    """Return the Spark session, and log its kind."""
     return session.resolve(warehouse, iceberg=iceberg, kafka=kafka, say=_log.info)

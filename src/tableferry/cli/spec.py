@@ -8,8 +8,8 @@ import typer
 
 from tableferry import pipelines
 from tableferry.amounts import counted
-from tableferry.cli.command import Answer, App, Output, PrintingCommand, common
-from tableferry.cli.options import Environment, Project, Tokens, pairs
+from tableferry.cli.command import App, CommandResult, Output, PrintingCommand, common_options
+from tableferry.cli.options import Environment, Project, Tokens, parse_pairs
 from tableferry.errors import SpecError
 
 spec_app = App(help="Data flow specs.", no_args_is_help=True)
@@ -24,21 +24,21 @@ def spec_schema() -> None:
 @spec_app.command("check")
 def spec_check(
     ctx: typer.Context, project: Project, environment: Environment = None, token: Tokens = None
-) -> Answer:
-    """Read a project's files and say everything that is wrong with them."""
+) -> CommandResult:
+    """Check a project's files, and list all problems in them."""
     try:
-        loaded = pipelines.spec.load(project, environment=environment, reserved=pairs("--token", token))
+        loaded = pipelines.spec.load(project, environment=environment, reserved=parse_pairs("--token", token))
     except SpecError as error:
-        if common(ctx).output is Output.JSON:
+        if common_options(ctx).output is Output.JSON:
             problems = [problem.to_dict() for problem in error.problems]
-            return Answer({"problems": problems}, (), ok=False)
+            return CommandResult({"problems": problems}, (), ok=False)
         raise
     skipped = [str(file) for file in loaded.skipped]
     flows = counted(len(loaded.dataflows), "data flow")
     if loaded.materialized:
         flows += f" and {counted(len(loaded.materialized), 'materialized view')}"
     migrations = sum(1 for dataflow in loaded.dataflows if dataflow.migration)
-    return Answer(
+    return CommandResult(
         {"problems": [], "skipped": skipped},
         [*skipped, f"{project}: {flows}, {migrations} with a migration: all right"],
     )

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from tableferry import verify as verifying
-from tableferry.cli.command import Answer, App
-from tableferry.cli.options import Warehouse, separated
-from tableferry.cli.spark import resolved
+from tableferry.cli.command import App, CommandResult
+from tableferry.cli.options import Warehouse, split_names
+from tableferry.cli.spark import resolve_session
 
 verify_app = App()
 
@@ -26,11 +26,11 @@ def verify(
     ] = "",
     exclude: Annotated[str, typer.Option("--exclude", metavar="A,B", help="Columns to leave out.")] = "",
     warehouse: Warehouse = None,
-) -> Answer:
+) -> CommandResult:
     """Compare two tables: columns, row counts, a hash without order, and different rows."""
     # A fleet's new tables may be Iceberg tables.
-    spark = resolved(warehouse, iceberg=True)
+    spark = resolve_session(warehouse, iceberg=True)
     verdict = verifying.verify_tables(
-        spark, source, target, keys=separated([keys]), exclude=separated([exclude])
+        spark, source, target, keys=split_names([keys]), exclude=split_names([exclude])
     )
-    return Answer(verdict.to_dict(), [verifying.render(verdict)], ok=verdict.matches)
+    return CommandResult(verdict.to_dict(), [verifying.render(verdict)], ok=verdict.matches)

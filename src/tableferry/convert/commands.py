@@ -22,7 +22,7 @@ from tableferry.convert.plan import Engine, Facts, Options, Plan, Statistics, de
 from tableferry.convert.steps import Reader, SwitchEntry
 from tableferry.errors import Refused, TableError, TableferryError, first_line, is_sparks
 from tableferry.formats.delta import initial_commit
-from tableferry.formats.hive.partition_columns import declared
+from tableferry.formats.hive.partition_columns import parse_partition_columns
 from tableferry.spark import session
 from tableferry.spark.provider import SparkProvider
 from tableferry.storage import path_of
@@ -130,7 +130,7 @@ def run(
         TableferryError: A source or an option is invalid, or a schema doesn't exist.
     """
     options = Options(
-        declared(partitioned_by) if partitioned_by is not None else None,
+        parse_partition_columns(partitioned_by) if partitioned_by is not None else None,
         statistics,
         reader,
         engine,
@@ -142,7 +142,7 @@ def run(
         requested=requests.of(cluster_by, properties or {}, schema),
     )
     spark_provider = SparkProvider(spark, resolve)
-    with activity(_log, "look for tables", level=logging.DEBUG):
+    with activity(_log, "search for tables", level=logging.DEBUG):
         resolved = expand(sources, spark_provider, recursive=recursive)
     reports: list[TableReport] = []
     with activity(_log, "convert", level=logging.INFO if len(resolved) > 1 else logging.DEBUG) as running:
@@ -238,7 +238,7 @@ def _undo(
         raise Refused("UNDO_OUT_OF_REACH", table=source, folder=resolved.location)
     root = path_of(resolved.location)
     if isinstance(root, Path) and (named := definitions.recorded(initial_commit.info(root))):
-        initial_commit.demand_only_a_conversion(root)
+        initial_commit.require_only_a_conversion(root)
         # A catalog entry that points to the folder would otherwise remain Delta without a log.
         notes = catalog.undo.undo_if_named(SparkProvider(spark, resolve).session(), named.name, root)
         if notes is not None:

@@ -119,8 +119,8 @@ def read(root: storage.AnyPath) -> Table:
         },
         _features(protocol),
     )
-    _demand_ours(table, delta.transaction_version(table.application))
-    _demand_plain(table, protocol.writer_features or ())
+    _require_ours(table, delta.transaction_version(table.application))
+    _require_plain(table, protocol.writer_features or ())
     return table
 
 
@@ -163,7 +163,7 @@ def _open(root: storage.AnyPath, version: int | None = None) -> DeltaTable:
         raise TableError("DELTA_LOG_NOT_READABLE", table=root, reason=first_line(error)) from error
 
 
-def _demand_ours(table: Table, last: int | None) -> None:
+def _require_ours(table: Table, last: int | None) -> None:
     """Refuse a table whose rows or columns another writer changed.
 
     A commit of `sync` records its own version (``last``). `sync` checks all commits before it writes, so this
@@ -185,7 +185,7 @@ def _demand_ours(table: Table, last: int | None) -> None:
             if any(ICEBERG in (action.get("commitInfo") or {}) for action in actions):
                 raise NotConverted("SYNC_OF_ICEBERG_TABLE", table=table.root)
             continue
-        if wrote := _rows(actions, table, last or 0):
+        if wrote := _change_of_rows(actions, table, last or 0):
             by = next(filter(None, map(_operation, actions)), "a writer without a name")
             raise Refused(
                 "TABLE_WRITTEN_AS_DELTA", table=table.root, version=version, operation=by, change=wrote
@@ -196,8 +196,8 @@ def _operation(action: Mapping[str, Any]) -> str:
     return str((action.get("commitInfo") or {}).get("operation", ""))
 
 
-def _rows(actions: Sequence[Mapping[str, Any]], table: Table, since: int) -> str:
-    """Return how another writer's commit changed a table's rows or columns; empty if it didn't."""
+def _change_of_rows(actions: Sequence[Mapping[str, Any]], table: Table, since: int) -> str | None:
+    """Return how another writer's commit changed a table's rows or columns; None if it didn't."""
     if any(action.keys() - _SILENT for action in actions):
         return "changes its files"
     described = [action["metaData"] for action in actions if "metaData" in action]
@@ -210,7 +210,7 @@ def _rows(actions: Sequence[Mapping[str, Any]], table: Table, since: int) -> str
             for metadata in described
         ):
             return "changes its columns"
-    return ""
+    return None
 
 
 def _features(protocol: ProtocolVersions) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -225,7 +225,7 @@ def _features(protocol: ProtocolVersions) -> tuple[tuple[str, ...], tuple[str, .
     return tuple(reading), tuple(writing)
 
 
-def _demand_plain(table: Table, features: Collection[str]) -> None:
+def _require_plain(table: Table, features: Collection[str]) -> None:
     """Refuse a table with features or properties that require a writer to check or number rows."""
     needed = [feature for feature in features if feature not in _FEATURES]
     needed += [key for key in table.configuration if key.startswith("delta.constraints.")]

@@ -69,7 +69,7 @@ def parsed(data: Mapping[str, Any]) -> Entry:
             serde=SerDe(*data["serde"]) if data["serde"] else None,
         )
     except (KeyError, TypeError) as error:
-        raise ValueError(f"not what was recorded of a table: {error}") from error
+        raise ValueError(f"not the recorded definition of a table: {error}") from error
 
 
 def recorded(commit_info: Mapping[str, Any]) -> Entry | None:

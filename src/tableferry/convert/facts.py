@@ -213,21 +213,21 @@ def _near(
     if existing_log.iceberg_metadata(root):
         return _iceberg(facts, options, IcebergTable(facts.location))
     if already_delta(root):
-        initial_commit.demand_no_undo(root)
+        initial_commit.require_no_undo(root)
         if empty := empty_commit(root):
             raise Refused("EMPTY_COMMIT", file=empty)
         facts = _with_log(facts, options, spark_provider)
         if facts.log is None or not to_be_redone(facts.log, facts.entry):
             return replace(facts, delta=True)
     if not alone:
-        owning_tables.demand_none(root)
+        owning_tables.require_none(root)
     if (foreign := foreign_format(root)) == "Iceberg":
         return _iceberg(facts, options, IcebergTable(facts.location))
     if foreign:
         raise sources.wrong_provider(foreign, facts.source)
     files = listing.list_files(root)
     if not options.include_subfolders:
-        listing.demand_no_subfolders(facts.location, files)
+        listing.require_no_subfolders(facts.location, files)
     # Footers first: for a stray file, "not a Parquet file" is a better error than "other partitions".
     unread = [file for file in files if file not in known]
     read = read_footers(root, unread, spark_provider, options.reader, leaves=options.leaves)
@@ -259,18 +259,18 @@ def with_files(
     if options.requested.schema is not None and facts.entry is not None:
         raise Refused("DECLARED_SCHEMA_OF_CATALOG_TABLE", table=facts.source)
     if options.requested.schema is None and facts.entry is None:
-        schema_merge.demand_common_columns(facts.location, first.values())
+        schema_merge.require_common_columns(facts.location, first.values())
 
     def fit(schemas: Sequence[tuple[FileSchema, str]]) -> schema_merge.Merged:
         merged = _merged(facts, options, schemas)
         # A Hive table shows only the catalog's columns, and they have types.
         if merged.untyped and not options.as_hive:
             partition_columns = {column.name.lower() for column in _partitions(files, options).columns}
-            schema_merge.demand_types(facts.location, merged, partition_columns, _untyped_remedy(facts))
+            schema_merge.require_types(facts.location, merged, partition_columns, _untyped_remedy(facts))
         return merged
 
     merged, unfit = schema_merge.fitting(first.values(), with_rows, fit)
-    table_formats.demand_no_hudi_columns(facts.location, (column.name for column in merged.columns.fields))
+    table_formats.require_no_hudi_columns(facts.location, (column.name for column in merged.columns.fields))
     partitions = _partitions(files, options)
     kept = [number for number, footer in enumerate(footers) if id(footer.schema) not in unfit]
     return replace(
@@ -295,7 +295,7 @@ def _merged(facts: Facts, options: Options, schemas: Sequence[tuple[FileSchema, 
     declared = options.requested.schema
     if declared is not None:
         merged = schema_merge.merge([declared.as_a_file(), *schemas])
-        declared.demand_all(merged, schemas)
+        declared.require_all(merged, schemas)
         return merged
     return schema_merge.merge(all_schemas(schemas, facts.entry))
 
@@ -320,7 +320,7 @@ def _iceberg(facts: Facts, options: Options, table: IcebergTable) -> Facts:
         raise Refused("ICEBERG_TABLE_WITH_OPTIONS", table=facts.source)
     root = path_of(facts.location)
     if already_delta(root):
-        initial_commit.demand_no_undo(root)
+        initial_commit.require_no_undo(root)
         made = existing_log.iceberg_metadata(root)
         if made and made != iceberg.metadata.current(table).rpartition("/")[2]:
             raise Refused(
@@ -356,9 +356,9 @@ def _far(facts: Facts, options: Options, spark_provider: SparkProvider) -> Facts
     files = catalog.native_engine.list_files(spark, facts.location)
     if not files:
         raise Refused("NO_PARQUET_FILES", folder=facts.location)
-    listing.demand_readable_names(facts.location, files)
+    listing.require_readable_names(facts.location, files)
     if not options.include_subfolders:
-        listing.demand_no_subfolders(facts.location, files)
+        listing.require_no_subfolders(facts.location, files)
     return replace(facts, files=files, partitions=_partitions(files, options))
 
 

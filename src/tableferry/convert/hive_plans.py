@@ -81,11 +81,11 @@ def of_far_files(
     options = Options(partitioned_by=entry.partition_columns, column_mapping=column_mapping, as_hive=True)
     there = list(starmap(DataFile, far.files))
     listed = tuple(sorted(there))
-    listing.demand_readable_names(entry.location, listed)
-    listing.demand_no_subfolders(entry.location, listed)
+    listing.require_readable_names(entry.location, listed)
+    listing.require_no_subfolders(entry.location, listed)
     chosen = listed[:: max(1, -(-len(listed) // most))] if most else listed
-    looked_at = frozenset(chosen)
-    unread = [number for number, file in enumerate(there) if file in looked_at and file not in known]
+    sampled = frozenset(chosen)
+    unread = [number for number, file in enumerate(there) if file in sampled and file not in known]
 
     def read(at: int, start: int, count: int) -> bytes:
         return far.read(unread[at], start, count)
@@ -93,7 +93,7 @@ def of_far_files(
     ends = read_ends([there[number].size for number in unread], read)
     files = [there[number] for number in unread]
     footers = decoded(files, ([end] for end in ends), ALL_LEAVES)
-    readable = all_readable(entry.location, files, map(_demand_answer, footers), unseen)
+    readable = all_readable(entry.location, files, map(_require_answer, footers), unseen)
     new = dict(zip(files, readable, strict=True))
     facts = Facts(str(entry.name), entry.location, local=True, delta=False, entry=entry)
     facts = with_files(facts, options, chosen, {**known, **new})
@@ -101,7 +101,7 @@ def of_far_files(
     return decide(_as_catalog(facts), options)
 
 
-def _demand_answer(footer: Footer | Unreadable) -> Footer | Unreadable:
+def _require_answer(footer: Footer | Unreadable) -> Footer | Unreadable:
     if isinstance(footer, Unreadable) and footer.passing:
         raise StateError("FOOTER_NOT_READABLE", reason=footer.reason)
     return footer

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tableferry import storage
 from tableferry.convert import catalog, commit_contents, hive_plans
-from tableferry.convert.completing import with_statistics
 from tableferry.convert.discovery import owning_tables
 from tableferry.convert.discovery.table_formats import already_delta
 from tableferry.convert.hive_plans import FarFiles as FarFiles
 from tableferry.convert.hive_plans import KnownFooters as KnownFooters
 from tableferry.convert.perform import perform, write_first_checkpoint
 from tableferry.convert.plan import MANY, Plan
+from tableferry.convert.readers import with_statistics
 from tableferry.convert.steps import ConvertNatively, PutFirstCommit, Step, SwitchEntry, WriteCheckpoint
 from tableferry.errors import Refused
 from tableferry.formats.delta import column_mapping, initial_commit
@@ -49,7 +49,7 @@ FIRST = initial_commit.FIRST
 """The name of its first commit."""
 
 # Reading a footer from an object store takes some hundredths of a second.
-_MOST_LOOKED_AT = 1000
+_MAX_FOOTERS_CHECKED = 1000
 
 # The setting with which Spark's own command writes user metadata to its commits.
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -75,33 +75,33 @@ class Draft:
     """The drafted first commit of a log over a Hive table.
 
     Attributes:
-        says: The contents of the commit.
+        contents: The contents of the commit.
     """
 
-    says: commit_contents.Contents
+    contents: commit_contents.Contents
 
     @property
     def files(self) -> tuple[DataFile, ...]:
         """The files in the commit, sorted by path."""
-        return self.says.files
+        return self.contents.files
 
     def footers(self, paths: Collection[str]) -> KnownFooters:
         """Return the footers of the files with these paths below the root."""
-        both = zip(self.files, self.says.footers, strict=True)
+        both = zip(self.files, self.contents.footers, strict=True)
         return {file: footer for file, footer in both if file.path in paths}
 
     @property
     def reading(self) -> str:
         """The metadata, as JSON, by which the Hive table and the Delta table read rows from a file."""
-        entry = self.says.catalog_entry
-        described = commit_contents.metadata(self.says, 0)
+        entry = self.contents.catalog_entry
+        described = commit_contents.metadata(self.contents, 0)
         del described["id"], described["createdTime"]
         # Other properties don't affect readers, and writers may store notes in them.
-        properties = self.says.configuration.items()
+        properties = self.contents.configuration.items()
         settings = {key: value for key, value in properties if key.lower().startswith("delta.")}
         hive = [types.to_json(entry.columns), dict(entry.options), entry.serde] if entry else []
         return json.dumps(
-            [{**described, "configuration": settings}, commit_contents.protocol(self.says), hive],
+            [{**described, "configuration": settings}, commit_contents.protocol(self.contents), hive],
             sort_keys=True,
         )
 
@@ -132,7 +132,7 @@ def check(
     if far is None or empty:
         hive_plans.of_empty(entry, column_mapping)
     else:
-        hive_plans.of_far_files(spark, entry, column_mapping, {}, far, most=_MOST_LOOKED_AT)
+        hive_plans.of_far_files(spark, entry, column_mapping, {}, far, most=_MAX_FOOTERS_CHECKED)
 
 
 def draft(
@@ -194,7 +194,7 @@ def write(
 
 def first_commit(draft: Draft) -> str:
     """Return the text of the drafted commit, with the current time."""
-    return "".join(commit_contents.lines(draft.says, initial_commit.now()))
+    return "".join(commit_contents.lines(draft.contents, initial_commit.now()))
 
 
 def first_commit_elsewhere(draft: Draft, location: str, paths: Collection[str]) -> str:
@@ -205,14 +205,15 @@ def first_commit_elsewhere(draft: Draft, location: str, paths: Collection[str]) 
         location: The table's folder as Spark names it.
         paths: The files' paths below the table's folder.
     """
-    says, chosen = draft.says, [number for number, file in enumerate(draft.files) if file.path in paths]
-    says = replace(
-        says,
-        files=tuple(says.files[number] for number in chosen),
-        values=tuple(says.values[number] for number in chosen),
-        footers=tuple(says.footers[number] for number in chosen),
+    chosen = [number for number, file in enumerate(draft.files) if file.path in paths]
+    contents = replace(
+        draft.contents,
+        files=tuple(draft.contents.files[number] for number in chosen),
+        values=tuple(draft.contents.values[number] for number in chosen),
+        footers=tuple(draft.contents.footers[number] for number in chosen),
     )
-    return "".join(commit_contents.lines(says, initial_commit.now(), commit_contents.folder_uri(location)))
+    uri = commit_contents.folder_uri(location)
+    return "".join(commit_contents.lines(contents, initial_commit.now(), uri))
 
 
 def log_at(root: Path) -> Log:
@@ -221,15 +222,15 @@ def log_at(root: Path) -> Log:
     return Log(str(folder), storage.names(folder), storage.read_text(folder / initial_commit.FIRST) or "")
 
 
-def stands(spark: SparkSession, draft: Draft, log: Log) -> bool:
+def is_unchanged(spark: SparkSession, draft: Draft, log: Log) -> bool:
     """Return whether a draft's log is unchanged: no later commit, and no checkpoint with other actions."""
     if not initial_commit.has_only_first(log.names):
         return False
-    lines = list(commit_contents.lines(draft.says, initial_commit.info_in(log.first).get("timestamp", 0)))
+    lines = list(commit_contents.lines(draft.contents, initial_commit.info_in(log.first).get("timestamp", 0)))
     if log.first != "".join(lines):
         return False
     checkpoints = [f"{log.folder}/{name}" for name in _checkpoints(log)]
-    return not checkpoints or catalog.log_comparison.checkpoints_say(spark, checkpoints, lines)
+    return not checkpoints or catalog.log_comparison.checkpoints_match(spark, checkpoints, lines)
 
 
 def write_empty(entry: Entry, *, column_mapping: bool = False) -> None:
@@ -242,7 +243,7 @@ def write_empty(entry: Entry, *, column_mapping: bool = False) -> None:
     root = _root_of_empty(entry)
     if planned := _drafted(hive_plans.of_empty(entry, column_mapping)):
         initial_commit.put(
-            root, planned.says.table_id, commit_contents.lines(planned.says, initial_commit.now())
+            root, planned.contents.table_id, commit_contents.lines(planned.contents, initial_commit.now())
         )
 
 
@@ -262,9 +263,9 @@ def write_checkpoint(spark: SparkSession, root: Path) -> None:
     own = [name for name in _checkpoints(written) if name.startswith(FIRST[:20])]
     paths = [f"{written.folder}/{name}" for name in own]
     if own and not (
-        written.first == log.first and catalog.log_comparison.checkpoints_say(spark, paths, lines)
+        written.first == log.first and catalog.log_comparison.checkpoints_match(spark, paths, lines)
     ):
-        _log.warning("%s is removed, as it doesn't say what the commit does", ", ".join(paths))
+        _log.warning("%s is removed, because it differs from the commit", ", ".join(paths))
         pointer = initial_commit.log(root) / "_last_checkpoint"
         if json.loads(storage.read_text(pointer) or "{}").get("version") == 0:
             storage.remove(pointer)
@@ -286,8 +287,10 @@ def has_log(spark: SparkSession, location: str) -> bool:
     return catalog.native_engine.has_log(spark, location) if folder is None else already_delta(folder)
 
 
-def owner(spark: SparkSession, location: str, names: Callable[[str], Sequence[str]] | None) -> str:
-    """Return why a location belongs to a table above it, as the end of a sentence; empty if it doesn't.
+def owner_reason(
+    spark: SparkSession, location: str, names: Callable[[str], Sequence[str]] | None
+) -> str | None:
+    """Return why a location belongs to a table above it, as the end of a sentence; None if it doesn't.
 
     Args:
         spark: The session.
@@ -301,7 +304,7 @@ def owner(spark: SparkSession, location: str, names: Callable[[str], Sequence[st
         found = owning_tables.owner_by(names, location)
     else:
         found = catalog.native_engine.owner(spark, location)
-    return owning_tables.reason(found) if found else ""
+    return owning_tables.reason(found) if found else None
 
 
 def newest_version(names: Iterable[str]) -> int:
@@ -337,8 +340,9 @@ def _over_table(plan: Plan, spark: SparkSession) -> Plan:
                 return replace(step, table=None)
             case PutFirstCommit():
                 provider = SparkProvider(spark, lambda: spark)
-                says = with_statistics(path_of(step.root), step.contents, provider, None, hive_plans.unseen)
-                return replace(step, contents=replace(says, user_metadata=MARK))
+                root, planned = path_of(step.root), step.contents
+                contents = with_statistics(root, planned, provider, None, hive_plans.unseen)
+                return replace(step, contents=replace(contents, user_metadata=MARK))
             case _:
                 return step
 

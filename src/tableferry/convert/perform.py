@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, assert_never
 from tableferry import verify
 from tableferry.activity import Activity, activity
 from tableferry.convert import catalog, commit_contents, converted_table, existing_log
-from tableferry.convert.completing import with_statistics
 from tableferry.convert.discovery import listing
 from tableferry.convert.plan import Plan
+from tableferry.convert.readers import with_statistics
 from tableferry.convert.steps import (
     ConvertNatively,
     PutFirstCommit,
@@ -28,7 +28,7 @@ from tableferry.convert.steps import (
 from tableferry.errors import Busy, Refused, TableError, TableferryError
 from tableferry.formats import iceberg
 from tableferry.formats.delta import initial_commit
-from tableferry.spark.driver import following
+from tableferry.spark.driver import track_jobs
 from tableferry.spark.provider import SparkProvider
 from tableferry.storage import AnyPath, path_of
 
@@ -71,7 +71,7 @@ def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Activity) ->
             _write_checkpoint(path_of(step.root))
         case ConvertNatively():
             session = spark.session()
-            with following(session, running):
+            with track_jobs(session, running):
                 _natively(session, step)
         case SwitchEntry():
             session = spark.session()
@@ -79,11 +79,11 @@ def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Activity) ->
             # A log from before this run may lack properties that only the catalog has.
             catalog.switch.switch_to_delta(session, entry, merge_properties=True)
             if entry.folder is not None:
-                _demand_switched_in_time(entry.folder, plan.source)
+                _require_switched_in_time(entry.folder, plan.source)
         case Verify():
             session = spark.session()
             names = [column.name for column in plan.partition_columns]
-            with following(session, running):
+            with track_jobs(session, running):
                 verdict = catalog.row_comparison.compare_rows(session, step.location, plan.schema, names)
             running.count("rows", verdict.source.rows)
             return verdict
@@ -132,7 +132,7 @@ def put(root: AnyPath, planned: commit_contents.Contents, *, unsafe: bool = Fals
         root, planned.table_id, commit_contents.lines(planned, initial_commit.now()), unsafe=unsafe
     )
     # Where storage can't create a file exclusively, a concurrent converter may have replaced the commit.
-    initial_commit.demand_table(root, planned.table_id)
+    initial_commit.require_table(root, planned.table_id)
     try:
         _unchanged(root, planned)
     except Refused:
@@ -142,7 +142,7 @@ def put(root: AnyPath, planned: commit_contents.Contents, *, unsafe: bool = Fals
         raise
 
 
-def _demand_switched_in_time(root: Path, source: str) -> None:
+def _require_switched_in_time(root: Path, source: str) -> None:
     """Check that no process wrote Parquet between the listing of the folder and the switch of the entry.
 
     Raises:

@@ -347,7 +347,7 @@ def _contents(facts: Facts, options: Options, merged: Merged) -> Contents:
     schema = merged.columns
     if facts.iceberg is None:
         schema = with_partitions(schema, facts.partitions.columns, facts.entry)
-    _demand_defaults(facts)
+    _require_defaults(facts)
     more = options.requested
     features, for_writers = more.features
     properties = kept_properties(facts.entry) if facts.entry else {}
@@ -396,7 +396,7 @@ def _comment(facts: Facts) -> str | None:
     return facts.iceberg.comment if facts.iceberg else None
 
 
-def _demand_defaults(facts: Facts) -> None:
+def _require_defaults(facts: Facts) -> None:
     """Refuse a table with files that lack a column with a default, because Delta reads null instead."""
     defaults = existence_defaults(facts.entry) if facts.entry else {}
     for name, default in defaults.items():

@@ -1,4 +1,4 @@
-"""Read footers, or scan data for statistics, in this process or in Spark tasks."""
+"""Read footers or scan data in this process or in Spark tasks, and complete a commit's statistics."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from tableferry.convert import catalog
+from tableferry.convert.commit_contents import Contents, half_read, statistics_paths, with_bounds_of
 from tableferry.convert.steps import Reader
 from tableferry.errors import MissingPackage, Refused, SessionError, is_sparks
 from tableferry.extras import install
 from tableferry.formats.parquet import directory_footers, object_footers
 from tableferry.formats.parquet.files import DataFile, Footer, Footers, Unreadable
+from tableferry.formats.parquet.footers import ALL_LEAVES
 from tableferry.spark import session
 from tableferry.spark.provider import SparkProvider
 from tableferry.spark.types import ColumnPath
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 # pay to start a JVM only for this: the start takes 12 to 18 seconds, as long as reading 150,000 files here.
 SPARK_PAYS_FROM = 50_000
 # Each batch is one Spark job, which costs less than a second; progress is shown after each batch.
-_SCANNED_AT_ONCE = 1000
+_SCAN_BATCH_SIZE = 1000
 _SHOWN = 5
 
 
@@ -50,7 +52,7 @@ def read_footers(
         SessionError: The reader is ``spark``, and no session is available; or a batch setting isn't a number.
     """
     if isinstance(root, ObjectPath):
-        _demand_process(root, reader)
+        _require_process(root, reader)
         return object_footers.read(root, files, leaves=leaves)
     read = partial(directory_footers.read, leaves=leaves)
 
@@ -92,11 +94,11 @@ def scan(
 
     def in_tasks(spark: SparkSession) -> Footers:
         read = partial(data_scan.read, paths=paths)
-        return catalog.tasks.read(spark, str(root), files, read, _SCANNED_AT_ONCE)
+        return catalog.tasks.read(spark, str(root), files, read, _SCAN_BATCH_SIZE)
 
     in_threads = partial(data_scan.read_by_threads, root, files, paths=paths)
     if isinstance(root, ObjectPath):
-        _demand_process(root, reader)
+        _require_process(root, reader)
         return in_threads()
     return _choose(spark_provider, reader, True, in_threads, in_tasks)
 
@@ -127,7 +129,33 @@ def all_readable(
     return tuple(read)
 
 
-def _demand_process(root: ObjectPath, reader: Reader) -> None:
+def with_statistics(
+    root: AnyPath,
+    planned: Contents,
+    spark: SparkProvider,
+    scanned_by: Reader | None,
+    progress: Callable[[int, int], None],
+) -> Contents:
+    """Return a commit's contents with complete statistics.
+
+    The columns that get statistics are known only after all footers are read. With `scanned_by`, a scan of
+    all data computes the statistics. Without it, the function rereads the footers of files for which too few
+    columns were read.
+
+    Raises:
+        Refused: A file is no longer readable.
+    """
+    if scanned_by is not None:
+        read = scan(root, planned.files, spark, scanned_by, statistics_paths(planned))
+        return with_bounds_of(planned, dict(enumerate(all_readable(root, planned.files, read, progress))))
+    if not (numbers := half_read(planned)):
+        return planned
+    files = [planned.files[number] for number in numbers]
+    read = read_footers(root, files, spark, Reader.AUTO, leaves=ALL_LEAVES)
+    return with_bounds_of(planned, dict(zip(numbers, all_readable(root, files, read, progress), strict=True)))
+
+
+def _require_process(root: ObjectPath, reader: Reader) -> None:
     if reader is Reader.SPARK:
         raise Refused("READER_NEEDS_SPARK_STORAGE", table=root)
 
@@ -142,13 +170,13 @@ def _choose(
     match reader:
         case Reader.SPARK:
             return in_tasks(spark_provider.session())
-        case Reader.AUTO if pays and (spark := _at_hand(spark_provider)):
-            return _there_if_it_can(in_tasks(spark), in_process)
+        case Reader.AUTO if pays and (spark := _available_session(spark_provider)):
+            return _in_tasks_if_possible(in_tasks(spark), in_process)
         case _:
             return in_process()
 
 
-def _at_hand(spark_provider: SparkProvider) -> SparkSession | None:
+def _available_session(spark_provider: SparkProvider) -> SparkSession | None:
     """Return the running session, or one that this environment provides without starting a local JVM."""
     if spark_provider.running is None:
         choice = session.choose(os.environ, databricks_connect=session.has_databricks_connect())
@@ -158,7 +186,7 @@ def _at_hand(spark_provider: SparkProvider) -> SparkSession | None:
     return spark_provider.running
 
 
-def _there_if_it_can(footers: Footers, in_process: Callable[[], Footers]) -> Footers:
+def _in_tasks_if_possible(footers: Footers, in_process: Callable[[], Footers]) -> Footers:
     try:
         first = next(footers)
     except Exception as error:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tableferry.convert.commands import Report, TableReport
 
-_DONE = {"converted": "Converted.", "switched": "The log was there; the catalog says Delta now."}
+_DONE = {"converted": "Converted.", "switched": "The log existed; the catalog entry is switched to Delta."}
 
 
 def data(result: Report) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def _next(result: Report) -> Iterator[str]:
     if outcomes["planned"]:
         yield "Nothing was written: run it without --dry-run."
     if not result.ok and not single:
-        yield "Fix what was refused or failed, and run the same again: what is Delta already is left alone."
+        yield "Fix the refusals and failures, and run the command again: Delta tables are skipped."
     if single and result.tables[0].outcome in _DONE:
         [table] = result.tables
         undo = f"tableferry convert undo {shlex.quote(table.source)}"

@@ -79,7 +79,7 @@ class DeclaredSchema:
             given.append(column)
         return given
 
-    def demand_all(self, merged: Merged, schemas: Iterable[tuple[FileSchema, str]]) -> None:
+    def require_all(self, merged: Merged, schemas: Iterable[tuple[FileSchema, str]]) -> None:
         """Check that the schema declares all columns of the files, with types for all their values.
 
         Args:
@@ -223,7 +223,7 @@ def read_schema(file: Path) -> DeclaredSchema:
     try:
         columns = types.from_json(text) if text.lstrip().startswith("{") else _from_sql(text)
         if twice := types.named_twice(columns):
-            raise ValueError(f"`{twice[-1]}` is there twice")
+            raise ValueError(f"`{twice[-1]}` exists twice")
     except ValueError as error:
         raise Refused("DECLARED_SCHEMA_NOT_UNDERSTOOD", file=file, reason=error) from error
     return DeclaredSchema(merge([(FileSchema(columns, ()), str(file))]).columns, str(file))

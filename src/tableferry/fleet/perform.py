@@ -56,7 +56,7 @@ from tableferry.fleet.warehouse.shadow.late.settling import WrittenLate, check
 from tableferry.fleet.warehouse.shadow.shadowing import HiveCopyChanged, PartitionsRemoved, shadow
 from tableferry.fleet.warehouse.shadow.trying import try_shadow
 from tableferry.fleet.warehouse.taken_rights import TakenRights
-from tableferry.spark.driver import following
+from tableferry.spark.driver import track_jobs
 from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ def perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save) -> Job
         activity(
             _log, str(step), table=job.name, worker=job.claimed_by or "", level=logging.DEBUG
         ) as running,
-        following(warehouse.spark, running),
+        track_jobs(warehouse.spark, running),
     ):
         return _perform(step, job, warehouse, save, running)
 

@@ -23,7 +23,7 @@ def read(name: str, *, setting: str, purpose: str) -> str:
     try:
         value = client.secrets.get_secret(scope, key).value
     except Exception as error:
-        trouble = workspace.trouble(error, client)
+        trouble = workspace.request_failure(error, client)
         if trouble is None:
             raise
         raise SessionError(

@@ -52,7 +52,7 @@ from tableferry.pipelines.fold import (
 )
 from tableferry.pipelines.key_ranges import LARGE, KeyRanges, Sizes, key_ranges
 from tableferry.pipelines.merges import log_insert, newest, row_insert, row_merge, superseded_merge, unknown
-from tableferry.spark.catalog import SPARK_ERRORS, condition, facts, facts_again
+from tableferry.spark.catalog import SPARK_ERRORS, condition, facts, reread_facts
 from tableferry.spark.quoting import quote
 from tableferry.spark.session import settings as session_settings
 from tableferry.spark.tables import TableFacts, TableName
@@ -273,7 +273,7 @@ def _filled(
 
 def _alone(session: SparkSession, log: TableFacts) -> bool:
     """Say whether the log has got rows only once since its facts were looked up."""
-    now = facts_again(session, log)
+    now = reread_facts(session, log)
     if now is not None and now.version == log.version + 1:
         return True
     commits = commits_after(session, log.name, log.version)

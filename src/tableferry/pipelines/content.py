@@ -29,7 +29,7 @@ from tableferry.pipelines.expected import NotKnownError, Whole, together
 from tableferry.pipelines.flows import CdcSettings, DataFlow, HistorySource, Migration
 from tableferry.pipelines.plans import LOOK_BACK, HandOver, LookBack, NoHandOver
 from tableferry.spark.catalog import SPARK_ERRORS
-from tableferry.spark.driver import following
+from tableferry.spark.driver import track_jobs
 from tableferry.spark.tables import TableFacts
 from tableferry.verify import Verdict, common_rows
 
@@ -66,7 +66,7 @@ def find(
     """
     with (
         activity(_log, "look for the hand-over point", table=dataflow.target.name) as running,
-        following(spark, running),
+        track_jobs(spark, running),
     ):
         try:
             commits = {source.name.key: _newest(spark, source, look_back) for source in sources}

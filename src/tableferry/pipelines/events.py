@@ -104,7 +104,7 @@ def _newest_first(pipeline_id: str) -> Iterator[FlowEvent]:
 
 def _page(pipeline_id: str, query: Mapping[str, str]) -> Mapping[str, Any]:
     path = f"/api/2.0/pipelines/{quote(pipeline_id, safe='')}/events"
-    with workspace.asking(f"the events of pipeline {pipeline_id} can't be read") as client:
+    with workspace.request(f"the events of pipeline {pipeline_id} can't be read") as client:
         page = client.api_client.do("GET", path, query={**query, "max_results": _PAGE})
     assert isinstance(page, dict)
     return page

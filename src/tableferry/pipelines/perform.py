@@ -25,7 +25,7 @@ from tableferry.pipelines.state import MigrationStart, StateStore, Tracking
 from tableferry.pipelines.steps import Begin, DefineAutoCdc, Reset
 from tableferry.pipelines.streaming import FlowResult, StreamingEngine, flow_error
 from tableferry.spark.catalog import SPARK_ERRORS, explaining, facts, schema_exists
-from tableferry.spark.driver import following
+from tableferry.spark.driver import track_jobs
 from tableferry.spark.tables import TableFacts, TableName
 
 _log = logging.getLogger(__name__)
@@ -230,7 +230,7 @@ class Runner:
                 table=source.migration.table,
             ),
             activity(_log, "compare the copy with the legacy table", table=target.target) as running,
-            following(self._spark, running),
+            track_jobs(self._spark, running),
         ):
             verdict = copies.compared(self._spark, target.target, source)
             running.count("rows", verdict.source.rows)

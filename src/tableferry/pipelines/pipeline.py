@@ -96,7 +96,7 @@ class DatabricksPipeline:
             SessionError: There is no login, or the workspace doesn't answer.
             TableferryError: There is no such pipeline, or it names no project.
         """
-        with workspace.asking(f"pipeline {self.pipeline_id} can't be read") as client:
+        with workspace.request(f"pipeline {self.pipeline_id} can't be read") as client:
             specification = client.pipelines.get(self.pipeline_id).spec
         settings = (specification.configuration if specification else None) or {}
         return read(settings.get)
@@ -109,7 +109,7 @@ class DatabricksPipeline:
             TableferryError: It may not be dropped.
         """
         what = f"{table}, which only a copy has read, can't be dropped"
-        with workspace.asking(what, passing="missing") as client:
+        with workspace.request(what, passing="missing") as client:
             home = client.pipelines.get(self.pipeline_id).spec
             names = (home.catalog, home.schema or home.target) if home else ()
             client.tables.delete(".".join([*filter(None, names[: 3 - len(table.parts)]), *table.parts]))

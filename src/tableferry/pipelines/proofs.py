@@ -26,7 +26,7 @@ from tableferry.pipelines.source_offsets import KafkaOffset
 from tableferry.pipelines.state import MigrationStart
 from tableferry.pipelines.views import Span
 from tableferry.spark.catalog import facts as table_facts
-from tableferry.spark.driver import following
+from tableferry.spark.driver import track_jobs
 from tableferry.spark.tables import TableFacts, TableName
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
     more, more_in_target = _lacking(spark, target.dataflow, lacking)
     with (
         activity(_log, f"compare it with {start.copy.table}", table=target.target) as running,
-        following(spark, running),
+        track_jobs(spark, running),
     ):
         verdict = copies.compared(
             spark,

@@ -58,7 +58,7 @@ from tableferry.pipelines.steps import (
 )
 from tableferry.spark import session
 from tableferry.spark.catalog import SPARK_ERRORS, exists, explaining, facts
-from tableferry.spark.driver import Size, following, in_process
+from tableferry.spark.driver import Size, in_process, track_jobs
 from tableferry.spark.quoting import literal
 from tableferry.spark.tables import TableFacts, TableName
 
@@ -293,7 +293,7 @@ class StreamingEngine:
     def _run_once(self, definition: FlowDefinition, running: Activity, broken: Counter[str]) -> None:
         flow, observation = definition.flow, Observation()
         frame = self._rows(definition, observation)
-        with following(self._spark, running, partial(self._expected, definition)):
+        with track_jobs(self._spark, running, partial(self._expected, definition)):
             if isinstance(definition, DefineAutoCdc):
                 copied = self._frame(definition) if self._is_history(definition) else None
                 cdc.apply(frame, flow.target, definition.settings, before=self._before, copied=copied)

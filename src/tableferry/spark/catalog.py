@@ -121,7 +121,7 @@ def _facts_from_metastore(metastore: LocalMetastore, name: TableName) -> TableFa
     return found
 
 
-def facts_again(spark: SparkSession, table: TableFacts) -> TableFacts | None:
+def reread_facts(spark: SparkSession, table: TableFacts) -> TableFacts | None:
     """Return the current metadata of a table that `facts` read a moment ago.
 
     If this process can read the table's log, this skips the catalog query, which takes up to half a second.

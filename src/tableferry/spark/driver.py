@@ -36,7 +36,7 @@ def in_process(spark: SparkSession) -> bool:
 
 
 @contextmanager
-def following(spark: SparkSession, running: Activity, expected: Callable[[], Size] = Size) -> Iterator[None]:
+def track_jobs(spark: SparkSession, running: Activity, expected: Callable[[], Size] = Size) -> Iterator[None]:
     """Update an activity's counts with the progress of the Spark jobs of this thread inside the ``with``.
 
     - If Spark's driver is this process, the counts are tasks, written rows and written bytes. They come from

@@ -73,7 +73,7 @@ def launch(folder: Path, conf: SparkConf, lock: int) -> Any:
         try:
             return start(conf, popen_kwargs={"stdout": sink, "stderr": sink, "pass_fds": (lock,)})
         except PySparkRuntimeError as error:
-            raise why_ended(log, conf.get("spark.jars.packages") or "") from error
+            raise ended_error(log, conf.get("spark.jars.packages") or "") from error
 
 
 def end(gateway: Any) -> None:
@@ -91,7 +91,7 @@ def end(gateway: Any) -> None:
     SparkContext._jvm = None
 
 
-def why_ended(log: Path, packages: str) -> SessionError:
+def ended_error(log: Path, packages: str) -> SessionError:
     """Return the error for a Java process that exited before Spark was ready."""
     text = log.read_text(encoding="utf-8", errors="replace")
     lowered = text.lower()
@@ -100,7 +100,7 @@ def why_ended(log: Path, packages: str) -> SessionError:
     return SessionError("JAVA_ENDED_EARLY", cause=_cause(text), log=log)
 
 
-def why_not_open(folder: Path, message: str) -> SessionError:
+def not_open_error(folder: Path, message: str) -> SessionError:
     """Return the error for a session that couldn't start in a running Java process."""
     log = folder / "spark.log"
     text = message + "\n" + log.read_text(encoding="utf-8", errors="replace")

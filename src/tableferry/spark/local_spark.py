@@ -171,7 +171,7 @@ def _launch(folder: Path, conf: dict[str, str], lock: int) -> _Running:
     except Exception as error:
         # Errors of pyspark, py4j and Java have no common base class. Their text can be read only while Java
         # runs.
-        reason = java_process.why_not_open(folder, str(error))
+        reason = java_process.not_open_error(folder, str(error))
         java_process.end(gateway)
         raise reason from error
     return _Running(spark, gateway, lock)

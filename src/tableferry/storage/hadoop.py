@@ -130,12 +130,12 @@ class Hadoop:
 
     def exists(self, path: str) -> bool:
         """Return whether there is such a file or folder."""
-        with self._system(path, "can't be looked at") as (system, at):
+        with self._system(path, "can't be inspected") as (system, at):
             return bool(system.exists(at))
 
     def modified(self, path: str) -> int:
         """Return the modification time in milliseconds since 1970, UTC, by the clock of the storage."""
-        with self._system(path, "can't be looked at") as (system, at):
+        with self._system(path, "can't be inspected") as (system, at):
             return int(system.getFileStatus(at).getModificationTime())
 
     def names(self, path: str) -> tuple[str, ...]:

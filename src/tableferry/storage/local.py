@@ -110,12 +110,12 @@ class Local:
         volume = volume_of(path)
         if volume is not None and not volume.is_dir():
             raise no_volume(path)
-        with _explained(path):
+        with _as_state_errors(path):
             path.mkdir(parents=True, exist_ok=True)
 
     def remove(self, path: Path) -> None:
         """Remove a file or a folder with its contents; do nothing if it doesn't exist."""
-        with _explained(path):
+        with _as_state_errors(path):
             if path.is_dir():
                 shutil.rmtree(path)
             else:
@@ -132,7 +132,7 @@ class Local:
             return
         self.make_folder(new.parent)
         # Now a missing name is the old one: another process moved it.
-        with _explained(new), suppress(FileNotFoundError):
+        with _as_state_errors(new), suppress(FileNotFoundError):
             old.rename(new)
 
     @contextmanager
@@ -149,7 +149,7 @@ class Local:
         with ExitStack() as held:
             for path in sorted(paths):
                 self.make_folder(path.parent)
-                with _explained(path):
+                with _as_state_errors(path):
                     # Mode "w" because mounted volumes refuse to append, and a lock file has no content.
                     handle = held.enter_context(path.open("w"))
                 try:
@@ -164,7 +164,7 @@ class Local:
     @contextmanager
     def _written_beside(self, path: Path, text: str | Iterable[str]) -> Iterator[Path]:
         self.make_folder(path.parent)
-        with _explained(path):
+        with _as_state_errors(path):
             _sweep(path)
             with _temporary(path) as handle:
                 try:
@@ -256,7 +256,7 @@ def _claim_and_move(temporary: Path, path: Path) -> bool:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _as_state_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -142,7 +142,7 @@ class ObjectStore:
     def below(self, path: ObjectPath) -> Iterator[Object]:
         """Yield all objects below a path, at any depth, without the empty objects that represent folders."""
         start = len(path.key) + 1 if path.key else 0
-        with _explained(path, "can't be listed"):
+        with _as_state_errors(path, "can't be listed"):
             found = [
                 Object(meta["path"][start:], meta["size"], _millis(meta["last_modified"]))
                 for page in _client(self.store).list(path.key or None)
@@ -155,7 +155,7 @@ class ObjectStore:
 
     def read(self, path: ObjectPath, most: int | None = None) -> bytes | None:
         """Return an object's bytes, or None if the object doesn't exist or has more than ``most`` bytes."""
-        with _explained(path, "can't be read"):
+        with _as_state_errors(path, "can't be read"):
             try:
                 found = _client(self.store).get(path.key)
                 return bytes(found.bytes()) if most is None or found.meta["size"] <= most else None
@@ -169,7 +169,7 @@ class ObjectStore:
             FileNotFoundError: The object doesn't exist.
             StateError: The object can't be read.
         """
-        with _explained(path, "can't be read", absent=True):
+        with _as_state_errors(path, "can't be read", absent=True):
             return bytes(_client(self.store).get_range(path.key, start=start, length=count))
 
     def open(self, path: ObjectPath, size: int) -> io.BufferedReader:
@@ -178,7 +178,7 @@ class ObjectStore:
 
     def modified(self, path: ObjectPath) -> int:
         """Return the modification time in milliseconds since 1970, UTC, by the store's clock."""
-        with _explained(path, "can't be looked at"):
+        with _as_state_errors(path, "can't be inspected"):
             return _millis(_client(self.store).head(path.key)["last_modified"])
 
     def read_text(self, path: ObjectPath, most: int | None = None) -> str | None:
@@ -191,7 +191,7 @@ class ObjectStore:
 
     def write_text(self, path: ObjectPath, text: str) -> None:
         """Replace the object by ``text`` with one PUT, which is atomic."""
-        with _explained(path, "can't be written"):
+        with _as_state_errors(path, "can't be written"):
             _client(self.store).put(path.key, text.encode(), use_multipart=False)
 
     def create_text(self, path: ObjectPath, text: str | Iterable[str]) -> bool:
@@ -202,14 +202,14 @@ class ObjectStore:
         Raises:
             NotExclusive: The store doesn't support this.
         """
-        _demand_exclusive(path.parent)
+        _require_exclusive(path.parent)
         whole = text if isinstance(text, str) else "".join(text)
-        with _explained(path, "can't be written"):
+        with _as_state_errors(path, "can't be written"):
             return _create(path, whole.encode())
 
     def exists(self, path: ObjectPath) -> bool:
         """Return whether the object exists."""
-        with _explained(path, "can't be looked at"):
+        with _as_state_errors(path, "can't be inspected"):
             try:
                 _client(self.store).head(path.key)
             except FileNotFoundError:
@@ -224,7 +224,7 @@ class ObjectStore:
     def entries(self, path: ObjectPath) -> tuple[list[str], list[str]]:
         """Return the names of the objects and of the folder prefixes directly below a path, each in order."""
         start = len(path.key) + 1 if path.key else 0
-        with _explained(path, "can't be listed"):
+        with _as_state_errors(path, "can't be listed"):
             listed = _client(self.store).list_with_delimiter(path.key or None)
             folders = sorted(name[start:] for name in listed["common_prefixes"])
             objects = (meta["path"][start:] for meta in listed["objects"])
@@ -233,7 +233,7 @@ class ObjectStore:
     def first_names(self, path: ObjectPath) -> tuple[str, ...]:
         """Return the names of the first objects directly below a path, in order, with one request."""
         start = len(path.key) + 1 if path.key else 0
-        with _explained(path, "can't be listed"):
+        with _as_state_errors(path, "can't be listed"):
             page = next(iter(_client(self.store).list(path.key or None, chunk_size=_PAGE)), ())
             below = [meta["path"][start:] for meta in page]
         return tuple(name for name in below if name and "/" not in name)
@@ -247,7 +247,7 @@ class ObjectStore:
 
     def remove(self, path: ObjectPath) -> None:
         """Remove an object and all objects below its key; do nothing if they don't exist."""
-        with _explained(path, "can't be removed"):
+        with _as_state_errors(path, "can't be removed"):
             client = _client(self.store)
             for page in client.list(path.key):
                 with suppress(FileNotFoundError):
@@ -257,7 +257,7 @@ class ObjectStore:
 
     def move(self, old: ObjectPath, new: ObjectPath) -> None:
         """Copy an object and all objects below its key, and remove the old ones; skip missing objects."""
-        with _explained(new, "can't be written"):
+        with _as_state_errors(new, "can't be written"):
             client = _client(self.store)
             keys = [meta["path"] for page in client.list(old.key) for meta in page]
             for key in (old.key, *keys):
@@ -329,7 +329,7 @@ def _create(path: ObjectPath, content: bytes) -> bool:
 
 
 @lru_cache
-def _demand_exclusive(folder: ObjectPath) -> None:
+def _require_exclusive(folder: ObjectPath) -> None:
     """Check with a temporary object that the store refuses to create an object that exists.
 
     Raises:
@@ -337,7 +337,7 @@ def _demand_exclusive(folder: ObjectPath) -> None:
         StateError: The store can't be reached, or the object can't be written.
     """
     probe = folder / f"{_PROBE}{uuid.uuid4().hex}"
-    with _explained(probe, "can't be written"):
+    with _as_state_errors(probe, "can't be written"):
         try:
             # The first result isn't reliable: after a lost response, the client's retry finds its own object.
             _create(probe, b"")
@@ -386,7 +386,7 @@ def _client(store: str) -> Client:
         ) from error
     # Typed as Any, because the overloads of `from_url` differ in the settings for each kind of store.
     make: Any = from_url
-    with _explained(ObjectPath(store), "can't be reached"):
+    with _as_state_errors(ObjectPath(store), "can't be reached"):
         # `allow_http` affects only endpoints from environment variables; the clouds' own use TLS.
         options = {"client_options": {"connect_timeout": _CONNECT, "allow_http": True}, **_login(store)}
         # This request detects an unreachable store early. A login without the right to list the complete
@@ -440,7 +440,7 @@ def _azure_is_set() -> bool:
 
 
 @contextmanager
-def _explained(path: ObjectPath, failure: str, *, absent: bool = False) -> Iterator[None]:
+def _as_state_errors(path: ObjectPath, failure: str, *, absent: bool = False) -> Iterator[None]:
     """Convert the store's errors inside the ``with`` into StateError with path, reason and remedy.
 
     With ``absent``, FileNotFoundError isn't converted.
@@ -475,7 +475,7 @@ def _reason(path: ObjectPath, error: Exception) -> tuple[str, str]:
         return text.rstrip("."), login
     if type(error).__name__ == "InvalidPathError":
         return text.split("\n")[0], "give that object another name"
-    return text.split("\n")[0][:_MOST].rstrip(), "look at what the store says"
+    return text.split("\n")[0][:_MOST].rstrip(), "read the store's message"
 
 
 def _kind(store: str) -> str:

@@ -86,7 +86,7 @@ class Volume:
             self.client.files.get_metadata(str(path))
             return True
 
-        return self._ask(path, "can't be looked at", ask, {"missing": False})
+        return self._ask(path, "can't be inspected", ask, {"missing": False})
 
     def modified(self, path: Path) -> int:
         """Return the modification time in milliseconds since 1970, UTC, by the workspace's clock."""
@@ -96,7 +96,7 @@ class Volume:
             assert stated is not None
             return int(parsedate_to_datetime(stated).timestamp() * 1000)
 
-        return self._ask(path, "can't be looked at", ask)
+        return self._ask(path, "can't be inspected", ask)
 
     def names(self, path: Path) -> tuple[str, ...]:
         """Return a folder's visible names in order; empty if the folder doesn't exist."""
@@ -193,7 +193,7 @@ class Volume:
         try:
             return request()
         except Exception as error:
-            trouble = workspace.trouble(error, self.client)
+            trouble = workspace.request_failure(error, self.client)
             if trouble is None:
                 raise
             if trouble.kind in instead:

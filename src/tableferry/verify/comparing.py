@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tableferry.activity import activity
 from tableferry.errors import TableError, is_sparks
 from tableferry.spark.catalog import SPARK_ERRORS
-from tableferry.spark.driver import following
+from tableferry.spark.driver import track_jobs
 from tableferry.spark.quoting import unquote
 from tableferry.spark.tables import TableName
 from tableferry.verify.measuring import Side, count_common, differ_everywhere, find_rows, measure, pair
@@ -191,7 +191,7 @@ def verify_tables(
     try:
         with (
             activity(_log, f"compare it with {here}", table=there) as running,
-            following(spark, running),
+            track_jobs(spark, running),
         ):
             verdict = verify(
                 *frames,

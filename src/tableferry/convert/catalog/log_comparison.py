@@ -77,7 +77,7 @@ def compare(
     )
 
 
-def checkpoints_say(spark: SparkSession, checkpoints: Sequence[str], lines: Sequence[str]) -> bool:
+def checkpoints_match(spark: SparkSession, checkpoints: Sequence[str], lines: Sequence[str]) -> bool:
     """Return whether a log's checkpoints contain the same actions as its only commit.
 
     Args:

@@ -1,4 +1,4 @@
-"""The work of one Spark task: read its share of the files.
+"""The work of one Spark task: read its share of the files, and return schemas as text.
 
 Tasks are pickled and sent to machines that may not have this package. So this module doesn't import Spark,
 and uses no global that pickle stores by its import path, such as a function with a cache.
@@ -6,16 +6,18 @@ and uses no global that pickle stores by its import path, such as a function wit
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import pyarrow as pa
 
-from tableferry.convert.catalog.schemas import to_text
-from tableferry.formats.parquet.files import DataFile, Footer, Footers, Unreadable
+from tableferry.formats.parquet.files import DataFile, FileSchema, Footer, Footers, Leaf, Unreadable
+from tableferry.spark import types
+from tableferry.spark.types import Primitive, Struct
 
 # Values of ``rows`` for a failed file. The ``text`` is the reason, or the machine without the folder.
 UNREADABLE, UNREACHED = -1, -2
@@ -53,8 +55,32 @@ def _rows(footers: Iterable[Footer | Unreadable]) -> Iterator[_Row]:
         schema, count = footer.schema, len(numbers)
         # The reader keeps a reference to each schema, so that ``id`` stays unique.
         number = numbers.setdefault(id(schema), count)
-        yield footer.rows, number, to_text(schema) if number == count else None, footer.packed, footer.split
+        yield (
+            footer.rows,
+            number,
+            schema_to_text(schema) if number == count else None,
+            footer.packed,
+            footer.split,
+        )
 
 
 def _unreached(file: DataFile) -> _Row:
     return UNREACHED, 0, None, platform.node(), ""
+
+
+def schema_to_text(schema: FileSchema) -> str:
+    """Return a schema as text. Equal schemas have equal text."""
+    columns = types.plain(schema.columns)
+    leaves = [(leaf.path, types.plain(leaf.type)) for leaf in schema.leaves]
+    return json.dumps([columns, leaves, sorted(schema.undecimal), sorted(schema.untyped)])
+
+
+def schema_from_text(text: str) -> FileSchema:
+    """Return the schema that `schema_to_text` serialized."""
+    columns, leaves, undecimal, untyped = json.loads(text)
+    return FileSchema(
+        cast(Struct, types.typed(columns)),
+        tuple(Leaf(tuple(path), cast(Primitive, types.typed(leaf))) for path, leaf in leaves),
+        frozenset(map(tuple, undecimal)),
+        frozenset(map(tuple, untyped)),
+    )

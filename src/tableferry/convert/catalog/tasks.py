@@ -12,8 +12,15 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 import tableferry
-from tableferry.convert.catalog.schemas import from_text
-from tableferry.convert.catalog.shares import COLUMNS, UNREACHED, UNREADABLE, Read, Task, task
+from tableferry.convert.catalog.shares import (
+    COLUMNS,
+    UNREACHED,
+    UNREADABLE,
+    Read,
+    Task,
+    schema_from_text,
+    task,
+)
 from tableferry.errors import Refused
 from tableferry.formats.parquet.files import DataFile, FileSchema, Footer, Footers, Unreadable
 
@@ -84,6 +91,6 @@ def _footers(
         if described is not None:
             known = schemas.get(described)
             if known is None:
-                known = schemas[described] = from_text(described)
+                known = schemas[described] = schema_from_text(described)
             numbered[number] = known
         yield Footer(rows, numbered[number], text, split)

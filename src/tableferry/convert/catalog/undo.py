@@ -192,7 +192,7 @@ def _original_entry(
     """
     assert table.entry is not None
     if not initial_commit.is_aside(table.files):
-        initial_commit.demand_only_a_conversion(table.root)
+        initial_commit.require_only_a_conversion(table.root)
     inside = delta_tables_in(spark, table.name.parts[:-1], table.root)
     others = [name for name in inside if name not in (table.name, table.spare)]
     if others:
@@ -201,7 +201,7 @@ def _original_entry(
         raise Refused("UNDO_ENTRY_NOT_RECORDED", table=table.name)
     notes = []
     if recorded.name.table.lower() != table.name.table.lower():
-        notes.append(f"the entry says what was recorded of {recorded.name}")
+        notes.append(f"the entry has the recorded definition of {recorded.name}")
     me = spark.sql("SELECT current_user()").collect()[0][0]
     if recorded.owner and recorded.owner != me:
         notes.append(f"{me} owns the entry now, and {recorded.owner} did before")

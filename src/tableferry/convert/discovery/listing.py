@@ -1,4 +1,4 @@
-"""List the data files of a table by listing its directory."""
+"""List the data files of a table in its directory, or below its root in an object store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tableferry import storage as storage
 from tableferry.backoff import pause
-from tableferry.convert.discovery import object_listing, sink_log, table_formats
+from tableferry.convert.discovery import sink_log, table_formats
 from tableferry.errors import Busy, Refused, TableError
 from tableferry.formats.parquet.files import DataFile
 
@@ -48,7 +48,7 @@ def list_at_rest(root: storage.AnyPath) -> tuple[DataFile, ...]:
         Busy: The files changed during every attempt.
     """
     if isinstance(root, Path):
-        demand_directory(root)
+        require_directory(root)
         return _checked(root, _visible(root, sorted(_walk_at_rest(root))))
     before = list_files(root)
     for attempt in range(_LOOKS):
@@ -63,8 +63,8 @@ def list_at_rest(root: storage.AnyPath) -> tuple[DataFile, ...]:
 def _checked(root: storage.AnyPath, files: tuple[DataFile, ...]) -> tuple[DataFile, ...]:
     if not files:
         raise Refused("NO_PARQUET_FILES", folder=root)
-    _demand_utf8(root, files)
-    demand_readable_names(str(root), files)
+    _require_utf8(root, files)
+    require_readable_names(str(root), files)
     return files
 
 
@@ -76,9 +76,9 @@ def visible_files(root: storage.AnyPath) -> tuple[DataFile, ...]:
         Refused: An entry can't be part of a table of Parquet files.
     """
     if isinstance(root, Path):
-        demand_directory(root)
+        require_directory(root)
         return _visible(root, sorted(_walk(root)))
-    files, sink = object_listing.data_files(root)
+    files, sink = _object_files(root)
     return _committed(root, files) if sink else tuple(files)
 
 
@@ -92,14 +92,59 @@ def _committed(root: storage.AnyPath, files: Iterable[DataFile]) -> tuple[DataFi
     return tuple(sorted(by_path[path] for path in sink_log.committed(root / table_formats.SINK_LOG, by_path)))
 
 
-def demand_readable_names(root: str, files: Sequence[DataFile]) -> None:
+def _object_files(root: storage.ObjectPath) -> tuple[list[DataFile], bool]:
+    """Return the data files below a root, sorted by path, and whether a streaming sink wrote there.
+
+    The same names are left out and refused as in `visible_files`.
+
+    Raises:
+        TableError: The root has no objects.
+        Refused: An object can't be part of a table of Parquet files.
+        StateError: The store can't be listed.
+    """
+    found: list[DataFile] = []
+    sink = anything = False
+    for item in storage.ObjectStore(root.store).below(root):
+        anything = True
+        sink = sink or item.path.startswith(f"{table_formats.SINK_LOG}/")
+        if _is_data_object(root, item.path):
+            found.append(DataFile(*item))
+    if not anything:
+        raise TableError("FOLDER_MISSING", folder=root)
+    return sorted(found), sink
+
+
+def _is_data_object(root: storage.ObjectPath, path: str) -> bool:
+    *folders, name = path.split("/")
+    for depth, folder in enumerate(folders):
+        if table_formats.is_hidden(folder) and "=" not in folder:
+            if depth:
+                _require_no_nested_table(
+                    f"{root}/{'/'.join(folders[:depth])}", folder, folders[depth + 1 :], name
+                )
+            return False
+        if table_formats.is_acid(folder):
+            raise table_formats.transactional(f"{root}/{'/'.join(folders[: depth + 1])}")
+    if name == table_formats.HUDI_PARTITION:
+        raise table_formats.hudi_partition("/".join([str(root), *folders]))
+    return not table_formats.is_hidden(name)
+
+
+def _require_no_nested_table(folder: str, hidden: str, below: list[str], name: str) -> None:
+    if hidden in (table_formats.SINK_LOG, table_formats.HUDI) or (
+        hidden == table_formats.DELTA_LOG and not below and table_formats.is_commit(name)
+    ):
+        raise table_formats.nested_table_error(folder, hidden)
+
+
+def require_readable_names(root: str, files: Sequence[DataFile]) -> None:
     """Refuse file names that contain a colon: Hadoop reads the part before it as the scheme of a URI."""
     for file in files:
         if ":" in file.path.rpartition("/")[2]:
             raise Refused("FILE_NAME_WITH_COLON", folder=root, file=file.path)
 
 
-def demand_no_subfolders(root: str, files: Sequence[DataFile]) -> None:
+def require_no_subfolders(root: str, files: Sequence[DataFile]) -> None:
     """Refuse a root with files both directly in it and in plain subfolders.
 
     Plain subfolders have no ``=`` in their names. Spark doesn't read them in such a root.
@@ -191,9 +236,9 @@ def _list_folder(root: Path, folder: str) -> tuple[list[DataFile], list[str]]:
                 if entry.is_dir():
                     if table_formats.is_hidden(name) and "=" not in name:
                         if folder:
-                            _demand_no_table(root / folder, name)
+                            _require_no_table(root / folder, name)
                         continue
-                    _demand_sound(root, root / folder, entry)
+                    _require_sound(root, root / folder, entry)
                     folders.append(f"{folder}{name}/")
                 elif name == table_formats.HUDI_PARTITION:
                     raise table_formats.hudi_partition(str(root / folder))
@@ -221,7 +266,7 @@ def _data_file(folder: str, entry: os.DirEntry[str]) -> DataFile | None:
     return DataFile(folder + entry.name, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
-def demand_directory(folder: Path) -> None:
+def require_directory(folder: Path) -> None:
     """Check that a directory exists.
 
     Raises:
@@ -247,22 +292,22 @@ def loops(top: Path, folder: Path, entry: os.DirEntry[str]) -> bool:
     return False
 
 
-def _demand_sound(root: Path, folder: Path, entry: os.DirEntry[str]) -> None:
+def _require_sound(root: Path, folder: Path, entry: os.DirEntry[str]) -> None:
     if loops(root, folder, entry):
         raise Refused("LINK_CYCLE", link=entry.path)
     if table_formats.is_acid(entry.name):
         raise table_formats.transactional(entry.path)
 
 
-def _demand_no_table(folder: Path, name: str) -> None:
+def _require_no_table(folder: Path, name: str) -> None:
     is_table = name in (table_formats.SINK_LOG, table_formats.HUDI) or (
         name == table_formats.DELTA_LOG and table_formats.already_delta(folder)
     )
     if is_table:
-        raise table_formats.table_of_its_own(str(folder), name)
+        raise table_formats.nested_table_error(str(folder), name)
 
 
-def _demand_utf8(root: storage.AnyPath, files: Sequence[DataFile]) -> None:
+def _require_utf8(root: storage.AnyPath, files: Sequence[DataFile]) -> None:
     for file in files:
         if not file.path.isascii():
             try:

@@ -72,7 +72,7 @@ def nearest(folder: object, above: Iterable[_F], table_format: Callable[[_F], st
     return None
 
 
-def demand_none(folder: storage.AnyPath) -> None:
+def require_none(folder: storage.AnyPath) -> None:
     """Refuse a folder that belongs to a table above it.
 
     Raises:

@@ -24,7 +24,7 @@ _ACID = re.compile(r"base_\d{7,}(_v\d+)?|(delete_)?delta_\d{7,}_\d{7,}(_\d{4})?(
 _PARQUET = (".parquet", ".parq", ".pq")
 # Files with an encrypted footer begin with the second one.
 _MAGIC = (b"PAR1", b"PARE")
-_LOOKED_INTO = 3
+_MAX_FILES_CHECKED = 3
 
 
 def already_delta(root: storage.AnyPath) -> bool:
@@ -130,7 +130,7 @@ def look_like_parquet(folder: storage.AnyPath, named: Iterable[str]) -> bool:
     ordered = sorted(named)
     if any(name.lower().endswith(_PARQUET) for name in ordered):
         return True
-    return any(_has_magic(folder / name) for name in ordered[:_LOOKED_INTO])
+    return any(_has_magic(folder / name) for name in ordered[:_MAX_FILES_CHECKED])
 
 
 def _has_magic(path: storage.AnyPath) -> bool:
@@ -156,12 +156,12 @@ def hudi_partition(folder: str) -> Refused:
     return Refused("HUDI_PARTITION", folder=folder, file=HUDI_PARTITION)
 
 
-def demand_no_hudi_columns(location: str, columns: Iterable[str]) -> None:
+def require_no_hudi_columns(location: str, columns: Iterable[str]) -> None:
     """Refuse files with the columns that Hudi adds to each row."""
     if found := sorted(name for name in columns if name.startswith(_HUDI_COLUMNS)):
         raise Refused("HUDI_COLUMNS", folder=location, columns=found)
 
 
-def table_of_its_own(folder: str, name: str) -> Refused:
+def nested_table_error(folder: str, name: str) -> Refused:
     """Return the refusal of a subfolder that is a table itself, with the name of its metadata folder."""
     return Refused("FOLDER_CONTAINS_TABLE", folder=folder, name=name)

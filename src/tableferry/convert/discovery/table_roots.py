@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from tableferry import storage
 from tableferry.convert.discovery import table_formats
-from tableferry.convert.discovery.listing import demand_directory, loops
+from tableferry.convert.discovery.listing import loops, require_directory
 from tableferry.errors import StateError, TableError
 
 _P = TypeVar("_P", Path, storage.ObjectPath)
@@ -44,14 +44,14 @@ def find_roots(parent: _P) -> list[_P]:
         StateError: The store can't be reached.
     """
     if isinstance(parent, Path):
-        demand_directory(parent)
+        require_directory(parent)
     elif not storage.all_names(parent):
         raise TableError("FOLDER_MISSING", folder=parent)
     roots: dict[str, _P] = {}
     pending = [parent]
     while pending:
         folder = pending.pop()
-        below = _plain_below(parent, folder)
+        below = _folders_to_search(parent, folder)
         if below is None:
             real = os.path.realpath(folder) if isinstance(folder, Path) else str(folder)
             roots[real] = min(folder, roots.get(real, folder))
@@ -60,28 +60,28 @@ def find_roots(parent: _P) -> list[_P]:
     return sorted(roots.values())
 
 
-def _plain_below(top: _P, folder: _P) -> list[_P] | None:
+def _folders_to_search(top: _P, folder: _P) -> list[_P] | None:
     """Return the subdirectories to search, or None if the folder is a table's root or can't be read."""
     try:
         listed = _list(top, folder)
-        if _says_what_it_is(folder, listed) or table_formats.SINK_LOG in listed.hidden:
+        if _has_table_metadata(folder, listed) or table_formats.SINK_LOG in listed.hidden:
             return None
     except (OSError, StateError, TableError):
         return None
     if table_formats.look_like_parquet(folder, listed.files):
         return None
     below = [folder / name for name in listed.folders]
-    if any("=" in name and _holds_parquet(top, folder / name) for name in listed.folders):
+    if any("=" in name and _contains_parquet(top, folder / name) for name in listed.folders):
         return None
     return below
 
 
-def _holds_parquet(top: _P, folder: _P) -> bool:
+def _contains_parquet(top: _P, folder: _P) -> bool:
     pending = [folder]
     while pending:
         folder = pending.pop()
         listed = _list(top, folder)
-        if _says_what_it_is(folder, listed):
+        if _has_table_metadata(folder, listed):
             continue
         if table_formats.look_like_parquet(folder, listed.files):
             return True
@@ -89,7 +89,7 @@ def _holds_parquet(top: _P, folder: _P) -> bool:
     return False
 
 
-def _says_what_it_is(folder: storage.AnyPath, listed: _Listed) -> bool:
+def _has_table_metadata(folder: storage.AnyPath, listed: _Listed) -> bool:
     """Return whether a folder's metadata makes it a table. Only metadata folders in ``listed`` are read."""
     if table_formats.DELTA_LOG in listed.hidden and table_formats.already_delta(folder):
         return True

@@ -140,7 +140,7 @@ def sync(
     )
     spark_provider = SparkProvider(spark, resolve)
     named = tuple(sources)
-    with activity(_log, "look for tables", level=logging.DEBUG):
+    with activity(_log, "search for tables", level=logging.DEBUG):
         resolved = expand(named, spark_provider, recursive=recursive)
     # A table that was found in a folder or schema needn't be a conversion; if not, it's skipped, not refused.
     by_name = not recursive and not any(isinstance(parse(text), Schema) for text in named)
@@ -157,7 +157,7 @@ def _sync(
     try:
         root = _root(resolved, spark_provider)
         if isinstance(root, Path):
-            listing.demand_directory(root)
+            listing.require_directory(root)
         if not already_delta(root):
             raise NotConverted("SYNC_OF_PARQUET_TABLE", table=source)
         with activity(_log, "follow the folder", table=source) as running:
@@ -225,7 +225,7 @@ def follow(
             continue
         if found.changes is None:
             return found
-        check = partial(_still_there, listed=found.listed) if listed is None else _unchanged
+        check = partial(_without_rewritten_files, listed=found.listed) if listed is None else _unchanged
         still = check(found.changes, root)
         if still and put(root, still, unsafe=options.unsafe_commit):
             return replace(found, changes=still, notes=(*found.notes, *_checkpointed(still)))
@@ -254,7 +254,7 @@ def put(root: AnyPath, changes: Changes, *, unsafe: bool = False) -> bool:
     return f'"txnId":"{identity}"' in (storage.read_text(name) or "").partition("\n")[0]
 
 
-def _still_there(changes: Changes, root: AnyPath, listed: Sequence[DataFile]) -> Changes | None:
+def _without_rewritten_files(changes: Changes, root: AnyPath, listed: Sequence[DataFile]) -> Changes | None:
     """Leave out files that were rewritten after the folder was listed; the next sync finds them.
 
     Returns:

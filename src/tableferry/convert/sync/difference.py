@@ -11,11 +11,10 @@ from tableferry import storage as storage
 from tableferry.amounts import counted, first_of
 from tableferry.convert import converted_table
 from tableferry.convert.commit_contents import Contents
-from tableferry.convert.completing import with_statistics
 from tableferry.convert.converted_table import Table
 from tableferry.convert.discovery import listing
 from tableferry.convert.plan import Options, Statistics
-from tableferry.convert.readers import all_readable, read_footers
+from tableferry.convert.readers import all_readable, read_footers, with_statistics
 from tableferry.convert.sync.commit import Changes
 from tableferry.errors import Refused
 from tableferry.formats.delta import column_mapping
@@ -89,7 +88,7 @@ def difference(
     before = converted_table.read(root)
     listed = tuple(listing.list_files(root) if listed is None else listed)
     if not options.include_subfolders:
-        listing.demand_no_subfolders(str(root), listed)
+        listing.require_no_subfolders(str(root), listed)
     changed = _compare(before, listed, rewritten=options.rewritten)
     if changed.gone and before.configuration.get("delta.appendOnly", "").lower() == "true":
         raise Refused(
@@ -116,9 +115,9 @@ def difference(
         merged = _merged(before, both)
         restated = _contents(before, merged, kept, of_kept, values, options)
         notes += (
-            f"a column's type widens, so the statistics of {counted(len(kept), 'file')} are written anew; "
-            "streams that read the table can't go on: start them with a new checkpoint and startingVersion "
-            f"{before.version + 1}, once they have read what came before",
+            f"a column's type widens, so the statistics of {counted(len(kept), 'file')} are rewritten; "
+            "streams that read the table can't continue: start them with a new checkpoint and "
+            f"startingVersion {before.version + 1}, after they have read all earlier versions",
         )
     added = _contents(before, merged, new, footers, values, options)
     scanned_by = options.reader if options.statistics is Statistics.SCAN else None
@@ -227,7 +226,7 @@ def _merged(before: Table, read: Sequence[tuple[DataFile, Footer]]) -> Struct:
     schemas = {id(footer.schema): (_without(footer.schema, partitions), file.path) for file, footer in read}
     merged = schema_merge.merge([(FileSchema(data, ()), "the table"), *schemas.values()])
     remedy = "Rewrite the files with the column's type, or without the column, which the table doesn't have."
-    schema_merge.demand_types(str(before.root), merged, partitions, remedy, "every new file")
+    schema_merge.require_types(str(before.root), merged, partitions, remedy, "every new file")
     by_name = {column.name: column for column in merged.columns.fields}
     old = tuple(
         replace(column, type=by_name.pop(column.name).type) if column.name in by_name else column

@@ -101,7 +101,7 @@ def stands(warehouse: Warehouse, table: HiveTable, draft: overlay.Draft) -> bool
     """
     root = reachable(table.location, same_machine=in_process(warehouse.spark))
     log = overlay.log_at(root) if root else far_log.read(warehouse, table.location)
-    return log is not None and overlay.stands(warehouse.spark, draft, log)
+    return log is not None and overlay.is_unchanged(warehouse.spark, draft, log)
 
 
 def _draft(warehouse: Warehouse, listed: TableFiles, far: overlay.FarFiles | None) -> overlay.Draft | None:

@@ -67,7 +67,7 @@ _READ_FROM = {
     "timestamp": _AVRO_INSTANTS,
     "timestamptz": _AVRO_INSTANTS,
 }
-_REMEDY = "write it anew, or leave the table in Hive"
+_REMEDY = "rewrite it, or leave the table in Hive"
 
 
 def hive_columns(

@@ -9,8 +9,7 @@ from tableferry.errors import StateError
 from tableferry.fleet.warehouse.eligibility import HiveTable, iceberg_ids, stored_types
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.formats.hive.locations import reachable
-from tableferry.formats.parquet.iceberg_blockers import Expected
-from tableferry.formats.parquet.iceberg_blockers import hindrances as hindrances_in
+from tableferry.formats.parquet.iceberg_blockers import Expected, blockers
 from tableferry.formats.parquet.iceberg_metrics import End, read_end, read_ends
 from tableferry.spark.driver import in_process
 from tableferry.storage.hadoop import Hadoop
@@ -81,5 +80,5 @@ def hindrances(
         defaults,
         iceberg_ids(table.columns),
     )
-    found = zip(chosen, hindrances_in(ends, expected), strict=True)
+    found = zip(chosen, blockers(ends, expected), strict=True)
     return [f"{file.path} {why}" for file, why in found if why]

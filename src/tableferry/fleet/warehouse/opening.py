@@ -121,7 +121,7 @@ def _is_unity(catalog: str) -> bool:
     try:
         client.catalogs.get(catalog)
     except Exception as error:
-        trouble = workspace.trouble(error, client)
+        trouble = workspace.request_failure(error, client)
         if trouble is None:
             raise
         if trouble.kind == "missing":

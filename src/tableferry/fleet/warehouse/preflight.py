@@ -151,7 +151,8 @@ def _around(
 def _inside(warehouse: Warehouse, table: HiveTable) -> str:
     """Say why the table's directory belongs to another table, which needn't be in a catalog."""
     storage = storage_of(warehouse.spark, table.location)
-    return overlay.owner(warehouse.spark, table.location, storage.all_names if storage else None)
+    names = storage.all_names if storage else None
+    return overlay.owner_reason(warehouse.spark, table.location, names) or ""
 
 
 def _missing_place(warehouse: Warehouse, names: Names, form: TargetFormat) -> Refused | None:

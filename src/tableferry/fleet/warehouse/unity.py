@@ -258,7 +258,7 @@ class UnityAccess:
         try:
             yield
         except Exception as error:
-            trouble = workspace.trouble(error, self._client)
+            trouble = workspace.request_failure(error, self._client)
             if trouble is None:
                 raise
             match trouble.kind:

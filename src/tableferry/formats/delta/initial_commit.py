@@ -57,7 +57,7 @@ def put(root: AnyPath, table_id: str, lines: Iterable[str], *, unsafe: bool = Fa
         raise
     if not created:
         # The storage may have created the file and lost the response, so that a retry found the file.
-        demand_table(root, table_id)
+        require_table(root, table_id)
 
 
 def create(name: AnyPath, lines: Iterable[str], *, unsafe: bool) -> bool:
@@ -95,9 +95,9 @@ def _undo_in_store(root: storage.ObjectPath, table_id: str | None) -> None:
     """Undo a conversion in storage without renames: claim version 1, then remove the log's objects."""
     stored, claim = _stored_log(root), log_removal.new_claim()
     if not stored.claim_of(1):
-        demand_only_a_conversion(root)
+        require_only_a_conversion(root)
         if table_id is not None:
-            demand_table(root, table_id)
+            require_table(root, table_id)
     found = stored.create_claim(1, claim)
     if not found:
         raise _written_after(root)
@@ -109,7 +109,7 @@ def _undo_in_store(root: storage.ObjectPath, table_id: str | None) -> None:
         raise Busy("UNDO_RUNNING", table=root)
 
 
-def demand_no_undo(root: AnyPath) -> None:
+def require_no_undo(root: AnyPath) -> None:
     """Refuse a table with an unfinished undo.
 
     Raises:
@@ -139,7 +139,7 @@ def set_aside(root: Path, table_id: str | None = None) -> None:
         # An earlier undo died at its last step, and the table was converted again.
         forget(root)
     if not aside.exists():
-        demand_only_a_conversion(root)
+        require_only_a_conversion(root)
         # A rename is atomic: readers see the whole log or no log.
         try:
             folder.rename(aside)
@@ -151,7 +151,7 @@ def set_aside(root: Path, table_id: str | None = None) -> None:
         raise _written_after(root)
     if table_id is not None and _table_id(aside) != table_id:
         aside.rename(folder)
-        raise _converted_meanwhile(root)
+        raise _converted_concurrently(root)
 
 
 def is_aside(root: Path) -> bool:
@@ -193,14 +193,14 @@ def has_only_first(names: Iterable[str]) -> bool:
     return FIRST in there and {name[:20] for name in there if name[:20].isdigit()} == {FIRST[:20]}
 
 
-def demand_table(root: AnyPath, table_id: str) -> None:
+def require_table(root: AnyPath, table_id: str) -> None:
     """Check that the first commit created the table with this id.
 
     Raises:
         Busy: The commit created another table.
     """
     if _table_id(log(root)) != table_id:
-        raise _converted_meanwhile(root)
+        raise _converted_concurrently(root)
 
 
 def now() -> int:
@@ -208,7 +208,7 @@ def now() -> int:
     return time.time_ns() // 1_000_000
 
 
-def demand_only_a_conversion(root: AnyPath) -> None:
+def require_only_a_conversion(root: AnyPath) -> None:
     """Check that a conversion is the only commit of a table.
 
     Raises:
@@ -239,7 +239,7 @@ def _versions(folder: AnyPath) -> list[int]:
     return versions(storage.names(folder))
 
 
-def _converted_meanwhile(root: AnyPath) -> Busy:
+def _converted_concurrently(root: AnyPath) -> Busy:
     return Busy("CONVERTED_BY_ANOTHER_PROCESS", table=root)
 
 

@@ -34,7 +34,7 @@ _OFFERED = (
 )
 
 
-def declared(text: str) -> tuple[PartitionColumn, ...]:
+def parse_partition_columns(text: str) -> tuple[PartitionColumn, ...]:
     """Return the partition columns of a declaration as in SQL: names, in backticks if needed, and types.
 
     Raises:

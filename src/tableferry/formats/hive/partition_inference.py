@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal as Number
 
 from tableferry.errors import Refused
-from tableferry.formats.hive.partition_paths import Directory, Layout, demand_one_shape, lay_out, listed
+from tableferry.formats.hive.partition_paths import Directory, Layout, listed, parse_layout, require_one_shape
 from tableferry.formats.hive.partition_values import cast, is_number, is_numeric, recognise
 from tableferry.formats.hive.partitions import PartitionColumn
 from tableferry.formats.parquet.files import DataFile
@@ -42,8 +42,8 @@ def infer(files: Sequence[DataFile]) -> Partitions:
     Raises:
         Refused: The files' directories have different columns.
     """
-    layout = lay_out(files)
-    demand_one_shape(layout)
+    layout = parse_layout(files)
+    require_one_shape(layout)
     names = layout.directories[0].names if files else ()
     columns: list[PartitionColumn] = []
     values: list[dict[str, str]] = []
@@ -74,9 +74,9 @@ def check(files: Sequence[DataFile], columns: Sequence[PartitionColumn], unfit: 
     Raises:
         Refused: A file's directories have other columns, or a value isn't valid for its column's type.
     """
-    layout = lay_out(files)
+    layout = parse_layout(files)
     for directory in layout.directories:
-        _demand_declared(directory, columns)
+        _require_declared(directory, columns)
     values: list[dict[str, str]] = []
     notes, same = [*_layout_notes(layout)], list[str]()
     for level, column in enumerate(columns):
@@ -176,7 +176,7 @@ def _layout_notes(layout: Layout) -> Iterator[str]:
         yield f"'{name}' is read as '{text}', as UTF-8; Spark reads such a name one character per octet"
 
 
-def _demand_declared(directory: Directory, columns: Sequence[PartitionColumn]) -> None:
+def _require_declared(directory: Directory, columns: Sequence[PartitionColumn]) -> None:
     names = [column.name for column in columns]
     if len(names) != len(directory.names):
         raise Refused(

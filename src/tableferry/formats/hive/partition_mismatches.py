@@ -106,7 +106,7 @@ def sentences(table: TableName, root: str, mismatches: PartitionMismatches) -> t
         sentence(
             mismatches.unregistered,
             "with files that no partition in the catalog has",
-            "remove what is left over, or take them in with --msck",
+            "remove leftover files, or add their partitions with --msck",
             nouns=directories,
         ),
     )

@@ -51,7 +51,7 @@ class Layout:
         return Counter(self.indexes)
 
 
-def lay_out(files: Sequence[DataFile]) -> Layout:
+def parse_layout(files: Sequence[DataFile]) -> Layout:
     """Return the directories of files and their partition values; each directory name is parsed once.
 
     Raises:
@@ -75,7 +75,7 @@ def lay_out(files: Sequence[DataFile]) -> Layout:
     return Layout(directories, tuple(indexes), tuple(_escapes(levels)))
 
 
-def demand_one_shape(layout: Layout) -> None:
+def require_one_shape(layout: Layout) -> None:
     """Check that all directories have the same partition columns and the same path above them.
 
     Raises:

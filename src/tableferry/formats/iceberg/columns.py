@@ -59,7 +59,7 @@ def needs_ids(metadata: TableMetadata) -> str:
         return f"`{odd}` isn't spelled so in the files"
     numbers = sorted(schema.schema_id for schema in metadata.schemas)
     if numbers != list(range(len(numbers))):
-        return "old schemas are gone, so nobody knows which names columns had"
+        return "old schemas are gone, so the columns' old names are unknown"
     return ""
 
 

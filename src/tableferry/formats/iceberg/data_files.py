@@ -66,16 +66,16 @@ def read(table: IcebergTable, source: str, *, statistics: bool) -> Snapshot:
         TableError: A file can't be read, is missing or has another size.
     """
     at, root = metadata.current(table), path_of(table.root)
-    said = metadata.read(at)
-    by_id = needs_ids(said)
-    if by_id and _NAMES in said.properties:
+    table_metadata = metadata.read(at)
+    by_id = needs_ids(table_metadata)
+    if by_id and _NAMES in table_metadata.properties:
         raise Refused("ICEBERG_FILES_WITHOUT_IDS", table=source, reason=by_id, property=_NAMES)
-    schema = said.schema()
+    schema = table_metadata.schema()
     columns = columns_of(schema, source, with_ids=bool(by_id))
-    found = list(_data_files(said, root, source))
-    partition_columns, positions = _partition_columns(said, found, columns, source)
-    paths = [_path(file, root, said, source) for file in found]
-    sizes = _there(root, paths)
+    found = list(_data_files(table_metadata, root, source))
+    partition_columns, positions = _partition_columns(table_metadata, found, columns, source)
+    paths = [_path(file, root, table_metadata, source) for file in found]
+    sizes = _listed_sizes(root, paths)
     listed = []
     for path, file in zip(paths, found, strict=True):
         if (there := sizes.get(path)) is None or there.size != file.file_size_in_bytes:
@@ -100,32 +100,32 @@ def read(table: IcebergTable, source: str, *, statistics: bool) -> Snapshot:
     ]
     order = sorted(range(len(listed)), key=lambda number: listed[number])
     notes: tuple[str, ...] = ()
-    kept = {key for key in said.properties if key != "comment"}
+    kept = {key for key in table_metadata.properties if key != "comment"}
     if kept:
         notes = (f"properties of Iceberg mean nothing to Delta, and are left out: {first_of(sorted(kept))}",)
     return Snapshot(
         at,
         columns,
         by_id,
-        said.last_column_id,
+        table_metadata.last_column_id,
         tuple(listed[number] for number in order),
         Partitions(partition_columns, tuple(values[number] for number in order)),
         tuple(footers[number] for number in order),
-        said.properties.get("comment"),
+        table_metadata.properties.get("comment"),
         notes,
     )
 
 
-def _data_files(said: TableMetadata, root: AnyPath, source: str) -> Iterator[IcebergFile]:
+def _data_files(table_metadata: TableMetadata, root: AnyPath, source: str) -> Iterator[IcebergFile]:
     from pyiceberg.manifest import FileFormat, ManifestContent
 
-    file_io = metadata.file_io(root, said.location)
-    if (snapshot := said.current_snapshot()) is None:
+    file_io = metadata.file_io(root, table_metadata.location)
+    if (snapshot := table_metadata.current_snapshot()) is None:
         return
-    with metadata.understood(snapshot.manifest_list):
+    with metadata.decoding_errors(snapshot.manifest_list):
         manifests = snapshot.manifests(file_io)
     for manifest in manifests:
-        with metadata.understood(manifest.manifest_path):
+        with metadata.decoding_errors(manifest.manifest_path):
             entries = manifest.fetch_manifest_entry(file_io, discard_deleted=True)
         if manifest.content == ManifestContent.DELETES:
             if entries:
@@ -146,7 +146,7 @@ def _data_files(said: TableMetadata, root: AnyPath, source: str) -> Iterator[Ice
 
 
 def _partition_columns(
-    said: TableMetadata, found: list[IcebergFile], columns: Struct, source: str
+    table_metadata: TableMetadata, found: list[IcebergFile], columns: Struct, source: str
 ) -> tuple[tuple[PartitionColumn, ...], dict[int, list[int]]]:
     """Return the files' partition columns, and the positions of their values in each partition spec.
 
@@ -156,12 +156,13 @@ def _partition_columns(
     """
     from pyiceberg.transforms import IdentityTransform, VoidTransform
 
-    schema = said.schema()
+    schema = table_metadata.schema()
     by_name = {column.name: column for column in columns.fields}
     layouts: dict[int, list[int]] = {}
     chosen: tuple[PartitionColumn, ...] | None = None
-    for spec in said.partition_specs:
-        if all(file.spec_id != spec.spec_id for file in found) and spec.spec_id != said.default_spec_id:
+    for spec in table_metadata.partition_specs:
+        is_default = spec.spec_id == table_metadata.default_spec_id
+        if not is_default and all(file.spec_id != spec.spec_id for file in found):
             continue
         used: list[PartitionColumn] = []
         layouts[spec.spec_id] = []
@@ -217,14 +218,14 @@ def _value(value: Any, column: PartitionColumn, source: str) -> str | None:
             return cast(str(value), column.type)
 
 
-def _path(file: IcebergFile, root: AnyPath, said: TableMetadata, source: str) -> str:
-    path = metadata.below(file.file_path, root, said.location)
+def _path(file: IcebergFile, root: AnyPath, table_metadata: TableMetadata, source: str) -> str:
+    path = metadata.below(file.file_path, root, table_metadata.location)
     if path is None:
         raise Refused("ICEBERG_FILE_OUTSIDE_FOLDER", table=source, file=file.file_path, folder=root)
     return path
 
 
-def _there(root: AnyPath, paths: list[str]) -> dict[str, DataFile]:
+def _listed_sizes(root: AnyPath, paths: list[str]) -> dict[str, DataFile]:
     """Return the files that exist, by path; in an object store, all objects below the root."""
     if isinstance(root, ObjectPath):
         return {item.path: DataFile(*item) for item in ObjectStore(root.store).below(root)}

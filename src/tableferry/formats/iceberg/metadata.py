@@ -69,12 +69,12 @@ def read(location: str) -> TableMetadata:
         from pyiceberg.serializers import FromInputFile
     except ModuleNotFoundError as error:
         raise _missing(error) from error
-    with understood(location):
+    with decoding_errors(location):
         return FromInputFile.table_metadata(file_io().new_input(location))
 
 
 @contextmanager
-def understood(location: str) -> Iterator[None]:
+def decoding_errors(location: str) -> Iterator[None]:
     """Turn any error of pyiceberg into one that names the file.
 
     pyiceberg raises many exception types, depending on the damage.

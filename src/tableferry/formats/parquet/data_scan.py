@@ -80,7 +80,7 @@ def _scan(source: str | BufferedReader, footer: Footer, paths: frozenset[ColumnP
     except (pa.ArrowException, OSError) as error:
         return _not_read(str(error).splitlines()[0])
     if rows != footer.rows:
-        return Unreadable(f"has {rows} rows, and says that it has {footer.rows}: write it again")
+        return Unreadable(f"has {rows} rows, but its footer records {footer.rows}: rewrite it")
     bounds = [scanned.bounds(ancient) if scanned else _UNKNOWN for scanned in leaves]
     return Footer.of(rows, footer.schema, bounds)
 

@@ -233,8 +233,8 @@ class Opened(NamedTuple):
     """A decoded footer.
 
     Attributes:
-        groups: The statistics of the first stored leaves, as many as the cache reads. If the cache reads
-            sizes, also the statistics of leaves in arrays and maps, all in the file's order.
+        groups: The statistics of the first stored leaves, up to the number that the cache reads. If the cache
+            reads sizes, also the statistics of leaves in arrays and maps, all in the file's order.
         orders: The number of the order that the bounds of each stored leaf follow; 0 if none is stated.
         created_by: The writer's name; empty if the footer has none.
         keys: The footer's key-value metadata.
@@ -262,7 +262,7 @@ def opened(footer: bytes, cache: SchemaCache) -> Opened:
         raise Encrypted
     groups = shape.row_groups.read(metadata.row_groups)
     if metadata.num_rows < 0 or metadata.num_rows != sum(groups.rows):
-        raise Broken("its row groups don't have as many rows as it says")
+        raise Broken("its row groups don't have the recorded number of rows")
     keys = {pair.key: pair.value for pair in metadata.key_value_metadata}
     created_by = metadata.created_by.decode(errors="replace")
     return Opened(shape, metadata.num_rows, groups, _orders(shape, metadata), created_by, keys)

@@ -43,39 +43,39 @@ _READ_FROM = {
 }
 
 
-def hindrances(ends: Iterable[End], expected: Expected) -> Iterator[str]:
-    """Yield for each file what prevents it from being added to the Iceberg table, as the end of a sentence.
+def blockers(ends: Iterable[End], expected: Expected) -> Iterator[str | None]:
+    """Yield for each file the reason why it can't be added to the Iceberg table, as the end of a sentence.
 
-    The text is empty if nothing prevents it, or if the file can't be read at the moment.
+    The reason is None if the file can be added, or if it can't be read at the moment.
     """
     known, cache = {name.lower() for name in expected.columns}, SchemaCache()
-    return (_hindrance(end, known, expected, cache) for end in ends)
+    return (_blocker(end, known, expected, cache) for end in ends)
 
 
-def _hindrance(end: End, known: Collection[str], expected: Expected, cache: SchemaCache) -> str:
+def _blocker(end: End, known: Collection[str], expected: Expected, cache: SchemaCache) -> str | None:
     if isinstance(end, Unreadable):
-        return "" if end.passing else end.reason
+        return None if end.passing else end.reason
     # Reasons to refuse a file that are specific to Delta don't apply to Iceberg.
     found = answered(lambda: opened(end, cache))
     if isinstance(found, Unreadable):
-        return ""
+        return None
     schema = found.shape.interpreted
     if other := _misread(schema, expected.ids):
         return (
             f"has field ids, by which Iceberg finds columns, and {'.'.join(other)} would be another one, or "
-            "none: write it anew without them, or choose Delta"
+            "none: rewrite it without them, or choose Delta"
         )
     if lists := [path for path in schema.two_level if path[0].lower() in known]:
         return (
             f"has lists of the older form in {'.'.join(lists[0])}, which Iceberg can't read where one is "
-            "empty or in another: write it anew, or choose Delta"
+            "empty or in another: rewrite it, or choose Delta"
         )
     for leaf in (*schema.stored, *schema.repeated):
         meaning = leaf.element.annotation if leaf.path[0].lower() in known else None
         if meaning is not None and (meaning.kind, meaning.unit) == ("TIMESTAMP", "MILLIS"):
             return (
                 f"has instants in milliseconds in {'.'.join(leaf.path)}, which Iceberg reads as "
-                "microseconds: write it anew, or choose Delta"
+                "microseconds: rewrite it, or choose Delta"
             )
     for leaf in (*schema.stored, *schema.repeated):
         path, meaning = lowered(leaf.path), leaf.element.annotation
@@ -86,22 +86,22 @@ def _hindrance(end: End, known: Collection[str], expected: Expected, cache: Sche
         stored = leaf.element.physical
         if stored not in _READ_FROM.get(kind, (stored,)) or (kind == "decimal" and not is_decimal):
             return (
-                f"stores {'.'.join(leaf.path)} as {leaf.element}, which Iceberg can't read as {kind}: write "
-                "it anew, or leave the table in Hive"
+                f"stores {'.'.join(leaf.path)} as {leaf.element}, which Iceberg can't read as {kind}: "
+                "rewrite it, or leave the table in Hive"
             )
     found_columns = {leaf.path[0].lower() for leaf in (*schema.stored, *schema.repeated)}
     for name, default in expected.defaults.items():
         if name.lower() not in found_columns:
             return (
-                f"lacks {name}, which is {default} there, and would be null in Iceberg: write it anew, or "
+                f"lacks {name}, which is {default} there, and would be null in Iceberg: rewrite it, or "
                 "leave the table in Hive"
             )
     if hybrid(found.keys) and (ancient := _ancient(found, known)):
         return (
             f"has values in {'.'.join(ancient)} before October 1582 in the calendar of Spark 2, which "
-            "Iceberg reads as other ones: write it anew, or choose Delta"
+            "Iceberg reads as other ones: rewrite it, or choose Delta"
         )
-    return ""
+    return None
 
 
 def _misread(schema: Interpreted, expected: Mapping[ColumnPath, int]) -> ColumnPath:
@@ -122,7 +122,7 @@ def rescaled(path: ColumnPath, stored: int, expected: int) -> str:
     """Return the end of a sentence that states that a file's decimals have another scale than the table's."""
     return (
         f"stores {'.'.join(path)} with {stored} decimal places, where the table has {expected}, and Iceberg "
-        "would read other numbers: write it anew, or leave the table in Hive"
+        "would read other numbers: rewrite it, or leave the table in Hive"
     )
 
 

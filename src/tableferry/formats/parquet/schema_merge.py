@@ -171,7 +171,7 @@ def left_out_note(files: Sequence[str]) -> str:
     )
 
 
-def demand_types(
+def require_types(
     location: str, merged: Merged, partitions: Collection[str], remedy: str, files: str = "every file"
 ) -> None:
     """Refuse columns that have no type in any file.
@@ -198,7 +198,7 @@ def demand_types(
             )
 
 
-def demand_common_columns(location: str, schemas: Iterable[tuple[FileSchema, str]]) -> None:
+def require_common_columns(location: str, schemas: Iterable[tuple[FileSchema, str]]) -> None:
     """Refuse files that can't form one table.
 
     Args:
