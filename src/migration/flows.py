@@ -35,10 +35,7 @@ def define(dp: Any, spark: SparkSession, plan: PipelinePlan, frames: Frames) -> 
         remember_update(dp, spark)
     for table in plan.tables:
         pipelines.call(dp.create_streaming_table, table.location, name=table.name, **table.arguments)
-    # What is taken over was there before the pipeline, and its flows go on where old streams have stopped.
-    for table in plan.managed:
-        pipelines.call(dp.create_table, table.location, name=table.name, **table.arguments)
-    for flow in (*plan.flows, *plan.imports):
+    for flow in plan.flows:
         view = view_of(dp, spark, flow, frames)
         if flow.cdc:
             auto_cdc(dp, flow, flow.cdc, view)
@@ -59,7 +56,6 @@ def append(dp: Any, spark: SparkSession, flow: PipelineFlow, view: str) -> None:
         name=flow.name,
         once=flow.once or None,
         spark_conf=flow.spark_conf or None,
-        import_checkpoint=flow.import_checkpoint,
     )
     decorate(lambda: read(spark, flow, view))
 
@@ -93,8 +89,8 @@ def auto_cdc_from_snapshots(dp: Any, spark: SparkSession, snapshots: PipelineSna
     )
     if create is None:
         raise TableError(
-            f"{snapshots.location}: this runtime has no create_auto_cdc_from_snapshot_flow: run it with the "
-            "streaming engine (tableferry pipelines run)"
+            f"{snapshots.location}: this runtime has no create_auto_cdc_from_snapshot_flow: choose a newer "
+            "channel"
         )
     settings = snapshots.settings
     pipelines.call(

@@ -11,8 +11,8 @@ import pytest
 from tests import soak
 from tests.spark.projects import Project
 
-from tableferry.activity import Activity, activity
 from tableferry.formats.delta.commits import commits_after, counted, newest_version
+from tableferry.progress import Task, task
 from tableferry.spark import session
 from tableferry.spark.catalog import facts
 from tableferry.spark.driver import Size, track_jobs
@@ -87,7 +87,7 @@ def test_a_long_write_counts_its_tasks_rows_and_bytes(spark: SparkSession, schem
         return Size(rows=2000, bytes=10**6)
 
     spark.range(7).write.format("noop").mode("overwrite").save()
-    with activity(LOG, "copy") as running, track_jobs(spark, running, expected):
+    with task(LOG, "copy") as running, track_jobs(spark, running, expected):
         running.refresh()
         assert running.counts == {}
         spark.range(0, 1000, 1, 2).write.format("delta").saveAsTable(f"{schema}.t")
@@ -96,7 +96,7 @@ def test_a_long_write_counts_its_tasks_rows_and_bytes(spark: SparkSession, schem
         assert running.counts["bytes"].done > 1000
         assert running.counts["tasks"].done == running.counts["tasks"].total
     assert asked == [1]
-    assert running.look is None
+    assert running.refresher is None
 
 
 def test_where_the_driver_is_closed_nothing_is_counted() -> None:
@@ -107,7 +107,7 @@ def test_where_the_driver_is_closed_nothing_is_counted() -> None:
         def sparkContext(self) -> Any:
             raise RuntimeError("not here")
 
-    running = Activity("copy")
+    running = Task("copy")
     with track_jobs(Closed(), running):  # type: ignore[arg-type]
         running.refresh()
     assert running.counts == {}

@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tableferry.activity import Activity
 from tableferry.formats.delta.commits import Commit
 from tableferry.pipelines.content import _Search, steps
 from tableferry.pipelines.plans import HandOver, NoHandOver
+from tableferry.progress import Task
 
 
 def commit(version: int, at: int, operation: str = "WRITE") -> Commit:
@@ -110,7 +110,7 @@ def test_a_moment_is_found_only_if_no_row_is_lost_or_comes_twice(
     # The place of the moment before a commit that deletes rows.
     deletes = [number for number, each in enumerate(commits) if not isinstance(each, int) or each < 0]
     purges = {len(commits) - number: f"src@{number + 1} (DELETE)" for number in deletes}
-    found = _Search(comparison, 0, Activity("look"), purges)._partly(tried, {"src": "id"})
+    found = _Search(comparison, 0, Task("look"), purges)._partly(tried, {"src": "id"})
     if isinstance(found, NoHandOver):
         assert any(purge in found.why.message for purge in purges.values())
     if not isinstance(found, HandOver):

@@ -17,9 +17,9 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from tableferry import cli
-from tableferry.activity import Activity, activity
 from tableferry.cli.live import LiveDisplay
 from tableferry.cli.logs import LineDisplay, LogFormat
+from tableferry.progress import Task, task
 
 LOG = logging.getLogger("tableferry.test")
 TIME = re.compile(r"^\d\d:\d\d:\d\d ")
@@ -107,8 +107,8 @@ def test_running_steps_are_listed_within_ten_seconds(
     monkeypatch.setattr(LOG, "propagate", False)
     LOG.setLevel(logging.DEBUG)
     lines.tick()
-    with activity(LOG, "migrate"), activity(LOG, "compare", table="t", level=logging.DEBUG) as compare:
-        compare.count("rows", 5, 10)
+    with task(LOG, "migrate"), task(LOG, "compare", table="t", level=logging.DEBUG) as compare:
+        compare.update("rows", 5, 10)
         capsys.readouterr()
         for now in range(1, 20):
             clock.now = float(now)
@@ -129,13 +129,13 @@ def test_running_steps_are_listed_within_ten_seconds(
 def test_slow_count_does_not_delay_lines(capsys: pytest.CaptureFixture[str]) -> None:
     asked, answered = threading.Event(), threading.Event()
 
-    def look(running: Activity) -> None:
+    def look(running: Task) -> None:
         asked.set()
         assert answered.wait(60)
 
     clock = Clock()
     lines = LineDisplay(logging.INFO, LogFormat.TEXT, clock=clock)
-    lines.running = (Activity("copy", look=look),)
+    lines.running = (Task("copy", refresher=look),)
     lines.start()
     assert asked.wait(60)
     clock.now = 10.0
@@ -158,8 +158,8 @@ def test_terminal_shows_running_steps_and_removes_them(monkeypatch: pytest.Monke
     console = Console(file=io.StringIO(), force_terminal=True, width=80)
     display = shown_live(console, monkeypatch)
     progress: Any = None
-    with activity(LOG, "migrate"), activity(LOG, "compare [red]", table="t") as compare:
-        compare.count("rows", 5, 10)
+    with task(LOG, "migrate"), task(LOG, "compare [red]", table="t") as compare:
+        compare.update("rows", 5, 10)
         progress = display.progress
         assert [task.description for task in progress.tasks] == ["migrate", "t: compare [red]"]
         [counts] = [column for column in progress.columns if type(column).__name__ == "_Counts"]
@@ -176,8 +176,8 @@ def test_terminal_shows_running_steps_and_removes_them(monkeypatch: pytest.Monke
 def test_narrow_terminal_wraps_only_the_title(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=60)
     display = shown_live(console, monkeypatch)
-    with activity(LOG, "compare the rows of one table and of another", table="main.sales.t") as compare:
-        compare.count("rows", 5, 10)
+    with task(LOG, "compare the rows of one table and of another", table="main.sales.t") as compare:
+        compare.update("rows", 5, 10)
         assert display.progress is not None
         seen = Console(file=io.StringIO(), width=60)
         seen.print(display.progress)

@@ -55,10 +55,10 @@ class LiveDisplay(Display):
             self.progress.start()
         if self.progress is None:
             return
-        tasks = {id(task.fields["activity"]): task for task in self.progress.tasks}
+        tasks = {id(task.fields["task"]): task for task in self.progress.tasks}
         for running in self.running:
             if id(running) not in tasks:
-                self.progress.add_task(running.title, total=None, activity=running)
+                self.progress.add_task(running.title, total=None, task=running)
         for key in tasks.keys() - {id(running) for running in self.running}:
             self.progress.remove_task(tasks[key].id)
         if not self.running:
@@ -68,9 +68,9 @@ class LiveDisplay(Display):
 
 class _Counts(ProgressColumn):
     def render(self, task: Task) -> Text:
-        return Text(task.fields["activity"].counted, style="progress.percentage")
+        return Text(task.fields["task"].counted, style="progress.percentage")
 
 
 class _Elapsed(ProgressColumn):
     def render(self, task: Task) -> Text:
-        return Text(duration(task.fields["activity"].elapsed), style="progress.elapsed")
+        return Text(duration(task.fields["task"].elapsed), style="progress.elapsed")

@@ -17,8 +17,8 @@ from typing import Any
 import typer
 
 from tableferry import cli
-from tableferry.activity import Activity
 from tableferry.amounts import duration
+from tableferry.progress import Task
 
 # A line lists the running steps after this many seconds without output. The clock is read once a second, so
 # at most ten seconds pass.
@@ -26,7 +26,7 @@ _LONGEST_SILENCE = 8.5
 _TICK = 1.0
 
 # The attributes of every record, and the step itself. All others are fields of a step.
-_RECORD_ATTRIBUTES = vars(logging.makeLogRecord({})).keys() | {"activity", "message", "asctime", "taskName"}
+_RECORD_ATTRIBUTES = vars(logging.makeLogRecord({})).keys() | {"task", "message", "asctime", "taskName"}
 
 
 class LogFormat(StrEnum):
@@ -75,7 +75,7 @@ class Display(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
-        self.running: tuple[Activity, ...] = ()
+        self.running: tuple[Task, ...] = ()
         self._ended = threading.Event()
         self._threads = [
             threading.Thread(
@@ -91,10 +91,10 @@ class Display(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Record a step that starts or ends."""
-        activity: Activity | None = getattr(record, "activity", None)
-        if activity is not None:
-            others = tuple(running for running in self.running if running is not activity)
-            self.running = (*others, activity) if getattr(record, "event", "") == "started" else others
+        task: Task | None = getattr(record, "task", None)
+        if task is not None:
+            others = tuple(running for running in self.running if running is not task)
+            self.running = (*others, task) if getattr(record, "event", "") == "started" else others
 
     def tick(self) -> None:
         """Refresh the display; called once a second."""
@@ -109,8 +109,8 @@ class Display(logging.Handler):
         super().close()
 
     def _count(self) -> None:
-        for activity in self.running:
-            activity.refresh()
+        for task in self.running:
+            task.refresh()
 
     def _run_every_second(self, work: Callable[[], None]) -> None:
         while not self._ended.wait(_TICK):
@@ -140,7 +140,7 @@ class LineDisplay(Display):
         running = self.running
         message = "; ".join(map(_running_text, running))
         if self._format is LogFormat.JSON:
-            steps = [activity.fields() for activity in running]
+            steps = [task.fields() for task in running]
             self._write(
                 _json_line({"level": "INFO", "event": "running", "message": message, "running": steps})
             )
@@ -181,7 +181,7 @@ class _TerminalDisplay(Display):
         super().close()
 
 
-def _running_text(running: Activity) -> str:
+def _running_text(running: Task) -> str:
     return ", ".join(filter(None, (f"{running.title}: {duration(running.elapsed)}", running.counted)))
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tableferry import verify as verifying
-from tableferry.activity import Activity, activity
 from tableferry.convert import catalog, definitions, requests
 from tableferry.convert.facts import ResolvedSource, by_store, expand, gather, single
 from tableferry.convert.perform import perform
@@ -23,6 +22,7 @@ from tableferry.convert.steps import Reader, SwitchEntry
 from tableferry.errors import Refused, TableError, TableferryError, first_line, is_sparks
 from tableferry.formats.delta import initial_commit
 from tableferry.formats.hive.partition_columns import parse_partition_columns
+from tableferry.progress import Task, task
 from tableferry.spark import session
 from tableferry.spark.provider import SparkProvider
 from tableferry.storage import path_of
@@ -142,21 +142,21 @@ def run(
         requested=requests.of(cluster_by, properties or {}, schema),
     )
     spark_provider = SparkProvider(spark, resolve)
-    with activity(_log, "search for tables", level=logging.DEBUG):
+    with task(_log, "search for tables", level=logging.DEBUG):
         resolved = expand(sources, spark_provider, recursive=recursive)
     reports: list[TableReport] = []
-    with activity(_log, "convert", level=logging.INFO if len(resolved) > 1 else logging.DEBUG) as running:
-        running.count("tables", 0, len(resolved))
+    with task(_log, "convert", level=logging.INFO if len(resolved) > 1 else logging.DEBUG) as running:
+        running.update("tables", 0, len(resolved))
         for source in resolved:
             reports.append(_convert(source, options, spark_provider, dry_run=dry_run))
             _log_outcome(running, reports, len(resolved))
     return Report(tuple(reports))
 
 
-def _log_outcome(running: Activity, reports: list[TableReport], tables: int) -> None:
+def _log_outcome(running: Task, reports: list[TableReport], tables: int) -> None:
     """Log the last table's outcome and update the table count."""
     source, outcome = reports[-1].source, reports[-1].outcome
-    running.count("tables", len(reports), tables)
+    running.update("tables", len(reports), tables)
     if tables > 1:
         fields = {"event": "table", "table": source, "outcome": outcome}
         _log.info("[%d/%d] %s: %s", len(reports), tables, source, outcome, extra=fields)
@@ -170,8 +170,8 @@ def _convert(
         return TableReport(source, "skipped", skipped=resolved.skipped)
     plan = None
     try:
-        with activity(_log, "read the files' footers", table=source) as running:
-            facts = gather(resolved, options, spark_provider, partial(running.count, "files"))
+        with task(_log, "read the files' footers", table=source) as running:
+            facts = gather(resolved, options, spark_provider, partial(running.update, "files"))
         plan = decide(facts, options)
         if not plan.steps:
             return TableReport(source, "already", plan)
@@ -225,7 +225,7 @@ def undo(
             reaches the storage.
     """
     resolved = single(source)
-    with activity(_log, "undo the conversion", table=source, level=logging.DEBUG):
+    with task(_log, "undo the conversion", table=source, level=logging.DEBUG):
         return _undo(source, resolved, spark, resolve)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 from tableferry import verify
-from tableferry.activity import Activity, activity
 from tableferry.convert import catalog, commit_contents, converted_table, existing_log
 from tableferry.convert.discovery import listing
 from tableferry.convert.plan import Plan
@@ -28,6 +27,7 @@ from tableferry.convert.steps import (
 from tableferry.errors import Busy, Refused, TableError, TableferryError
 from tableferry.formats import iceberg
 from tableferry.formats.delta import initial_commit
+from tableferry.progress import Task, task
 from tableferry.spark.driver import track_jobs
 from tableferry.spark.provider import SparkProvider
 from tableferry.storage import AnyPath, path_of
@@ -51,22 +51,22 @@ def perform(plan: Plan, spark: SparkProvider, *, level: int = logging.INFO) -> v
     """
     verdict = None
     for step in plan.steps:
-        with activity(_log, str(step), table=plan.source, level=level) as running:
+        with task(_log, str(step), table=plan.source, level=level) as running:
             verdict = _perform(step, plan, spark, running) or verdict
     return verdict
 
 
-def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Activity) -> verify.Verdict | None:
+def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Task) -> verify.Verdict | None:
     match step:
         case RegisterPartitions():
             catalog.partitions.register_partitions(spark.session(), step.table)
         case UndoConversion():
             initial_commit.undo(path_of(step.root), step.table_id)
         case PutFirstCommit():
-            root, progress = path_of(step.root), partial(running.count, "files")
+            root, progress = path_of(step.root), partial(running.update, "files")
             planned = with_statistics(root, step.contents, spark, step.scanned_by, progress)
             put(root, planned, unsafe=step.unsafe)
-            running.count("files", len(step.contents.files))
+            running.update("files", len(step.contents.files))
         case WriteCheckpoint():
             _write_checkpoint(path_of(step.root))
         case ConvertNatively():
@@ -85,7 +85,7 @@ def _perform(step: Step, plan: Plan, spark: SparkProvider, running: Activity) ->
             names = [column.name for column in plan.partition_columns]
             with track_jobs(session, running):
                 verdict = catalog.row_comparison.compare_rows(session, step.location, plan.schema, names)
-            running.count("rows", verdict.source.rows)
+            running.update("rows", verdict.source.rows)
             return verdict
         case _:
             assert_never(step)

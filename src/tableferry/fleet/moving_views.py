@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tableferry.activity import activity
 from tableferry.errors import Refused, TableError, TableferryError, first_line
 from tableferry.fleet.adding import Pattern, parse
 from tableferry.fleet.job import Job
@@ -32,6 +31,7 @@ from tableferry.fleet.view_moves.view import View, statement
 from tableferry.fleet.warehouse import new_views
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.new_views import TakesNoViews
+from tableferry.progress import task
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.tables import TableName
 
@@ -82,7 +82,7 @@ def move_views(store: Store, warehouse: Warehouse, options: ViewOptions) -> View
     selected = [_pattern(text) for text in options.views]
     jobs = [job for job in _jobs(store, moved_elsewhere()) if switched(job) and Names.of(job).elsewhere]
     schemas = sorted({TableName(job.name.parts[:-1]) for job in jobs})
-    with activity(_log, "move views") as running:
+    with task(_log, "move views") as running:
         siblings = [job for job in _jobs(store, of_schemas(schemas)) if switched(job)]
         places = Places.of([*jobs, *siblings], warehouse.iceberg_catalog)
         found = _find(warehouse, schemas, places)
@@ -97,10 +97,10 @@ def move_views(store: Store, warehouse: Warehouse, options: ViewOptions) -> View
         run = _Run(store, warehouse, options, places, {}, siblings)
         wanted = needed(touched, found.reads)
         order, circling = in_order({key: found.reads[key] for key in wanted})
-        running.count("views", 0, len(wanted))
+        running.update("views", 0, len(wanted))
         for key in order:
             run.take(found.views[key], found.texts[key])
-            running.count("views", len(run.reports), len(wanted))
+            running.update("views", len(run.reports), len(wanted))
         reason = circle([found.views[key].name for key in circling])
         for key in circling:
             run.reports[key] = ViewReport(found.views[key].name, "refused", error=str(reason))

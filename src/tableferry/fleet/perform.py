@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, assert_never
 
-from tableferry.activity import Activity, activity
 from tableferry.amounts import first_of
 from tableferry.errors import Paused, Refused
 from tableferry.fleet import steps
@@ -56,6 +55,7 @@ from tableferry.fleet.warehouse.shadow.late.settling import WrittenLate, check
 from tableferry.fleet.warehouse.shadow.shadowing import HiveCopyChanged, PartitionsRemoved, shadow
 from tableferry.fleet.warehouse.shadow.trying import try_shadow
 from tableferry.fleet.warehouse.taken_rights import TakenRights
+from tableferry.progress import Task, task
 from tableferry.spark.driver import track_jobs
 from tableferry.spark.tables import TableName
 
@@ -107,15 +107,13 @@ def perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save) -> Job
         TableferryError: Something else that the user can fix.
     """
     with (
-        activity(
-            _log, str(step), table=job.name, worker=job.claimed_by or "", level=logging.DEBUG
-        ) as running,
+        task(_log, str(step), table=job.name, worker=job.claimed_by or "", level=logging.DEBUG) as running,
         track_jobs(warehouse.spark, running),
     ):
         return _perform(step, job, warehouse, save, running)
 
 
-def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, running: Activity) -> Job:
+def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, running: Task) -> Job:
     accept = job.record.get(ACCEPT, "")
     match step:
         case steps.RepeatPreflight():
@@ -125,11 +123,11 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             try_shadow(warehouse, table)
         case steps.PrepareCopy(source, target):
             with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
-                running.count("rows", preparing.prepare(warehouse, source, target))
+                running.update("rows", preparing.prepare(warehouse, source, target))
             Record.begin(warehouse, source)
         case steps.CompareAhead(table):
             with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
-                running.count("rows", preparing.compare_ahead(warehouse, table))
+                running.update("rows", preparing.compare_ahead(warehouse, table))
             Record.begin(warehouse, table)
         case steps.RewriteAhead(target, hive, form):
             began = time.monotonic()
@@ -138,14 +136,14 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
                 copies.demand_empty(warehouse, folder)
             job = save(job.noted(**{REWRITTEN: {**job.record[REWRITTEN], "folder": folder}}))
             with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
-                running.count("rows", writing.write_ahead(warehouse, hive, target, form))
+                running.update("rows", writing.write_ahead(warehouse, hive, target, form))
             took = {**job.record[REWRITTEN], "seconds": round(time.monotonic() - began, 1)}
             job = job.noted(**{REWRITTEN: took})
         case steps.RewriteRest(target, hive, form):
-            running.count("partitions", writing.write_rest(warehouse, hive, target, form))
+            running.update("partitions", writing.write_rest(warehouse, hive, target, form))
         case steps.VerifyRewritten(target, hive, form):
             with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
-                running.count("rows", writing.demand_same(warehouse, hive, target, form))
+                running.update("rows", writing.demand_same(warehouse, hive, target, form))
         case steps.BlockWrites(table):
             # Each run notes what it finds to take; what an earlier one noted it may have taken by half.
             if rights := warehouse.access.rights_to_write(table):
@@ -192,7 +190,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             job = job.noted(**{WAS_MANAGED: None})
         case steps.MakeTarget(source, target, form):
             make = iceberg.make if form is TargetFormat.ICEBERG else delta.make
-            running.count("files", make(warehouse, source, target))
+            running.update("files", make(warehouse, source, target))
         case steps.CopyDefinition(source, target):
             # A comment is a version of a Delta table, so this is the first one that Hive has to follow.
             watermark = definitions.carry(warehouse, source, target, job.target_format)
@@ -201,7 +199,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             warehouse.effect(lambda: warehouse.access.carry(source, target), of=())
         case steps.Verify(source, target):
             with _stopping(PauseReason.ROWS_DIFFER):
-                running.count("rows", comparing.demand_same_as_copy(warehouse, source, target))
+                running.update("rows", comparing.demand_same_as_copy(warehouse, source, target))
         case steps.VerifyShadow(target, hive):
             version = job.shadow_watermark
             try:
@@ -210,7 +208,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             except Stopped:
                 save(job.noted(**{COMPARE_ALL: True}))
                 raise
-            running.count("rows", rows)
+            running.update("rows", rows)
         case steps.Rename(table, to):
             renaming.rename(warehouse, table, to, beside=Names.of(job).all)
         case steps.MakeView(source, target):
@@ -244,8 +242,8 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
                     accept=accept,
                     compare_all=bool(job.record.get(COMPARE_ALL)),
                 )
-            running.count("partitions", len(shadowed.done))
-            running.count("rows", sum(part.rows or 0 for part in shadowed.done))
+            running.update("partitions", len(shadowed.done))
+            running.update("rows", sum(part.rows or 0 for part in shadowed.done))
             if shadowed.removed:
                 _log.warning("%s: %s", job.name, shadowed.removed)
                 job = job.noted(**{REMOVED: shadowed.removed})
@@ -297,12 +295,12 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             leftovers.demand_alone(warehouse, target, Names.of(job).archived, found)
             if rewritten and READ not in job.record[CLOSING]:
                 read = removing.remove_read_files(warehouse, target, form, found)
-                running.count("files", read.files)
+                running.update("files", read.files)
                 job = _left(job, read.left) if read.left else job
                 # Whoever comes next may find half of the record.
                 job = save(job.noted(**{CLOSING: {**job.record[CLOSING], READ: True}}))
             removed = removing.remove(warehouse, target, form, found, rewritten=rewritten)
-            running.count("files", removed.files)
+            running.update("files", removed.files)
             job = job.noted(**{CLOSING: {**job.record[CLOSING], KEPT: list(removed.kept)}})
             if removed.left:
                 job = _left(job, removed.left)

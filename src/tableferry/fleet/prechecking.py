@@ -10,7 +10,6 @@ from statistics import fmean, linear_regression
 
 from sqlalchemy import func, select
 
-from tableferry.activity import activity
 from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line, is_sparks
 from tableferry.fleet.job import MOVED, REWRITTEN, Job, PauseReason, TargetFormat
 from tableferry.fleet.naming import Moving
@@ -23,6 +22,7 @@ from tableferry.fleet.threads import TableThreads, warehouses_beside
 from tableferry.fleet.warehouse import preflight
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
+from tableferry.progress import task
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def precheck(
     look = partial(_looked_at, neighbourhood=Neighbourhood())
     done = _moved_last(store)
     reports = []
-    with activity(_log, "look at the tables") as running:
+    with task(_log, "look at the tables") as running:
         for table, seen in zip(tables, _each(warehouse, tables, at_once, look), strict=True):
             if seen.files is not None and seen.bytes is not None:
                 seen = replace(
@@ -57,7 +57,7 @@ def precheck(
                     rewrite_seconds=rewrite_seconds(seen.bytes, done) if seen.rewritten else None,
                 )
             reports.append(seen)
-            running.count("tables", len(reports), len(tables))
+            running.update("tables", len(reports), len(tables))
     return reports
 
 

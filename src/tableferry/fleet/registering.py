@@ -9,7 +9,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tableferry.activity import activity
 from tableferry.errors import TableError
 from tableferry.fleet import adding, finding
 from tableferry.fleet.adding import Pattern, TableRequest
@@ -20,6 +19,7 @@ from tableferry.fleet.queue.statements import chunks
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.waving import find_wave
+from tableferry.progress import task
 from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
@@ -110,13 +110,13 @@ def register(
     for file in asked_for.files:
         requests += adding.read_file(file, template, asked_for.catalog)
     if asked_for.query:
-        with activity(_log, "ask the query for tables", level=logging.DEBUG):
+        with task(_log, "ask the query for tables", level=logging.DEBUG):
             requests += [TableRequest(name, template) for name in finding.asked(spark(), asked_for.query)]
     if not requests:
         raise TableError("NO_TABLE_TO_ADD")
 
     def find(pattern: Pattern) -> list[TableName]:
-        with activity(_log, f"look for {pattern}", level=logging.DEBUG):
+        with task(_log, f"look for {pattern}", level=logging.DEBUG):
             return finding.matching(spark(), pattern)
 
     jobs = [adding.placed(job, settings.iceberg_catalog) for job in adding.expand(requests, find)]

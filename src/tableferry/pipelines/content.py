@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from tableferry.activity import Activity, activity
 from tableferry.amounts import counted, joined
 from tableferry.errors import Finding, TableferryError, first_line
 from tableferry.formats.delta.commits import WITHOUT_ROWS, Commit, commits_after
@@ -28,6 +27,7 @@ from tableferry.pipelines import cdc, copies, views
 from tableferry.pipelines.expected import NotKnownError, Whole, together
 from tableferry.pipelines.flows import CdcSettings, DataFlow, HistorySource, Migration
 from tableferry.pipelines.plans import LOOK_BACK, HandOver, LookBack, NoHandOver
+from tableferry.progress import Task, task
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.driver import track_jobs
 from tableferry.spark.tables import TableFacts
@@ -65,7 +65,7 @@ def find(
         look_back: How many moments are tried, or those since which time.
     """
     with (
-        activity(_log, "look for the hand-over point", table=dataflow.target.name) as running,
+        task(_log, "look for the hand-over point", table=dataflow.target.name) as running,
         track_jobs(spark, running),
     ):
         try:
@@ -243,7 +243,7 @@ class _Search:
 
     comparison: Comparison
     version: int
-    running: Activity
+    running: Task
     purges: Mapping[int, str] = field(default_factory=dict)
 
     def among(self, tried: Sequence[Moment], sources: Collection[TableFacts]) -> HandOver | NoHandOver:
@@ -317,7 +317,7 @@ class _Search:
 
         @cache
         def is_held(at: int) -> bool:
-            self.running.count("moments", is_held.cache_info().currsize + 1, len(tried))
+            self.running.update("moments", is_held.cache_info().currsize + 1, len(tried))
             return self.comparison.whole.rows(tried[at]).count() == self.comparison.common(tried[at])
 
         _, at = _boundary(len(tried), lambda at: not is_held(at))
@@ -328,7 +328,7 @@ class _Search:
 
         @cache
         def more(at: int) -> int:
-            self.running.count("moments", more.cache_info().currsize + 1, len(tried))
+            self.running.update("moments", more.cache_info().currsize + 1, len(tried))
             return self.comparison.whole.rows(tried[at]).count() - wanted
 
         # At `newer` there are more rows than wanted, at `older` there aren't.
@@ -342,7 +342,7 @@ class _Search:
         first, at_once = (1, 1) if settings.apply_as_truncates else (_FIRST, _AT_ONCE)
         start, end, fits = 0, first, False
         while start < len(tried):
-            self.running.count("moments", start, len(tried))
+            self.running.update("moments", start, len(tried))
             for moment in self.comparison.fitting(tried[start:end], settings):
                 fits = True
                 yield moment

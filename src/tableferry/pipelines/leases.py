@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tableferry import storage
-from tableferry.activity import activity
 from tableferry.errors import HALF_MADE, Busy
 from tableferry.heartbeat import heartbeat
 from tableferry.pipelines.guard import Held, Holder, holder, leases_of, unusable
+from tableferry.progress import task
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.quoting import literal
 from tableferry.spark.tables import TableName
@@ -105,7 +105,7 @@ class Leases:
     def _is_alive(self, spark: SparkSession, target: TableName, seen: Holder) -> bool:
         """Watch a holder for as long as a lease lasts, and say whether it gives a sign of life."""
         sign = storage.read_text(self._sign(seen.name))
-        with activity(_log, "look whether the run that holds the lease is alive", table=target):
+        with task(_log, "look whether the run that holds the lease is alive", table=target):
             for _ in range(_LOOKS):
                 self.wait(self.lease.total_seconds() / _LOOKS)
                 if storage.read_text(self._sign(seen.name)) != sign or holder(spark, target) != seen:

@@ -15,7 +15,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tableferry import storage
-from tableferry.activity import activity
 from tableferry.errors import Refused, SpecError, StateError
 from tableferry.pipelines import spec
 from tableferry.pipelines.decide import decide
@@ -27,6 +26,7 @@ from tableferry.pipelines.leases import Leases
 from tableferry.pipelines.pipeline import Pipeline
 from tableferry.pipelines.plans import EngineKind, Facts, LookBack, Plan, Request
 from tableferry.pipelines.state import StateStore
+from tableferry.progress import task
 from tableferry.spark.catalog import current_catalog
 from tableferry.spark.local_metastore import LocalMetastore
 from tableferry.spark.tables import DEFAULT_CATALOG, TableName
@@ -68,7 +68,7 @@ class OpenedProject:
         gatherer = replace(self._gatherer(refreshed), look_back=look_back)
         engine = engine_of(self.pipeline)
         while True:
-            with activity(_log, "look at sources and targets", level=logging.DEBUG):
+            with task(_log, "look at sources and targets", level=logging.DEBUG):
                 facts = gatherer.gather(count_rows=count_rows)
             now, pipeline_id = datetime.now(UTC), self.store.pipeline_id
             request = Request(

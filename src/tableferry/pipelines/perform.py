@@ -10,7 +10,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tableferry import verify
-from tableferry.activity import Activity, activity
 from tableferry.amounts import counted
 from tableferry.errors import Failed, Finding, Refused, StateError, TableError, TableferryError, first_line
 from tableferry.pipelines import cdc, copies, history, sequences, transactions, views
@@ -24,6 +23,7 @@ from tableferry.pipelines.rows import flow_rows
 from tableferry.pipelines.state import MigrationStart, StateStore, Tracking
 from tableferry.pipelines.steps import Begin, DefineAutoCdc, Reset
 from tableferry.pipelines.streaming import FlowResult, StreamingEngine, flow_error
+from tableferry.progress import Task, task
 from tableferry.spark.catalog import SPARK_ERRORS, explaining, facts, schema_exists
 from tableferry.spark.driver import track_jobs
 from tableferry.spark.tables import TableFacts, TableName
@@ -83,7 +83,7 @@ class Runner:
         if planned.refusals:
             raise Refused.of(planned.refusals)
         for target in planned.targets:
-            with activity(_log, "check what a run needs", table=target.target, level=logging.DEBUG):
+            with task(_log, "check what a run needs", table=target.target, level=logging.DEBUG):
                 self._validate_target(planned, target)
 
     def _validate_target(self, planned: Plan, target: TargetPlan) -> None:
@@ -154,14 +154,14 @@ class Runner:
         for target in planned.targets:
             define(target.definitions, engine)
         by_target = {target.target.key: target for target in planned.targets}
-        with activity(_log, "run the flows", level=logging.DEBUG) as running:
+        with task(_log, "run the flows", level=logging.DEBUG) as running:
             engine.update(lambda result: self._done(by_target[result.owner.key], result, running))
 
     def remember(self, target: TargetPlan) -> None:
         """Perform the steps that change what Tableferry remembers of a target."""
         for step in target.state_steps:
             self.before(str(step))
-            with activity(_log, str(step), table=target.target):
+            with task(_log, str(step), table=target.target):
                 step.perform(self)
 
     def track(self, made: Iterable[tuple[MigrationStart, Tracking]]) -> None:
@@ -209,9 +209,9 @@ class Runner:
         once = [transactions.run_once(reset.target, flow, before) for flow in reset.run_once.get(key, ())]
         return tuple(dict.fromkeys([*streams, *once]))
 
-    def _done(self, target: TargetPlan, result: FlowResult, running: Activity) -> None:
+    def _done(self, target: TargetPlan, result: FlowResult, running: Task) -> None:
         self.results.setdefault(target.target.key, []).append(result)
-        running.count("flows", sum(map(len, self.results.values())))
+        running.update("flows", sum(map(len, self.results.values())))
         if result.flow.name == HISTORY_FLOW:
             self.compare(target)
 
@@ -229,11 +229,11 @@ class Runner:
                 target=target.target,
                 table=source.migration.table,
             ),
-            activity(_log, "compare the copy with the legacy table", table=target.target) as running,
+            task(_log, "compare the copy with the legacy table", table=target.target) as running,
             track_jobs(self._spark, running),
         ):
             verdict = copies.compared(self._spark, target.target, source)
-            running.count("rows", verdict.source.rows)
+            running.update("rows", verdict.source.rows)
         self.verdicts[target.target.key] = verdict
         tracking = Tracking(
             {key: baseline.version for key, baseline in migration_start.baselines.items()},

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tableferry import verify
-from tableferry.activity import activity
 from tableferry.errors import TableferryError
 from tableferry.pipelines import content, copies, expected, old_streams, reads
 from tableferry.pipelines.expected import Brought, NotKnownError, Whole
@@ -25,6 +24,7 @@ from tableferry.pipelines.plans import Checkpoint, Facts, HandOver, NoHandOver, 
 from tableferry.pipelines.source_offsets import KafkaOffset
 from tableferry.pipelines.state import MigrationStart
 from tableferry.pipelines.views import Span
+from tableferry.progress import task
 from tableferry.spark.catalog import facts as table_facts
 from tableferry.spark.driver import track_jobs
 from tableferry.spark.tables import TableFacts, TableName
@@ -110,7 +110,7 @@ def prove_start(spark: SparkSession, target: TargetPlan) -> Proof:
                 if read.explicit is not None:
                     until[read.table.key] = read.explicit - 1
         comparison = content.of_legacy(spark, target.dataflow, history.migration, history.version)
-        with activity(_log, "compare it with its sources", table=history.migration.table):
+        with task(_log, "compare it with its sources", table=history.migration.table):
             verdict = comparison.at(until)
     except TableferryError as error:
         return Proof(target.target, why_not=error.one_line, of_start=True)
@@ -157,7 +157,7 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
         return _from_sources(spark, target, until, version)
     more, more_in_target = _lacking(spark, target.dataflow, lacking)
     with (
-        activity(_log, f"compare it with {start.copy.table}", table=target.target) as running,
+        task(_log, f"compare it with {start.copy.table}", table=target.target) as running,
         track_jobs(spark, running),
     ):
         verdict = copies.compared(
@@ -172,7 +172,7 @@ def _prove(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts)
             unstable=copies.unstable_of_flows(spark, target.dataflow),
         )
         rows = verdict.target.rows - sum(frame.count() for frame in more_in_target)
-        running.count("rows", rows)
+        running.update("rows", rows)
     return Proof(
         target.target,
         verdict,
@@ -214,7 +214,7 @@ def _from_sources(
         *copies.unstable_of_flows(spark, target.dataflow),
     )
     comparison = content.Comparison(Whole.of(spark, target.dataflow), settings, rows, label, excluded)
-    with activity(_log, "compare it with its sources", table=target.target):
+    with task(_log, "compare it with its sources", table=target.target):
         verdict = comparison.at(until)
     return Proof(target.target, verdict, rows=verdict.source.rows)
 

@@ -21,7 +21,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import NullType, StructField, StructType
 
 from tableferry import amounts
-from tableferry.activity import Activity, activity
 from tableferry.errors import Failed, Finding, Refused, TableError, TableferryError, first_line
 from tableferry.formats.delta.commits import Commit, commits_after, counted, newest_version
 from tableferry.pipelines import (
@@ -56,6 +55,7 @@ from tableferry.pipelines.steps import (
     DefineView,
     FlowDefinition,
 )
+from tableferry.progress import Task, task
 from tableferry.spark import session
 from tableferry.spark.catalog import SPARK_ERRORS, exists, explaining, facts
 from tableferry.spark.driver import Size, in_process, track_jobs
@@ -245,7 +245,7 @@ class StreamingEngine:
             with (
                 session.settings(self._spark, owner.spark_conf, f"{owner.location}.sparkConf"),
                 session.settings(self._spark, _AHEAD if definition.ahead else {}, flow.location or flow.name),
-                activity(_log, self._title(definition), table=flow.target) as running,
+                task(_log, self._title(definition), table=flow.target) as running,
             ):
                 before = newest_version(self._spark, written)
                 broken: Counter[str] = Counter()
@@ -290,7 +290,7 @@ class StreamingEngine:
             return "copy the history"
         return f"run {definition.flow.name} once" if definition.once else f"stream {definition.flow.name}"
 
-    def _run_once(self, definition: FlowDefinition, running: Activity, broken: Counter[str]) -> None:
+    def _run_once(self, definition: FlowDefinition, running: Task, broken: Counter[str]) -> None:
         flow, observation = definition.flow, Observation()
         frame = self._rows(definition, observation)
         with track_jobs(self._spark, running, partial(self._expected, definition)):
@@ -324,7 +324,7 @@ class StreamingEngine:
         (detail,) = self._spark.sql(f"DESCRIBE DETAIL {source.migration.table.sql}").collect()
         return Size(rows, detail["sizeInBytes"])
 
-    def _run_stream(self, definition: FlowDefinition, running: Activity, broken: Counter[str]) -> str:
+    def _run_stream(self, definition: FlowDefinition, running: Task, broken: Counter[str]) -> str:
         """Take all commits that are there, and return the query's id."""
         if definition.identify is not None:
             self._identify(definition, definition.identify)
@@ -380,7 +380,7 @@ class StreamingEngine:
         self._before(f"recording in the state that {name} fills {table}")
         self._store.identify(owner, generation, table, identity)
 
-    def _stream(self, definition: FlowDefinition, running: Activity, broken: Counter[str]) -> str:
+    def _stream(self, definition: FlowDefinition, running: Task, broken: Counter[str]) -> str:
         rules = self._tables[definition.flow.target.key].target.expectations
         merges = isinstance(definition, DefineAutoCdc)
         unjudged = merges and bool(countable(rules))
@@ -495,7 +495,7 @@ class StreamingEngine:
         self._before(f"creating {target.name}")
         with (
             explaining("TABLE_NOT_CREATED", location=target.location, table=target.name),
-            activity(_log, "create the table", table=target.name),
+            task(_log, "create the table", table=target.name),
         ):
             cdc.create_tables(self._spark, target, columns)
         return True
@@ -554,7 +554,7 @@ class StreamingEngine:
         return self._newest[target.key]
 
 
-def _await(query: StreamingQuery, running: Activity, broken: Counter[str]) -> None:
+def _await(query: StreamingQuery, running: Task, broken: Counter[str]) -> None:
     """Wait for a stream's end, log each of its batches, and count the rows that break a rule."""
     last = -1
     ended = False
@@ -580,7 +580,7 @@ def _await(query: StreamingQuery, running: Activity, broken: Counter[str]) -> No
             )
             earlier = running.counts
             for what, more in (("batches", 1), ("rows", rows)):
-                running.count(what, more + (earlier[what].done if what in earlier else 0))
+                running.update(what, more + (earlier[what].done if what in earlier else 0))
 
 
 def _observed(progress: Any) -> dict[str, Any]:
@@ -616,17 +616,17 @@ def _made(commits: Iterable[Commit], definition: FlowDefinition, query_id: str |
     return tuple(commit for commit in commits if not commit.operation or is_its_own(commit))
 
 
-def _count(running: Activity, rows: int | None, made: Iterable[Commit]) -> None:
+def _count(running: Task, rows: int | None, made: Iterable[Commit]) -> None:
     """Let the last line of a flow say what was committed, in the place of what was seen on the way."""
     running.counts = {what: count for what, count in running.counts.items() if what == "batches"}
     if rows is not None:
-        running.count("rows", rows)
+        running.update("rows", rows)
     files = [
         int(commit.metrics.get(metric, 0))
         for commit in made
         for metric in ("numFiles", "numAddedFiles", "numTargetFilesAdded")
     ]
-    running.count("files", sum(files))
+    running.update("files", sum(files))
 
 
 def _activate(spark: SparkSession) -> None:

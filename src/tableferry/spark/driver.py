@@ -13,8 +13,8 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from tableferry.activity import Activity
 from tableferry.errors import is_sparks
+from tableferry.progress import Task
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,8 +36,8 @@ def in_process(spark: SparkSession) -> bool:
 
 
 @contextmanager
-def track_jobs(spark: SparkSession, running: Activity, expected: Callable[[], Size] = Size) -> Iterator[None]:
-    """Update an activity's counts with the progress of the Spark jobs of this thread inside the ``with``.
+def track_jobs(spark: SparkSession, running: Task, expected: Callable[[], Size] = Size) -> Iterator[None]:
+    """Update a task's counts with the progress of the Spark jobs of this thread inside the ``with``.
 
     - If Spark's driver is this process, the counts are tasks, written rows and written bytes. They come from
       the driver's status store.
@@ -46,8 +46,8 @@ def track_jobs(spark: SparkSession, running: Activity, expected: Callable[[], Si
 
     Args:
         spark: The session.
-        running: The activity.
-        expected: Returns the size to write; called only if the activity is displayed.
+        running: The task.
+        expected: Returns the size to write; called only if the task is displayed.
     """
     if in_process(spark):
         with _tagged_jobs(spark, running, expected):
@@ -63,8 +63,8 @@ def track_jobs(spark: SparkSession, running: Activity, expected: Callable[[], Si
         known = list(stages or ())
         if known:
             done = sum(stage.num_completed_tasks for stage in known)
-            running.count("tasks", done, sum(stage.num_tasks for stage in known))
-            running.count("bytes", sum(stage.num_bytes_read for stage in known))
+            running.update("tasks", done, sum(stage.num_tasks for stage in known))
+            running.update("bytes", sum(stage.num_bytes_read for stage in known))
 
     register(hear)
     try:
@@ -74,7 +74,7 @@ def track_jobs(spark: SparkSession, running: Activity, expected: Callable[[], Si
 
 
 @contextmanager
-def _tagged_jobs(spark: SparkSession, running: Activity, expected: Callable[[], Size]) -> Iterator[None]:
+def _tagged_jobs(spark: SparkSession, running: Task, expected: Callable[[], Size]) -> Iterator[None]:
     tag = f"tableferry-{uuid4().hex}"
     try:
         context = spark.sparkContext
@@ -88,23 +88,23 @@ def _tagged_jobs(spark: SparkSession, running: Activity, expected: Callable[[], 
         return
     size: Size | None = None
 
-    def look(running: Activity) -> None:
+    def look(running: Task) -> None:
         nonlocal size
         size = size or expected()
         stages = [_Stage.of(stage) for job in _jobs(store, tag, before) for stage in _stages(store, job)]
-        if running.look is None:
+        if running.refresher is None:
             return  # The block ended since the check in `refresh`; its final counts must stay.
         if stages:
-            running.count("tasks", sum(stage.done for stage in stages), sum(stage.tasks for stage in stages))
+            running.update("tasks", sum(stage.done for stage in stages), sum(stage.tasks for stage in stages))
         if written := sum(stage.rows for stage in stages):
-            running.count("rows", written, size.rows)
-            running.count("bytes", sum(stage.bytes for stage in stages), size.bytes)
+            running.update("rows", written, size.rows)
+            running.update("bytes", sum(stage.bytes for stage in stages), size.bytes)
 
-    running.look = look
+    running.refresher = look
     try:
         yield
     finally:
-        running.look = None
+        running.refresher = None
         context.removeJobTag(tag)
         # Tasks show only the progress, so the finished step doesn't report them.
         running.counts = {what: count for what, count in running.counts.items() if what != "tasks"}

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tableferry import workspace
-from tableferry.activity import activity
 from tableferry.errors import MissingPackage, SessionError
 from tableferry.extras import install
+from tableferry.progress import task
 from tableferry.spark import local_spark
 from tableferry.spark.driver import in_process
 from tableferry.spark.local_metastore import LocalMetastore, NeedsSpark
@@ -91,7 +91,7 @@ def resolve(
         SessionError: The session can't be created; the message names the reason.
     """
     choice = choose(os.environ, databricks_connect=has_databricks_connect())
-    with activity(_log, "wait for Spark", level=logging.DEBUG):
+    with task(_log, "wait for Spark", level=logging.DEBUG):
         if choice.kind == "local":
             requested = warehouse if warehouse is not None else os.environ.get(WAREHOUSE_VARIABLE) or None
             spark = local_spark.start(

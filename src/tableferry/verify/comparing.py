@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
-from tableferry.activity import activity
 from tableferry.errors import TableError, is_sparks
+from tableferry.progress import task
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.driver import track_jobs
 from tableferry.spark.quoting import unquote
@@ -190,7 +190,7 @@ def verify_tables(
     frames = here.read(spark), there.read(spark)
     try:
         with (
-            activity(_log, f"compare it with {here}", table=there) as running,
+            task(_log, f"compare it with {here}", table=there) as running,
             track_jobs(spark, running),
         ):
             verdict = verify(
@@ -201,7 +201,7 @@ def verify_tables(
                 source_label=str(here),
                 target_label=str(there),
             )
-            running.count("rows", verdict.target.rows)
+            running.update("rows", verdict.target.rows)
             return verdict
     except Exception as error:
         if not is_sparks(error):

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tableferry import storage
-from tableferry.activity import activity
 from tableferry.backoff import pause
 from tableferry.convert import catalog, converted_table
 from tableferry.convert.converted_table import NotConverted
@@ -30,6 +29,7 @@ from tableferry.convert.sync.difference import Difference, difference
 from tableferry.errors import Busy, Refused, TableError, TableferryError, first_line, is_sparks
 from tableferry.formats.delta import initial_commit
 from tableferry.formats.parquet.files import DataFile, Footer
+from tableferry.progress import task
 from tableferry.spark import session
 from tableferry.spark.provider import SparkProvider
 from tableferry.spark.types import Field
@@ -140,7 +140,7 @@ def sync(
     )
     spark_provider = SparkProvider(spark, resolve)
     named = tuple(sources)
-    with activity(_log, "search for tables", level=logging.DEBUG):
+    with task(_log, "search for tables", level=logging.DEBUG):
         resolved = expand(named, spark_provider, recursive=recursive)
     # A table that was found in a folder or schema needn't be a conversion; if not, it's skipped, not refused.
     by_name = not recursive and not any(isinstance(parse(text), Schema) for text in named)
@@ -160,8 +160,8 @@ def _sync(
             listing.require_directory(root)
         if not already_delta(root):
             raise NotConverted("SYNC_OF_PARQUET_TABLE", table=source)
-        with activity(_log, "follow the folder", table=source) as running:
-            progress = partial(running.count, "files")
+        with task(_log, "follow the folder", table=source) as running:
+            progress = partial(running.update, "files")
             if dry_run:
                 found = difference(root, options, spark_provider, progress)
             else:

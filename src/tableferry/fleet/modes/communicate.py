@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tableferry.activity import activity
 from tableferry.errors import TableferryError
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.mail.addresses import LeftOut
@@ -23,6 +22,7 @@ from tableferry.fleet.queue.selections import longest_ago, to_notify
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings, MailSettings
 from tableferry.heartbeat import heartbeat
+from tableferry.progress import task
 
 _log = logging.getLogger(__name__)
 
@@ -93,9 +93,9 @@ def communicate(
         posting = Posting(store, settings, templates, clock, {job.task_id: job for job in jobs}, clock())
         posting.read()
         posting.compose()
-        with activity(_log, "write letters", worker=worker) as running:
+        with task(_log, "write letters", worker=worker) as running:
             posting.send(FolderOutbox(dry_run_to), remember=False)
-            running.count("letters", len(posting.sent))
+            running.update("letters", len(posting.sent))
         return _report(posting, {})
     mail, now = with_password(settings.mail), clock()
     jobs = store.claim(due, worker, now=now, lease=settings.lease, limit=batch_size, share=share)
@@ -110,10 +110,10 @@ def communicate(
             raise
         with closing(outbox(mail)) as post:
             try:
-                with activity(_log, "send letters", worker=worker) as running:
-                    running.look = lambda running: running.count("letters", len(posting.sent))
+                with task(_log, "send letters", worker=worker) as running:
+                    running.refresher = lambda running: running.update("letters", len(posting.sent))
                     posting.send(post, remember=True)
-                    running.count("letters", len(posting.sent))
+                    running.update("letters", len(posting.sent))
             except (TableferryError, KeyboardInterrupt):
                 posting.settle()
                 raise

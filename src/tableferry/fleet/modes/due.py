@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from typing import Literal, assert_never
 
-from tableferry.activity import activity
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.modes.claims import Portion, Takes
 from tableferry.fleet.modes.gate import Gate
@@ -23,6 +22,7 @@ from tableferry.fleet.queue.selections import (
 )
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import ModeReport
+from tableferry.progress import task
 
 Mode = Literal["preprocess", "migrate", "shadow", "revert", "close"]
 """The modes that work on tables."""
@@ -66,6 +66,6 @@ def report_nothing_due(mode: Mode, store: Store, worker: str, *, dry_run: bool =
 
 def nothing_done(title: str, worker: str) -> ModeReport:
     """Log a run without a job, and return its report."""
-    with activity(_log, title, worker=worker) as running:
-        running.count("tables", 0, 0)
+    with task(_log, title, worker=worker) as running:
+        running.update("tables", 0, 0)
     return ModeReport()

@@ -6,7 +6,6 @@ import logging
 from dataclasses import replace
 from functools import partial
 
-from tableferry.activity import activity
 from tableferry.errors import Refused
 from tableferry.fleet.commands import command
 from tableferry.fleet.job import CHECKED, REWRITTEN, Job, PauseReason, State
@@ -22,6 +21,7 @@ from tableferry.fleet.warehouse import existing, hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
 from tableferry.fleet.warehouse.preflight import preflight
+from tableferry.progress import task
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def preprocess(worker: Worker) -> ModeReport:
 
     def look(run: JobRun) -> JobReport:
         worker = run.job.claimed_by or ""
-        with activity(_log, "look at the table", table=run.job.name, worker=worker, level=logging.DEBUG):
+        with task(_log, "look at the table", table=run.job.name, worker=worker, level=logging.DEBUG):
             run.end(looked(run.job, run.warehouse))
         outcome: Outcome = "paused" if run.job.migration_paused else "done"
         return JobReport(run.job, outcome, (_summary(run.job),))

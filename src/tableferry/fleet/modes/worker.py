@@ -9,7 +9,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tableferry.activity import Activity, activity
 from tableferry.amounts import duration
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import Job
@@ -25,6 +24,7 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
 from tableferry.fleet.warehouse.views import Views
 from tableferry.heartbeat import heartbeat
+from tableferry.progress import Task, task
 
 _log = logging.getLogger(__name__)
 
@@ -84,8 +84,8 @@ def run_worker(
     if due > worker.batch_size:
         takes = _longest_waiting(worker, takes)
     due = min(due, worker.batch_size)
-    with activity(_log, mode, worker=worker.name) as running:
-        running.count("tables", 0, due)
+    with task(_log, mode, worker=worker.name) as running:
+        running.update("tables", 0, due)
         if worker.dry_run:
             for job in worker.store.jobs(all_due(takes), limit=worker.batch_size):
                 reports.append(dry_run_report(job, warehouse))
@@ -110,7 +110,7 @@ def _work(
     takes: Takes,
     do: Callable[[JobRun], JobReport],
     reports: list[JobReport],
-    running: Activity,
+    running: Task,
     warehouse: Warehouse,
     at_once: int,
 ) -> None:
@@ -198,14 +198,14 @@ def _timed(do: Callable[[JobRun], JobReport]) -> Callable[[JobRun], JobReport]:
     return timed
 
 
-def _count(running: Activity, reports: list[JobReport]) -> None:
+def _count(running: Task, reports: list[JobReport]) -> None:
     """Log what became of a job, and count it.
 
     It's the only line of a job at INFO: its steps are at DEBUG.
     """
     report, due = reports[-1], running.counts["tables"].total
     # Others may have added jobs meanwhile.
-    running.count("tables", len(reports), max(due or 0, len(reports)))
+    running.update("tables", len(reports), max(due or 0, len(reports)))
     level = logging.INFO if report.outcome in ("done", "planned", "waiting") else logging.WARNING
     _log.log(
         level, "%s: %s at %s in %s, %d of %d tables", report.job.name, report.outcome, report.job.state,

@@ -18,7 +18,6 @@ from uuid import uuid4
 
 from sqlalchemy import JSON, ClauseElement, ColumnElement, Select, and_, literal_column, select
 
-from tableferry.activity import activity
 from tableferry.backoff import pause, retry
 from tableferry.errors import HALF_MADE, Refused, ServiceError, TableferryError, first_line, is_sparks
 from tableferry.fleet.job import Job
@@ -49,6 +48,7 @@ from tableferry.fleet.queue.statements import (
 )
 from tableferry.fleet.queue.storage_clock import StorageClock
 from tableferry.fleet.wave import Wave
+from tableferry.progress import task
 from tableferry.spark.driver import in_process
 from tableferry.spark.tables import TableName
 
@@ -88,7 +88,7 @@ class DeltaStore:
 
     def create(self) -> None:
         """Make the tables, and a view of all events; any number may do so at once."""
-        with activity(_log, "make the queue's tables", level=logging.DEBUG):
+        with task(_log, "make the queue's tables", level=logging.DEBUG):
             try:
                 self._demand_revision()
             except Exception as error:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tableferry.activity import Activity, activity
 from tableferry.amounts import duration, size
+from tableferry.progress import Task, task
 
 LOG = logging.getLogger("tableferry.test")
 
@@ -25,10 +25,10 @@ def fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def test_step_logs_start_and_end_with_its_counts(caplog: pytest.LogCaptureFixture) -> None:
-    with activity(LOG, "copy", table="silver.orders", worker="w1") as running:
-        running.count("rows", 5, 9)
-        running.count("files", 1)
-        running.count("rows", 9, 9)
+    with task(LOG, "copy", table="silver.orders", worker="w1") as running:
+        running.update("rows", 5, 9)
+        running.update("files", 1)
+        running.update("rows", 9, 9)
     start, end = caplog.records
     who = {"table": "silver.orders", "step": "copy", "worker": "w1"}
     assert fields(start) == {"event": "started", **who}
@@ -52,7 +52,7 @@ def test_step_logs_start_and_end_with_its_counts(caplog: pytest.LogCaptureFixtur
 def test_failed_step_logs_with_the_level_of_the_step_and_raises(
     caplog: pytest.LogCaptureFixture, error: BaseException, level: int, logged: int
 ) -> None:
-    with pytest.raises(type(error)), activity(LOG, "copy", level=level):
+    with pytest.raises(type(error)), task(LOG, "copy", level=level):
         raise error
     assert [(fields(record)["event"], record.levelno) for record in caplog.records[1:]] == [
         ("failed", logged)
@@ -62,18 +62,18 @@ def test_failed_step_logs_with_the_level_of_the_step_and_raises(
 
 def test_refresh_updates_counts_until_it_fails(caplog: pytest.LogCaptureFixture) -> None:
     counted = iter([1, 2])
-    running = Activity("copy", look=lambda running: running.count("tasks", next(counted), 2))
+    running = Task("copy", refresher=lambda running: running.update("tasks", next(counted), 2))
     for done in (1, 2, 2, 2):
         running.refresh()
         assert running.counts["tasks"].done == done
     assert caplog.messages == ["copy: its progress can't be read: "]
-    ended = Activity("copy", seconds=1.0, look=lambda running: running.count("tasks", 1))
+    ended = Task("copy", seconds=1.0, refresher=lambda running: running.update("tasks", 1))
     ended.refresh()
     assert ended.counts == {}
 
 
 def test_counts_are_formatted_as_text() -> None:
-    running = Activity("copy")
+    running = Task("copy")
     for what, *counted in (
         ("rows", 1),
         ("files", 1, 1),
@@ -81,7 +81,7 @@ def test_counts_are_formatted_as_text() -> None:
         ("tables", 0, 2),
         ("bytes", 1_500_000, 3_000_000_000),
     ):
-        running.count(str(what), *map(int, counted))
+        running.update(str(what), *map(int, counted))
     assert running.counted == "1 row, 1 of 1 file, 1 batch, 0 of 2 tables, 1.5 MB of 3.0 GB"
 
 

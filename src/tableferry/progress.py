@@ -1,6 +1,6 @@
 """Log the start and the end of each step, and count its progress.
 
-Each log record has the fields of `Activity.fields` and the `Activity` itself, which a log handler reads to
+Each log record has the fields of `Task.fields` and the `Task` itself, which a log handler reads to
 show the progress of a running step.
 """
 
@@ -29,7 +29,7 @@ class Count:
 
 
 @dataclass
-class Activity:
+class Task:
     """A running or finished step, whose counts other threads can read.
 
     Attributes:
@@ -37,7 +37,7 @@ class Activity:
         worker: The worker that runs the step; empty if there is only one worker.
         counts: The counts so far, by plural noun: ``rows``, ``files``, ``tables``, ``bytes``.
         seconds: The duration of the step; None while it runs.
-        look: Updates the counts when a display asks for them; None if the step updates them.
+        refresher: Updates the counts when a display asks for them; None if the step updates them.
     """
 
     step: str
@@ -45,23 +45,23 @@ class Activity:
     worker: str = ""
     counts: dict[str, Count] = field(default_factory=dict)
     seconds: float | None = None
-    look: Callable[[Activity], None] | None = None
+    refresher: Callable[[Task], None] | None = None
     _started: float = field(default_factory=time.monotonic)
 
-    def count(self, what: str, done: int, total: int | None = None) -> None:
+    def update(self, what: str, done: int, total: int | None = None) -> None:
         """Set the number of finished items of one kind, and their total."""
         # A new dictionary, because another thread may be iterating over the old one.
         self.counts = {**self.counts, what: Count(done, total)}
 
     def refresh(self) -> None:
-        """Update the counts of a running step by calling `look`; keep the old counts if that fails."""
-        if self.look is not None and self.seconds is None:
+        """Update the counts of a running step by calling `refresher`; keep the old counts if that fails."""
+        if self.refresher is not None and self.seconds is None:
             try:
-                self.look(self)
+                self.refresher(self)
             except Exception as error:
                 # An error in the display must not stop the step.
                 _logger.debug("%s: its progress can't be read: %s", self.title, error)
-                self.look = None
+                self.refresher = None
 
     @property
     def elapsed(self) -> float:
@@ -92,15 +92,15 @@ class Activity:
 
 
 @contextmanager
-def activity(
+def task(
     logger: logging.Logger, step: str, *, table: object = "", worker: str = "", level: int = logging.INFO
-) -> Iterator[Activity]:
+) -> Iterator[Task]:
     """Log the start and the end of the ``with`` block, which is one step.
 
     A failed step is logged as a warning if ``level`` is INFO or higher; the code that catches the exception
     decides whether it is an error.
     """
-    running = Activity(step, str(table), worker)
+    running = Task(step, str(table), worker)
     _log(logger, level, "started", running, "started")
     try:
         yield running
@@ -116,9 +116,9 @@ def activity(
     _log(logger, level, "done", running, f"done in {duration(running.seconds)}{counted}")
 
 
-def _log(logger: logging.Logger, level: int, event: Event, running: Activity, what: str) -> None:
+def _log(logger: logging.Logger, level: int, event: Event, running: Task, what: str) -> None:
     who = f" ({running.worker})" if running.worker else ""
-    fields = {**running.fields(), "event": event, "activity": running}
+    fields = {**running.fields(), "event": event, "task": running}
     if event == "started":
         del fields["seconds"]
     logger.log(level, "%s: %s%s", running.title, what, who, extra=fields)
