@@ -13,7 +13,7 @@ from struct import calcsize, unpack
 from typing import Any, NamedTuple, TypeAlias
 
 from tableferry.formats.parquet.elements import Element
-from tableferry.formats.parquet.writers import Trust
+from tableferry.formats.parquet.trusted_writers import Trust
 from tableferry.spark import types
 from tableferry.spark.types import Decimal, Primitive
 

@@ -22,7 +22,7 @@ from tableferry.errors import StateError
 from tableferry.formats.parquet import directory_footers, object_footers
 from tableferry.formats.parquet.bounds import texts_of
 from tableferry.formats.parquet.files import Bounds, DataFile, Footer, Footers, Leaf, Unreadable
-from tableferry.formats.parquet.writers import trust
+from tableferry.formats.parquet.trusted_writers import trust
 from tableferry.spark import types
 from tableferry.spark.types import ColumnPath, Decimal, Primitive, lowered
 from tableferry.storage import AnyPath, ObjectStore

@@ -26,7 +26,7 @@ from tableferry.formats.parquet.file_metadata import (
 from tableferry.formats.parquet.files import Bounds, FileSchema, Footer, Unreadable
 from tableferry.formats.parquet.row_groups import ColumnStatistics, Encrypted, RowGroupReader, RowGroups
 from tableferry.formats.parquet.schema import Illegal, Interpreted, interpret, with_spark_schema
-from tableferry.formats.parquet.writers import Trust, trust
+from tableferry.formats.parquet.trusted_writers import Trust, trust
 
 # Nearly all footers are smaller; a larger footer takes a second read.
 _TAIL = 1 << 16

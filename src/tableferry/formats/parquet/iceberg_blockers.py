@@ -9,7 +9,7 @@ from tableferry.formats.parquet.files import Unreadable
 from tableferry.formats.parquet.footers import Opened, SchemaCache, answered, opened
 from tableferry.formats.parquet.iceberg_metrics import End
 from tableferry.formats.parquet.schema import Interpreted
-from tableferry.formats.parquet.writers import hybrid
+from tableferry.formats.parquet.trusted_writers import hybrid
 from tableferry.spark.types import ColumnPath, lowered
 
 

@@ -22,7 +22,7 @@ from tableferry.formats.parquet.files import Unreadable
 from tableferry.formats.parquet.footers import SchemaCache, answered, checked, ends, opened, read_tail, tail
 from tableferry.formats.parquet.row_groups import ColumnStatistics
 from tableferry.formats.parquet.schema import Interpreted, Stored
-from tableferry.formats.parquet.writers import Trust, trust
+from tableferry.formats.parquet.trusted_writers import Trust, trust
 from tableferry.spark.types import ColumnPath, lowered
 
 # The characters or bytes kept of strings and binary, as by the default of `write.metadata.metrics.default`.
