@@ -51,7 +51,7 @@ _FINISHED_TESTS = """
 :(glob)tests/[!fm]*.py tests/bundle tests/footers.py tests/metastore.py tests/workspace
 tests/spark/test_convert_*.py tests/spark/test_local_metastore.py tests/spark/test_session.py
 tests/spark/test_storage_hadoop.py tests/spark/test_verify.py tests/spark/conftest.py tests/spark/tables.py
-tests/spark/side_by_side.py tests/unit/conftest.py tests/unit/test_activity.py tests/unit/test_amounts.py
+tests/spark/side_by_side.py tests/unit/conftest.py tests/unit/test_task_progress.py tests/unit/test_amounts.py
 tests/unit/test_catalog.py tests/unit/test_cli*.py tests/unit/test_comm*.py tests/unit/test_convert_*.py
 tests/unit/test_docs.py tests/unit/test_error*.py tests/unit/test_extras.py tests/unit/test_hive_locations.py
 tests/unit/test_imports.py tests/unit/test_lazy.py tests/unit/test_logs.py tests/unit/test_quoting.py
