@@ -65,6 +65,8 @@ def test_appends_go_from_the_first_plan_to_the_finish(project: Project) -> None:
     assert project.rows("orders", *columns) == expected
     with project.nothing_written():
         assert project.phases() == {"orders": "complete"}
+    # The old job does the same.
+    project.insert("orders_legacy", *expected[2:])
     (proof,) = project.verify().proofs
     assert (proof.proved, proof.rows) == (True, 5)
     assert proof.verdict is not None
