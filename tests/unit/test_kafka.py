@@ -120,7 +120,7 @@ def test_in_a_pipeline_the_view_is_given_its_offset_at_every_update() -> None:
                     )
                 }
             },
-            "f_orders reads other sources besides kafka://orders",
+            "f_orders reads other sources than kafka://orders",
         ),
     ],
 )
