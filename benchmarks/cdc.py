@@ -35,10 +35,10 @@ from typing import TYPE_CHECKING
 import deltalake
 from arro3.core import Array, DataType, Table
 
-from tableferry.pipelines import batches, cdc
+from tableferry.pipelines import cdc
 from tableferry.pipelines.flows import CdcSettings, ScdType, Target, log_name
-from tableferry.pipelines.guard import unguarded
 from tableferry.pipelines.history import history_events
+from tableferry.pipelines.key_ranges import Sizes
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
 
@@ -132,7 +132,7 @@ def measure(spark: SparkSession, folder: Path, size: Size, copies: int) -> Measu
         events = history_events(legacy, size.settings)
         cdc.create_tables(spark, target, events.schema)
         found.copies.append(seconds(partial(cdc.apply, events, ours, size.settings, copied=legacy)))
-    folds = batches.folding(spark, ours, size.settings, lambda _: None, unguarded, [])
+    folds = folding(ours, size.settings)
     merges = (bare_scd1 if size.scd == 1 else bare_scd2)(spark, bare, size)
     feed = Feed(spark, folder, size)
     log = folder.parent / "warehouse" / "warehouse" / f"{SCHEMA}.db" / log_name(ours).table
@@ -144,6 +144,16 @@ def measure(spark: SparkSession, folder: Path, size: Size, copies: int) -> Measu
     compare(spark, ours, bare, size)
     spark.sql(f"DROP SCHEMA {SCHEMA} CASCADE")
     return found
+
+
+def folding(target: TableName, settings: CdcSettings) -> Callable[[DataFrame, int], None]:
+    """Return a function for ``foreachBatch`` that folds a feed's rows into a target."""
+    sizes = Sizes()
+
+    def fold(batch: DataFrame, number: int) -> None:
+        cdc.apply(cdc.feed_events(batch, settings), target, settings, number=number, sizes=sizes)
+
+    return fold
 
 
 def make(spark: SparkSession, size: Size) -> DataFrame:
