@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.conditions import raises
-from tests.databricks_pipelines import Platform
+from tests.databricks_pipelines import OLDER, SIGNATURES, Platform
 
 from migration import flows, views
+from tableferry import pipelines
 from tableferry.pipelines.engine import define
 from tableferry.pipelines.flows import (
     Expectation,
@@ -23,6 +25,7 @@ from tableferry.pipelines.flows import (
 )
 from tableferry.pipelines.graph import Layout
 from tableferry.pipelines.pipeline_plan import PipelinePlan
+from tableferry.pipelines.runtime import PipelineRuntime
 from tableferry.pipelines.state import StateStore
 from tableferry.pipelines.steps import DefineAppend, DefineSnapshots, DefineTable, DefineView
 from tableferry.pipelines.streaming import StreamingEngine
@@ -48,6 +51,13 @@ def laid_out(name: str, *named: View, rules: tuple[Expectation, ...] = ()) -> Pi
     return layout.plan
 
 
+def declare(dp: Any, plan: PipelinePlan) -> None:
+    """Define a plan on a pipeline's API, as the bundle does."""
+    runtime = PipelineRuntime(dp, NO_SPARK)
+    views.define(runtime, plan)
+    flows.define(runtime, plan)
+
+
 def sql(name: str, statement: str) -> View:
     return View(name, "stream", SqlSource(statement), "x")
 
@@ -60,7 +70,7 @@ def test_names_that_sql_wants_in_backticks_reach_the_pipeline_so() -> None:
         rules=(Expectation("positive", "id > 0", "drop"),),
     )
     dp: Any = Platform()
-    flows.define(dp, NO_SPARK, plan, views.define(dp, NO_SPARK, plan))
+    declare(dp, plan)
     assert list(dp.tables) == ["`my-cat`.silver.`2026`"]
     assert list(dp.views) == ["v_orders", "`v-raw`", "`rows_of_f-1__my_cat_silver_2026`"]
     assert {name: flow["target"] for name, (flow, _) in dp.appends.items()} == {
@@ -93,7 +103,7 @@ def test_databricks_declares_targets_of_snapshots() -> None:
         filled = DefineSnapshots(Target(target, snapshots=snapshots), target)
         define([DefineTable(Target(target)), DefineView(view, target), filled], layout)
         dp: Any = Platform()
-        flows.define(dp, NO_SPARK, layout.plan, views.define(dp, NO_SPARK, layout.plan))
+        declare(dp, layout.plan)
         ((name, declared),) = dp.snapshots.items()
         assert name == "main.silver.days"
         assert declared["keys"] == ["id"]
@@ -108,3 +118,21 @@ def test_other_engines_refuse_snapshots_that_reach_them() -> None:
     for engine in (spark_pipeline, streaming):
         with raises("SNAPSHOT_CDC_ONLY_ON_DATABRICKS", table=TABLE):
             define([step], engine)
+
+
+@pytest.mark.parametrize("older", [True, False])
+def test_modules_of_an_older_bundle_are_refused(older: bool) -> None:
+    dp: Any = Platform(OLDER if older else SIGNATURES)
+    with raises("BUNDLE_MODULES_TOO_OLD"):
+        pipelines.load_plan(dp, NO_SPARK)
+
+
+def test_auto_cdc_has_its_older_names_and_is_refused_where_it_is_missing() -> None:
+    dp: Any = Platform(OLDER)
+    dp.create_streaming_table("s.t")
+    given = {"target": "s.t", "source": "v", "keys": ["id"], "sequence_by": "at", "once": None}
+    PipelineRuntime(dp, NO_SPARK).create_auto_cdc_flow("x", name="f", **given)
+    assert list(dp.cdc) == ["f"]
+    spark_only = {name: value for name, value in SIGNATURES.items() if "cdc" not in name}
+    with raises("RUNTIME_LACKS_FUNCTION", location="x", function="create_auto_cdc_flow"):
+        PipelineRuntime(Platform(spark_only), NO_SPARK).create_auto_cdc_flow("x", name="f", **given)

@@ -7,8 +7,6 @@ from .flows import Expectation as Expectation
 from .flows import HistorySource as HistorySource
 from .flows import JoinSource as JoinSource
 from .flows import SqlSource as SqlSource
-from .metadata import run_details as run_details
-from .metadata import with_metadata as with_metadata
 from .migrate import check as check
 from .migrate import check_start as check_start
 from .migrate import finish as finish
@@ -27,9 +25,7 @@ from .pipeline_plan import PipelinePlan as PipelinePlan
 from .pipeline_plan import PipelineSnapshots as PipelineSnapshots
 from .pipeline_plan import PipelineTable as PipelineTable
 from .pipeline_plan import PipelineView as PipelineView
-from .pipeline_plan import call as call
 from .pipeline_plan import read as read
-from .pipeline_plan import takes as takes
 from .reports import FinishReport as FinishReport
 from .reports import RunReport as RunReport
 from .reports import StatusReport as StatusReport
@@ -38,7 +34,5 @@ from .reports import UndoReport as UndoReport
 from .reports import VerifyReport as VerifyReport
 from .rows import history_events as history_events
 from .rows import history_rows as history_rows
-from .rows import judged as judged
-from .rows import marked as marked
-from .rows import prefixed as prefixed
-from .snapshots import next_snapshot as next_snapshot
+from .runtime import PipelineRuntime as PipelineRuntime
+from .runtime import cdc_arguments as cdc_arguments

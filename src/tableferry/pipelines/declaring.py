@@ -6,7 +6,7 @@ must be recorded before an update is recorded by `tableferry pipelines prepare`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tableferry.errors import Refused, TableError
 from tableferry.pipelines import configuration, spec
@@ -15,8 +15,9 @@ from tableferry.pipelines.flows import DeltaSource, JoinSource, Project
 from tableferry.pipelines.graph import Layout
 from tableferry.pipelines.opening import open_project
 from tableferry.pipelines.pipeline import Defining
-from tableferry.pipelines.pipeline_plan import PipelinePlan, takes
+from tableferry.pipelines.pipeline_plan import PipelinePlan
 from tableferry.pipelines.plans import Facts, Plan
+from tableferry.pipelines.runtime import PipelineRuntime
 from tableferry.spark import catalog
 from tableferry.spark.tables import TableName
 
@@ -26,22 +27,21 @@ if TYPE_CHECKING:
 _FORMAT = "spark.sql.sources.default"
 
 
-def load_plan(dp: Any, spark: SparkSession) -> PipelinePlan:
-    """Return every table, view and flow that a project's plan has now, for its pipeline to define.
+def load_plan(runtime: PipelineRuntime, *_: object) -> PipelinePlan:
+    """Return every table, view and flow of a project's current plan, for its pipeline to define.
 
-    Which project that is stands in the pipeline's configuration (see `configuration`).
-
-    Args:
-        dp: The pipeline's API: ``pyspark.pipelines``, or ``dlt`` on older runtimes of Databricks.
-        spark: The pipeline's session.
+    The pipeline's configuration names the project (see `configuration`).
 
     Raises:
-        Refused: The plan can't go on safely, or something must be prepared first.
+        Refused: The plan can't continue safely, something must be prepared first, or the bundle's modules
+            are from an older version, which passed other arguments.
         TableError: The runtime lacks what the plan needs.
         TableferryError: The configuration or the project is wrong, or a table can't be read.
     """
+    if not isinstance(runtime, PipelineRuntime):
+        raise Refused("BUNDLE_MODULES_TOO_OLD")
+    spark, databricks = runtime.spark, runtime.on_databricks
     project = _project(spark)
-    databricks = takes(dp.append_flow, "once")
     pipeline = Defining("databricks" if databricks else "declarative")
     planned, facts = open_project(project, spark, pipeline=pipeline).decided()
     if planned.refusals:

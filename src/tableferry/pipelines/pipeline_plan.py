@@ -1,13 +1,11 @@
-"""What a pipeline has to define, as the bundle's src/migration gets it, and what that calls to define it."""
+"""What a pipeline has to define, as the bundle's src/migration gets it."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tableferry.errors import TableError
 from tableferry.pipelines import views
 from tableferry.pipelines.flows import (
     CdcSettings,
@@ -150,37 +148,6 @@ class PipelinePlan:
         columns = [column for flow in self.flows for column in flow.metadata]
         columns += [column for view in self.materialized for column in view.metadata]
         return any(inner.detail == "update_id" for column in columns for inner in (column, *column.fields))
-
-
-def call(function: Callable[..., Any], location: str, **arguments: Any) -> Any:
-    """Call a function of the pipeline's API with what it knows; an argument of None isn't given.
-
-    Args:
-        function: The function, or a decorator.
-        location: Where the spec asks for it, for messages.
-        arguments: Its arguments.
-
-    Raises:
-        TableError: The runtime's function lacks one of the arguments.
-    """
-    given = {name: value for name, value in arguments.items() if value is not None}
-    lacking = [name for name in given if not takes(function, name)]
-    if lacking:
-        raise TableError(
-            "RUNTIME_LACKS_ARGUMENT",
-            location=location,
-            arguments=" and ".join(lacking),
-            function=function.__name__,
-        )
-    return function(**given)
-
-
-def takes(function: Callable[..., Any], name: str) -> bool:
-    """Say whether a function has an argument of that name."""
-    parameters = inspect.signature(function).parameters
-    return name in parameters or any(
-        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
-    )
 
 
 def read(spark: SparkSession, view: PipelineView) -> DataFrame:

@@ -7,6 +7,7 @@ from tableferry.pipelines import (
     DeltaSource,
     PipelineFlow,
     PipelinePlan,
+    PipelineRuntime,
     PipelineTable,
     PipelineView,
     SqlSource,
@@ -91,10 +92,10 @@ def test_of_a_join_the_streams_alone_get_a_start() -> None:
 
 def test_a_view_of_the_pipelines_own_is_read_when_the_pipeline_runs() -> None:
     dp, asked = Pipeline(), []
-    spark: Any = SimpleNamespace(sql=asked.append)
+    runtime = PipelineRuntime(dp, SimpleNamespace(sql=asked.append))
     plan = PipelinePlan((), (view(SqlSource("SELECT * FROM STREAM(v_other)"), inside=True),), ())
-    assert views.define(dp, spark, plan) == {}
-    assert asked == []
+    views.define(runtime, plan)
+    assert (runtime.frames, asked) == ({}, [])
     dp.defined["v"][2]()
     assert asked == ["SELECT * FROM STREAM(v_other)"]
 
@@ -103,16 +104,8 @@ def test_the_history_flows_once_and_live_rows_follow() -> None:
     dp = Pipeline()
     table = PipelineTable("silver.orders", {"comment": "Orders", "row_filter": None}, "orders_main.json")
     rule = Expectation("positive", "id > 0", "drop")
-    flows.define(
-        dp,
-        SPARK,
-        PipelinePlan(
-            (table,),
-            (),
-            (flow("history", "v_history", streamed=False, once=True, history=True), flow("live", "v", rule)),
-        ),
-        {},
-    )
+    history = flow("history", "v_history", streamed=False, once=True, history=True)
+    flows.define(PipelineRuntime(dp, SPARK), PipelinePlan((table,), (), (history, flow("live", "v", rule))))
     defined_by_name = {
         name: (kind, arguments, build and build()) for name, (kind, arguments, build) in dp.defined.items()
     }

@@ -1,59 +1,48 @@
-"""Migration views: the pipeline has one for each thing that the plan's flows read."""
+"""Views: the pipeline has a view for each input of the plan's flows."""
 
 from collections.abc import Callable
-from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from tableferry import pipelines
-from tableferry.pipelines import HistorySource, PipelinePlan, PipelineView, SqlSource
+from tableferry.pipelines import HistorySource, PipelinePlan, PipelineRuntime, PipelineView, SqlSource
 
 from migration import starting_versions
 
-Frames = dict[str, DataFrame]
 
+def define(dp: PipelineRuntime, plan: PipelinePlan) -> None:
+    """Define the plan's views.
 
-def define(dp: Any, spark: SparkSession, plan: PipelinePlan) -> Frames:
-    """Define the plan's views; return the rows of those that could be read already, by name.
-
-    A view that reads what the pipeline itself makes is read when the pipeline runs. The others are read here
-    and now, for their Python functions may ask for columns, which a function of the pipeline can't.
+    A view that reads the pipeline's own tables is read when the pipeline runs. The other views are read now,
+    because their Python functions may request columns, which a function of the pipeline can't.
     """
-    frames: Frames = {}
     for view in map(starting_versions.patched, plan.views):
         if not view.inside:
-            frames[view.name] = rows(spark, view)
-        define_view(dp, view.name, builder(spark, view, frames))
-    return frames
+            dp.frames[view.name] = rows(dp, view)
+        dp.temporary_view(view.name)(reader(dp, view))
 
 
-def builder(spark: SparkSession, view: PipelineView, frames: Frames) -> Callable[[], DataFrame]:
-    """Return the function that gives the pipeline a view's rows."""
-    return lambda: frames[view.name] if view.name in frames else rows(spark, view)
+def reader(dp: PipelineRuntime, view: PipelineView) -> Callable[[], DataFrame]:
+    """Return a function that returns a view's rows; those of a view that was read already are kept."""
+    return lambda: dp.frames[view.name] if view.name in dp.frames else rows(dp, view)
 
 
-def rows(spark: SparkSession, view: PipelineView) -> DataFrame:
-    """Return what a view holds: the history that is copied, a query over other views, or a source's rows."""
+def rows(dp: PipelineRuntime, view: PipelineView) -> DataFrame:
+    """Read a view: the history to copy, a query over other views, or a source."""
     match view.source:
         case HistorySource() as source:
-            return history(spark, source)
+            return history(dp, source)
         case SqlSource(statement):
-            return spark.sql(statement)
+            return dp.spark.sql(statement)
         case _:
-            return pipelines.read(spark, view)
+            return pipelines.read(dp.spark, view)
 
 
-def history(spark: SparkSession, source: HistorySource) -> DataFrame:
-    """Return the legacy table's rows as they stood when the migration began; for AUTO CDC, as its events.
+def history(dp: PipelineRuntime, source: HistorySource) -> DataFrame:
+    """Return the legacy table's rows at the version at which the migration began; for AUTO CDC, as events.
 
-    They are a stream over the clone that `tableferry pipelines prepare` has made of that version and that
-    nobody writes to; where there is none (`source.clone`), that version is read as a batch. An interval is an
-    upsert at its start and, unless another one begins right there, a delete at its end.
+    They are a stream over the clone of that version that `tableferry pipelines prepare` created. Without a
+    clone (`source.clone`), that version is read as a batch. An interval is an upsert at its start and, unless
+    the key's next interval starts at the same time, a delete at its end.
     """
-    copied = pipelines.history_rows(spark, source)
-    return pipelines.history_events(spark, source, copied) if source.cdc else copied
-
-
-def define_view(dp: Any, name: str, build: Callable[[], DataFrame]) -> None:
-    """Define a temporary view; `dlt` calls it a view."""
-    decorate = getattr(dp, "temporary_view", None) or dp.view
-    decorate(name=name)(build)
+    copied = pipelines.history_rows(dp.spark, source)
+    return pipelines.history_events(dp.spark, source, copied) if source.cdc else copied

@@ -10,7 +10,7 @@ try:
 except ImportError:  # before Databricks Runtime 17
     import dlt as dp
 
-spark = SparkSession.active()
-plan = pipelines.load_plan(dp, spark)
-frames = views.define(dp, spark, plan)
-flows.define(dp, spark, plan, frames)
+runtime = pipelines.PipelineRuntime(dp, SparkSession.active())
+plan = pipelines.load_plan(runtime)
+views.define(runtime, plan)
+flows.define(runtime, plan)
