@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests import soak
-from tests.conditions import raises
+from tests.conditions import check, raises
 from tests.spark.projects import Project
 from typer.testing import CliRunner, Result
 
@@ -289,6 +289,33 @@ def test_state_that_is_not_whole_and_sources_that_are_not_what_they_were_stop_ev
     assert "Restore the old table" in sentence
     spark.sql(f"DROP TABLE {schema}.src")
     assert f"sourceDetails: Table {schema}.src doesn't exist." in only(project)
+
+
+def test_changed_rows_of_a_source_are_refused_until_the_spec_skips_them(
+    project: Project, spark: SparkSession
+) -> None:
+    project.create("src", FEED, (1, "a", 1))
+    project.standard("orders", "src")
+    project.run()
+    project.insert("src", (2, "b", 2))
+    spark.sql(f"UPDATE {project.schema}.src SET v = 'changed' WHERE id = 1")
+    version = spark.sql(f"DESCRIBE HISTORY {project.schema}.src LIMIT 1").collect()[0]["version"]
+    (refusal,) = (refusal for target in project.plan().targets for refusal in target.refusals)
+    check(
+        refusal, "SOURCE_ROWS_CHANGED", version=version, operation="UPDATE", rows="1 row", flow="f_v_orders"
+    )
+    with project.nothing_written(), raises("SOURCE_ROWS_CHANGED"):
+        project.run()
+    project.standard("orders", project.delta("src", readerOptions={"skipChangeCommits": "true"}))
+    project.run()
+    assert project.rows("orders", "id") == [(1,), (2,)]
+    # A new flow whose copy begins after the commit doesn't read it.
+    project.create("late_legacy", FEED, (1, "a", 1))
+    project.standard("late", "src", migration={})
+    project.run(targets=[f"{project.schema}.late"])
+    project.insert("src", (3, "c", 3))
+    project.run(targets=[f"{project.schema}.late"])
+    assert project.rows("late", "id") == [(1,), (3,)]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tableferry.formats.delta.commits import Commit, set_back
+from tableferry.formats.delta.commits import Commit, RowChanges, set_back
 
 
 def restored(**parameters: Any) -> Commit:
@@ -35,3 +35,29 @@ def test_restored_table_is_recognised(later: list[Commit], expected: int | None)
         Commit(6 + n, commit.operation, commit.parameters, commit.metrics) for n, commit in enumerate(later)
     ]
     assert set_back(commits[::-1], 5) == expected
+
+
+@pytest.mark.parametrize(
+    ("operation", "metrics", "changes"),
+    [
+        ("WRITE", {"numOutputRows": "3", "numFiles": "1"}, None),
+        ("MERGE", {"numTargetRowsInserted": "2", "numTargetFilesRemoved": "0"}, None),
+        ("OPTIMIZE", {"numRemovedFiles": "4", "numAddedFiles": "1"}, None),
+        ("DELETE", {"numRemovedFiles": "0", "numDeletedRows": "0"}, None),
+        ("UPDATE", {}, None),
+        ("DELETE", {"numRemovedFiles": "2", "numAddedFiles": "0"}, (None, True)),
+        ("DELETE", {"numRemovedFiles": "1", "numAddedFiles": "1", "numDeletedRows": "5"}, (5, False)),
+        ("DELETE", {"numRemovedFiles": "0", "numDeletionVectorsAdded": "1"}, (None, False)),
+        ("UPDATE", {"numRemovedFiles": "1", "numAddedFiles": "1", "numUpdatedRows": "7"}, (7, False)),
+        (
+            "MERGE",
+            {"numTargetFilesRemoved": "1", "numTargetRowsUpdated": "2", "numTargetRowsDeleted": "3"},
+            (5, False),
+        ),
+    ],
+)
+def test_row_changes_of_commit_come_from_its_metrics(
+    operation: str, metrics: dict[str, str], changes: tuple[int | None, bool] | None
+) -> None:
+    found = Commit(4, operation, {}, metrics).row_changes
+    assert found == (None if changes is None else RowChanges(4, operation, *changes))

@@ -12,6 +12,7 @@ from rich.console import Console
 from tests.conditions import check, names, raises
 
 from tableferry.errors import Finding
+from tableferry.formats.delta.commits import RowChanges
 from tableferry.pipelines import undoing
 from tableferry.pipelines.decide import decide
 from tableferry.pipelines.flows import (
@@ -580,6 +581,22 @@ REFUSALS: dict[str, tuple[Facts, str, dict[str, object]]] = {
         facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 9), earliest={SOURCE.key: 8}),
         "BASELINE_NOT_READABLE",
         {"version": 6, "earliest": 8},
+    ),
+    "rows of the source were changed": (
+        facts(
+            stored=COPIED,
+            source=TableFacts(SOURCE, "source-id", 9),
+            row_changes={(ORDERS.key, "f_orders", SOURCE.key): RowChanges(8, "UPDATE", 3, False)},
+        ),
+        "SOURCE_ROWS_CHANGED",
+        {
+            "flow": "f_orders",
+            "source": SOURCE,
+            "version": 8,
+            "operation": "UPDATE",
+            "rows": "3 rows",
+            "next": 9,
+        },
     ),
     "the state is another pipeline's": (
         facts(stored=Stored(elsewhere=("old",))),

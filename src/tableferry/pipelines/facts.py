@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tableferry import storage
 from tableferry.errors import Finding, StateError, TableError
-from tableferry.formats.delta.commits import Commit, commits_after, newest_batches, set_back
+from tableferry.formats.delta.commits import (
+    Commit,
+    RowChanges,
+    commits_after,
+    commits_since,
+    newest_batches,
+    set_back,
+)
 from tableferry.pipelines import (
     brokers,
     checkpoints,
@@ -151,6 +158,7 @@ class Gatherer:
             if isinstance(self.pipeline, Defining)
             else self._earliest(followed, known, progress, tables),
             rows=self._row_counts(followed, tables) if count_rows else {},
+            row_changes=self._row_changes(followed, known, progress, tables),
             recorded=recorded,
             hand_overs=self._hand_overs(chosen, known, tables, followed),
             legacy_writes=self._legacy_writes(chosen, known, own, all_of_them=count_rows),
@@ -458,6 +466,50 @@ class Gatherer:
             lambda table: catalog.earliest_version(self.spark, table), sources.values()
         )
         return dict(zip(sources, versions, strict=True))
+
+    def _row_changes(
+        self,
+        followed: Mapping[FlowKey, tuple[Read, ...]],
+        stored: Mapping[str, Stored],
+        progress: Mapping[FlowKey, Checkpoint],
+        tables: Mapping[str, TableFacts | None],
+    ) -> Mapping[tuple[str, str, str], RowChanges]:
+        """Find the first commit that stops each flow, in the commits of its sources that it hasn't read.
+
+        A flow that reads a table from its start reads a snapshot first, and the flows of a pipeline don't
+        show their positions; neither is checked.
+        """
+        if isinstance(self.pipeline, Defining):
+            return {}
+        unread: dict[tuple[str, str, str], tuple[Read, TableFacts, int]] = {}
+        for (target, flow), flow_reads in followed.items():
+            start = stored[target].migration_start
+            checkpoint = progress[target, flow]
+            is_fresh = target in self.refreshed or stored[target].resetting or not checkpoint.started
+            for read in flow_reads:
+                source = tables.get(read.table.key)
+                if source is None or read.stops_at == "nothing" or read.unseen:
+                    continue
+                offset = None if is_fresh else checkpoint.offsets.get(source.table_id)
+                baseline = start.baselines.get(read.table.key) if start and is_fresh else None
+                last: int | None = None
+                if offset is not None:
+                    last = offset.version - 1 if offset.whole else offset.version
+                elif is_fresh and isinstance(read.explicit, int):
+                    last = read.explicit - 1
+                elif read.explicit is None and baseline and baseline.table_id == source.table_id:
+                    last = baseline.version
+                if last is not None and source.version > last:
+                    unread[target, flow, read.table.key] = (read, source, last)
+        changes = catalog.parallel_map(lambda read: self._first_change(*read), unread.values())
+        return {key: change for key, change in zip(unread, changes, strict=True) if change}
+
+    def _first_change(self, read: Read, source: TableFacts, last: int) -> RowChanges | None:
+        commits = reversed(commits_since(self.spark, source, last))
+        changes = (change for commit in commits if (change := commit.row_changes))
+        if read.stops_at == "changes except deletes":
+            return next((change for change in changes if not change.only_deletes), None)
+        return next(changes, None)
 
     def _row_counts(
         self, followed: Mapping[FlowKey, tuple[Read, ...]], tables: Mapping[str, TableFacts | None]

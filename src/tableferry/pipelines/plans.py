@@ -10,6 +10,7 @@ from typing import Literal
 
 from tableferry.amounts import counted
 from tableferry.errors import Finding
+from tableferry.formats.delta.commits import RowChanges
 from tableferry.pipelines.flows import DataFlow, Flow, HistorySource, Project
 from tableferry.pipelines.identities import Recorded
 from tableferry.pipelines.reads import Read, looked_up
@@ -190,6 +191,8 @@ class Facts:
         filled: Keys of targets that hold rows, asked only where no state is recorded.
         earliest: The oldest streamable version by table key, asked only where a stream is to start.
         rows: Row counts by table key, asked only where a source is read from its start.
+        row_changes: The first commit after a flow's position that its stream stops at, by the target's key,
+            the flow's name and the table's key.
         recorded: What is recorded of a table that flows fill, by its key; absent while there is none. Of a
             pipeline's tables only those that hold a copied history, and none while it is being defined.
         hand_overs: Where old jobs hand over, or why nobody knows, by the target's key; asked only of
@@ -213,6 +216,7 @@ class Facts:
     filled: frozenset[str] = frozenset()
     earliest: Mapping[str, int] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
+    row_changes: Mapping[tuple[str, str, str], RowChanges] = field(default_factory=dict)
     recorded: Mapping[str, Recorded] = field(default_factory=dict)
     hand_overs: Mapping[str, HandOver | NoHandOver] = field(default_factory=dict)
     legacy_writes: Mapping[str, LegacyWrites] = field(default_factory=dict)

@@ -93,6 +93,8 @@ def _flow_plan(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
         position, new = _position(context, read, checkpoint)
         positions.append(position)
         findings += new
+        if position.ready:
+            findings += _check_row_changes(context, flow, read)
     starts: dict[str, dict[str, Start | None]] = {}
     for position in positions:
         if position.starts:
@@ -132,6 +134,28 @@ def _flow_plan(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
     action: Literal["continue", "start"] = "continue" if started else "start"
     seed = "".join(position.seed for position in positions)
     return FlowPlan(flow, action, starts, ahead=bool(empty), seed=seed), findings
+
+
+def _check_row_changes(context: PlanningContext, flow: Flow, read: Read) -> Findings:
+    """Refuse a flow whose source has deleted or changed rows since the flow's position.
+
+    Delta's stream of a table's rows fails at such a commit, unless reader options skip it.
+    """
+    change = context.facts.row_changes.get((context.target.key, flow.name, read.table.key))
+    if change is None:
+        return Findings()
+    return refused(
+        Finding(
+            "SOURCE_ROWS_CHANGED",
+            location=read.location,
+            flow=flow.name,
+            source=read.table,
+            version=change.version,
+            operation=change.operation,
+            rows="rows" if change.rows is None else counted(change.rows, "row"),
+            next=change.version + 1,
+        )
+    )
 
 
 def _no_such_source(read: Read) -> Findings:

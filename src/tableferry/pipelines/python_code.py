@@ -177,5 +177,7 @@ def seen_by_python(
         return (Read(view.name, TableName.at(f"python:{view.name}"), view.location, None, unseen),)
     how = "set startingVersion on the reader in its function"
     return tuple(
-        Read(view.name, table, view.location, start, how=how) for table, start in tracked.seen.items()
+        # The function's reader options aren't known.
+        Read(view.name, table, view.location, start, how=how, stops_at="nothing")
+        for table, start in tracked.seen.items()
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Literal, assert_never
 
 from tableferry.errors import Finding, TableError
 from tableferry.pipelines import sql, topics
@@ -27,6 +27,9 @@ _HOW_IN_SQL = (
 )
 
 
+StopsAt = Literal["changes", "changes except deletes", "nothing"]
+
+
 @dataclass(frozen=True)
 class Read:
     """A table that a view follows.
@@ -37,6 +40,8 @@ class Read:
         kafka: The options with which Kafka is read, which has no versions, but offsets; None for a table.
         how: How the user gives a start here.
         files: Auto Loader reads it; its own options say where it starts.
+        stops_at: The commits of the table that stop a stream with the view's reader options: those that
+            delete or change rows (``changes``), or none.
     """
 
     view: str
@@ -47,6 +52,7 @@ class Read:
     kafka: Mapping[str, str] | None = None
     how: str = "give readerOptions.startingVersion"
     files: bool = False
+    stops_at: StopsAt = "changes"
 
     @property
     def without_versions(self) -> bool:
@@ -163,7 +169,11 @@ def followed(
 
 
 def _delta(name: str, source: DeltaSource, location: str) -> Read:
-    return Read(name, source.table, location, explicit_start(source.options))
+    given = {option.lower() for option, value in source.options.items() if value.lower() == "true"}
+    stops_at: StopsAt = "changes except deletes" if "ignoredeletes" in given else "changes"
+    if source.change_feed or given & {"skipchangecommits", "ignorechanges"}:
+        stops_at = "nothing"
+    return Read(name, source.table, location, explicit_start(source.options), stops_at=stops_at)
 
 
 def _sql(

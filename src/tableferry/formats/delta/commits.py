@@ -34,6 +34,26 @@ WITHOUT_ROWS = frozenset(
 """The operations that change no rows; operations of newer Delta releases aren't in this list."""
 
 
+_REMOVED_FILES = ("numRemovedFiles", "numTargetFilesRemoved", "numDeletionVectorsAdded")
+_REWRITTEN_FILES = ("numAddedFiles", "numDeletionVectorsAdded")
+_CHANGED_ROWS = ("numDeletedRows", "numUpdatedRows", "numTargetRowsDeleted", "numTargetRowsUpdated")
+
+
+@dataclass(frozen=True)
+class RowChanges:
+    """A commit that deleted or changed rows.
+
+    Attributes:
+        rows: The number of these rows; None if the commit's metrics don't contain it.
+        only_deletes: It removed complete files and wrote none, so ``ignoreDeletes`` is enough to skip it.
+    """
+
+    version: int
+    operation: str
+    rows: int | None
+    only_deletes: bool
+
+
 @dataclass(frozen=True)
 class Commit:
     """One commit of a Delta table.
@@ -69,6 +89,22 @@ class Commit:
         return self.operation in ("WRITE", "STREAMING UPDATE") and self.mode == "append"
 
     @property
+    def row_changes(self) -> RowChanges | None:
+        """The rows that the commit deleted or changed, by its metrics; None if it did neither or has none.
+
+        A stream of the table's rows stops at such a commit.
+        """
+        metrics = {name: int(text) for name, text in self.metrics.items() if text.isdigit()}
+        removed = max(metrics.get(name, 0) for name in _REMOVED_FILES)
+        if not removed or self.operation in WITHOUT_ROWS:
+            return None
+        rows = [metrics[name] for name in _CHANGED_ROWS if name in metrics]
+        only_deletes = self.operation in ("DELETE", "TRUNCATE") and not any(
+            metrics.get(name) for name in _REWRITTEN_FILES
+        )
+        return RowChanges(self.version, self.operation, sum(rows) if rows else None, only_deletes)
+
+    @property
     def adds_rows(self) -> bool:
         """Whether the operation may have inserted rows, by its metrics."""
         match self.operation:
@@ -97,7 +133,13 @@ def commits_after(spark: SparkSession, name: TableName, version: int) -> tuple[C
         TableError: The table isn't a Delta table, or can't be described.
     """
     table = facts(spark, name)
-    if table is None or table.version <= version:
+    return () if table is None else commits_since(spark, table, version)
+
+
+def commits_since(spark: SparkSession, table: TableFacts, version: int) -> tuple[Commit, ...]:
+    """Return the commits after a version up to the table's known version or a later one, the newest first."""
+    name = table.name
+    if table.version <= version:
         return ()
     if table.folder is not None:
         return tuple(_from_log(Path(table.folder, "_delta_log"), range(table.version, version, -1)))
