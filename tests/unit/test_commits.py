@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import deltalake
 import pytest
+from arro3.core import Array, DataType, Table
 
-from tableferry.formats.delta.commits import Commit, RowChanges, set_back
+from tableferry.formats.delta.commits import Commit, RowChanges, commits_since, set_back
+from tableferry.spark.tables import TableFacts, TableName
 
 
 def restored(**parameters: Any) -> Commit:
@@ -61,3 +65,16 @@ def test_row_changes_of_commit_come_from_its_metrics(
 ) -> None:
     found = Commit(4, operation, {}, metrics).row_changes
     assert found == (None if changes is None else RowChanges(4, operation, *changes))
+
+
+def test_commits_of_delta_rs_have_the_metrics_of_spark(tmp_path: Path) -> None:
+    rows = Table.from_arrays([Array([1, 2, 3], type=DataType.int64())], names=["id"])
+    deltalake.write_deltalake(tmp_path, rows)
+    deltalake.DeltaTable(tmp_path).delete("id = 2")
+    deltalake.DeltaTable(tmp_path).update(updates={"id": "9"}, predicate="id = 3")
+    table = TableFacts(TableName.at(str(tmp_path)), "", 2, folder=str(tmp_path))
+    no_spark: Any = None
+    updated, deleted, written = commits_since(no_spark, table, -1)
+    assert updated.row_changes == RowChanges(2, "UPDATE", 1, only_deletes=False)
+    assert deleted.row_changes == RowChanges(1, "DELETE", 1, only_deletes=False)
+    assert written.row_changes is None

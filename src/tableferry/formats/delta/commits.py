@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -224,7 +225,11 @@ def _from_log(log: Path, versions: Iterable[int]) -> Iterator[Commit]:
             if info := json.loads(line).get("commitInfo"):
                 # Delta stores parameter values as JSON strings, and DESCRIBE HISTORY shows those strings.
                 parameters = {name: str(value) for name, value in info.get("operationParameters", {}).items()}
-                metrics = info.get("operationMetrics", {})
+                # delta-rs writes numbers and other names.
+                metrics = {
+                    re.sub(r"_(\w)", lambda match: match[1].upper(), name): str(value)
+                    for name, value in info.get("operationMetrics", {}).items()
+                }
                 timestamp = info.get("inCommitTimestamp") or info.get("timestamp", 0)
                 note = info.get("userMetadata") or ""
                 yield Commit(version, info.get("operation", ""), parameters, metrics, timestamp, note)
