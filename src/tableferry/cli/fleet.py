@@ -33,6 +33,6 @@ class _Fleet(LazyGroup):
 
 fleet_app = App(
     cls=_Fleet,
-    help="Migrate a warehouse of Hive tables to Iceberg or Delta, table by table.",
+    help="Migrate a warehouse of Hive tables to Iceberg or Delta.",
     no_args_is_help=True,
 )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tableferry.pipelines.flows import Project as LoadedProject
 
 pipelines_app = App(
-    help="Migrate a Delta table with its history to a streaming table, without a gap to new rows.",
+    help="Migrate a Delta table with its history to a streaming table.",
     no_args_is_help=True,
 )
 

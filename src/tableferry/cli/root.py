@@ -15,12 +15,12 @@ class _Root(LazyGroup):
     entries: ClassVar = {
         "verify": Entry(
             "verify:verify_app",
-            "Compare two tables: columns, row counts, a hash without order, and different rows.",
+            "Compare two tables: columns, row counts, and rows in any order.",
         ),
         "new": Entry("new:new_app", "Create a bundle that you can deploy to a workspace."),
         "pipelines": Entry(
             "pipelines:pipelines_app",
-            "Migrate a Delta table with its history to a streaming table, without a gap to new rows.",
+            "Migrate a Delta table with its history to a streaming table.",
             is_group=True,
         ),
         "convert": Entry(
@@ -28,7 +28,7 @@ class _Root(LazyGroup):
         ),
         "fleet": Entry(
             "fleet:fleet_app",
-            "Migrate a warehouse of Hive tables to Iceberg or Delta, table by table.",
+            "Migrate a warehouse of Hive tables to Iceberg or Delta.",
             is_group=True,
         ),
         "spec": Entry("spec:spec_app", "Data flow specs.", is_group=True),

@@ -27,7 +27,7 @@ def verify(
     exclude: Annotated[str, typer.Option("--exclude", metavar="A,B", help="Columns to leave out.")] = "",
     warehouse: Warehouse = None,
 ) -> CommandResult:
-    """Compare two tables: columns, row counts, a hash without order, and different rows."""
+    """Compare two tables: columns, row counts, and rows in any order."""
     # A fleet's new tables may be Iceberg tables.
     spark = resolve_session(warehouse, iceberg=True)
     verdict = verifying.verify_tables(
