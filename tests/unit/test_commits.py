@@ -9,7 +9,8 @@ import deltalake
 import pytest
 from arro3.core import Array, DataType, Table
 
-from tableferry.formats.delta.commits import Commit, RowChanges, commits_since, set_back
+from tableferry.formats.delta.commits import Commit, commits_since, set_back
+from tableferry.formats.delta.row_changes import RowChanges
 from tableferry.spark.tables import TableFacts, TableName
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from tests.conditions import check, names, raises
 
 from tableferry.errors import Finding
-from tableferry.formats.delta.commits import RowChanges
+from tableferry.formats.delta.row_changes import RowChanges
 from tableferry.pipelines import undoing
 from tableferry.pipelines.decide import decide
 from tableferry.pipelines.flows import (

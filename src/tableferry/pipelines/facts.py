@@ -12,12 +12,12 @@ from tableferry import storage
 from tableferry.errors import Finding, StateError, TableError
 from tableferry.formats.delta.commits import (
     Commit,
-    RowChanges,
     commits_after,
     commits_since,
     newest_batches,
     set_back,
 )
+from tableferry.formats.delta.row_changes import RowChanges
 from tableferry.pipelines import (
     brokers,
     checkpoints,

@@ -10,7 +10,7 @@ from typing import Literal
 
 from tableferry.amounts import counted
 from tableferry.errors import Finding
-from tableferry.formats.delta.commits import RowChanges
+from tableferry.formats.delta.row_changes import RowChanges
 from tableferry.pipelines.flows import DataFlow, Flow, HistorySource, Project
 from tableferry.pipelines.identities import Recorded
 from tableferry.pipelines.reads import Read, looked_up

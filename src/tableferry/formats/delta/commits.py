@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tableferry.formats.delta.row_changes import RowChanges
 from tableferry.spark.catalog import facts
 from tableferry.spark.tables import TRANSACTION_RETENTION, TableFacts, TableName
 
@@ -38,21 +39,6 @@ WITHOUT_ROWS = frozenset(
 _REMOVED_FILES = ("numRemovedFiles", "numTargetFilesRemoved", "numDeletionVectorsAdded")
 _REWRITTEN_FILES = ("numAddedFiles", "numDeletionVectorsAdded")
 _CHANGED_ROWS = ("numDeletedRows", "numUpdatedRows", "numTargetRowsDeleted", "numTargetRowsUpdated")
-
-
-@dataclass(frozen=True)
-class RowChanges:
-    """A commit that deleted or changed rows.
-
-    Attributes:
-        rows: The number of these rows; None if the commit's metrics don't contain it.
-        only_deletes: It removed complete files and wrote none, so ``ignoreDeletes`` is enough to skip it.
-    """
-
-    version: int
-    operation: str
-    rows: int | None
-    only_deletes: bool
 
 
 @dataclass(frozen=True)
