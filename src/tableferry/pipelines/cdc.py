@@ -218,7 +218,7 @@ def apply(
     began = there if _is_empty(session, there) else None
     if began is not None and _is_empty(session, facts(session, target)):
         rows = None if copied is None else fold.copied(history.current(copied, settings), stored)
-        if _filled(fold, events, rows, (target, stored), began, before):
+        if _filled(fold, events, rows, target, stored, began, before):
             return
     large = sizes.large(session, log)
     with _kept(fold.batch(events)) as batch:
@@ -249,7 +249,8 @@ def _filled(
     fold: Fold,
     events: DataFrame,
     rows: DataFrame | None,
-    into: tuple[TableName, StructType],
+    target: TableName,
+    stored: StructType,
     log: TableFacts,
     before: Callable[[str], None],
 ) -> bool:
@@ -260,7 +261,7 @@ def _filled(
     meanwhile it returns False: the rows of their keys may be those of an older log, until they are worked out
     anew.
     """
-    session, (target, stored) = events.sparkSession, into
+    session = events.sparkSession
     before(f"events of {target} into its log")
     _append(fold, fold.batch(events) if rows is None else fold.logged(events), log.name)
     before(f"rows of {target}")

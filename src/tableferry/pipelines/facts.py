@@ -47,7 +47,8 @@ from tableferry.pipelines.plans import (
 )
 from tableferry.pipelines.reads import Read
 from tableferry.pipelines.source_offsets import KafkaRange
-from tableferry.pipelines.state import StateStore, Stored
+from tableferry.pipelines.state import MigrationStart, StateStore, Stored
+from tableferry.pipelines.steps import Start
 from tableferry.spark import catalog, session
 from tableferry.spark.tables import TableFacts, TableName
 
@@ -456,10 +457,7 @@ class Gatherer:
                 source = tables.get(read.table.key)
                 if source and not anew and checkpoint.has_read(source):
                     continue
-                baseline = migration_start.baselines.get(read.table.key) if migration_start else None
-                start = (
-                    read.explicit if read.explicit is not None else baseline.version + 1 if baseline else None
-                )
+                start = _given_start(read, migration_start)
                 if source and isinstance(start, int) and source.version >= start > 0:
                     sources[read.table.key] = source
         versions = catalog.parallel_map(
@@ -481,35 +479,31 @@ class Gatherer:
         """
         if isinstance(self.pipeline, Defining):
             return {}
-        unread: dict[tuple[str, str, str], tuple[Read, TableFacts, int]] = {}
+        unread: dict[tuple[str, str, str], tuple[Read, tuple[str, int]]] = {}
+        sources: dict[tuple[str, int], TableFacts] = {}
         for (target, flow), flow_reads in followed.items():
-            start = stored[target].migration_start
             checkpoint = progress[target, flow]
             is_fresh = target in self.refreshed or stored[target].resetting or not checkpoint.started
             for read in flow_reads:
                 source = tables.get(read.table.key)
                 if source is None or read.stops_at == "nothing" or read.unseen:
                     continue
-                offset = None if is_fresh else checkpoint.offsets.get(source.table_id)
-                baseline = start.baselines.get(read.table.key) if start and is_fresh else None
-                last: int | None = None
-                if offset is not None:
-                    last = offset.version - 1 if offset.whole else offset.version
-                elif is_fresh and isinstance(read.explicit, int):
-                    last = read.explicit - 1
-                elif read.explicit is None and baseline and baseline.table_id == source.table_id:
-                    last = baseline.version
-                if last is not None and source.version > last:
-                    unread[target, flow, read.table.key] = (read, source, last)
-        changes = catalog.parallel_map(lambda read: self._first_change(*read), unread.values())
-        return {key: change for key, change in zip(unread, changes, strict=True) if change}
-
-    def _first_change(self, read: Read, source: TableFacts, last: int) -> RowChanges | None:
-        commits = reversed(commits_since(self.spark, source, last))
-        changes = (change for commit in commits if (change := commit.row_changes))
-        if read.stops_at == "changes except deletes":
-            return next((change for change in changes if not change.only_deletes), None)
-        return next(changes, None)
+                first: Start | None = None
+                if is_fresh:
+                    first = _given_start(read, stored[target].migration_start)
+                elif offset := checkpoint.offsets.get(source.table_id):
+                    first = offset.version if offset.whole else offset.version + 1
+                if isinstance(first, int) and source.version >= first:
+                    position = (read.table.key, first - 1)
+                    unread[target, flow, read.table.key] = (read, position)
+                    sources[position] = source
+        # Flows at the same position of a source share its commits.
+        found = catalog.parallel_map(
+            lambda position: commits_since(self.spark, sources[position], position[1]), sources
+        )
+        commits = dict(zip(sources, found, strict=True))
+        changes = {key: _first_change(read, commits[position]) for key, (read, position) in unread.items()}
+        return {key: change for key, change in changes.items() if change}
 
     def _row_counts(
         self, followed: Mapping[FlowKey, tuple[Read, ...]], tables: Mapping[str, TableFacts | None]
@@ -524,6 +518,20 @@ class Gatherer:
         }
         counts = catalog.parallel_map(lambda name: self.spark.table(name.sql).count(), sources.values())
         return dict(zip(sources, counts, strict=True))
+
+
+def _given_start(read: Read, start: MigrationStart | None) -> Start | None:
+    """Return where a new flow starts in a table: the spec's start, or after the baseline, if it has one."""
+    baseline = start.baselines.get(read.table.key) if start else None
+    return read.explicit if read.explicit is not None else baseline.version + 1 if baseline else None
+
+
+def _first_change(read: Read, commits: Sequence[Commit]) -> RowChanges | None:
+    """Return the oldest of these commits, the newest of which come first, that stops a stream of a view."""
+    changes = (change for commit in reversed(commits) if (change := commit.row_changes))
+    if read.stops_at == "changes except deletes":
+        return next((change for change in changes if not change.only_deletes), None)
+    return next(changes, None)
 
 
 def _set_back(table: TableFacts, versions: Mapping[str, int], commits: Sequence[Commit]) -> SetBack | None:

@@ -236,7 +236,7 @@ class Fold:
     def differing(
         self, rows: DataFrame, present: DataFrame, touched: DataFrame, table: StructType
     ) -> DataFrame:
-        """Return those of the `typed` rows that the target lacks or has with other values."""
+        """Return those of the `typed` rows that the target lacks, has with other values, or must not have."""
         identity = [*self.keys, START] if self.settings.scd_type == 2 else self.keys
         there = present.alias("there").join(
             touched.alias("keys"), same("there", "keys", self.keys), "left_semi"
