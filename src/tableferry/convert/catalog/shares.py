@@ -50,7 +50,8 @@ def _rows(footers: Iterable[Footer | Unreadable]) -> Iterator[_Row]:
     numbers: dict[int, int] = {}
     for footer in footers:
         if isinstance(footer, Unreadable):
-            yield UNREADABLE, 0, None, footer.reason, ""
+            # Such a row has no schema; the column of its number contains whether the reason is temporary.
+            yield UNREADABLE, int(footer.passing), None, footer.reason, ""
             continue
         schema, count = footer.schema, len(numbers)
         # The reader keeps a reference to each schema, so that ``id`` stays unique.

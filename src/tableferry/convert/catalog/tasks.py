@@ -86,7 +86,7 @@ def _footers(
         if rows == UNREACHED:
             raise Unreached("TASKS_WITHOUT_FOLDER", folder=root, machine=text)
         if rows == UNREADABLE:
-            yield Unreadable(text)
+            yield Unreadable(text, passing=bool(number))
             continue
         if described is not None:
             known = schemas.get(described)
