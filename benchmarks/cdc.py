@@ -35,10 +35,11 @@ from typing import TYPE_CHECKING
 import deltalake
 from arro3.core import Array, DataType, Table
 
-from tableferry.pipelines import cdc
-from tableferry.pipelines.flows import CdcSettings, ScdType, Target, log_name
-from tableferry.pipelines.history import history_events
-from tableferry.pipelines.key_ranges import Sizes
+from tableferry.pipelines.cdc import change_feed
+from tableferry.pipelines.cdc.key_ranges import Sizes
+from tableferry.pipelines.cdc.scd2_history_events import history_events
+from tableferry.pipelines.engines.streaming import cdc_batches
+from tableferry.pipelines.model.flows import CdcSettings, ScdType, Target, log_name
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
 
@@ -130,8 +131,8 @@ def measure(spark: SparkSession, folder: Path, size: Size, copies: int) -> Measu
         insert = f"INSERT INTO {bare.sql} SELECT * FROM {SCHEMA}.legacy"
         found.inserts.append(seconds(partial(spark.sql, insert)))
         events = history_events(legacy, size.settings)
-        cdc.create_tables(spark, target, events.schema)
-        found.copies.append(seconds(partial(cdc.apply, events, ours, size.settings, copied=legacy)))
+        cdc_batches.create_tables(spark, target, events.schema)
+        found.copies.append(seconds(partial(cdc_batches.apply, events, ours, size.settings, copied=legacy)))
     folds = folding(ours, size.settings)
     merges = (bare_scd1 if size.scd == 1 else bare_scd2)(spark, bare, size)
     feed = Feed(spark, folder, size)
@@ -151,7 +152,9 @@ def folding(target: TableName, settings: CdcSettings) -> Callable[[DataFrame, in
     sizes = Sizes()
 
     def fold(batch: DataFrame, number: int) -> None:
-        cdc.apply(cdc.feed_events(batch, settings), target, settings, number=number, sizes=sizes)
+        cdc_batches.apply(
+            change_feed.feed_events(batch, settings), target, settings, number=number, sizes=sizes
+        )
 
     return fold
 

@@ -27,9 +27,10 @@ import deltalake
 from arro3.core import Array, DataType, Table
 
 from tableferry import pipelines
-from tableferry.pipelines.engine import define
-from tableferry.pipelines.state import StateStore, Tracking
-from tableferry.pipelines.steps import Begin
+from tableferry.pipelines.engines.port import define
+from tableferry.pipelines.model.steps import Begin
+from tableferry.pipelines.model.target_state import Tracking
+from tableferry.pipelines.state.store import StateStore
 from tableferry.spark import session
 from tableferry.testing import RecordingEngine
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from tableferry.pipelines import spec
+from tableferry.pipelines import specs
 
 
 def common(number: int) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         build(Path(folder), files)
         started = time.perf_counter()
-        loaded = spec.load(folder)
+        loaded = specs.load(folder)
         seconds = time.perf_counter() - started
     machine = f"Python {platform.python_version()}, {os.cpu_count()} CPUs, {platform.machine()}"
     print(f"{len(loaded.dataflows)} spec files loaded and checked in {seconds:.2f} s ({machine})")

@@ -26,7 +26,7 @@ from rich.console import Console
 
 from tableferry import pipelines, report, storage, verify
 from tableferry.errors import TableferryError
-from tableferry.pipelines import show
+from tableferry.pipelines import reports
 from tableferry.spark import session
 from tableferry.spark.catalog import parallel_map
 from tableferry.testing import SMALL_TABLES
@@ -95,12 +95,12 @@ class Demo:
     def run(self) -> None:
         """Run the project."""
         self.command(f"pipelines run {self.project}")
-        show.print_run(self.console, pipelines.run(self.project, self.spark))
+        reports.print_run(self.console, pipelines.run(self.project, self.spark))
 
     def status(self) -> None:
         """Show the project's status."""
         self.command(f"pipelines status {self.project}")
-        show.print_status(self.console, pipelines.status(self.project, self.spark))
+        reports.print_status(self.console, pipelines.status(self.project, self.spark))
 
     def verify(self, expected: str, actual: str) -> bool:
         """Show whether two tables of this demo hold the same rows."""
@@ -240,7 +240,7 @@ def show_copy(demo: Demo) -> None:
     )
     demo.command(f"pipelines plan {demo.project} --check")
     planned = pipelines.plan(demo.project, demo.spark)
-    show.print_plan(demo.console, planned, pipelines.check(planned, demo.spark))
+    reports.print_plan(demo.console, planned, pipelines.check(planned, demo.spark))
     demo.step(
         "3. The first run copies the history",
         "Before the first row, it records the baseline of each source. No later run changes it.",
@@ -283,7 +283,7 @@ def show_proof(demo: Demo, old_stream: StreamingQuery) -> bool:
     )
     demo.command(f"pipelines verify {demo.project}")
     found = pipelines.verify(demo.project, demo.spark)
-    show.print_verify(demo.console, found)
+    reports.print_verify(demo.console, found)
     demo.print_text("Now the readers have moved, and the old stream is stopped.")
     old_stream.stop()
     run_old_aircraft_job(demo, "aircraft_check", "__START_AT", "__END_AT")
@@ -311,7 +311,7 @@ def show_summary(demo: Demo, keep: bool) -> None:
         demo.print_text("With --keep, you run it yourself:")
     demo.command(f"pipelines finish {demo.project}")
     if not keep:
-        show.print_finish(demo.console, pipelines.finish(demo.project, demo.spark))
+        reports.print_finish(demo.console, pipelines.finish(demo.project, demo.spark))
     demo.console.print(f"""
 Everything is in {demo.folder}: tables, project, data and Spark's log.
 Next: try the commands above, as .venv/bin/tableferry ...

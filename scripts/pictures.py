@@ -23,7 +23,7 @@ from rich.text import Text
 from tableferry import fleet, pipelines
 from tableferry.errors import TableferryError
 from tableferry.fleet.settings import FleetSettings, MailSettings
-from tableferry.pipelines import show
+from tableferry.pipelines import reports
 from tableferry.spark import session
 from tableferry.testing import FixedClock
 
@@ -126,13 +126,13 @@ def picture_pipeline(folder: Path) -> None:
     old_stream.stop()
     planned = pipelines.plan(story.project, spark)
     console.print("$ tableferry pipelines plan flights --check", style="cyan")
-    show.print_plan(console, planned, pipelines.check(planned, spark))
+    reports.print_plan(console, planned, pipelines.check(planned, spark))
     keep(console, "plan", "A migration's plan")
     pipelines.run(story.project, spark)
     demo.write_arrivals(story, {"flights": arrivals["flights"]}, [10])
     pipelines.run(story.project, spark)
     console.print("$ tableferry pipelines status flights", style="cyan")
-    show.print_status(console, pipelines.status(story.project, spark))
+    reports.print_status(console, pipelines.status(story.project, spark))
     keep(console, "status", "Where each target is")
     session.stop(spark)
 

@@ -22,7 +22,7 @@ import tableferry
 from tableferry.cli import app
 from tableferry.errors.catalogue import conditions
 from tableferry.fleet.settings import FleetSettings, MailSettings, TargetSettings
-from tableferry.pipelines import spec
+from tableferry.pipelines import specs
 
 _ENTRY = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
@@ -74,7 +74,7 @@ def cli_page() -> str:
 
 def spec_page() -> str:
     """Return the page of all keys of a data flow spec, from its JSON Schema."""
-    schema = spec.json_schema()
+    schema = specs.json_schema()
     models: Mapping[str, Any] = schema["$defs"]
     parts = [
         "# Data flow spec",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from tableferry.pipelines.steps import (
+from tableferry.pipelines.model.steps import (
     DefineAppend,
     DefineAutoCdc,
     DefineSnapshots,

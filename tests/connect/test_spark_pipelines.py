@@ -21,8 +21,8 @@ from tests.spark.projects import Project
 
 from tableferry import pipelines
 from tableferry.pipelines import SparkPipeline
-from tableferry.pipelines.engine import define
-from tableferry.pipelines.steps import DefineAppend
+from tableferry.pipelines.engines.port import define
+from tableferry.pipelines.model.steps import DefineAppend
 from tableferry.testing import RecordingEngine
 
 if TYPE_CHECKING:

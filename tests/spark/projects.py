@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tableferry.pipelines import FinishReport, RunReport, StatusReport, VerifyReport
-    from tableferry.pipelines.plans import Plan
+    from tableferry.pipelines.model.plan import Plan
 
 Json = dict[str, Any]
 

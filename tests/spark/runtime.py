@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tableferry.pipelines.pipeline import NO_STARTS, Flows, Kind, Progress, Starts
-from tableferry.pipelines.plans import Checkpoint
+from tableferry.pipelines.model.facts import Checkpoint
+from tableferry.pipelines.planning.pipeline_port import NO_STARTS, Flows, Kind, Progress, Starts
 
 
 class Ran:

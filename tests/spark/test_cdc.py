@@ -15,12 +15,14 @@ from tests.conditions import raises
 from tests.spark.tables import rows_of, schema_folder
 
 from tableferry.errors import TableError
-from tableferry.pipelines import cdc, transactions
-from tableferry.pipelines.cdc import apply, create_tables, feed_events
-from tableferry.pipelines.flows import CdcSettings, ScdType, Target, log_name
-from tableferry.pipelines.fold import Fold
-from tableferry.pipelines.history import history_events
-from tableferry.pipelines.key_ranges import Sizes
+from tableferry.pipelines.cdc.change_feed import feed_events
+from tableferry.pipelines.cdc.fold import Fold
+from tableferry.pipelines.cdc.key_ranges import Sizes
+from tableferry.pipelines.cdc.scd2_history_events import history_events
+from tableferry.pipelines.engines.streaming import cdc_batches
+from tableferry.pipelines.engines.streaming.cdc_batches import apply, create_tables
+from tableferry.pipelines.model.flows import CdcSettings, ScdType, Target, log_name
+from tableferry.pipelines.state import run_once_flows
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.tables import TableName
 
@@ -411,7 +413,7 @@ def test_a_log_is_compacted_and_loses_only_what_is_superseded(spark: SparkSessio
     for number in range(1, 6):
         both = [(124, f"v{number}", "c", "UPDATE", number + 10), (123, None, None, "DELETE", number + 10)]
         applied(spark, target, (number, both))
-    last = cdc.COMPACTED_EVERY - 1
+    last = cdc_batches.COMPACTED_EVERY - 1
     with pytest.raises(Crash):
         applied(spark, target, (last, [(125, "late", "c", "UPDATE", 1)]), at="compacting")
     expected = {(124, "v5", "c"), (125, "Mercedes", "Tijuana"), (126, "Lily", "Cancun")}
@@ -423,12 +425,12 @@ def test_a_log_is_compacted_and_loses_only_what_is_superseded(spark: SparkSessio
         for key in (127, 128, 129)
     ]
     with ThreadPoolExecutor(1) as pool:
-        appended = [pool.submit(cdc._append, fold, events, log) for events in new]
-        cdc._compact(spark, fold, log, large=False)
+        appended = [pool.submit(cdc_batches._append, fold, events, log) for events in new]
+        cdc_batches._compact(spark, fold, log, large=False)
         for append in appended:
             append.result()
     # Where one came meanwhile, what is superseded was left for the next time.
-    cdc._compact(spark, fold, log, large=False)
+    cdc_batches._compact(spark, fold, log, large=False)
     newest = {(row["userId"], row["__sequence"]) for row in spark.table(log.sql).collect()}
     assert newest == {(123, 15), (124, 15), (125, 2), (126, 2), (127, 1), (128, 1), (129, 1)}
     applied(spark, target, (last, [(127, "new", "c", "INSERT", 1)]))
@@ -443,7 +445,7 @@ def test_a_log_is_compacted_and_loses_only_what_is_superseded(spark: SparkSessio
 def test_of_a_large_log_only_what_is_new_is_rewritten(
     spark: SparkSession, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cdc, "_COMPACTING", dict.fromkeys(cdc._COMPACTING, "1"))
+    monkeypatch.setattr(cdc_batches, "_COMPACTING", dict.fromkeys(cdc_batches._COMPACTING, "1"))
     target = users(schema, scd_type=2)
     assert target.cdc is not None
     log, files = log_name(target.name).sql, []
@@ -451,7 +453,7 @@ def test_of_a_large_log_only_what_is_new_is_rewritten(
         events = feed_events(spark.createDataFrame(USERS[2 * number : 2 * number + 2], FEED), target.cdc)
         create_tables(spark, target, events.schema)
         # The log counts as large from its first byte on, and each second batch compacts it.
-        batch = number if number % 2 == 0 else cdc.COMPACTED_EVERY - 1
+        batch = number if number % 2 == 0 else cdc_batches.COMPACTED_EVERY - 1
         apply(events, target.name, target.cdc, number=batch, sizes=Sizes(least=0))
         files.append(set(spark.table(log).inputFiles()))
     assert len(files[1]) == 1
@@ -481,10 +483,10 @@ def test_an_append_that_sleeps_while_the_log_is_emptied_fails(
     )
     fold = Fold(DOCUMENTED, spark.table(log.sql).schema)
     with ThreadPoolExecutor(1) as pool:
-        sleeping = pool.submit(cdc._append, fold, fold.batch(feed_events(slow, DOCUMENTED)), log)
+        sleeping = pool.submit(cdc_batches._append, fold, fold.batch(feed_events(slow, DOCUMENTED)), log)
         while not begun.exists() and not sleeping.done():
             time.sleep(0.01)
-        transactions.interrupt(spark, log, 1)
+        run_once_flows.interrupt(spark, log, 1)
         go.touch()
         with pytest.raises(SPARK_ERRORS, match="DELTA_METADATA_CHANGED"):
             sleeping.result()

@@ -14,10 +14,11 @@ from tests import soak
 from tests.oracle import Event, scd1, scd2
 
 from tableferry.formats.delta.commits import commits_after, newest_version
-from tableferry.pipelines import foreign_writes, key_ranges
-from tableferry.pipelines.cdc import COMPACTED_EVERY, apply, create_tables
-from tableferry.pipelines.flows import CdcSettings, ScdType, Target, log_name
-from tableferry.pipelines.identities import ForeignWrites
+from tableferry.pipelines.cdc import key_ranges
+from tableferry.pipelines.engines.streaming.cdc_batches import COMPACTED_EVERY, apply, create_tables
+from tableferry.pipelines.handover import foreign_writes
+from tableferry.pipelines.model.flows import CdcSettings, ScdType, Target, log_name
+from tableferry.pipelines.model.identities import ForeignWrites
 from tableferry.spark.catalog import facts
 from tableferry.spark.tables import TableName
 

@@ -15,8 +15,8 @@ from tests.conditions import check, raises
 from tests.spark.projects import Project
 
 from tableferry import pipelines
-from tableferry.pipelines import content
-from tableferry.pipelines.show import print_plan
+from tableferry.pipelines.handover import content_search
+from tableferry.pipelines.reports import print_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -220,7 +220,7 @@ def test_what_a_merge_made_of_a_feed_is_found_by_its_keys(
     project: Project, scd: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job has folded three of the feed's commits, the third of which deletes a key."""
-    monkeypatch.setattr(content, "_SAMPLE", 2)
+    monkeypatch.setattr(content_search, "_SAMPLE", 2)
     project.create("src", EVENTS)
     for seq, ids in enumerate(([1, 2, 3], [1, 4], [2], [3, 1], [5]), 1):
         project.insert("src", *((id_, f"{id_}.{seq}", seq, ids == [2]) for id_ in ids))

@@ -16,7 +16,7 @@ from tests.spark.runtime import Ran
 
 from tableferry import pipelines
 from tableferry.pipelines import SparkPipeline
-from tableferry.pipelines.state import Baseline
+from tableferry.pipelines.model.target_state import Baseline
 from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:

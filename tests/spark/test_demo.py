@@ -14,7 +14,7 @@ from tests import soak
 
 from tableferry import pipelines
 from tableferry.errors import TableferryError
-from tableferry.pipelines import spec
+from tableferry.pipelines import specs
 
 COPIED = "rows of history copied; the copy matches the legacy table row for row"
 
@@ -105,7 +105,7 @@ def test_the_data_are_all_there_and_hold_every_kind_of_change(spark: SparkSessio
 
 
 def test_the_project_is_right_as_it_stands() -> None:
-    project = spec.load(demo.PROJECT)
+    project = specs.load(demo.PROJECT)
     assert [str(dataflow.target.name) for dataflow in project.dataflows] == [
         "silver.aircraft",
         "silver.flights",

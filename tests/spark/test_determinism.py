@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tableferry.pipelines.determinism import unstable_columns
+from tableferry.pipelines.handover.determinism import unstable_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

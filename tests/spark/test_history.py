@@ -10,9 +10,15 @@ from tests import soak
 from tests.conditions import raises
 from tests.oracle import Event, scd1, scd2
 
-from tableferry.pipelines.cdc import apply, create_tables, feed_events
-from tableferry.pipelines.flows import CdcSettings, Target
-from tableferry.pipelines.history import expressible, future_ends, history_events, not_representable
+from tableferry.pipelines.cdc.change_feed import feed_events
+from tableferry.pipelines.cdc.scd2_history_events import (
+    expressible,
+    future_ends,
+    history_events,
+    not_representable,
+)
+from tableferry.pipelines.engines.streaming.cdc_batches import apply, create_tables
+from tableferry.pipelines.model.flows import CdcSettings, Target
 from tableferry.spark.tables import TableName
 
 LEGACY = "id int, v string, note string, __START_AT int, __END_AT int"

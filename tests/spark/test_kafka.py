@@ -23,9 +23,10 @@ from tests.spark.test_take_over import dies
 
 from tableferry import pipelines
 from tableferry.errors import Refused
-from tableferry.pipelines import PipelineView, topics
-from tableferry.pipelines.flows import OtherSource
-from tableferry.pipelines.show import print_verify
+from tableferry.pipelines import PipelineView
+from tableferry.pipelines.model import topics
+from tableferry.pipelines.model.flows import OtherSource
+from tableferry.pipelines.reports import print_verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

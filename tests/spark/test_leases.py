@@ -16,10 +16,10 @@ from tests.spark.projects import Project
 from tests.spark.tables import schema_folder
 
 from tableferry.errors import Busy
-from tableferry.pipelines import cdc
-from tableferry.pipelines.flows import CdcSettings, Target, log_name
-from tableferry.pipelines.guard import TABLE
-from tableferry.pipelines.leases import Leases
+from tableferry.pipelines.cdc import change_feed
+from tableferry.pipelines.engines.streaming import cdc_batches
+from tableferry.pipelines.model.flows import CdcSettings, Target, log_name
+from tableferry.pipelines.state.lease import LEASE_TABLE, Leases
 from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
@@ -38,13 +38,15 @@ def leases(folder: Path, *targets: TableName, **how: Any) -> Leases:
 
 
 def holders(spark: SparkSession, schema: str) -> list[str]:
-    return [row[0] for row in spark.sql(f"SELECT holder FROM {schema}.{TABLE} ORDER BY target").collect()]
+    return [
+        row[0] for row in spark.sql(f"SELECT holder FROM {schema}.{LEASE_TABLE} ORDER BY target").collect()
+    ]
 
 
 def test_a_table_of_leases_that_another_run_is_making_is_waited_for(
     spark: SparkSession, schema: str, target: TableName, tmp_path: Path
 ) -> None:
-    half_made = schema_folder(spark, schema) / TABLE
+    half_made = schema_folder(spark, schema) / LEASE_TABLE
     (half_made / "_delta_log" / "_staged_commits").mkdir(parents=True)
     with (
         raises("LEASES_HALF_CREATED"),
@@ -90,10 +92,10 @@ def test_a_holder_without_a_sign_of_life_is_followed_by_another(
             now.check(spark)
             # The function that folds a stream's batches checks too, right before it writes.
             settings, events = CdcSettings(("id",), "at", 1), spark.sql("SELECT 1 AS id, 1 AS at")
-            feed = cdc.feed_events(events, settings)
-            cdc.create_tables(spark, Target(target, cdc=settings), feed.schema)
+            feed = change_feed.feed_events(events, settings)
+            cdc_batches.create_tables(spark, Target(target, cdc=settings), feed.schema)
             with raises("LEASE_LOST"):
-                cdc.apply(feed, target, settings, before=lambda _: held.check(spark), number=0)
+                cdc_batches.apply(feed, target, settings, before=lambda _: held.check(spark), number=0)
             assert spark.table(log_name(target).sql).count() == 0
         with pytest.raises(Busy):
             held.check(spark)
@@ -157,6 +159,6 @@ def test_a_run_that_slept_changes_nothing_more(
         files, commits = project.contents()
         # But for its sign of life, which is gone.
         assert files == {name: text for name, text in snapshots[0][0].items() if "/_run_" not in name}
-        assert {**commits, TABLE: 0} == {**snapshots[0][1], TABLE: 0}
+        assert {**commits, LEASE_TABLE: 0} == {**snapshots[0][1], LEASE_TABLE: 0}
         project.run()
         assert project.rows("out") == sorted(rows, key=repr)

@@ -17,7 +17,7 @@ from tests.conditions import raises
 from tests.spark.projects import Project
 
 from tableferry import pipelines
-from tableferry.pipelines import show
+from tableferry.pipelines import reports
 from tableferry.spark import catalog, java_process, local_metastore, local_spark
 from tableferry.spark.local_metastore import LocalMetastore, NeedsSpark
 from tableferry.spark.tables import TableName
@@ -73,7 +73,7 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
 
 def printed(report: StatusReport) -> str:
     text = io.StringIO()
-    show.print_status(Console(file=text, width=200), report)
+    reports.print_status(Console(file=text, width=200), report)
     return text.getvalue()
 
 
@@ -82,7 +82,7 @@ def by_metastore(project: Project, copies: Copies) -> StatusReport:
     with_spark = project.status()
     with copies.opened() as metastore:
         report = pipelines.status(project.root, metastore)
-    assert show.status_data(report) == show.status_data(with_spark)
+    assert reports.status_data(report) == reports.status_data(with_spark)
     assert printed(report) == printed(with_spark)
     return report
 

@@ -19,8 +19,8 @@ from tests.spark.projects import Project, delta_view
 
 from tableferry import pipelines
 from tableferry.errors import Refused, TableferryError
-from tableferry.pipelines.state import StateStore
-from tableferry.pipelines.steps import Begin
+from tableferry.pipelines.model.steps import Begin
+from tableferry.pipelines.state.store import StateStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

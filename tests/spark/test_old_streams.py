@@ -18,7 +18,7 @@ from tests.conditions import names, raises
 from tests.spark.projects import Project
 
 from tableferry.errors import Refused
-from tableferry.pipelines.show import print_status, print_verify
+from tableferry.pipelines.reports import print_status, print_verify
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

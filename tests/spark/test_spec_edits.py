@@ -16,7 +16,7 @@ from tests.spark.tables import schema_folder
 from tests.spec_edits import FIRST, KNOWN, STARTS, TURNS, Drawn, Scenario
 
 from tableferry import pipelines
-from tableferry.pipelines.state import StateStore
+from tableferry.pipelines.state.store import StateStore
 from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import pytest
 from tests import servers
 
 from tableferry.errors import Problem, SpecError
-from tableferry.pipelines import flows, spec
+from tableferry.pipelines import specs
+from tableferry.pipelines.model import flows
 
 APPEND: dict[str, Any] = {
     "dataFlowId": "orders_append",
@@ -106,12 +107,12 @@ class ProjectFiles:
 
     def load(self, **options: Any) -> flows.Project:
         """Load the folder."""
-        return spec.load(self.root, **options)
+        return specs.load(self.root, **options)
 
     def problems(self, **options: Any) -> list[str]:
         """Load the folder and return its problems: the place, the condition and the parameters of each."""
         with pytest.raises(SpecError) as caught:
-            spec.load(self.root, **options)
+            specs.load(self.root, **options)
         return [described(problem) for problem in caught.value.problems]
 
 

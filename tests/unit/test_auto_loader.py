@@ -10,12 +10,13 @@ from tests.unit.conftest import ProjectFiles
 from tests.unit.test_decide import FLOW, LEGACY, NOW, ORDERS, dataflow
 
 from tableferry import pipelines
-from tableferry.pipelines.decide import decide
-from tableferry.pipelines.flows import AUTO_LOADER, Migration, OtherSource, Project, View
-from tableferry.pipelines.plans import EngineKind, Facts, Request, TargetPlan
-from tableferry.pipelines.reads import followed
-from tableferry.pipelines.state import Stored
-from tableferry.pipelines.steps import Begin, DefineAppend
+from tableferry.pipelines.model.facts import Facts
+from tableferry.pipelines.model.flows import AUTO_LOADER, Migration, OtherSource, Project, View
+from tableferry.pipelines.model.plan import EngineKind, Request, TargetPlan
+from tableferry.pipelines.model.reads import followed
+from tableferry.pipelines.model.steps import Begin, DefineAppend
+from tableferry.pipelines.model.target_state import Stored
+from tableferry.pipelines.planning.decide import decide
 from tableferry.spark.local_metastore import LocalMetastore
 from tableferry.spark.tables import TableFacts
 from tableferry.workspace import RUNTIME_VARIABLE

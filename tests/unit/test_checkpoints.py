@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.conditions import raises
 
-from tableferry.pipelines import checkpoints
-from tableferry.pipelines.plans import Checkpoint
-from tableferry.pipelines.source_offsets import Offset
+from tableferry.pipelines.model.facts import Checkpoint
+from tableferry.pipelines.model.source_offsets import Offset
+from tableferry.pipelines.state import checkpoints
 
 
 def source(version: int, index: int = -1, *, snapshot: bool = False, table: str = "t1") -> str:

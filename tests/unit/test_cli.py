@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from tableferry import __version__, cli
 from tableferry.cli.options import parse_look_back
-from tableferry.pipelines import spec
+from tableferry.pipelines import specs
 
 MAIN = "dataflows/sales/dataflowspec/orders_main.json"
 
@@ -75,7 +75,7 @@ def test_spark_error_is_reported_as_condition(
             "An error occurred while calling o1.save.\n: org.apache.SparkException: Job aborted\n\tat x"
         )
 
-    monkeypatch.setattr(spec, "load", load)
+    monkeypatch.setattr(specs, "load", load)
     result = call("spec", "check", tmp_path)
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: [COMMAND_FAILED_IN_SPARK] Spark failed (Job aborted).\n")

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tableferry.formats.delta.commits import Commit
-from tableferry.pipelines.content import _Search, steps
-from tableferry.pipelines.plans import HandOver, NoHandOver
+from tableferry.pipelines.handover.content_search import _Search, steps
+from tableferry.pipelines.model.facts import HandOver, NoHandOver
 from tableferry.progress import Task
 
 

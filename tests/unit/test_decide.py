@@ -13,9 +13,8 @@ from tests.conditions import check, names, raises
 
 from tableferry.errors import Finding
 from tableferry.formats.delta.row_changes import RowChanges
-from tableferry.pipelines import undoing
-from tableferry.pipelines.decide import decide
-from tableferry.pipelines.flows import (
+from tableferry.pipelines.model.facts import Checkpoint, Facts, HandOver, LegacyWrites, NoHandOver
+from tableferry.pipelines.model.flows import (
     CdcSettings,
     DataFlow,
     DeltaSource,
@@ -27,23 +26,11 @@ from tableferry.pipelines.flows import (
     Target,
     View,
 )
-from tableferry.pipelines.identities import FlowIdentity, Recorded, TableIdentity
-from tableferry.pipelines.plans import (
-    HISTORY_FLOW,
-    Checkpoint,
-    Facts,
-    HandOver,
-    LegacyWrites,
-    NoHandOver,
-    Plan,
-    Request,
-    TargetPlan,
-)
-from tableferry.pipelines.reads import Read
-from tableferry.pipelines.show import plan_data, print_plan
-from tableferry.pipelines.source_offsets import Offset
-from tableferry.pipelines.state import Baseline, Certainty, MigrationStart, PinnedCopy, Stored, Tracking
-from tableferry.pipelines.steps import (
+from tableferry.pipelines.model.identities import FlowIdentity, Recorded, TableIdentity
+from tableferry.pipelines.model.plan import HISTORY_FLOW, Plan, Request, TargetPlan
+from tableferry.pipelines.model.reads import Read
+from tableferry.pipelines.model.source_offsets import Offset
+from tableferry.pipelines.model.steps import (
     Adopt,
     AdoptRenamed,
     Begin,
@@ -55,6 +42,17 @@ from tableferry.pipelines.steps import (
     Reset,
     Start,
 )
+from tableferry.pipelines.model.target_state import (
+    Baseline,
+    Certainty,
+    MigrationStart,
+    PinnedCopy,
+    Stored,
+    Tracking,
+)
+from tableferry.pipelines.planning.decide import decide
+from tableferry.pipelines.reports import plan_data, print_plan
+from tableferry.pipelines.undo_take_over import check_undo
 from tableferry.spark.tables import TableFacts, TableName
 from tableferry.verify.verdict import Aggregate, Verdict
 
@@ -946,4 +944,4 @@ def test_undo_is_refused_without_take_over_by_streaming_engine(
 ) -> None:
     known = taken_over(stored=stored)
     with raises(condition, target=ORDERS):
-        undoing.check(plan(known, flow), known)
+        check_undo(plan(known, flow), known)

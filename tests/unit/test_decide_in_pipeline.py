@@ -24,12 +24,20 @@ from tests.unit.test_decide import (
 )
 
 from tableferry.errors import Finding
-from tableferry.pipelines.flows import CdcSettings, DataFlow, Migration, Target
-from tableferry.pipelines.identities import FlowIdentity, Recorded, TableIdentity
-from tableferry.pipelines.plans import HISTORY_FLOW, Checkpoint, Facts, TargetPlan
-from tableferry.pipelines.reads import Read
-from tableferry.pipelines.state import Stored
-from tableferry.pipelines.steps import DefineAppend, DefineTable, DefineView, Recognise, RenameFlow, Reset
+from tableferry.pipelines.model.facts import Checkpoint, Facts
+from tableferry.pipelines.model.flows import CdcSettings, DataFlow, Migration, Target
+from tableferry.pipelines.model.identities import FlowIdentity, Recorded, TableIdentity
+from tableferry.pipelines.model.plan import HISTORY_FLOW, TargetPlan
+from tableferry.pipelines.model.reads import Read
+from tableferry.pipelines.model.steps import (
+    DefineAppend,
+    DefineTable,
+    DefineView,
+    Recognise,
+    RenameFlow,
+    Reset,
+)
+from tableferry.pipelines.model.target_state import Stored
 from tableferry.spark.tables import TableFacts, TableName
 
 MOVED_ON = TableFacts(SOURCE, "source-id", 6)

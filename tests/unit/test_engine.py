@@ -6,10 +6,10 @@ import re
 
 from tests.conditions import check
 
-from tableferry.pipelines.engine import Engine, define
-from tableferry.pipelines.flows import CdcSettings, DeltaSource, Flow, Target, View
-from tableferry.pipelines.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView
-from tableferry.pipelines.streaming import flow_error
+from tableferry.pipelines.engines.port import Engine, define
+from tableferry.pipelines.engines.streaming.engine import flow_error
+from tableferry.pipelines.model.flows import CdcSettings, DeltaSource, Flow, Target, View
+from tableferry.pipelines.model.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView
 from tableferry.spark.tables import TableName
 from tableferry.testing import RecordingEngine
 

@@ -9,9 +9,9 @@ import pytest
 from tests.conditions import raises
 from tests.workspace import FakeWorkspace
 
-from tableferry.pipelines.events import COMPLETED, FlowEvent, flow_events
-from tableferry.pipelines.graph import flow_name
-from tableferry.pipelines.pipeline import DatabricksPipeline
+from tableferry.pipelines.engines.databricks.event_log import COMPLETED, FlowEvent, flow_events
+from tableferry.pipelines.engines.databricks.pipeline import DatabricksPipeline
+from tableferry.pipelines.engines.declarative.graph import flow_name
 from tableferry.spark.tables import TableName
 
 BOTH = COPY, LIVE = "main.silver.orders_history", "main.silver.f_orders"

@@ -12,8 +12,9 @@ from tests.workspace import FakeWorkspace
 from typer.testing import CliRunner, Result
 
 from tableferry import cli, storage
-from tableferry.pipelines.graph import flow_name
-from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, StateStore, Tracking
+from tableferry.pipelines.engines.declarative.graph import flow_name
+from tableferry.pipelines.model.target_state import Baseline, MigrationStart, PinnedCopy, Tracking
+from tableferry.pipelines.state.store import StateStore
 from tableferry.spark.tables import TableName
 
 PIPELINE = "p1"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tableferry.formats.delta.commits import Commit
-from tableferry.pipelines.foreign_writes import foreign_commits
+from tableferry.pipelines.handover.foreign_writes import foreign_commits
 
 OWN_ROWS = {
     "predicate": '["(id#1 <=> id#2)"]',

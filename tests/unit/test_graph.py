@@ -12,8 +12,12 @@ from tests.databricks_pipelines import OLDER, SIGNATURES, Platform
 
 from migration import flows, views
 from tableferry import pipelines
-from tableferry.pipelines.engine import define
-from tableferry.pipelines.flows import (
+from tableferry.pipelines.engines.declarative.graph import Layout
+from tableferry.pipelines.engines.declarative.plan import PipelinePlan
+from tableferry.pipelines.engines.declarative.runtime import PipelineRuntime
+from tableferry.pipelines.engines.port import define
+from tableferry.pipelines.engines.streaming.engine import StreamingEngine
+from tableferry.pipelines.model.flows import (
     Expectation,
     Flow,
     Project,
@@ -23,12 +27,8 @@ from tableferry.pipelines.flows import (
     Target,
     View,
 )
-from tableferry.pipelines.graph import Layout
-from tableferry.pipelines.pipeline_plan import PipelinePlan
-from tableferry.pipelines.runtime import PipelineRuntime
-from tableferry.pipelines.state import StateStore
-from tableferry.pipelines.steps import DefineAppend, DefineSnapshots, DefineTable, DefineView
-from tableferry.pipelines.streaming import StreamingEngine
+from tableferry.pipelines.model.steps import DefineAppend, DefineSnapshots, DefineTable, DefineView
+from tableferry.pipelines.state.store import StateStore
 from tableferry.spark.tables import TableName
 
 NO_SPARK: Any = None

@@ -7,10 +7,10 @@ from io import StringIO
 
 from rich.console import Console
 
-from tableferry.pipelines import show
-from tableferry.pipelines.flows import Project
-from tableferry.pipelines.plans import Plan
-from tableferry.pipelines.proofs import Proof
+from tableferry.pipelines import reports
+from tableferry.pipelines.handover.proofs import Proof
+from tableferry.pipelines.model.flows import Project
+from tableferry.pipelines.model.plan import Plan
 from tableferry.pipelines.reports import FinishReport, UndoReport, VerifyReport
 from tableferry.spark.tables import TableName
 from tableferry.verify.verdict import Aggregate, KeyFindings, RowDifference, Verdict
@@ -41,16 +41,16 @@ def test_what_is_proved_says_of_what_and_how_much() -> None:
         ),
     )
     assert report.ok
-    assert printed(show.print_verify, report).splitlines() == [
+    assert printed(reports.print_verify, report).splitlines() == [
         "silver.out: proved: it holds the 5 rows of silver.old@3, and no others",
         "silver.out: proved: it holds the 5 rows of silver.old@3 and 2 commits of the sources behind it, and "
         "no others",
         "silver.out: proved: it holds the 5 rows made of bronze.src@9, and no others",
     ]
-    assert printed(show.print_verify, VerifyReport("p", ())) == (
+    assert printed(reports.print_verify, VerifyReport("p", ())) == (
         "Nothing to compare: no target has a migration.\n"
     )
-    finished = printed(show.print_finish, FinishReport((OUT,), (), report.proofs[:1]))
+    finished = printed(reports.print_finish, FinishReport((OUT,), (), report.proofs[:1]))
     assert finished.startswith("silver.out: proved: it holds the 5 rows of silver.old@3, and no others\n")
 
 
@@ -58,11 +58,11 @@ def test_what_isnt_proved_says_which_rows_or_why() -> None:
     differs = Verdict("silver.old@3", "silver.out", SAME, Aggregate(6, (1, 3)), keys=keys(0, 1))
     report = VerifyReport("p", (Proof(OUT, differs, rows=6), Proof(OUT, why_not="it's gone: restore it")))
     assert not report.ok
-    text = printed(show.print_verify, report)
+    text = printed(reports.print_verify, report)
     assert text.startswith("silver.out: DIFFERS from silver.old@3:\nsilver.old@3 and silver.out don't match")
     assert "7   (only in silver.out)" in text
     assert text.endswith("silver.out: can't be proved: it's gone: restore it\n")
-    data = json.loads(json.dumps(show.verify_data(report)))
+    data = json.loads(json.dumps(reports.verify_data(report)))
     assert [(target["proved"], target["whyNot"]) for target in data["targets"]] == [
         (False, None),
         (False, "it's gone: restore it"),
@@ -81,7 +81,7 @@ def test_a_point_that_is_assumed_is_proved_or_wrong_or_loses_nothing_or_cant_be_
     ]
     assert [start.only_legacy_has_more for start in starts] == [False, False, True, False]
     plan = Plan(Project("/p", "p", ()), "p", ())
-    said = printed(show.print_plan, plan, None, starts)
+    said = printed(reports.print_plan, plan, None, starts)
     for sentence in (
         "point of silver.out is proved: silver.old@3 holds exactly the 5 rows made of bronze.src@9",
         "point of silver.out is WRONG: silver.old@3 lacks rows of bronze.src@9, which nothing would bring",
@@ -89,12 +89,12 @@ def test_a_point_that_is_assumed_is_proved_or_wrong_or_loses_nothing_or_cant_be_
         "point of silver.out can't be proved: v_out skips commits",
     ):
         assert f"Check: the hand-over {sentence}" in said
-    assert [start["proved"] for start in show.plan_data(plan, None, starts)["starts"]] == [
+    assert [start["proved"] for start in reports.plan_data(plan, None, starts)["starts"]] == [
         True, False, False, False,
     ]  # fmt: skip
 
 
 def test_what_was_given_back_is_named() -> None:
-    text = printed(show.print_undo, UndoReport((OUT,)))
+    text = printed(reports.print_undo, UndoReport((OUT,)))
     assert text.startswith("silver.out: given back; its old stream goes on where the flows have stopped\n")
-    assert show.undo_data(UndoReport((OUT,))) == {"undone": ["silver.out"]}
+    assert reports.undo_data(UndoReport((OUT,))) == {"undone": ["silver.out"]}

@@ -10,14 +10,15 @@ from tests.conditions import check
 from tests.unit.test_decide import ORDERS, STARTED, dataflow, facts, only
 
 from tableferry.errors import Finding
-from tableferry.pipelines import source_offsets, topics
-from tableferry.pipelines.flows import OtherSource, Project, View
-from tableferry.pipelines.hand_overs import HandOverFinder
-from tableferry.pipelines.plans import Checkpoint, HandOver, NoHandOver, TargetPlan
-from tableferry.pipelines.reads import Read
-from tableferry.pipelines.source_offsets import KafkaOffset, KafkaRange
-from tableferry.pipelines.state import Baseline, Stored, Tracking
-from tableferry.pipelines.steps import Begin, DefineAppend, DefineView, RenameFlow, Step
+from tableferry.pipelines.handover.finder import HandOverFinder
+from tableferry.pipelines.model import source_offsets, topics
+from tableferry.pipelines.model.facts import Checkpoint, HandOver, NoHandOver
+from tableferry.pipelines.model.flows import OtherSource, Project, View
+from tableferry.pipelines.model.plan import TargetPlan
+from tableferry.pipelines.model.reads import Read
+from tableferry.pipelines.model.source_offsets import KafkaOffset, KafkaRange
+from tableferry.pipelines.model.steps import Begin, DefineAppend, DefineView, RenameFlow, Step
+from tableferry.pipelines.model.target_state import Baseline, Stored, Tracking
 from tableferry.spark.tables import TableName
 
 TOPIC = TableName.at("kafka://orders")

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tableferry.pipelines.key_ranges import KeyRanges, _least, _ranges, _written
+from tableferry.pipelines.cdc.key_ranges import KeyRanges, _least, _ranges, _written
 
 
 def test_every_number_lies_in_a_range_and_few_others_do() -> None:

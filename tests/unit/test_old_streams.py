@@ -11,9 +11,15 @@ from tests.conditions import check, raises
 
 from tableferry.errors import StateError
 from tableferry.formats.delta.commits import Commit, lasting
-from tableferry.pipelines.old_streams import OldStream, batch_offsets, foreign, newest, sorted_out
-from tableferry.pipelines.plans import HandOver, LegacyWrites
-from tableferry.pipelines.source_offsets import Offset
+from tableferry.pipelines.handover.stream_checkpoints import (
+    OldStream,
+    batch_offsets,
+    foreign,
+    newest,
+    sorted_out,
+)
+from tableferry.pipelines.model.facts import HandOver, LegacyWrites
+from tableferry.pipelines.model.source_offsets import Offset
 from tableferry.spark.tables import TableName
 
 NOTHING: Mapping[str, str] = MappingProxyType({})

@@ -21,7 +21,7 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.formats.delta import commits
 from tableferry.formats.hive.catalog_tables import list_tables
 from tableferry.formats.hive.sql import pattern
-from tableferry.pipelines import guard
+from tableferry.pipelines.state import lease
 from tableferry.spark import catalog, session
 from tableferry.spark.quoting import quote, unquote
 from tableferry.spark.tables import TableFacts, TableName
@@ -104,7 +104,7 @@ ASKED: dict[str, Callable[[Any], object]] = {
     "exists": lambda spark: catalog.exists(spark, ODD),
     "schema exists": lambda spark: catalog.schema_exists(spark, ODD),
     "batches": lambda spark: commits.newest_batches(spark, TableFacts(ODD, "id", 1), ["query"]),
-    "leases": lambda spark: guard.holder(spark, ODD),
+    "leases": lambda spark: lease.holder(spark, ODD),
     "tables": lambda spark: list_tables(spark, ODD.parts[:2], ["a`b.c"]),
     "partitions": lambda spark: partitions.register_partitions(spark, ODD),
     "log": lambda spark: native_engine.has_log(spark, "/lake/my-cat`s"),

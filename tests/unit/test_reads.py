@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.conditions import check, raises
 
-from tableferry.pipelines.flows import (
+from tableferry.pipelines.model.flows import (
     DeltaSource,
     Join,
     JoinSide,
@@ -18,7 +18,7 @@ from tableferry.pipelines.flows import (
     View,
     explicit_start,
 )
-from tableferry.pipelines.reads import Read, followed, views_behind
+from tableferry.pipelines.model.reads import Read, followed, views_behind
 from tableferry.spark.tables import TableName
 
 SRC, DIM = TableName.parse("bronze.src"), TableName.parse("bronze.dim")

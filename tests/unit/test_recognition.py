@@ -17,8 +17,9 @@ from tests.unit.test_decide import (
     only,
 )
 
-from tableferry.pipelines.flows import CdcSettings, DataFlow, Target, log_name
-from tableferry.pipelines.identities import (
+from tableferry.pipelines.model.facts import Checkpoint, Facts
+from tableferry.pipelines.model.flows import CdcSettings, DataFlow, Target, log_name
+from tableferry.pipelines.model.identities import (
     PROPERTY,
     FlowIdentity,
     FlowSettings,
@@ -28,10 +29,10 @@ from tableferry.pipelines.identities import (
     TableIdentity,
     on_table,
 )
-from tableferry.pipelines.plans import HISTORY_FLOW, Checkpoint, Facts
-from tableferry.pipelines.source_offsets import Offset
-from tableferry.pipelines.state import Stored
-from tableferry.pipelines.steps import AcceptWrites, DefineAppend, DefineTable, Reset
+from tableferry.pipelines.model.plan import HISTORY_FLOW
+from tableferry.pipelines.model.source_offsets import Offset
+from tableferry.pipelines.model.steps import AcceptWrites, DefineAppend, DefineTable, Reset
+from tableferry.pipelines.model.target_state import Stored
 from tableferry.spark.tables import TRANSACTION_RETENTION, TableFacts
 
 BEGUN_FLOW = FlowIdentity({}, {SOURCE.key: "source-id"}, "query-id")

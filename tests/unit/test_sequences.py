@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from tests.unit.test_decide import FLOW, ORDERS, SOURCE, STARTED, dataflow, facts, only
 
-from tableferry.pipelines.flows import CdcSettings, Target
-from tableferry.pipelines.plans import HISTORY_FLOW
-from tableferry.pipelines.state import Baseline, MigrationStart, Stored
-from tableferry.pipelines.steps import DefineAutoCdc, EventsBefore
+from tableferry.pipelines.model.flows import CdcSettings, Target
+from tableferry.pipelines.model.plan import HISTORY_FLOW
+from tableferry.pipelines.model.steps import DefineAutoCdc, EventsBefore
+from tableferry.pipelines.model.target_state import Baseline, MigrationStart, Stored
 
 SCD1 = CdcSettings(keys=("id",), sequence_by="at", scd_type=1)
 PROVED = replace(STARTED, certainty="proved")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tableferry.errors import SpecError
-from tableferry.pipelines import spec
+from tableferry.pipelines import specs
 
 if TYPE_CHECKING:
     from tests.unit.conftest import ProjectFiles
@@ -172,7 +172,7 @@ def test_a_source_in_a_broken_spec_is_no_matter(project: ProjectFiles, content: 
 def test_a_source_in_a_spec_that_was_not_asked_for(project: ProjectFiles) -> None:
     project.write(MAIN, project.append())
     file = project.write(SPECS + "b_main.json", follower(project))
-    (dataflow,) = spec.load(file).dataflows
+    (dataflow,) = specs.load(file).dataflows
     assert dataflow == project.load().dataflows[0]
     assert dataflow.target.name.table == "b"
 
@@ -189,7 +189,7 @@ def test_a_source_that_cannot_be_found(project: ProjectFiles, content: str | Non
         project.write(MAIN, content)
     file = project.write(SPECS + "b_main.json", follower(project))
     with pytest.raises(SpecError) as caught:
-        spec.load(file)
+        specs.load(file)
     (problem,) = caught.value.problems
     assert (problem.condition, problem.parameters) == (expected, {"table": "orders"})
 

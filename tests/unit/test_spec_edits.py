@@ -26,17 +26,20 @@ from tests import soak
 from tests.spec_edits import FIRST, KNOWN, SCHEMA, SELECTS, STARTS, TURNS, WHERES, Drawn, Scenario
 
 from tableferry.errors import Finding, Refused, TableferryError
-from tableferry.pipelines import checkpoints, content
-from tableferry.pipelines.engine import define
-from tableferry.pipelines.flows import DataFlow, DeltaSource, HistorySource, Migration
-from tableferry.pipelines.identities import PROPERTY, FlowIdentity, TableIdentity, on_table
-from tableferry.pipelines.opening import OpenedProject, open_project
-from tableferry.pipelines.perform import Runner, progress
-from tableferry.pipelines.plans import HandOver, NoHandOver, Plan
+from tableferry.pipelines.engines.performer import Runner, progress
+from tableferry.pipelines.engines.port import define
+from tableferry.pipelines.handover import content_search
+from tableferry.pipelines.model.facts import HandOver, NoHandOver
+from tableferry.pipelines.model.flows import DataFlow, DeltaSource, HistorySource, Migration
+from tableferry.pipelines.model.identities import PROPERTY, FlowIdentity, TableIdentity, on_table
+from tableferry.pipelines.model.plan import Plan
+from tableferry.pipelines.model.source_offsets import Offset
+from tableferry.pipelines.model.steps import DefineAppend, DefineTable, DefineView
+from tableferry.pipelines.model.target_state import Tracking
+from tableferry.pipelines.planning.project import OpenedProject, open_project
 from tableferry.pipelines.reports import StatusReport
-from tableferry.pipelines.source_offsets import Offset
-from tableferry.pipelines.state import StateStore, Tracking
-from tableferry.pipelines.steps import DefineAppend, DefineTable, DefineView
+from tableferry.pipelines.state import checkpoints
+from tableferry.pipelines.state.store import StateStore
 from tableferry.spark import catalog
 from tableferry.spark.local_metastore import Entry, LocalMetastore
 from tableferry.spark.tables import TableFacts, TableName
@@ -299,7 +302,7 @@ class Lake:
         runner = Runner(opened.store, nothing, lambda _: None)
         if plan.steps:
             for target in plan.targets:
-                runner.remember(target)
+                runner.perform_state_steps(target)
             engine = Engine(self.lake, self.metastore, opened.store, plan)
             for target in plan.targets:
                 define(target.definitions, engine)
@@ -330,7 +333,7 @@ class Lake:
 def lake() -> Iterator[Lake]:
     """Provide an empty lake whose legacy tables are compared without Spark."""
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(content, "find", find)
+        patch.setattr(content_search, "find", find)
         yield Lake(Path(folder) / "project", Path(folder) / "lake")
 
 

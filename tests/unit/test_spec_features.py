@@ -13,9 +13,10 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from tableferry.errors import SpecError
-from tableferry.pipelines import flows, spec
-from tableferry.pipelines.eligibility import runnable
-from tableferry.pipelines.python_code import load_function
+from tableferry.pipelines import specs
+from tableferry.pipelines.model import flows
+from tableferry.pipelines.planning.engine_support import runnable
+from tableferry.pipelines.sources.python_code import load_function
 from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 SPECS = "dataflows/sales/dataflowspec/"
 MAIN = SPECS + "orders_main.json"
-VALIDATOR = Draft202012Validator(spec.json_schema())
+VALIDATOR = Draft202012Validator(specs.json_schema())
 
 TEMPLATE = {
     "name": "feed",
@@ -281,7 +282,7 @@ def test_operational_metadata_is_what_the_layer_says(project: ProjectFiles) -> N
     project.write(MAIN, standard(project))
     assert only(project).target.metadata == ()
     load = {"reserved": {"pipeline_layer": "gold"}}
-    (built_in,) = spec.load(project.root, **load).dataflows[0].target.metadata  # type: ignore[arg-type]
+    (built_in,) = specs.load(project.root, **load).dataflows[0].target.metadata  # type: ignore[arg-type]
     assert (built_in.name, [inner.name for inner in built_in.fields]) == (
         "meta_load_details",
         [
@@ -302,7 +303,7 @@ def test_operational_metadata_is_what_the_layer_says(project: ProjectFiles) -> N
         ),
     ]
     project.write("pipeline_configs/operational_metadata_gold.json", {"type": "struct", "fields": columns})
-    metadata = spec.load(project.root, **load).dataflows[0].target.metadata  # type: ignore[arg-type]
+    metadata = specs.load(project.root, **load).dataflows[0].target.metadata  # type: ignore[arg-type]
     layer = flows.MetadataColumn("layer", '"string"', detail="pipeline_layer", value="gold")
     assert metadata == (
         flows.MetadataColumn("loaded", '"timestamp"', sql="now()"),
@@ -311,7 +312,7 @@ def test_operational_metadata_is_what_the_layer_says(project: ProjectFiles) -> N
     for changes in ({"features": {"operationalMetadataEnabled": False}},
                     {"targetDetails": {"table": "t", "configFlags": ["disableOperationalMetadata"]}}):  # fmt: skip
         project.write(MAIN, standard(project, **changes))
-        assert spec.load(project.root, **load).dataflows[0].target.metadata == ()  # type: ignore[arg-type]
+        assert specs.load(project.root, **load).dataflows[0].target.metadata == ()  # type: ignore[arg-type]
     assert project.problems() == ["pipeline_configs/operational_metadata_gold.json: SPEC_LAYER_NOT_CHOSEN"]
 
 
@@ -455,7 +456,7 @@ def test_operational_metadata_would_make_every_row_of_a_snapshot_new(project: Pr
     assert problem.endswith("stagingTables.kept.configFlags: SPEC_SNAPSHOTS_WITH_METADATA")
     # A target of snapshots has none anyway.
     project.write(MAIN, of_snapshots(project, HISTORICAL))
-    assert spec.load(project.root, reserved={"pipeline_layer": "silver"}).dataflows[0].target.metadata == ()
+    assert specs.load(project.root, reserved={"pipeline_layer": "silver"}).dataflows[0].target.metadata == ()
 
 
 VIEWS: dict[str, Any] = {

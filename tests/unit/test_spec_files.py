@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tableferry.errors import SpecError
-from tableferry.pipelines import spec
+from tableferry.pipelines import specs
 
 if TYPE_CHECKING:
     from tests.unit.conftest import ProjectFiles
@@ -89,7 +89,7 @@ def test_flow_file_alone(project: ProjectFiles) -> None:
     text = project.write("orders.txt", "x")
     for wrong, condition in ((file, "SPEC_FILE_IS_FLOW_GROUP"), (text, "SPEC_FILE_SUFFIX")):
         with pytest.raises(SpecError) as caught:
-            spec.load(wrong)
+            specs.load(wrong)
         (problem,) = caught.value.problems
         assert (problem.file, problem.condition) == (str(wrong), condition)
 

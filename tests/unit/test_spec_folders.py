@@ -9,7 +9,7 @@ import pytest
 from tests.unit.conftest import ProjectFiles, described
 
 from tableferry.errors import SpecError
-from tableferry.pipelines import spec
+from tableferry.pipelines import specs
 
 SPECS = "dataflows/sales/dataflowspec/"
 MAIN = SPECS + "orders_main.json"
@@ -18,7 +18,7 @@ DENIED = "SPEC_FOLDER_NOT_LISTED reason=permission denied"
 
 def refused(path: Path) -> list[str]:
     with pytest.raises(SpecError) as caught:
-        spec.load(path)
+        specs.load(path)
     return [described(problem) for problem in caught.value.problems]
 
 
@@ -93,7 +93,7 @@ def test_flow_files_below_a_spec_join_it_alone_too(project: ProjectFiles) -> Non
     (group,) = written.pop("flowGroups")
     file = project.write(SPECS + "c_main.json", written)
     project.write(SPECS + "flows/c_two_flow.json", {"dataFlowId": "customer", **group})
-    loaded = spec.load(file)
+    loaded = specs.load(file)
     assert loaded == project.load()
     assert len(loaded.dataflows[0].flows) == 2
 
@@ -105,4 +105,4 @@ def test_flow_files_of_other_specs_are_no_matter(project: ProjectFiles) -> None:
     )
     file = project.write(MAIN, project.append())
     project.write("dataflows/other/x_flow.yaml", "{dataFlowId: other, a: 1}")
-    assert len(spec.load(file).dataflows) == 1
+    assert len(specs.load(file).dataflows) == 1

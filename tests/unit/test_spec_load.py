@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tableferry.pipelines.flows import (
+from tableferry.pipelines.model.flows import (
     CdcSettings,
     DeltaSource,
     Expectation,

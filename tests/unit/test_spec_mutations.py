@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableferry.errors import Problem, SpecError
-from tableferry.pipelines import spec
+from tableferry.pipelines import specs
 
 if TYPE_CHECKING:
     from tests.unit.conftest import ProjectFiles
@@ -97,7 +97,7 @@ def test_any_bytes_are_refused(content: bytes, suffix: str) -> None:
 
 def problems(file: Path) -> tuple[Problem, ...]:
     try:
-        spec.load(file)
+        specs.load(file)
     except SpecError as error:
         return error.problems
     return ()

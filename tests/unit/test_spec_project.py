@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tableferry.errors import SpecError
-from tableferry.pipelines import spec
-from tableferry.pipelines.flows import DeltaSource
+from tableferry.pipelines import specs
+from tableferry.pipelines.model.flows import DeltaSource
 from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
@@ -84,15 +84,15 @@ def test_project_under_src(tmp_path: Path, project: ProjectFiles) -> None:
     (moved / "src").mkdir()
     for name in ("dataflows", "pipeline_configs"):
         (tmp_path / name).rename(moved / "src" / name)
-    loaded = spec.load(moved)
+    loaded = specs.load(moved)
     assert (loaded.name, loaded.dataflows[0].file) == ("bundle", f"src/{MAIN}")
-    assert spec.load(moved / "src" / MAIN) == loaded
+    assert specs.load(moved / "src" / MAIN) == loaded
 
 
 def test_one_file_of_a_project(project: ProjectFiles) -> None:
     project.write(SPECS + "other_main.json", "not JSON")
     file = project.write(MAIN, project.append())
-    loaded = spec.load(str(file))
+    loaded = specs.load(str(file))
     assert (loaded.root, loaded.state_volume, len(loaded.dataflows)) == (str(project.root), "state", 1)
 
 
@@ -104,7 +104,7 @@ def test_one_file_on_its_own(tmp_path: Path, project: ProjectFiles) -> None:
     (lone / "any.json").write_text(json.dumps(written), "utf-8")
     (lone / "a_flow.json").write_text(json.dumps({"dataFlowId": "customer", **group}), "utf-8")
     (lone / "b_flow.json").write_text(json.dumps({"dataFlowId": "another", **group}), "utf-8")
-    loaded = spec.load(lone / "any.json")
+    loaded = specs.load(lone / "any.json")
     assert (loaded.root, loaded.dataflows[0].file, len(loaded.dataflows[0].flows)) == (
         str(lone),
         "any.json",
@@ -128,6 +128,6 @@ def test_no_project(tmp_path: Path) -> None:
         (tmp_path, "SPEC_PROJECT_EMPTY"),
     ):
         with pytest.raises(SpecError) as caught:
-            spec.load(folder)
+            specs.load(folder)
         (problem,) = caught.value.problems
         assert (problem.file, problem.condition) == (str(folder), condition)

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from tableferry.pipelines import spec
+from tableferry.pipelines import specs
 
 if TYPE_CHECKING:
     from tests.unit.conftest import ProjectFiles
 
-VALIDATOR = Draft202012Validator(spec.json_schema())
+VALIDATOR = Draft202012Validator(specs.json_schema())
 
 
 def test_schema_is_valid() -> None:
-    Draft202012Validator.check_schema(spec.json_schema())
-    assert "pydantic" not in json.dumps(spec.json_schema())
+    Draft202012Validator.check_schema(specs.json_schema())
+    assert "pydantic" not in json.dumps(specs.json_schema())
 
 
 def test_the_examples_fit(project: ProjectFiles) -> None:
@@ -32,7 +32,7 @@ def test_the_examples_fit(project: ProjectFiles) -> None:
 def test_the_rich_examples_fit(kind: str) -> None:
     file = Path(__file__).parent / "spec_examples" / f"{kind}_main.json"
     assert list(VALIDATOR.iter_errors(json.loads(file.read_text("utf-8")))) == []
-    assert len(spec.load(file).dataflows) == 1
+    assert len(specs.load(file).dataflows) == 1
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_flow_of_sql_has_one_statement(project: ProjectFiles) -> None:
 def test_every_key_is_described() -> None:
     undescribed = [
         f"{name}.{key}"
-        for name, definition in spec.json_schema()["$defs"].items()
+        for name, definition in specs.json_schema()["$defs"].items()
         for key, field in definition.get("properties", {}).items()
         if "description" not in field and "$ref" not in json.dumps(field) and "const" not in field
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tableferry.pipelines.sql import references, renamed
+from tableferry.pipelines.model.sql import references, renamed
 
 STATEMENT = """
 WITH a AS (SELECT * FROM x.y) -- FROM STREAM(not.this)

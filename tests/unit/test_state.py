@@ -27,9 +27,10 @@ from tests.workspace import FakeWorkspace
 
 from tableferry import storage
 from tableferry.errors import StateError
-from tableferry.pipelines.flows import log_name
-from tableferry.pipelines.identities import TableIdentity
-from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, StateStore, Stored, Tracking
+from tableferry.pipelines.model.flows import log_name
+from tableferry.pipelines.model.identities import TableIdentity
+from tableferry.pipelines.model.target_state import Baseline, MigrationStart, PinnedCopy, Stored, Tracking
+from tableferry.pipelines.state.store import StateStore
 from tableferry.spark.tables import TableName
 
 TARGET = TableName.parse("silver.orders")

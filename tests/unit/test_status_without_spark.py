@@ -19,8 +19,9 @@ from typer.testing import CliRunner, Result
 
 from tableferry import cli, pipelines
 from tableferry.errors import SessionError
-from tableferry.pipelines import show
-from tableferry.pipelines.state import Baseline, MigrationStart, PinnedCopy, StateStore, Tracking
+from tableferry.pipelines import reports
+from tableferry.pipelines.model.target_state import Baseline, MigrationStart, PinnedCopy, Tracking
+from tableferry.pipelines.state.store import StateStore
 from tableferry.spark import local_metastore, session
 from tableferry.spark.local_metastore import Entry, LocalMetastore, NeedsSpark
 from tableferry.spark.tables import TableName
@@ -303,9 +304,9 @@ def test_plan_run_and_status_skip_target_of_snapshots_by_name(finished: Finished
     run = pipelines.run(project, metastore, pipeline_id="p1")
     status = pipelines.status(project, metastore, pipeline_id="p1")
     for data, lines in (
-        (show.plan_data(plan), shown(show.print_plan, plan)),
-        (show.run_data(run), shown(show.print_run, run)),
-        (show.status_data(status), shown(show.print_status, status)),
+        (reports.plan_data(plan), shown(reports.print_plan, plan)),
+        (reports.run_data(run), shown(reports.print_run, run)),
+        (reports.status_data(status), shown(reports.print_status, status)),
     ):
         assert [target["target"] for target in data["targets"]] == ["silver.orders"]
         (skipped,) = data["skipped"]

@@ -41,7 +41,7 @@ from tests.soak import SOAKING
 from typer.testing import CliRunner
 
 from tableferry import __version__, cli, new
-from tableferry.pipelines import spec
+from tableferry.pipelines import specs
 
 TEMPLATE = ROOT / "template"
 PACKAGE = ROOT / "src" / "tableferry"
@@ -417,7 +417,7 @@ def test_every_job_runs_the_wheel_on_the_compute_that_was_chosen(matrix: list[tu
 def test_the_specs_of_every_bundle_are_right(matrix: list[tuple[Answers, Path]]) -> None:
     for made in [made for answers, made in matrix if answers["route"] in WITH_PIPELINES]:
         for environment in ("dev", "prod"):
-            project = spec.load(made / "src" / "orders", environment=environment)
+            project = specs.load(made / "src" / "orders", environment=environment)
             assert [dataflow.target.name.table for dataflow in project.dataflows] == ["customers", "orders"]
             assert all(dataflow.migration for dataflow in project.dataflows)
 
@@ -444,7 +444,7 @@ def test_answered_names_are_used_in_bundle(tmp_path: Path) -> None:
     project = tomllib.loads((made / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["name"] == "tea_shop"
     assert (made / "README.md").read_text(encoding="utf-8").startswith("# tea_shop\n")
-    loaded = spec.load(made / "src" / "orders", environment="prod")
+    loaded = specs.load(made / "src" / "orders", environment="prod")
     assert loaded.state_volume == "/Volumes/tea-eu/tea_shop/migration_state"
 
 

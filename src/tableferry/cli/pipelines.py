@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
-    from tableferry.pipelines.flows import Project as LoadedProject
+    from tableferry.pipelines.model.flows import Project as LoadedProject
 
 pipelines_app = App(
     help="Migrate a Delta table with its history to a streaming table.",
@@ -152,7 +152,7 @@ class ProjectOptions:
             tokens = {**configured.tokens, **tokens}
         if project is None:
             raise Refused("PROJECT_NOT_NAMED")
-        return pipelines.spec.load(project, environment=environment, reserved=tokens), pipeline, tokens
+        return pipelines.specs.load(project, environment=environment, reserved=tokens), pipeline, tokens
 
     def _pipeline(self) -> pipelines.Pipeline | None:
         match self.engine:
@@ -205,8 +205,8 @@ def pipelines_plan(
     checked = pipelines.check(plan, spark) if check else None
     starts = pipelines.check_start(plan, spark) if check else None
     return CommandResult(
-        pipelines.show.plan_data(plan, checked, starts),
-        lambda console: pipelines.show.print_plan(console, plan, checked, starts or ()),
+        pipelines.reports.plan_data(plan, checked, starts),
+        lambda console: pipelines.reports.print_plan(console, plan, checked, starts or ()),
         ok=not plan.refusals
         and all(rows.left_out for rows in checked or ())
         and all(start.proved or start.why_not or start.only_legacy_has_more for start in starts or ()),
@@ -239,7 +239,7 @@ def pipelines_run(
         loaded, spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
         drop_history=drop_history, look_back=parse_look_back(look_back), pipeline_id=pipeline_id,
     )  # fmt: skip
-    return _run_result(run, pipelines.show.print_run)
+    return _run_result(run, pipelines.reports.print_run)
 
 
 @pipelines_app.command("prepare")
@@ -267,7 +267,7 @@ def pipelines_prepare(
         loaded, spark, pipeline=pipeline, targets=target or (), adopt=adopt,
         look_back=parse_look_back(look_back), pipeline_id=pipeline_id,
     )  # fmt: skip
-    return _run_result(run, pipelines.show.print_prepared)
+    return _run_result(run, pipelines.reports.print_prepared)
 
 
 @pipelines_app.command("status")
@@ -296,7 +296,7 @@ def pipelines_status(
     except NeedsSpark:
         status = status_by(options.spark_session(loaded, pipeline, tokens))
     return CommandResult(
-        pipelines.show.status_data(status), lambda console: pipelines.show.print_status(console, status)
+        pipelines.reports.status_data(status), lambda console: pipelines.reports.print_status(console, status)
     )
 
 
@@ -319,8 +319,8 @@ def pipelines_verify(
     loaded, spark, pipeline = options.open()
     found = pipelines.verify(loaded, spark, targets=target or (), pipeline_id=pipeline_id, pipeline=pipeline)
     return CommandResult(
-        pipelines.show.verify_data(found),
-        lambda console: pipelines.show.print_verify(console, found),
+        pipelines.reports.verify_data(found),
+        lambda console: pipelines.reports.print_verify(console, found),
         ok=found.ok,
     )
 
@@ -344,7 +344,7 @@ def pipelines_undo(
     loaded, spark, _ = options.open()
     undone = pipelines.undo(loaded, spark, targets=target or (), pipeline_id=pipeline_id)
     return CommandResult(
-        pipelines.show.undo_data(undone), lambda console: pipelines.show.print_undo(console, undone)
+        pipelines.reports.undo_data(undone), lambda console: pipelines.reports.print_undo(console, undone)
     )
 
 
@@ -385,11 +385,11 @@ def pipelines_finish(
         accept_assumed=accept_assumed,
     )  # fmt: skip
     return CommandResult(
-        pipelines.show.finish_data(finish), lambda console: pipelines.show.print_finish(console, finish)
+        pipelines.reports.finish_data(finish), lambda console: pipelines.reports.print_finish(console, finish)
     )
 
 
 def _run_result(
     run: pipelines.RunReport, print_: Callable[[Console, pipelines.RunReport], None]
 ) -> CommandResult:
-    return CommandResult(pipelines.show.run_data(run), lambda console: print_(console, run), ok=run.ok)
+    return CommandResult(pipelines.reports.run_data(run), lambda console: print_(console, run), ok=run.ok)

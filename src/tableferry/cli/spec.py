@@ -18,7 +18,7 @@ spec_app = App(help="Data flow specs.", no_args_is_help=True)
 @spec_app.command("schema", cls=PrintingCommand)
 def spec_schema() -> None:
     """Print the JSON Schema of data flow specs, for editors."""
-    typer.echo(json.dumps(pipelines.spec.json_schema(), indent=2))
+    typer.echo(json.dumps(pipelines.specs.json_schema(), indent=2))
 
 
 @spec_app.command("check")
@@ -27,7 +27,9 @@ def spec_check(
 ) -> CommandResult:
     """Check a project's files, and list all problems in them."""
     try:
-        loaded = pipelines.spec.load(project, environment=environment, reserved=parse_pairs("--token", token))
+        loaded = pipelines.specs.load(
+            project, environment=environment, reserved=parse_pairs("--token", token)
+        )
     except SpecError as error:
         if common_options(ctx).output is Output.JSON:
             problems = [problem.to_dict() for problem in error.problems]

@@ -1,16 +1,30 @@
-"""What the commands of pipeline migration report."""
+"""Reports of the commands, and plans, runs and statuses as text and as plain data for JSON."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from tableferry import verify
-from tableferry.pipelines.flows import Skipped
-from tableferry.pipelines.plans import OVER, Plan, TargetPlan
-from tableferry.pipelines.proofs import Proof
-from tableferry.pipelines.state import Certainty
-from tableferry.pipelines.streaming import FlowResult
-from tableferry.spark.tables import TableName
+from tableferry import report
+from tableferry.amounts import counted, joined
+from tableferry.errors import Finding
+from tableferry.pipelines.model.plan import OVER, PHASES, Plan, TargetPlan
+from tableferry.verify import render
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import Console
+
+    from tableferry.pipelines.engines.streaming.engine import FlowResult
+    from tableferry.pipelines.handover.proofs import Proof
+    from tableferry.pipelines.model.flows import Skipped
+    from tableferry.pipelines.model.target_state import Certainty
+    from tableferry.pipelines.sources.unrepresentable_rows import NotRepresentable
+    from tableferry.spark.tables import TableName
+    from tableferry.verify import Verdict
+
+_VERIFIED = {"match": "matches", "differ": "DIFFERS", "": None}
 
 
 @dataclass(frozen=True)
@@ -25,7 +39,7 @@ class TargetReport:
 
     plan: TargetPlan
     results: tuple[FlowResult, ...] = ()
-    verdict: verify.Verdict | None = None
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True)
@@ -93,3 +107,437 @@ class FinishReport:
     already: tuple[TableName, ...] = ()
     proofs: tuple[Proof, ...] = ()
     certainties: tuple[tuple[TableName, Certainty], ...] = ()
+
+
+def plan_data(
+    plan: Plan,
+    not_representable: Sequence[NotRepresentable] | None = None,
+    starts: Sequence[Proof] | None = None,
+) -> dict[str, Any]:
+    """Return a plan as plain data.
+
+    ``not_representable`` and ``starts`` are what `check` and `check_start` found, if they were asked.
+    """
+    data: dict[str, Any] = {
+        "pipelineId": plan.pipeline_id,
+        "refused": bool(plan.refusals),
+        "skipped": _skipped_data(plan.project.skipped),
+        "targets": [
+            {
+                **_target_data(target),
+                "steps": [str(step) for step in target.steps],
+                "notes": list(target.notes),
+                "warnings": [finding.to_dict() for finding in target.warnings],
+                "refusals": [finding.to_dict() for finding in target.refusals],
+                "nearest": target.nearest.to_dict() if target.nearest else None,
+            }
+            for target in plan.targets
+        ],
+    }
+    if not_representable is not None:
+        data["notRepresentable"] = [
+            {
+                "target": str(legacy.target),
+                "count": legacy.count,
+                "rows": list(legacy.rows),
+                "leftOut": legacy.left_out,
+            }
+            for legacy in not_representable
+        ]
+    if starts is not None:
+        data["starts"] = [_proof_data(proof) for proof in starts]
+    return data
+
+
+def run_data(run: RunReport) -> dict[str, Any]:
+    """Return what a run did as plain data."""
+    return {
+        "pipelineId": run.pipeline_id,
+        "ok": run.ok,
+        "skipped": _skipped_data(run.skipped),
+        "targets": [
+            {
+                **_target_data(target.plan),
+                "flows": [
+                    {
+                        "flow": result.flow.name,
+                        "rows": result.rows,
+                        "once": result.once,
+                        "broken": dict(result.broken),
+                    }
+                    for result in target.results
+                ],
+                "verdict": target.verdict.to_dict() if target.verdict else None,
+            }
+            for target in run.targets
+        ],
+    }
+
+
+def status_data(status: StatusReport) -> dict[str, Any]:
+    """Return a status as plain data."""
+    return {
+        "pipelineId": status.plan.pipeline_id,
+        "complete": status.complete,
+        "skipped": _skipped_data(status.plan.project.skipped),
+        "targets": [
+            {**_target_data(target), "refusals": [finding.to_dict() for finding in target.refusals]}
+            for target in status.plan.targets
+        ],
+    }
+
+
+def finish_data(finish: FinishReport) -> dict[str, Any]:
+    """Return what `finish` did as plain data."""
+    return {
+        "finished": [str(name) for name in finish.finished],
+        "already": [str(name) for name in finish.already],
+        "handOver": {str(name): certainty for name, certainty in finish.certainties},
+        "proofs": [_proof_data(proof) for proof in finish.proofs],
+    }
+
+
+def verify_data(found: VerifyReport) -> dict[str, Any]:
+    """Return how targets compare with their legacy tables as plain data."""
+    return {
+        "pipelineId": found.pipeline_id,
+        "ok": found.ok,
+        "targets": [_proof_data(proof) for proof in found.proofs],
+    }
+
+
+def undo_data(undo: UndoReport) -> dict[str, Any]:
+    """Return what `undo` gave back as plain data."""
+    return {"undone": [str(name) for name in undo.undone]}
+
+
+def print_undo(console: Console, undo: UndoReport) -> None:
+    """Print what `undo` gave back."""
+    for name in undo.undone:
+        console.print(f"{name}: given back; its old stream goes on where the flows have stopped")
+    console.print("Now start the old streams. The next run of the project takes them over again.")
+
+
+def _proof_data(proof: Proof) -> dict[str, Any]:
+    return {
+        "target": str(proof.target),
+        "proved": proof.proved,
+        "ofStart": proof.of_start,
+        "whyNot": proof.why_not or None,
+        "rows": proof.rows,
+        "commitsFromSources": proof.behind,
+        "recordsFromKafka": proof.records,
+        "verdict": proof.verdict.to_dict() if proof.verdict else None,
+    }
+
+
+def print_plan(
+    console: Console,
+    plan: Plan,
+    not_representable: Sequence[NotRepresentable] | None = None,
+    starts: Sequence[Proof] = (),
+) -> None:
+    """Print what a run would do, target by target."""
+    for target in plan.targets:
+        console.print(f"{target.target}: {_phase(target)}")
+        for number, step in enumerate(target.steps, 1):
+            console.print(f"  {number}. {step}")
+        for flow in target.flows:
+            if flow.action == "idle":
+                console.print(f"  - {flow.flow.name}: nothing new")
+            for wait in flow.waits:
+                console.print(f"  - {flow.flow.name} waits: {wait.why.message}")
+        for note in target.notes:
+            console.print(f"  - {note}")
+        for warning in (*target.warnings, *_legacy_writes(target)):
+            _print_finding(console, warning, "  - ")
+        for refusal in target.refusals:
+            _print_finding(console, refusal, "  ! ")
+        if target.nearest:
+            console.print(render(target.nearest), markup=False, highlight=False)
+        console.print()
+    _print_skipped(console, plan.project.skipped)
+    for legacy in not_representable or ():
+        _print_not_representable(console, legacy)
+    if not_representable is not None and not not_representable:
+        console.print("Check: AUTO CDC can express every row that would be copied.")
+    for proof in starts:
+        _print_start(console, proof)
+    if plan.refusals:
+        console.print("Nothing can run until the lines marked ! are fixed.")
+    elif plan.in_pipeline:
+        console.print(f"Nothing was written. It's done by {_UPDATE}.")
+    elif plan.steps:
+        console.print("Nothing was written. `tableferry pipelines run` performs these steps.")
+    else:
+        console.print("Nothing to do.")
+
+
+def print_run(console: Console, run: RunReport) -> None:
+    """Print what a run did and where each target stands now."""
+    for target in run.targets:
+        for result in target.results:
+            if result.once and target.verdict and result is target.results[0]:
+                console.print(f"{target.plan.target}: {_copied(target.verdict, ' copied')}")
+            elif result.once:
+                console.print(f"{target.plan.target}: {result.flow.name} ran, once and for all")
+            else:
+                what = "new events" if result.rows is None else counted(result.rows, "new row")
+                console.print(f"{target.plan.target}: {result.flow.name} took {what}")
+            for rule, rows in result.broken.items():
+                verb = "breaks" if rows == 1 else "break"
+                console.print(f"  {counted(rows, 'row')} {verb} the rule '{rule}'")
+        if not target.results:
+            console.print(f"{target.plan.target}: nothing new")
+    _print_targets(console, [target.plan for target in run.targets])
+    _print_skipped(console, run.skipped)
+    _print_next(console, [target.plan for target in run.targets])
+
+
+def print_prepared(console: Console, run: RunReport) -> None:
+    """Print what `prepare` found of the copies, and where each target stands now."""
+    for target in run.targets:
+        if target.verdict:
+            console.print(f"{target.plan.target}: {_copied(target.verdict)}")
+    _print_targets(console, [target.plan for target in run.targets])
+    _print_skipped(console, run.skipped)
+    _print_next(console, [target.plan for target in run.targets], _UPDATE)
+
+
+def print_status(console: Console, status: StatusReport) -> None:
+    """Print where each target stands."""
+    _print_targets(console, status.plan.targets)
+    _print_skipped(console, status.plan.project.skipped)
+    for target in status.plan.targets:
+        for refusal in target.refusals:
+            _print_finding(console, refusal, "! ")
+    _print_next(console, status.plan.targets, _UPDATE if status.plan.in_pipeline else _RUN)
+
+
+def print_verify(console: Console, found: VerifyReport) -> None:
+    """Print how targets compare with their legacy tables."""
+    for proof in found.proofs:
+        _print_proof(console, proof)
+    if not found.proofs:
+        console.print("Nothing to compare: no target has a migration.")
+
+
+def _print_proof(console: Console, proof: Proof) -> None:
+    if proof.of_start:
+        _print_start(console, proof)
+        return
+    if proof.verdict is None:
+        console.print(f"{proof.target}: can't be proved: {proof.why_not}")
+        return
+    # What isn't the target is the legacy table, or the sources.
+    labels = (proof.verdict.source_label, proof.verdict.target_label)
+    legacy, rows = next(label for label in labels if label != str(proof.target)), counted(proof.rows, "row")
+    if proof.behind:
+        legacy += f" and {counted(proof.behind, 'commit')} of the sources behind it"
+    if proof.records:
+        legacy += f" and {counted(proof.records, 'record')} of Kafka behind it"
+    if proof.proved:
+        made = "made " if legacy is proof.verdict.target_label else ""
+        console.print(
+            f"{proof.target}: proved: it holds the {rows} {made}of {legacy}, and no others"
+            + _not_compared(proof.verdict)
+        )
+        return
+    console.print(f"{proof.target}: DIFFERS from {legacy}:")
+    console.print(render(proof.verdict), markup=False, highlight=False)
+
+
+def _print_start(console: Console, proof: Proof) -> None:
+    verdict = proof.verdict
+    if verdict is None:
+        console.print(f"Check: the hand-over point of {proof.target} can't be proved: {proof.why_not}")
+        return
+    if verdict.matches:
+        console.print(
+            f"Check: the hand-over point of {proof.target} is proved: {verdict.source_label} holds exactly "
+            f"the {counted(proof.rows, 'row')} made of {verdict.target_label}"
+        )
+        return
+    if proof.only_legacy_has_more:
+        console.print(
+            f"Check: the hand-over point of {proof.target} loses nothing: {verdict.source_label} holds all "
+            f"{counted(proof.rows, 'row')} made of {verdict.target_label}. But it has others besides: the "
+            "sources don't have them any more, or the flows bring them once more:"
+        )
+    else:
+        console.print(
+            f"Check: the hand-over point of {proof.target} is WRONG: {verdict.source_label} lacks rows of "
+            f"{verdict.target_label}, which nothing would bring:"
+        )
+    console.print(render(verdict), markup=False, highlight=False)
+
+
+def print_finish(console: Console, finish: FinishReport) -> None:
+    """Print what `finish` took out."""
+    for proof in finish.proofs:
+        _print_proof(console, proof)
+    certainties = dict(finish.certainties)
+    for name in finish.finished:
+        certainty = f" ({certainties[name]})" if name in certainties else ""
+        console.print(
+            f"{name}: complete{certainty}, and finished; its data and its streaming flows stay, its state "
+            "files are removed"
+        )
+    for name in finish.already:
+        console.print(f"{name}: was finished already")
+    console.print(
+        "Now remove tableMigrationDetails from the spec."
+        if finish.finished or finish.already
+        else "Nothing to do."
+    )
+
+
+def _skipped_data(skipped: Sequence[Skipped]) -> list[dict[str, Any]]:
+    return [
+        {
+            "file": spec.file,
+            "target": str(spec.target) if spec.target else None,
+            "problems": [problem.to_dict() for problem in spec.problems],
+        }
+        for spec in skipped
+    ]
+
+
+def _print_skipped(console: Console, skipped: Sequence[Skipped]) -> None:
+    for spec in skipped:
+        console.print(str(spec), markup=False, highlight=False)
+
+
+def _target_data(target: TargetPlan) -> dict[str, Any]:
+    tracking, migration_start = target.stored.tracking, target.migration_start
+    writes = target.legacy_writes
+    return {
+        "target": str(target.target),
+        "phase": target.phase,
+        "copy": {
+            "table": str(migration_start.copy.table),
+            "version": migration_start.copy.version,
+            "copied": target.stored.copied,
+            "rows": tracking.copied_rows if tracking else None,
+            "verified": (tracking.verified or None) if tracking else None,
+            "writtenSince": {operation: list(versions) for operation, versions in writes.others.items()}
+            if writes
+            else None,
+            "handOver": migration_start.certainty,
+            "oldStreams": {
+                query: {"copied": batch, "newest": (writes.batches if writes else {}).get(query, batch)}
+                for query, batch in migration_start.batches.items()
+            },
+        }
+        if migration_start
+        else None,
+        "baselines": {str(base.table): base.version for base in migration_start.baselines.values()}
+        if migration_start
+        else {},
+        "flows": [{"flow": flow.flow.name, "action": flow.action} for flow in target.flows],
+        "waitingFor": [
+            {
+                "table": str(wait.table),
+                "baseline": wait.baseline,
+                "current": wait.current,
+                "why": wait.why.to_dict(),
+            }
+            for wait in target.waits
+        ],
+    }
+
+
+def _print_targets(console: Console, targets: Sequence[TargetPlan]) -> None:
+    rows = []
+    for target in targets:
+        tracking = target.stored.tracking
+        copied = tracking.copied_rows if tracking and target.stored.copied else None
+        rows.append(
+            (
+                target.target,
+                _phase(target),
+                copied,
+                _VERIFIED[tracking.verified] if tracking and target.dataflow.migration else None,
+            )
+        )
+    report.table(console, ("target", "state", "rows copied", "copy verified"), rows)
+    for target in targets:
+        for wait in target.waits:
+            console.print(f"{target.target} waits: {wait.why.message}")
+        for warning in _legacy_writes(target):
+            _print_finding(console, warning, "")
+
+
+def _phase(target: TargetPlan) -> str:
+    """Say where a target stands."""
+    migration, phase = target.dataflow.migration, PHASES[target.phase]
+    if target.phase == "complete" and target.migration_start:
+        phase = phase.replace("complete", f"complete ({target.migration_start.certainty})")
+    return phase.replace("copied", "taken over") if migration and migration.take_over else phase
+
+
+def _print_finding(console: Console, finding: Finding, mark: str) -> None:
+    """Print a finding after a mark, and its remedy on a separate line below it."""
+    problem, remedy = f"{mark}[{finding.condition}] {finding.message}", f"{' ' * len(mark)}{finding.remedy}"
+    console.print(problem, markup=False, highlight=False)
+    console.print(remedy, markup=False, highlight=False)
+
+
+def _legacy_writes(target: TargetPlan) -> Iterator[Finding]:
+    """Yield what was written to the legacy table after the version that is copied.
+
+    The plan's refusals and warnings name it for a table that was taken over.
+    """
+    writes, start = target.legacy_writes, target.migration_start
+    if writes is None or start is None or start.take_over:
+        return
+    if writes.batches:
+        batches = ", ".join(f"batch {batch}" for batch in writes.batches.values())
+        yield Finding("OLD_STREAM_STILL_RUNS", target=target.target, table=start.copy.table, batches=batches)
+    if writes.others:
+        yield Finding(
+            "LEGACY_TABLE_WRITTEN",
+            target=target.target,
+            table=start.copy.table,
+            version=start.copy.version,
+            writes=writes,
+        )
+
+
+_RUN = "`tableferry pipelines run`"
+_UPDATE = "an update of the pipeline, with `tableferry pipelines prepare` before it and behind it"
+
+
+def _print_next(console: Console, targets: Sequence[TargetPlan], what: str = _RUN) -> None:
+    phases = {target.phase for target in targets}
+    if "complete" in phases:
+        done = ", ".join(str(target.target) for target in targets if target.phase == "complete")
+        console.print(f"Next: `tableferry pipelines finish` takes the migration of {done} out.")
+    if phases & {"new", "copying", "ready", "later"}:
+        console.print(f"Next: {what}.")
+    elif "waiting" in phases:
+        console.print("Next: run again when the sources have new commits.")
+
+
+def _print_not_representable(console: Console, legacy: NotRepresentable) -> None:
+    consequence = "left out, as the spec says" if legacy.left_out else "they stop the run"
+    rows = counted(legacy.count, "row")
+    console.print(f"Check: {rows} for {legacy.target} that AUTO CDC can't represent, {consequence}:")
+    for row in legacy.rows:
+        values = ", ".join(f"{name}={value}" for name, value in row.items() if name != "__reason")
+        console.print(f"  {row['__reason']}: {values}")
+    if legacy.count > len(legacy.rows):
+        console.print(f"  … and {legacy.count - len(legacy.rows):,} more")
+
+
+def _copied(verdict: Verdict, done: str = "") -> str:
+    outcome = (
+        f"matches the legacy table row for row{_not_compared(verdict)}"
+        if verdict.matches
+        else "DIFFERS from the legacy table: see `tableferry verify`"
+    )
+    return f"{verdict.source.rows:,} rows of history{done}; the copy {outcome}"
+
+
+def _not_compared(verdict: Verdict) -> str:
+    return f" ({joined(verdict.excluded)}: not compared)" if verdict.excluded else ""

@@ -1,27 +1,31 @@
-"""One change of a project's targets: decided and validated first, then performed under their lock."""
+"""The run path of the commands that write: decide and validate a plan, lock its targets, perform it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 
 from tableferry import storage
 from tableferry.errors import Finding, Refused
-from tableferry.pipelines import preparing, proofs, undoing
-from tableferry.pipelines.migration_starts import is_assumed
-from tableferry.pipelines.opening import OpenedProject
-from tableferry.pipelines.perform import Before, Runner, progress
-from tableferry.pipelines.plans import OVER, PHASES, Facts, LookBack, Plan, TargetPlan
-from tableferry.pipelines.proofs import Proof
+from tableferry.pipelines import preparation
+from tableferry.pipelines.engines.performer import Before, Runner, progress
+from tableferry.pipelines.handover import proofs
+from tableferry.pipelines.handover.proofs import Proof
+from tableferry.pipelines.model.facts import Facts
+from tableferry.pipelines.model.plan import OVER, PHASES, LookBack, Plan, TargetPlan
+from tableferry.pipelines.model.steps import AdoptRenamed
+from tableferry.pipelines.planning.baseline import is_assumed
+from tableferry.pipelines.planning.project import OpenedProject
 from tableferry.pipelines.reports import FinishReport, RunReport, TargetReport, UndoReport, VerifyReport
-from tableferry.pipelines.steps import AdoptRenamed
+from tableferry.pipelines.undo_take_over import check_undo, undo_take_over
 from tableferry.spark import session
 
 
 class Update:
-    """One change of an opened project's targets.
+    """A run, preparation, finish or undo of an opened project's targets.
 
-    What is refused or has nothing to do leaves no trace, so all is decided before anything is locked. What
-    another process does in between shows in the state, and all is decided again under the lock.
+    The plan is decided before the lock, so a refusal or a run without work writes nothing. Under the lock, it
+    is decided again only if another process changed the state in between.
     """
 
     def __init__(
@@ -40,39 +44,62 @@ class Update:
         self._runner = Runner(opened.store, opened.spark, before)
 
     def run(self) -> RunReport:
-        """Copy what isn't copied, take every commit that is there, and stop."""
+        """Copy what isn't copied yet, process every commit that exists, and stop."""
         project, store = self._opened.project, self._opened.store
         if not storage.is_mounted(store.volume):
             raise Refused("STATE_VOLUME_NOT_MOUNTED", volume=store.volume)
         origin = f"{project.root}: pipeline_configs/global.json: spark_config"
         with session.settings(self._opened.spark, project.spark_config, origin):
-            return self._advance(lambda plan: bool(plan.steps), self._runner.run)
+            plan, facts = self._decide(self._runner.validate)
+            if plan.steps or progress(plan, facts):
+                with self._locked(plan, facts, self._runner.validate) as (plan, facts):
+                    if plan.steps:
+                        plan, facts = self._perform(plan)
+                    self._runner.track(progress(plan, facts))
+            return self._report(plan)
+
+    def _perform(self, plan: Plan) -> tuple[Plan, Facts]:
+        """Perform a plan, and return what remains to do."""
+        self._runner.run(plan)
+        if any(isinstance(step, AdoptRenamed) for step in plan.steps):
+            # The renamed state decides the next steps.
+            plan, _ = self._decide(self._runner.validate)
+            self._runner.run(plan)
+        return self._opened.decided()
 
     def prepare(self) -> RunReport:
         """Do what an update of the project's declarative pipeline can't do itself."""
-        return self._advance(
-            lambda plan: any(preparing.is_needed(target, self._opened) for target in plan.targets),
-            lambda plan: preparing.prepare(plan, self._opened, self._runner),
-        )
+        plan, facts = self._decide(self._runner.validate)
+        if self._needs_preparation(plan) or progress(plan, facts):
+            with self._locked(plan, facts, self._runner.validate) as (plan, facts):
+                if self._needs_preparation(plan):
+                    preparation.prepare(plan, self._opened, self._runner)
+                    if any(isinstance(step, AdoptRenamed) for step in plan.steps):
+                        plan, _ = self._decide(self._runner.validate)
+                        preparation.prepare(plan, self._opened, self._runner)
+                    plan, facts = self._opened.decided()
+                self._runner.track(progress(plan, facts))
+        return self._report(plan)
+
+    def _needs_preparation(self, plan: Plan) -> bool:
+        return any(preparation.is_needed(target, self._opened) for target in plan.targets)
 
     def finish(self, *, verify: bool = True, accept_assumed: bool = False) -> FinishReport:
-        """Remove the state of complete migrations, once their rows or the user vouch for the hand-over."""
+        """Remove the state of complete migrations, after rows or the user confirmed the hand-over."""
         compared: list[Proof] = []
-
-        def remove(plan: Plan, facts: Facts) -> tuple[Plan, Facts]:
-            if verify:
-                compared.extend(self._finishing_proofs(plan, facts, accept_assumed=accept_assumed))
-            _check_proofs(compared)
-            if not accept_assumed:
-                _check_assumed(plan, compared)
-            for target in _migrating(plan):
-                self._runner.guard(self._opened.spark)
-                # First, for nobody looks for the clone any more once the state is gone.
-                preparing.clear(target, self._opened)
-                self._opened.store.finish(target.target)
-            return plan, facts
-
-        plan = self._perform(_check_complete, lambda plan, _: bool(_migrating(plan)), remove)
+        plan, facts = self._decide(_check_complete)
+        if _migrating(plan):
+            with self._locked(plan, facts, _check_complete) as (plan, facts):
+                if verify:
+                    compared += self._finishing_proofs(plan, facts, accept_assumed=accept_assumed)
+                _check_proofs(compared)
+                if not accept_assumed:
+                    _check_assumed(plan, compared)
+                for target in _migrating(plan):
+                    self._runner.guard(self._opened.spark)
+                    # The clone goes first: without state, no run finds it.
+                    preparation.clear(target, self._opened)
+                    self._opened.store.finish(target.target)
         targets = _migrating(plan)
         finished = [target for target in targets if target.phase != "finished"]
         proved = {proof.target for proof in compared if proof.proved}
@@ -105,12 +132,12 @@ class Update:
                 yield proof
 
     def undo(self) -> UndoReport:
-        """Give tables that were taken over back to their old streams."""
+        """Return tables that were taken over to their old streams."""
         with self._opened.locked() as self._runner.guard:
             plan, facts = self._opened.decided()
-            undoing.check(plan, facts)
+            check_undo(plan, facts)
             for target in plan.targets:
-                undoing.undo(self._opened.spark, self._opened.store, plan, target, self._runner.before)
+                undo_take_over(self._opened.spark, self._opened.store, plan, target, self._runner.before)
         return UndoReport(tuple(target.target for target in plan.targets))
 
     def verify(self) -> VerifyReport:
@@ -127,44 +154,18 @@ class Update:
             if report.ok or self._opened.hold(facts):
                 return report
 
-    def _advance(self, has_work: Callable[[Plan], bool], work: Callable[[Plan], None]) -> RunReport:
-        """Perform the work of a plan, if there is any, and record how far each target is then."""
+    @contextmanager
+    def _locked(
+        self, plan: Plan, facts: Facts, check: Callable[[Plan], None]
+    ) -> Iterator[tuple[Plan, Facts]]:
+        """Lock the targets. Yield the plan, or a new one if another process changed their state meanwhile."""
+        with self._opened.locked() as self._runner.guard:
+            if not self._opened.hold(facts, self._refreshed):
+                plan, facts = self._decide(check)
+            yield plan, facts
 
-        def advance(plan: Plan, facts: Facts) -> tuple[Plan, Facts]:
-            if has_work(plan):
-                work(plan)
-                if any(isinstance(step, AdoptRenamed) for step in plan.steps):
-                    # Only the state that has the new name now tells what is next.
-                    plan, _ = self._decide(self._runner.validate)
-                    if has_work(plan):
-                        work(plan)
-                plan, facts = self._opened.decided()
-            self._runner.track(progress(plan, facts))
-            return plan, facts
-
-        plan = self._perform(
-            self._runner.validate,
-            lambda plan, facts: has_work(plan) or bool(progress(plan, facts)),
-            advance,
-        )
-        targets = tuple(map(self._target_report, plan.targets))
-        return RunReport(plan.pipeline_id, targets, plan.project.skipped)
-
-    def _perform(
-        self,
-        validate: Callable[[Plan], None],
-        is_needed: Callable[[Plan, Facts], bool],
-        perform: Callable[[Plan, Facts], tuple[Plan, Facts]],
-    ) -> Plan:
-        plan, facts = self._decide(validate)
-        if is_needed(plan, facts):
-            with self._opened.locked() as self._runner.guard:
-                if not self._opened.hold(facts, self._refreshed):
-                    plan, facts = self._decide(validate)
-                plan, facts = perform(plan, facts)
-        return plan
-
-    def _decide(self, validate: Callable[[Plan], None]) -> tuple[Plan, Facts]:
+    def _decide(self, check: Callable[[Plan], None]) -> tuple[Plan, Facts]:
+        """Gather facts, and return the plan that passes a check, with its facts."""
         plan, facts = self._opened.decided(
             self._refreshed,
             adopt=self._adopt,
@@ -172,8 +173,12 @@ class Update:
             look_back=self._look_back,
             through_connect=self._through_connect,
         )
-        validate(plan)
+        check(plan)
         return plan, facts
+
+    def _report(self, plan: Plan) -> RunReport:
+        targets = tuple(map(self._target_report, plan.targets))
+        return RunReport(plan.pipeline_id, targets, plan.project.skipped)
 
     def _target_report(self, target: TargetPlan) -> TargetReport:
         key = target.target.key

@@ -141,7 +141,7 @@ class Volume:
     def locked(self, paths: Sequence[Path], what: str) -> Iterator[None]:
         """Lock nothing, because the API has no locks.
 
-        The operations through this API don't need them. `tableferry.pipelines.migrate.run` refuses runs from
+        The operations through this API don't need them. `tableferry.pipelines.commands.run` refuses runs from
         outside the workspace. Removing a migration from outside is safe during a run inside: its mark is one
         PUT, after which no other state file counts, and two concurrent removals have the effect of one. The
         only unprotected case is a full refresh that another process starts between the removal's check and

@@ -12,7 +12,7 @@ import pytest
 {% endif %}
 import yaml
 {% if cookiecutter.route in ["all", "pipelines"] %}
-from tableferry.pipelines import spec
+from tableferry.pipelines import specs
 {% endif %}
 
 ROOT = Path(__file__).parents[1]
@@ -77,6 +77,6 @@ def test_versions_of_tableferry_are_the_same() -> None:
 
 @pytest.mark.parametrize("environment", ["dev", "prod"])
 def test_specs_load(environment: str) -> None:
-    project = spec.load(ROOT / "src" / "orders", environment=environment)
+    project = specs.load(ROOT / "src" / "orders", environment=environment)
     assert [dataflow.target.name.table for dataflow in project.dataflows] == ["customers", "orders"]
 {% endif %}

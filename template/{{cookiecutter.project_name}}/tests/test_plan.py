@@ -5,6 +5,11 @@ from typing import Any
 
 from tableferry.pipelines import (
     DeltaSource,
+    Expectation,
+    Flow,
+    Join,
+    JoinSide,
+    JoinSource,
     PipelineFlow,
     PipelinePlan,
     PipelineRuntime,
@@ -12,7 +17,6 @@ from tableferry.pipelines import (
     PipelineView,
     SqlSource,
 )
-from tableferry.pipelines.flows import Expectation, Flow, Join, JoinSide, JoinSource
 from tableferry.spark.tables import TableName
 
 from migration import flows, starting_versions, views

@@ -1,0 +1,1 @@
+"""What AUTO CDC means, as queries and statements on event logs and targets."""

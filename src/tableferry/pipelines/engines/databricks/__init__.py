@@ -1,0 +1,1 @@
+"""Pipelines on Databricks: their settings and event log."""

@@ -1,0 +1,1 @@
+"""Declarative pipelines: the plan that their modules define."""

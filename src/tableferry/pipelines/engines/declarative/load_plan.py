@@ -1,0 +1,101 @@
+"""Loads what a declarative pipeline has to define, while its source file is being loaded; writes nothing.
+
+A pipeline loads its files for a dry run too, and for every try of an update, so nothing may start here. What
+must be recorded before an update is recorded by `tableferry pipelines prepare`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tableferry.errors import Refused, TableError
+from tableferry.pipelines import specs
+from tableferry.pipelines.engines.declarative import configuration
+from tableferry.pipelines.engines.declarative.graph import Layout
+from tableferry.pipelines.engines.declarative.plan import PipelinePlan
+from tableferry.pipelines.engines.declarative.runtime import PipelineRuntime
+from tableferry.pipelines.engines.port import define
+from tableferry.pipelines.model.facts import Facts
+from tableferry.pipelines.model.flows import DeltaSource, JoinSource, Project
+from tableferry.pipelines.model.plan import Plan
+from tableferry.pipelines.planning.pipeline_port import Defining
+from tableferry.pipelines.planning.project import open_project
+from tableferry.spark import catalog
+from tableferry.spark.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FORMAT = "spark.sql.sources.default"
+
+
+def load_plan(runtime: PipelineRuntime, *_: object) -> PipelinePlan:
+    """Return every table, view and flow of a project's current plan, for its pipeline to define.
+
+    The pipeline's configuration names the project (see `configuration`).
+
+    Raises:
+        Refused: The plan can't continue safely, something must be prepared first, or the bundle's modules
+            are from an older version, which passed other arguments.
+        TableError: The runtime lacks what the plan needs.
+        TableferryError: The configuration or the project is wrong, or a table can't be read.
+    """
+    if not isinstance(runtime, PipelineRuntime):
+        raise Refused("BUNDLE_MODULES_TOO_OLD")
+    spark, databricks = runtime.spark, runtime.on_databricks
+    project = _project(spark)
+    pipeline = Defining("databricks" if databricks else "declarative")
+    planned, facts = open_project(project, spark, pipeline=pipeline).decided()
+    if planned.refusals:
+        raise Refused.of(planned.refusals)
+    unprepared = [str(target.target) for target in planned.targets if target.state_steps]
+    if unprepared:
+        raise Refused("UPDATE_NOT_PREPARED", targets=unprepared)
+    if not databricks:
+        _check_format(spark)
+    _check_clones(planned, spark)
+    folders = {} if databricks else _folders(planned, facts, spark)
+    layout = Layout(spark, project, databricks=databricks, folders=folders)
+    define((step for target in planned.targets for step in target.definitions), layout)
+    return layout.plan
+
+
+def _project(spark: SparkSession) -> Project:
+    pipeline = configuration.read(lambda key: spark.conf.get(key, None))
+    return specs.load(pipeline.project, environment=pipeline.environment, reserved=pipeline.tokens)
+
+
+def _check_format(spark: SparkSession) -> None:
+    if spark.conf.get(_FORMAT) != "delta":
+        raise Refused("PIPELINE_FORMAT_NOT_DELTA", setting=_FORMAT)
+
+
+def _check_clones(planned: Plan, spark: SparkSession) -> None:
+    for target in planned.targets:
+        if target.clone and not catalog.exists(spark, target.clone):
+            raise TableError("PINNED_CLONE_MISSING", clone=target.clone)
+
+
+def _folders(planned: Plan, facts: Facts, spark: SparkSession) -> dict[str, str]:
+    """Look up the folders of the tables that are read with options.
+
+    Spark 4.1 ignores a reader's options in front of ``.table(…)`` without a word, ``startingVersion``
+    included, so that rows come twice; ``.load(folder)`` honours them.
+    """
+    names: dict[str, TableName] = {}
+    for reads in facts.reads.values():
+        names |= {read.table.key: read.table for read in reads if not read.unseen}
+    for dataflow in planned.project.dataflows:
+        for view in dataflow.views.values():
+            match view.source:
+                case DeltaSource() as source:
+                    names[source.table.key] = source.table
+                case JoinSource(sides):
+                    names |= {side.source.table.key: side.source.table for side in sides}
+                case _:
+                    pass
+    named = [name for name in names.values() if name.path is None]
+    folders = catalog.parallel_map(
+        lambda name: catalog.location(spark, name) if catalog.exists(spark, name) else "", named
+    )
+    return {name.key: folder for name, folder in zip(named, folders, strict=True) if folder}

@@ -1,0 +1,1 @@
+"""The streaming engine: Structured Streaming, in this process."""

@@ -1,0 +1,124 @@
+"""Takes migrations out whose flows a pipeline on Databricks runs.
+
+Their state and the pipeline's event log say all that it takes, so no table is read and there needs to be no
+Spark: it works wherever the workspace's API is reached. Nothing here can cross a full refresh, for the
+pipeline makes those itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from tableferry import storage
+from tableferry.errors import Finding, Refused
+from tableferry.pipelines.model.flows import DataFlow, Project
+from tableferry.pipelines.model.plan import OVER, PHASES, pinned_name
+from tableferry.pipelines.model.target_state import Stored
+from tableferry.pipelines.planning.baseline import is_assumed
+from tableferry.pipelines.planning.decide import phase_of
+from tableferry.pipelines.planning.identity import engine_change
+from tableferry.pipelines.planning.pipeline_port import Pipeline
+from tableferry.pipelines.reports import FinishReport
+from tableferry.pipelines.state.store import StateStore
+from tableferry.spark.catalog import parallel_map
+from tableferry.spark.tables import TableName
+
+
+def finish_without_spark(
+    project: Project,
+    store: StateStore,
+    pipeline: Pipeline,
+    drop: Callable[[TableName], None],
+    only: Collection[str] = (),
+    *,
+    accept_assumed: bool = False,
+) -> FinishReport:
+    """Remove the state of complete migrations, and the clones that their copies have read.
+
+    ``drop`` drops a table if it's there; ``only`` are the keys of the targets that are asked for, none for
+    all. ``accept_assumed`` finishes migrations whose hand-over was assumed, as no rows are compared here.
+
+    Raises:
+        Refused: A migration isn't complete, or its hand-over was assumed; nothing was removed.
+        TableferryError: A clone can't be dropped; its migration isn't taken out.
+    """
+    chosen = project.chosen(only)
+    states = parallel_map(store.read, [dataflow.target.name for dataflow in chosen])
+    migrating = {
+        dataflow.target.name: (dataflow, stored)
+        for dataflow, stored in zip(chosen, states, strict=True)
+        if dataflow.migration or stored.migration_start
+    }
+    refusals = _check_complete(migrating.values(), pipeline)
+    if not refusals and not accept_assumed:
+        refusals = _check_assumed(migrating.values())
+    if refusals:
+        raise Refused.of(refusals)
+    if migrating:
+        with storage.locked([store.lock_file(name) for name in migrating], f"the project {project.name}"):
+            for name, (dataflow, _) in migrating.items():
+                # First, for nobody looks for it any more once the state is gone.
+                if dataflow.target.cdc:
+                    drop(pinned_name(name))
+                store.finish(name)
+    return FinishReport(
+        tuple(name for name, (_, stored) in migrating.items() if not stored.finished),
+        tuple(name for name, (_, stored) in migrating.items() if stored.finished),
+        certainties=tuple(
+            (name, stored.migration_start.certainty)
+            for name, (_, stored) in migrating.items()
+            if stored.migration_start and not stored.finished
+        ),
+    )
+
+
+def _check_assumed(migrating: Collection[tuple[DataFlow, Stored]]) -> list[Finding]:
+    """Return a refusal for each migration whose hand-over neither rows nor checkpoints show."""
+    return [
+        Finding("ASSUMED_HAND_OVER_NOT_COMPARED", target=dataflow.target.name)
+        for dataflow, stored in migrating
+        if not stored.finished and is_assumed(dataflow, stored.migration_start)
+    ]
+
+
+def _check_complete(migrating: Collection[tuple[DataFlow, Stored]], pipeline: Pipeline) -> list[Finding]:
+    """Return why migrations can't be taken out; empty if all can."""
+    unseen = {dataflow.target.name: _unseen(dataflow, stored) for dataflow, stored in migrating}
+    starts = {
+        dataflow.key: stored.migration_start.recorded_at
+        for dataflow, stored in migrating
+        if stored.migration_start
+    }
+    flows = [(name, flow) for name, names in unseen.items() for flow in names]
+    progress = pipeline.progress(flows, starts) if flows else {}
+    refusals = []
+    for dataflow, stored in migrating:
+        name = dataflow.target.name
+        waiting = [flow for flow in unseen[name] if not progress[name.key, flow].started]
+        phase = phase_of(stored, ["start" for _ in waiting], copies=not stored.copied or stored.resetting)
+        if change := engine_change(stored, pipeline.kind):
+            refusals.append(
+                Finding(
+                    "ENGINE_CHANGED_BEFORE_FINISH",
+                    target=name,
+                    recorded=change.recorded,
+                    engine=change.engine,
+                    option=change.option,
+                )
+            )
+            continue
+        if phase in OVER:
+            continue
+        why = [PHASES[phase], *(f"{flow} hasn't run yet" for flow in waiting)]
+        if stored.elsewhere and not stored.migration_start:
+            why.append(f"it began under pipelineId={', '.join(stored.elsewhere)}")
+        refusals.append(Finding("PIPELINE_MIGRATION_NOT_COMPLETE", target=name, reason="; ".join(why)))
+    return refusals
+
+
+def _unseen(dataflow: DataFlow, stored: Stored) -> list[str]:
+    """Name the streaming flows that nothing but the event log can say to have run."""
+    if stored.migration_start is None or stored.finished:
+        return []
+    ran = stored.tracking.started if stored.tracking else ()
+    return [flow.name for flow in dataflow.streaming_flows if flow.name not in ran]

@@ -1,0 +1,1 @@
+"""Which rows of its sources a legacy table contains, and the proof."""

@@ -1,0 +1,309 @@
+"""What other processes removed from a CDC target or from its event log, and how to remove it from both.
+
+The rows of a key are computed from its events. A row that is deleted from the target alone comes back with
+the next event of its key, and a row whose events are deleted is never closed or replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from tableferry.errors import first_line
+from tableferry.formats.delta.commits import SETTING_BACK, WITHOUT_ROWS, Commit, lasting
+from tableferry.pipelines.cdc.fold import (
+    ALIVE,
+    DELETE,
+    END,
+    EVENT_COLUMNS,
+    EXACT,
+    OPERATION,
+    RANK,
+    SEQUENCE,
+    START,
+    TRUNCATE,
+    UPSERT,
+)
+from tableferry.pipelines.cdc.merges import TRUNCATES
+from tableferry.pipelines.model.flows import CdcSettings
+from tableferry.pipelines.model.identities import REVIEWED, ForeignWrites
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.quoting import identifier, unquote
+from tableferry.spark.tables import TableFacts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# The rank of no event that a feed can have at the same sequence is higher.
+_HIGHEST_RANK = 2**63 - 1
+_APPENDS = ("WRITE", "COPY INTO", "STREAMING UPDATE")
+_REPLACING = ("overwrite", "complete")
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Commits of other processes without a commit of ours between them: what they did is one difference."""
+
+    before: int
+    last: int
+    operations: tuple[str, ...]
+    only_deletes: bool
+
+
+def foreign_commits(newest_first: Sequence[Commit]) -> tuple[Commit, ...]:
+    """Return the commits by which another process may have removed rows, the oldest first.
+
+    Commits that a RESTORE has undone don't count, nor do those whose operation the log no longer tells.
+    """
+    return tuple(reversed([commit for commit in _in_effect(newest_first) if _may_remove(commit)]))
+
+
+def _in_effect(newest_first: Sequence[Commit]) -> Iterator[Commit]:
+    return (commit for commit in lasting(newest_first) if commit.operation not in SETTING_BACK)
+
+
+def _may_remove(commit: Commit) -> bool:
+    operation = commit.operation
+    if not operation or operation in WITHOUT_ROWS or operation.startswith("CREATE TABLE"):
+        return False
+    if operation in _APPENDS:
+        return commit.mode in _REPLACING
+    if operation == "MERGE":
+        return not _is_own_merge(commit) and not _only_inserts(commit)
+    return True
+
+
+def _is_own_merge(commit: Commit) -> bool:
+    """Recognize our MERGEs, of earlier releases too, by columns that only our statements have."""
+    return ALIVE in commit.parameter("notMatchedPredicates") or TRUNCATES in commit.parameter("predicate")
+
+
+def _only_inserts(commit: Commit) -> bool:
+    kinds = [commit.parameter(name) for name in ("matchedPredicates", "notMatchedBySourcePredicates")]
+    return any(kinds) and all(kind in ("", "[]") for kind in kinds)
+
+
+def _only_deletes(commit: Commit) -> bool:
+    clauses = "".join(value for name, value in commit.parameters.items() if name.endswith("Predicates"))
+    actions = {action for action in ("insert", "update", "delete") if f'"{action}"' in clauses}
+    return commit.operation in ("DELETE", "TRUNCATE") or (
+        commit.operation == "MERGE" and actions == {"delete"}
+    )
+
+
+def _spans(newest_first: Sequence[Commit]) -> Iterator[_Span]:
+    """Group the foreign commits; a commit of ours between two groups may have removed rows itself."""
+    in_order = [
+        commit for commit in reversed([*_in_effect(newest_first)]) if commit.operation not in WITHOUT_ROWS
+    ]
+    for foreign, commits in groupby(in_order, _may_remove):
+        if foreign:
+            group = list(commits)
+            operations = tuple(dict.fromkeys(commit.operation for commit in group))
+            only_deletes = all(map(_only_deletes, group))
+            yield _Span(group[0].version - 1, group[-1].version, operations, only_deletes)
+
+
+def find(
+    spark: SparkSession,
+    cdc: CdcSettings,
+    target: TableFacts,
+    log: TableFacts,
+    target_commits: Sequence[Commit],
+    log_commits: Sequence[Commit],
+) -> tuple[ForeignWrites, ...]:
+    """Return what other processes may have removed from a target and its log, and what is left of it.
+
+    The commits are those since the flows last ran, the newest first. Each foreign one is compared with the
+    version before it, as far as that can still be read.
+    """
+    found = []
+    for table, other, commits in ((target, log, target_commits), (log, target, log_commits)):
+        reviewed = table.properties.get(REVIEWED, "")
+        for span in _spans(commits):
+            queries = _Queries(cdc, target, log, span)
+            left: int | None = 0
+            statements: tuple[str, ...] = ()
+            unreadable = ""
+            if not reviewed.isdigit() or span.last > int(reviewed):
+                try:
+                    left, statements = (
+                        _left_in_log(spark, queries) if table is target else _left_in_target(spark, queries)
+                    )
+                except SPARK_ERRORS as error:
+                    # VACUUM has removed files of that version, or its columns were other ones.
+                    left, unreadable = None, first_line(error)
+            newest = max(
+                (commit.version for commit in commits if commit.operation not in WITHOUT_ROWS), default=0
+            )
+            found.append(
+                ForeignWrites(
+                    table.name,
+                    other.name,
+                    span.before,
+                    span.last,
+                    span.operations,
+                    left,
+                    statements,
+                    unreadable,
+                    only_deletes=span.only_deletes,
+                    restorable=newest == span.last,
+                )
+            )
+    return tuple(found)
+
+
+def _left_in_log(spark: SparkSession, queries: _Queries) -> tuple[int, tuple[str, ...]]:
+    """Count the keys and rows that are gone from the target and have events, and write what removes these."""
+    keys = _count(spark, queries.erased_keys_with_events())
+    rows = _count(spark, queries.erased_rows_with_events()) if queries.has_intervals else 0
+    statements = []
+    if keys:
+        statements.append(queries.remove_keys_from_log())
+    if rows:
+        statements.append(queries.close_rows_in_log(spark.table(queries.log.name.sql).columns))
+    return keys + rows, tuple(statements)
+
+
+def _left_in_target(spark: SparkSession, queries: _Queries) -> tuple[int, tuple[str, ...]]:
+    rows = _count(spark, queries.rows_without_events())
+    return rows, (queries.remove_rows_from_target(),) if rows else ()
+
+
+def _count(spark: SparkSession, query: str) -> int:
+    [(count,)] = spark.sql(f"SELECT count(*) FROM ({query})").collect()
+    return int(count)
+
+
+@dataclass(frozen=True)
+class _Queries:
+    """SQL on a target and its log, and on the versions before and after a span of one of them."""
+
+    cdc: CdcSettings
+    target: TableFacts
+    log: TableFacts
+    span: _Span
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether a key has several rows, each with the sequence of the event that opened it."""
+        return self.cdc.scd_type == 2
+
+    @property
+    def _keys(self) -> list[str]:
+        return [identifier(unquote(key)) for key in self.cdc.keys]
+
+    def _listed(self, alias: str, *more: str) -> str:
+        return ", ".join(f"{alias}.{column}" for column in (*self._keys, *more))
+
+    def _before(self, table: TableFacts) -> str:
+        return f"{table.name.plain_sql} VERSION AS OF {self.span.before}"
+
+    def _after(self, table: TableFacts) -> str:
+        return f"{table.name.plain_sql} VERSION AS OF {self.span.last}"
+
+    def _same(self, left: str, right: str) -> str:
+        return " AND ".join(f"{left}.{key} <=> {right}.{key}" for key in self._keys)
+
+    def _erased_keys(self) -> str:
+        """Select the keys that the span removed from the target.
+
+        A key of SCD type 1 that has a row again got it from an event after the span.
+        """
+        parts = [self._before(self.target), self._after(self.target)]
+        if not self.has_intervals and self.target.version > self.span.last:
+            parts.append(self.target.name.plain_sql)
+        return " EXCEPT ".join(f"SELECT {self._listed('t')} FROM {part} t" for part in parts)
+
+    def _erased_rows(self, columns: str) -> str:
+        """Select rows that the span removed from the target, of keys that kept others."""
+        after = self._after(self.target)
+        return (
+            f"SELECT {columns} FROM {self._before(self.target)} b "
+            f"LEFT ANTI JOIN {after} a ON {self._same('a', 'b')} AND a.{START} <=> b.{START} "
+            f"LEFT SEMI JOIN {after} k ON {self._same('k', 'b')}"
+        )
+
+    def _opened(self, row: str) -> str:
+        """Write the condition that an event opened a row."""
+        return f"{self._same('e', row)} AND e.{SEQUENCE} <=> {row}.{START} AND e.{OPERATION} = '{UPSERT}'"
+
+    def erased_keys_with_events(self) -> str:
+        """Select the keys that the span removed from the target and that the log still has.
+
+        For SCD type 2 they have an event that opened a removed row: others may have come after the span.
+        """
+        log = self.log.name.sql
+        if not self.has_intervals:
+            return (
+                f"SELECT g.* FROM ({self._erased_keys()}) g LEFT SEMI JOIN {log} e "
+                f"ON {self._same('e', 'g')} AND {self._is_of_key('e')}"
+            )
+        return (
+            f"SELECT {self._listed('b')} FROM {self._before(self.target)} b LEFT SEMI JOIN {log} e "
+            f"ON {self._opened('b')} INTERSECT ({self._erased_keys()})"
+        )
+
+    def erased_rows_with_events(self) -> str:
+        """Select the rows that the span removed, of keys that kept others, whose event the log still has."""
+        return (
+            f"SELECT g.* FROM ({self._erased_rows('b.*')}) g LEFT SEMI JOIN {self.log.name.sql} e "
+            f"ON {self._opened('g')}"
+        )
+
+    def _is_of_key(self, alias: str) -> str:
+        """Leave out truncates, whose keys are NULL."""
+        return f"{alias}.{OPERATION} <> '{TRUNCATE}'"
+
+    def remove_keys_from_log(self) -> str:
+        """Write the statement that removes every event of the erased keys."""
+        return (
+            f"MERGE INTO {self.log.name.plain_sql} e USING ({self._erased_keys()}) g "
+            f"ON {self._same('e', 'g')} AND {self._is_of_key('e')} WHEN MATCHED THEN DELETE"
+        )
+
+    def close_rows_in_log(self, columns: Sequence[str]) -> str:
+        """Write the statement that turns the events of erased rows into deletes of their keys.
+
+        Without an event in their place the row before would last until the row after, or open again.
+        """
+        keys = {unquote(key).lower() for key in self.cdc.keys}
+        kept = keys | {name.lower() for name in (*EVENT_COLUMNS, RANK)}
+        sets = [f"{OPERATION} = '{DELETE}'", f"{EXACT} = false", f"{RANK} = {_HIGHEST_RANK}"]
+        sets += [f"e.{identifier(name)} = NULL" for name in columns if name.lower() not in kept]
+        rows = self._erased_rows(self._listed("b", START, END))
+        return (
+            f"MERGE INTO {self.log.name.plain_sql} e USING ({rows}) g "
+            f"ON {self._same('e', 'g')} AND e.{SEQUENCE} >= g.{START} "
+            f"AND (g.{END} IS NULL OR e.{SEQUENCE} < g.{END}) AND e.{OPERATION} = '{UPSERT}' "
+            f"WHEN MATCHED THEN UPDATE SET {', '.join(sets)}"
+        )
+
+    def _lost_events(self) -> str:
+        """Select the keys, for SCD type 2 with their sequence, of which the span removed all upserts."""
+        parts = [self._before(self.log), self._after(self.log)]
+        if self.log.version > self.span.last:
+            parts.append(self.log.name.plain_sql)
+        columns = self._listed("e", *([SEQUENCE] if self.has_intervals else []))
+        return " EXCEPT ".join(
+            f"SELECT {columns} FROM {part} e WHERE e.{OPERATION} = '{UPSERT}'" for part in parts
+        )
+
+    def _is_of_event(self) -> str:
+        return self._same("t", "g") + (f" AND t.{START} <=> g.{SEQUENCE}" if self.has_intervals else "")
+
+    def rows_without_events(self) -> str:
+        """Select the rows of the target whose events the span removed from the log."""
+        return (
+            f"SELECT t.* FROM {self.target.name.sql} t LEFT SEMI JOIN ({self._lost_events()}) g "
+            f"ON {self._is_of_event()}"
+        )
+
+    def remove_rows_from_target(self) -> str:
+        """Write the statement that removes these rows."""
+        return (
+            f"MERGE INTO {self.target.name.plain_sql} t USING ({self._lost_events()}) g "
+            f"ON {self._is_of_event()} WHEN MATCHED THEN DELETE"
+        )

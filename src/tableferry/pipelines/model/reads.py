@@ -1,0 +1,203 @@
+"""Which tables each view follows: what needs a baseline, and what is only looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+from tableferry.errors import Finding, TableError
+from tableferry.pipelines.model import sql, topics
+from tableferry.pipelines.model.flows import (
+    AUTO_LOADER,
+    DeltaSource,
+    HistorySource,
+    JoinSource,
+    OtherSource,
+    PythonSource,
+    SqlSource,
+    View,
+    explicit_start,
+)
+from tableferry.pipelines.model.steps import Start
+from tableferry.spark.tables import TableName
+
+_HOW_IN_SQL = (
+    "read it through a delta view with readerOptions.startingVersion and name that view in STREAM(…)"
+)
+
+
+StopsAt = Literal["changes", "changes except deletes", "nothing"]
+
+
+@dataclass(frozen=True)
+class Read:
+    """A table that a view follows.
+
+    Attributes:
+        explicit: The start that the user's own reader options give, or None.
+        unseen: Why the start can't be managed, or None.
+        kafka: The options with which Kafka is read, which has no versions, but offsets; None for a table.
+        how: How the user gives a start here.
+        files: Auto Loader reads it; its own options say where it starts.
+        stops_at: The commits of the table that stop a stream with the view's reader options: those that
+            delete or change rows (``changes``), or none.
+    """
+
+    view: str
+    table: TableName
+    location: str
+    explicit: Start | None = None
+    unseen: Finding | None = None
+    kafka: Mapping[str, str] | None = None
+    how: str = "give readerOptions.startingVersion"
+    files: bool = False
+    stops_at: StopsAt = "changes"
+
+    @property
+    def without_versions(self) -> bool:
+        """Whether it's Kafka's topics or files, of which only a checkpoint says how far they are read."""
+        return self.kafka is not None or self.files
+
+
+def looked_up(views: Mapping[str, View], name: str) -> frozenset[str]:
+    """Return the keys of the tables that a view names, followed ones or not; Python views name none."""
+    keys: set[str] = set()
+    for view_name in views_behind(views, name):
+        match views[view_name].source:
+            case DeltaSource(table):
+                keys.add(table.key)
+            case JoinSource(sides):
+                keys |= {side.source.table.key for side in sides}
+            case SqlSource(statement):
+                references = [reference.parts for reference in sql.references(statement)]
+                keys |= {TableName(parts).key for parts in references if len(parts) <= 3}
+            case PythonSource() | OtherSource() | HistorySource():
+                pass
+            case _:
+                assert_never(views[view_name].source)
+    return frozenset(keys)
+
+
+def views_behind(views: Mapping[str, View], name: str) -> tuple[str, ...]:
+    """Return a view and the views that its SQL names, those that are read first."""
+    behind: dict[str, None] = {}
+
+    def visit(view_name: str, above: tuple[str, ...]) -> None:
+        view = views[view_name]
+        if isinstance(view.source, SqlSource):
+            for reference in sql.references(view.source.statement):
+                inner = reference.parts[-1]
+                if len(reference.parts) == 1 and inner in views and inner not in above:
+                    visit(inner, (*above, inner))
+        behind[view_name] = None
+
+    visit(name, (name,))
+    return tuple(behind)
+
+
+def followed(
+    views: Mapping[str, View],
+    name: str,
+    python: Mapping[str, tuple[Read, ...]],
+    above: tuple[str, ...] = (),
+) -> tuple[Read, ...]:
+    """Return what a view follows, through the views that its SQL streams.
+
+    ``python`` is what the Python views were seen to follow, by view; ``above`` are the views that led here.
+
+    Raises:
+        TableError: Views stream each other in a circle.
+    """
+    view = views[name]
+    if name in above:
+        circle = " → ".join((*above[above.index(name) :], name))
+        raise TableError("VIEWS_STREAM_IN_CIRCLE", location=view.location, circle=circle)
+    match view.source:
+        case _ if view.mode == "batch":
+            return ()
+        case DeltaSource() as source:
+            return (_delta(name, source, view.location),)
+        case JoinSource(sides):
+            return tuple(_delta(name, side.source, view.location) for side in sides if side.mode == "stream")
+        case SqlSource(statement):
+            return _sql(views, name, statement, python, (*above, name))
+        case PythonSource():
+            return python.get(name, ())
+        case OtherSource("kafka", options):
+            given = "its own options" if topics.gives_offsets(options) else None
+            how = "give readerOptions.startingOffsets"
+            topic = topics.name(options)
+            return (
+                Read(
+                    name,
+                    topic,
+                    view.location,
+                    given,
+                    Finding("SOURCE_NOT_A_TABLE", format="kafka"),
+                    options,
+                    how,
+                ),
+            )
+        case OtherSource(format=format_, path=path) if format_ == AUTO_LOADER:
+            return (
+                Read(
+                    name,
+                    TableName.at(f"{AUTO_LOADER}:{path or '/'}"),
+                    view.location,
+                    None,
+                    Finding("SOURCE_NOT_A_TABLE", format=AUTO_LOADER),
+                    files=True,
+                ),
+            )
+        case OtherSource(format=format_):
+            # The spec lets such a source through only with its own start, or where nothing manages starts.
+            given = "its own options"
+            return (
+                Read(
+                    name,
+                    TableName.at(f"{format_}:{name}"),
+                    view.location,
+                    given,
+                    Finding("SOURCE_NOT_A_TABLE", format=format_),
+                ),
+            )
+        case HistorySource():
+            return ()
+        case _:
+            assert_never(view.source)
+
+
+def _delta(name: str, source: DeltaSource, location: str) -> Read:
+    given = {option.lower() for option, value in source.options.items() if value.lower() == "true"}
+    stops_at: StopsAt = "changes except deletes" if "ignoredeletes" in given else "changes"
+    if source.change_feed or given & {"skipchangecommits", "ignorechanges"}:
+        stops_at = "nothing"
+    return Read(name, source.table, location, explicit_start(source.options), stops_at=stops_at)
+
+
+def _sql(
+    views: Mapping[str, View],
+    name: str,
+    statement: str,
+    python: Mapping[str, tuple[Read, ...]],
+    above: tuple[str, ...],
+) -> tuple[Read, ...]:
+    reads: list[Read] = []
+    for reference in sql.references(statement):
+        if not reference.streamed:
+            continue
+        inner = reference.parts[-1]
+        if len(reference.parts) == 1 and inner in views:
+            if inner != name:
+                reads += followed(views, inner, python, above)
+        elif len(reference.parts) > 3:
+            raise TableError(
+                "NAME_WITH_TOO_MANY_PARTS", location=views[name].location, name=".".join(reference.parts)
+            )
+        else:
+            reads.append(Read(name, TableName(reference.parts), views[name].location, how=_HOW_IN_SQL))
+    if not reads:
+        nothing = Finding("NO_STREAM_IN_SQL")
+        return (Read(name, TableName.at(f"sql:{name}"), views[name].location, None, nothing),)
+    return tuple(reads)

@@ -1,0 +1,1 @@
+"""The plan of a run: facts are gathered, then pure functions decide."""

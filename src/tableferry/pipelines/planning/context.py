@@ -1,0 +1,230 @@
+"""What is decided of one target: the facts that it's decided from, and the findings that come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tableferry.errors import Finding
+from tableferry.pipelines.model import topics
+from tableferry.pipelines.model.facts import Checkpoint, Facts
+from tableferry.pipelines.model.flows import DataFlow, Flow, Migration
+from tableferry.pipelines.model.plan import Request
+from tableferry.pipelines.model.reads import Read
+from tableferry.pipelines.model.steps import Step
+from tableferry.pipelines.model.target_state import Baseline, MigrationStart, Stored
+from tableferry.spark.tables import TableName
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What came of a decision, each in the order in which it was found."""
+
+    steps: tuple[Step, ...] = ()
+    notes: tuple[str, ...] = ()
+    warnings: tuple[Finding, ...] = ()
+    refusals: tuple[Finding, ...] = ()
+
+    def __add__(self, later: Findings) -> Findings:
+        """Return these findings and later ones."""
+        return Findings(
+            self.steps + later.steps,
+            self.notes + later.notes,
+            self.warnings + later.warnings,
+            self.refusals + later.refusals,
+        )
+
+    def __bool__(self) -> bool:
+        """Say whether there are any."""
+        return bool(self.steps or self.notes or self.warnings or self.refusals)
+
+
+def planned(*steps: Step) -> Findings:
+    """Return steps that the run will do."""
+    return Findings(steps=steps)
+
+
+def noted(*notes: str) -> Findings:
+    """Return what a careful reader should know."""
+    return Findings(notes=notes)
+
+
+def warned(*warnings: Finding) -> Findings:
+    """Return what the user should do something about, while the target continues."""
+    return Findings(warnings=warnings)
+
+
+def refused(*refusals: Finding) -> Findings:
+    """Return why a target can't continue."""
+    return Findings(refusals=refusals)
+
+
+@dataclass(frozen=True)
+class PlanningContext:
+    """All that one target is decided from.
+
+    Attributes:
+        dataflows: All specs of the project, each behind those whose targets it reads.
+        producers: The spec that makes a table, by the table's key.
+        filling: Keys of the tables into which this run brings rows, as far as that is decided.
+        stored: Its state, as it will be once it is adopted.
+        migration_start: Where its migration starts, once that is decided.
+        generation: The generation that its flows fill, once that is decided.
+    """
+
+    dataflow: DataFlow
+    dataflows: Sequence[DataFlow]
+    producers: Mapping[str, DataFlow]
+    facts: Facts
+    request: Request
+    filling: frozenset[str]
+    stored: Stored
+    migration_start: MigrationStart | None = None
+    generation: int = 0
+
+    @property
+    def target(self) -> TableName:
+        """The table that is decided on."""
+        return self.dataflow.target.name
+
+    @property
+    def migration(self) -> Migration | None:
+        """Its migration, unless there is none or it's finished."""
+        return None if self.stored.finished else self.dataflow.migration
+
+    @property
+    def refreshed(self) -> bool:
+        """Whether a full refresh of it is asked for."""
+        return self.target.key in self.request.full_refresh
+
+    @property
+    def copied(self) -> bool:
+        """Whether the generation on disk holds the whole initial copy."""
+        return self.stored.copied and not self.stored.resetting
+
+    @property
+    def copies(self) -> bool:
+        """Whether this run, or the pipeline, makes the initial copy."""
+        if self.migration is None or self.migration.take_over:
+            return False
+        return not (self.copied and self.generation == self.stored.generation)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether its flows fill a new generation, of which they have no checkpoint yet."""
+        return self.generation != self.stored.generation or self.stored.resetting
+
+    def baseline(self, read: Read) -> Baseline | None:
+        """Return where a source stood when the migration started, if that is recorded."""
+        return self.migration_start.baselines.get(read.table.key) if self.migration_start else None
+
+    def follows(self, flow: Flow) -> tuple[Read, ...]:
+        """Return what one of its flows follows."""
+        return self.facts.follows(self.dataflow, flow)
+
+    def reads(self) -> Iterable[Read]:
+        """Return what its streaming flows follow."""
+        return (read for flow in self.dataflow.streaming_flows for read in self.follows(flow))
+
+    def makes(self, read: Read) -> bool:
+        """Say whether its own spec makes a table: all its rows are new, for its own sources are tracked."""
+        return self.producers.get(read.table.key) is self.dataflow
+
+    def checkpoint(self, flow: Flow) -> Checkpoint:
+        """Return a flow's checkpoint, under whichever name it has one."""
+        return self._own_checkpoint(flow) or next(iter(self._renamed(flow).values()), Checkpoint())
+
+    def checkpoint_ids(self) -> frozenset[str]:
+        """Return the ids of all checkpoints that are there, also of flows that the spec no longer has."""
+        own = (
+            checkpoint
+            for (owner, _), checkpoint in self.facts.checkpoints.items()
+            if owner == self.target.key
+        )
+        return frozenset(checkpoint.id for checkpoint in (*own, *self._orphans.values()))
+
+    def renamed(self, flow: Flow) -> str:
+        """Return the name under which a flow has its checkpoint, if that isn't its own; else nothing."""
+        return next(iter(self._renamed(flow)), "")
+
+    def ambiguous(self, flow: Flow) -> Findings:
+        """Refuse a new flow that may go on from more than one checkpoint."""
+        candidates = self._candidates(flow)
+        if len(candidates) < 2:
+            return Findings()
+        return refused(
+            Finding(
+                "RENAMED_FLOW_AMBIGUOUS", location=flow.location, flow=flow.name, candidates=[*candidates]
+            )
+        )
+
+    def check_reread(self, flow: Flow) -> Findings:
+        """Refuse a new flow that starts before the position of a flow which the spec no longer has."""
+        if self._own_checkpoint(flow):
+            return Findings()
+        findings = Findings()
+        for read in self.follows(flow):
+            source = self.facts.tables.get(read.table.key)
+            if read.explicit is None or source is None:
+                continue
+            for name, checkpoint in self._orphans.items():
+                offset = checkpoint.offsets.get(source.table_id)
+                if offset is None or (isinstance(read.explicit, int) and offset.is_before(read.explicit)):
+                    continue
+                last = offset.version - 1 if offset.whole else offset.version
+                later = f" or start {flow.name} at version {offset.version} or later" if offset.whole else ""
+                findings += refused(
+                    Finding(
+                        "RENAMED_FLOW_READS_AGAIN",
+                        location=flow.location,
+                        flow=flow.name,
+                        start=read.explicit,
+                        table=read.table,
+                        old=name,
+                        last=last,
+                        later=later,
+                        state=self.facts.state,
+                    )
+                )
+        return findings
+
+    @property
+    def _orphans(self) -> Mapping[str, Checkpoint]:
+        return self.facts.orphans.get(self.target.key, {})
+
+    def _own_checkpoint(self, flow: Flow) -> Checkpoint | None:
+        checkpoint = self.facts.checkpoints.get((self.target.key, flow.name))
+        return None if checkpoint == Checkpoint() else checkpoint
+
+    def _renamed(self, flow: Flow) -> Mapping[str, Checkpoint]:
+        candidates = self._candidates(flow)
+        return candidates if len(candidates) == 1 else {}
+
+    def _candidates(self, flow: Flow) -> Mapping[str, Checkpoint]:
+        """Find the checkpoints that a flow without one may have had under an earlier name.
+
+        They have read the same sources. A start of the user's own means a new flow.
+        """
+        if self._own_checkpoint(flow):
+            return {}
+        reads = self.follows(flow)
+        ids = {source.table_id for read in reads if (source := self.facts.tables.get(read.table.key))}
+        kafka = [read.kafka for read in reads if read.kafka is not None]
+        if len(ids) + len(kafka) != len({read.table.key for read in reads}) or any(
+            read.explicit is not None for read in reads
+        ):
+            return {}
+        return {
+            name: checkpoint
+            for name, checkpoint in self._orphans.items()
+            if (checkpoint.offsets or checkpoint.kafka)
+            and (checkpoint.offsets.keys() == ids or (checkpoint.others and checkpoint.offsets.keys() < ids))
+            and _have_read(checkpoint, kafka)
+        }
+
+
+def _have_read(checkpoint: Checkpoint, kafka: Sequence[Mapping[str, str]]) -> bool:
+    """Say whether a checkpoint's topics are those to which readers with these options subscribe."""
+    return len(checkpoint.kafka) == len(kafka) and all(
+        any(topics.subscribes(options, offset) for options in kafka) for offset in checkpoint.kafka.values()
+    )

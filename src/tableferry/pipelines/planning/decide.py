@@ -1,0 +1,294 @@
+"""Decides, from facts alone, what each target of a project needs next: same facts, same plan, and no Spark.
+
+The rules: a baseline is recorded once (`migration_starts`); a streaming flow whose source hasn't moved past
+its baseline is left out of the plan, never gated inside it (`positions`); the copy is pinned; what can't be
+known is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from itertools import takewhile
+
+from tableferry.errors import Finding
+from tableferry.pipelines.model.facts import Checkpoint, Facts, NoHandOver
+from tableferry.pipelines.model.flows import AUTO_LOADER, DataFlow, OtherSource, Project, log_name
+from tableferry.pipelines.model.plan import HISTORY_FLOW, FlowPlan, Phase, Plan, Request, TargetPlan
+from tableferry.pipelines.model.steps import FlowDefinition, Reset
+from tableferry.pipelines.model.target_state import Stored
+from tableferry.pipelines.planning import baseline, identity, pipeline_identity
+from tableferry.pipelines.planning.context import Findings, PlanningContext, noted, planned, refused, warned
+from tableferry.pipelines.planning.definitions import definitions, recorded_history
+from tableferry.pipelines.planning.flow_start import flow_plans
+from tableferry.pipelines.planning.full_refresh import RESET_ALLOWED, allowed
+
+
+def decide(project: Project, facts: Facts, request: Request) -> Plan:
+    """Decide what a run of the project does."""
+    dataflows = in_order(project, facts)
+    producers = {table.name.key: dataflow for dataflow in dataflows for table in dataflow.tables}
+    filling = frozenset(
+        table.name.key for dataflow in dataflows for table in dataflow.tables if table.snapshots is not None
+    )
+    plans = []
+    for dataflow in dataflows:
+        if not request.only or dataflow.key in request.only:
+            stored = facts.stored.get(dataflow.key, Stored())
+            plan = _target_plan(
+                PlanningContext(dataflow, dataflows, producers, facts, request, filling, stored)
+            )
+            filling |= {step.flow.target.key for step in plan.steps if isinstance(step, FlowDefinition)}
+            plans.append(plan)
+    return Plan(project, request.pipeline_id, tuple(plans), request.engine)
+
+
+def in_order(project: Project, facts: Facts) -> tuple[DataFlow, ...]:
+    """Order data flows so that each comes after those whose targets it reads; circles stay as they are."""
+    by_target = {dataflow.key: dataflow for dataflow in project.dataflows}
+    into = {key: [(dataflow, flow) for flow in dataflow.flows] for key, dataflow in by_target.items()}
+    return tuple(by_target[key] for key in facts.in_order(into))
+
+
+def _target_plan(context: PlanningContext) -> TargetPlan:
+    stored, findings = baseline.adopt(context)
+    if findings.refusals:
+        # Nothing else can be decided without the target's state.
+        return _result(context, "refused", findings)
+    context = replace(context, stored=stored)
+    if impossible := baseline.check_take_over_in_pipeline(context) + _check_connect(context):
+        return _result(context, "refused", findings + impossible)
+    if earlier := baseline.earlier_start(context):
+        return _result(context, "new", findings + earlier)
+    migration = context.migration
+    finished = context.dataflow.migration is not None and stored.finished
+    if finished:
+        findings += _check_finished(context)
+    if stored.undoing:
+        findings += refused(Finding("UNDO_OF_TARGET_UNFINISHED", target=context.target))
+        return _result(context, "refused", findings)
+    later = baseline.uncopied_producers(context) if migration and not stored.migration_start else ()
+    if later:
+        findings += noted(f"begins once {' and '.join(map(str, later))} holds its copied history")
+        return _result(context, "later", findings)
+    if context.request.engine == "declarative":
+        findings += _check_declarative(context.dataflow)
+    findings += _check_auto_loader(context) + identity.check(context)
+    if context.request.in_pipeline:
+        findings += pipeline_identity.check(context)
+    if migration:
+        stopped = bool(findings.refusals)
+        start, new = baseline.migration_start(context, migration, stopped=stopped)
+        findings += new
+        if start is None:
+            # Where its flows start can't be judged without a migration start.
+            return _result(context, "new", findings)
+        context = replace(context, migration_start=start)
+    elif not finished:
+        findings += _check_history(context) + baseline.end(context)
+    awaits_finish = (
+        migration is None
+        and not context.refreshed
+        and baseline.is_assumed(context.dataflow, stored.migration_start)
+    )
+    generation, new = _reset(context)
+    context = replace(context, generation=generation)
+    findings += new
+    flows, new = flow_plans(context)
+    findings += new
+    if context.copies:
+        findings += baseline.check_legacy(context)
+    findings += baseline.check_old_streams(context)
+    phase: Phase = "plain"
+    if migration or finished or awaits_finish:
+        phase = phase_of(context.stored, [flow.action for flow in flows], copies=context.copies)
+    if phase == "differs":
+        how = (
+            f"a full refresh of {context.target} by its pipeline, for which its tableProperties must set "
+            f"{RESET_ALLOWED} to true"
+            if context.request.in_pipeline
+            else f"--full-refresh {context.target}"
+        )
+        findings += warned(Finding("COPY_DIFFERS", target=context.target, how=how))
+    if context.request.in_pipeline:
+        findings += pipeline_identity.record(context)
+    result = _result(context, phase, findings + definitions(context, flows), flows)
+    return replace(result, migration_start=stored.migration_start) if awaits_finish else result
+
+
+def _result(
+    context: PlanningContext, phase: Phase, findings: Findings, flows: tuple[FlowPlan, ...] | None = None
+) -> TargetPlan:
+    """Return the plan of a target, without flows where it ends before these are decided."""
+    hand_over = context.facts.hand_overs.get(context.target.key)
+    return TargetPlan(
+        context.dataflow,
+        "refused" if findings.refusals else phase,
+        () if findings.refusals else findings.steps,
+        flows or (),
+        notes=tuple(dict.fromkeys(findings.notes)),
+        warnings=tuple(dict.fromkeys(findings.warnings)),
+        refusals=tuple(dict.fromkeys(findings.refusals)),
+        migration_start=context.migration_start,
+        stored=context.stored,
+        copy=flows is not None and context.copies,
+        generation=context.generation,
+        legacy_writes=context.facts.legacy_writes.get(context.target.key),
+        nearest=hand_over.nearest if isinstance(hand_over, NoHandOver) else None,
+    )
+
+
+def _check_finished(context: PlanningContext) -> Findings:
+    findings = warned(Finding("MIGRATION_FINISHED", target=context.target))
+    if context.refreshed:
+        findings += refused(Finding("REFRESH_OF_FINISHED_MIGRATION", target=context.target))
+    return findings
+
+
+def _check_history(context: PlanningContext) -> Findings:
+    """Refuse to drop history that nothing would bring back."""
+    history = recorded_history(context)
+    if not context.refreshed or context.request.drop_history or not (history or context.stored.finished):
+        return Findings()
+    copied = f" (copied from {history})" if history else ""
+    return refused(Finding("REFRESH_DROPS_HISTORY", target=context.target, copied=copied))
+
+
+def _check_auto_loader(context: PlanningContext) -> Findings:
+    """Refuse views of Auto Loader outside Databricks."""
+    if context.facts.auto_loader:
+        return Findings()
+    return refused(
+        *(
+            Finding("AUTO_LOADER_ONLY_ON_DATABRICKS", location=view.location, view=view.name)
+            for view in context.dataflow.views.values()
+            if isinstance(view.source, OtherSource) and view.source.format == AUTO_LOADER
+        )
+    )
+
+
+def _check_declarative(dataflow: DataFlow) -> Findings:
+    """Refuse what a pipeline of Spark's own can't do.
+
+    Spark 4.1 has no AUTO CDC; 4.2 has only SCD type 1, and not for the two flows that a migration needs.
+    """
+    return refused(
+        *(
+            Finding("AUTO_CDC_NOT_IN_SPARKS_OWN", location=table.location, table=table.name)
+            for table in dataflow.tables
+            if table.cdc
+        ),
+        *(
+            Finding("ONCE_NOT_IN_SPARKS_OWN", location=f"{flow.location}: {flow.name}")
+            for flow in dataflow.flows
+            if flow.once
+        ),
+    )
+
+
+def _check_connect(context: PlanningContext) -> Findings:
+    """Refuse streaming CDC flows of a Spark Connect client, which can't fold their batches."""
+    if context.request.in_pipeline or not context.request.through_connect:
+        return Findings()
+    return refused(
+        *(
+            Finding(
+                "STREAMING_CDC_THROUGH_CONNECT", location=flow.location, flow=flow.name, target=flow.target
+            )
+            for flow in context.dataflow.streaming_flows
+            if flow.kind == "cdc"
+        )
+    )
+
+
+def phase_of(stored: Stored, actions: Collection[str], *, copies: bool) -> Phase:
+    """Return where a target with a migration stands.
+
+    ``actions`` is what happens to its flows next; ``copies`` means that its history has yet to be copied, or
+    is to be copied again.
+    """
+    if stored.finished:
+        return "finished"
+    if stored.migration_start is None:
+        return "new"
+    if copies:
+        return "copying"
+    if stored.tracking and stored.tracking.verified == "differ":
+        return "differs"
+    return "waiting" if "wait" in actions else "ready" if "start" in actions else "complete"
+
+
+def _reset(context: PlanningContext) -> tuple[int, Findings]:
+    """Plan a full refresh where one is asked for or was started; return the generation that is filled."""
+    stored, flows = context.stored, context.dataflow.flows
+    findings = Findings()
+    filled = stored.migration_start is not None
+    if not filled:
+        unstarted = list(takewhile(lambda flow: context.checkpoint(flow) == Checkpoint(), flows))
+        for flow in unstarted:
+            findings += context.ambiguous(flow)
+        recorded = any(recorded.on_table for _, recorded in identity.all_recorded(context))
+        filled = len(unstarted) < len(flows) or recorded
+    if not stored.resetting and not (context.refreshed and filled):
+        return stored.generation, findings
+    if not stored.resetting:
+        findings += _check_reset(context)
+    if context.request.in_pipeline:
+        findings += refused(Finding("REFRESH_BY_PIPELINE", target=context.target, property=RESET_ALLOWED))
+    generation = stored.generation if stored.resetting else identity.newest_generation(context) + 1
+    tables = []
+    for table in context.dataflow.tables:
+        tables.append(table.name)
+        if table.cdc:
+            tables.append(log_name(table.name))
+    run_once = {context.target.key: [HISTORY_FLOW]}
+    for flow in flows:
+        if flow.once:
+            run_once.setdefault(flow.target.key, []).append(flow.name)
+    names = {key: tuple(flow_names) for key, flow_names in run_once.items()}
+    findings += planned(Reset(context.target, tuple(tables), generation, names))
+    findings += noted("full refresh: readers outside this project that stream from it must be refreshed too")
+    if stored.migration_start is None:
+        findings += noted("full refresh without a migration: only what its sources still hold comes back")
+    return generation, findings
+
+
+def _check_reset(context: PlanningContext) -> Findings:
+    """Refuse to drop rows that nothing brings back, or that another target would then take twice."""
+    target = context.target
+    findings = refused(
+        *(
+            Finding("REFRESH_OF_TAKEN_OVER_TABLE", location=migration.location, target=target)
+            for migration in (context.migration,)
+            if migration and migration.take_over
+        ),
+        *(
+            Finding("REFRESH_OF_APPEND_ONLY_TABLE", location=table.location, table=table.name)
+            for table in context.dataflow.tables
+            if table.properties.get("delta.appendOnly", "").lower() == "true"
+        ),
+        *(
+            Finding("REFRESH_NOT_ALLOWED", location=table.location, table=table.name, property=RESET_ALLOWED)
+            for table in context.dataflow.tables
+            if allowed(table) is False
+        ),
+    )
+    for reader in context.dataflows:
+        if reader is context.dataflow or not any(
+            target.key in context.facts.followed(reader, flow) for flow in reader.flows
+        ):
+            continue
+        name = reader.target.name
+        migration_start = context.facts.stored.get(name.key, Stored()).migration_start
+        if migration_start and (baseline := migration_start.baselines.get(target.key)):
+            findings += refused(
+                Finding(
+                    "REFRESH_REPEATS_ROWS_OF_MIGRATED_READER",
+                    target=target,
+                    reader=name,
+                    version=baseline.version + 1,
+                )
+            )
+        elif name.key not in context.request.full_refresh:
+            findings += refused(Finding("REFRESH_REPEATS_ROWS_OF_READER", target=target, reader=name))
+    return findings

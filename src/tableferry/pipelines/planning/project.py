@@ -1,0 +1,221 @@
+"""Opens a project for a command: its files, its state, its pipeline's id, and what of it is asked for."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tableferry import storage
+from tableferry.errors import Refused, SpecError, StateError
+from tableferry.pipelines import specs
+from tableferry.pipelines.model.facts import Facts
+from tableferry.pipelines.model.flows import DataFlow, Project
+from tableferry.pipelines.model.plan import EngineKind, LookBack, Plan, Request
+from tableferry.pipelines.planning.decide import decide
+from tableferry.pipelines.planning.engine_support import runnable
+from tableferry.pipelines.planning.facts import Gatherer
+from tableferry.pipelines.planning.pipeline_port import Pipeline
+from tableferry.pipelines.state.lease import Guard, Leases, unguarded
+from tableferry.pipelines.state.store import StateStore
+from tableferry.progress import task
+from tableferry.spark.catalog import current_catalog
+from tableferry.spark.local_metastore import LocalMetastore
+from tableferry.spark.tables import DEFAULT_CATALOG, TableName
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class OpenedProject:
+    """A project with its state.
+
+    Attributes:
+        only: Keys of the targets that are asked for; empty means all.
+        pipeline: What runs the flows, unless Tableferry itself does.
+    """
+
+    project: Project
+    store: StateStore
+    spark: SparkSession
+    only: frozenset[str]
+    pipeline: Pipeline | None = None
+
+    def decided(
+        self,
+        refreshed: frozenset[str] = frozenset(),
+        *,
+        adopt: bool = False,
+        count_rows: bool = False,
+        drop_history: bool = False,
+        look_back: LookBack = 0,
+        through_connect: bool = False,
+    ) -> tuple[Plan, Facts]:
+        """Decide what a run would do, and return what that was decided from.
+
+        ``refreshed`` are the keys of the targets to rebuild; ``count_rows`` counts the rows of sources that
+        are read from their start; ``look_back`` is how many moments of its sources a legacy table may be
+        compared with; ``through_connect`` means that a Spark Connect client is to run the flows.
+        """
+        gatherer = replace(self._gatherer(refreshed), look_back=look_back)
+        engine = engine_of(self.pipeline)
+        while True:
+            with task(_log, "look at sources and targets", level=logging.DEBUG):
+                facts = gatherer.gather(count_rows=count_rows)
+            now, pipeline_id = datetime.now(UTC), self.store.pipeline_id
+            request = Request(
+                pipeline_id, now, refreshed, adopt, self.only, engine, drop_history, through_connect
+            )
+            planned = decide(self.project, facts, request)
+            if not planned.refusals or gatherer.hold(facts):
+                return planned, facts
+            # Half of these facts are from before another process's run and half from behind it.
+
+    def hold(self, facts: Facts, refreshed: frozenset[str] = frozenset()) -> bool:
+        """Say whether nobody has run the project since these facts were gathered."""
+        return self._gatherer(refreshed).hold(facts)
+
+    def _gatherer(self, refreshed: frozenset[str]) -> Gatherer:
+        return Gatherer(self.project, self.spark, self.store, self.only, refreshed, self.pipeline)
+
+    @contextmanager
+    def locked(self) -> Iterator[Guard]:
+        """Hold off other runs of these targets, and give what makes sure that they still are.
+
+        Raises:
+            Busy: There is one.
+        """
+        names = [dataflow.target.name for dataflow in self.project.chosen(self.only)]
+        what = f"the migration of {names[0]}" if len(names) == 1 else f"the project {self.project.name}"
+        shared = self.project.state_shared
+        with storage.locked([self.store.lock_file(name) for name in names], what):
+            if storage.is_shared(self.store.volume) if shared is None else shared:
+                with Leases(names, what, self.store.volume / "checkpoints").held(self.spark) as held:
+                    yield held.check
+            else:
+                yield unguarded
+
+    def keys(self, names: Collection[str]) -> frozenset[str]:
+        """Return the keys of targets that are named.
+
+        Raises:
+            TableferryError: There is no such target, or it isn't among those asked for.
+        """
+        keys = target_keys(self.project, names)
+        if self.only and keys - self.only:
+            left_out = ", ".join(sorted(keys - self.only))
+            raise Refused("REFRESHED_TARGET_NOT_CHOSEN", targets=left_out)
+        return keys
+
+
+def open_project(
+    project: Project | str | Path,
+    spark: SparkSession,
+    *,
+    targets: Collection[str] = (),
+    pipeline_id: str | None = None,
+    environment: str | None = None,
+    pipeline: Pipeline | None = None,
+) -> OpenedProject:
+    """Open a project; the arguments are those of `migrate.plan`.
+
+    Raises:
+        SpecError: The project's files are wrong.
+        StateError: The project names no state volume.
+        TableferryError: There is no such target.
+    """
+    loaded, store = open_state(
+        project, spark, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
+    )
+    return OpenedProject(_registered(loaded, spark), store, spark, target_keys(loaded, targets), pipeline)
+
+
+def open_state(
+    project: Project | str | Path,
+    spark: SparkSession | None,
+    *,
+    pipeline_id: str | None = None,
+    environment: str | None = None,
+    pipeline: Pipeline | None = None,
+) -> tuple[Project, StateStore]:
+    """Read a project, and say where its state is; the arguments are those of `migrate.plan`.
+
+    Raises:
+        SpecError: The project's files are wrong.
+        StateError: The project names no state volume.
+    """
+    loaded = project if isinstance(project, Project) else specs.load(project, environment=environment)
+    loaded = runnable(loaded, engine_of(pipeline))
+    if loaded.state_volume is None:
+        raise StateError("STATE_VOLUME_NOT_CONFIGURED", project=loaded.root)
+    name = (
+        pipeline_id
+        or os.environ.get("TABLEFERRY_PIPELINE_ID")
+        or (_running_pipeline(spark) if spark and not isinstance(spark, LocalMetastore) else None)
+        or re.sub(r"\W+", "-", loaded.name).strip("-").lower()
+        or "project"
+    )
+    return loaded, StateStore(Path(loaded.root, loaded.state_volume), name, engine_of(pipeline))
+
+
+def engine_of(pipeline: Pipeline | None) -> EngineKind:
+    """Say what runs a project's flows."""
+    return pipeline.kind if pipeline else "streaming"
+
+
+def _registered(project: Project, spark: SparkSession) -> Project:
+    """Look up legacy tables in the catalog that ``catalogType`` names.
+
+    Where there is no Unity Catalog, the metastore is the default catalog itself.
+    """
+    migrations = [dataflow.migration for dataflow in project.dataflows if dataflow.migration]
+    if all(migration.catalog_type != "hms" for migration in migrations):
+        return project
+    if current_catalog(spark) == DEFAULT_CATALOG:
+        return project
+
+    def in_metastore(dataflow: DataFlow) -> DataFlow:
+        migration = dataflow.migration
+        if migration is None or migration.catalog_type != "hms" or len(migration.table.parts) != 2:
+            return dataflow
+        if migration.take_over:
+            return dataflow
+        table = TableName(("hive_metastore", *migration.table.parts))
+        return replace(dataflow, migration=replace(migration, table=table))
+
+    return replace(project, dataflows=tuple(map(in_metastore, project.dataflows)))
+
+
+def _running_pipeline(spark: SparkSession) -> str | None:
+    try:
+        return spark.conf.get("pipelines.id", None)
+    except PySparkException:
+        # Serverless compute refuses settings that it doesn't know.
+        return None
+
+
+def target_keys(project: Project, names: Collection[str]) -> frozenset[str]:
+    """Return the keys of targets that are named.
+
+    Raises:
+        SpecError: One of them is in a spec that was skipped.
+        TableferryError: There is no such target.
+    """
+    targets = {dataflow.key: dataflow.target.name for dataflow in project.dataflows}
+    keys = {TableName.parse(name).key: name for name in names}
+    unknown = [name for key, name in keys.items() if key not in targets]
+    if skipped := [spec for spec in project.skipped if spec.target and spec.target.key in keys]:
+        raise SpecError("INVALID_SPEC", problems=[problem for spec in skipped for problem in spec.problems])
+    if unknown:
+        raise Refused(
+            "UNKNOWN_TARGET", unknown=unknown, project=project.name, targets=[*map(str, targets.values())]
+        )
+    return frozenset(keys)

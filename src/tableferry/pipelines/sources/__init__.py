@@ -1,0 +1,1 @@
+"""The rows of sources, views and legacy tables, and their columns."""

@@ -1,0 +1,191 @@
+"""Snapshots of a whole table, one after the other: which versions there are, and what each holds."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, assert_never
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tableferry.errors import TableError
+from tableferry.pipelines.model.flows import Deduplicate, SnapshotCdc, SnapshotFiles, SnapshotTable
+from tableferry.pipelines.sources import views
+
+Version = int | datetime | date
+
+_DYNAMIC = ("{version}", "{fragment}", "(?P<version_", "(?P<fragment>")
+_FILE_METADATA = "_metadata"
+
+
+def next_snapshot(
+    spark: SparkSession, snapshots: SnapshotCdc, latest: Version | None
+) -> tuple[DataFrame, Version] | None:
+    """Return the snapshot that follows a version, and its own version; None where there is none yet.
+
+    Raises:
+        TableError: A snapshot has no rows, which would delete every row; or one can't be read.
+    """
+    source = snapshots.source
+    assert not isinstance(source, str)
+    later = [version for version in _versions(spark, snapshots, source) if latest is None or version > latest]
+    if not later:
+        return None
+    version = min(later)
+    rows = _rows(spark, snapshots, source, version)
+    if not rows.take(1):
+        raise TableError("SNAPSHOT_EMPTY", location=snapshots.location, version=version)
+    return rows, version
+
+
+def _versions(
+    spark: SparkSession, snapshots: SnapshotCdc, source: SnapshotFiles | SnapshotTable
+) -> list[Any]:
+    """List the versions that count, each once and in no order."""
+    start = source.starting_version
+    match source:
+        case SnapshotTable():
+            column = _column(spark, snapshots, source)
+            frame = spark.table(source.table.sql).select(column.alias("v")).where("v IS NOT NULL").distinct()
+            if start is not None:
+                frame = frame.where(F.col("v") >= F.lit(start).cast(source.version_type))
+            return [row["v"] for row in frame.collect()]
+        case SnapshotFiles():
+            first = _parsed(snapshots, source, str(start), "startingVersion") if start is not None else None
+            found = {file.version for file in _files(snapshots, source)}
+            return [version for version in found if first is None or version >= first]
+        case _:
+            assert_never(source)
+
+
+def _rows(
+    spark: SparkSession, snapshots: SnapshotCdc, source: SnapshotFiles | SnapshotTable, version: Any
+) -> DataFrame:
+    match source:
+        case SnapshotTable():
+            column = _column(spark, snapshots, source)
+            frame = spark.table(source.table.sql).where(column == F.lit(version))
+            frame = frame.selectExpr(*source.select) if source.select else frame
+        case SnapshotFiles():
+            frame = _read(spark, snapshots, source, version)
+        case _:
+            assert_never(source)
+    return _deduplicated(frame, snapshots, source.deduplicate)
+
+
+def _column(spark: SparkSession, snapshots: SnapshotCdc, source: SnapshotTable) -> Any:
+    frame = spark.table(source.table.sql)
+    names = {name.lower(): name for name in frame.columns}
+    name = names.get(source.version_column.lower())
+    if name is None:
+        raise TableError(
+            "VERSION_COLUMN_UNKNOWN",
+            location=snapshots.location,
+            table=source.table,
+            column=source.version_column,
+            columns=", ".join(frame.columns),
+        )
+    kind = frame.schema[name].dataType.typeName()
+    if kind != source.version_type:
+        raise TableError(
+            "VERSION_TYPE_DIFFERS",
+            location=snapshots.location,
+            table=source.table,
+            column=name,
+            type=kind,
+            expected=source.version_type,
+        )
+    return views.quoted(name)
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file, or a folder of files, of one snapshot."""
+
+    path: str
+    version: Any
+    written: str
+
+
+def _read(spark: SparkSession, snapshots: SnapshotCdc, source: SnapshotFiles, version: Any) -> DataFrame:
+    schema = views.schema_of(spark, source.schema_file) if source.schema_file else None
+    frame: DataFrame | None = None
+    written = ""
+    for file in _files(snapshots, source):
+        if file.version != version:
+            continue
+        reader = spark.read.format(source.format).options(**source.options)
+        rows = (reader.schema(schema) if schema is not None else reader).load(file.path)
+        rows = rows.selectExpr(*source.select) if source.select else rows
+        frame, written = rows if frame is None else frame.union(rows), file.written
+    if frame is None:
+        raise TableError("SNAPSHOT_MISSING", location=snapshots.location, version=version)
+    return frame.where(source.where.replace("{version}", written)) if source.where else frame
+
+
+def _files(snapshots: SnapshotCdc, source: SnapshotFiles) -> list[_File]:
+    """List the files that the pattern fits, in the order of their paths."""
+    segments = source.path.split("/")
+    dynamic = next(
+        position for position, part in enumerate(segments) if any(mark in part for mark in _DYNAMIC)
+    )
+    parent, pattern = "/".join(segments[:dynamic]), "/".join(segments[dynamic:])
+    fits = re.compile(f"{_expression(pattern)}/?$")
+    files = []
+    for path in sorted(_listed(snapshots, parent, recursive=source.recursive)):
+        if match := fits.match(path):
+            groups = match.groupdict()
+            written = "".join(value or "" for name, value in groups.items() if name.startswith("version_"))
+            files.append(_File(f"{parent}/{path}", _parsed(snapshots, source, written, path), written))
+    return files
+
+
+def _expression(pattern: str) -> str:
+    if "(?P<version_" in pattern or "(?P<fragment>" in pattern:
+        return pattern
+    escaped = re.escape(pattern).replace(r"\{version\}", r"(?P<version_main>.+)")
+    return escaped.replace(r"\{fragment\}", r"(?P<fragment>.*?)")
+
+
+def _listed(snapshots: SnapshotCdc, parent: str, *, recursive: bool) -> Iterator[str]:
+    """List files, and the folders between, by their paths below a folder."""
+    if not os.path.isdir(parent):
+        raise TableError("SNAPSHOT_FOLDER_MISSING", location=snapshots.location, folder=parent)
+    for folder, folders, names in os.walk(parent):
+        relative = os.path.relpath(folder, parent)
+        for name in (*names, *folders):
+            yield name if relative == "." else f"{relative}/{name}"
+        if not recursive:
+            return
+
+
+def _parsed(snapshots: SnapshotCdc, source: SnapshotFiles, written: str, what: str) -> Version:
+    try:
+        if source.version_type == "integer":
+            return int(written)
+        return datetime.strptime(written, source.datetime_format or "")
+    except ValueError as error:
+        expected = "a whole number" if source.version_type == "integer" else source.datetime_format
+        raise TableError(
+            "SNAPSHOT_VERSION_INVALID",
+            location=snapshots.location,
+            text=written,
+            file=what,
+            expected=expected,
+        ) from error
+
+
+def _deduplicated(frame: DataFrame, snapshots: SnapshotCdc, mode: Deduplicate) -> DataFrame:
+    match mode:
+        case "off":
+            return frame
+        case "full_row":
+            return frame.dropDuplicates([name for name in frame.columns if name != _FILE_METADATA])
+        case "keys_only":
+            return frame.dropDuplicates(list(snapshots.keys))
+        case _:
+            assert_never(mode)

@@ -1,0 +1,1 @@
+"""What a migration records: baselines, progress, checkpoints, leases."""
