@@ -217,7 +217,7 @@ def test_shadow_reports_partitions_whose_files_are_gone(
     [folder] = (tmp_path / "t_sync").glob("*/*/day=b")
     shutil.rmtree(folder)
     [stopped] = errors(ours.shadow())
-    assert f"day=b of {ours.name('t_hive')} changed by hand" in stopped
+    assert f"[HIVE_COPY_CHANGED_BY_HAND] {ours.name('t_hive')}: The partitions day=b were changed" in stopped
     accept(ours, "t")
     assert errors(ours.shadow()) == []
     assert numbers(ours, "t_hive") == [12]

@@ -48,9 +48,10 @@ def make(ours: Fleet, folder: Path, table: str, *, partitions: int) -> None:
         ours.spark.sql(f"INSERT INTO {ours.name(table).sql} VALUES (1, 'a')")
 
 
+# Delta takes two statements more than Iceberg, because the Hive copy gets a comment.
 @pytest.mark.parametrize(
     ("form", "partitions", "most"),
-    [(TargetFormat.ICEBERG, 0, 15), (TargetFormat.ICEBERG, 2, 27), (TargetFormat.DELTA, 0, 15)],
+    [(TargetFormat.ICEBERG, 0, 15), (TargetFormat.ICEBERG, 2, 27), (TargetFormat.DELTA, 0, 17)],
 )
 @soak.slow
 def test_a_table_s_migration_takes_few_statements(

@@ -70,6 +70,6 @@ def test_somebody_who_was_given_no_right_to_the_state_is_told_so_in_one_sentence
         "VOLUME_REQUEST_FAILED",
         path=re.compile("initial_versions/"),
         reason=re.compile("READ VOLUME"),
-        advice=re.compile("ask its owner"),
+        advice=re.compile("Ask its owner"),
     ):
         project.plan()

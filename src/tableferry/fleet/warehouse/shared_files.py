@@ -41,15 +41,15 @@ def warn(warehouse: Warehouse, hive: TableName, target: TableName) -> None:
 
 def _warn(warehouse: Warehouse, hive: TableName, target: TableName) -> None:
     with explaining("COMMENT_NOT_CHANGED", table=hive):
-        now = _comment(warehouse, hive)
-        noted = asking.properties(warehouse.spark, hive).get(_COMMENT)
+        described = describe(warehouse.spark, hive)
+        now = str(described.get("comment") or "")
+        noted = asking.demand_shown(hive, described.get("table_properties") or {}).get(_COMMENT)
         before = now if noted is None else noted.removeprefix(_MARK)
-        if noted is None:
-            mark = f"{literal(_COMMENT)} = {literal(_MARK + before)}"
-            warehouse.run(f"ALTER TABLE {hive.sql} SET TBLPROPERTIES ({mark})", of=(hive,))
         wanted = f"{warning(target)} {before}".strip()
-        if now != wanted:
-            warehouse.run(f"COMMENT ON TABLE {hive.sql} IS {literal(wanted)}", of=(hive,))
+        if noted is None or now != wanted:
+            changes = {_COMMENT: _MARK + before, "comment": wanted}
+            properties = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in changes.items())
+            warehouse.run(f"ALTER TABLE {hive.sql} SET TBLPROPERTIES ({properties})", of=(hive,))
 
 
 def restore_comment(warehouse: Warehouse, name: TableName) -> None:
