@@ -266,7 +266,10 @@ def test_what_somebody_else_needs_stays_and_says_who_that_is(ours: Fleet, tmp_pa
     hindrances = [
         (f"ALTER TABLE {hive} SET TBLPROPERTIES ('external.table.purge' = 'true')", "Make it EXTERNAL"),
         (f"ALTER TABLE {hive} SET TBLPROPERTIES ('external.table.purge' = 'false')", ""),
-        (f"CREATE VIEW {schema}.v AS SELECT id FROM {schema}.t_hive_archived", f"is read by spark_catalog.{schema}.v,"),
+        (
+            f"CREATE VIEW {schema}.v AS SELECT id FROM {schema}.t_hive_archived",
+            f"is read by spark_catalog.{schema}.v,",
+        ),
         (f"DROP VIEW {schema}.v", ""),
         (f"{external} '{tmp_path}/t_sync/x'", f"{schema}.other at"),
         (f"DROP TABLE {schema}.other", ""),

@@ -79,7 +79,7 @@ def test_who_is_killed_loses_no_record(
         if mode == "takeOver":
             run("undo", kill=True)
             # It says that nothing is left to be given back where the killed one had come to its end.
-            if any(shop.state.rglob("part-00000.csv")) or any(shop.state.rglob("_undoing")):
+            if any(shop.state.rglob("part-00000.csv")) or any(shop.state.rglob("state.json")):
                 run("undo", kill=False)
     old_stream(kill=False)
     if mode == "copy":

@@ -519,8 +519,9 @@ def test_a_pipeline_s_table_is_refused_once_it_is_another_or_its_settings_are(
         remedy = (
             "remove the folder of silver.orders under /state/checkpoints, to begin again"
             if stored.finished
-            else "remove _tables.json of silver.orders under /state/checkpoints and refresh it in full in "
-            "its pipeline, for which its tableProperties must set pipelines.reset.allowed to true"
+            else 'remove "tables" from the state.json of silver.orders under /state/checkpoints and '
+            "refresh it in full in its pipeline, for which its tableProperties must set "
+            "pipelines.reset.allowed to true"
         )
         assert target.refusals[0].remedy.endswith(f"or {remedy}.")
     # A pipeline that is being defined can't ask, and the spec may be out of its migration.

@@ -9,13 +9,15 @@ import csv
 import errno
 import fcntl
 import io
+import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from tests.workspace import FakeWorkspace
 from tableferry import storage
 from tableferry.errors import StateError
 from tableferry.pipelines.model.flows import log_name
-from tableferry.pipelines.model.identities import TableIdentity
+from tableferry.pipelines.model.identities import FlowIdentity, TableIdentity
 from tableferry.pipelines.model.target_state import Baseline, MigrationStart, PinnedCopy, Stored, Tracking
 from tableferry.pipelines.state.store import StateStore
 from tableferry.spark.tables import TableName
@@ -78,12 +80,14 @@ def test_what_is_written_is_read_back_with_64_bit_versions(volume: Path) -> None
     assert (actual.tracking.copied, actual.tracking.copied_rows, actual.tracking.verified) == (0, 12, "match")
 
 
-def test_how_sure_a_hand_over_point_is_stays_known(volume: Path) -> None:
+def test_certainty_of_hand_over_is_kept_and_derived_where_an_older_version_recorded_none(
+    volume: Path,
+) -> None:
     store = StateStore(volume, "p1")
     start = replace(migration_start(), batches={"query": 12}, certainty="proved")
     store.begin(start)
     assert store.read(TARGET).migration_start == start
-    # Older releases wrote no such column, and none knew of a proof.
+    storage.remove(store.state_file(TARGET))
     path = store.migration_start_file(TARGET)
     storage.write_text(path, text(path).replace("handOver,", "").replace(",proved,", ","))
     assert store.read(TARGET).migration_start == replace(start, certainty="recorded")
@@ -124,7 +128,8 @@ def test_the_engine_that_runs_a_migration_is_kept_with_it(volume: Path) -> None:
     adopted = StateStore(volume, "p2")
     adopted.adopt(TARGET, "p1")
     assert adopted.read(TARGET).engine == "databricks"
-    # What an earlier release wrote has no such column.
+    # Older versions wrote no document, and at first no such column.
+    storage.remove(adopted.state_file(TARGET))
     rows = list(csv.DictReader(io.StringIO(text(adopted.tracking_file(TARGET)))))
     older = io.StringIO()
     writer = csv.DictWriter(older, [name for name in rows[0] if name != "engine"], extrasaction="ignore")
@@ -154,21 +159,33 @@ def test_targets_never_touch_each_other(volume: Path) -> None:
     assert store.read(other) == Stored(finished=True, finished_by="streaming")
 
 
-@pytest.mark.parametrize("kind", ["initial_versions", "tracking"])
-def test_a_file_cut_anywhere_is_refused_and_never_read_as_no_state(volume: Path, kind: str) -> None:
+def cut_anywhere(path: Path, condition: str, store: StateStore) -> None:
+    """Truncate a file at every length, and check that it is refused."""
+    whole = text(path)
+    # Each read through the Files API is a request, and the text is parsed by the same code.
+    step = amount(5, 1) if storage.is_mounted(store.volume) else amount(35, 7)
+    ends = [offset for offset, sign in enumerate(whole) if sign == "\n"]
+    for length in sorted({*range(0, len(whole), step), *ends, *(offset + 1 for offset in ends[:-1])}):
+        storage.write_text(path, whole[:length])
+        with conditions.raises(condition, file=path):
+            store.read(TARGET)
+
+
+def test_truncated_document_is_refused(volume: Path) -> None:
     store = StateStore(volume, "p1")
     store.begin(migration_start())
     store.track(migration_start(), Tracking({}, 0))
+    cut_anywhere(store.state_file(TARGET), "STATE_FILE_INVALID", store)
+
+
+@pytest.mark.parametrize("kind", ["initial_versions", "tracking"])
+def test_truncated_csv_file_without_document_is_refused(volume: Path, kind: str) -> None:
+    store = StateStore(volume, "p1")
+    store.begin(migration_start())
+    store.track(migration_start(), Tracking({}, 0))
+    storage.remove(store.state_file(TARGET))
     path = volume / kind / "pipelineId=p1/targetTable=silver.orders/part-00000.csv"
-    whole = text(path)
-    # Each cut costs some requests through the API, where the reading of what was read is no other. A cut
-    # beside the end of a line leaves whole lines.
-    step = amount(5, 1) if storage.is_mounted(volume) else amount(35, 7)
-    lines = [offset for offset, sign in enumerate(whole) if sign == "\n"]
-    for length in sorted({*range(0, len(whole), step), *lines, *(offset + 1 for offset in lines[:-1])}):
-        storage.write_text(path, whole[:length])
-        with conditions.raises("BASELINE_FILE_INVALID", file=re.compile(r"part-00000\.csv$")):
-            store.read(TARGET)
+    cut_anywhere(path, "BASELINE_FILE_INVALID", store)
 
 
 def test_hand_over_of_files_by_an_earlier_version_is_refused(volume: Path) -> None:
@@ -184,6 +201,7 @@ def test_a_missing_migration_start_beside_tracking_is_refused(volume: Path) -> N
     store = StateStore(volume, "p1")
     store.begin(migration_start())
     store.track(migration_start(), Tracking({}))
+    storage.remove(store.state_file(TARGET))
     storage.remove(store.migration_start_file(TARGET))
     with conditions.raises("BASELINES_MISSING", file=re.compile("initial_versions")):
         store.read(TARGET)
@@ -201,12 +219,12 @@ def test_progress_of_a_generation_that_another_run_has_replaced_is_not_written(v
     assert (found.current["bronze.orders"], found.copied_rows) == (9, 5)
 
 
-def test_another_pipeline_is_seen_and_adopted_again_after_a_crash(volume: Path) -> None:
+def test_state_of_another_pipeline_is_named_and_adopted(volume: Path) -> None:
     old, new = StateStore(volume, "old"), StateStore(volume, "new id/2")
     old.begin(migration_start("old"))
     old.track(migration_start("old"), Tracking({"bronze.orders": 9}, 0, 5, "match"))
-    assert new.read(TARGET).elsewhere == ("old",)
-    new.begin(migration_start("new id/2"))  # where an adoption died
+    assert new.read(TARGET) == Stored(elsewhere=("old",))
+    assert not new.begin(migration_start("new id/2"))
     new.adopt(TARGET, "old")
     actual = new.read(TARGET)
     assert actual.migration_start is not None
@@ -224,34 +242,189 @@ def test_generations_and_their_reset(volume: Path) -> None:
     assert (store.read(TARGET).generation, store.read(TARGET).resetting) == (1, True)
     store.end_reset(TARGET, 1)
     assert (store.read(TARGET).generation, store.read(TARGET).resetting) == (1, False)
-    assert storage.names(store.checkpoints(TARGET)) == ("generation=1",)
-    # The mark is what counts, so that there's no moment at which the new generation looks like a whole one.
+    assert storage.names(store.checkpoints(TARGET)) == ("state.json",)
+    # The document counts, not the folders: a generation that is being reset never looks complete.
     storage.make_folder(store.checkpoints(TARGET) / "generation=2")
     store.start_generation(TARGET, 3)
     assert (store.read(TARGET).generation, store.read(TARGET).resetting) == (3, True)
+
+
+def test_unreadable_mark_of_older_version_is_refused(volume: Path) -> None:
+    store = StateStore(volume, "p1")
     storage.write_text(store.checkpoints(TARGET) / "_resetting", "")
     with conditions.raises("STATE_FILE_INVALID", file=re.compile("_resetting$")):
         store.read(TARGET)
 
 
-def test_finishing_that_died_at_any_moment_is_finished(volume: Path) -> None:
-    store = StateStore(volume, "p1")
-    store.begin(migration_start())
-    store.track(migration_start(), Tracking({}, 0, 5, "match"))
-    storage.write_text(store.checkpoints(TARGET) / "_finished", "")
-    assert store.read(TARGET) == Stored(finished=True)
-    storage.remove(store.migration_start_file(TARGET))
-    assert store.read(TARGET) == Stored(finished=True)
-    store.finish(TARGET)
-    assert store.read(TARGET) == Stored(finished=True)
-    assert all(
-        storage.names(volume / kind / "pipelineId=p1") == () for kind in ("initial_versions", "tracking")
+class Crash(BaseException):
+    pass
+
+
+IDENTITY = TableIdentity("table-id", 0, {})
+
+
+def copied(store: StateStore, target: TableName = TARGET) -> None:
+    """Record the state of a migration whose copy is complete."""
+    start = migration_start(store.pipeline_id, target)
+    store.begin(start)
+    store.track(start, Tracking({}, 0, 5, "match"))
+    storage.write_text(store.checkpoint(target, 0, "f_new") / "metadata", "{}")
+    store.identify(target, 0, target, replace(IDENTITY))
+    store.leave(target, 0, {target.key: 7, log_name(target).key: 3})
+
+
+def refresh(store: StateStore) -> None:
+    store.start_generation(TARGET, 1)
+    store.end_reset(TARGET, 1)
+
+
+def undo(store: StateStore) -> None:
+    store.start_undo(TARGET)
+    store.forget(TARGET)
+
+
+RENAMED = TableName.parse("silver.old")
+OPERATIONS: dict[str, tuple[Callable[[StateStore], object], Callable[[StateStore], object]]] = {
+    "begin": (lambda store: None, lambda store: store.begin(migration_start())),
+    "track": (copied, lambda store: store.track(migration_start(), Tracking({}, 0, 6, "match"))),
+    "finish": (copied, lambda store: store.finish(TARGET)),
+    "refresh": (copied, refresh),
+    "undo": (copied, undo),
+    "adopt": (
+        lambda store: copied(replace(store, pipeline_id="old")),
+        lambda store: store.adopt(TARGET, "old"),
+    ),
+    "rename": (
+        lambda store: copied(store, RENAMED),
+        lambda store: store.adopt_renamed(TARGET, "targetTable=silver.old"),
+    ),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_operation_that_is_repeated_after_a_crash_at_any_effect_has_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    prepare, operate = OPERATIONS[operation]
+    really = {name: getattr(storage, name) for name in ("write_text", "create_text", "remove", "move")}
+    expected = StateStore(tmp_path / "expected", "p1")
+    prepare(expected)
+    operate(expected)
+    for dies_at in count():
+        store = StateStore(tmp_path / str(dies_at), "p1")
+        prepare(store)
+        before = store.read(TARGET)
+        effects = count()
+
+        def effect(name: str, *values: Any, effects: Iterator[int] = effects, dies_at: int = dies_at) -> Any:
+            if next(effects) == dies_at:
+                raise Crash
+            return really[name](*values)
+
+        crashed = True
+        with monkeypatch.context() as patched, suppress(Crash):
+            for name in really:
+                patched.setattr(storage, name, partial(effect, name))
+            operate(store)
+            crashed = False
+        # At no moment does the state lack a start that was recorded, unless it shows where it is.
+        between = store.read(TARGET)
+        if before.migration_start and not between.migration_start:
+            assert between.finished or between.undoing or between == Stored()
+        if operation == "rename" and not between.migration_start:
+            assert store.starts_of_other_targets({TARGET.key: between})
+        if operation == "adopt" and not between.migration_start:
+            assert between.elsewhere == ("old",)
+        if operation == "undo" and between == Stored():
+            assert not storage.names(store.checkpoints(TARGET))
+        else:
+            operate(store)
+        found = store.read(TARGET)
+        wanted = expected.read(TARGET)
+        assert without_times(found) == without_times(wanted)
+        assert store.starts_of_other_targets({TARGET.key: found}) == {}
+        if not crashed:
+            assert dies_at
+            break
+
+
+def without_times(state: Stored) -> Stored:
+    if state.tracking is None:
+        return state
+    return replace(state, tracking=replace(state.tracking, updated_at=None))
+
+
+OLDER = json.loads(
+    Path(__file__).with_name("golden").joinpath("older_state.json").read_text(encoding="utf-8")
+)
+
+
+def older_start() -> MigrationStart:
+    orders, odd = TableName.parse("bronze.orders"), TableName.parse('bronze.`odd, "name"`')
+    baselines = {
+        orders.key: Baseline(orders, "id-1", BIG, ("v_a", "v_b")),
+        odd.key: Baseline(odd, "id-2", 0, ("v_c",), '{"index":2}'),
+    }
+    return replace(migration_start(), baselines=baselines, batches={"query": 12}, certainty="recorded")
+
+
+def older_states() -> dict[str, Stored]:
+    """Return the state in each phase that an older version has written in `golden/older_state.json`."""
+    settings = {"keys": "id", "scd_type": "1", "sequence_by": "seq"}
+    flow = FlowIdentity(settings, {"bronze.orders": "id-1"}, "checkpoint-id")
+    identity = TableIdentity("table-id", 0, {"f_new": flow}, "silver.orders_legacy@3", settings)
+    start, at = older_start(), datetime(2026, 1, 3, tzinfo=UTC)
+    current = {"bronze.orders": BIG + 2, 'bronze.odd, "name"': 0}
+    tracking = Tracking(current, updated_at=at, engine="streaming")
+    done = replace(tracking, copied=0, copied_rows=12, verified="match")
+    versions = {TARGET.key: 7, log_name(TARGET).key: 3}
+    tables = {TARGET.key: identity}
+    copied = Stored(start, replace(done, started=("f_new", "f ;odd")), tables=tables, versions=versions)
+    second = {TARGET.key: replace(identity, generation=1)}
+    refreshed = Stored(start, replace(done, copied=1), generation=1, tables=second, versions={TARGET.key: 9})
+    finished = replace(refreshed, migration_start=None, tracking=None, finished=True, finished_by="streaming")
+    taken = replace(start, copy=PinnedCopy(TARGET, "id-2", 7))
+    undoing = Stored(
+        taken, replace(tracking, current={"bronze.orders": BIG, 'bronze.odd, "name"': 0}, copied=0)
     )
+    undoing = replace(undoing, undoing=True)
+    return {
+        "begun": Stored(start),
+        "tracked": Stored(start, tracking),
+        "copied": copied,
+        "resetting": replace(copied, generation=1, resetting=True),
+        "refreshed": refreshed,
+        "finished": finished,
+        "finished_half": finished,
+        "taken_over": Stored(finished=True, finished_by="streaming", taken_over=True),
+        "undoing": undoing,
+        "undone_half": Stored(undoing=True),
+        "unmigrated": Stored(tables=tables, versions={TARGET.key: 7}),
+    }
+
+
+@pytest.mark.parametrize("phase", OLDER)
+def test_state_of_an_older_version_is_read_and_converted_by_the_first_write(volume: Path, phase: str) -> None:
+    expected = older_states()[phase]
+    for name, content in OLDER[phase].items():
+        storage.write_text(volume / name, content)
+    store = StateStore(volume, "p1")
+    assert store.read(TARGET) == expected
+    generation = expected.generation
+    store.leave(TARGET, generation, {"silver.staging": 5})
+    assert storage.exists(store.state_file(TARGET))
+    versions = {**expected.versions, "silver.staging": 5}
+    assert store.read(TARGET) == replace(expected, versions=versions)
+    # The older files don't count any more.
+    for name in OLDER[phase]:
+        if name.startswith("checkpoints/") and not name.endswith("metadata"):
+            storage.remove(volume / name)
+    assert store.read(TARGET) == replace(expected, versions=versions)
 
 
 def test_a_folder_that_cannot_be_written_is_named(volume: Path) -> None:
     storage.write_text(volume / "state", "a file in the folder's place")
-    with pytest.raises(StateError, match=r"part-00000\.csv can't be|initial_versions.* can't be"):
+    with pytest.raises(StateError, match=r"state.* can't be"):
         StateStore(volume / "state", "p1").begin(migration_start())
 
 
@@ -370,7 +543,7 @@ def test_a_migration_s_state_is_kept_where_no_file_can_be_appended_to(mounted: P
     assert (actual.copied, store.versions(TARGET, 0)) == (True, {"silver.orders": 7})
     with storage.locked([store.lock_file(TARGET)], "the migration of a"):
         store.finish(TARGET)
-    assert store.read(TARGET) == Stored(finished=True, finished_by="streaming")
+    assert store.read(TARGET) == Stored(finished=True, finished_by="streaming", versions={"silver.orders": 7})
 
 
 def test_nobody_takes_a_file_from_a_writer_on_another_machine(
@@ -396,39 +569,17 @@ def test_one_lock_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_the_state_of_a_renamed_target_is_renamed_whole_wherever_it_dies(
-    volume: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, old = StateStore(volume, "p1"), TableName.parse("silver.old")
-    began = migration_start(target=old)
-    tracking = Tracking({}, copied=0)
-    identity = TableIdentity("id", 0, {})
-    really = storage.move
-
-    class Crash(BaseException):
-        pass
-
-    for dies_at in range(4):
-        store.begin(began)
-        store.track(began, tracking)
-        store.identify(old, 0, old, identity)
-        store.leave(old, 0, {old.key: 7, log_name(old).key: 3})
-        moves = count()
-
-        def move(source: Path, to: Path, moves: Iterator[int] = moves, dies_at: int = dies_at) -> None:
-            if next(moves) == dies_at:
-                raise Crash
-            really(source, to)
-
-        with monkeypatch.context() as patched, suppress(Crash):
-            patched.setattr(storage, "move", move)
-            store.adopt_renamed(TARGET, "targetTable=silver.old")
-        assert store.starts_of_others([TARGET]) or dies_at == 3
-        store.adopt_renamed(TARGET, "targetTable=silver.old")
-        found = store.read(TARGET)
-        assert found.migration_start == replace(began, target=TARGET)
-        assert found.copied
-        assert store.identities(TARGET, 0) == {TARGET.key: identity}
-        assert store.versions(TARGET, 0) == {TARGET.key: 7, log_name(TARGET).key: 3}
-        assert store.starts_of_others([TARGET]) == {}
-        store.forget(TARGET)
+def test_renamed_target_has_identities_and_versions_under_its_new_name(volume: Path) -> None:
+    store = StateStore(volume, "p1")
+    copied(store, RENAMED)
+    other = TableName.parse("silver.other")
+    assert store.starts_of_other_targets({TARGET.key: Stored()}) == {"legacy-id": ("targetTable=silver.old",)}
+    store.adopt_renamed(TARGET, "targetTable=silver.old")
+    found = store.read(TARGET)
+    assert found.migration_start == migration_start()
+    assert found.copied
+    assert store.identities(TARGET, 0) == {TARGET.key: IDENTITY}
+    assert store.versions(TARGET, 0) == {TARGET.key: 7, log_name(TARGET).key: 3}
+    assert store.starts_of_other_targets({other.key: Stored()}) == {
+        "legacy-id": ("targetTable=silver.orders",)
+    }

@@ -5,13 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
+from pydantic import BeforeValidator, PlainSerializer
+
+from tableferry.pipelines.model.identities import TableIdentity
 from tableferry.pipelines.model.source_offsets import is_kafka
 from tableferry.spark.tables import TableName
 
 Certainty = Literal["recorded", "proved", "assumed"]
-"""How sure a hand-over point is: the old streams' checkpoints say it, all rows were compared, or neither."""
+"""The evidence for a hand-over point: the old streams' checkpoints, a comparison of all rows, or none."""
+
+
+def _parse(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return TableName.at(value) if "/" in value else TableName.parse(value)
+
+
+Name = Annotated[TableName, BeforeValidator(_parse), PlainSerializer(str)]
+"""A table's name, which JSON contains as text."""
 
 
 @dataclass(frozen=True, order=True)
@@ -27,7 +40,7 @@ class Baseline:
     Of Kafka's topics ``version`` is how many offsets lie before the start, and ``within`` is the start.
     """
 
-    table: TableName
+    table: Name
     table_id: str
     version: int
     views: tuple[str, ...] = ()
@@ -43,7 +56,7 @@ class Baseline:
 class PinnedCopy:
     """The legacy table at the version that the copy reads, however often it's made."""
 
-    table: TableName
+    table: Name
     table_id: str
     version: int
 
@@ -62,7 +75,7 @@ class MigrationStart:
     """
 
     pipeline_id: str
-    target: TableName
+    target: Name
     copy: PinnedCopy
     baselines: Mapping[str, Baseline]
     recorded_at: datetime
@@ -101,18 +114,22 @@ class Tracking:
 
 @dataclass(frozen=True)
 class Stored:
-    """Everything found of one target.
+    """The recorded state of one target.
 
     Attributes:
-        migration_start: Absent before the migration started.
-        tracking: Absent until the first run wrote it.
-        elsewhere: Other pipelines' ids under which a start of its migration is recorded.
-        generation: How often the target was refreshed in full.
-        resetting: A full refresh was started and hasn't dropped everything yet.
-        finished: The migration was taken out.
-        finished_by: The engine that ran its flows then; empty where nobody recorded it.
-        undoing: It was taken over, and is being given back.
-        taken_over: Its migration took the legacy table over and is finished, so that it's no streaming table.
+        migration_start: Where the migration started; None before it starts and after it is finished.
+        tracking: The progress; None until the first run has recorded it.
+        elsewhere: The ids of other pipelines that recorded a start of its migration.
+        generation: The number of full refreshes.
+        resetting: A full refresh has started, and hasn't dropped everything yet.
+        finished: The migration was finished.
+        finished_by: The engine that ran its flows then; empty if it wasn't recorded.
+        undoing: The table was taken over, and is being returned to its old streams.
+        taken_over: The migration took the legacy table over and is finished, so the target isn't a streaming
+            table.
+        tables: The identities of the tables that its flows fill, by the table's key. During a reset, they are
+            those of the generation that is dropped.
+        versions: The versions of these tables after the last run of the flows, by the table's key.
     """
 
     migration_start: MigrationStart | None = None
@@ -124,16 +141,30 @@ class Stored:
     finished_by: str = ""
     undoing: bool = False
     taken_over: bool = False
+    tables: Mapping[str, TableIdentity] = field(default_factory=dict)
+    versions: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def engine(self) -> str:
-        """What runs the target's flows, and knows how far they are; empty where nobody recorded it."""
+        """The engine that runs the target's flows; empty if none was recorded."""
         if self.generation and not self.copied and not self.finished:
-            # A full refresh has dropped what another engine had filled: pipelines make those themselves.
+            # Only this engine refreshes in full here: pipelines refresh their tables themselves.
             return "streaming"
         return self.tracking.engine if self.tracking else self.finished_by
 
     @property
     def copied(self) -> bool:
-        """Whether this generation holds the whole copied history."""
+        """Whether this generation contains the complete initial copy."""
         return self.tracking is not None and self.tracking.copied == self.generation
+
+    def identities(self, generation: int) -> Mapping[str, TableIdentity]:
+        """Return the identities of the tables of a generation, by the table's key."""
+        return self.tables if generation == self._recorded_generation else {}
+
+    def versions_of(self, generation: int) -> Mapping[str, int]:
+        """Return the versions of the tables of a generation after the last run, by the table's key."""
+        return self.versions if generation == self._recorded_generation else {}
+
+    @property
+    def _recorded_generation(self) -> int:
+        return self.generation - 1 if self.resetting else self.generation

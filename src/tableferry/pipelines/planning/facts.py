@@ -141,9 +141,7 @@ class Gatherer:
             checkpoints=progress,
             orphans=orphans,
             adoptable=adoptable,
-            earlier=self.store.starts_of_others(dataflow.target.name for dataflow in self.project.dataflows)
-            if is_new
-            else {},
+            earlier=self.store.starts_of_other_targets(stored) if is_new else {},
             filled=frozenset(filled) - {""},
             # A flow that is being defined can't be asked whether it has started: Delta refuses a bad start.
             earliest={}
@@ -364,7 +362,8 @@ class Gatherer:
         for dataflow in self.project.chosen(self.only):
             owner = dataflow.target.name
             keys = [table.name.key for table in dataflow.tables if table.name.key in tables]
-            identities = self.store.identities(owner, stored[owner.key].generation) if keys else {}
+            state = stored[owner.key]
+            identities = state.identities(state.generation)
             for key in keys:
                 facts = tables[key]
                 table_id = facts.table_id if facts else None
@@ -381,8 +380,8 @@ class Gatherer:
         recorded = {}
         for dataflow in self.project.chosen(self.only):
             owner = dataflow.target.name
-            identities = self.store.identities(owner, stored[owner.key].generation)
-            versions = self.store.versions(owner, stored[owner.key].generation)
+            state = stored[owner.key]
+            identities, versions = state.identities(state.generation), state.versions_of(state.generation)
             for table in dataflow.tables:
                 key = table.name.key
                 facts = tables.get(key)

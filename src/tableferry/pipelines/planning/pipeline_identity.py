@@ -78,7 +78,8 @@ def _check_checkpoints(context: PlanningContext) -> Findings:
 
 def _check_table(context: PlanningContext, table: Target, recorded: Recorded) -> Findings:
     state, in_state = context.facts.state, recorded.in_state
-    rebuild = f"remove _tables.json of {context.target} under {state}/checkpoints and refresh it {_REFRESH}"
+    document = f"the state.json of {context.target} under {state}/checkpoints"
+    rebuild = f'remove "tables" from {document} and refresh it {_REFRESH}'
     anew = rebuild
     if context.stored.finished:
         # Nothing would bring its history.
