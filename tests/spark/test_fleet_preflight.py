@@ -137,7 +137,9 @@ def test_a_table_that_removes_its_files(ours: Fleet, tmp_path: Path) -> None:
     ours.spark.sql(f"ALTER TABLE {ours.name('t').sql} SET TBLPROPERTIES ('external.table.purge' = 'true')")
     [finding] = seen(ours, "t").findings
     assert finding.reason is PauseReason.REMOVES_FILES
-    ours.spark.sql(finding.text.partition(": ")[2])
+    statement = re.search(r"Run (ALTER TABLE .*)\.", finding.text)
+    assert statement
+    ours.spark.sql(statement[1])
     assert seen(ours, "t").findings == ()
 
 

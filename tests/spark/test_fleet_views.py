@@ -243,7 +243,7 @@ def test_what_cant_come_along_is_named_and_the_others_go_on(moved: Moved) -> Non
     assert f"spark_catalog.{moved.old}.customers (its job is at Undefined)" in errors["waits"]
     assert "gone (no migration of this fleet has moved it)" in errors["unread"]
     assert f"spark_catalog.{moved.old}.unread (a view that stays)" in errors["over_unread"]
-    assert f"spark_catalog.{moved.lake}.taken is there already" in errors["taken"]
+    assert f"spark_catalog.{moved.lake}.taken exists already" in errors["taken"]
     assert moved.views() == ["good"]
 
     report = moved.run(f"{moved.old}.waits", f"{moved.old}.*unread", partial=True)

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import typer
+from delta.exceptions.base import ProtocolChangedException
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
 from tableferry.cli.command import _report_errors
-from tableferry.errors import TableferryError, first_line, is_java_gone
+from tableferry.errors import TableferryError, first_line, is_java_gone, is_sparks
 
 NOT_FOUND = "[TABLE_OR_VIEW_NOT_FOUND] The table or view `t` cannot be found. Verify the spelling"
 FRAMES = """Traceback (most recent call last):
@@ -95,3 +96,8 @@ def test_command_reports_killed_java_process(caplog: pytest.LogCaptureFixture, w
     assert left.value.exit_code == 1
     [message] = [record.message for record in caplog.records if record.name.startswith("tableferry")]
     assert message.startswith("[JAVA_PROCESS_ENDED]")
+
+
+def test_error_class_of_delta_is_an_error_of_spark() -> None:
+    assert is_sparks(ProtocolChangedException("[DELTA_PROTOCOL_CHANGED]"))
+    assert not is_sparks(ValueError("[DELTA_PROTOCOL_CHANGED]"))

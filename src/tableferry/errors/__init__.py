@@ -282,8 +282,11 @@ class Busy(TableferryError):
 
 
 def is_sparks(error: Exception) -> bool:
-    """Return whether pyspark or py4j raised an error, without importing them."""
-    return type(error).__module__.startswith(("pyspark.", "py4j."))
+    """Return whether pyspark or py4j raised an error, without importing them.
+
+    Delta's package has subclasses of pyspark's errors.
+    """
+    return any(base.__module__.startswith(("pyspark.", "py4j.")) for base in type(error).__mro__)
 
 
 def is_java_gone(error: BaseException | None) -> bool:
