@@ -240,9 +240,7 @@ def _session_tables(
             found[schema.lower(), entry.identifier().table().lower()] = {
                 "Provider": provider.get() if provider.isDefined() else "",
                 "Type": entry.tableType().name(),
-                "Location": catalyst.catalog.CatalogUtils.URIToString(location.get())
-                if location.isDefined()
-                else "",
+                "Location": spelling(location.get()) if location.isDefined() else "",
             }
     return found
 
