@@ -369,7 +369,7 @@ def older_start() -> MigrationStart:
 
 
 def older_states() -> dict[str, Stored]:
-    """Return the state in each phase that an older version has written in `golden/older_state.json`."""
+    """Return the state in each phase that an older version has written in `older_state.json`."""
     settings = {"keys": "id", "scd_type": "1", "sequence_by": "seq"}
     flow = FlowIdentity(settings, {"bronze.orders": "id-1"}, "checkpoint-id")
     identity = TableIdentity("table-id", 0, {"f_new": flow}, "silver.orders_legacy@3", settings)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection
 from tableferry import storage
 from tableferry.errors import Finding, Refused
 from tableferry.pipelines.model.flows import DataFlow, Project
-from tableferry.pipelines.model.plan import OVER, PHASES, pinned_name
+from tableferry.pipelines.model.phases import OVER, phase_label
+from tableferry.pipelines.model.plan import pinned_name
 from tableferry.pipelines.model.target_state import Stored
 from tableferry.pipelines.planning.baseline import is_assumed
 from tableferry.pipelines.planning.decide import phase_of
@@ -109,7 +110,7 @@ def _check_complete(migrating: Collection[tuple[DataFlow, Stored]], pipeline: Pi
             continue
         if phase in OVER:
             continue
-        why = [PHASES[phase], *(f"{flow} hasn't run yet" for flow in waiting)]
+        why = [phase_label(phase), *(f"{flow} hasn't run yet" for flow in waiting)]
         if stored.elsewhere and not stored.migration_start:
             why.append(f"it began under pipelineId={', '.join(stored.elsewhere)}")
         refusals.append(Finding("PIPELINE_MIGRATION_NOT_COMPLETE", target=name, reason="; ".join(why)))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tableferry import report
 from tableferry.amounts import counted, joined
 from tableferry.errors import Finding
-from tableferry.pipelines.model.plan import OVER, PHASES, Plan, TargetPlan
+from tableferry.pipelines.model.phases import OVER, phase_label
+from tableferry.pipelines.model.plan import Plan, TargetPlan
 from tableferry.verify import render
 
 if TYPE_CHECKING:
@@ -470,7 +471,7 @@ def _print_targets(console: Console, targets: Sequence[TargetPlan]) -> None:
 
 def _phase(target: TargetPlan) -> str:
     """Say where a target stands."""
-    migration, phase = target.dataflow.migration, PHASES[target.phase]
+    migration, phase = target.dataflow.migration, phase_label(target.phase)
     if target.phase == "complete" and target.migration_start:
         phase = phase.replace("complete", f"complete ({target.migration_start.certainty})")
     return phase.replace("copied", "taken over") if migration and migration.take_over else phase

@@ -12,7 +12,8 @@ from tableferry.pipelines.engines.performer import Before, Runner, progress
 from tableferry.pipelines.handover import proofs
 from tableferry.pipelines.handover.proofs import Proof
 from tableferry.pipelines.model.facts import Facts
-from tableferry.pipelines.model.plan import OVER, PHASES, LookBack, Plan, TargetPlan
+from tableferry.pipelines.model.phases import OVER, phase_label
+from tableferry.pipelines.model.plan import LookBack, Plan, TargetPlan
 from tableferry.pipelines.model.steps import AdoptRenamed
 from tableferry.pipelines.planning.baseline import is_assumed
 from tableferry.pipelines.planning.project import OpenedProject
@@ -240,5 +241,5 @@ def _check_complete(plan: Plan) -> None:
 
 
 def _not_complete(target: TargetPlan) -> Finding:
-    reasons = [PHASES[target.phase], *(wait.why.sentence for wait in target.waits)]
+    reasons = [phase_label(target.phase), *(wait.why.sentence for wait in target.waits)]
     return Finding("MIGRATION_NOT_COMPLETE", target=target.target, reason="; ".join(reasons))
