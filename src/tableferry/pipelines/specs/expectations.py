@@ -1,4 +1,4 @@
-"""Data quality rules from their files."""
+"""Data quality expectations of tables, read from the files in ``expectations/``."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from tableferry.errors import Finding, Problem
+from tableferry.errors import Finding
 from tableferry.pipelines.model import flows
-from tableferry.pipelines.specs.read import SUFFIXES, entries, mapping
-from tableferry.pipelines.specs.source_location import SourceLocation
-from tableferry.pipelines.specs.substitute import Substitutions
-from tableferry.pipelines.specs.validate import validated
-from tableferry.pipelines.specs.written import Name, SnakeModel, Tag
+from tableferry.pipelines.specs.project_files import SUFFIXES, SourceLocation, list_folder, read_mapping
+from tableferry.pipelines.specs.substitutions import Substitutions
+from tableferry.pipelines.specs.validation import Name, SnakeModel, Tag, validate
 
 
-class Rule(SnakeModel):
-    """One rule."""
+class ExpectationEntry(SnakeModel):
+    """One expectation."""
 
     name: Name
     constraint: Name
@@ -26,11 +24,11 @@ class Rule(SnakeModel):
 
 
 class ExpectationsFile(SnakeModel):
-    """Rules, by what happens to a row that breaks them."""
+    """Expectations by the action on a row that violates them."""
 
-    expect: list[Rule] = Field(default_factory=list)
-    expect_or_drop: list[Rule] = Field(default_factory=list)
-    expect_or_fail: list[Rule] = Field(default_factory=list)
+    expect: list[ExpectationEntry] = Field(default_factory=list)
+    expect_or_drop: list[ExpectationEntry] = Field(default_factory=list)
+    expect_or_fail: list[ExpectationEntry] = Field(default_factory=list)
 
 
 _ACTIONS: tuple[tuple[str, Literal["warn", "drop", "fail"]], ...] = (
@@ -40,35 +38,27 @@ _ACTIONS: tuple[tuple[str, Literal["warn", "drop", "fail"]], ...] = (
 )
 
 
-def read(
-    path: Path, location: SourceLocation, values: Substitutions, problems: list[Problem]
+def read_expectations(
+    path: Path, location: SourceLocation, substitutions: Substitutions
 ) -> tuple[flows.Expectation, ...]:
-    """Read the rules of a file, or of all files of a folder."""
+    """Read the expectations of a file, or of all files in a folder."""
+    files = [(path, location)]
     if path.is_dir():
-        listed = entries(path, location, problems) or []
         files = [
-            (file, SourceLocation(f"{location.file}/{file.name}"))
-            for file in listed
+            (file, SourceLocation(f"{location.file}/{file.name}", "", location.problems))
+            for file in list_folder(path, location) or []
             if file.suffix in SUFFIXES
         ]
-    else:
-        files = [(path, location)]
-    rules: dict[str, flows.Expectation] = {}
-    for file, file_location in files:
-        data = mapping(file, file_location, problems)
-        if data is None:
-            continue
-        written = validated(
-            ExpectationsFile, values.apply(data, file_location, problems), file_location, problems
-        )
-        if written is None:
-            continue
-        for key, action in _ACTIONS:
-            for position, rule in enumerate(getattr(written, key)):
-                if not rule.enabled:
+    expectations: dict[str, flows.Expectation] = {}
+    for file, there in files:
+        data = read_mapping(file, there)
+        written = validate(ExpectationsFile, substitutions.apply(data, there), there) if data else None
+        for key, action in _ACTIONS if written else ():
+            for position, entry in enumerate(getattr(written, key)):
+                if not entry.enabled:
                     continue
-                if rule.name in rules:
-                    taken = Finding("SPEC_EXPECTATION_NAME_TAKEN", name=rule.name)
-                    problems.append(file_location.at(key, position, "name").problem(taken))
-                rules[rule.name] = flows.Expectation(rule.name, rule.constraint, action)
-    return tuple(rules.values())
+                if entry.name in expectations:
+                    taken = Finding("SPEC_EXPECTATION_NAME_TAKEN", name=entry.name)
+                    there.at(key, position, "name").report(taken)
+                expectations[entry.name] = flows.Expectation(entry.name, entry.constraint, action)
+    return tuple(expectations.values())
