@@ -45,7 +45,7 @@ def read_expectations(
     files = [(path, location)]
     if path.is_dir():
         files = [
-            (file, SourceLocation(f"{location.file}/{file.name}", "", location.problems))
+            (file, SourceLocation(f"{location.file}/{file.name}", location.problems))
             for file in list_folder(path, location) or []
             if file.suffix in SUFFIXES
         ]

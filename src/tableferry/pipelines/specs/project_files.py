@@ -22,38 +22,45 @@ _TOO_DEEP = Finding("SPEC_NESTED_TOO_DEEPLY", levels=DEEPEST)
 _RepeatedKeys = dict[int, list[str]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SourceLocation:
     """A file and a key path in it.
 
     Attributes:
         file: The file, relative to the project where possible.
-        path: The key path, such as ``flowGroups[0].flows.f_orders``; empty for the whole file.
         problems: Receives the problems that are reported at this location.
+        steps: The keys and list positions of the path; none for the whole file.
     """
 
     file: str
-    path: str = ""
-    problems: list[Problem] = field(default_factory=list, compare=False, repr=False)
+    problems: list[Problem] = field(compare=False, repr=False)
+    steps: tuple[str | int, ...] = ()
 
-    def at(self, *steps: str | int) -> SourceLocation:
-        """Return the location below these keys and list positions."""
-        path = self.path
-        for step in steps:
+    @property
+    def path(self) -> str:
+        """The key path in the format of messages, such as ``flowGroups[0].flows.f_orders``."""
+        # Most locations are never printed, so only this property builds text.
+        path = ""
+        for step in self.steps:
             if isinstance(step, int):
                 path += f"[{step}]"
             else:
                 key = step or "''"
                 path = f"{path}.{key}" if path else key
-        return SourceLocation(self.file, path, self.problems)
+        return path
+
+    def at(self, *steps: str | int) -> SourceLocation:
+        """Return the location below these keys and list positions."""
+        return SourceLocation(self.file, self.problems, self.steps + steps)
 
     def covers(self, path: str) -> bool:
         """Return whether a key path of the same file is this location or below it."""
-        return path == self.path or path.startswith((self.path + ".", self.path + "["))
+        own = self.path
+        return path == own or path.startswith((own + ".", own + "["))
 
     def with_problems(self, problems: list[Problem]) -> SourceLocation:
         """Return the same location with another list for its problems."""
-        return SourceLocation(self.file, self.path, problems)
+        return SourceLocation(self.file, problems, self.steps)
 
     def report(self, finding: Finding) -> None:
         """Add a finding to the problems."""
@@ -61,13 +68,13 @@ class SourceLocation:
 
     def __str__(self) -> str:
         """Return the location in the format of messages."""
-        return f"{self.file}: {self.path}" if self.path else self.file
+        return f"{self.file}: {self.path}" if self.steps else self.file
 
 
 def parse_location(text: str, problems: list[Problem]) -> SourceLocation:
     """Return the location whose text is in a flow, view or table."""
     file, _, path = text.partition(": ")
-    return SourceLocation(file, path, problems)
+    return SourceLocation(file, problems, (path,) if path else ())
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,7 @@ class ProjectFolder:
 
     def location(self, file: Path) -> SourceLocation:
         """Return the location of a whole file."""
-        return SourceLocation(_relative_name(file, self.root), "", self.problems)
+        return SourceLocation(_relative_name(file, self.root), self.problems)
 
 
 def find_project_files(project: Path) -> ProjectFolder:
@@ -202,9 +209,7 @@ def _find_around_file(file: Path) -> ProjectFolder:
         files = _walk(base / "dataflows", root, problems)
     else:
         # Outside a project only the files in the same folder belong to the spec, not those in subfolders.
-        files = (
-            list_folder(file.parent, SourceLocation(_relative_name(file.parent, root), "", problems)) or []
-        )
+        files = list_folder(file.parent, SourceLocation(_relative_name(file.parent, root), problems)) or []
     group_files = tuple(part for part in files if _is_spec(part, "_flow"))
     others = tuple(main for main in files if _is_spec(main, "_main") and main != file)
     return ProjectFolder(root, base, (file,), group_files, True, others, problems)
@@ -222,7 +227,7 @@ def _walk(folder: Path, root: Path, problems: list[Problem]) -> list[Path]:
     """List the files below a folder in order, each once; follow links to folders."""
 
     def report(error: OSError) -> None:
-        SourceLocation(_relative_name(Path(error.filename), root), "", problems).report(_not_listed(error))
+        SourceLocation(_relative_name(Path(error.filename), root), problems).report(_not_listed(error))
 
     files: list[Path] = []
     seen: set[str] = set()

@@ -159,8 +159,8 @@ class TableMigrationDetails(CamelModel):
     mode: Literal["copy", "takeOver"] = Field(
         "copy",
         description="`takeOver`: the flows continue in the legacy table itself, from the offsets where its "
-        "old streams stopped. The target is the legacy table, and no row is copied. Only the streaming engine "
-        "supports it.",
+        "old streams stopped. The target is the legacy table, and no row is copied. Only the streaming "
+        "engine supports it.",
     )
     hand_over: Literal["auto", "checkpoint", "content", "version", "explicit"] = Field(
         "auto",
