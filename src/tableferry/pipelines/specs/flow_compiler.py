@@ -4,29 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from functools import cached_property
 from typing import Literal
 
 from tableferry.errors import Finding
 from tableferry.pipelines.model import flows, sql
 from tableferry.pipelines.specs import spec_models
 from tableferry.pipelines.specs.parsed_specs import ParsedMaterializedView, ParsedSpec
-from tableferry.pipelines.specs.project_files import SourceLocation, parse_location
+from tableferry.pipelines.specs.project_files import SourceLocation
 from tableferry.pipelines.specs.table_compiler import TableCompiler
 from tableferry.pipelines.specs.table_migration import compile_migration
 from tableferry.pipelines.specs.view_compiler import ViewCompiler
 from tableferry.pipelines.specs.view_models import View
 from tableferry.spark.tables import TableName
-
-
-@dataclass(frozen=True)
-class _FlowDefinition:
-    """A flow, with the file and location of its definition."""
-
-    name: str
-    file: Path
-    location: SourceLocation
-    flow: spec_models.FlowEntry
 
 
 @dataclass
@@ -45,18 +35,16 @@ class FlowCompiler:
         model = self.spec.model
         target, quarantine = self.table_compiler.add_expectations(self._compile_target(), self.spec)
         staging = list(self._compile_staging())
-        definitions = list(self._list_views())
-        view_names = {name for name, _, _, _ in definitions}
-        for name, view, file, location in definitions:
-            self._add_view(name, view, location, self._create_view_compiler(file, view_names))
+        for name, view, location in self._list_views():
+            self._add_view(name, view, location)
         if isinstance(model, spec_models.StandardSpec):
             compiled = self._compile_standard_flow(model.source_view_name, target)
         else:
             tables = {table.name: table for table in (target, *staging)}
             compiled = [
-                flow
-                for entry in self._list_flows()
-                if (flow := self._compile_flow(entry, tables, view_names)) is not None
+                compiled_flow
+                for name, flow, location in self._list_flows()
+                if (compiled_flow := self._compile_flow(name, flow, location, tables)) is not None
             ]
         if quarantine is not None:
             compiled += _create_quarantine_flows(compiled, target, quarantine)
@@ -83,57 +71,40 @@ class FlowCompiler:
         )
 
     def _compile_target(self) -> flows.Target:
-        model, file, location = self.spec.model, self.spec.file, self.spec.location
-        target = self.table_compiler.compile(
-            self.table_compiler.tables.target,
-            model.target_details,
-            file,
-            location.at("targetDetails"),
-            has_metadata=self._has_metadata,
-        )
-        return self.table_compiler.add_cdc(
-            target, model.cdc_settings, model.cdc_snapshot_settings, file, location
-        )
-
-    @property
-    def _has_metadata(self) -> bool:
-        # In the rows of a snapshot, operational metadata would mark every row as changed.
-        model = self.spec.model
-        return model.features.operational_metadata_enabled and model.cdc_snapshot_settings is None
+        model, location, compiler = self.spec.model, self.spec.location, self.table_compiler
+        details = location.at("targetDetails")
+        target = compiler.compile(compiler.tables.target, model.target_details, details)
+        return compiler.add_cdc(target, model, location)
 
     def _compile_staging(self) -> Iterator[flows.Target]:
+        compiler = self.table_compiler
         for group in self.spec.groups:
-            for name, table in group.model.staging_tables.items():
+            for name, model in group.model.staging_tables.items():
                 location = group.location.at("stagingTables", name)
-                table_name = self.table_compiler.tables.staging.get(location)
-                if table_name is not None:
-                    target = self.table_compiler.compile(
-                        table_name, table, group.file, location, has_metadata=self._has_metadata
-                    )
-                    yield self.table_compiler.add_cdc(
-                        target, table.cdc_settings, table.cdc_snapshot_settings, group.file, location
-                    )
+                table = compiler.tables.staging.get(location)
+                if table is not None:
+                    yield compiler.add_cdc(compiler.compile(table, model, location), model, location)
 
-    def _list_flows(self) -> Iterator[_FlowDefinition]:
+    def _list_flows(self) -> Iterator[tuple[str, spec_models.FlowEntry, SourceLocation]]:
         for group in self.spec.groups:
             for name, flow in group.model.flows.items():
                 if flow.enabled:
-                    yield _FlowDefinition(name, group.file, group.location.at("flows", name), flow)
+                    yield name, flow, group.location.at("flows", name)
 
-    def _list_views(self) -> Iterator[tuple[str, View, Path, SourceLocation]]:
+    def _list_views(self) -> Iterator[tuple[str, View, SourceLocation]]:
         spec = self.spec
         if spec.view is not None and isinstance(spec.model, spec_models.StandardSpec):
-            yield spec.model.source_view_name or "", spec.view, spec.file, spec.location
-        for definition in self._list_flows():
-            for name, view in definition.flow.views.items():
-                yield name, view, definition.file, definition.location.at("views", name)
+            yield spec.model.source_view_name or "", spec.view, spec.location
+        for _, flow, location in self._list_flows():
+            for name, view in flow.views.items():
+                yield name, view, location.at("views", name)
 
-    def _create_view_compiler(self, file: Path, view_names: set[str]) -> ViewCompiler:
-        tables = self.table_compiler
-        return ViewCompiler(file, tables.folder, tables.substitutions, tables.tables, view_names)
+    @cached_property
+    def _view_compiler(self) -> ViewCompiler:
+        return ViewCompiler(self.table_compiler, {name for name, _, _ in self._list_views()})
 
-    def _add_view(self, name: str, view: View, location: SourceLocation, compiler: ViewCompiler) -> None:
-        compiled = compiler.compile(name, view, location)
+    def _add_view(self, name: str, view: View, location: SourceLocation) -> None:
+        compiled = self._view_compiler.compile(name, view, location)
         if compiled is None:
             self._broken_views.add(name)
             return
@@ -152,25 +123,28 @@ class FlowCompiler:
         return [flows.Flow(f"f_{view}", kind, target.name, view, location=str(self.spec.location))]
 
     def _compile_flow(
-        self, definition: _FlowDefinition, tables: dict[TableName, flows.Target], view_names: set[str]
+        self,
+        name: str,
+        flow: spec_models.FlowEntry,
+        location: SourceLocation,
+        tables: dict[TableName, flows.Target],
     ) -> flows.Flow | None:
-        flow, location = definition.flow, definition.location.at("flowDetails")
-        table_name = self.table_compiler.tables.find(flow.flow_details.target_table)
+        details, details_location = flow.flow_details, location.at("flowDetails")
+        table_name = self.table_compiler.tables.find(details.target_table)
         table = tables.get(table_name) if table_name is not None else None
         if table is None:
-            known = ", ".join(str(name) for name in tables)
-            unknown = Finding("SPEC_FLOW_TARGET_UNKNOWN", table=flow.flow_details.target_table, known=known)
-            location.at("targetTable").report(unknown)
+            known = ", ".join(map(str, tables))
+            unknown = Finding("SPEC_FLOW_TARGET_UNKNOWN", table=details.target_table, known=known)
+            details_location.at("targetTable").report(unknown)
             return None
-        if isinstance(flow, spec_models.AppendSqlFlow):
-            compiler = self._create_view_compiler(definition.file, view_names)
-            view = self._add_sql_view(definition.name, flow.flow_details, location, compiler)
+        if isinstance(details, spec_models.AppendSqlDetails):
+            view = self._add_sql_view(name, details, details_location)
         else:
-            view = self._find_view(flow.flow_details.source_view, location.at("sourceView"))
+            view = self._find_view(details.source_view, details_location.at("sourceView"))
         merges = table.cdc is not None or table.snapshots is not None
         if merges != isinstance(flow, spec_models.MergeFlow):
             setting = "cdcSettings" if table.snapshots is None else "cdcSnapshotSettings"
-            definition.location.at("flowType").report(
+            location.at("flowType").report(
                 Finding("SPEC_FLOW_MUST_MERGE", table=table.name, setting=setting)
                 if merges
                 else Finding("SPEC_MERGE_WITHOUT_CDC", table=table.name)
@@ -179,20 +153,19 @@ class FlowCompiler:
         if view is None:
             return None
         if table.snapshots is not None:
-            self._set_snapshot_view(table.name, table.snapshots, view, definition.location)
+            self._set_snapshot_view(table.name, table.snapshots, view, location)
             return None
-        compiled = flows.Flow(
-            definition.name, "cdc" if merges else "append", table.name, view, location=str(location)
-        )
-        if isinstance(flow, spec_models.MergeFlow):
+        kind: Literal["append", "cdc"] = "cdc" if merges else "append"
+        compiled = flows.Flow(name, kind, table.name, view, location=str(details_location))
+        if isinstance(details, spec_models.MergeDetails):
             return compiled
-        compiled = replace(compiled, once=flow.flow_details.once)
-        if isinstance(flow, spec_models.AppendViewFlow):
-            prefix = flow.flow_details.column_prefix
-            return replace(
+        compiled = replace(compiled, once=details.once)
+        if isinstance(details, spec_models.AppendViewDetails):
+            prefix = details.column_prefix
+            compiled = replace(
                 compiled,
                 column_prefix=f"{prefix.lower()}_" if prefix else None,
-                column_prefix_exceptions=tuple(flow.flow_details.column_prefix_exceptions),
+                column_prefix_exceptions=tuple(details.column_prefix_exceptions),
             )
         return compiled
 
@@ -212,14 +185,10 @@ class FlowCompiler:
         return None
 
     def _add_sql_view(
-        self,
-        flow_name: str,
-        details: spec_models.AppendSqlDetails,
-        location: SourceLocation,
-        compiler: ViewCompiler,
+        self, flow_name: str, details: spec_models.AppendSqlDetails, location: SourceLocation
     ) -> str | None:
         """Add the view of an append_sql flow; return its name."""
-        source = compiler.compile_sql(details.sql_statement, details.sql_path, location)
+        source = self._view_compiler.compile_sql(details.sql_statement, details.sql_path, location)
         if source is None:
             return None
         is_streamed = any(reference.streamed for reference in sql.references(source.statement))
@@ -250,13 +219,13 @@ class FlowCompiler:
         if name is None:
             if not self._broken_views:
                 missing = Finding("SPEC_SNAPSHOTS_WITHOUT_FLOW", table=table.name)
-                self._locate(snapshots.location).report(missing)
+                self.spec.location.parse(snapshots.location).report(missing)
             return table
         view = self._views[name]
         if view.mode == "stream":
             location = view.location.removesuffix("sourceDetails")
             mode = "mode" if location.endswith((".", ": ")) else ".mode"
-            self._locate(location + mode).report(Finding("SPEC_SNAPSHOT_READ_AS_STREAM"))
+            self.spec.location.parse(location + mode).report(Finding("SPEC_SNAPSHOT_READ_AS_STREAM"))
         return replace(table, snapshots=replace(snapshots, source=name))
 
     def _check_flow_names(self, compiled: list[flows.Flow]) -> None:
@@ -265,11 +234,8 @@ class FlowCompiler:
         for flow in compiled:
             if (flow.name, flow.target.key) in seen:
                 taken = Finding("SPEC_FLOW_NAME_TAKEN", flow=flow.name, table=flow.target)
-                self._locate(flow.location.removesuffix(".flowDetails")).report(taken)
+                self.spec.location.parse(flow.location.removesuffix(".flowDetails")).report(taken)
             seen.add((flow.name, flow.target.key))
-
-    def _locate(self, text: str) -> SourceLocation:
-        return parse_location(text, self.spec.location.problems)
 
 
 def _create_quarantine_flows(
@@ -292,14 +258,8 @@ def compile_materialized_view(
     spec: ParsedMaterializedView, table_compiler: TableCompiler
 ) -> flows.MaterializedView | None:
     """Compile a materialized view, or report its errors."""
-    details = spec.model.table_details
-    target = table_compiler.compile(
-        table_compiler.tables.target,
-        details,
-        spec.file,
-        spec.location.at("tableDetails"),
-        has_metadata=spec.spec.features.operational_metadata_enabled,
-    )
+    details, name = spec.model.table_details, table_compiler.tables.target
+    target = table_compiler.compile(name, details, spec.location.at("tableDetails"))
     target, quarantine = table_compiler.add_expectations(target, spec)
     view = _compile_view_source(spec, table_compiler)
     if view is None:
@@ -318,16 +278,14 @@ def compile_materialized_view(
 
 
 def _compile_view_source(spec: ParsedMaterializedView, table_compiler: TableCompiler) -> flows.View | None:
-    model, location, tables = spec.model, spec.location, table_compiler.tables
-    name = model.source_view.source_view_name if model.source_view is not None else None
-    compiler = ViewCompiler(
-        spec.file, table_compiler.folder, table_compiler.substitutions, tables, {name} if name else set()
-    )
-    if name is None or spec.view is None:
-        source = compiler.compile_sql(model.sql_statement, model.sql_path, location)
-        name = f"v_{tables.target.table}"
+    model, location = spec.model, spec.location
+    if model.source_view is None or spec.view is None:
+        sources = ViewCompiler(table_compiler, set())
+        source = sources.compile_sql(model.sql_statement, model.sql_path, location)
+        name = f"v_{table_compiler.tables.target.table}"
         return None if source is None else flows.View(name, "batch", source, str(location))
-    view = compiler.compile(name, spec.view, location.at("sourceView"))
+    name = model.source_view.source_view_name
+    view = ViewCompiler(table_compiler, {name}).compile(name, spec.view, location.at("sourceView"))
     if view is not None and isinstance(view.source, flows.DeltaSource):
         # A materialized view contains the current rows; settings for streams don't apply.
         view = replace(view, source=replace(view.source, change_feed=False, from_setup=False))

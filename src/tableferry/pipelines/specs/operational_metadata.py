@@ -83,7 +83,7 @@ def read_metadata_columns(folder: ProjectFolder, tokens: Mapping[str, str]) -> t
     layer = tokens.get("pipeline_layer")
     if layer and layer in files:
         location = folder.location(files[layer])
-        data = read_mapping(files[layer], location)
+        data = read_mapping(location)
         return _compile_columns(data, location, tokens) if data is not None else ()
     if layer in _LAYERS:
         return (_BUILT_IN,)
@@ -101,7 +101,7 @@ def _find_files(folder: ProjectFolder) -> dict[str, Path]:
         file.stem.removeprefix(_PREFIX): file
         for home in folder.config_folders
         if os.path.isdir(home)
-        for file in list_folder(home, folder.location(home)) or ()
+        for file in list_folder(folder.location(home)) or ()
         if file.suffix in SUFFIXES and file.stem.startswith(_PREFIX)
     }
 

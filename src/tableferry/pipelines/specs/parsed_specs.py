@@ -53,9 +53,8 @@ RENAMED_KEYS: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class ParsedFlowGroup:
-    """A flow group, with the file that contains it."""
+    """A flow group."""
 
-    file: Path
     location: SourceLocation
     model: FlowGroup
 
@@ -70,7 +69,6 @@ class ParsedSpec:
         groups: The groups of a flow spec, including those in separate files.
     """
 
-    file: Path
     location: SourceLocation
     model: StandardSpec | FlowSpec
     view: View | None
@@ -86,6 +84,11 @@ class ParsedSpec:
         """The location of that name."""
         return self.location.at("targetDetails", "table")
 
+    @property
+    def has_metadata(self) -> bool:
+        """Whether the rows get operational metadata; it would mark every row of a snapshot as changed."""
+        return self.model.features.operational_metadata_enabled and self.model.cdc_snapshot_settings is None
+
 
 @dataclass(frozen=True)
 class ParsedMaterializedView:
@@ -97,7 +100,6 @@ class ParsedMaterializedView:
         view: The source of the rows; None for SQL.
     """
 
-    file: Path
     location: SourceLocation
     name: str
     model: MaterializedView
@@ -115,6 +117,11 @@ class ParsedMaterializedView:
         """The location of that name."""
         return self.location
 
+    @property
+    def has_metadata(self) -> bool:
+        """Whether the rows get operational metadata columns."""
+        return self.spec.features.operational_metadata_enabled
+
 
 AnySpec = ParsedSpec | ParsedMaterializedView
 
@@ -128,7 +135,6 @@ class _SpecFile:
         problems: The problems found while reading the file.
     """
 
-    path: Path
     location: SourceLocation
     data: dict[str, Any] | None
     problems: list[Problem]
@@ -206,7 +212,7 @@ class SpecReader:
         actual = "json" if path.suffix == ".json" else "yaml"
         if required and required.format != actual and not required.allow_override:
             there.report(Finding("SPEC_FORMAT_DIFFERS", actual=actual.upper(), required=required.format))
-        return _SpecFile(path, location, read_mapping(path, there), there.problems)
+        return _SpecFile(location, read_mapping(there), there.problems)
 
     def _expand_template(self, main: _SpecFile) -> list[_SpecFile]:
         """Return the specs of a main file that names a template, or the file itself."""
@@ -214,7 +220,7 @@ class SpecReader:
             return [main]
         there = main.location.with_problems([])
         files = [
-            _SpecFile(main.path, replace(main.location, file=f"{main.location.file}#{key}"), data, [])
+            _SpecFile(replace(main.location, file=f"{main.location.file}#{key}"), data, [])
             for key, data in self._templates.expand(main.data, there)
         ]
         if there.problems:
@@ -311,7 +317,7 @@ class SpecReader:
         groups.setdefault(str(key), []).extend(
             _locate_groups(file, parsed.flow_groups)
             if isinstance(parsed, FlowGroupsFile)
-            else [ParsedFlowGroup(file.path, location, parsed)]
+            else [ParsedFlowGroup(location, parsed)]
         )
 
     def _parse_materialized_views(
@@ -331,7 +337,7 @@ class SpecReader:
                 if root is None:
                     continue
             assert spec is not None
-            yield ParsedMaterializedView(main.path, location, name, model, spec, root.root if root else None)
+            yield ParsedMaterializedView(location, name, model, spec, root.root if root else None)
         if len(self._problems) > before:
             self.is_complete = False
 
@@ -367,7 +373,7 @@ class SpecReader:
             if not groups and not self._broken_ids & {spec.data_flow_id, None}:
                 location.at("flowGroups").report(Finding("SPEC_WITHOUT_FLOWS"))
             _check_group_ids(groups)
-        return ParsedSpec(main.path, location, spec, root.root if root else None, tuple(groups))
+        return ParsedSpec(location, spec, root.root if root else None, tuple(groups))
 
     def _substitute(
         self, data: dict[str, Any], location: SourceLocation, refused: Sequence[SourceLocation]
@@ -383,7 +389,7 @@ class SpecReader:
 
 def _locate_groups(file: _SpecFile, groups: list[FlowGroup]) -> list[ParsedFlowGroup]:
     return [
-        ParsedFlowGroup(file.path, file.location.at("flowGroups", position), group)
+        ParsedFlowGroup(file.location.at("flowGroups", position), group)
         for position, group in enumerate(groups)
     ]
 

@@ -59,7 +59,8 @@ def load(
     dataflows: list[flows.DataFlow] = []
     views: list[flows.MaterializedView] = []
     for spec, tables in resolve_tables(specs, other_specs, skipped_tables, unread):
-        table_compiler = TableCompiler(tables, folder, settings, substitutions, columns)
+        metadata = columns if spec.has_metadata else ()
+        table_compiler = TableCompiler(tables, folder, settings, substitutions, metadata)
         if isinstance(spec, ParsedSpec):
             dataflows.append(FlowCompiler(spec, table_compiler).compile())
         elif (view := compile_materialized_view(spec, table_compiler)) is not None:
@@ -85,14 +86,14 @@ def read_global_settings(folder: ProjectFolder, substitutions: Substitutions) ->
     for home in folder.config_folders:
         # A broken link of the bundle is reported; the framework's folders are optional.
         exists = os.path.lexists if home == folder.config_folder else os.path.isdir
-        listed = (list_folder(home, folder.location(home)) if exists(home) else None) or []
+        listed = (list_folder(folder.location(home)) if exists(home) else None) or []
         files = [file for file in listed if file.stem == "global" and file.suffix in SUFFIXES]
         if len(files) > 1:
             others = " and ".join(file.name for file in files[1:])
             folder.location(files[0]).report(Finding("SPEC_FILES_CONFLICT", others=others))
         for file in files[:1]:
             location = folder.location(file)
-            data = read_mapping(file, location)
+            data = read_mapping(location)
             if data is not None:
                 written = validate(GlobalFile, substitutions.apply(data, location), location)
                 merged = _merge(merged, written.model_dump(exclude_unset=True) if written else {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,13 @@ class SourceLocation:
 
     Attributes:
         file: The file, relative to the project where possible.
+        disk_path: The absolute path of the file.
         problems: Receives the problems that are reported at this location.
         steps: The keys and list positions of the path; none for the whole file.
     """
 
     file: str
+    disk_path: Path = field(compare=False)
     problems: list[Problem] = field(compare=False, repr=False)
     steps: tuple[str | int, ...] = ()
 
@@ -51,7 +53,7 @@ class SourceLocation:
 
     def at(self, *steps: str | int) -> SourceLocation:
         """Return the location below these keys and list positions."""
-        return SourceLocation(self.file, self.problems, self.steps + steps)
+        return SourceLocation(self.file, self.disk_path, self.problems, self.steps + steps)
 
     def covers(self, path: str) -> bool:
         """Return whether a key path of the same file is this location or below it."""
@@ -60,7 +62,12 @@ class SourceLocation:
 
     def with_problems(self, problems: list[Problem]) -> SourceLocation:
         """Return the same location with another list for its problems."""
-        return SourceLocation(self.file, problems, self.steps)
+        return replace(self, problems=problems)
+
+    def parse(self, text: str) -> SourceLocation:
+        """Return the location whose text is in a flow, view or table; its problems go to the same list."""
+        file, _, path = text.partition(": ")
+        return replace(self, file=file, steps=(path,) if path else ())
 
     def report(self, finding: Finding) -> None:
         """Add a finding to the problems."""
@@ -69,12 +76,6 @@ class SourceLocation:
     def __str__(self) -> str:
         """Return the location in the format of messages."""
         return f"{self.file}: {self.path}" if self.steps else self.file
-
-
-def parse_location(text: str, problems: list[Problem]) -> SourceLocation:
-    """Return the location whose text is in a flow, view or table."""
-    file, _, path = text.partition(": ")
-    return SourceLocation(file, problems, (path,) if path else ())
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class ProjectFolder:
 
     def location(self, file: Path) -> SourceLocation:
         """Return the location of a whole file."""
-        return SourceLocation(_relative_name(file, self.root), self.problems)
+        return _locate(file, self.root, self.problems)
 
 
 def find_project_files(project: Path) -> ProjectFolder:
@@ -137,15 +138,16 @@ def find_project_files(project: Path) -> ProjectFolder:
 
 
 def find_referenced_file(
-    spec_file: Path, path: str, kind: str, location: SourceLocation, *, allow_folder: bool = False
+    path: str, kind: str, location: SourceLocation, *, allow_folder: bool = False
 ) -> Path | None:
-    """Resolve a path in a spec file; report a missing file.
+    """Resolve a path at a location in a spec file; report a missing file.
 
     ``kind`` is the folder of such files, such as ``schemas``.
     """
+    spec_file = location.disk_path
     home = next((parent.parent for parent in spec_file.parents if parent.name == "dataflowspec"), None)
     home = home or spec_file.parent
-    shared = _shared_function_folders(spec_file) if kind == "python_functions" else ()
+    shared = _list_function_folders(location) if kind == "python_functions" else []
     for folder in (home / kind, home, spec_file.parent, *shared):
         file = os.path.abspath(folder / path) if "\0" not in path else ""
         if os.path.isfile(file) or (allow_folder and os.path.isdir(file)):
@@ -154,30 +156,31 @@ def find_referenced_file(
     return None
 
 
-def find_schema_file(spec_file: Path, path: str | None, location: SourceLocation) -> str | None:
+def find_schema_file(path: str | None, location: SourceLocation) -> str | None:
     """Resolve a ``schemaPath``."""
     if path is None:
         return None
     if not path.endswith((".json", ".ddl")):
         location.report(Finding("SPEC_SCHEMA_FILE_SUFFIX", file=path))
         return None
-    file = find_referenced_file(spec_file, path, "schemas", location)
+    file = find_referenced_file(path, "schemas", location)
     return None if file is None else str(file)
 
 
-def list_module_folders(spec_file: Path) -> tuple[Path, ...]:
-    """List the folders where a bundle stores its Python modules."""
-    base = _find_bundle(spec_file)
-    return tuple(base / folder for folder in ("python", "libraries", "extensions")) if base else ()
+def list_module_folders(location: SourceLocation) -> list[Path]:
+    """List the folders where the bundle of a spec file stores its Python modules."""
+    base = _find_bundle(location)
+    return [base / folder for folder in ("python", "libraries", "extensions")] if base else []
 
 
-def _shared_function_folders(spec_file: Path) -> tuple[Path, ...]:
-    base = _find_bundle(spec_file)
-    return (base / "templates" / "python_functions", *list_module_folders(spec_file)) if base else ()
+def _list_function_folders(location: SourceLocation) -> list[Path]:
+    base = _find_bundle(location)
+    return [base / "templates" / "python_functions", *list_module_folders(location)] if base else []
 
 
-def _find_bundle(spec_file: Path) -> Path | None:
-    return next((parent.parent for parent in spec_file.parents if parent.name == "dataflows"), None)
+def _find_bundle(location: SourceLocation) -> Path | None:
+    parents = location.disk_path.parents
+    return next((parent.parent for parent in parents if parent.name == "dataflows"), None)
 
 
 def _find_in_folder(root: Path) -> ProjectFolder:
@@ -209,7 +212,7 @@ def _find_around_file(file: Path) -> ProjectFolder:
         files = _walk(base / "dataflows", root, problems)
     else:
         # Outside a project only the files in the same folder belong to the spec, not those in subfolders.
-        files = list_folder(file.parent, SourceLocation(_relative_name(file.parent, root), problems)) or []
+        files = list_folder(_locate(file.parent, root, problems)) or []
     group_files = tuple(part for part in files if _is_spec(part, "_flow"))
     others = tuple(main for main in files if _is_spec(main, "_main") and main != file)
     return ProjectFolder(root, base, (file,), group_files, True, others, problems)
@@ -227,7 +230,7 @@ def _walk(folder: Path, root: Path, problems: list[Problem]) -> list[Path]:
     """List the files below a folder in order, each once; follow links to folders."""
 
     def report(error: OSError) -> None:
-        SourceLocation(_relative_name(Path(error.filename), root), problems).report(_not_listed(error))
+        _locate(Path(error.filename), root, problems).report(_not_listed(error))
 
     files: list[Path] = []
     seen: set[str] = set()
@@ -242,17 +245,18 @@ def _walk(folder: Path, root: Path, problems: list[Problem]) -> list[Path]:
     return sorted(files)
 
 
-def _relative_name(file: Path, root: Path) -> str:
+def _locate(file: Path, root: Path, problems: list[Problem]) -> SourceLocation:
     try:
-        return file.relative_to(root).as_posix()
+        name = file.relative_to(root).as_posix()
     except ValueError:
-        return os.fspath(file)
+        name = os.fspath(file)
+    return SourceLocation(name, file, problems)
 
 
-def list_folder(folder: Path, location: SourceLocation) -> list[Path] | None:
+def list_folder(location: SourceLocation) -> list[Path] | None:
     """List the entries of a folder in order, or report why the folder can't be listed."""
     try:
-        return sorted(folder / entry for entry in os.listdir(folder))
+        return sorted(location.disk_path / entry for entry in os.listdir(location.disk_path))
     except OSError as error:
         location.report(_not_listed(error))
         return None
@@ -262,10 +266,10 @@ def _not_listed(error: OSError) -> Finding:
     return Finding("SPEC_FOLDER_NOT_LISTED", reason=(error.strerror or "unknown reason").lower())
 
 
-def read_text(file: Path, location: SourceLocation) -> str | None:
+def read_text(location: SourceLocation) -> str | None:
     """Read a text file, or report why it can't be read."""
     try:
-        content = file.read_bytes().decode("utf-8-sig")
+        content = location.disk_path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         location.report(Finding("SPEC_FILE_NOT_UTF8", byte=error.start))
     except OSError as error:
@@ -278,14 +282,14 @@ def read_text(file: Path, location: SourceLocation) -> str | None:
     return None
 
 
-def read_mapping(file: Path, location: SourceLocation) -> dict[str, Any] | None:
+def read_mapping(location: SourceLocation) -> dict[str, Any] | None:
     """Read a JSON or YAML file that contains a mapping, or report why it can't be read."""
-    content = read_text(file, location)
+    content = read_text(location)
     if content is None:
         return None
     repeated: _RepeatedKeys = {}
     try:
-        data = (_parse_json if file.suffix == ".json" else _parse_yaml)(content, repeated)
+        data = (_parse_json if location.disk_path.suffix == ".json" else _parse_yaml)(content, repeated)
     except json.JSONDecodeError as error:
         location.report(Finding("SPEC_JSON_INVALID", reason=error.msg, line=error.lineno, column=error.colno))
     except yaml.YAMLError as error:

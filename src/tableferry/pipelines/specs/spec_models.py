@@ -9,9 +9,7 @@ from pydantic.json_schema import models_json_schema
 
 from tableferry.errors import Finding
 from tableferry.pipelines.specs.table_models import (
-    CdcSettings,
-    CdcSnapshotSettings,
-    Conflicts,
+    CdcTable,
     DataQualitySettings,
     MaterializedViewTable,
     SnapshotFiles,
@@ -23,6 +21,7 @@ from tableferry.pipelines.specs.validation import (
     MISSING,
     CamelModel,
     CheckedModel,
+    Conflicts,
     Name,
     Names,
     SnakeModel,
@@ -30,10 +29,9 @@ from tableferry.pipelines.specs.validation import (
     Text,
     check_exactly_one,
     check_is_folder,
-    excluded_by,
     to_path,
 )
-from tableferry.pipelines.specs.view_models import SqlDetails, View, ViewRoot
+from tableferry.pipelines.specs.view_models import RowSelection, SqlDetails, View, ViewRoot
 
 VIEW_KEYS = ("mode", "sourceType", "sourceDetails")
 
@@ -53,8 +51,7 @@ class AppendViewDetails(CamelModel, CheckedModel):
     )
     once: bool = Field(False, description="Run a single time.")
 
-    def find_conflicts(self) -> Conflicts:
-        """Find whether the prefix ends with an underscore, which is added to it."""
+    def _find_conflicts(self) -> Conflicts:
         prefix = self.column_prefix or ""
         if prefix.endswith("_"):
             yield "column_prefix", Finding("SPEC_PREFIX_WITH_UNDERSCORE", prefix=prefix.rstrip("_"))
@@ -124,13 +121,11 @@ class FlowGroupsFile(CamelModel):
     flow_groups: list[FlowGroup] = Field(description="Groups of flows.")
 
 
-class MigrationSource(CamelModel, CheckedModel):
+class MigrationSource(RowSelection, CheckedModel):
     """The legacy table whose history is copied."""
 
     database: Name = Field(description="Schema of the table, or catalog.schema.")
     table: Name = Field(description="Name of the table.")
-    select_exp: list[Name] = Field([], description="SQL expressions; without any, every column.")
-    where_clause: list[Name] = Field([], description="SQL conditions that must all hold.")
     except_columns: list[Name] = Field([], description="Columns that are left out.")
     checkpoint_location: Names = Field(
         [],
@@ -143,8 +138,7 @@ class MigrationSource(CamelModel, CheckedModel):
         """The folders of the checkpoints."""
         return tuple(map(to_path, self.checkpoint_location))
 
-    def find_conflicts(self) -> Conflicts:
-        """Find checkpoints that aren't in a folder."""
+    def _find_conflicts(self) -> Conflicts:
         yield from check_is_folder("checkpointLocation", *self.checkpoints)
 
 
@@ -206,20 +200,16 @@ class SpecHeader(CamelModel):
     features: Features = Features.model_validate({})
 
 
-class StreamingTableSpec(DataQualitySettings, SpecHeader):
+class StreamingTableSpec(DataQualitySettings, CdcTable, SpecHeader):
     """Keys that both kinds of spec of a streaming table have."""
 
     target_format: Literal["delta"] = Field(description="A streaming table.")
     target_details: TargetDetails
-    cdc_settings: CdcSettings | None = Field(None, description="How change events become rows.")
-    cdc_snapshot_settings: CdcSnapshotSettings | None = Field(None, description="How snapshots become rows.")
     table_migration_details: TableMigrationDetails | None = None
 
-    def find_conflicts(self) -> Conflicts:
-        """Find the keys that exclude each other."""
-        yield from super().find_conflicts()
-        if self.cdc_settings is not None and self.cdc_snapshot_settings is not None:
-            yield "cdcSnapshotSettings", excluded_by("cdcSettings")
+    def _find_conflicts(self) -> Conflicts:
+        yield from DataQualitySettings._find_conflicts(self)
+        yield from CdcTable._find_conflicts(self)
 
 
 class StandardSpec(StreamingTableSpec):
@@ -240,9 +230,8 @@ class StandardSpec(StreamingTableSpec):
         snapshots = self.cdc_snapshot_settings
         return snapshots is None or snapshots.snapshot_type == "periodic"
 
-    def find_conflicts(self) -> Conflicts:
-        """Find the missing keys of the view."""
-        yield from super().find_conflicts()
+    def _find_conflicts(self) -> Conflicts:
+        yield from super()._find_conflicts()
         for key, value in (("sourceSystem", self.source_system), ("sourceViewName", self.source_view_name)):
             if self.has_view and value is None:
                 yield key, MISSING
@@ -276,9 +265,8 @@ class MaterializedView(DataQualitySettings):
         None, description="How Databricks refreshes it."
     )
 
-    def find_conflicts(self) -> Conflicts:
-        """Find whether not exactly one source is given."""
-        yield from super().find_conflicts()
+    def _find_conflicts(self) -> Conflicts:
+        yield from super()._find_conflicts()
         yield from check_exactly_one(
             sourceView=self.source_view, sqlPath=self.sql_path, sqlStatement=self.sql_statement
         )
@@ -319,8 +307,7 @@ class GlobalFile(CheckedModel):
     spark_config: dict[str, Text] = Field(default_factory=dict)
     dataflow_spec_version: Text | None = None
 
-    def find_conflicts(self) -> Conflicts:
-        """Find a state path that isn't a folder."""
+    def _find_conflicts(self) -> Conflicts:
         path = self.table_migration_state_volume_path or ""
         yield from check_is_folder("table_migration_state_volume_path", path)
 

@@ -171,7 +171,7 @@ def read_substitutions(
     if file is None:
         return Substitutions({**tokens, **reserved})
     location = folder.location(file)
-    data = read_mapping(file, location)
+    data = read_mapping(location)
     written = validate(SubstitutionsFile, data, location) if data is not None else None
     if written is None:
         return Substitutions(is_complete=False)
@@ -185,7 +185,7 @@ def _find_environments(folder: ProjectFolder) -> dict[str, Path] | None:
     home = folder.config_folder
     if home is None or not os.path.lexists(home):
         return by_environment
-    files = list_folder(home, folder.location(home))
+    files = list_folder(folder.location(home))
     if files is None:
         return None
     for file in files:

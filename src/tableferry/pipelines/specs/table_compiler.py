@@ -6,18 +6,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from pathlib import Path
 from typing import Literal
 
 from tableferry.errors import Finding, TableError
 from tableferry.pipelines.model import flows
 from tableferry.pipelines.specs import table_models
-from tableferry.pipelines.specs.expectations import read_expectations
+from tableferry.pipelines.specs.expectations import flag_violations, join_constraints, read_expectations
 from tableferry.pipelines.specs.parsed_specs import AnySpec
 from tableferry.pipelines.specs.project_files import (
     ProjectFolder,
     SourceLocation,
-    find_referenced_file,
     find_schema_file,
 )
 from tableferry.pipelines.specs.spec_models import GlobalSettings
@@ -151,7 +149,7 @@ class TableCompiler:
     """Compiles the tables of one spec.
 
     Attributes:
-        metadata: The operational metadata columns of the project's layer.
+        metadata: The operational metadata columns of the project's layer, unless the spec disables them.
     """
 
     tables: SpecTables
@@ -164,19 +162,16 @@ class TableCompiler:
         self,
         table: TableName,
         layout: table_models.TableLayout,
-        file: Path,
         location: SourceLocation,
-        *,
-        has_metadata: bool,
     ) -> flows.Target:
-        """Compile a table of a spec file; ``has_metadata`` is the spec's switch of operational metadata."""
-        has_metadata = has_metadata and "disableOperationalMetadata" not in layout.config_flags
+        """Compile a table without its settings for change events and its expectations."""
+        has_metadata = "disableOperationalMetadata" not in layout.config_flags
         output = layout if isinstance(layout, table_models.OutputTable) else None
         table_path = layout.table_path if isinstance(layout, table_models.TargetDetails) else None
         return flows.Target(
             table,
             None,
-            find_schema_file(file, layout.schema_path, location.at("schemaPath")),
+            find_schema_file(layout.schema_path, location.at("schemaPath")),
             tuple(layout.partition_columns),
             tuple(layout.cluster_by_columns),
             layout.cluster_by_auto,
@@ -192,31 +187,25 @@ class TableCompiler:
     def add_cdc(
         self,
         target: flows.Target,
-        cdc: table_models.CdcSettings | None,
-        snapshots: table_models.CdcSnapshotSettings | None,
-        file: Path,
+        model: table_models.CdcTable,
         location: SourceLocation,
     ) -> flows.Target:
         """Return a table with its settings for change events or snapshots."""
+        cdc, snapshots = model.cdc_settings, model.cdc_snapshot_settings
         if snapshots is None:
             return replace(target, cdc=_compile_cdc(cdc) if cdc is not None else None)
         if target.metadata:
             location.at("configFlags").report(Finding("SPEC_SNAPSHOTS_WITH_METADATA"))
-        return replace(
-            target, snapshots=_compile_snapshots(snapshots, file, location.at("cdcSnapshotSettings"))
-        )
+        return replace(target, snapshots=_compile_snapshots(snapshots, location.at("cdcSnapshotSettings")))
 
     def add_expectations(
         self, target: flows.Target, spec: AnySpec
     ) -> tuple[flows.Target, flows.Target | None]:
         """Return a target with its expectations, and its quarantine table if it has one."""
-        expectations = self._read_expectations(spec)
+        expectations = read_expectations(spec, self.folder, self.substitutions)
         mode = spec.model.quarantine_mode if expectations else "off"
-        condition = " AND ".join(f"({expectation.constraint})" for expectation in expectations)
-        if mode == "flag":
-            warnings = tuple(replace(expectation, action="warn") for expectation in expectations)
-            expectations = (*warnings, flows.Expectation(flows.QUARANTINED, condition, "flag"))
-        target = replace(target, expectations=expectations)
+        flagged = flag_violations(expectations) if mode == "flag" else expectations
+        target = replace(target, expectations=flagged)
         if mode != "table" or self.tables.quarantine is None:
             return target, None
         details = spec.model.quarantine_target_details or table_models.QuarantineTarget.model_validate({})
@@ -228,7 +217,7 @@ class TableCompiler:
             properties=self._add_mandatory(details.table_properties),
             path=details.path,
             spark_conf=target.spark_conf,
-            expectations=(flows.Expectation("quarantine", condition, "quarantine"),),
+            expectations=(flows.Expectation("quarantine", join_constraints(expectations), "quarantine"),),
             location=str(spec.location.at("quarantineTargetDetails")),
             metadata=target.metadata,
         )
@@ -236,14 +225,6 @@ class TableCompiler:
 
     def _add_mandatory(self, properties: Mapping[str, str]) -> dict[str, str]:
         return {**properties, **self.settings.mandatory_table_properties}
-
-    def _read_expectations(self, spec: AnySpec) -> tuple[flows.Expectation, ...]:
-        path = spec.model.data_quality_expectations_path
-        if not spec.model.data_quality_expectations_enabled or path is None:
-            return ()
-        location = spec.location.at("dataQualityExpectationsPath")
-        file = find_referenced_file(spec.file, path, "expectations", location, allow_folder=True)
-        return () if file is None else read_expectations(file, self.folder.location(file), self.substitutions)
 
 
 def _compile_cdc(settings: table_models.CdcSettings) -> flows.CdcSettings:
@@ -267,12 +248,12 @@ def _drop_blank(condition: str | None) -> str | None:
 
 
 def _compile_snapshots(
-    settings: table_models.CdcSnapshotSettings, file: Path, location: SourceLocation
+    settings: table_models.CdcSnapshotSettings, location: SourceLocation
 ) -> flows.SnapshotCdc | None:
     """Compile settings for snapshots; the flow compiler adds the view of periodic snapshots."""
     source: str | flows.SnapshotFiles | flows.SnapshotTable | None = ""
     if settings.snapshot_type == "historical":
-        source = _compile_snapshot_source(settings, file, location.at("source"))
+        source = _compile_snapshot_source(settings, location.at("source"))
     if source is None:
         return None
     return flows.SnapshotCdc(
@@ -286,7 +267,7 @@ def _compile_snapshots(
 
 
 def _compile_snapshot_source(
-    settings: table_models.CdcSnapshotSettings, file: Path, location: SourceLocation
+    settings: table_models.CdcSnapshotSettings, location: SourceLocation
 ) -> flows.SnapshotFiles | flows.SnapshotTable | None:
     data = settings.source or {}
     if settings.source_type == "table":
@@ -314,7 +295,7 @@ def _compile_snapshot_source(
         files.datetime_format,
         _drop_blank(files.filter),
         tuple(files.select_exp),
-        find_schema_file(file, files.schema_path, location.at("schemaPath")),
+        find_schema_file(files.schema_path, location.at("schemaPath")),
         files.recursive_file_lookup,
         files.deduplicate_mode,
     )

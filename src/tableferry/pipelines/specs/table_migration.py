@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from tableferry.errors import Finding
 from tableferry.pipelines.model import flows
 from tableferry.pipelines.specs.parsed_specs import ParsedSpec
-from tableferry.pipelines.specs.project_files import SourceLocation, parse_location
+from tableferry.pipelines.specs.project_files import SourceLocation
 from tableferry.pipelines.specs.spec_models import GlobalSettings, TableMigrationDetails
 from tableferry.pipelines.specs.validation import parse_table_name
 from tableferry.spark.tables import TableName
@@ -105,7 +105,7 @@ def _check_starts(
         option = _find_missing_start(view.source)
         if option and not (view.source.format == "kafka" and from_checkpoints):
             finding = Finding("SPEC_SOURCE_WITHOUT_START", option=option)
-            parse_location(view.location, location.problems).report(finding)
+            location.parse(view.location).report(finding)
 
 
 def _find_missing_start(source: flows.OtherSource) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
@@ -12,14 +11,13 @@ from tableferry.pipelines.specs.validation import (
     MISSING,
     CamelModel,
     CheckedModel,
+    Conflicts,
     Name,
     Text,
     check_is_folder,
     excluded_by,
     to_path,
 )
-
-Conflicts = Iterator[tuple[str, Finding]]
 
 ScdType = Annotated[
     Literal["1", "2"],
@@ -34,8 +32,6 @@ QuarantineMode = Annotated[
     WithJsonSchema({"enum": ["off", "flag", "table", False]}),
 ]
 
-Deduplicate = Literal["off", "full_row", "keys_only"]
-
 
 class ScdSettings(CheckedModel):
     """Settings that AUTO CDC and AUTO CDC FROM SNAPSHOT share."""
@@ -49,8 +45,7 @@ class ScdSettings(CheckedModel):
         [], description="Changes of these columns don't start a new interval."
     )
 
-    def find_conflicts(self) -> Conflicts:
-        """Find the keys for history that have no effect or exclude each other."""
+    def _find_conflicts(self) -> Conflicts:
         history = [
             key
             for key in ("track_history_column_list", "track_history_except_column_list")
@@ -74,13 +69,12 @@ class CdcSettings(ScdSettings):
     column_list: list[Name] = Field([], description="The columns that the target keeps.")
     except_column_list: list[Name] = Field([], description="The columns that the target leaves out.")
 
-    def find_conflicts(self) -> Conflicts:
-        """Find the keys that exclude each other or don't fit the SCD type."""
+    def _find_conflicts(self) -> Conflicts:
         if self.column_list and self.except_column_list:
             yield "except_column_list", excluded_by("column_list")
         if self.scd_type == "2" and (self.apply_as_truncates or "").strip():
             yield "apply_as_truncates", Finding("SPEC_KEY_NEEDS_SCD_TYPE", scd_type=1)
-        yield from super().find_conflicts()
+        yield from super()._find_conflicts()
 
 
 class CdcSnapshotSettings(ScdSettings):
@@ -95,18 +89,27 @@ class CdcSnapshotSettings(ScdSettings):
     )
     source: dict[str, Any] | None = Field(None, description="The source of historical snapshots.")
 
-    def find_conflicts(self) -> Conflicts:
-        """Find whether the keys of historical snapshots are missing or unused."""
+    def _find_conflicts(self) -> Conflicts:
         historical = self.snapshot_type == "historical"
         for key, value in (("sourceType", self.source_type), ("source", self.source)):
             if historical and value is None:
                 yield key, MISSING
             if not historical and value is not None:
                 yield key, Finding("SPEC_KEY_NEEDS_HISTORICAL_SNAPSHOTS")
-        yield from super().find_conflicts()
+        yield from super()._find_conflicts()
 
 
-class SnapshotFiles(CamelModel, CheckedModel):
+class SnapshotSource(CamelModel):
+    """A source of historical snapshots."""
+
+    starting_version: int | str | None = Field(None, description="The first version that is read.")
+    select_exp: list[Name] = Field([], description="SQL expressions; without any, every column.")
+    deduplicate_mode: Literal["off", "full_row", "keys_only"] = Field(
+        "off", description="Which repeated rows are left out."
+    )
+
+
+class SnapshotFiles(SnapshotSource, CheckedModel):
     """Snapshots in files whose paths contain the version."""
 
     format: Name = Field(description="Spark's name of the reader, such as csv or parquet.")
@@ -117,7 +120,6 @@ class SnapshotFiles(CamelModel, CheckedModel):
     reader_options: dict[str, Text] = Field({}, description="Options of the reader.")
     filter: str | None = Field(None, description="SQL condition on the rows; {version} is the version.")
     version_type: Literal["integer", "timestamp"] = Field(description="Type of the version.")
-    starting_version: int | str | None = Field(None, description="The first version that is read.")
     datetime_format: Name | None = Field(
         None, description="Python's format of a timestamp, such as %Y_%m_%d."
     )
@@ -125,12 +127,9 @@ class SnapshotFiles(CamelModel, CheckedModel):
         None, description="Has no effect: all digits of a version are read."
     )
     schema_path: Name | None = Field(None, description="A .json or .ddl file, relative to schemas/.")
-    select_exp: list[Name] = Field([], description="SQL expressions; without any, every column.")
     recursive_file_lookup: bool = Field(False, description="Also read files in subfolders.")
-    deduplicate_mode: Deduplicate = Field("off", description="Which repeated rows are left out.")
 
-    def find_conflicts(self) -> Conflicts:
-        """Find a path without a version, and versions that don't fit their type."""
+    def _find_conflicts(self) -> Conflicts:
         timestamps = self.version_type == "timestamp"
         if "{version}" not in self.path and "(?P<version_" not in self.path:
             yield "path", Finding("SPEC_SNAPSHOT_PATH_WITHOUT_VERSION", mark="{version}")
@@ -147,15 +146,12 @@ class SnapshotFiles(CamelModel, CheckedModel):
             )
 
 
-class SnapshotTable(CamelModel):
+class SnapshotTable(SnapshotSource):
     """Snapshots in a table with a version column."""
 
     table: Name = Field(description="The table, as schema.table or catalog.schema.table.")
     version_column: Name = Field(description="Column with the version of the snapshot that contains the row.")
     version_type: Literal["date", "timestamp", "integer", "long"] = Field(description="Its type.")
-    starting_version: int | str | None = Field(None, description="The first version that is read.")
-    select_exp: list[Name] = Field([], description="SQL expressions; without any, every column.")
-    deduplicate_mode: Deduplicate = Field("off", description="Which repeated rows are left out.")
 
 
 class Layout(CamelModel, CheckedModel):
@@ -168,8 +164,7 @@ class Layout(CamelModel, CheckedModel):
     cluster_by_columns: list[Name] = Field([], description="Columns of the liquid clustering.")
     cluster_by_auto: bool = Field(False, description="Let Databricks choose the clustering.")
 
-    def find_conflicts(self) -> Conflicts:
-        """Find whether the table is both partitioned and clustered."""
+    def _find_conflicts(self) -> Conflicts:
         if self.partition_columns and self.cluster_by_columns:
             yield "clusterByColumns", excluded_by("partitionColumns")
 
@@ -205,9 +200,8 @@ class TargetDetails(OutputTable):
     type: Literal["ST"] = Field("ST", description="A streaming table.")
     table_path: Name | None = Field(None, description="Another spelling of path.")
 
-    def find_conflicts(self) -> Conflicts:
-        """Find the keys that exclude each other."""
-        yield from super().find_conflicts()
+    def _find_conflicts(self) -> Conflicts:
+        yield from super()._find_conflicts()
         if self.path is not None and self.table_path is not None:
             yield "tablePath", excluded_by("path")
 
@@ -218,18 +212,25 @@ class MaterializedViewTable(OutputTable):
     private: bool = Field(False, description="The view is visible only in the pipeline.")
 
 
-class StagingTable(TableLayout):
-    """A streaming table between the flows of a group."""
+class CdcTable(CamelModel, CheckedModel):
+    """A table into which change events or snapshots can be merged."""
 
-    type: Literal["ST"] = Field(description="A streaming table.")
     cdc_settings: CdcSettings | None = Field(None, description="How change events become rows.")
     cdc_snapshot_settings: CdcSnapshotSettings | None = Field(None, description="How snapshots become rows.")
 
-    def find_conflicts(self) -> Conflicts:
-        """Find the keys that exclude each other."""
-        yield from super().find_conflicts()
+    def _find_conflicts(self) -> Conflicts:
         if self.cdc_settings is not None and self.cdc_snapshot_settings is not None:
             yield "cdcSnapshotSettings", excluded_by("cdcSettings")
+
+
+class StagingTable(TableLayout, CdcTable):
+    """A streaming table between the flows of a group."""
+
+    type: Literal["ST"] = Field(description="A streaming table.")
+
+    def _find_conflicts(self) -> Conflicts:
+        yield from TableLayout._find_conflicts(self)
+        yield from CdcTable._find_conflicts(self)
 
 
 class DataQualitySettings(CamelModel, CheckedModel):
@@ -247,8 +248,7 @@ class DataQualitySettings(CamelModel, CheckedModel):
     )
     quarantine_target_details: QuarantineTarget | None = Field(None, description="That table.")
 
-    def find_conflicts(self) -> Conflicts:
-        """Find expectations without a path, and a quarantine without expectations."""
+    def _find_conflicts(self) -> Conflicts:
         enabled = self.data_quality_expectations_enabled
         if enabled and self.data_quality_expectations_path is None:
             yield "dataQualityExpectationsEnabled", Finding("SPEC_EXPECTATIONS_WITHOUT_PATH")

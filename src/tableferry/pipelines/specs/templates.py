@@ -80,12 +80,12 @@ class TemplateReader:
         if file not in self._templates:
             # A broken template is a problem of the first main file that names it.
             location = self._folder.location(file).with_problems(location.problems)
-            self._templates[file] = _read_template(file, location)
+            self._templates[file] = _read_template(location)
         return self._templates[file]
 
 
-def _read_template(file: Path, location: SourceLocation) -> TemplateFile | None:
-    data = read_mapping(file, location)
+def _read_template(location: SourceLocation) -> TemplateFile | None:
+    data = read_mapping(location)
     template = validate(TemplateFile, data, location) if data is not None else None
     if template is None:
         return None

@@ -33,12 +33,15 @@ MISSING = Finding("SPEC_KEY_MISSING")
 Model = TypeVar("Model", bound=BaseModel)
 Steps = list[str | int]
 
+# The key path of each wrong value below a mapping, and the finding.
+Conflicts = Iterator[tuple[str, Finding]]
+
 _CONFLICTS = "conflicts"
 
 # The keys that select the model of a mapping.
 _DISCRIMINATORS = ("sourceType", "flowType")
 
-# Keys whose names in earlier versions of the format differ too much for a comparison of letters.
+# Earlier names of keys that aren't similar to the current names.
 _EARLIER_NAMES = {"cdcApplyChanges": "cdcSettings"}
 
 
@@ -81,13 +84,12 @@ class CamelModel(SnakeModel):
 class CheckedModel(SnakeModel):
     """A mapping whose keys restrict each other."""
 
-    def find_conflicts(self) -> Iterator[tuple[str, Finding]]:
-        """Find the values that contradict each other: the key path of each, and the finding."""
+    def _find_conflicts(self) -> Conflicts:
         raise NotImplementedError
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if conflicts := list(self.find_conflicts()):
+        if conflicts := list(self._find_conflicts()):
             raise PydanticCustomError(_CONFLICTS, "the keys contradict each other", {_CONFLICTS: conflicts})
         return self
 
@@ -97,13 +99,13 @@ def excluded_by(other: str) -> Finding:
     return Finding("SPEC_KEYS_EXCLUDE_EACH_OTHER", other=other)
 
 
-def check_exactly_one(**values: object) -> Iterator[tuple[str, Finding]]:
+def check_exactly_one(**values: object) -> Conflicts:
     """Find whether not exactly one of these keys has a value."""
     if sum(value is not None for value in values.values()) != 1:
         yield "", Finding("SPEC_NOT_EXACTLY_ONE_KEY", keys=joined([*values]))
 
 
-def check_is_folder(key: str, *paths: str) -> Iterator[tuple[str, Finding]]:
+def check_is_folder(key: str, *paths: str) -> Conflicts:
     """Find paths, as `to_path` returns them, that are URLs of other storage."""
     for path in paths:
         # A single character before the colon is a drive.

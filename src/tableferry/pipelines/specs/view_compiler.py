@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from tableferry.errors import Finding
 from tableferry.pipelines.model import flows, sql
 from tableferry.pipelines.specs import view_models
 from tableferry.pipelines.specs.project_files import (
-    ProjectFolder,
     SourceLocation,
     find_referenced_file,
     find_schema_file,
     list_module_folders,
     read_text,
 )
-from tableferry.pipelines.specs.substitutions import Substitutions
-from tableferry.pipelines.specs.table_compiler import SpecTables
+from tableferry.pipelines.specs.table_compiler import TableCompiler
 from tableferry.pipelines.specs.validation import parse_table_name
 from tableferry.spark.tables import TableName
 
 
 @dataclass(frozen=True)
 class ViewCompiler:
-    """Compiles the views of one spec file.
+    """Compiles the views of one spec, whose names are ``views``."""
 
-    Attributes:
-        file: The spec file; paths in it are relative to its folder.
-        views: Names of the spec's views.
-    """
-
-    file: Path
-    folder: ProjectFolder
-    substitutions: Substitutions
-    tables: SpecTables
+    table_compiler: TableCompiler
     views: set[str]
 
     def compile(self, name: str, view: view_models.View, location: SourceLocation) -> flows.View | None:
@@ -49,15 +38,15 @@ class ViewCompiler:
         """Compile a SELECT statement, or the file that contains it."""
         place = location.at("sqlStatement")
         if path is not None:
-            file = find_referenced_file(self.file, path, "dml", location.at("sqlPath"))
+            file = find_referenced_file(path, "dml", location.at("sqlPath"))
             if file is None:
                 return None
-            place = self.folder.location(file)
-            content = read_text(file, place)
+            place = self.table_compiler.folder.location(file)
+            content = read_text(place)
             if content is None:
                 return None
-            statement = self.substitutions.apply_to_sql(content)
-        resolved = self.tables.resolve_sql((statement or "").strip().rstrip(";"), self.views)
+            statement = self.table_compiler.substitutions.apply_to_sql(content)
+        resolved = self.table_compiler.tables.resolve_sql((statement or "").strip().rstrip(";"), self.views)
         try:
             sql.references(resolved)
         except sql.SqlglotError as error:
@@ -94,7 +83,7 @@ class ViewCompiler:
             details.reader_options,
             tuple(details.where_clause),
             tuple(details.select_exp),
-            find_schema_file(self.file, details.schema_path, location.at("schemaPath")),
+            find_schema_file(details.schema_path, location.at("schemaPath")),
             self._compile_function(function, location.at("pythonTransform")) if function else None,
             # The user's explicit start overrides the setup.
             details.starting_version_from_d_l_t_setup
@@ -107,11 +96,12 @@ class ViewCompiler:
         table, place = details.table or "", location.at("table")
         if (details.database or "").lower() != "live":
             return parse_table_name(details.database, table, place)
-        resolved = self.tables.find_in_pipeline(table)
-        if resolved is None and self.tables.unread != "reported":
+        tables = self.table_compiler.tables
+        resolved = tables.find_in_pipeline(table)
+        if resolved is None and tables.unread != "reported":
             place.report(
                 Finding("SPEC_LIVE_TABLE_UNREADABLE", table=table)
-                if self.tables.unread == "unreported"
+                if tables.unread == "unreported"
                 else Finding("SPEC_LIVE_TABLE_UNKNOWN", table=table)
             )
         return resolved
@@ -147,7 +137,7 @@ class ViewCompiler:
             files.path if files else None,
             tuple(details.where_clause),
             tuple(details.select_exp),
-            find_schema_file(self.file, files.schema_path, location.at("schemaPath")) if files else None,
+            find_schema_file(files.schema_path, location.at("schemaPath")) if files else None,
         )
 
     def _compile_function(
@@ -158,8 +148,8 @@ class ViewCompiler:
         if path is not None and not path.endswith(".py"):
             place.report(Finding("SPEC_PYTHON_FILE_SUFFIX", file=path))
         elif path is not None:
-            file = find_referenced_file(self.file, path, "python_functions", place)
-        folders = list_module_folders(self.file) if function.module is not None else ()
+            file = find_referenced_file(path, "python_functions", place)
+        folders = list_module_folders(location) if function.module is not None else []
         return flows.PythonCode(
             None if file is None else str(file),
             function.module,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, RootModel
@@ -12,14 +11,13 @@ from tableferry.pipelines.specs.validation import (
     MISSING,
     CamelModel,
     CheckedModel,
+    Conflicts,
     Name,
     Text,
     check_exactly_one,
     require_keys,
     require_one_of,
 )
-
-Conflicts = Iterator[tuple[str, Finding]]
 
 
 class PythonTransform(CamelModel, CheckedModel):
@@ -31,8 +29,7 @@ class PythonTransform(CamelModel, CheckedModel):
     module: Name | None = Field(None, description="package.module.function.")
     tokens: dict[str, object] = Field({}, description="Passed to the function.")
 
-    def find_conflicts(self) -> Conflicts:
-        """Find whether not exactly one function is named."""
+    def _find_conflicts(self) -> Conflicts:
         module = type(self).model_fields["module"].alias or "module"
         yield from check_exactly_one(**{"functionPath": self.function_path, module: self.module})
 
@@ -75,8 +72,7 @@ class DeltaDetails(RowSelection, CheckedModel):
         description="Read the changes since the pipeline of the table last set it up.",
     )
 
-    def find_conflicts(self) -> Conflicts:
-        """Find whether the table has neither a name nor a folder."""
+    def _find_conflicts(self) -> Conflicts:
         for key, value in (("database", self.database), ("table", self.table)):
             if self.table_path is None and value is None:
                 yield key, MISSING
@@ -104,8 +100,7 @@ class DeltaJoinDetails(RowSelection, CheckedModel):
     sources: list[JoinSide] = Field(min_length=2)
     joins: list[JoinStep]
 
-    def find_conflicts(self) -> Conflicts:
-        """Find a wrong number of joins, and repeated aliases."""
+    def _find_conflicts(self) -> Conflicts:
         needed = len(self.sources) - 1
         if len(self.joins) != needed:
             yield "joins", Finding("SPEC_JOINS_DO_NOT_FIT_SOURCES", needed=needed, count=len(self.joins))
@@ -123,8 +118,7 @@ class SqlDetails(CamelModel, CheckedModel):
     sql_path: Name | None = Field(None, description="A .sql file, relative to dml/.")
     sql_statement: Name | None = Field(None, description="The SELECT statement.")
 
-    def find_conflicts(self) -> Conflicts:
-        """Find whether not exactly one statement is given."""
+    def _find_conflicts(self) -> Conflicts:
         yield from check_exactly_one(sqlPath=self.sql_path, sqlStatement=self.sql_statement)
 
 
@@ -165,8 +159,7 @@ class DeltaJoinView(_ViewBase, CheckedModel):
     source_type: Literal["deltaJoin"]
     source_details: DeltaJoinDetails
 
-    def find_conflicts(self) -> Conflicts:
-        """Find the combinations of modes that Spark can't join."""
+    def _find_conflicts(self) -> Conflicts:
         modes = self.join_modes
         if self.mode == "batch":
             for position, mode in enumerate(modes):
