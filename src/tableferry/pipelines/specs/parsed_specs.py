@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tableferry.errors import Finding, Problem
+from tableferry.errors import Finding
 from tableferry.pipelines.model.flows import Skipped
 from tableferry.pipelines.specs.project_files import (
     ProjectFolder,
@@ -128,21 +128,15 @@ AnySpec = ParsedSpec | ParsedMaterializedView
 
 @dataclass(frozen=True)
 class _SpecFile:
-    """The content of a main file or of a file with flow groups.
-
-    Attributes:
-        data: None if the file can't be read.
-        problems: The problems found while reading the file.
-    """
+    """The content of a main file or of a file with flow groups."""
 
     location: SourceLocation
-    data: dict[str, Any] | None
-    problems: list[Problem]
+    data: dict[str, Any]
 
     @property
     def id(self) -> Any:
         """The value of dataFlowId, which may have any type; None if it's missing."""
-        return self.data.get("dataFlowId") if self.data is not None else None
+        return self.data.get("dataFlowId")
 
 
 class SpecReader:
@@ -160,6 +154,9 @@ class SpecReader:
         self._settings = settings
         self._substitutions = substitutions
         self._templates = TemplateReader(folder)
+        self._main_files: list[_SpecFile] = []
+        self._group_files: list[_SpecFile] = []
+        self._groups: dict[str, list[ParsedFlowGroup]] = {}
         # Ids of specs with a broken file of flow groups; None for a file whose id can't be read.
         self._broken_ids: set[str | None] = set()
         self.is_complete = True
@@ -167,35 +164,29 @@ class SpecReader:
 
     def read(self) -> list[AnySpec]:
         """Read all specs of the project."""
-        main_files = [
-            main for path in self._folder.main_files for main in self._expand_template(self._read_file(path))
-        ]
-        for main in main_files:
-            self._problems += main.problems
-        group_files = [self._read_file(path) for path in self._folder.group_files]
-        main_files, group_files = self._upgrade(main_files, group_files)
-        main_files, group_files = self._skip_unsupported(main_files, group_files)
-        groups: dict[str, list[ParsedFlowGroup]] = {}
-        for file in group_files:
-            self._read_groups(file, main_files, groups)
+        for path in self._folder.main_files:
+            self._read_main_file(path)
+        for path in self._folder.group_files:
+            self._read_group_file(path)
+        self._upgrade_files()
+        self._skip_unsupported()
+        for file in self._group_files:
+            self._parse_groups(file)
         specs: list[AnySpec] = []
         views: list[AnySpec] = []
         seen: dict[tuple[str, str], SourceLocation] = {}
-        for main in main_files:
-            if main.data is None:
-                self.is_complete = False
-                continue
+        for main in self._main_files:
             key = str(main.id)
             # Pipelines select specs by their group, but files with flow groups name only the id.
-            group = "" if key in groups else str(main.data.get("dataFlowGroup"))
+            group = "" if key in self._groups else str(main.data.get("dataFlowGroup"))
             owner = seen.setdefault((key, group), main.location)
             if owner is not main.location and isinstance(main.id, str):
                 taken = Finding("SPEC_ID_TAKEN", id=key, other=owner.file)
                 main.location.at("dataFlowId").report(taken)
             if main.data.get("dataFlowType") == "materialized_view":
-                views += self._parse_materialized_views(main, main.data, groups.get(key, []))
+                views += self._parse_materialized_views(main, self._groups.get(key, []))
                 continue
-            spec = self._parse_spec(main, main.data, groups.get(key, []))
+            spec = self._parse_spec(main, self._groups.get(key, []))
             # Without its broken flow groups, references to their views and tables would be reported.
             if spec is not None and key not in self._broken_ids:
                 specs.append(spec)
@@ -205,75 +196,76 @@ class SpecReader:
             self.is_complete = False
         return [*specs, *views]
 
-    def _read_file(self, path: Path) -> _SpecFile:
+    def _read_main_file(self, path: Path) -> None:
+        """Add a main file, or the specs of the template that it names."""
         location = self._folder.location(path)
-        there = location.with_problems([])
+        data = self._read_file(location)
+        if data is not None and "template" not in data:
+            self._main_files.append(_SpecFile(location, data))
+            return
+        before = len(self._problems)
+        for key, spec in self._templates.expand(data, location) if data is not None else ():
+            self._main_files.append(_SpecFile(replace(location, file=f"{location.file}#{key}"), spec))
+        if data is None or len(self._problems) > before:
+            self.is_complete = False
+
+    def _read_group_file(self, path: Path) -> None:
+        """Add a file with flow groups; report its problems after its spec is known."""
+        location = self._folder.location(path).with_problems([])
+        data = self._read_file(location)
+        if data is not None:
+            self._group_files.append(_SpecFile(location, data))
+        else:
+            self._problems += location.problems
+            self._broken_ids.add(None)
+
+    def _read_file(self, location: SourceLocation) -> dict[str, Any] | None:
         required = self._settings.pipeline_bundle_spec_format
-        actual = "json" if path.suffix == ".json" else "yaml"
+        actual = "json" if location.disk_path.suffix == ".json" else "yaml"
         if required and required.format != actual and not required.allow_override:
-            there.report(Finding("SPEC_FORMAT_DIFFERS", actual=actual.upper(), required=required.format))
-        return _SpecFile(location, read_mapping(there), there.problems)
+            location.report(Finding("SPEC_FORMAT_DIFFERS", actual=actual.upper(), required=required.format))
+        return read_mapping(location)
 
-    def _expand_template(self, main: _SpecFile) -> list[_SpecFile]:
-        """Return the specs of a main file that names a template, or the file itself."""
-        if main.data is None or "template" not in main.data:
-            return [main]
-        there = main.location.with_problems([])
-        files = [
-            _SpecFile(replace(main.location, file=f"{main.location.file}#{key}"), data, [])
-            for key, data in self._templates.expand(main.data, there)
-        ]
-        if there.problems:
-            # An invalid set counts as a spec that can't be read, because it may fill any table.
-            files.append(replace(main, data=None, problems=there.problems))
-        return files
-
-    def _upgrade(
-        self, main_files: list[_SpecFile], group_files: list[_SpecFile]
-    ) -> tuple[list[_SpecFile], list[_SpecFile]]:
+    def _upgrade_files(self) -> None:
         """Convert files in earlier versions of the format."""
         versions = {
             main.id: main.data.get("dataFlowVersion") or self._settings.dataflow_spec_version
-            for main in main_files
-            if main.data is not None and isinstance(main.id, str)
+            for main in self._main_files
+            if isinstance(main.id, str)
         }
+        self._main_files, self._group_files = (
+            [
+                replace(file, data=_upgrade_format(file.data, versions.get(file.id)))
+                if isinstance(file.id, str)
+                else file
+                for file in files
+            ]
+            for files in (self._main_files, self._group_files)
+        )
 
-        def upgrade(file: _SpecFile) -> _SpecFile:
-            if file.data is None or not isinstance(file.id, str):
-                return file
-            return replace(file, data=_upgrade_format(file.data, versions.get(file.id)))
-
-        return [upgrade(main) for main in main_files], [upgrade(file) for file in group_files]
-
-    def _skip_unsupported(
-        self, main_files: list[_SpecFile], group_files: list[_SpecFile]
-    ) -> tuple[list[_SpecFile], list[_SpecFile]]:
+    def _skip_unsupported(self) -> None:
         """Leave out specs with unsupported features, unless every spec has some.
 
         A spec with a migration and a single spec are reported instead.
         """
         skipped: dict[str, Skipped] = {}
-        for main in main_files:
-            key = main.id
-            if main.data is None or not isinstance(key, str):
-                continue
-            if self._folder.is_single_spec or _has_migration(main.data):
+        for main in [] if self._folder.is_single_spec else self._main_files:
+            if not isinstance(main.id, str) or _has_migration(main.data):
                 continue
             location = main.location.with_problems([])
             _report_unsupported(main.data, location)
-            for file in group_files:
-                if file.data is not None and file.id == key:
+            for file in self._group_files:
+                if file.id == main.id:
                     _report_unsupported_groups(file.data, file.location.with_problems(location.problems))
             if location.problems:
                 target = self._find_target(main.data, main.location)
-                skipped[key] = Skipped(location.file, target, tuple(location.problems))
-        if len(skipped) == len(main_files):
-            return main_files, group_files
+                skipped[main.id] = Skipped(location.file, target, tuple(location.problems))
+        if len(skipped) == len(self._main_files) and self.is_complete:
+            return
         self.skipped = tuple(skipped.values())
         ids = tuple(skipped)  # An id in a file may be unhashable.
-        return [main for main in main_files if main.id not in ids], [
-            file for file in group_files if file.id not in ids
-        ]
+        self._main_files = [main for main in self._main_files if main.id not in ids]
+        self._group_files = [file for file in self._group_files if file.id not in ids]
 
     def _find_target(self, data: dict[str, Any], location: SourceLocation) -> TableName | None:
         """Return the target of a spec that isn't validated."""
@@ -284,29 +276,24 @@ class SpecReader:
         database = target.get("database")
         return parse_table_name(database if isinstance(database, str) else None, table, quiet)
 
-    def _read_groups(
-        self, file: _SpecFile, main_files: list[_SpecFile], groups: dict[str, list[ParsedFlowGroup]]
-    ) -> None:
+    def _parse_groups(self, file: _SpecFile) -> None:
         """Add the flow groups of a file to the groups of its spec."""
-        data, location, key = file.data, file.location, file.id
-        if data is None:
-            self._problems += file.problems
-            self._broken_ids.add(None)
+        key = file.id
+        owners = [main.data for main in self._main_files if main.id == key]
+        # The groups may belong to a spec that isn't loaded or can't be read.
+        if isinstance(key, str) and not owners and (self._folder.is_single_spec or not self.is_complete):
             return
-        owners = [main.data for main in main_files if main.data is not None and main.id == key]
+        self._problems += file.location.problems
+        location = file.location.with_problems(self._problems)
         if isinstance(key, str) and not owners:
-            # The groups may belong to a main file that can't be read.
-            if not self._folder.is_single_spec and all(main.data is not None for main in main_files):
-                self._problems += file.problems
-                location.at("dataFlowId").report(Finding("SPEC_GROUP_WITHOUT_SPEC", id=key))
-                self._broken_ids.add(key)
+            location.at("dataFlowId").report(Finding("SPEC_GROUP_WITHOUT_SPEC", id=key))
+            self._broken_ids.add(key)
             return
-        self._problems += file.problems
         if any(main.get("dataFlowType") == "standard" for main in owners):
             location.at("dataFlowId").report(Finding("SPEC_STANDARD_WITH_FLOW_GROUPS", id=key))
             return
-        refused = _report_unsupported_groups(data, location)
-        data = self._substitute(data, location, refused)
+        refused = _report_unsupported_groups(file.data, location)
+        data = self._substitute(file.data, location, refused)
         model: type[FlowGroupsFile | FlowGroupFile] = (
             FlowGroupsFile if "flowGroups" in data else FlowGroupFile
         )
@@ -314,17 +301,17 @@ class SpecReader:
         if parsed is None or refused:
             self._broken_ids.add(key if isinstance(key, str) else None)
             return
-        groups.setdefault(str(key), []).extend(
-            _locate_groups(file, parsed.flow_groups)
+        self._groups.setdefault(str(key), []).extend(
+            _locate_groups(location, parsed.flow_groups)
             if isinstance(parsed, FlowGroupsFile)
             else [ParsedFlowGroup(location, parsed)]
         )
 
     def _parse_materialized_views(
-        self, main: _SpecFile, data: dict[str, Any], groups: list[ParsedFlowGroup]
+        self, main: _SpecFile, groups: list[ParsedFlowGroup]
     ) -> Iterator[ParsedMaterializedView]:
         before = len(self._problems)
-        spec = validate(MaterializedViewsSpec, self._substitute(data, main.location, []), main.location)
+        spec = validate(MaterializedViewsSpec, self._substitute(main.data, main.location, []), main.location)
         for group in groups:
             group.location.report(Finding("SPEC_MATERIALIZED_WITH_FLOW_GROUPS", id=main.id))
         for name, model in spec.materialized_views.items() if spec else ():
@@ -341,12 +328,10 @@ class SpecReader:
         if len(self._problems) > before:
             self.is_complete = False
 
-    def _parse_spec(
-        self, main: _SpecFile, data: dict[str, Any], group_files: list[ParsedFlowGroup]
-    ) -> ParsedSpec | None:
+    def _parse_spec(self, main: _SpecFile, group_files: list[ParsedFlowGroup]) -> ParsedSpec | None:
         location = main.location
-        refused = _report_unsupported(data, location)
-        data = self._substitute(data, location, refused)
+        refused = _report_unsupported(main.data, location)
+        data = self._substitute(main.data, location, refused)
         spec_type = data.get("dataFlowType")
         if spec_type not in ("standard", "flow"):
             finding = MISSING
@@ -369,7 +354,7 @@ class SpecReader:
         if spec is None or refused:
             return None
         if isinstance(spec, FlowSpec):
-            groups = [*_locate_groups(main, spec.flow_groups), *group_files]
+            groups = [*_locate_groups(location, spec.flow_groups), *group_files]
             if not groups and not self._broken_ids & {spec.data_flow_id, None}:
                 location.at("flowGroups").report(Finding("SPEC_WITHOUT_FLOWS"))
             _check_group_ids(groups)
@@ -387,10 +372,9 @@ class SpecReader:
         return substituted
 
 
-def _locate_groups(file: _SpecFile, groups: list[FlowGroup]) -> list[ParsedFlowGroup]:
+def _locate_groups(location: SourceLocation, groups: list[FlowGroup]) -> list[ParsedFlowGroup]:
     return [
-        ParsedFlowGroup(file.location.at("flowGroups", position), group)
-        for position, group in enumerate(groups)
+        ParsedFlowGroup(location.at("flowGroups", position), group) for position, group in enumerate(groups)
     ]
 
 
