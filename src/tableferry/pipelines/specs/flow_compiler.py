@@ -48,7 +48,7 @@ class FlowCompiler:
             ]
         if quarantine is not None:
             compiled += _create_quarantine_flows(compiled, target, quarantine)
-        self._check_flow_names(compiled)
+        self._report_repeated_flow_names(compiled)
         target, *staging = (self._add_snapshots(table) for table in (target, *staging))
         return flows.DataFlow(
             model.data_flow_id,
@@ -228,7 +228,7 @@ class FlowCompiler:
             self.spec.location.parse(location + mode).report(Finding("SPEC_SNAPSHOT_READ_AS_STREAM"))
         return replace(table, snapshots=replace(snapshots, source=name))
 
-    def _check_flow_names(self, compiled: list[flows.Flow]) -> None:
+    def _report_repeated_flow_names(self, compiled: list[flows.Flow]) -> None:
         """Report flows with the same name and target, because they would share a checkpoint."""
         seen: set[tuple[str, str]] = set()
         for flow in compiled:

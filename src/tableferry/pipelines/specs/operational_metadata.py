@@ -21,7 +21,7 @@ from tableferry.pipelines.specs.project_files import (
 )
 from tableferry.pipelines.specs.validation import MISSING, CamelModel, Name, validate
 
-DETAILS = (
+_DETAILS = (
     "pipeline_id",
     "pipeline_catalog",
     "pipeline_schema",
@@ -142,8 +142,8 @@ def _compile_column(
     if source.type == "sql":
         return MetadataColumn(written.name, json.dumps(kind), sql=value)
     detail = _ALIASES.get(value, value)
-    if detail not in DETAILS:
-        known = ", ".join(DETAILS)
+    if detail not in _DETAILS:
+        known = ", ".join(_DETAILS)
         mapping_location.at(key).report(Finding("SPEC_DETAIL_UNKNOWN", detail=value, known=known))
         return None
     return MetadataColumn(written.name, json.dumps(kind), detail=detail, value=tokens.get(detail))

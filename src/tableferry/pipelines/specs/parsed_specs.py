@@ -40,7 +40,7 @@ _TYPES = "'standard', 'flow' or 'materialized_view'"
 _SINKS = ("delta_sink", "kafka_sink", "foreach_batch_sink", "custom_python_sink")
 
 # Keys at any depth that a version of the format names differently.
-RENAMED_KEYS: Mapping[str, Mapping[str, str]] = {
+_RENAMED_KEYS: Mapping[str, Mapping[str, str]] = {
     "0.1.0": {"cdcApplyChanges": "cdcSettings", "cdcApplyChangesFromSnapshot": "cdcSnapshotSettings"},
     "0.2.0": {
         "cdcApplyChanges": "cdcSettings",
@@ -357,7 +357,7 @@ class SpecReader:
             groups = [*_locate_groups(location, spec.flow_groups), *group_files]
             if not groups and not self._broken_ids & {spec.data_flow_id, None}:
                 location.at("flowGroups").report(Finding("SPEC_WITHOUT_FLOWS"))
-            _check_group_ids(groups)
+            _report_repeated_group_ids(groups)
         return ParsedSpec(location, spec, root.root if root else None, tuple(groups))
 
     def _substitute(
@@ -378,7 +378,7 @@ def _locate_groups(location: SourceLocation, groups: list[FlowGroup]) -> list[Pa
     ]
 
 
-def _check_group_ids(groups: list[ParsedFlowGroup]) -> None:
+def _report_repeated_group_ids(groups: list[ParsedFlowGroup]) -> None:
     seen: dict[str, ParsedFlowGroup] = {}
     for group in groups:
         key = group.model.flow_group_id
@@ -389,7 +389,7 @@ def _check_group_ids(groups: list[ParsedFlowGroup]) -> None:
 
 def _upgrade_format(data: dict[str, Any], version: object) -> dict[str, Any]:
     """Return a document in the newest version of the format; leave unknown versions unchanged."""
-    renamed = RENAMED_KEYS.get(version) if isinstance(version, str) else None
+    renamed = _RENAMED_KEYS.get(version) if isinstance(version, str) else None
     if not renamed:
         return data
     upgraded: dict[str, Any] = _rename_keys(data, renamed)

@@ -305,7 +305,7 @@ def read_mapping(location: SourceLocation) -> dict[str, Any] | None:
             location.report(Finding("SPEC_FILE_NOT_MAPPING", found=describe_value(data)))
         else:
             before = len(location.problems)
-            _check_content(data, location, repeated, {})
+            _report_unsupported_content(data, location, repeated, {})
             return data if len(location.problems) == before else None
     return None
 
@@ -374,7 +374,7 @@ def _list_repeated(names: list[str]) -> list[str]:
     return sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
 
 
-def _check_content(
+def _report_unsupported_content(
     value: Any, location: SourceLocation, repeated: _RepeatedKeys, above: dict[int, SourceLocation]
 ) -> None:
     """Report content that JSON and YAML allow and a spec doesn't, such as repeated keys and loops."""
@@ -392,7 +392,7 @@ def _check_content(
     above = {**above, id(value): location}
     if isinstance(value, list):
         for position, item in enumerate(value):
-            _check_content(item, location.at(position), repeated, above)
+            _report_unsupported_content(item, location.at(position), repeated, above)
         return
     for key in repeated.get(id(value), ()):
         location.at(key).report(Finding("SPEC_KEY_REPEATED", key=key))
@@ -403,7 +403,7 @@ def _check_content(
             shown = key.encode("ascii", "backslashreplace").decode("ascii")
             location.at(shown).report(Finding("SPEC_HALF_CHARACTER"))
         else:
-            _check_content(item, location.at(key), repeated, above)
+            _report_unsupported_content(item, location.at(key), repeated, above)
 
 
 def _is_unicode(text: str) -> bool:

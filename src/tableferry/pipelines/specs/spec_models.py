@@ -27,8 +27,8 @@ from tableferry.pipelines.specs.validation import (
     SnakeModel,
     Tag,
     Text,
-    check_exactly_one,
-    check_is_folder,
+    find_key_conflict,
+    find_non_folders,
     to_path,
 )
 from tableferry.pipelines.specs.view_models import RowSelection, SqlDetails, View, ViewRoot
@@ -139,7 +139,7 @@ class MigrationSource(RowSelection, CheckedModel):
         return tuple(map(to_path, self.checkpoint_location))
 
     def _find_conflicts(self) -> Conflicts:
-        yield from check_is_folder("checkpointLocation", *self.checkpoints)
+        yield from find_non_folders("checkpointLocation", *self.checkpoints)
 
 
 class TableMigrationDetails(CamelModel):
@@ -267,7 +267,7 @@ class MaterializedView(DataQualitySettings):
 
     def _find_conflicts(self) -> Conflicts:
         yield from super()._find_conflicts()
-        yield from check_exactly_one(
+        yield from find_key_conflict(
             sourceView=self.source_view, sqlPath=self.sql_path, sqlStatement=self.sql_statement
         )
 
@@ -309,7 +309,7 @@ class GlobalFile(CheckedModel):
 
     def _find_conflicts(self) -> Conflicts:
         path = self.table_migration_state_volume_path or ""
-        yield from check_is_folder("table_migration_state_volume_path", path)
+        yield from find_non_folders("table_migration_state_volume_path", path)
 
 
 class GlobalSettings(GlobalFile):

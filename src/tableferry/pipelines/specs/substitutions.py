@@ -22,7 +22,7 @@ from tableferry.pipelines.specs.project_files import (
 from tableferry.pipelines.specs.validation import Name, SnakeModel, Text, validate
 
 # The values of these keys are SQL, where braces can have another meaning.
-SQL_KEYS = frozenset(
+_SQL_KEYS = frozenset(
     [
         "selectExp",
         "whereClause",
@@ -37,7 +37,7 @@ SQL_KEYS = frozenset(
         "rowFilter",
     ]
 )
-RESERVED = frozenset(
+_RESERVED = frozenset(
     ["pipeline_id", "pipeline_catalog", "pipeline_schema", "pipeline_layer", "workspace_env", "logical_env"]
 )
 
@@ -100,11 +100,11 @@ class Substitutions:
         if isinstance(value, dict):
             return {name: self.apply(item, location.at(name), name) for name, item in value.items()}
         if isinstance(value, list):
-            item_key = key if key in SQL_KEYS else ""
+            item_key = key if key in _SQL_KEYS else ""
             return [self.apply(item, location.at(index), item_key) for index, item in enumerate(value)]
         if not isinstance(value, str):
             return value
-        substituted = self.apply_to_sql(value) if key in SQL_KEYS else self._apply_to_text(value, location)
+        substituted = self.apply_to_sql(value) if key in _SQL_KEYS else self._apply_to_text(value, location)
         affix = self.affixes.get(key)
         # `live` is the namespace of the pipeline, which has the same name in every environment.
         if affix is None or (key == "database" and substituted == "live"):
@@ -143,7 +143,7 @@ class Substitutions:
         file, written = self.source or "pipeline_configs/<env>_substitutions.json", f"{{{token}}}"
         location.report(
             Finding("SPEC_RESERVED_TOKEN_WITHOUT_VALUE", token=written, file=file)
-            if token in RESERVED
+            if token in _RESERVED
             else Finding("SPEC_TOKEN_WITHOUT_VALUE", token=written, file=file)
         )
 

@@ -32,8 +32,8 @@ def compile_migration(
     if settings.is_complete and settings.table_migration_state_volume_path is None:
         location.report(Finding("SPEC_STATE_PATH_MISSING"))
     if details.auto_starting_versions_enabled:
-        _check_starts(views, details, location)
-    _check_validity_columns(source.select_exp, target, location)
+        _report_missing_starts(views, details, location)
+    _report_missing_validity_columns(source.select_exp, target, location)
     for place, finding in _find_hand_over_conflicts(details, location):
         place.report(finding)
     keys = {key.lower().strip("`") for key in target.cdc.keys} if target.cdc else set()
@@ -93,7 +93,7 @@ def _find_take_over_conflicts(
         yield spec.at("cdcSettings"), Finding("SPEC_TAKE_OVER_OF_CDC_TARGET")
 
 
-def _check_starts(
+def _report_missing_starts(
     views: Mapping[str, flows.View], details: TableMigrationDetails, location: SourceLocation
 ) -> None:
     """Report streaming sources that have no start, neither from their options nor from a checkpoint."""
@@ -121,7 +121,9 @@ def _find_missing_start(source: flows.OtherSource) -> str | None:
     return "modifiedAfter"
 
 
-def _check_validity_columns(select: list[str], target: flows.Target, location: SourceLocation) -> None:
+def _report_missing_validity_columns(
+    select: list[str], target: flows.Target, location: SourceLocation
+) -> None:
     """Report select expressions that don't return the validity columns of an SCD type 2 target."""
     missing = _find_missing_validity(select) if target.cdc and target.cdc.scd_type == 2 else []
     if missing:

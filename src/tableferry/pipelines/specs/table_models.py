@@ -14,12 +14,12 @@ from tableferry.pipelines.specs.validation import (
     Conflicts,
     Name,
     Text,
-    check_is_folder,
     excluded_by,
+    find_non_folders,
     to_path,
 )
 
-ScdType = Annotated[
+ScdTypeField = Annotated[
     Literal["1", "2"],
     BeforeValidator(lambda value: str(value) if type(value) is int else value),
     WithJsonSchema({"enum": ["1", "2", 1, 2]}),
@@ -37,7 +37,7 @@ class ScdSettings(CheckedModel):
     """Settings that AUTO CDC and AUTO CDC FROM SNAPSHOT share."""
 
     keys: list[Name] = Field(min_length=1, description="Columns that identify a row.")
-    scd_type: ScdType = Field(description="1 keeps the newest row of a key, 2 keeps its history.")
+    scd_type: ScdTypeField = Field(description="1 keeps the newest row of a key, 2 keeps its history.")
     track_history_column_list: list[Name] = Field(
         [], description="Only changes of these columns start a new interval."
     )
@@ -133,7 +133,7 @@ class SnapshotFiles(SnapshotSource, CheckedModel):
         timestamps = self.version_type == "timestamp"
         if "{version}" not in self.path and "(?P<version_" not in self.path:
             yield "path", Finding("SPEC_SNAPSHOT_PATH_WITHOUT_VERSION", mark="{version}")
-        yield from check_is_folder("path", to_path(self.path))
+        yield from find_non_folders("path", to_path(self.path))
         if timestamps and self.datetime_format is None:
             yield "datetimeFormat", Finding("SPEC_DATETIME_FORMAT_MISSING")
         if not timestamps and self.datetime_format is not None:

@@ -60,7 +60,7 @@ class TemplateReader:
         for position, given in enumerate(written.parameter_sets):
             there = location.at("parameterSets", position)
             before = len(there.problems)
-            values = _check_parameters(template, given, there)
+            values = _resolve_parameters(template, given, there)
             spec = _fill(template.template, values, there)
             if len(there.problems) == before:
                 specs.append((values.get(_ID), spec))
@@ -110,7 +110,7 @@ def _find_placeholders(value: Any, location: SourceLocation) -> Iterator[tuple[S
         yield from ((location, name) for name in _PLACEHOLDER.findall(value))
 
 
-def _check_parameters(
+def _resolve_parameters(
     template: TemplateFile, given: Mapping[str, Any], location: SourceLocation
 ) -> dict[str, Any]:
     """Return the values of the parameters with defaults; report missing, unknown and wrong values."""

@@ -31,7 +31,7 @@ from tableferry.spark.tables import TableName
 MISSING = Finding("SPEC_KEY_MISSING")
 
 Model = TypeVar("Model", bound=BaseModel)
-Steps = list[str | int]
+_Steps = list[str | int]
 
 # The key path of each wrong value below a mapping, and the finding.
 Conflicts = Iterator[tuple[str, Finding]]
@@ -99,13 +99,13 @@ def excluded_by(other: str) -> Finding:
     return Finding("SPEC_KEYS_EXCLUDE_EACH_OTHER", other=other)
 
 
-def check_exactly_one(**values: object) -> Conflicts:
-    """Find whether not exactly one of these keys has a value."""
+def find_key_conflict(**values: object) -> Conflicts:
+    """Find whether none or several of these keys have a value."""
     if sum(value is not None for value in values.values()) != 1:
         yield "", Finding("SPEC_NOT_EXACTLY_ONE_KEY", keys=joined([*values]))
 
 
-def check_is_folder(key: str, *paths: str) -> Conflicts:
+def find_non_folders(key: str, *paths: str) -> Conflicts:
     """Find paths, as `to_path` returns them, that are URLs of other storage."""
     for path in paths:
         # A single character before the colon is a drive.
@@ -118,14 +118,14 @@ def to_path(url: str) -> str:
     return re.sub(r"^(dbfs:(?=/Volumes/)|file:(//)?(?=/))", "", url)
 
 
-def require_keys(*keys: str) -> JsonDict:
+def schema_with_keys(*keys: str) -> JsonDict:
     """Return a JSON Schema of mappings that have text for all of these keys."""
     return {"required": [*keys], "properties": {key: {"type": "string"} for key in keys}}
 
 
-def require_one_of(*keys: str) -> JsonDict:
+def schema_with_one_of(*keys: str) -> JsonDict:
     """Return a JSON Schema of mappings that have text for exactly one of these keys."""
-    return {"oneOf": [require_keys(key) for key in keys]}
+    return {"oneOf": [schema_with_keys(key) for key in keys]}
 
 
 def parse_table_name(database: str | None, table: str, location: SourceLocation) -> TableName | None:
@@ -162,7 +162,7 @@ def validate(
         return None
 
 
-def _report_error(error: Any, location: SourceLocation, steps: Steps, similar: str | None) -> None:
+def _report_error(error: Any, location: SourceLocation, steps: _Steps, similar: str | None) -> None:
     found, context = describe_value(error["input"]), error.get("ctx", {})
     match error["type"]:
         case "missing":
@@ -215,9 +215,9 @@ def _find_discriminator(context: Any) -> str:
     return next(key for key in _DISCRIMINATORS if key.lower() in written)
 
 
-def _walk(model: Any, location: tuple[int | str, ...]) -> tuple[Steps, Any]:
+def _walk(model: Any, location: tuple[int | str, ...]) -> tuple[_Steps, Any]:
     """Follow pydantic's location through a model; return the steps without union tags, and the type there."""
-    steps: Steps = []
+    steps: _Steps = []
     there = _unwrap(model)
     for step in location:
         if get_origin(there) in (Union, UnionType):

@@ -14,16 +14,16 @@ from tableferry.pipelines.specs.validation import (
     Conflicts,
     Name,
     Text,
-    check_exactly_one,
-    require_keys,
-    require_one_of,
+    find_key_conflict,
+    schema_with_keys,
+    schema_with_one_of,
 )
 
 
 class PythonTransform(CamelModel, CheckedModel):
     """A function apply_transform(df, tokens) that changes the rows of the source."""
 
-    model_config = ConfigDict(json_schema_extra=require_one_of("functionPath", "module"))
+    model_config = ConfigDict(json_schema_extra=schema_with_one_of("functionPath", "module"))
 
     function_path: Name | None = Field(None, description="A .py file, relative to python_functions/.")
     module: Name | None = Field(None, description="package.module.function.")
@@ -31,13 +31,13 @@ class PythonTransform(CamelModel, CheckedModel):
 
     def _find_conflicts(self) -> Conflicts:
         module = type(self).model_fields["module"].alias or "module"
-        yield from check_exactly_one(**{"functionPath": self.function_path, module: self.module})
+        yield from find_key_conflict(**{"functionPath": self.function_path, module: self.module})
 
 
 class PythonDetails(PythonTransform):
     """A function get_df(spark, tokens) that returns the rows."""
 
-    model_config = ConfigDict(json_schema_extra=require_one_of("functionPath", "pythonModule"))
+    model_config = ConfigDict(json_schema_extra=schema_with_one_of("functionPath", "pythonModule"))
 
     module: Name | None = Field(None, alias="pythonModule", description="package.module.function.")
 
@@ -53,7 +53,7 @@ class DeltaDetails(RowSelection, CheckedModel):
     """Rows or changes of a Delta table."""
 
     model_config = ConfigDict(
-        json_schema_extra={"anyOf": [require_keys("tablePath"), require_keys("database", "table")]},
+        json_schema_extra={"anyOf": [schema_with_keys("tablePath"), schema_with_keys("database", "table")]},
     )
 
     database: Name | None = Field(None, description="Schema of the table, or catalog.schema.")
@@ -113,13 +113,13 @@ class DeltaJoinDetails(RowSelection, CheckedModel):
 class SqlDetails(CamelModel, CheckedModel):
     """A SELECT statement."""
 
-    model_config = ConfigDict(json_schema_extra=require_one_of("sqlPath", "sqlStatement"))
+    model_config = ConfigDict(json_schema_extra=schema_with_one_of("sqlPath", "sqlStatement"))
 
     sql_path: Name | None = Field(None, description="A .sql file, relative to dml/.")
     sql_statement: Name | None = Field(None, description="The SELECT statement.")
 
     def _find_conflicts(self) -> Conflicts:
-        yield from check_exactly_one(sqlPath=self.sql_path, sqlStatement=self.sql_statement)
+        yield from find_key_conflict(sqlPath=self.sql_path, sqlStatement=self.sql_statement)
 
 
 class FilesDetails(RowSelection):
