@@ -15,7 +15,7 @@ from tableferry.pipelines.specs.project_files import SourceLocation
 from tableferry.pipelines.specs.table_compiler import TableCompiler
 from tableferry.pipelines.specs.table_migration import compile_migration
 from tableferry.pipelines.specs.view_compiler import ViewCompiler
-from tableferry.pipelines.specs.view_models import View
+from tableferry.pipelines.specs.view_models import ViewEntry
 from tableferry.spark.tables import TableName
 
 
@@ -91,7 +91,7 @@ class FlowCompiler:
                 if flow.enabled:
                     yield name, flow, group.location.at("flows", name)
 
-    def _list_views(self) -> Iterator[tuple[str, View, SourceLocation]]:
+    def _list_views(self) -> Iterator[tuple[str, ViewEntry, SourceLocation]]:
         spec = self.spec
         if spec.view is not None and isinstance(spec.model, spec_models.StandardSpec):
             yield spec.model.source_view_name or "", spec.view, spec.location
@@ -103,7 +103,7 @@ class FlowCompiler:
     def _view_compiler(self) -> ViewCompiler:
         return ViewCompiler(self.table_compiler, {name for name, _, _ in self._list_views()})
 
-    def _add_view(self, name: str, view: View, location: SourceLocation) -> None:
+    def _add_view(self, name: str, view: ViewEntry, location: SourceLocation) -> None:
         compiled = self._view_compiler.compile(name, view, location)
         if compiled is None:
             self._broken_views.add(name)

@@ -25,14 +25,14 @@ from tableferry.pipelines.specs.spec_models import (
     FlowGroupsFile,
     FlowSpec,
     GlobalSettings,
-    MaterializedView,
+    MaterializedViewEntry,
     MaterializedViewsSpec,
     StandardSpec,
 )
 from tableferry.pipelines.specs.substitutions import Substitutions
 from tableferry.pipelines.specs.templates import TemplateReader
 from tableferry.pipelines.specs.validation import MISSING, parse_table_name, validate
-from tableferry.pipelines.specs.view_models import View, ViewRoot
+from tableferry.pipelines.specs.view_models import ViewEntry, ViewRoot
 from tableferry.spark.tables import TableName
 
 _TYPES = "'standard', 'flow' or 'materialized_view'"
@@ -71,7 +71,7 @@ class ParsedSpec:
 
     location: SourceLocation
     model: StandardSpec | FlowSpec
-    view: View | None
+    view: ViewEntry | None
     groups: tuple[ParsedFlowGroup, ...]
 
     @property
@@ -102,9 +102,9 @@ class ParsedMaterializedView:
 
     location: SourceLocation
     name: str
-    model: MaterializedView
+    model: MaterializedViewEntry
     spec: MaterializedViewsSpec
-    view: View | None
+    view: ViewEntry | None
     groups: tuple[ParsedFlowGroup, ...] = ()
 
     @property

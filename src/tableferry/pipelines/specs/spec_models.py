@@ -12,8 +12,8 @@ from tableferry.pipelines.specs.table_models import (
     CdcTable,
     DataQualitySettings,
     MaterializedViewTable,
-    SnapshotFiles,
-    SnapshotTable,
+    SnapshotFilesEntry,
+    SnapshotTableEntry,
     StagingTable,
     TargetDetails,
 )
@@ -31,7 +31,7 @@ from tableferry.pipelines.specs.validation import (
     find_non_folders,
     to_path,
 )
-from tableferry.pipelines.specs.view_models import RowSelection, SqlDetails, View, ViewRoot
+from tableferry.pipelines.specs.view_models import RowSelection, SqlDetails, ViewEntry, ViewRoot
 
 VIEW_KEYS = ("mode", "sourceType", "sourceDetails")
 
@@ -73,7 +73,7 @@ class MergeDetails(CamelModel):
 
 class _FlowBase(CamelModel):
     enabled: bool = Field(True, description="false leaves the flow out.")
-    views: dict[str, View] = Field({}, description="Views by name (v_…); the spec's flows share them.")
+    views: dict[str, ViewEntry] = Field({}, description="Views by name (v_…); the spec's flows share them.")
 
 
 class AppendViewFlow(_FlowBase):
@@ -219,7 +219,7 @@ class StandardSpec(StreamingTableSpec):
     # A spec of historical snapshots has no view.
     source_system: Name | None = Field(None, description="Name of the system where the data is from.")
     source_view_name: Name | None = Field(None, description="Name of the view (v_…).")
-    # These keys are validated as a separate View, so that their errors don't hide those of the spec.
+    # These keys are validated as a separate view, so that their errors don't hide those of the spec.
     source_type: Any = None
     source_details: Any = None
     mode: Any = None
@@ -254,7 +254,7 @@ class MaterializedViewSource(CamelModel):
     source_details: dict[str, Any] = Field(description="Settings of that kind of source.")
 
 
-class MaterializedView(DataQualitySettings):
+class MaterializedViewEntry(DataQualitySettings):
     """One materialized view."""
 
     source_view: MaterializedViewSource | None = Field(None, description="A source with its rows.")
@@ -276,7 +276,7 @@ class MaterializedViewsSpec(SpecHeader):
     """Materialized views of one pipeline."""
 
     data_flow_type: Literal["materialized_view"]
-    materialized_views: dict[Name, MaterializedView] = Field(
+    materialized_views: dict[Name, MaterializedViewEntry] = Field(
         min_length=1, description="Materialized views by the names of their tables."
     )
 
@@ -329,8 +329,8 @@ def json_schema() -> dict[str, Any]:
         FlowSpec,
         MaterializedViewsSpec,
         TemplateSpec,
-        SnapshotFiles,
-        SnapshotTable,
+        SnapshotFilesEntry,
+        SnapshotTableEntry,
         ViewRoot,
     )
     _, schema = models_json_schema([(model, "validation") for model in models], by_alias=True)
@@ -360,8 +360,8 @@ def json_schema() -> dict[str, Any]:
         *(_schema_for_source(kind, "sourceDetails", details) for kind, details in sources.items()),
     ]
     definitions["CdcSnapshotSettings"]["allOf"] = [
-        _schema_for_source("file", "source", {"$ref": "#/$defs/SnapshotFiles"}),
-        _schema_for_source("table", "source", {"$ref": "#/$defs/SnapshotTable"}),
+        _schema_for_source("file", "source", {"$ref": "#/$defs/SnapshotFilesEntry"}),
+        _schema_for_source("table", "source", {"$ref": "#/$defs/SnapshotTableEntry"}),
     ]
     spec_types = {"flow": "FlowSpec", "materialized_view": "MaterializedViewsSpec"}
     spec: dict[str, Any] = {"$ref": "#/$defs/StandardSpec"}

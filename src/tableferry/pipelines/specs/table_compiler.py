@@ -227,7 +227,7 @@ class TableCompiler:
         return {**properties, **self.settings.mandatory_table_properties}
 
 
-def _compile_cdc(settings: table_models.CdcSettings) -> flows.CdcSettings:
+def _compile_cdc(settings: table_models.CdcSettingsEntry) -> flows.CdcSettings:
     return flows.CdcSettings(
         tuple(settings.keys),
         settings.sequence_by,
@@ -271,7 +271,7 @@ def _compile_snapshot_source(
 ) -> flows.SnapshotFiles | flows.SnapshotTable | None:
     data = settings.source or {}
     if settings.source_type == "table":
-        table = validate(table_models.SnapshotTable, data, location)
+        table = validate(table_models.SnapshotTableEntry, data, location)
         name = parse_table_name(None, table.table, location.at("table")) if table else None
         if table is None or name is None:
             return None
@@ -283,7 +283,7 @@ def _compile_snapshot_source(
             tuple(table.select_exp),
             table.deduplicate_mode,
         )
-    files = validate(table_models.SnapshotFiles, data, location)
+    files = validate(table_models.SnapshotFilesEntry, data, location)
     if files is None:
         return None
     return flows.SnapshotFiles(

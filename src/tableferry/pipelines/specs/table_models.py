@@ -19,7 +19,7 @@ from tableferry.pipelines.specs.validation import (
     to_path,
 )
 
-ScdTypeField = Annotated[
+ScdTypeEntry = Annotated[
     Literal["1", "2"],
     BeforeValidator(lambda value: str(value) if type(value) is int else value),
     WithJsonSchema({"enum": ["1", "2", 1, 2]}),
@@ -37,7 +37,7 @@ class ScdSettings(CheckedModel):
     """Settings that AUTO CDC and AUTO CDC FROM SNAPSHOT share."""
 
     keys: list[Name] = Field(min_length=1, description="Columns that identify a row.")
-    scd_type: ScdTypeField = Field(description="1 keeps the newest row of a key, 2 keeps its history.")
+    scd_type: ScdTypeEntry = Field(description="1 keeps the newest row of a key, 2 keeps its history.")
     track_history_column_list: list[Name] = Field(
         [], description="Only changes of these columns start a new interval."
     )
@@ -58,7 +58,7 @@ class ScdSettings(CheckedModel):
                 yield key, Finding("SPEC_KEY_NEEDS_SCD_TYPE", scd_type=2)
 
 
-class CdcSettings(ScdSettings):
+class CdcSettingsEntry(ScdSettings):
     """How change events become rows: the settings of AUTO CDC."""
 
     sequence_by: Name = Field(description="SQL expression that orders the events of a key.")
@@ -109,7 +109,7 @@ class SnapshotSource(CamelModel):
     )
 
 
-class SnapshotFiles(SnapshotSource, CheckedModel):
+class SnapshotFilesEntry(SnapshotSource, CheckedModel):
     """Snapshots in files whose paths contain the version."""
 
     format: Name = Field(description="Spark's name of the reader, such as csv or parquet.")
@@ -146,7 +146,7 @@ class SnapshotFiles(SnapshotSource, CheckedModel):
             )
 
 
-class SnapshotTable(SnapshotSource):
+class SnapshotTableEntry(SnapshotSource):
     """Snapshots in a table with a version column."""
 
     table: Name = Field(description="The table, as schema.table or catalog.schema.table.")
@@ -154,7 +154,7 @@ class SnapshotTable(SnapshotSource):
     version_type: Literal["date", "timestamp", "integer", "long"] = Field(description="Its type.")
 
 
-class Layout(CamelModel, CheckedModel):
+class StorageLayout(CamelModel, CheckedModel):
     """Name, properties and layout that all kinds of tables have."""
 
     database: Name | None = Field(None, description="Schema of the table, or catalog.schema.")
@@ -169,14 +169,14 @@ class Layout(CamelModel, CheckedModel):
             yield "clusterByColumns", excluded_by("partitionColumns")
 
 
-class QuarantineTarget(Layout):
+class QuarantineTarget(StorageLayout):
     """The table of the rows that violate an expectation."""
 
     target_format: Literal["delta"] = Field("delta", description="A streaming table.")
     table: Name | None = Field(None, description="Its name; by default the target's name with _quarantine.")
 
 
-class TableLayout(Layout):
+class TableLayout(StorageLayout):
     """Layout of a table with rows of the flows."""
 
     schema_path: Name | None = Field(None, description="A .json or .ddl file, relative to schemas/.")
@@ -215,7 +215,7 @@ class MaterializedViewTable(OutputTable):
 class CdcTable(CamelModel, CheckedModel):
     """A table into which change events or snapshots can be merged."""
 
-    cdc_settings: CdcSettings | None = Field(None, description="How change events become rows.")
+    cdc_settings: CdcSettingsEntry | None = Field(None, description="How change events become rows.")
     cdc_snapshot_settings: CdcSnapshotSettings | None = Field(None, description="How snapshots become rows.")
 
     def _find_conflicts(self) -> Conflicts:

@@ -26,7 +26,7 @@ class ViewCompiler:
     table_compiler: TableCompiler
     views: set[str]
 
-    def compile(self, name: str, view: view_models.View, location: SourceLocation) -> flows.View | None:
+    def compile(self, name: str, view: view_models.ViewEntry, location: SourceLocation) -> flows.View | None:
         """Compile a view, or report its errors."""
         details = location.at("sourceDetails")
         source = self._compile_source(view, details)
@@ -55,7 +55,7 @@ class ViewCompiler:
             return None
         return flows.SqlSource(resolved)
 
-    def _compile_source(self, view: view_models.View, location: SourceLocation) -> flows.Source | None:
+    def _compile_source(self, view: view_models.ViewEntry, location: SourceLocation) -> flows.Source | None:
         match view:
             case view_models.DeltaView():
                 return self._compile_delta(view.source_details, location)

@@ -78,7 +78,7 @@ class DeltaDetails(RowSelection, CheckedModel):
                 yield key, MISSING
 
 
-class JoinSide(DeltaDetails):
+class JoinSideEntry(DeltaDetails):
     """One table of a join."""
 
     alias: Name = Field(description="Its name in the conditions.")
@@ -97,7 +97,7 @@ class JoinStep(CamelModel):
 class DeltaJoinDetails(RowSelection, CheckedModel):
     """A join of Delta tables, from left to right."""
 
-    sources: list[JoinSide] = Field(min_length=2)
+    sources: list[JoinSideEntry] = Field(min_length=2)
     joins: list[JoinStep]
 
     def _find_conflicts(self) -> Conflicts:
@@ -215,11 +215,11 @@ class KafkaView(_ViewBase):
     source_details: KafkaDetails
 
 
-View = Annotated[
+ViewEntry = Annotated[
     DeltaView | DeltaJoinView | SqlView | PythonView | CloudFilesView | BatchFilesView | KafkaView,
     Field(discriminator="source_type"),
 ]
 
 
-class ViewRoot(RootModel[View]):
+class ViewRoot(RootModel[ViewEntry]):
     """A view that is validated without its spec."""
