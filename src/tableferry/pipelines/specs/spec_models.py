@@ -142,7 +142,7 @@ class MigrationSource(RowSelection, CheckedModel):
         yield from find_non_folders("checkpointLocation", *self.checkpoints)
 
 
-class TableMigrationDetails(CamelModel):
+class TableMigrationDetails(CamelModel, CheckedModel):
     """The one-time copy of an existing table into the target."""
 
     enabled: bool = Field(description="false leaves the migration out.")
@@ -180,6 +180,17 @@ class TableMigrationDetails(CamelModel):
         description="Columns that no comparison with the legacy table includes, such as a load time that "
         "each job sets. Results of functions like current_timestamp() or uuid() are always left out.",
     )
+
+    def _find_conflicts(self) -> Conflicts:
+        if not self.enabled:
+            return
+        checkpoints = self.source_details.checkpoints
+        if self.hand_over == "checkpoint" and not checkpoints:
+            yield "sourceDetails.checkpointLocation", Finding("SPEC_CHECKPOINT_NOT_NAMED")
+        if not self.auto_starting_versions_enabled and checkpoints:
+            yield "sourceDetails.checkpointLocation", Finding("SPEC_HAND_OVER_WITHOUT_STARTS")
+        if not self.auto_starting_versions_enabled and self.hand_over == "content":
+            yield "handOver", Finding("SPEC_HAND_OVER_WITHOUT_STARTS")
 
 
 class Features(CamelModel):

@@ -34,8 +34,6 @@ def compile_migration(
     if details.auto_starting_versions_enabled:
         _report_missing_starts(views, details, location)
     _report_missing_validity_columns(source.select_exp, target, location)
-    for place, finding in _find_hand_over_conflicts(details, location):
-        place.report(finding)
     keys = {key.lower().strip("`") for key in target.cdc.keys} if target.cdc else set()
     if excluded := [name for name in details.compare_except if name.lower() in keys]:
         location.at("compareExcept").report(Finding("SPEC_KEYS_NOT_COMPARED", columns=", ".join(excluded)))
@@ -62,20 +60,6 @@ def compile_migration(
         tuple(details.compare_except),
         str(location),
     )
-
-
-def _find_hand_over_conflicts(
-    details: TableMigrationDetails, location: SourceLocation
-) -> Iterator[tuple[SourceLocation, Finding]]:
-    checkpoints = details.source_details.checkpoints
-    checkpoint_key = location.at("sourceDetails", "checkpointLocation")
-    if details.hand_over == "checkpoint" and not checkpoints:
-        yield checkpoint_key, Finding("SPEC_CHECKPOINT_NOT_NAMED")
-    without_starts = Finding("SPEC_HAND_OVER_WITHOUT_STARTS")
-    if checkpoints and not details.auto_starting_versions_enabled:
-        yield checkpoint_key, without_starts
-    if details.hand_over == "content" and not details.auto_starting_versions_enabled:
-        yield location.at("handOver"), without_starts
 
 
 def _find_take_over_conflicts(
