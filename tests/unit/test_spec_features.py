@@ -26,7 +26,7 @@ SPECS = "dataflows/sales/dataflowspec/"
 MAIN = SPECS + "orders_main.json"
 VALIDATOR = Draft202012Validator(specs.json_schema())
 
-TEMPLATE = {
+TEMPLATE: dict[str, Any] = {
     "name": "feed",
     "parameters": {
         "dataFlowId": {"type": "string"},
@@ -72,6 +72,17 @@ def load_dataflow(project: ProjectFiles) -> flows.DataFlow:
     """Load a project with one spec and return its data flow."""
     (dataflow,) = project.load().dataflows
     return dataflow
+
+
+def test_template_with_default_id_creates_a_spec_with_that_id(project: ProjectFiles) -> None:
+    parameters = {
+        **TEMPLATE["parameters"],
+        "dataFlowId": {"type": "string", "required": False, "default": "orders"},
+    }
+    project.write("templates/feed.json", {**TEMPLATE, "parameters": parameters})
+    project.write("templates/python_functions/tidy.py", "")
+    project.write(MAIN, template_spec({"keys": ["A"]}))
+    assert load_dataflow(project).file == f"{MAIN}#orders"
 
 
 def test_template_creates_a_spec_for_each_parameter_set(project: ProjectFiles) -> None:
