@@ -145,12 +145,12 @@ def test_template_creates_a_spec_for_each_parameter_set(project: ProjectFiles) -
             [f"{MAIN}#a: cdcSettings.keys: SPEC_LIST_TOO_SHORT least=1 entry"],
         ),
         (
-            {"parameters": {**TEMPLATE["parameters"], "suffix": {"type": "string", "required": False}}},  # type: ignore[dict-item]
+            {"parameters": {**TEMPLATE["parameters"], "suffix": {"type": "string", "required": False}}},
             template_spec({"dataFlowId": "a", "keys": ["A"]}),
             [f"{MAIN}: parameterSets[0].suffix: SPEC_PARAMETER_WITHOUT_DEFAULT"],
         ),
         (
-            {"parameters": {**TEMPLATE["parameters"], "suffix": {"type": "list"}}},  # type: ignore[dict-item]
+            {"parameters": {**TEMPLATE["parameters"], "suffix": {"type": "list"}}},
             template_spec({"dataFlowId": "a", "keys": ["A"], "suffix": ["x"]}),
             [f"{MAIN}: parameterSets[0].suffix: SPEC_PARAMETER_NOT_TEXT found=a list"],
         ),
