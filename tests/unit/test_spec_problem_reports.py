@@ -1,6 +1,6 @@
-"""Every problem that one pass finds is reported with its place, and nothing that isn't wrong."""
+"""Each problem of a project is reported once, with its place and without follow-up problems."""
 
-# Messages are written whole, as they are read.
+# Expected problems are complete lines.
 # ruff: noqa: E501
 
 from __future__ import annotations
@@ -102,14 +102,14 @@ def target(**more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_problems_of_one_pass_are_reported_with_their_places(
+def test_spec_with_several_problems_reports_each_with_its_place(
     project: ProjectFiles, changes: dict[str, Any], expected: list[str]
 ) -> None:
     project.write(MAIN, project.append(**changes))
     assert project.problems() == [f"{MAIN}: {message}" for message in expected]
 
 
-def test_a_misspelt_kind_of_flow_spec(project: ProjectFiles) -> None:
+def test_flow_spec_with_misspelt_type_is_validated_as_flow_spec(project: ProjectFiles) -> None:
     written = project.flow(dataFlowType="flows")
     (group,) = written.pop("flowGroups")
     group["flows"]["f_rows"]["flowDetails"]["sourceView"] = "v_nothing"
@@ -121,7 +121,7 @@ def test_a_misspelt_kind_of_flow_spec(project: ProjectFiles) -> None:
     ]
 
 
-def test_a_refused_snapshot_has_no_consequences(project: ProjectFiles) -> None:
+def test_refused_snapshot_settings_cause_no_other_problem(project: ProjectFiles) -> None:
     migration = project.append()["tableMigrationDetails"]
     written = project.flow(
         cdcSettings=None, cdcSnapshotSettings={"keys": ["A"]}, tableMigrationDetails=migration
@@ -139,22 +139,22 @@ def test_a_refused_snapshot_has_no_consequences(project: ProjectFiles) -> None:
         '{"state_volume": "s"}',
     ],
 )
-def test_wrong_settings_have_no_consequences(project: ProjectFiles, content: str) -> None:
+def test_broken_global_file_causes_no_other_problem(project: ProjectFiles, content: str) -> None:
     project.write("pipeline_configs/global.json", content)
     project.write(MAIN, project.append())
     (problem,) = project.problems()
     assert problem.startswith("pipeline_configs/global.json: ")
 
 
-def test_wrong_substitutions_have_no_consequences(project: ProjectFiles) -> None:
+def test_broken_substitutions_cause_no_other_problem(project: ProjectFiles) -> None:
     project.write("pipeline_configs/dev_substitutions.json", {"values": {"bronze_schema": "bronze"}})
     project.write(MAIN, project.append())
     (problem,) = project.problems()
     assert problem.startswith("pipeline_configs/dev_substitutions.json: values: ")
 
 
-def follower(project: ProjectFiles) -> dict[str, Any]:
-    """A spec that follows the orders of another one."""
+def spec_reading_orders(project: ProjectFiles) -> dict[str, Any]:
+    """Return a spec that streams the orders table of another spec."""
     return project.append(
         dataFlowId="b",
         sourceDetails={"database": "live", "table": "orders"},
@@ -163,15 +163,15 @@ def follower(project: ProjectFiles) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("content", ["{", json.dumps({"dataFlowId": "orders"})])
-def test_a_source_in_a_broken_spec_is_no_matter(project: ProjectFiles, content: str) -> None:
+def test_source_in_a_broken_spec_is_not_reported(project: ProjectFiles, content: str) -> None:
     project.write(MAIN, content)
-    project.write(SPECS + "b_main.json", follower(project))
+    project.write(SPECS + "b_main.json", spec_reading_orders(project))
     assert all(problem.startswith(MAIN) for problem in project.problems())
 
 
-def test_a_source_in_a_spec_that_was_not_asked_for(project: ProjectFiles) -> None:
+def test_single_spec_resolves_a_source_in_another_spec(project: ProjectFiles) -> None:
     project.write(MAIN, project.append())
-    file = project.write(SPECS + "b_main.json", follower(project))
+    file = project.write(SPECS + "b_main.json", spec_reading_orders(project))
     (dataflow,) = specs.load(file).dataflows
     assert dataflow == project.load().dataflows[0]
     assert dataflow.target.name.table == "b"
@@ -184,17 +184,19 @@ def test_a_source_in_a_spec_that_was_not_asked_for(project: ProjectFiles) -> Non
         (None, "SPEC_LIVE_TABLE_UNKNOWN"),
     ],
 )
-def test_a_source_that_cannot_be_found(project: ProjectFiles, content: str | None, expected: str) -> None:
+def test_single_spec_reports_an_unknown_live_source(
+    project: ProjectFiles, content: str | None, expected: str
+) -> None:
     if content is not None:
         project.write(MAIN, content)
-    file = project.write(SPECS + "b_main.json", follower(project))
+    file = project.write(SPECS + "b_main.json", spec_reading_orders(project))
     with pytest.raises(SpecError) as caught:
         specs.load(file)
     (problem,) = caught.value.problems
     assert (problem.condition, problem.parameters) == (expected, {"table": "orders"})
 
 
-def test_one_id_of_two_specs(project: ProjectFiles) -> None:
+def test_id_of_two_specs_is_reported(project: ProjectFiles) -> None:
     project.write(MAIN, project.append())
     project.write(SPECS + "twin_main.json", project.append(targetDetails=target(table="twin")))
     assert project.problems() == [

@@ -1,4 +1,4 @@
-"""Files that are nested too deeply."""
+"""Limit of the nesting of spec files."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def nested(levels: int) -> Any:
 
 @pytest.mark.parametrize("suffix", [".json", ".yaml"])
 @pytest.mark.parametrize("levels", [DEEPEST - 1, 600])
-def test_tags_too_far_down(project: ProjectFiles, suffix: str, levels: int) -> None:
-    # JSON is YAML too.
+def test_value_nested_too_deeply_is_reported(project: ProjectFiles, suffix: str, levels: int) -> None:
+    # Every JSON document is also YAML.
     project.write(MAIN + suffix, json.dumps(project.append(tags={"t": nested(levels)})))
     assert project.problems() == [f"{MAIN}{suffix}: tags: {TOO_DEEP}"]
 
 
 @pytest.mark.parametrize("suffix", [".json", ".yaml"])
-def test_tags_just_not_too_far_down(project: ProjectFiles, suffix: str) -> None:
+def test_value_at_the_deepest_level_is_read(project: ProjectFiles, suffix: str) -> None:
     project.write(MAIN + suffix, json.dumps(project.append(tags={"t": nested(DEEPEST - 2)})))
     assert len(project.load().dataflows) == 1
 
 
 @pytest.mark.parametrize("opened", ["[", "{a: ", "- ", "? "])
-def test_yaml_that_would_bring_its_parser_down(project: ProjectFiles, opened: str) -> None:
+def test_yaml_nested_too_deeply_for_its_parser_is_reported(project: ProjectFiles, opened: str) -> None:
     project.write(MAIN + ".yaml", opened * 100_000)
     assert project.problems() == [f"{MAIN}.yaml: {TOO_DEEP}"]

@@ -1,4 +1,4 @@
-"""The SQL inside specs: whether it can be read, and whether it's followed."""
+"""SQL statements in specs: syntax errors, and whether they read streams."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNREADABLE = [
 
 @pytest.mark.parametrize(("statement", "reason"), UNREADABLE)
 @pytest.mark.parametrize("in_file", [False, True])
-def test_sql_that_cannot_be_read(project: ProjectFiles, statement: str, reason: str, in_file: bool) -> None:
+def test_invalid_sql_is_reported(project: ProjectFiles, statement: str, reason: str, in_file: bool) -> None:
     details = {"sqlPath": "a.sql"} if in_file else {"sqlStatement": statement}
     project.write("dataflows/sales/dml/a.sql", statement)
     project.write(MAIN, project.append(sourceType="sql", sourceDetails=details))
@@ -46,7 +46,9 @@ def test_sql_that_cannot_be_read(project: ProjectFiles, statement: str, reason: 
         ("SELECT ', STREAM(a)' FROM bronze.x", "batch"),
     ],
 )
-def test_append_sql_follows_what_it_streams(project: ProjectFiles, statement: str, mode: str) -> None:
+def test_append_sql_view_is_a_stream_if_the_statement_reads_one(
+    project: ProjectFiles, statement: str, mode: str
+) -> None:
     written: dict[str, Any] = project.flow(cdcSettings=None)
     entry = {
         "flowType": "append_sql",
