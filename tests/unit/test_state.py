@@ -354,9 +354,7 @@ def without_times(state: Stored) -> Stored:
     return replace(state, tracking=replace(state.tracking, updated_at=None))
 
 
-OLDER = json.loads(
-    Path(__file__).with_name("golden").joinpath("older_state.json").read_text(encoding="utf-8")
-)
+OLDER = json.loads(Path(__file__).with_name("older_state.json").read_text(encoding="utf-8"))
 
 
 def older_start() -> MigrationStart:
