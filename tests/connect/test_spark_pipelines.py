@@ -21,7 +21,7 @@ from tests.spark.projects import Project
 
 from tableferry import pipelines
 from tableferry.pipelines import SparkPipeline
-from tableferry.pipelines.engines.port import define
+from tableferry.pipelines.engines.port import apply_definitions
 from tableferry.pipelines.model.steps import DefineAppend
 from tableferry.testing import RecordingEngine
 
@@ -195,7 +195,7 @@ class Declarative:
     def _update(self, *more: str) -> None:
         """Run an update, and see that it ran the very flows that the plan draws."""
         recorder = RecordingEngine()
-        define(self.project.plan(pipeline=self.pipeline.kind).targets[0].definitions, recorder)
+        apply_definitions(self.project.plan(pipeline=self.pipeline.kind).targets[0].definitions, recorder)
         defined = {
             definition.flow.name for definition in recorder.defined if isinstance(definition, DefineAppend)
         }

@@ -6,7 +6,7 @@ import re
 
 from tests.conditions import check
 
-from tableferry.pipelines.engines.port import Engine, define
+from tableferry.pipelines.engines.port import Engine, apply_definitions
 from tableferry.pipelines.engines.streaming.engine import flow_error
 from tableferry.pipelines.model.flows import CdcSettings, DeltaSource, Flow, Target, View
 from tableferry.pipelines.model.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView
@@ -29,25 +29,25 @@ def test_an_engine_gets_each_definition_by_its_own_method_and_in_order() -> None
     calls: list[str] = []
 
     class Spelling(RecordingEngine):
-        def view(self, definition: DefineView) -> None:
+        def define_view(self, definition: DefineView) -> None:
             calls.append("view")
-            super().view(definition)
+            super().define_view(definition)
 
-        def table(self, definition: DefineTable) -> None:
+        def define_table(self, definition: DefineTable) -> None:
             calls.append("table")
-            super().table(definition)
+            super().define_table(definition)
 
-        def append(self, definition: DefineAppend) -> None:
+        def define_append_flow(self, definition: DefineAppend) -> None:
             calls.append("append")
-            super().append(definition)
+            super().define_append_flow(definition)
 
-        def cdc(self, definition: DefineAutoCdc) -> None:
+        def define_auto_cdc_flow(self, definition: DefineAutoCdc) -> None:
             calls.append("cdc")
-            super().cdc(definition)
+            super().define_auto_cdc_flow(definition)
 
     recorder = Spelling()
     engine: Engine = recorder
-    define([TABLE, VIEW, ONCE, VIEW, STREAMING], engine)
+    apply_definitions([TABLE, VIEW, ONCE, VIEW, STREAMING], engine)
     assert calls == ["table", "view", "append", "view", "cdc"]
     assert recorder.defined == [TABLE, VIEW, ONCE, VIEW, STREAMING]
 

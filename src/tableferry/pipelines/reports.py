@@ -239,7 +239,7 @@ def print_plan(
 ) -> None:
     """Print what a run would do, target by target."""
     for target in plan.targets:
-        console.print(f"{target.target}: {_phase(target)}")
+        console.print(f"{target.target}: {_describe_phase(target)}")
         for number, step in enumerate(target.steps, 1):
             console.print(f"  {number}. {step}")
         for flow in target.flows:
@@ -249,7 +249,7 @@ def print_plan(
                 console.print(f"  - {flow.flow.name} waits: {wait.why.message}")
         for note in target.notes:
             console.print(f"  - {note}")
-        for warning in (*target.warnings, *_legacy_writes(target)):
+        for warning in (*target.warnings, *_find_legacy_writes(target)):
             _print_finding(console, warning, "  - ")
         for refusal in target.refusals:
             _print_finding(console, refusal, "  ! ")
@@ -278,7 +278,7 @@ def print_run(console: Console, run: RunReport) -> None:
     for target in run.targets:
         for result in target.results:
             if result.once and target.verdict and result is target.results[0]:
-                console.print(f"{target.plan.target}: {_copied(target.verdict, ' copied')}")
+                console.print(f"{target.plan.target}: {_describe_copy(target.verdict, ' copied')}")
             elif result.once:
                 console.print(f"{target.plan.target}: {result.flow.name} ran, once and for all")
             else:
@@ -298,7 +298,7 @@ def print_prepared(console: Console, run: RunReport) -> None:
     """Print what `prepare` found of the copies, and where each target stands now."""
     for target in run.targets:
         if target.verdict:
-            console.print(f"{target.plan.target}: {_copied(target.verdict)}")
+            console.print(f"{target.plan.target}: {_describe_copy(target.verdict)}")
     _print_targets(console, [target.plan for target in run.targets])
     _print_skipped(console, run.skipped)
     _print_next(console, [target.plan for target in run.targets], _UPDATE)
@@ -340,7 +340,7 @@ def _print_proof(console: Console, proof: Proof) -> None:
         made = "made " if legacy is proof.verdict.target_label else ""
         console.print(
             f"{proof.target}: proved: it holds the {rows} {made}of {legacy}, and no others"
-            + _not_compared(proof.verdict)
+            + _describe_excluded(proof.verdict)
         )
         return
     console.print(f"{proof.target}: DIFFERS from {legacy}:")
@@ -455,7 +455,7 @@ def _print_targets(console: Console, targets: Sequence[TargetPlan]) -> None:
         rows.append(
             (
                 target.target,
-                _phase(target),
+                _describe_phase(target),
                 copied,
                 _VERIFIED[tracking.verified] if tracking and target.dataflow.migration else None,
             )
@@ -464,11 +464,11 @@ def _print_targets(console: Console, targets: Sequence[TargetPlan]) -> None:
     for target in targets:
         for wait in target.waits:
             console.print(f"{target.target} waits: {wait.why.message}")
-        for warning in _legacy_writes(target):
+        for warning in _find_legacy_writes(target):
             _print_finding(console, warning, "")
 
 
-def _phase(target: TargetPlan) -> str:
+def _describe_phase(target: TargetPlan) -> str:
     """Say where a target stands."""
     migration, phase = target.dataflow.migration, PHASES[target.phase]
     if target.phase == "complete" and target.migration_start:
@@ -483,7 +483,7 @@ def _print_finding(console: Console, finding: Finding, mark: str) -> None:
     console.print(remedy, markup=False, highlight=False)
 
 
-def _legacy_writes(target: TargetPlan) -> Iterator[Finding]:
+def _find_legacy_writes(target: TargetPlan) -> Iterator[Finding]:
     """Yield what was written to the legacy table after the version that is copied.
 
     The plan's refusals and warnings name it for a table that was taken over.
@@ -530,14 +530,14 @@ def _print_not_representable(console: Console, legacy: NotRepresentable) -> None
         console.print(f"  … and {legacy.count - len(legacy.rows):,} more")
 
 
-def _copied(verdict: Verdict, done: str = "") -> str:
+def _describe_copy(verdict: Verdict, done: str = "") -> str:
     outcome = (
-        f"matches the legacy table row for row{_not_compared(verdict)}"
+        f"matches the legacy table row for row{_describe_excluded(verdict)}"
         if verdict.matches
         else "DIFFERS from the legacy table: see `tableferry verify`"
     )
     return f"{verdict.source.rows:,} rows of history{done}; the copy {outcome}"
 
 
-def _not_compared(verdict: Verdict) -> str:
+def _describe_excluded(verdict: Verdict) -> str:
     return f" ({joined(verdict.excluded)}: not compared)" if verdict.excluded else ""

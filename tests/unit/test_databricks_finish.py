@@ -12,7 +12,7 @@ from tests.workspace import FakeWorkspace
 from typer.testing import CliRunner, Result
 
 from tableferry import cli, storage
-from tableferry.pipelines.engines.declarative.graph import flow_name
+from tableferry.pipelines.engines.declarative.plan_builder import flow_name
 from tableferry.pipelines.model.target_state import Baseline, MigrationStart, PinnedCopy, Tracking
 from tableferry.pipelines.state.store import StateStore
 from tableferry.spark.tables import TableName

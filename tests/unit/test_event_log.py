@@ -9,9 +9,9 @@ import pytest
 from tests.conditions import raises
 from tests.workspace import FakeWorkspace
 
-from tableferry.pipelines.engines.databricks.event_log import COMPLETED, FlowEvent, flow_events
+from tableferry.pipelines.engines.databricks.event_log import COMPLETED, FlowEvent, find_newest_events
 from tableferry.pipelines.engines.databricks.pipeline import DatabricksPipeline
-from tableferry.pipelines.engines.declarative.graph import flow_name
+from tableferry.pipelines.engines.declarative.plan_builder import flow_name
 from tableferry.spark.tables import TableName
 
 BOTH = COPY, LIVE = "main.silver.orders_history", "main.silver.f_orders"
@@ -46,14 +46,14 @@ def ran(logged_in: FakeWorkspace) -> FakeWorkspace:
 
 
 def test_each_flow_s_newest_status_counts(ran: FakeWorkspace) -> None:
-    assert flow_events("p1", BOTH) == {
+    assert find_newest_events("p1", BOTH) == {
         COPY: FlowEvent(COPY, "EXCLUDED", datetime(2026, 1, 1, 0, 0, 6, tzinfo=UTC)),
         LIVE: FlowEvent(LIVE, "RUNNING", datetime(2026, 1, 1, 0, 0, 7, tzinfo=UTC)),
     }
 
 
 def test_whether_a_flow_ever_ran_through_is_found_behind_later_updates(ran: FakeWorkspace) -> None:
-    events = flow_events("p1", BOTH, counts=ran_through)
+    events = find_newest_events("p1", BOTH, is_relevant=ran_through)
     assert {name: (event.status, event.rows) for name, event in events.items()} == {COPY: (COMPLETED, 2**40)}
 
 
@@ -63,7 +63,7 @@ def test_whether_a_flow_ever_ran_through_is_found_behind_later_updates(ran: Fake
 def test_a_flow_is_found_with_catalog_and_schema_or_without(
     ran: FakeWorkspace, name: str, flows: list[str]
 ) -> None:
-    events = flow_events("p1", [name])
+    events = find_newest_events("p1", [name])
     assert events.keys() <= {name}
     assert [event.flow for event in events.values()] == flows
 
@@ -71,13 +71,13 @@ def test_a_flow_is_found_with_catalog_and_schema_or_without(
 def test_older_pages_are_not_asked_for_once_all_is_known(ran: FakeWorkspace) -> None:
     ran.page = 2
     asked = "GET /api/2.0/pipelines/p1/events"
-    flow_events("p1", ["orders_history", "f_orders"])
+    find_newest_events("p1", ["orders_history", "f_orders"])
     assert ran.asked.count(asked) == 1
     ran.asked.clear()
-    flow_events("p1", ["f_orders"], counts=failed)
+    find_newest_events("p1", ["f_orders"], is_relevant=failed)
     assert ran.asked.count(asked) == 2
     ran.asked.clear()
-    assert flow_events("p1", [*BOTH, "f_new"]).keys() == {*BOTH}
+    assert find_newest_events("p1", [*BOTH, "f_new"]).keys() == {*BOTH}
     assert ran.asked.count(asked) == 4
 
 
@@ -86,17 +86,17 @@ def test_nobody_pages_back_behind_what_counts(ran: FakeWorkspace, second: int, p
     ran.page = 2
     asked = "GET /api/2.0/pipelines/p1/events"
     since = datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC)
-    assert flow_events("p1", ["f_new"], since={"f_new": since}) == {}
+    assert find_newest_events("p1", ["f_new"], since={"f_new": since}) == {}
     assert ran.asked.count(asked) == pages
 
 
 def test_what_a_flow_did_before_it_counts_is_not_found(ran: FakeWorkspace) -> None:
     copied, later = (datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in (3, 4))
     name = "orders_history"
-    assert list(flow_events("p1", [name], counts=ran_through, since={name: copied})) == [name]
-    assert flow_events("p1", [name], counts=ran_through, since={name: later}) == {}
+    assert list(find_newest_events("p1", [name], is_relevant=ran_through, since={name: copied})) == [name]
+    assert find_newest_events("p1", [name], is_relevant=ran_through, since={name: later}) == {}
     # Of another one older events still count.
-    both = flow_events("p1", [name, "f_orders"], counts=failed, since={name: later})
+    both = find_newest_events("p1", [name, "f_orders"], is_relevant=failed, since={name: later})
     assert list(both) == ["f_orders"]
 
 
@@ -138,7 +138,7 @@ def test_a_flow_has_started_once_a_batch_is_committed(
 
 def test_a_pipeline_that_never_ran_has_no_events(logged_in: FakeWorkspace) -> None:
     logged_in.events["p1"] = []
-    assert flow_events("p1", BOTH) == {}
+    assert find_newest_events("p1", BOTH) == {}
 
 
 def test_a_pipeline_that_is_not_there_is_reported(logged_in: FakeWorkspace) -> None:
@@ -148,7 +148,7 @@ def test_a_pipeline_that_is_not_there_is_reported(logged_in: FakeWorkspace) -> N
         reason=re.compile("not found$"),
         advice=re.compile("^Search for it in http://127"),
     ):
-        flow_events("no/such", BOTH)
+        find_newest_events("no/such", BOTH)
 
 
 def test_no_login_is_reported(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ def test_no_login_is_reported(logged_in: FakeWorkspace, monkeypatch: pytest.Monk
     advice = re.compile("^Log in with `databricks auth login")
     problem = "the events of pipeline p1 can't be read"
     with raises("WORKSPACE_UNREACHABLE", problem=problem, advice=advice):
-        flow_events("p1", BOTH)
+        find_newest_events("p1", BOTH)
 
 
 def test_an_answer_that_is_not_as_documented_is_passed_over(logged_in: FakeWorkspace) -> None:
@@ -164,4 +164,4 @@ def test_an_answer_that_is_not_as_documented_is_passed_over(logged_in: FakeWorks
         {"event_type": "flow_progress", "timestamp": "2026-01-01T00:00:00Z", "origin": {"flow_name": "f"}},
         {"event_type": "flow_progress", "timestamp": "2026-01-01T00:00:00Z", "details": None},
     ]
-    assert flow_events("p1", ["f"]) == {}
+    assert find_newest_events("p1", ["f"]) == {}

@@ -12,10 +12,10 @@ from tests.databricks_pipelines import OLDER, SIGNATURES, Platform
 
 from migration import flows, views
 from tableferry import pipelines
-from tableferry.pipelines.engines.declarative.graph import Layout
 from tableferry.pipelines.engines.declarative.plan import PipelinePlan
+from tableferry.pipelines.engines.declarative.plan_builder import PipelinePlanBuilder
 from tableferry.pipelines.engines.declarative.runtime import PipelineRuntime
-from tableferry.pipelines.engines.port import define
+from tableferry.pipelines.engines.port import apply_definitions
 from tableferry.pipelines.engines.streaming.engine import StreamingEngine
 from tableferry.pipelines.model.flows import (
     Expectation,
@@ -39,16 +39,16 @@ def laid_out(name: str, *named: View, rules: tuple[Expectation, ...] = ()) -> Pi
     """Lay out a flow of the last view into a table."""
     target = TableName.parse(name)
     flow = Flow("f-1", "append", target, named[-1].name)
-    layout = Layout(NO_SPARK, Project("/p", "p", ()), databricks=True)
-    define(
+    builder = PipelinePlanBuilder(NO_SPARK, Project("/p", "p", ()), databricks=True)
+    apply_definitions(
         [
             DefineTable(Target(target, expectations=rules)),
             *(DefineView(view, target) for view in named),
             DefineAppend(flow, target, 0),
         ],
-        layout,
+        builder,
     )
-    return layout.plan
+    return builder.plan
 
 
 def declare(dp: Any, plan: PipelinePlan) -> None:
@@ -99,11 +99,11 @@ def test_databricks_declares_targets_of_snapshots() -> None:
     periodic = SnapshotCdc(("id",), 1, "v_days", location="days_main.json: cdcSnapshotSettings")
     files = SnapshotFiles("csv", "/v/day_{version}.csv", "integer")
     for snapshots in (periodic, replace(periodic, scd_type=2, source=files)):
-        layout = Layout(NO_SPARK, Project("/p", "p", ()), databricks=True)
+        builder = PipelinePlanBuilder(NO_SPARK, Project("/p", "p", ()), databricks=True)
         filled = DefineSnapshots(Target(target, snapshots=snapshots), target)
-        define([DefineTable(Target(target)), DefineView(view, target), filled], layout)
+        apply_definitions([DefineTable(Target(target)), DefineView(view, target), filled], builder)
         dp: Any = Platform()
-        declare(dp, layout.plan)
+        declare(dp, builder.plan)
         ((name, declared),) = dp.snapshots.items()
         assert name == "main.silver.days"
         assert declared["keys"] == ["id"]
@@ -113,11 +113,11 @@ def test_databricks_declares_targets_of_snapshots() -> None:
 
 def test_other_engines_refuse_snapshots_that_reach_them() -> None:
     step = DefineSnapshots(Target(TABLE, snapshots=SnapshotCdc(("id",), 1, "v_days")), TABLE)
-    spark_pipeline = Layout(NO_SPARK, Project("/p", "p", ()), databricks=False)
+    spark_pipeline = PipelinePlanBuilder(NO_SPARK, Project("/p", "p", ()), databricks=False)
     streaming = StreamingEngine(NO_SPARK, StateStore(Path("/state"), "p"))
     for engine in (spark_pipeline, streaming):
         with raises("SNAPSHOT_CDC_ONLY_ON_DATABRICKS", table=TABLE):
-            define([step], engine)
+            apply_definitions([step], engine)
 
 
 @pytest.mark.parametrize("older", [True, False])
