@@ -102,12 +102,10 @@ def _create_pinned_clone(target: TargetPlan, clone: TableName, spark: SparkSessi
 def _create_clone(spark: SparkSession, clone: TableName, copy: PinnedCopy) -> None:
     """Create a deep clone, or a shallow one where Delta lacks DEEP CLONE: outside Databricks.
 
-    VACUUM of the legacy table can't delete the files of a deep clone, and its source may be in another catalog.
+    VACUUM of the legacy table can't delete a deep clone's files. Its source may be in another catalog.
     """
-    create, source = (
-        f"CREATE TABLE IF NOT EXISTS {clone.sql}",
-        f"{copy.table.sql} VERSION AS OF {copy.version}",
-    )
+    create = f"CREATE TABLE IF NOT EXISTS {clone.sql}"
+    source = f"{copy.table.sql} VERSION AS OF {copy.version}"
     try:
         spark.sql(f"{create} DEEP CLONE {source}")
     except SPARK_ERRORS as error:
