@@ -1,4 +1,4 @@
-"""A plan's definitions, on an engine."""
+"""The definitions of a plan, and errors of flows."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ ONCE = DefineAppend(Flow("f_once", "append", ORDERS, "v_orders", once=True), ORD
 STREAMING = DefineAutoCdc(Flow("f_orders", "cdc", ORDERS, "v_orders"), ORDERS, 0, SCD1)
 
 
-def test_an_engine_gets_each_definition_by_its_own_method_and_in_order() -> None:
+def test_engine_receives_each_definition_by_its_method_in_order() -> None:
     calls: list[str] = []
 
-    class Spelling(RecordingEngine):
+    class TracingEngine(RecordingEngine):
         def define_view(self, definition: DefineView) -> None:
             calls.append("view")
             super().define_view(definition)
@@ -45,14 +45,14 @@ def test_an_engine_gets_each_definition_by_its_own_method_and_in_order() -> None
             calls.append("cdc")
             super().define_auto_cdc_flow(definition)
 
-    recorder = Spelling()
+    recorder = TracingEngine()
     engine: Engine = recorder
     apply_definitions([TABLE, VIEW, ONCE, VIEW, STREAMING], engine)
     assert calls == ["table", "view", "append", "view", "cdc"]
     assert recorder.defined == [TABLE, VIEW, ONCE, VIEW, STREAMING]
 
 
-def test_each_definition_is_described_in_one_line() -> None:
+def test_definitions_are_described_in_one_line() -> None:
     assert [str(step) for step in (TABLE, VIEW, ONCE, STREAMING)] == [
         "create silver.orders unless it's there",
         "read v_orders from bronze.orders@6",
@@ -61,7 +61,7 @@ def test_each_definition_is_described_in_one_line() -> None:
     ]
 
 
-def test_a_remedy_is_found_by_what_a_task_failed_with() -> None:
+def test_flow_error_has_remedy_for_cause_of_failed_task() -> None:
     class Failed(Exception):
         def __init__(self, text: str, cause: Exception | None = None) -> None:
             super().__init__(text)

@@ -1,8 +1,8 @@
 """Pipeline migration: a Delta table with its history becomes a streaming table.
 
 The commands are `plan`, `check`, `run`, `status`, `verify`, `undo` and `finish`. If a declarative pipeline
-runs the flows, `prepare` replaces `run`, and the pipeline's source file defines the result of `load_plan`. The
-other names are for that source file. Names are imported on first use, because specs and plans don't need
+runs the flows, `prepare` replaces `run`, and the pipeline's source file defines the result of `load_plan`.
+The other names are for that file. Names are imported on first use, because specs and plans don't need
 pyspark.
 """
 

@@ -359,15 +359,15 @@ def _print_start(console: Console, proof: Proof) -> None:
         return
     if verdict.matches:
         console.print(
-            f"Check: the hand-over point of {proof.target} is proved: {verdict.source_label} contains exactly "
-            f"the {counted(proof.rows, 'row')} made of {verdict.target_label}"
+            f"Check: the hand-over point of {proof.target} is proved: {verdict.source_label} contains "
+            f"exactly the {counted(proof.rows, 'row')} made of {verdict.target_label}"
         )
         return
     if proof.only_legacy_has_more:
         console.print(
-            f"Check: the hand-over point of {proof.target} loses nothing: {verdict.source_label} contains all "
-            f"{counted(proof.rows, 'row')} made of {verdict.target_label}. It also has rows that the sources "
-            "have lost, or that the flows will write again:"
+            f"Check: the hand-over point of {proof.target} loses nothing: {verdict.source_label} contains "
+            f"all {counted(proof.rows, 'row')} made of {verdict.target_label}. It also has rows that the "
+            "sources have lost, or that the flows will write again:"
         )
     else:
         console.print(

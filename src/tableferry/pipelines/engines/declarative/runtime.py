@@ -37,7 +37,7 @@ _DECORATORS = {"warn": "expect_all", "drop": "expect_all_or_drop", "fail": "expe
 class PipelineRuntime:
     """The API of the pipeline that loads a bundle's source files.
 
-    An argument that is None isn't passed on. ``location`` is the place in the spec that an error names.
+    Each method omits arguments that are None; ``location`` is the place in the spec for messages.
 
     Attributes:
         spark: The pipeline's session.
