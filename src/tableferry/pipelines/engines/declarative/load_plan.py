@@ -16,7 +16,7 @@ from tableferry.pipelines.engines.declarative.plan_builder import PipelinePlanBu
 from tableferry.pipelines.engines.declarative.runtime import PipelineRuntime
 from tableferry.pipelines.engines.port import apply_definitions
 from tableferry.pipelines.model.facts import Facts
-from tableferry.pipelines.model.flows import DeltaSource, JoinSource, Project
+from tableferry.pipelines.model.flows import DeltaSource, JoinSource
 from tableferry.pipelines.model.plan import Plan
 from tableferry.pipelines.planning.pipeline_port import Defining
 from tableferry.pipelines.planning.project import open_project
@@ -43,7 +43,8 @@ def load_plan(runtime: PipelineRuntime, *_: object) -> PipelinePlan:
     if not isinstance(runtime, PipelineRuntime):
         raise Refused("BUNDLE_MODULES_TOO_OLD")
     spark, databricks = runtime.spark, runtime.on_databricks
-    project = _load_project(spark)
+    configured = configuration.read_configuration(lambda key: spark.conf.get(key, None))
+    project = specs.load(configured.project, environment=configured.environment, reserved=configured.tokens)
     pipeline = Defining("databricks" if databricks else "declarative")
     planned, facts = open_project(project, spark, pipeline=pipeline).decided()
     if planned.refusals:
@@ -51,29 +52,15 @@ def load_plan(runtime: PipelineRuntime, *_: object) -> PipelinePlan:
     unprepared = [str(target.target) for target in planned.targets if target.state_steps]
     if unprepared:
         raise Refused("UPDATE_NOT_PREPARED", targets=unprepared)
-    if not databricks:
-        _check_format(spark)
-    _check_clones(planned, spark)
+    if not databricks and spark.conf.get(_FORMAT) != "delta":
+        raise Refused("PIPELINE_FORMAT_NOT_DELTA", setting=_FORMAT)
+    for target in planned.targets:
+        if target.clone and not catalog.exists(spark, target.clone):
+            raise TableError("PINNED_CLONE_MISSING", clone=target.clone)
     folders = {} if databricks else _list_folders(planned, facts, spark)
     builder = PipelinePlanBuilder(spark, project, databricks=databricks, folders=folders)
     apply_definitions((step for target in planned.targets for step in target.definitions), builder)
     return builder.plan
-
-
-def _load_project(spark: SparkSession) -> Project:
-    pipeline = configuration.read_configuration(lambda key: spark.conf.get(key, None))
-    return specs.load(pipeline.project, environment=pipeline.environment, reserved=pipeline.tokens)
-
-
-def _check_format(spark: SparkSession) -> None:
-    if spark.conf.get(_FORMAT) != "delta":
-        raise Refused("PIPELINE_FORMAT_NOT_DELTA", setting=_FORMAT)
-
-
-def _check_clones(planned: Plan, spark: SparkSession) -> None:
-    for target in planned.targets:
-        if target.clone and not catalog.exists(spark, target.clone):
-            raise TableError("PINNED_CLONE_MISSING", clone=target.clone)
 
 
 def _list_folders(planned: Plan, facts: Facts, spark: SparkSession) -> dict[str, str]:

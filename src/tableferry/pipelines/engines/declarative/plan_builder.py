@@ -8,6 +8,7 @@ name: the pipeline finds the flow's checkpoint by the name, so other specs must 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -69,9 +70,9 @@ class PipelinePlanBuilder:
     ) -> None:
         self._spark, self._databricks, self._folders = spark, databricks, folders
         self._conf = dict(project.spark_config)
-        names = [name for dataflow in project.dataflows for name in dataflow.views]
-        names += [name for view in project.materialized for name in view.views]
-        self._ambiguous_names = {HISTORY_VIEW, *(name for name in names if names.count(name) > 1)}
+        uses = Counter(name for dataflow in project.dataflows for name in dataflow.views)
+        uses.update(name for view in project.materialized for name in view.views)
+        self._ambiguous_names = {HISTORY_VIEW, *(name for name, count in uses.items() if count > 1)}
         # Tables that the pipeline creates, so that only its functions can read them.
         self._own_tables = {table.name.key for dataflow in project.dataflows for table in dataflow.tables}
         self._own_tables |= {view.target.name.key for view in project.materialized}
