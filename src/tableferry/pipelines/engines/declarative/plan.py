@@ -71,14 +71,14 @@ class PipelineFlow:
         name: Its name in the pipeline, which identifies its checkpoint.
         target: The table's name in the pipeline.
         view: The name of the view that it reads.
-        rows_view: The name of a view of exactly the rows that it writes, if they differ from `view`.
+        rows: The name of a view of exactly the rows that it writes, if they differ from `view`.
         location: Its place in the spec, for messages.
         streamed: Whether it reads the view as a stream.
         once: Whether it is a run-once flow. A full refresh runs it again.
         history: Whether it is the initial copy.
         cdc: The AUTO CDC settings; None for an append flow.
         expectations: Data quality rules; empty for the initial copy, which is compared instead.
-        spec: The flow in the spec.
+        written: The flow in the spec.
         spark_conf: Spark settings of the flow; empty if the pipeline uses those of the table.
         metadata: Operational metadata columns; empty for the initial copy, which copies those columns.
     """
@@ -86,14 +86,14 @@ class PipelineFlow:
     name: str
     target: str
     view: str
-    rows_view: str
+    rows: str
     location: str
     streamed: bool
     once: bool
     history: bool
     cdc: CdcSettings | None
     expectations: tuple[Expectation, ...]
-    spec: Flow
+    written: Flow
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     metadata: tuple[MetadataColumn, ...] = ()
 

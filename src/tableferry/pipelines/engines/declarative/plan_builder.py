@@ -214,7 +214,7 @@ class PipelinePlanBuilder:
             history=history,
             cdc=cdc,
             expectations=() if history else target.expectations,
-            spec=flow,
+            written=flow,
             spark_conf={} if self._databricks else {**self._conf, **target.spark_conf},
             metadata=() if history else target.metadata,
         )

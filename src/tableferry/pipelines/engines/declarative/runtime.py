@@ -88,20 +88,20 @@ class PipelineRuntime:
         Rules and metadata columns of a table would also apply to the history, so this view has them.
         """
         where = flow.cdc.where if flow.cdc and not flow.history else None
-        if not (where or flow.expectations or flow.metadata or flow.spec.column_prefix):
+        if not (where or flow.expectations or flow.metadata or flow.written.column_prefix):
             return flow.view
-        frame = self.frames.get(flow.view) if flow.spec.column_prefix else None
+        frame = self.frames.get(flow.view) if flow.written.column_prefix else None
         columns = None if frame is None else frame.columns
 
         def rows() -> DataFrame:
-            frame = prefixed(self.read(flow.view, streamed=flow.streamed), flow.spec, columns)
+            frame = prefixed(self.read(flow.view, streamed=flow.streamed), flow.written, columns)
             if flow.metadata:
                 frame = with_metadata(frame, flow.metadata, self._update_details())
             frame = marked(frame, flow.expectations)
             return frame.where(where) if where else frame
 
-        self.temporary_view(flow.rows_view)(self._apply_rules(flow.expectations, rows))
-        return flow.rows_view
+        self.temporary_view(flow.rows)(self._apply_rules(flow.expectations, rows))
+        return flow.rows
 
     def define_others(self, plan: PipelinePlan) -> None:
         """Define the flows from snapshots, and the materialized views."""
