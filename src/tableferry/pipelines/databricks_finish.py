@@ -64,13 +64,14 @@ def finish_without_spark(
                 if dataflow.target.cdc:
                     drop(pinned_name(name))
                 store.finish(name)
+    finished = {name: stored for name, (_, stored) in migrating.items() if not stored.finished}
     return FinishReport(
-        tuple(name for name, (_, stored) in migrating.items() if not stored.finished),
-        tuple(name for name, (_, stored) in migrating.items() if stored.finished),
+        tuple(finished),
+        tuple(name for name in migrating if name not in finished),
         certainties=tuple(
             (name, stored.migration_start.certainty)
-            for name, (_, stored) in migrating.items()
-            if stored.migration_start and not stored.finished
+            for name, stored in finished.items()
+            if stored.migration_start
         ),
     )
 
