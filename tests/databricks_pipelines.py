@@ -1,7 +1,7 @@
 """A fake of `pyspark.pipelines` on Databricks, built from the signatures in its documentation.
 
-docs/operations/on-databricks.md lists the pages with dates. Calls that a page forbids raise `Refused`. The fake
-records all calls by name.
+docs/operations/on-databricks.md lists the pages with dates. Calls that a page forbids raise `Refused`. The
+fake records all calls by name.
 """
 
 from __future__ import annotations
