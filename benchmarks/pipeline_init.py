@@ -28,7 +28,7 @@ import deltalake
 from arro3.core import Array, DataType, Table
 
 from tableferry import pipelines
-from tableferry.pipelines.engines.port import define
+from tableferry.pipelines.engines.port import apply_definitions
 from tableferry.pipelines.model.steps import Begin
 from tableferry.pipelines.model.target_state import Tracking
 from tableferry.pipelines.state.store import StateStore
@@ -87,7 +87,7 @@ def measure(spark: SparkSession, folder: Path, targets: int, *, quiet: bool = Fa
             for step in target.state_steps:
                 assert isinstance(step, Begin)
                 assert store.begin(step.migration_start)
-            define(target.definitions, engine)
+            apply_definitions(target.definitions, engine)
 
     def describe() -> None:
         for table in tables:

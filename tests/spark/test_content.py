@@ -59,7 +59,7 @@ def test_a_batch_job_that_lags_loses_nothing(project: Project, spark: SparkSessi
     said = printed(project)
     assert "[HAND_OVER_ASSUMED]" in said
     assert (
-        "Check: the hand-over point of out is WRONG: out_legacy@1 lacks rows of src@7, which nothing would"
+        "Check: the hand-over point of out is WRONG: out_legacy@1 lacks rows of src@7, which no flow will"
         in said
     )
     assert "60 x (only in src@7)" in said

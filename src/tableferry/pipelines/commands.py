@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from tableferry.errors import SessionError
+from tableferry.pipelines.databricks_finish import finish_without_spark
 from tableferry.pipelines.engines.databricks.pipeline import DatabricksPipeline
 from tableferry.pipelines.engines.performer import Before, without_sequence
-from tableferry.pipelines.finish_without_spark import finish_without_spark
 from tableferry.pipelines.handover.proofs import Proof, prove_start
 from tableferry.pipelines.model.flows import Project
 from tableferry.pipelines.model.plan import LOOK_BACK, LookBack, Plan, TargetPlan
@@ -265,7 +265,7 @@ def finish(
             project, spark, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
         )
         if spark is None and isinstance(pipeline, DatabricksPipeline):
-            drop = pipeline.drop
+            drop = pipeline.drop_table
         else:
             drop = partial(drop_clone, _given(spark))
         only = target_keys(loaded, targets)

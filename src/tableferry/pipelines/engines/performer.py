@@ -22,7 +22,7 @@ from tableferry.errors import (
     first_line,
 )
 from tableferry.pipelines.cdc import change_feed, scd2_history_events
-from tableferry.pipelines.engines.port import define
+from tableferry.pipelines.engines.port import apply_definitions
 from tableferry.pipelines.engines.streaming.engine import FlowResult, StreamingEngine, flow_error
 from tableferry.pipelines.handover import copied_sequences, copies
 from tableferry.pipelines.model.facts import Facts
@@ -162,7 +162,7 @@ class Runner:
             self.perform_state_steps(target)
         engine = StreamingEngine(self._spark, self.store, before=self.before)
         for target in planned.targets:
-            define(target.definitions, engine)
+            apply_definitions(target.definitions, engine)
         by_target = {target.target.key: target for target in planned.targets}
         with task(_log, "run the flows", level=logging.DEBUG) as running:
             engine.update(lambda result: self._done(by_target[result.owner.key], result, running))

@@ -158,23 +158,23 @@ class StreamingEngine:
         self._newest: dict[str, DataFrame | None] = {}
         self._details = run_details(store.pipeline_id)
 
-    def table(self, definition: DefineTable) -> None:
+    def define_table(self, definition: DefineTable) -> None:
         """Name a streaming table; it's created when its first flow runs."""
         self._tables[definition.target.name.key] = definition
 
-    def view(self, definition: DefineView) -> None:
+    def define_view(self, definition: DefineView) -> None:
         """Name an input of its spec's flows."""
         self._views.setdefault(definition.owner.key, {})[definition.view.name] = definition
 
-    def append(self, definition: DefineAppend) -> None:
+    def define_append_flow(self, definition: DefineAppend) -> None:
         """Append a view's rows to a table."""
         self._flows.append(definition)
 
-    def cdc(self, definition: DefineAutoCdc) -> None:
+    def define_auto_cdc_flow(self, definition: DefineAutoCdc) -> None:
         """Apply a view's events to a table."""
         self._flows.append(definition)
 
-    def snapshots(self, definition: DefineSnapshots) -> None:
+    def define_snapshots(self, definition: DefineSnapshots) -> None:
         """Refuse a table of snapshots, whose spec `eligibility` skips."""
         raise Refused("SNAPSHOT_CDC_ONLY_ON_DATABRICKS", table=definition.target.name)
 

@@ -1,4 +1,4 @@
-"""Gives a table that was taken over back to its old streams, which go on where the flows have stopped."""
+"""Undo of a take-over: the old streams resume at the offsets that the flows have reached."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def check_undo(plan: Plan, facts: Facts) -> None:
-    """Make sure that every target can be given back.
+    """Check that the take-over of every target can be undone.
 
     Raises:
-        Refused: One can't; nothing was done.
+        Refused: A take-over can't be undone; nothing was changed.
     """
-    refusals = [why for target in plan.targets if (why := _why_not(plan, facts, target))]
+    refusals = [finding for target in plan.targets if (finding := _find_undo_blocker(plan, facts, target))]
     if refusals:
         raise Refused.of(refusals)
 
@@ -32,35 +32,35 @@ def check_undo(plan: Plan, facts: Facts) -> None:
 def undo_take_over(
     spark: SparkSession, store: StateStore, plan: Plan, target: TargetPlan, before: Callable[[str], None]
 ) -> None:
-    """Move the old streams' checkpoints on, and forget the migration; can be repeated after a crash.
+    """Advance the old streams' checkpoints, and remove the migration's state; can be repeated after a crash.
 
-    Where old streams have gone on, and RESTORE hasn't undone it, they stay where they are further on.
-    ``before`` is called with a description right before each effect.
+    For an old stream that has written after the take-over, the offsets of its newest batch count too, unless
+    RESTORE removed those writes. ``before`` is called with a description right before each effect.
     """
     name, start = target.target, target.stored.migration_start
-    before(f"recording in the state that {name} is given back")
+    before(f"recording in the state that the take-over of {name} is being undone")
     store.start_undo(name)
     if start is not None:
-        for folder in _old_checkpoints(plan, target):
-            # A flow that has brought nothing has no offset of its own, and its old stream stays where it is.
-            own = [
+        for folder in _list_old_checkpoints(plan, target):
+            # A flow without a batch has no offsets, so its old stream stays at its newest batch.
+            flow_checkpoints = [
                 store.checkpoint(name, target.stored.generation, flow.name)
                 for flow in target.dataflow.streaming_flows
             ]
             query = checkpoints.query_id(folder)
-            went_on = target.legacy_writes is not None and query in target.legacy_writes.batches
-            batch = None if went_on else start.batches.get(query)
-            before(f"moving {folder} to where the flows of {name} have stopped")
-            checkpoints.move_on(folder, batch, own)
+            has_written = target.legacy_writes is not None and query in target.legacy_writes.batches
+            batch = None if has_written else start.batches.get(query)
+            before(f"advancing {folder} to the offsets of the flows of {name}")
+            checkpoints.move_on(folder, batch, flow_checkpoints)
     table = table_facts(spark, name)
     if table and PROPERTY in table.properties:
-        before(f"removing from {name} which flows fill it")
+        before(f"removing the property {PROPERTY} from {name}")
         spark.sql(f"ALTER TABLE {name.sql} UNSET TBLPROPERTIES IF EXISTS ('{PROPERTY}')")
     before(f"removing the state of {name}")
     store.forget(name)
 
 
-def _why_not(plan: Plan, facts: Facts, target: TargetPlan) -> Finding | None:
+def _find_undo_blocker(plan: Plan, facts: Facts, target: TargetPlan) -> Finding | None:
     migration, stored, name = target.dataflow.migration, target.stored, target.target
     if migration is None or not migration.take_over:
         return Finding("NOT_TAKEN_OVER", target=name)
@@ -76,12 +76,12 @@ def _why_not(plan: Plan, facts: Facts, target: TargetPlan) -> Finding | None:
     for flow in target.dataflow.streaming_flows:
         if facts.checkpoints.get((target.dataflow.key, flow.name), Checkpoint()).pending:
             return Finding("UNDO_WITHIN_BATCH", target=name, flow=flow.name)
-    found = {checkpoints.query_id(folder) for folder in _old_checkpoints(plan, target)}
+    found = {checkpoints.query_id(folder) for folder in _list_old_checkpoints(plan, target)}
     if missing := start.batches.keys() - found:
         return Finding("UNDO_CHECKPOINT_NOT_NAMED", target=name, queries=sorted(missing))
     return None
 
 
-def _old_checkpoints(plan: Plan, target: TargetPlan) -> tuple[Path, ...]:
+def _list_old_checkpoints(plan: Plan, target: TargetPlan) -> tuple[Path, ...]:
     assert target.dataflow.migration is not None
     return plan.project.checkpoints(target.dataflow.migration)

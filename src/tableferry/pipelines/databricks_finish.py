@@ -1,8 +1,6 @@
-"""Takes migrations out whose flows a pipeline on Databricks runs.
+"""Finish of migrations whose flows run in a pipeline on Databricks.
 
-Their state and the pipeline's event log say all that it takes, so no table is read and there needs to be no
-Spark: it works wherever the workspace's API is reached. Nothing here can cross a full refresh, for the
-pipeline makes those itself.
+It needs the workspace's API and no Spark, because it reads only state files and the pipeline's event log.
 """
 
 from __future__ import annotations
@@ -34,14 +32,19 @@ def finish_without_spark(
     *,
     accept_assumed: bool = False,
 ) -> FinishReport:
-    """Remove the state of complete migrations, and the clones that their copies have read.
+    """Remove the state of complete migrations, and the pinned clones of their legacy tables.
 
-    ``drop`` drops a table if it's there; ``only`` are the keys of the targets that are asked for, none for
-    all. ``accept_assumed`` finishes migrations whose hand-over was assumed, as no rows are compared here.
+    Args:
+        project: The project.
+        store: The state of its targets.
+        pipeline: The pipeline that runs its flows.
+        drop: Drops a table if it exists.
+        only: The keys of the targets to finish; empty for all.
+        accept_assumed: Finish migrations whose hand-over was assumed too. This function compares no rows.
 
     Raises:
         Refused: A migration isn't complete, or its hand-over was assumed; nothing was removed.
-        TableferryError: A clone can't be dropped; its migration isn't taken out.
+        TableferryError: A clone can't be dropped; its migration isn't finished.
     """
     chosen = project.chosen(only)
     states = parallel_map(store.read, [dataflow.target.name for dataflow in chosen])
@@ -50,31 +53,32 @@ def finish_without_spark(
         for dataflow, stored in zip(chosen, states, strict=True)
         if dataflow.migration or stored.migration_start
     }
-    refusals = _check_complete(migrating.values(), pipeline)
+    refusals = _find_incomplete(migrating.values(), pipeline)
     if not refusals and not accept_assumed:
-        refusals = _check_assumed(migrating.values())
+        refusals = _find_assumed(migrating.values())
     if refusals:
         raise Refused.of(refusals)
     if migrating:
         with storage.locked([store.lock_file(name) for name in migrating], f"the project {project.name}"):
             for name, (dataflow, _) in migrating.items():
-                # First, for nobody looks for it any more once the state is gone.
+                # The clone goes first: without state, no run finds it.
                 if dataflow.target.cdc:
                     drop(pinned_name(name))
                 store.finish(name)
+    finished = {name: stored for name, (_, stored) in migrating.items() if not stored.finished}
     return FinishReport(
-        tuple(name for name, (_, stored) in migrating.items() if not stored.finished),
-        tuple(name for name, (_, stored) in migrating.items() if stored.finished),
+        tuple(finished),
+        tuple(name for name in migrating if name not in finished),
         certainties=tuple(
             (name, stored.migration_start.certainty)
-            for name, (_, stored) in migrating.items()
-            if stored.migration_start and not stored.finished
+            for name, stored in finished.items()
+            if stored.migration_start
         ),
     )
 
 
-def _check_assumed(migrating: Collection[tuple[DataFlow, Stored]]) -> list[Finding]:
-    """Return a refusal for each migration whose hand-over neither rows nor checkpoints show."""
+def _find_assumed(migrating: Collection[tuple[DataFlow, Stored]]) -> list[Finding]:
+    """Return a refusal for each migration whose hand-over is neither proved nor recorded."""
     return [
         Finding("ASSUMED_HAND_OVER_NOT_COMPARED", target=dataflow.target.name)
         for dataflow, stored in migrating
@@ -82,20 +86,22 @@ def _check_assumed(migrating: Collection[tuple[DataFlow, Stored]]) -> list[Findi
     ]
 
 
-def _check_complete(migrating: Collection[tuple[DataFlow, Stored]], pipeline: Pipeline) -> list[Finding]:
-    """Return why migrations can't be taken out; empty if all can."""
-    unseen = {dataflow.target.name: _unseen(dataflow, stored) for dataflow, stored in migrating}
+def _find_incomplete(migrating: Collection[tuple[DataFlow, Stored]], pipeline: Pipeline) -> list[Finding]:
+    """Return a refusal for each migration that isn't complete, or that another engine runs."""
+    unrecorded = {
+        dataflow.target.name: _list_unrecorded_flows(dataflow, stored) for dataflow, stored in migrating
+    }
     starts = {
         dataflow.key: stored.migration_start.recorded_at
         for dataflow, stored in migrating
         if stored.migration_start
     }
-    flows = [(name, flow) for name, names in unseen.items() for flow in names]
+    flows = [(name, flow) for name, names in unrecorded.items() for flow in names]
     progress = pipeline.progress(flows, starts) if flows else {}
     refusals = []
     for dataflow, stored in migrating:
         name = dataflow.target.name
-        waiting = [flow for flow in unseen[name] if not progress[name.key, flow].started]
+        waiting = [flow for flow in unrecorded[name] if not progress[name.key, flow].started]
         phase = phase_of(stored, ["start" for _ in waiting], copies=not stored.copied or stored.resetting)
         if change := engine_change(stored, pipeline.kind):
             refusals.append(
@@ -117,8 +123,8 @@ def _check_complete(migrating: Collection[tuple[DataFlow, Stored]], pipeline: Pi
     return refusals
 
 
-def _unseen(dataflow: DataFlow, stored: Stored) -> list[str]:
-    """Name the streaming flows that nothing but the event log can say to have run."""
+def _list_unrecorded_flows(dataflow: DataFlow, stored: Stored) -> list[str]:
+    """Return the streaming flows of a running migration that its state doesn't report as started."""
     if stored.migration_start is None or stored.finished:
         return []
     ran = stored.tracking.started if stored.tracking else ()

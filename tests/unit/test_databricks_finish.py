@@ -1,4 +1,4 @@
-"""A migration of a pipeline on Databricks is taken out from a laptop without Java and databricks-connect."""
+"""Finish of a migration on Databricks from a laptop without Java and databricks-connect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.workspace import FakeWorkspace
 from typer.testing import CliRunner, Result
 
 from tableferry import cli, storage
-from tableferry.pipelines.engines.declarative.graph import flow_name
+from tableferry.pipelines.engines.declarative.plan_builder import flow_name
 from tableferry.pipelines.model.target_state import Baseline, MigrationStart, PinnedCopy, Tracking
 from tableferry.pipelines.state.store import StateStore
 from tableferry.spark.tables import TableName
@@ -21,7 +21,7 @@ PIPELINE = "p1"
 TARGET, LEGACY = TableName.parse("silver.orders"), TableName.parse("silver.orders_legacy")
 SOURCE = TableName.parse("bronze.orders")
 EVENTS = f"GET /api/2.0/pipelines/{PIPELINE}/events"
-# Before the first event of the fake's log.
+# A time before the first event in the fake's log.
 STARTED = datetime(2025, 12, 31, tzinfo=UTC)
 
 
@@ -74,18 +74,18 @@ def finish(project: ProjectFiles, *more: str) -> Result:
     return call("finish", project, "--accept-assumed", *more)
 
 
-def test_finish_refuses_an_assumed_hand_over(
+def test_finish_refuses_assumed_hand_over(
     project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
 ) -> None:
     store.track(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", started=(flow,)))
     refused = call("finish", project)
     assert refused.exit_code == 1
-    assert_says(refused, r"ASSUMED_HAND_OVER_NOT_COMPARED.* --accept-assumed")
+    assert_error_contains(refused, r"ASSUMED_HAND_OVER_NOT_COMPARED.* --accept-assumed")
     assert not store.read(TARGET).finished
 
 
 @pytest.mark.parametrize("enabled", [False, None])
-def test_finish_refuses_an_assumed_hand_over_whose_migration_the_spec_no_longer_has(
+def test_finish_refuses_assumed_hand_over_without_migration_in_spec(
     project: ProjectFiles, store: StateStore, flow: str, enabled: bool | None
 ) -> None:
     store.track(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", started=(flow,)))
@@ -95,13 +95,13 @@ def test_finish_refuses_an_assumed_hand_over_whose_migration_the_spec_no_longer_
     else:
         spec["tableMigrationDetails"]["enabled"] = enabled
     project.write("dataflows/sales/dataflowspec/orders_main.json", spec)
-    assert_says(call("finish", project), r"The hand-over was assumed.* --accept-assumed")
+    assert_error_contains(call("finish", project), r"The hand-over was assumed.* --accept-assumed")
     assert not store.read(TARGET).finished
     assert finish(project).exit_code == 0
     assert store.read(TARGET).finished
 
 
-def test_a_complete_migration_is_taken_out(
+def test_finish_removes_state_of_complete_migration(
     project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
 ) -> None:
     store.track(start(), Tracking({SOURCE.key: 5}, copied=0, copied_rows=9, verified="match"))
@@ -114,7 +114,7 @@ def test_a_complete_migration_is_taken_out(
     assert (second.exit_code, '"already"' in second.stdout) == (0, True)
 
 
-def test_a_flow_whose_first_batch_failed_has_not_run(
+def test_finish_refuses_flow_whose_first_batch_failed(
     project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
 ) -> None:
     store.track(start(), Tracking({SOURCE.key: 5}, copied=0, copied_rows=9, verified="match"))
@@ -122,11 +122,13 @@ def test_a_flow_whose_first_batch_failed_has_not_run(
         logged_in.flow_progress(PIPELINE, f"main.silver.{flow_name(flow, TARGET)}", status)
     refused = finish(project)
     assert refused.exit_code == 1
-    assert_says(refused, r"The migration isn't complete \(copied, ready to flow; \w+ hasn't run yet\)")
+    assert_error_contains(
+        refused, r"The migration isn't complete \(copied, ready to flow; \w+ hasn't run yet\)"
+    )
     assert not store.read(TARGET).finished
 
 
-def test_a_flow_that_is_recorded_to_have_run_is_not_asked_for(
+def test_finish_skips_event_log_for_flows_recorded_as_started(
     project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
 ) -> None:
     store.track(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", started=(flow,)))
@@ -135,20 +137,20 @@ def test_a_flow_that_is_recorded_to_have_run_is_not_asked_for(
     assert EVENTS not in logged_in.asked
 
 
-def test_what_another_engine_runs_is_not_finished_here(
+def test_finish_refuses_migration_of_other_engine(
     project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
 ) -> None:
     store.track(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", engine="streaming"))
     logged_in.flow_progress(PIPELINE, f"main.silver.{flow_name(flow, TARGET)}", "COMPLETED")
     refused = finish(project)
     assert refused.exit_code == 1
-    assert_says(
+    assert_error_contains(
         refused, r"silver\.orders: The migration is run by the streaming engine\. .* --engine streaming"
     )
     assert not store.read(TARGET).finished
 
 
-def test_the_clone_that_an_scd_copy_has_read_goes_first(
+def test_finish_drops_clone_before_state(
     project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
 ) -> None:
     settings = {"keys": ["id"], "sequence_by": "at", "scd_type": "2"}
@@ -160,7 +162,7 @@ def test_the_clone_that_an_scd_copy_has_read_goes_first(
     logged_in.closed.add(clone)
     refused = finish(project)
     assert refused.exit_code == 1
-    assert_says(
+    assert_error_contains(
         refused, r"silver\.orders__tableferry_pinned, which only a copy has read, can't be dropped \("
     )
     assert not store.read(TARGET).finished
@@ -180,7 +182,7 @@ def test_the_clone_that_an_scd_copy_has_read_goes_first(
     ],
     ids=["no progress", "not copied", "differs", "waits"],
 )
-def test_what_is_not_complete_stays(
+def test_finish_refuses_incomplete_migration(
     project: ProjectFiles, store: StateStore, logged_in: FakeWorkspace, tracking: Tracking | None, why: str
 ) -> None:
     if tracking:
@@ -191,22 +193,22 @@ def test_what_is_not_complete_stays(
     before = dict(logged_in.files)
     refused = finish(project)
     assert refused.exit_code == 1
-    assert_says(
+    assert_error_contains(
         refused, rf"silver\.orders: The migration isn't complete \({why}\)\.\s+Run the job that prepares"
     )
     assert logged_in.files == before
 
 
-def test_what_has_not_begun_here_is_not_complete(
+def test_finish_refuses_migration_without_start_under_this_pipeline(
     project: ProjectFiles, flow: str, logged_in: FakeWorkspace
 ) -> None:
-    assert_says(finish(project), r"silver\.orders: The migration isn't complete \(not begun\)")
+    assert_error_contains(finish(project), r"silver\.orders: The migration isn't complete \(not begun\)")
     StateStore(Path("/Volumes/main/bronze/state"), "old").begin(start("old"))
-    assert_says(finish(project), r"\(not begun; it began under pipelineId=old\)")
+    assert_error_contains(finish(project), r"\(not begun; it began under pipelineId=old\)")
     assert EVENTS not in logged_in.asked
 
 
-def test_the_event_log_is_read_back_to_the_migration_s_start(
+def test_finish_reads_event_log_back_to_migration_start(
     project: ProjectFiles, store: StateStore, logged_in: FakeWorkspace
 ) -> None:
     store.track(start(), Tracking({}, 0, 9, "match"))
@@ -219,12 +221,12 @@ def test_the_event_log_is_read_back_to_the_migration_s_start(
 
 
 @pytest.mark.parametrize("command", ["plan", "status", "prepare"])
-def test_what_needs_the_workspace_s_tables_says_what_to_install(
+def test_commands_that_need_tables_name_packages_to_install(
     project: ProjectFiles, store: StateStore, command: str
 ) -> None:
     refused = call(command, project)
     assert refused.exit_code == 1
-    assert_says(
+    assert_error_contains(
         refused,
         r"tables of pipeline p1 are in its workspace, which Spark on this machine can't reach.*"
         r"Run `pip install 'tableferry\[connect,databricks\]'` in a separate environment",
@@ -232,5 +234,5 @@ def test_what_needs_the_workspace_s_tables_says_what_to_install(
     assert storage.exists(store.migration_start_file(TARGET))
 
 
-def assert_says(result: Result, sentence: str) -> None:
+def assert_error_contains(result: Result, sentence: str) -> None:
     assert re.search(sentence, " ".join(result.stderr.split())), result.stderr

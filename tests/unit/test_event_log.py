@@ -1,4 +1,4 @@
-"""How the flows of a pipeline fared, as its event log has it."""
+"""The status of a pipeline's flows, from its event log."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import pytest
 from tests.conditions import raises
 from tests.workspace import FakeWorkspace
 
-from tableferry.pipelines.engines.databricks.event_log import COMPLETED, FlowEvent, flow_events
+from tableferry.pipelines.engines.databricks.event_log import COMPLETED, FlowEvent, find_newest_events
 from tableferry.pipelines.engines.databricks.pipeline import DatabricksPipeline
-from tableferry.pipelines.engines.declarative.graph import flow_name
+from tableferry.pipelines.engines.declarative.plan_builder import flow_name
 from tableferry.spark.tables import TableName
 
 BOTH = COPY, LIVE = "main.silver.orders_history", "main.silver.f_orders"
 
 
-def ran_through(event: FlowEvent) -> bool:
+def is_completed(event: FlowEvent) -> bool:
     return event.status == COMPLETED
 
 
-def failed(event: FlowEvent) -> bool:
+def is_failed(event: FlowEvent) -> bool:
     return event.status == "FAILED"
 
 
 @pytest.fixture
 def ran(logged_in: FakeWorkspace) -> FakeWorkspace:
-    """A workspace whose pipeline `p1` made two updates: the copy ran through in the first one."""
+    """A workspace whose pipeline `p1` ran two updates; the copy completed in the first one."""
     for status in ("QUEUED", "STARTING", "RUNNING"):
         logged_in.flow_progress("p1", COPY, status, update="u1")
     logged_in.flow_progress("p1", COPY, COMPLETED, update="u1", num_output_rows=2**40)
@@ -45,62 +45,62 @@ def ran(logged_in: FakeWorkspace) -> FakeWorkspace:
     return logged_in
 
 
-def test_each_flow_s_newest_status_counts(ran: FakeWorkspace) -> None:
-    assert flow_events("p1", BOTH) == {
+def test_find_newest_events_returns_newest_status_of_each_flow(ran: FakeWorkspace) -> None:
+    assert find_newest_events("p1", BOTH) == {
         COPY: FlowEvent(COPY, "EXCLUDED", datetime(2026, 1, 1, 0, 0, 6, tzinfo=UTC)),
         LIVE: FlowEvent(LIVE, "RUNNING", datetime(2026, 1, 1, 0, 0, 7, tzinfo=UTC)),
     }
 
 
-def test_whether_a_flow_ever_ran_through_is_found_behind_later_updates(ran: FakeWorkspace) -> None:
-    events = flow_events("p1", BOTH, counts=ran_through)
+def test_completed_event_is_found_before_later_updates(ran: FakeWorkspace) -> None:
+    events = find_newest_events("p1", BOTH, is_relevant=is_completed)
     assert {name: (event.status, event.rows) for name, event in events.items()} == {COPY: (COMPLETED, 2**40)}
 
 
 @pytest.mark.parametrize(
     ("name", "flows"), [("orders_history", [COPY]), (COPY, [COPY]), ("history", []), ("f_orders", [LIVE])]
 )
-def test_a_flow_is_found_with_catalog_and_schema_or_without(
+def test_flow_is_found_with_and_without_catalog_and_schema(
     ran: FakeWorkspace, name: str, flows: list[str]
 ) -> None:
-    events = flow_events("p1", [name])
+    events = find_newest_events("p1", [name])
     assert events.keys() <= {name}
     assert [event.flow for event in events.values()] == flows
 
 
-def test_older_pages_are_not_asked_for_once_all_is_known(ran: FakeWorkspace) -> None:
+def test_paging_stops_when_each_flow_has_an_event(ran: FakeWorkspace) -> None:
     ran.page = 2
     asked = "GET /api/2.0/pipelines/p1/events"
-    flow_events("p1", ["orders_history", "f_orders"])
+    find_newest_events("p1", ["orders_history", "f_orders"])
     assert ran.asked.count(asked) == 1
     ran.asked.clear()
-    flow_events("p1", ["f_orders"], counts=failed)
+    find_newest_events("p1", ["f_orders"], is_relevant=is_failed)
     assert ran.asked.count(asked) == 2
     ran.asked.clear()
-    assert flow_events("p1", [*BOTH, "f_new"]).keys() == {*BOTH}
+    assert find_newest_events("p1", [*BOTH, "f_new"]).keys() == {*BOTH}
     assert ran.asked.count(asked) == 4
 
 
 @pytest.mark.parametrize(("second", "pages"), [(8, 1), (7, 1), (5, 2), (0, 4)])
-def test_nobody_pages_back_behind_what_counts(ran: FakeWorkspace, second: int, pages: int) -> None:
+def test_paging_stops_at_earliest_time(ran: FakeWorkspace, second: int, pages: int) -> None:
     ran.page = 2
     asked = "GET /api/2.0/pipelines/p1/events"
     since = datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC)
-    assert flow_events("p1", ["f_new"], since={"f_new": since}) == {}
+    assert find_newest_events("p1", ["f_new"], since={"f_new": since}) == {}
     assert ran.asked.count(asked) == pages
 
 
-def test_what_a_flow_did_before_it_counts_is_not_found(ran: FakeWorkspace) -> None:
+def test_events_before_earliest_time_are_ignored(ran: FakeWorkspace) -> None:
     copied, later = (datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in (3, 4))
     name = "orders_history"
-    assert list(flow_events("p1", [name], counts=ran_through, since={name: copied})) == [name]
-    assert flow_events("p1", [name], counts=ran_through, since={name: later}) == {}
-    # Of another one older events still count.
-    both = flow_events("p1", [name, "f_orders"], counts=failed, since={name: later})
+    assert list(find_newest_events("p1", [name], is_relevant=is_completed, since={name: copied})) == [name]
+    assert find_newest_events("p1", [name], is_relevant=is_completed, since={name: later}) == {}
+    # The limit applies only to the flow that it names.
+    both = find_newest_events("p1", [name, "f_orders"], is_relevant=is_failed, since={name: later})
     assert list(both) == ["f_orders"]
 
 
-def test_what_a_pipeline_did_before_a_migration_started_is_not_its_progress(logged_in: FakeWorkspace) -> None:
+def test_progress_ignores_events_before_migration_start(logged_in: FakeWorkspace) -> None:
     target, other = TableName.parse("silver.orders"), TableName.parse("silver.lines")
     for table in (target, other):
         logged_in.flow_progress("p1", flow_name("f_live", table), COMPLETED)
@@ -108,7 +108,7 @@ def test_what_a_pipeline_did_before_a_migration_started_is_not_its_progress(logg
     started = datetime(2026, 1, 1, 1, tzinfo=UTC)
     progress = pipeline.progress(flows, {target.key: started})
     assert [progress[owner.key, flow].done for owner, flow in flows] == [False, True]
-    # Clocks of two machines differ by less than this.
+    # Events up to five minutes before the start count, because clocks differ.
     progress = pipeline.progress(flows, {target.key: datetime(2026, 1, 1, 0, 4, tzinfo=UTC)})
     assert [progress[owner.key, flow].done for owner, flow in flows] == [True, True]
 
@@ -121,12 +121,12 @@ def test_what_a_pipeline_did_before_a_migration_started_is_not_its_progress(logg
         ([("RUNNING", {"num_output_rows": 0}), ("IDLE", {}), ("STOPPED", {})], False, False),
         ([("RUNNING", {"num_output_rows": 3}), ("IDLE", {}), ("RUNNING", {})], True, False),
         ([("RUNNING", {"num_output_rows": 3}), ("FAILED", {})], True, False),
-        # What AUTO CDC reports.
+        # Metrics of AUTO CDC.
         ([("RUNNING", {"num_upserted_rows": 0, "num_deleted_rows": 1})], True, False),
         ([("COMPLETED", {}), ("FAILED", {})], True, True),
     ],
 )
-def test_a_flow_has_started_once_a_batch_is_committed(
+def test_flow_is_started_after_first_committed_batch(
     logged_in: FakeWorkspace, events: list[tuple[str, dict[str, int]]], started: bool, done: bool
 ) -> None:
     target = TableName.parse("silver.orders")
@@ -136,32 +136,32 @@ def test_a_flow_has_started_once_a_batch_is_committed(
     assert (checkpoint.started, checkpoint.done) == (started, done)
 
 
-def test_a_pipeline_that_never_ran_has_no_events(logged_in: FakeWorkspace) -> None:
+def test_pipeline_without_updates_has_no_events(logged_in: FakeWorkspace) -> None:
     logged_in.events["p1"] = []
-    assert flow_events("p1", BOTH) == {}
+    assert find_newest_events("p1", BOTH) == {}
 
 
-def test_a_pipeline_that_is_not_there_is_reported(logged_in: FakeWorkspace) -> None:
+def test_missing_pipeline_is_reported(logged_in: FakeWorkspace) -> None:
     with raises(
         "WORKSPACE_REQUEST_FAILED",
         problem="the events of pipeline no/such can't be read",
         reason=re.compile("not found$"),
         advice=re.compile("^Search for it in http://127"),
     ):
-        flow_events("no/such", BOTH)
+        find_newest_events("no/such", BOTH)
 
 
-def test_no_login_is_reported(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_login_is_reported(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABRICKS_TOKEN", "another")
     advice = re.compile("^Log in with `databricks auth login")
     problem = "the events of pipeline p1 can't be read"
     with raises("WORKSPACE_UNREACHABLE", problem=problem, advice=advice):
-        flow_events("p1", BOTH)
+        find_newest_events("p1", BOTH)
 
 
-def test_an_answer_that_is_not_as_documented_is_passed_over(logged_in: FakeWorkspace) -> None:
+def test_events_without_documented_fields_are_ignored(logged_in: FakeWorkspace) -> None:
     logged_in.events["p1"] = [
         {"event_type": "flow_progress", "timestamp": "2026-01-01T00:00:00Z", "origin": {"flow_name": "f"}},
         {"event_type": "flow_progress", "timestamp": "2026-01-01T00:00:00Z", "details": None},
     ]
-    assert flow_events("p1", ["f"]) == {}
+    assert find_newest_events("p1", ["f"]) == {}
