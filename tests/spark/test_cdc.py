@@ -15,12 +15,13 @@ from tests.conditions import raises
 from tests.spark.tables import rows_of, schema_folder
 
 from tableferry.errors import TableError
-from tableferry.pipelines.cdc.change_feed import feed_events
+from tableferry.pipelines.cdc.change_feed import build_feed_events
 from tableferry.pipelines.cdc.fold import Fold
-from tableferry.pipelines.cdc.key_ranges import Sizes
-from tableferry.pipelines.cdc.scd2_history_events import history_events
+from tableferry.pipelines.cdc.key_ranges import LogSize
+from tableferry.pipelines.cdc.scd2_history_events import build_history_events
 from tableferry.pipelines.engines.streaming import cdc_batches
-from tableferry.pipelines.engines.streaming.cdc_batches import apply, create_tables
+from tableferry.pipelines.engines.streaming.cdc_batches import apply_events
+from tableferry.pipelines.engines.streaming.table_creation import create_tables
 from tableferry.pipelines.model.flows import CdcSettings, ScdType, Target, log_name
 from tableferry.pipelines.state import run_once_flows
 from tableferry.spark.catalog import SPARK_ERRORS
@@ -49,9 +50,9 @@ DOCUMENTED = CdcSettings(
 def fill(spark: SparkSession, target: Target, *batches: DataFrame) -> None:
     assert target.cdc is not None
     for batch in batches:
-        events = feed_events(batch, target.cdc)
+        events = build_feed_events(batch, target.cdc)
         create_tables(spark, target, events.schema)
-        apply(events, target.name, target.cdc)
+        apply_events(events, target.name, target.cdc)
 
 
 def users(schema: str, **changes: Any) -> Target:
@@ -99,9 +100,9 @@ def test_events_come_late_whatever_orders_them(spark: SparkSession, schema: str,
     assert target.cdc is not None
     late = [(125, "Mercedes", "Mexicali", "UPDATE", 5), (123, "Isabel", "Chihuahua", "UPDATE", 5)]
     for number, users_then in enumerate([[user for user in USERS if user not in late], late]):
-        events = feed_events(spark.createDataFrame(users_then, FEED), target.cdc)
+        events = build_feed_events(spark.createDataFrame(users_then, FEED), target.cdc)
         create_tables(spark, target, events.schema)
-        apply(events, target.name, target.cdc, number=number)
+        apply_events(events, target.name, target.cdc, batch_number=number)
     assert rows(spark, target) == {
         (124, "Raul", "Oaxaca"),
         (125, "Mercedes", "Guadalajara"),
@@ -226,7 +227,7 @@ def test_an_event_without_a_sequence_is_named(spark: SparkSession, schema: str) 
 
 def test_the_feeds_settings_see_columns_that_the_target_leaves_out(spark: SparkSession) -> None:
     cdc = replace(DOCUMENTED, where="sequenceNum < 6", column_list=("`CITY`",), except_column_list=())
-    events = feed_events(spark.createDataFrame(USERS, FEED), cdc)
+    events = build_feed_events(spark.createDataFrame(USERS, FEED), cdc)
     assert events.columns == ["userId", "city", "__sequence", "__operation", "__exact"]
     assert events.count() == 6
 
@@ -246,14 +247,14 @@ def test_settings_that_do_not_fit_are_refused(
     spark: SparkSession, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(TableError, match=message):
-        feed_events(spark.createDataFrame(USERS, FEED), replace(DOCUMENTED, **changes))
+        build_feed_events(spark.createDataFrame(USERS, FEED), replace(DOCUMENTED, **changes))
 
 
 def test_reserved_names_are_refused(spark: SparkSession) -> None:
     frame = spark.createDataFrame(USERS, FEED).withColumnRenamed("city", "__end_at")
-    assert "__end_at" in feed_events(frame, DOCUMENTED).columns
+    assert "__end_at" in build_feed_events(frame, DOCUMENTED).columns
     with raises("RESERVED_COLUMN_IN_FEED", column="__end_at"):
-        feed_events(frame, replace(DOCUMENTED, scd_type=2))
+        build_feed_events(frame, replace(DOCUMENTED, scd_type=2))
 
 
 def test_a_target_is_created_as_it_is_described(spark: SparkSession, schema: str, tmp_path: Path) -> None:
@@ -282,9 +283,9 @@ def test_it_runs_within_foreach_batch(spark: SparkSession, schema: str, tmp_path
     cdc = replace(DOCUMENTED, scd_type=2)
 
     def fold(batch: DataFrame, _: int) -> None:
-        apply(batch, target.name, cdc)
+        apply_events(batch, target.name, cdc)
 
-    stream = feed_events(spark.readStream.table(source), cdc)
+    stream = build_feed_events(spark.readStream.table(source), cdc)
     create_tables(spark, target, stream.schema)
     query = (
         stream.writeStream.foreachBatch(fold)
@@ -305,9 +306,9 @@ def applied(spark: SparkSession, target: Target, *batches: tuple[int, list[Any]]
 
     assert target.cdc is not None
     for number, users_of_batch in batches:
-        events = feed_events(spark.createDataFrame(users_of_batch, FEED), target.cdc)
+        events = build_feed_events(spark.createDataFrame(users_of_batch, FEED), target.cdc)
         create_tables(spark, target, events.schema)
-        apply(events, target.name, target.cdc, number=number, before=before)
+        apply_events(events, target.name, target.cdc, batch_number=number, before_commit=before)
 
 
 class Crash(Exception):
@@ -343,14 +344,14 @@ def test_events_of_another_run_count_whenever_they_come_into_a_first_copy(
     legacy = spark.createDataFrame([(*row, None) for row in COPIED], columns)
     target = users(schema, scd_type=scd)
     assert target.cdc is not None
-    events = history_events(legacy, target.cdc)
+    events = build_history_events(legacy, target.cdc)
     create_tables(spark, target, events.schema)
 
     def overtaken(what: str) -> None:
         if what.startswith(point) and spark.table(target.name.sql).isEmpty():
             applied(spark, target, (1, LATE))
 
-    apply(events, target.name, target.cdc, copied=legacy, before=overtaken)
+    apply_events(events, target.name, target.cdc, copied_rows=legacy, before_commit=overtaken)
     assert rows(spark, target) == rows(spark, late_after_copied(spark, target))
 
 
@@ -360,8 +361,8 @@ def test_events_of_another_run_count_whenever_they_come_into_a_first_batch(
     spark: SparkSession, schema: str, scd: ScdType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = users(schema, scd_type=scd)
-    create_tables(spark, target, feed_events(spark.createDataFrame(LATE, FEED), DOCUMENTED).schema)
-    rows_of_log = Fold.rows
+    create_tables(spark, target, build_feed_events(spark.createDataFrame(LATE, FEED), DOCUMENTED).schema)
+    rows_of_log = Fold.compute_rows
 
     def overtaken(fold: Fold, touched: DataFrame | None, log: DataFrame) -> DataFrame:
         made = rows_of_log(fold, touched, log)
@@ -370,7 +371,7 @@ def test_events_of_another_run_count_whenever_they_come_into_a_first_batch(
             applied(spark, target, (1, LATE))
         return made
 
-    monkeypatch.setattr(Fold, "rows", overtaken)
+    monkeypatch.setattr(Fold, "compute_rows", overtaken)
     applied(spark, target, (0, [(*row[:3], "INSERT", row[3]) for row in COPIED]))
     assert rows(spark, target) == rows(spark, late_after_copied(spark, target))
 
@@ -421,16 +422,18 @@ def test_a_log_is_compacted_and_loses_only_what_is_superseded(spark: SparkSessio
     # Others append while it is compacted.
     fold = Fold(DOCUMENTED, spark.table(log.sql).schema)
     new = [
-        fold.batch(feed_events(spark.createDataFrame([(key, "new", "c", "INSERT", 1)], FEED), DOCUMENTED))
+        fold.build_batch(
+            build_feed_events(spark.createDataFrame([(key, "new", "c", "INSERT", 1)], FEED), DOCUMENTED)
+        )
         for key in (127, 128, 129)
     ]
     with ThreadPoolExecutor(1) as pool:
-        appended = [pool.submit(cdc_batches._append, fold, events, log) for events in new]
-        cdc_batches._compact(spark, fold, log, large=False)
+        appended = [pool.submit(cdc_batches._append_to_log, fold, events, log) for events in new]
+        cdc_batches._compact_log(spark, fold, log, is_large=False)
         for append in appended:
             append.result()
     # Where one came meanwhile, what is superseded was left for the next time.
-    cdc_batches._compact(spark, fold, log, large=False)
+    cdc_batches._compact_log(spark, fold, log, is_large=False)
     newest = {(row["userId"], row["__sequence"]) for row in spark.table(log.sql).collect()}
     assert newest == {(123, 15), (124, 15), (125, 2), (126, 2), (127, 1), (128, 1), (129, 1)}
     applied(spark, target, (last, [(127, "new", "c", "INSERT", 1)]))
@@ -445,16 +448,20 @@ def test_a_log_is_compacted_and_loses_only_what_is_superseded(spark: SparkSessio
 def test_of_a_large_log_only_what_is_new_is_rewritten(
     spark: SparkSession, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cdc_batches, "_COMPACTING", dict.fromkeys(cdc_batches._COMPACTING, "1"))
+    monkeypatch.setattr(
+        cdc_batches, "_COMPACTION_SETTINGS", dict.fromkeys(cdc_batches._COMPACTION_SETTINGS, "1")
+    )
     target = users(schema, scd_type=2)
     assert target.cdc is not None
     log, files = log_name(target.name).sql, []
     for number in range(4):
-        events = feed_events(spark.createDataFrame(USERS[2 * number : 2 * number + 2], FEED), target.cdc)
+        events = build_feed_events(
+            spark.createDataFrame(USERS[2 * number : 2 * number + 2], FEED), target.cdc
+        )
         create_tables(spark, target, events.schema)
         # The log counts as large from its first byte on, and each second batch compacts it.
         batch = number if number % 2 == 0 else cdc_batches.COMPACTED_EVERY - 1
-        apply(events, target.name, target.cdc, number=batch, sizes=Sizes(least=0))
+        apply_events(events, target.name, target.cdc, batch_number=batch, log_size=LogSize(large_bytes=0))
         files.append(set(spark.table(log).inputFiles()))
     assert len(files[1]) == 1
     assert files[1] < files[3]
@@ -483,7 +490,9 @@ def test_an_append_that_sleeps_while_the_log_is_emptied_fails(
     )
     fold = Fold(DOCUMENTED, spark.table(log.sql).schema)
     with ThreadPoolExecutor(1) as pool:
-        sleeping = pool.submit(cdc_batches._append, fold, fold.batch(feed_events(slow, DOCUMENTED)), log)
+        sleeping = pool.submit(
+            cdc_batches._append_to_log, fold, fold.build_batch(build_feed_events(slow, DOCUMENTED)), log
+        )
         while not begun.exists() and not sleeping.done():
             time.sleep(0.01)
         run_once_flows.interrupt(spark, log, 1)

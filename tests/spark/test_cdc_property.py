@@ -15,7 +15,8 @@ from tests.oracle import Event, scd1, scd2
 
 from tableferry.formats.delta.commits import commits_after, newest_version
 from tableferry.pipelines.cdc import key_ranges
-from tableferry.pipelines.engines.streaming.cdc_batches import COMPACTED_EVERY, apply, create_tables
+from tableferry.pipelines.engines.streaming.cdc_batches import COMPACTED_EVERY, apply_events
+from tableferry.pipelines.engines.streaming.table_creation import create_tables
 from tableferry.pipelines.handover import foreign_writes
 from tableferry.pipelines.model.flows import CdcSettings, ScdType, Target, log_name
 from tableferry.pipelines.model.identities import ForeignWrites
@@ -104,8 +105,8 @@ def test_the_target_is_what_the_oracle_says_however_the_events_come(
     # One story for each variant, all at once, for a single one leaves cores idle.
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(len(VARIANTS)) as pool:
         # How many keys of a batch are looked at.
-        patch.setattr(key_ranges, "_FEW", (1_000, 2)[seed % 2])
-        patch.setattr(key_ranges, "MOST", (20_000, 6)[seed // 2 % 2])
+        patch.setattr(key_ranges, "_MAX_KEY_LITERALS", (1_000, 2)[seed % 2])
+        patch.setattr(key_ranges, "MAX_EVENTS", (20_000, 6)[seed // 2 % 2])
         done = [
             pool.submit(tell, spark, TableName((schema, f"t{at}")), *variant, *story)
             for at, (variant, story) in enumerate(zip(VARIANTS, stories, strict=True))
@@ -159,7 +160,7 @@ def tell(
         point = chance.choice([point, "compacting"])
 
     # Each read by the ranges of its keys, as of a large log, or not.
-    sizes = key_ranges.Sizes(least=chance.choice([0, 2**40]))
+    log_size = key_ranges.LogSize(large_bytes=chance.choice([0, 2**40]))
 
     def crash(what: str) -> None:
         if what.startswith(point):
@@ -168,7 +169,15 @@ def tell(
     def take(at: int, before: Callable[[str], None] = lambda _: None) -> None:
         events = in_spark(spark, batches[at])
         rows = legacy(spark, batches[0], cdc) if copied and at == 0 else None
-        apply(events, target.name, cdc, number=numbers[at], before=before, sizes=sizes, copied=rows)
+        apply_events(
+            events,
+            target.name,
+            cdc,
+            batch_number=numbers[at],
+            before_commit=before,
+            log_size=log_size,
+            copied_rows=rows,
+        )
 
     for at in range(len(batches)):
         if at == 1 and erases:

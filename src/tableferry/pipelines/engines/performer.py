@@ -287,7 +287,7 @@ class Runner:
 
 def _events(frame: DataFrame, settings: CdcSettings, file: str) -> DataFrame:
     try:
-        return change_feed.feed_events(frame, settings)
+        return change_feed.build_feed_events(frame, settings)
     except TableError as error:
         raise error.at(file) from error
 

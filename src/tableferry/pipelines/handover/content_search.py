@@ -185,7 +185,7 @@ class Comparison:
         """
         rows = self.whole.rows(moment)
         if self.cdc:
-            rows = change_feed.folded(change_feed.feed_events(rows, self.cdc), self.cdc)
+            rows = change_feed.fold_events(change_feed.build_feed_events(rows, self.cdc), self.cdc)
         held, rows = _alike(self.held, rows)
         return copies.matched(held, rows, self.cdc, self.label, self.named(moment), exclude=self.excluded)
 
@@ -212,7 +212,8 @@ class Comparison:
             held, rows = held.where(sampled), rows.where(sampled)
         every = F.explode(F.array([F.lit(n) for n in range(len(among))]))
         held, rows = _alike(
-            held.withColumn(_MOMENT, every), change_feed.folded(change_feed.feed_events(rows, at), at)
+            held.withColumn(_MOMENT, every),
+            change_feed.fold_events(change_feed.build_feed_events(rows, at), at),
         )
         verdict = copies.matched(
             held, rows, at, "", "", partition_columns=(_MOMENT,), match_rows=False, exclude=self.excluded

@@ -87,7 +87,7 @@ def history_of(spark: SparkSession, copied_from: HistorySource) -> DataFrame:
     """Return what a copy of the legacy table holds."""
     settings, rows = copied_from.cdc, history_rows(spark, copied_from)
     if settings:
-        rows = scd2_history_events.current(rows, settings)
+        rows = scd2_history_events.select_target_rows(rows, settings)
     # A column of bare NULLs has no type, and so no place in a table.
     return rows.drop(*[field.name for field in rows.schema if isinstance(field.dataType, NullType)])
 

@@ -12,7 +12,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from tableferry.errors import Finding, TableferryError
 from tableferry.pipelines.cdc.fold import END, START
-from tableferry.pipelines.cdc.target_columns import fits, sql_type
+from tableferry.pipelines.cdc.target_columns import can_store, sql_type
 from tableferry.pipelines.model.flows import Flow, Migration
 from tableferry.pipelines.model.plan import TargetPlan
 from tableferry.pipelines.sources import views
@@ -129,7 +129,7 @@ def _misfits(
     """Yield each column that can't hold all values of some rows: its name, and their type and its own."""
     for field in rows:
         name, kind = columns.get(field.name.lower(), (field.name, field.dataType))
-        if not fits(field.dataType, kind):
+        if not can_store(kind, field.dataType):
             yield name, field.dataType, kind
 
 

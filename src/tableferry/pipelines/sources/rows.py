@@ -76,7 +76,7 @@ def history_events(spark: SparkSession, source: HistorySource, rows: DataFrame) 
         whole = _whole(spark, source)
         whole = _representable(whole, whole, source)
     # AUTO CDC itself keeps the rows as exact as the events are.
-    return scd2_history_events.history_events(rows, source.cdc, whole).drop(EXACT)
+    return scd2_history_events.build_history_events(rows, source.cdc, whole).drop(EXACT)
 
 
 def _whole(spark: SparkSession, source: HistorySource) -> DataFrame:
@@ -88,7 +88,7 @@ def _whole(spark: SparkSession, source: HistorySource) -> DataFrame:
 
 def _representable(rows: DataFrame, whole: DataFrame, source: HistorySource) -> DataFrame:
     if source.cdc and source.migration.leave_out_not_representable:
-        return scd2_history_events.expressible(rows, source.cdc, whole)
+        return scd2_history_events.remove_unrepresentable_rows(rows, source.cdc, whole)
     return rows
 
 

@@ -41,7 +41,7 @@ def not_representable(target: TargetPlan, spark: SparkSession) -> NotRepresentab
     if source.cdc is None:
         return None
     try:
-        frame = scd2_history_events.not_representable(legacy, source.cdc)
+        frame = scd2_history_events.find_unrepresentable_rows(legacy, source.cdc)
     except TableError as error:
         raise error.at(source.migration.location) from error
     rows = frame.take(_SHOWN)
@@ -61,7 +61,7 @@ def open_later(target: TargetPlan, spark: SparkSession) -> Finding | None:
     source = target.copied_from
     if source is None or source.cdc is None:
         return None
-    future = scd2_history_events.future_ends(views.history(spark, source), source.cdc)
+    future = scd2_history_events.find_future_ends(views.history(spark, source), source.cdc)
     if future is None:
         return None
     return Finding(

@@ -25,9 +25,9 @@ from tableferry.errors import Failed, Finding, Refused, TableError, TableferryEr
 from tableferry.formats.delta.commits import Commit, commits_after, counted, newest_version
 from tableferry.pipelines.cdc import change_feed
 from tableferry.pipelines.cdc.fold import END, SEQUENCE, START
-from tableferry.pipelines.cdc.key_ranges import Sizes
-from tableferry.pipelines.cdc.scd2_history_events import history_events
-from tableferry.pipelines.engines.streaming import cdc_batches
+from tableferry.pipelines.cdc.key_ranges import LogSize
+from tableferry.pipelines.cdc.scd2_history_events import build_history_events
+from tableferry.pipelines.engines.streaming import cdc_batches, table_creation
 from tableferry.pipelines.handover import copied_sequences
 from tableferry.pipelines.handover.foreign_writes import foreign_commits
 from tableferry.pipelines.model.flows import Expectation, Flow, HistorySource, Source, Target, log_name
@@ -293,7 +293,9 @@ class StreamingEngine:
         with track_jobs(self._spark, running, partial(self._expected, definition)):
             if isinstance(definition, DefineAutoCdc):
                 copied = self._frame(definition) if self._is_history(definition) else None
-                cdc_batches.apply(frame, flow.target, definition.settings, before=self._before, copied=copied)
+                cdc_batches.apply_events(
+                    frame, flow.target, definition.settings, before_commit=self._before, copied_rows=copied
+                )
                 if (newest := self._newest.pop(flow.target.key, None)) is not None:
                     copied_sequences.release(newest)
             else:
@@ -422,20 +424,20 @@ class StreamingEngine:
         receives how many rows break them. The stream itself can't count them, because a merge reads its
         batch more than once.
         """
-        sizes = Sizes()
+        log_size = LogSize()
 
         def fold(batch: DataFrame, number: int) -> None:
             try:
                 if countable(rules):
                     broken.update({name: count for name, count in counts_of(batch, rules).items() if count})
-                events = change_feed.feed_events(judged(batch, rules), definition.settings)
-                cdc_batches.apply(
+                events = change_feed.build_feed_events(judged(batch, rules), definition.settings)
+                cdc_batches.apply_events(
                     events,
                     definition.flow.target,
                     definition.settings,
-                    before=self._before,
-                    number=number,
-                    sizes=sizes,
+                    before_commit=self._before,
+                    batch_number=number,
+                    log_size=log_size,
                 )
             except BaseException as error:
                 raised.append(error)
@@ -494,7 +496,7 @@ class StreamingEngine:
             explaining("TABLE_NOT_CREATED", location=target.location, table=target.name),
             task(_log, "create the table", table=target.name),
         ):
-            cdc_batches.create_tables(self._spark, target, columns)
+            table_creation.create_tables(self._spark, target, columns)
         return True
 
     def _columns(self, target: Target) -> StructType:
@@ -526,8 +528,8 @@ class StreamingEngine:
         if not isinstance(definition, DefineAutoCdc):
             return frame
         if not self._is_history(definition):
-            return change_feed.feed_events(frame, definition.settings)
-        events = history_events(frame, definition.settings)
+            return change_feed.build_feed_events(frame, definition.settings)
+        events = build_history_events(frame, definition.settings)
         newest = self._newest_events(definition) if copied_sequences.has_none(events) else None
         return (
             events if newest is None else copied_sequences.with_sequences(events, newest, definition.settings)
