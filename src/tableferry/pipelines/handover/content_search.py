@@ -228,7 +228,7 @@ class Comparison:
         keys = [key.lower().strip("`") for key in settings.keys]
         if parts < 2 or any(types[0].get(key) != types[1].get(key) for key in keys):
             return None
-        return F.pmod(F.xxhash64(*[views.quoted(key) for key in keys]), F.lit(parts)) == 0
+        return F.pmod(F.xxhash64(*[views.quoted_column(key) for key in keys]), F.lit(parts)) == 0
 
     def named(self, moment: Moment) -> str:
         """Name the versions of the sources."""
@@ -378,4 +378,4 @@ def _alike(held: DataFrame, rows: DataFrame) -> tuple[DataFrame, DataFrame]:
     both = [name for name in held.columns if name.lower() in brought]
     if not both:
         raise NotKnownError("NO_COMMON_COLUMNS", columns=held.columns)
-    return held.select(*map(views.quoted, both)), rows.select(*map(views.quoted, both))
+    return held.select(*map(views.quoted_column, both)), rows.select(*map(views.quoted_column, both))

@@ -48,8 +48,14 @@ from tableferry.pipelines.model.steps import (
     FlowDefinition,
 )
 from tableferry.pipelines.sources import column_mismatches, views
-from tableferry.pipelines.sources.metadata_columns import run_details, with_added
-from tableferry.pipelines.sources.rows import countable, counts_of, flow_rows, history_rows, judged
+from tableferry.pipelines.sources.metadata_columns import add_target_columns, create_run_details
+from tableferry.pipelines.sources.rows import (
+    apply_expectations,
+    count_violations,
+    history_rows,
+    list_counted_expectations,
+    read_flow_rows,
+)
 from tableferry.pipelines.state import checkpoints, run_once_flows
 from tableferry.pipelines.state.store import StateStore
 from tableferry.progress import Task, task
@@ -156,7 +162,7 @@ class StreamingEngine:
         self._views: dict[str, dict[str, DefineView]] = {}
         self._flows: list[FlowDefinition] = []
         self._newest: dict[str, DataFrame | None] = {}
-        self._details = run_details(store.pipeline_id)
+        self._details = create_run_details(store.pipeline_id)
 
     def table(self, definition: DefineTable) -> None:
         """Name a streaming table; it's created when its first flow runs."""
@@ -261,7 +267,7 @@ class StreamingEngine:
         """Name the columns of a table that can't hold each value that a flow appends."""
         target = definition.flow.target
         columns, rows = self._spark.table(target.sql).schema, self._frame(definition).schema
-        narrower = column_mismatches.narrower(rows, columns, definition.flow)
+        narrower = column_mismatches.find_narrow_table_columns(rows, columns, definition.flow)
         widens = narrower and self._facts(target).properties.get("delta.enableTypeWidening") == "true"
         return () if widens else narrower
 
@@ -309,7 +315,7 @@ class StreamingEngine:
                     .saveAsTable(flow.target.sql)
                 )
         if not self._is_history(definition):
-            if countable(self._tables[flow.target.key].target.expectations):
+            if list_counted_expectations(self._tables[flow.target.key].target.expectations):
                 _add(broken, observation.get)
             self._before(f"marking {flow.name} done")
             checkpoints.mark_done(self._checkpoint(definition))
@@ -319,7 +325,7 @@ class StreamingEngine:
         source = self._source(definition)
         if isinstance(definition, DefineAutoCdc) or not isinstance(source, HistorySource):
             return Size()
-        rows = views.history(self._spark, source).count()
+        rows = views.read_legacy_table(self._spark, source).count()
         (detail,) = self._spark.sql(f"DESCRIBE DETAIL {source.migration.table.sql}").collect()
         return Size(rows, detail["sizeInBytes"])
 
@@ -382,7 +388,7 @@ class StreamingEngine:
     def _stream(self, definition: FlowDefinition, running: Task, broken: Counter[str]) -> str:
         rules = self._tables[definition.flow.target.key].target.expectations
         merges = isinstance(definition, DefineAutoCdc)
-        unjudged = merges and bool(countable(rules))
+        unjudged = merges and bool(list_counted_expectations(rules))
         writer = (
             self._frame(definition, None if merges else _OBSERVED, unjudged=unjudged)
             .writeStream.trigger(availableNow=True)
@@ -428,9 +434,11 @@ class StreamingEngine:
 
         def fold(batch: DataFrame, number: int) -> None:
             try:
-                if countable(rules):
-                    broken.update({name: count for name, count in counts_of(batch, rules).items() if count})
-                events = change_feed.build_feed_events(judged(batch, rules), definition.settings)
+                if list_counted_expectations(rules):
+                    broken.update(
+                        {name: count for name, count in count_violations(batch, rules).items() if count}
+                    )
+                events = change_feed.build_feed_events(apply_expectations(batch, rules), definition.settings)
                 cdc_batches.apply_events(
                     events,
                     definition.flow.target,
@@ -457,7 +465,7 @@ class StreamingEngine:
             return history_rows(self._spark, source)
         owned = self._views[definition.owner.key].items()
         starts: views.Starts = {name: {} if definition.once else view.starts for name, view in owned}
-        return flow_rows(
+        return read_flow_rows(
             self._spark,
             {name: view.view for name, view in owned},
             definition.flow,
@@ -465,8 +473,8 @@ class StreamingEngine:
             starts,
             once=definition.once,
             details=self._details,
-            counted=counted,
-            unjudged=unjudged,
+            observation=counted,
+            without_expectations=unjudged,
         )
 
     def _checkpoint(self, definition: FlowDefinition) -> Path:
@@ -502,7 +510,9 @@ class StreamingEngine:
     def _columns(self, target: Target) -> StructType:
         """Take a table's columns from its schema file, or from all that flows into it, history first."""
         if target.schema_file is not None:
-            declared = _declared(with_added(views.schema_of(self._spark, target.schema_file), target))
+            declared = _declared(
+                add_target_columns(views.read_schema_file(self._spark, target.schema_file), target)
+            )
             if target.cdc is None or target.cdc.scd_type == 1 or SEQUENCE in declared.names:
                 return declared
             # Without validity columns in the file, the events say of what type these are.
