@@ -34,7 +34,9 @@ SCD2 = CdcSettings(
 )
 
 
-def filled(spark: SparkSession, schema: str, cdc: CdcSettings, *batches: DataFrame) -> list[tuple[Any, ...]]:
+def apply_batches(
+    spark: SparkSession, schema: str, cdc: CdcSettings, *batches: DataFrame
+) -> list[tuple[Any, ...]]:
     target = Target(TableName((schema, "t")), cdc)
     for batch in batches:
         create_tables(spark, target, batch.schema)
@@ -43,7 +45,7 @@ def filled(spark: SparkSession, schema: str, cdc: CdcSettings, *batches: DataFra
 
 
 @soak.slow
-def test_history_comes_through_exactly_and_live_events_go_on(spark: SparkSession, schema: str) -> None:
+def test_history_is_rebuilt_exactly_and_live_events_continue_it(spark: SparkSession, schema: str) -> None:
     legacy = [
         (1, "a", "n1", 1, 3),
         (1, "a", "n2", 5, 7),
@@ -58,13 +60,13 @@ def test_history_comes_through_exactly_and_live_events_go_on(spark: SparkSession
     events = build_history_events(spark.createDataFrame(legacy, LEGACY), SCD2)
     closed = events.where("__operation = 'delete'").selectExpr("id", "__sequence").sort("id", "__sequence")
     assert closed.collect() == [(1, 3), (2, 8)]
-    assert filled(spark, schema, SCD2, events) == sorted(legacy, key=repr)
+    assert apply_batches(spark, schema, SCD2, events) == sorted(legacy, key=repr)
 
     feed = spark.createDataFrame(
         [(1, None, 9, False), (2, "back", 10, False), (3, None, 11, True), (3, "again", 12, False)],
         "id int, v string, at int, gone boolean",
     ).selectExpr("*", "'fed' AS note")
-    rows = filled(spark, schema, SCD2, build_feed_events(feed, SCD2))
+    rows = apply_batches(spark, schema, SCD2, build_feed_events(feed, SCD2))
     assert rows == sorted(
         [
             *legacy[:7],
@@ -78,7 +80,7 @@ def test_history_comes_through_exactly_and_live_events_go_on(spark: SparkSession
 
 
 @soak.slow
-def test_a_stream_of_the_rows_gives_the_same_events(spark: SparkSession, schema: str) -> None:
+def test_stream_of_rows_gives_same_events_as_batch(spark: SparkSession, schema: str) -> None:
     rows = spark.createDataFrame(
         [
             (1, "a", "n", 1, 3),
@@ -86,7 +88,7 @@ def test_a_stream_of_the_rows_gives_the_same_events(spark: SparkSession, schema:
             (1, "c", "n", 7, None),
             (None, "d", "n", 2, 4),
             (2, "e", "n", 1, 4),
-            # AUTO CDC can't represent it, so it doesn't keep the row above open either.
+            # An unrepresentable row: the row above still gets its delete.
             (2, "empty", "n", 4, 4),
             (3, "twin", "n", 1, 2),
             (3, "twin", "n", 1, 2),
@@ -110,12 +112,12 @@ def test_a_stream_of_the_rows_gives_the_same_events(spark: SparkSession, schema:
 
 
 @soak.slow
-def test_live_events_may_come_before_the_history(spark: SparkSession, schema: str) -> None:
+def test_live_events_may_arrive_before_history(spark: SparkSession, schema: str) -> None:
     columns = "id int, v string, __START_AT int, __END_AT int"
     legacy = spark.createDataFrame([(1, "a", 1, 3), (1, "a", 3, 5)], columns)
     cdc = CdcSettings(keys=("id",), sequence_by="at", scd_type=2, except_column_list=("at",))
     live = spark.createDataFrame([(1, "a", 5), (1, "z", 4), (1, "a", 0)], "id int, v string, at int")
-    rows = filled(spark, schema, cdc, build_feed_events(live, cdc), build_history_events(legacy, cdc))
+    rows = apply_batches(spark, schema, cdc, build_feed_events(live, cdc), build_history_events(legacy, cdc))
     expected = scd2(
         [
             Event((1,), 1, values={"v": "a"}, exact=True),
@@ -132,7 +134,7 @@ def test_live_events_may_come_before_the_history(spark: SparkSession, schema: st
     assert rows == sorted(((1, *interval) for interval in intervals), key=repr)
 
 
-def test_rows_that_auto_cdc_cannot_express_are_listed_with_their_reason(spark: SparkSession) -> None:
+def test_unrepresentable_rows_are_listed_with_their_reason(spark: SparkSession) -> None:
     legacy = spark.createDataFrame(
         [
             (1, "kept", "2020-01-01", "2020-02-01"),
@@ -167,7 +169,7 @@ def test_rows_that_auto_cdc_cannot_express_are_listed_with_their_reason(spark: S
     assert rest.count() == 4
 
 
-def test_rows_that_end_in_the_future_are_counted_with_the_mapping_that_opens_them(
+def test_rows_ending_in_future_are_counted_with_mapping_that_opens_them(
     spark: SparkSession,
 ) -> None:
     rows = [(1, "2020-01-01"), (2, "9999-12-31"), (3, "9999-12-31"), (4, None)]
@@ -201,7 +203,7 @@ def test_scd_type_1_lists_repeated_keys(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("ignore", soak.amount([True], [False, True]))
 @soak.slow
-def test_scd_type_1_without_the_sequence_gives_way_to_every_live_event(
+def test_scd_type_1_rows_without_sequence_lose_to_every_live_event(
     spark: SparkSession, schema: str, ignore: bool
 ) -> None:
     legacy = spark.createDataFrame(
@@ -227,11 +229,11 @@ def test_scd_type_1_without_the_sequence_gives_way_to_every_live_event(
         ["v", "note"],
         ignore_nulls=ignore,
     )
-    rows = filled(spark, schema, cdc, build_history_events(legacy, cdc), build_feed_events(live, cdc))
+    rows = apply_batches(spark, schema, cdc, build_history_events(legacy, cdc), build_feed_events(live, cdc))
     assert rows == [(*key, *row.values()) for key, row in sorted(expected.items())]
 
 
-def test_scd_type_1_takes_the_sequence_that_the_legacy_table_has(spark: SparkSession) -> None:
+def test_scd_type_1_events_get_sequence_of_legacy_table(spark: SparkSession) -> None:
     cdc = CdcSettings(keys=("id",), sequence_by="at + 1", scd_type=1, except_column_list=("at",))
     legacy = spark.createDataFrame(
         [(1, 6, 3, None), (2, 7, 3, 4)], "id int, at int, __START_AT int, __END_AT int"
@@ -250,7 +252,7 @@ def test_scd_type_1_takes_the_sequence_that_the_legacy_table_has(spark: SparkSes
     assert [(row["id"], row["__sequence"]) for row in closed] == [(2, 4)]
 
 
-def test_scd_type_2_needs_both_validity_columns_and_the_keys(spark: SparkSession) -> None:
+def test_scd_type_2_requires_both_validity_columns_and_keys(spark: SparkSession) -> None:
     legacy = spark.createDataFrame([(1, 1)], "id int, __START_AT int")
     with raises("VALIDITY_COLUMNS_MISSING", columns="__END_AT"):
         build_history_events(legacy, SCD2)

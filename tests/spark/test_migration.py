@@ -838,4 +838,4 @@ def test_what_the_legacy_table_has_and_its_target_will_not_is_reported(
     )
     [target] = project.plan().targets
     [warning] = [found for found in target.warnings if found.condition == "RULES_NOT_CARRIED_OVER"]
-    assert "partitioned" not in warning.message
+    assert "partitioning" not in warning.message
