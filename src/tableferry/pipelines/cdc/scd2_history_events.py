@@ -32,7 +32,7 @@ from tableferry.spark.quoting import quote
 
 REASON = "__reason"
 
-_ROW = "__row"
+_EVENT = "__event"
 
 
 def build_history_events(
@@ -66,9 +66,9 @@ def build_history_events(
         F.struct(F.col(START).alias("at"), F.lit(UPSERT).alias("operation")),
         F.struct(F.col(END).alias("at"), F.lit(DELETE).alias("operation")),
     )
-    sequence, operation = F.col(f"{_ROW}.at"), F.col(f"{_ROW}.operation")
+    sequence, operation = F.col(f"{_EVENT}.at"), F.col(f"{_EVENT}.operation")
     closed_by_next[quote(START)] = sequence
-    frame = frame.withColumn(_ROW, F.explode(instants)).where(sequence.isNotNull() | (operation == UPSERT))
+    frame = frame.withColumn(_EVENT, F.explode(instants)).where(sequence.isNotNull() | (operation == UPSERT))
     frame = _anti_join(frame, batch, closed_by_next, operation == DELETE)
     return _select_events(frame, data, sequence, operation)
 

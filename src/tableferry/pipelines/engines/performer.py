@@ -150,7 +150,7 @@ class Runner:
         for flow in dataflow.flows:
             target = tables[flow.target.key]
             try:
-                frame = read_flow_rows(self._spark, dataflow.views, flow, target, {}, once=flow.once)
+                frame = read_flow_rows(self._spark, dataflow.views, flow, target, {}, as_batch=flow.once)
                 if flow.kind == "cdc" and target.cdc:
                     frame = _events(frame, target.cdc, dataflow.file)
                 # Only asking for the columns makes Spark Connect look at the expressions.

@@ -71,7 +71,9 @@ def unstable_of_flows(spark: SparkSession, dataflow: DataFlow) -> tuple[str, ...
     columns: list[str] = []
     for flow in dataflow.streaming_flows:
         try:
-            columns += unstable_columns(read_flow_rows(spark, dataflow.views, flow, target, {}, once=True))
+            columns += unstable_columns(
+                read_flow_rows(spark, dataflow.views, flow, target, {}, as_batch=True)
+            )
         except TableferryError as error:
             _log.debug("%s: which of its columns change isn't known: %s", flow.name, error)
     return tuple(columns)

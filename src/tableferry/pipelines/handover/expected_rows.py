@@ -103,7 +103,7 @@ class Brought:
             self.flow,
             target,
             {},
-            once=True,
+            as_batch=True,
             commit_ranges=spans,
             offsets=offsets,
         )

@@ -48,7 +48,7 @@ def find_narrow_copied_columns(target: TargetPlan, spark: SparkSession) -> tuple
         if flow.target.key != target.target.key:
             continue
         try:
-            rows = read_flow_rows(spark, dataflow.views, flow, dataflow.target, {}, once=False).schema
+            rows = read_flow_rows(spark, dataflow.views, flow, dataflow.target, {}, as_batch=False).schema
         except _READ_ERRORS:  # The run reports the reason when it reads the flow.
             continue
         for name, flow_type, copied_type in _find_misfits(rows, columns):
@@ -82,7 +82,9 @@ def find_unknown_compare_except(target: TargetPlan, spark: SparkSession) -> Find
     ]
     for flow in dataflow.streaming_flows:
         try:
-            columns += read_flow_rows(spark, dataflow.views, flow, dataflow.target, {}, once=False).columns
+            columns += read_flow_rows(
+                spark, dataflow.views, flow, dataflow.target, {}, as_batch=False
+            ).columns
         except _READ_ERRORS:
             return None
     return find_compare_except_missing_in(source.migration, columns)

@@ -22,7 +22,7 @@ def read_flow_rows(
     target: Target,
     starts: views.Starts,
     *,
-    once: bool,
+    as_batch: bool,
     commit_ranges: views.CommitRanges = MappingProxyType({}),
     offsets: views.Offsets = MappingProxyType({}),
     details: Details = NO_DETAILS,
@@ -37,7 +37,7 @@ def read_flow_rows(
         flow: The flow.
         target: The flow's target.
         starts: Where streams start.
-        once: Read the current rows as a batch, not a stream.
+        as_batch: Read the current rows as a batch, not a stream.
         commit_ranges: See `views.read_view`.
         offsets: See `views.read_view`.
         details: The values of the operational metadata columns.
@@ -46,7 +46,13 @@ def read_flow_rows(
         without_expectations: Don't apply the expectations; the caller does.
     """
     frame = views.read_view(
-        spark, views_by_name, flow.view, starts, once=once, commit_ranges=commit_ranges, offsets=offsets
+        spark,
+        views_by_name,
+        flow.view,
+        starts,
+        as_batch=as_batch,
+        commit_ranges=commit_ranges,
+        offsets=offsets,
     )
     frame = add_metadata_columns(prefix_columns(frame, flow), target.metadata, details)
     if without_expectations:

@@ -66,7 +66,7 @@ CommitRanges = Mapping[str, CommitRange]
 """By `TableName.key`."""
 
 Offsets = Mapping[str, tuple[KafkaOffset, KafkaOffset]]
-"""The first and last offsets that are read from Kafka topics, by the key of the `reads.Read`."""
+"""The start and end offsets between which Kafka topics are read, by the key of the `reads.Read`."""
 
 _CHANGE_FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 _START_OPTIONS = ("startingversion", "startingtimestamp")
@@ -78,7 +78,7 @@ def read_view(
     name: str,
     starts: Starts,
     *,
-    once: bool = False,
+    as_batch: bool = False,
     folders: Mapping[str, str] = NO_ENTRIES,
     analyze: bool = True,
     commit_ranges: CommitRanges = MappingProxyType({}),
@@ -91,17 +91,19 @@ def read_view(
         views: The views of the spec.
         name: The view.
         starts: Where streams start.
-        once: Read the current rows as a batch, even if the view's mode is stream.
+        as_batch: Read the current rows as a batch, even if the view's mode is stream.
         folders: Folders of Delta tables, by `TableName.key`; a table with reader options is read from its
             folder.
         analyze: Analyze names and expressions now. A function inside a pipeline can't do that.
-        commit_ranges: With `once`: the commits to read from a streamed table, by `TableName.key`.
-        offsets: With `once`: the offsets to read from a Kafka topic.
+        commit_ranges: With `as_batch`: the commits to read from a streamed table, by `TableName.key`.
+        offsets: With `as_batch`: the offsets to read from a Kafka topic.
 
     Raises:
         TableferryError: The view can't be read; the message names its place in the spec.
     """
-    return _ViewReader(spark, views, starts, once, folders, analyze, commit_ranges, offsets).read(views[name])
+    return _ViewReader(spark, views, starts, as_batch, folders, analyze, commit_ranges, offsets).read(
+        views[name]
+    )
 
 
 def read_legacy_table(spark: SparkSession, source: HistorySource) -> DataFrame:
@@ -162,7 +164,7 @@ class _ViewReader:
     spark: SparkSession
     views: Mapping[str, View]
     starts: Starts
-    once: bool
+    as_batch: bool
     folders: Mapping[str, str]
     analyze: bool
     commit_ranges: CommitRanges
@@ -189,7 +191,7 @@ class _ViewReader:
                 tracked = TrackedSpark(self.spark, starts, self.folders)
                 return cast("DataFrame", load_function(code, "get_df")(tracked, dict(code.tokens)))
             case OtherSource() as source:
-                return self._read_other(view.name, source, streamed=is_streaming and not self.once)
+                return self._read_other(view.name, source, streamed=is_streaming and not self.as_batch)
             case HistorySource() as source:
                 return read_legacy_table(self.spark, source)
             case _:
@@ -198,7 +200,7 @@ class _ViewReader:
     def _read_delta(
         self, source: DeltaSource, starts: Mapping[str, Start | None], *, is_streaming: bool
     ) -> DataFrame:
-        streamed, options = is_streaming and not self.once, dict(source.options)
+        streamed, options = is_streaming and not self.as_batch, dict(source.options)
         commits = self.commit_ranges.get(source.table.key) if is_streaming else None
         change_feed = source.change_feed and not (commits and commits.after_version is None)
         if change_feed:
@@ -265,7 +267,7 @@ class _ViewReader:
         for reference in sql.references(statement):
             inner = reference.parts[-1]
             if len(reference.parts) == 1 and inner in self.views and inner != name:
-                once = self.once or not reference.streamed
+                as_batch = self.as_batch or not reference.streamed
                 commit_ranges = self.commit_ranges if reference.streamed else {}
                 offsets = self.offsets if reference.streamed else {}
                 frame = read_view(
@@ -273,7 +275,7 @@ class _ViewReader:
                     self.views,
                     inner,
                     self.starts,
-                    once=once,
+                    as_batch=as_batch,
                     commit_ranges=commit_ranges,
                     offsets=offsets,
                 )
@@ -282,7 +284,7 @@ class _ViewReader:
                 options = start_options(starts.get(table.key))
                 if commits := self.commit_ranges.get(table.key):
                     options = _range_options(commits)
-                frame = delta_reader(self.spark, options, streamed=not self.once).table(table.sql)
+                frame = delta_reader(self.spark, options, streamed=not self.as_batch).table(table.sql)
             else:
                 continue
             names[reference] = f"tableferry_{uuid.uuid4().hex}"

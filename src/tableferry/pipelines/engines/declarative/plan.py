@@ -166,7 +166,7 @@ def read(spark: SparkSession, view: PipelineView) -> DataFrame:
         {view.name: inner},
         view.name,
         starts,
-        once=not view.streamed,
+        as_batch=not view.streamed,
         folders=view.folders,
         analyze=not view.inside,
     )

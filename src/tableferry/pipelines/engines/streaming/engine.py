@@ -471,7 +471,7 @@ class StreamingEngine:
             definition.flow,
             self._tables[definition.flow.target.key].target,
             starts,
-            once=definition.once,
+            as_batch=definition.once,
             details=self._details,
             observation=counted,
             without_expectations=unjudged,
