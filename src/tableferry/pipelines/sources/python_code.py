@@ -131,7 +131,7 @@ class _TrackedReader:
 
     def table(self, name: str) -> DataFrame:
         table = TableName.parse(name)
-        reader = self._started(table)
+        reader = self._set_start(table)
         if self._options and table.key in self._spark.folders:
             return reader.format("delta").load(self._spark.folders[table.key])
         return reader.table(name)
@@ -144,13 +144,13 @@ class _TrackedReader:
         kind = kind or self._spark.conf.get("spark.sql.sources.default")
         where = path or self._options.get("path")
         if kind == "delta" and where:
-            reader = self._started(TableName.at(where))
+            reader = self._set_start(TableName.at(where))
         else:
             reader = self._reader
             self._spark.has_unknown_reads = True
         return reader.load(path, format=format, schema=schema)
 
-    def _started(self, table: TableName) -> DataStreamReader:
+    def _set_start(self, table: TableName) -> DataStreamReader:
         reader = self._reader
         for key, value in self._spark.record_read(table, self._options).items():
             self._options[key] = value
@@ -179,15 +179,16 @@ def list_python_reads(
     function = load_function(code, "get_df")
     try:
         frame = function(tracked, dict(code.tokens))
-        streams = frame.isStreaming
-        hidden = streams and (tracked.has_unknown_reads or not tracked.followed_tables)
-        hidden = hidden or (streams and analyze and has_hidden_streams(frame, tracked.read_count))
+        is_streaming = frame.isStreaming
+        is_hidden = is_streaming and (tracked.has_unknown_reads or not tracked.followed_tables)
+        if is_streaming and analyze and not is_hidden:
+            is_hidden = has_hidden_streams(frame, tracked.read_count)
     except Exception as error:
         # The project's code may raise any exception.
         raise Failed("VIEW_FUNCTION_FAILED", location=view.location, reason=first_line(error)) from error
-    if hidden:
-        unseen = Finding("STREAM_HIDDEN_IN_FUNCTION")
-        return (Read(view.name, TableName.at(f"python:{view.name}"), view.location, None, unseen),)
+    if is_hidden:
+        finding = Finding("STREAM_HIDDEN_IN_FUNCTION")
+        return (Read(view.name, TableName.at(f"python:{view.name}"), view.location, None, finding),)
     how = "set startingVersion on the reader in its function"
     return tuple(
         # The function's reader options aren't known.
@@ -212,5 +213,5 @@ def has_hidden_streams(frame: DataFrame, followed: int) -> bool:
         spark.catalog.dropTempView(name)
     analyzed = row[0].partition("== Analyzed Logical Plan ==")[2].partition("== Optimized")[0]
     streams = [line for line in analyzed.split("\n") if _STREAM_RELATION.match(line)]
-    marked = sum(_FOLLOWED_IN_PLAN in line for line in streams)
-    return len(streams) > (marked if marked or not followed else followed)
+    identified = sum(_FOLLOWED_IN_PLAN in line for line in streams)
+    return len(streams) > (identified if identified or not followed else followed)
