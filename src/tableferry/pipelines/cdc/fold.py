@@ -168,9 +168,7 @@ class Fold:
     def compute_rows(self, keys: DataFrame | None, log: DataFrame) -> DataFrame:
         """Compute the rows of some keys from the log, and list the rows that the target must not contain.
 
-        Args:
-            keys: The keys; None means all keys.
-            log: The log, which may contain an event several times.
+        `keys` = None means all keys. The log may contain an event several times.
         """
         frame = log
         if keys is not None:
@@ -248,10 +246,9 @@ class Fold:
 
     def cast_rows(self, rows: DataFrame, table: StructType) -> DataFrame:
         """Cast computed rows to the types of a table, whose structs may have other fields than the log's."""
-        fields = self._with_types_of(table)
-        if list(map(_sql_type, fields)) == list(map(_sql_type, self.data_columns)):
+        types = {field.name: field.dataType for field in self._with_types_of(table)}
+        if all(sql_type(field.dataType) == sql_type(types[field.name]) for field in self.data_columns):
             return rows
-        types = {field.name: field.dataType for field in fields}
         wanted = [StructField(field.name, types.get(field.name, field.dataType)) for field in rows.schema]
         return _select_as(rows, conform_columns(rows, wanted), rows.columns)
 
@@ -304,10 +301,6 @@ def _select_as(frame: DataFrame, values: Sequence[str], columns: Sequence[str]) 
     return frame.selectExpr(
         *[f"{value} AS {quote(name)}" for value, name in zip(values, columns, strict=True)]
     )
-
-
-def _sql_type(field: StructField) -> str:
-    return sql_type(field.dataType)
 
 
 def _comparable_sql(field: StructField, prefix: str = "") -> str:

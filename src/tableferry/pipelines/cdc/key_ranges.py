@@ -118,13 +118,8 @@ def read_key_ranges(batch: DataFrame, fold: Fold, target: StructType, *, is_larg
     """Read the keys and sequences of a batch that is in the log's form.
 
     A key column has ranges only if Spark and Python sort its values alike, and the target and the log have it
-    in the same type. A truncate in the log has NULL keys and counts for every batch.
-
-    Args:
-        batch: The events.
-        fold: The fold of the target.
-        target: The schema of the target.
-        is_large: Whether the log is large; a small one is read without ranges.
+    in the same type. A truncate in the log has NULL keys and counts for every batch. A log that isn't large
+    is read without ranges.
     """
     types = {field.name: field.dataType for field in fold.log_schema if field.name in (*fold.keys, SEQUENCE)}
     target_types = {field.name.lower(): field.dataType for field in target}

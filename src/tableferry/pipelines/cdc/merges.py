@@ -61,14 +61,9 @@ def log_insert_sql(fold: Fold, log: TableName, view: str) -> str:
 
 
 def row_merge_sql(fold: Fold, target: TableName, view: str, columns: Sequence[str], condition: str) -> str:
-    """Write the MERGE of differing rows into the target.
+    """Write the MERGE of a view of `Fold.find_differing_rows` into the target.
 
-    Args:
-        fold: The fold of the target.
-        target: The target.
-        view: The rows of `Fold.find_differing_rows`.
-        columns: The columns of the view.
-        condition: A condition that is true for all rows of the target that may match.
+    `condition` is true for all rows of the target that may match. It lets Delta skip files.
     """
     sets = ", ".join(
         f"{quote(name)} = s.{quote(name)}" for name in columns if name not in (*fold.row_identity, ALIVE)

@@ -41,12 +41,8 @@ def build_history_events(
     """Return the events of the legacy table's rows.
 
     The upsert of a current state has the sequence `__START_AT` if the rows have that column, else
-    `sequence_by` if the rows have its columns, else NULL, which is before every event of the feed.
-
-    Args:
-        frame: The rows; a batch or a stream.
-        settings: The AUTO CDC settings of the target.
-        batch: If `frame` is a stream, the same rows as a batch.
+    `sequence_by` if the rows have its columns, else NULL, which is before every event of the feed. If `frame`
+    is a stream, `batch` has the same rows as a batch.
 
     Raises:
         TableError: A key is missing, or `__START_AT` or `__END_AT` is missing under SCD type 2.
@@ -161,11 +157,8 @@ def _anti_join(
 ) -> DataFrame:
     """Remove the rows that match a row of a batch; `frame` may be a stream.
 
-    Args:
-        frame: The rows.
-        others: The batch.
-        columns: For each column of `others` the expression that must be equal to it; NULL equals NULL.
-        where: The condition for rows that may be removed; None means all.
+    `columns` maps each column of `others` to the expression that must be equal to it; NULL equals NULL. Only
+    rows that fulfil `where` are removed.
     """
     renamed = {f"__other_{number}": column for number, column in enumerate(columns)}
     others = others.select(*[F.col(column).alias(name) for name, column in renamed.items()])

@@ -45,11 +45,8 @@ def list_added_columns(target: Target) -> list[StructField]:
 def add_target_columns(schema: StructType, target: Target, *, has_intervals: bool = False) -> StructType:
     """Add the target's other columns to those of its schema file.
 
-    Args:
-        schema: The columns of the schema file.
-        target: The target.
-        has_intervals: Add the columns of validity intervals too. Their type is timestamp, unless the schema
-            file or the versions of snapshots have another one.
+    With `has_intervals` the columns of validity intervals are added too. Their type is timestamp, unless the
+    schema file or the versions of snapshots have another one.
     """
     added = [*list_added_columns(target), *(_interval_fields(target) if has_intervals else [])]
     known = {field.name.lower() for field in schema.fields}

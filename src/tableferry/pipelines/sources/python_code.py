@@ -163,11 +163,7 @@ def list_python_reads(
 ) -> tuple[Read, ...]:
     """List the tables that a view's Python function streams, by a call of it; its result is never computed.
 
-    Args:
-        spark: The session.
-        view: The view.
-        code: The function.
-        analyze: Search the plan of the result for other streams. A function inside a pipeline can't do that.
+    `analyze` searches the plan of the result for other streams. A function inside a pipeline can't do that.
 
     Raises:
         NeedsSpark: There is no session to run the function with.

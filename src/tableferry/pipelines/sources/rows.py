@@ -31,19 +31,9 @@ def read_flow_rows(
 ) -> DataFrame:
     """Return the rows that a flow writes to its target.
 
-    Args:
-        spark: The session.
-        views_by_name: The views of the flow's spec.
-        flow: The flow.
-        target: The flow's target.
-        starts: Where streams start.
-        as_batch: Read the current rows as a batch, not a stream.
-        commit_ranges: See `views.read_view`.
-        offsets: See `views.read_view`.
-        details: The values of the operational metadata columns.
-        observation: The name or object by which `observe_violations` counts the rows that violate
-            expectations.
-        without_expectations: Don't apply the expectations; the caller does.
+    With `as_batch` the current rows are read instead of a stream; `commit_ranges` and `offsets` restrict them
+    as in `views.read_view`. `observation` is the name or object by which `observe_violations` counts rows.
+    With `without_expectations` the caller applies the expectations.
     """
     frame = views.read_view(
         spark,
@@ -173,10 +163,7 @@ def _is_fulfilled(rule: Expectation) -> Column:
 def prefix_columns(frame: DataFrame, flow: Flow, columns: Sequence[str] | None = None) -> DataFrame:
     """Add the flow's prefix to the names of all columns except the excluded ones.
 
-    Args:
-        frame: The rows of the flow's view.
-        flow: The flow.
-        columns: The columns of the rows, if the DataFrame can't be analyzed.
+    `columns` are the columns of the DataFrame, if it can't be analyzed.
     """
     if not flow.column_prefix:
         return frame
