@@ -23,8 +23,8 @@ from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport, 
 from tableferry.pipelines.sources.column_mismatches import find_lost_rules, find_narrow_copied_columns
 from tableferry.pipelines.sources.unrepresentable_rows import (
     UnrepresentableRows,
+    count_unrepresentable_rows,
     find_rows_ending_in_future,
-    find_unrepresentable_rows,
 )
 from tableferry.pipelines.update import Update
 from tableferry.spark.driver import in_process
@@ -94,7 +94,7 @@ def _with_row_findings(target: TargetPlan, spark: SparkSession) -> TargetPlan:
 
 def check(planned: Plan, spark: SparkSession) -> tuple[UnrepresentableRows, ...]:
     """Count and list, for every copy in a plan, the legacy rows that AUTO CDC can't represent."""
-    counted = (find_unrepresentable_rows(target, spark) for target in planned.targets)
+    counted = (count_unrepresentable_rows(target, spark) for target in planned.targets)
     return tuple(rows for rows in counted if rows is not None)
 
 

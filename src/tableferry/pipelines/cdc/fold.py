@@ -19,7 +19,7 @@ The fold
     - SCD type 1 with ignore_null_updates: each column has its last value that isn't NULL since the last
       delete. Copied rows have no ignored NULLs.
     - SCD type 2: consecutive upserts without a change in a tracked column are one interval.
-    - A truncate (SCD type 1) deletes every key whose events aren't later than it.
+    - A truncate (SCD type 1) turns every event that isn't later than it into a delete.
 
 The result
     The target's columns and `__alive`: True for a row that the target must contain, False for a row that it

@@ -49,9 +49,9 @@ from tableferry.pipelines.sources.column_mismatches import (
 )
 from tableferry.pipelines.sources.rows import read_flow_rows
 from tableferry.pipelines.sources.unrepresentable_rows import (
+    count_unrepresentable_rows,
     create_refusal,
     find_rows_ending_in_future,
-    find_unrepresentable_rows,
 )
 from tableferry.pipelines.state import run_once_flows
 from tableferry.pipelines.state.lease import Guard, unguarded
@@ -104,7 +104,7 @@ class Runner:
                 self._validate_target(planned, target)
 
     def _validate_target(self, planned: Plan, target: TargetPlan) -> None:
-        if (bad := find_unrepresentable_rows(target, self._spark)) and not bad.left_out:
+        if (bad := count_unrepresentable_rows(target, self._spark)) and not bad.left_out:
             raise Refused.of([create_refusal(bad)])
         if note := find_rows_ending_in_future(target, self._spark):
             _log.warning("%s", note.one_line)

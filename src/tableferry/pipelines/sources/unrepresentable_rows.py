@@ -33,8 +33,8 @@ class UnrepresentableRows:
     left_out: bool
 
 
-def find_unrepresentable_rows(target: TargetPlan, spark: SparkSession) -> UnrepresentableRows | None:
-    """Return the rows of a copy that AUTO CDC can't represent, or None."""
+def count_unrepresentable_rows(target: TargetPlan, spark: SparkSession) -> UnrepresentableRows | None:
+    """Count the rows of a copy that AUTO CDC can't represent; None without such rows."""
     source = target.copied_from
     if source is None:
         return None
