@@ -17,7 +17,7 @@ from tests.spark.tables import schema_folder
 
 from tableferry.errors import Busy
 from tableferry.pipelines.cdc import change_feed
-from tableferry.pipelines.engines.streaming import cdc_batches
+from tableferry.pipelines.engines.streaming import cdc_batches, table_creation
 from tableferry.pipelines.model.flows import CdcSettings, Target, log_name
 from tableferry.pipelines.state.lease import LEASE_TABLE, Leases
 from tableferry.spark.tables import TableName
@@ -92,10 +92,12 @@ def test_a_holder_without_a_sign_of_life_is_followed_by_another(
             now.check(spark)
             # The function that folds a stream's batches checks too, right before it writes.
             settings, events = CdcSettings(("id",), "at", 1), spark.sql("SELECT 1 AS id, 1 AS at")
-            feed = change_feed.feed_events(events, settings)
-            cdc_batches.create_tables(spark, Target(target, cdc=settings), feed.schema)
+            feed = change_feed.build_feed_events(events, settings)
+            table_creation.create_tables(spark, Target(target, cdc=settings), feed.schema)
             with raises("LEASE_LOST"):
-                cdc_batches.apply(feed, target, settings, before=lambda _: held.check(spark), number=0)
+                cdc_batches.apply_events(
+                    feed, target, settings, before_commit=lambda _: held.check(spark), batch_number=0
+                )
             assert spark.table(log_name(target).sql).count() == 0
         with pytest.raises(Busy):
             held.check(spark)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tableferry.pipelines.handover.proofs import Proof
     from tableferry.pipelines.model.flows import Skipped
     from tableferry.pipelines.model.target_state import Certainty
-    from tableferry.pipelines.sources.unrepresentable_rows import NotRepresentable
+    from tableferry.pipelines.sources.unrepresentable_rows import UnrepresentableRows
     from tableferry.spark.tables import TableName
     from tableferry.verify import Verdict
 
@@ -114,7 +114,7 @@ class FinishReport:
 
 def plan_data(
     plan: Plan,
-    not_representable: Sequence[NotRepresentable] | None = None,
+    not_representable: Sequence[UnrepresentableRows] | None = None,
     starts: Sequence[Proof] | None = None,
 ) -> dict[str, Any]:
     """Return a plan as plain data.
@@ -237,7 +237,7 @@ def _proof_data(proof: Proof) -> dict[str, Any]:
 def print_plan(
     console: Console,
     plan: Plan,
-    not_representable: Sequence[NotRepresentable] | None = None,
+    not_representable: Sequence[UnrepresentableRows] | None = None,
     starts: Sequence[Proof] = (),
 ) -> None:
     """Print the steps, waits and findings of a plan, target by target."""
@@ -524,7 +524,7 @@ def _print_next(console: Console, targets: Sequence[TargetPlan], command: str) -
         console.print("Next: run again when the sources have new commits.")
 
 
-def _print_not_representable(console: Console, legacy: NotRepresentable) -> None:
+def _print_not_representable(console: Console, legacy: UnrepresentableRows) -> None:
     consequence = "the spec excludes them" if legacy.left_out else "they stop the run"
     rows = counted(legacy.count, "row")
     console.print(f"Check: AUTO CDC can't represent {rows} of the copy for {legacy.target}; {consequence}:")

@@ -185,7 +185,7 @@ class Comparison:
         """
         rows = self.whole.rows(moment)
         if self.cdc:
-            rows = change_feed.folded(change_feed.feed_events(rows, self.cdc), self.cdc)
+            rows = change_feed.fold_events(change_feed.build_feed_events(rows, self.cdc), self.cdc)
         held, rows = _alike(self.held, rows)
         return copies.matched(held, rows, self.cdc, self.label, self.named(moment), exclude=self.excluded)
 
@@ -212,7 +212,8 @@ class Comparison:
             held, rows = held.where(sampled), rows.where(sampled)
         every = F.explode(F.array([F.lit(n) for n in range(len(among))]))
         held, rows = _alike(
-            held.withColumn(_MOMENT, every), change_feed.folded(change_feed.feed_events(rows, at), at)
+            held.withColumn(_MOMENT, every),
+            change_feed.fold_events(change_feed.build_feed_events(rows, at), at),
         )
         verdict = copies.matched(
             held, rows, at, "", "", partition_columns=(_MOMENT,), match_rows=False, exclude=self.excluded
@@ -227,7 +228,7 @@ class Comparison:
         keys = [key.lower().strip("`") for key in settings.keys]
         if parts < 2 or any(types[0].get(key) != types[1].get(key) for key in keys):
             return None
-        return F.pmod(F.xxhash64(*[views.quoted(key) for key in keys]), F.lit(parts)) == 0
+        return F.pmod(F.xxhash64(*[views.quoted_column(key) for key in keys]), F.lit(parts)) == 0
 
     def named(self, moment: Moment) -> str:
         """Name the versions of the sources."""
@@ -377,4 +378,4 @@ def _alike(held: DataFrame, rows: DataFrame) -> tuple[DataFrame, DataFrame]:
     both = [name for name in held.columns if name.lower() in brought]
     if not both:
         raise NotKnownError("NO_COMMON_COLUMNS", columns=held.columns)
-    return held.select(*map(views.quoted, both)), rows.select(*map(views.quoted, both))
+    return held.select(*map(views.quoted_column, both)), rows.select(*map(views.quoted_column, both))

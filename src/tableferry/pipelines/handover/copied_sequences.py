@@ -15,7 +15,7 @@ from pyspark.sql.types import NullType
 
 from tableferry.errors import first_line
 from tableferry.pipelines.cdc import change_feed
-from tableferry.pipelines.cdc.fold import DELETE, EXACT, OPERATION, SEQUENCE, names, same
+from tableferry.pipelines.cdc.fold import DELETE, EXACT, OPERATION, SEQUENCE, null_safe_equal, quote_all
 from tableferry.pipelines.handover.expected_rows import NotKnownError, Whole
 from tableferry.pipelines.model.flows import CdcSettings
 from tableferry.spark.catalog import SPARK_ERRORS
@@ -44,10 +44,10 @@ def newest_events(
     if any(key not in before.until for flow, _ in whole.flows for key in flow.tables):
         raise NotKnownError("SOURCE_WITHOUT_BASELINE")
     try:
-        events = change_feed.feed_events(whole.rows(before.until), settings)
+        events = change_feed.build_feed_events(whole.rows(before.until), settings)
         value = F.struct(F.col(SEQUENCE), (F.col(OPERATION) == DELETE).alias(_GONE))
-        grouped = events.groupBy(*names(settings.keys)).agg(F.max(value).alias(_NEWEST))
-        newest = grouped.select(*names(settings.keys), f"{_NEWEST}.{SEQUENCE}", f"{_NEWEST}.{_GONE}")
+        grouped = events.groupBy(*quote_all(settings.keys)).agg(F.max(value).alias(_NEWEST))
+        newest = grouped.select(*quote_all(settings.keys), f"{_NEWEST}.{SEQUENCE}", f"{_NEWEST}.{_GONE}")
         # Only asking for the columns makes Spark Connect analyze the expressions.
         newest.schema  # noqa: B018
         if keep:
@@ -76,10 +76,10 @@ def with_sequences(events: DataFrame, newest: DataFrame, settings: CdcSettings) 
 
     A row keeps no sequence if its key has no event, or if its newest event is a delete.
     """
-    keys = names(settings.keys)
+    keys = quote_all(settings.keys)
     kinds = {field.name.lower(): field.dataType for field in events.schema}
-    alike = same("e", "n", settings.keys)
-    others = [f"e.{name}" for name in names(events.columns) if name != f"`{SEQUENCE}`"]
+    alike = null_safe_equal("e", "n", settings.keys)
+    others = [f"e.{name}" for name in quote_all(events.columns) if name != f"`{SEQUENCE}`"]
     sequence = F.when(~F.col(f"n.{_GONE}"), F.col(f"n.{SEQUENCE}")).alias(SEQUENCE)
     rows = events.alias("e").join(newest.alias("n"), alike, "left").select(*others, sequence)
     deleted = newest.where(_GONE).alias("n").join(events.alias("e"), alike, "left_anti")

@@ -17,8 +17,8 @@ from tableferry.pipelines.handover.determinism import unstable_columns
 from tableferry.pipelines.handover.expected_rows import together
 from tableferry.pipelines.model.flows import CdcSettings, DataFlow, HistorySource
 from tableferry.pipelines.sources import views
-from tableferry.pipelines.sources.column_mismatches import exceptions_unknown_among
-from tableferry.pipelines.sources.rows import flow_rows, history_rows
+from tableferry.pipelines.sources.column_mismatches import find_compare_except_missing_in
+from tableferry.pipelines.sources.rows import history_rows, read_flow_rows
 from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
@@ -50,9 +50,11 @@ def compared(
     """
     source = together([history_of(spark, copied_from), *more]).drop(*without)
     rows = together([rows_of(spark, target, version), *more_in_target])
-    if unknown := exceptions_unknown_among(copied_from.migration, [*source.columns, *without, *rows.columns]):
+    if unknown := find_compare_except_missing_in(
+        copied_from.migration, [*source.columns, *without, *rows.columns]
+    ):
         raise Refused.of([unknown])
-    copied = rows.select(*map(views.quoted, source.columns))
+    copied = rows.select(*map(views.quoted_column, source.columns))
     label = f"{copied_from.migration.table}@{copied_from.version}"
     exclude = (*not_compared(spark, copied_from), *unstable)
     return matched(source, copied, copied_from.cdc, label, str(target), exclude=exclude)
@@ -69,7 +71,9 @@ def unstable_of_flows(spark: SparkSession, dataflow: DataFlow) -> tuple[str, ...
     columns: list[str] = []
     for flow in dataflow.streaming_flows:
         try:
-            columns += unstable_columns(flow_rows(spark, dataflow.views, flow, target, {}, once=True))
+            columns += unstable_columns(
+                read_flow_rows(spark, dataflow.views, flow, target, {}, as_batch=True)
+            )
         except TableferryError as error:
             _log.debug("%s: which of its columns change isn't known: %s", flow.name, error)
     return tuple(columns)
@@ -79,7 +83,7 @@ def rows_of(spark: SparkSession, table: TableName, version: int | None) -> DataF
     """Return the rows of a Delta table as of a version; None for its newest."""
     if version is None:
         return spark.table(table.sql)
-    rows: DataFrame = views.reader_of(spark, {"versionAsOf": str(version)}).table(table.sql)
+    rows: DataFrame = views.delta_reader(spark, {"versionAsOf": str(version)}).table(table.sql)
     return rows
 
 
@@ -87,7 +91,7 @@ def history_of(spark: SparkSession, copied_from: HistorySource) -> DataFrame:
     """Return what a copy of the legacy table holds."""
     settings, rows = copied_from.cdc, history_rows(spark, copied_from)
     if settings:
-        rows = scd2_history_events.current(rows, settings)
+        rows = scd2_history_events.select_target_rows(rows, settings)
     # A column of bare NULLs has no type, and so no place in a table.
     return rows.drop(*[field.name for field in rows.schema if isinstance(field.dataType, NullType)])
 
@@ -140,13 +144,13 @@ def _taken_apart(frame: DataFrame, column: str, leaves: Sequence[str]) -> DataFr
     """Put a struct's values in its place, each under its path."""
     if list(leaves) == [column]:
         return frame
-    others = [views.quoted(name) for name in frame.columns if name != column]
+    others = [views.quoted_column(name) for name in frame.columns if name != column]
     return frame.select(*others, *[_at(leaf).alias(leaf) for leaf in leaves])
 
 
 def _at(path: str) -> Column:
     first, *fields = path.split(".")
-    column: Column = views.quoted(first)
+    column: Column = views.quoted_column(first)
     for field in fields:
         column = column.getField(field)
     return column

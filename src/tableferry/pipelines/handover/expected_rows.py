@@ -25,8 +25,8 @@ from tableferry.pipelines.model.flows import (
     SqlSource,
 )
 from tableferry.pipelines.sources import views
-from tableferry.pipelines.sources.rows import flow_rows
-from tableferry.pipelines.sources.views import Offsets, Span, Spans
+from tableferry.pipelines.sources.rows import read_flow_rows
+from tableferry.pipelines.sources.views import CommitRange, CommitRanges, Offsets
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.tables import TableName
 
@@ -81,7 +81,7 @@ class Brought:
             _skips(dataflow, flow),
         )
 
-    def rows(self, spans: Spans, offsets: Offsets = NO_OFFSETS) -> DataFrame:
+    def rows(self, spans: CommitRanges, offsets: Offsets = NO_OFFSETS) -> DataFrame:
         """Return the rows that it brings of these commits and records.
 
         Raises:
@@ -97,8 +97,15 @@ class Brought:
                 )
         # When rows were loaded, and by which run, nobody can say again.
         target = replace(self.dataflow.target, metadata=())
-        return flow_rows(
-            self.spark, self.dataflow.views, self.flow, target, {}, once=True, spans=spans, offsets=offsets
+        return read_flow_rows(
+            self.spark,
+            self.dataflow.views,
+            self.flow,
+            target,
+            {},
+            as_batch=True,
+            commit_ranges=spans,
+            offsets=offsets,
         )
 
     def check_skipped(self, commits: Mapping[str, range]) -> None:
@@ -128,7 +135,7 @@ class Brought:
         options = {"readChangeFeed": "true", "startingVersion": "0", "endingVersion": "0"}
         try:
             for table in self.tables.values():
-                views.reader_of(self.spark, options).table(table.sql).take(1)
+                views.delta_reader(self.spark, options).table(table.sql).take(1)
         except SPARK_ERRORS:
             return False
         return True
@@ -178,7 +185,9 @@ class Whole:
                 continue
             if any(until[key] < 0 for key in flow.tables):
                 raise NotKnownError("FLOW_MIXES_STARTS", flow=flow.flow.name)
-            frames.append(flow.rows({key: Span(until[key], -1 if feeds else None) for key in flow.tables}))
+            frames.append(
+                flow.rows({key: CommitRange(until[key], -1 if feeds else None) for key in flow.tables})
+            )
         if not frames:
             raise NotKnownError("NO_COMMITS_READ")
         return together(frames)

@@ -25,7 +25,7 @@ from tableferry.pipelines.model.flows import DataFlow
 from tableferry.pipelines.model.plan import Plan, TargetPlan
 from tableferry.pipelines.model.source_offsets import KafkaOffset
 from tableferry.pipelines.model.target_state import MigrationStart
-from tableferry.pipelines.sources.views import Span
+from tableferry.pipelines.sources.views import CommitRange
 from tableferry.progress import task
 from tableferry.spark.catalog import facts as table_facts
 from tableferry.spark.driver import track_jobs
@@ -327,10 +327,10 @@ def _lacking(
         for flow in expected_rows.brought(spark, dataflow):
             if lacking.lacks(flow):
                 flow.check_skipped(lacking.commits)
-                spans = {key: Span(lag.stop, lag.start) for key, lag in lacking.commits.items()}
+                spans = {key: CommitRange(lag.stop, lag.start) for key, lag in lacking.commits.items()}
                 more.append(flow.rows(spans, lacking.offsets))
                 if not flow.new_rows:
-                    before = {key: Span(lag.start) for key, lag in lacking.commits.items()}
+                    before = {key: CommitRange(lag.start) for key, lag in lacking.commits.items()}
                     more_in_target.append(flow.rows(before))
     except NotKnownError as error:
         raise NotKnownError("FLOWS_AHEAD_OF_OLD_STREAM", reason=error.sentence) from error

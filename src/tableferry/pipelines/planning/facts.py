@@ -253,7 +253,7 @@ class Gatherer:
         followed = {}
         for dataflow in self.project.dataflows:
             python = {
-                view.name: python_code.seen_by_python(self.spark, view, view.source.code, asked=asked)
+                view.name: python_code.list_python_reads(self.spark, view, view.source.code, analyze=asked)
                 for view in dataflow.views.values()
                 if isinstance(view.source, PythonSource) and view.mode == "stream"
             }

@@ -160,12 +160,12 @@ def read(spark: SparkSession, view: PipelineView) -> DataFrame:
     """
     inner = View(view.name, "stream", view.source, view.location)
     starts = {view.name: view.starts} if isinstance(view.source, PythonSource | OtherSource) else {}
-    return views.read(
+    return views.read_view(
         spark,
         {view.name: inner},
         view.name,
         starts,
-        once=not view.streamed,
+        as_batch=not view.streamed,
         folders=view.folders,
-        asked=not view.inside,
+        analyze=not view.inside,
     )

@@ -43,8 +43,8 @@ from tableferry.pipelines.model.steps import (
     FlowDefinition,
 )
 from tableferry.pipelines.sources import views
-from tableferry.pipelines.sources.metadata_columns import with_added
-from tableferry.pipelines.sources.python_code import NOWHERE
+from tableferry.pipelines.sources.metadata_columns import add_target_columns
+from tableferry.pipelines.sources.python_code import NO_ENTRIES
 from tableferry.spark.quoting import identifier
 from tableferry.spark.tables import TableName
 
@@ -66,7 +66,12 @@ class PipelinePlanBuilder:
     """
 
     def __init__(
-        self, spark: SparkSession, project: Project, *, databricks: bool, folders: Mapping[str, str] = NOWHERE
+        self,
+        spark: SparkSession,
+        project: Project,
+        *,
+        databricks: bool,
+        folders: Mapping[str, str] = NO_ENTRIES,
     ) -> None:
         self._spark, self._databricks, self._folders = spark, databricks, folders
         self._conf = dict(project.spark_config)
@@ -127,7 +132,9 @@ class PipelinePlanBuilder:
         """Read a table's schema file, and append the columns that Tableferry or AUTO CDC adds."""
         if target.schema_file is None:
             return None
-        return with_added(views.schema_of(self._spark, target.schema_file), target, validity=True)
+        return add_target_columns(
+            views.read_schema_file(self._spark, target.schema_file), target, has_intervals=True
+        )
 
     def _add_materialized_view(self, view: MaterializedView) -> None:
         """Add a materialized view, and its quarantine: a view of the rows that break a rule."""

@@ -21,8 +21,8 @@ from tableferry.pipelines.engines.declarative.plan import (
     PipelineSnapshots,
 )
 from tableferry.pipelines.model.flows import CdcSettings, Expectation
-from tableferry.pipelines.sources.metadata_columns import with_metadata
-from tableferry.pipelines.sources.rows import judged, marked, prefixed
+from tableferry.pipelines.sources.metadata_columns import add_metadata_columns
+from tableferry.pipelines.sources.rows import apply_expectations, flag_or_quarantine_rows, prefix_columns
 from tableferry.pipelines.sources.snapshots import next_snapshot
 
 if TYPE_CHECKING:
@@ -94,10 +94,10 @@ class PipelineRuntime:
         columns = None if frame is None else frame.columns
 
         def rows() -> DataFrame:
-            frame = prefixed(self.read(flow.view, streamed=flow.streamed), flow.written, columns)
+            frame = prefix_columns(self.read(flow.view, streamed=flow.streamed), flow.written, columns)
             if flow.metadata:
-                frame = with_metadata(frame, flow.metadata, self._update_details())
-            frame = marked(frame, flow.expectations)
+                frame = add_metadata_columns(frame, flow.metadata, self._update_details())
+            frame = flag_or_quarantine_rows(frame, flow.expectations)
             return frame.where(where) if where else frame
 
         self.temporary_view(flow.rows)(self._apply_rules(flow.expectations, rows))
@@ -131,8 +131,10 @@ class PipelineRuntime:
 
     def _define_materialized_view(self, view: PipelineMaterializedView) -> None:
         def rows() -> DataFrame:
-            frame = with_metadata(self.spark.read.table(view.view), view.metadata, self._update_details())
-            return marked(frame, view.expectations)
+            frame = add_metadata_columns(
+                self.spark.read.table(view.view), view.metadata, self._update_details()
+            )
+            return flag_or_quarantine_rows(frame, view.expectations)
 
         # `dlt` has one function for both kinds of table.
         create = getattr(self._dp, "materialized_view", None) or self._dp.table
@@ -149,7 +151,7 @@ class PipelineRuntime:
         """Apply data quality rules: the pipeline's expectations, or filters if it has none."""
         if not hasattr(self._dp, "expect_all"):
             filters = tuple(rule for rule in rules if rule.action in _DECORATORS)
-            return lambda: judged(rows(), filters)
+            return lambda: apply_expectations(rows(), filters)
         for action, decorator in _DECORATORS.items():
             constraints = {rule.name: rule.constraint for rule in rules if rule.action == action}
             if constraints:
