@@ -13,6 +13,7 @@ from tableferry.pipelines.databricks_finish import finish_without_spark
 from tableferry.pipelines.engines.databricks.pipeline import DatabricksPipeline
 from tableferry.pipelines.engines.performer import Before, without_sequence
 from tableferry.pipelines.handover.proofs import Proof, prove_start
+from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.flows import Project
 from tableferry.pipelines.model.plan import LOOK_BACK, LookBack, Plan, TargetPlan
 from tableferry.pipelines.model.steps import Begin
@@ -71,7 +72,7 @@ def plan(
     opened = open_project(
         project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )
-    planned, _ = opened.decided(
+    planned, facts = opened.decided(
         opened.keys(full_refresh),
         adopt=adopt,
         count_rows=True,
@@ -79,12 +80,20 @@ def plan(
         look_back=look_back or LOOK_BACK,
         through_connect=not in_process(spark),
     )
-    return replace(planned, targets=tuple(_with_row_findings(target, spark) for target in planned.targets))
+    return replace(
+        planned, targets=tuple(_with_row_findings(target, facts, spark) for target in planned.targets)
+    )
 
 
-def _with_row_findings(target: TargetPlan, spark: SparkSession) -> TargetPlan:
-    """Add what the tables' columns and rows show."""
-    found = (look(target, spark) for look in (find_rows_ending_in_future, find_lost_rules, without_sequence))
+def _with_row_findings(target: TargetPlan, facts: Facts, spark: SparkSession) -> TargetPlan:
+    """Add the findings on the columns and rows of the tables."""
+    migration = target.dataflow.migration
+    legacy = facts.tables.get(migration.table.key) if migration else None
+    found = (
+        find_rows_ending_in_future(target, spark),
+        find_lost_rules(target, legacy, spark),
+        without_sequence(target, spark),
+    )
     return replace(
         target,
         warnings=(*target.warnings, *(finding for finding in found if finding is not None)),

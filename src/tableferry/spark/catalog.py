@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from tableferry.errors import TableError, TableferryError, first_line, is_sparks
 from tableferry.spark.driver import in_process
 from tableferry.spark.local_metastore import LocalMetastore, NeedsSpark
-from tableferry.spark.tables import DEFAULT_CATALOG, TableFacts, TableName
+from tableferry.spark.tables import DEFAULT_CATALOG, TableFacts, TableLayout, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -282,7 +282,12 @@ def _facts_from_log(name: TableName, folder: Path) -> TableFacts | None:
         table = deltalake.DeltaTable(str(folder))
         metadata = table.metadata()
         properties = {key: value or "" for key, value in metadata.configuration.items()}
-        return TableFacts(name, str(metadata.id), table.version(), str(folder), properties)
+        layout = None
+        # The log's clustering columns are in an action that deltalake doesn't return.
+        if "clustering" not in (table.protocol().writer_features or ()):
+            required = tuple(field.name for field in table.schema().fields if not field.nullable)
+            layout = TableLayout(tuple(metadata.partition_columns), required)
+        return TableFacts(name, str(metadata.id), table.version(), str(folder), properties, layout)
     except deltalake.exceptions.DeltaError:
         return None
 

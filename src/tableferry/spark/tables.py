@@ -105,6 +105,14 @@ TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 
 
 @dataclass(frozen=True)
+class TableLayout:
+    """The partition columns of a Delta table, and its top-level columns that are NOT NULL."""
+
+    partition_columns: tuple[str, ...]
+    required_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class TableFacts:
     """The metadata of a Delta table at one moment.
 
@@ -115,6 +123,7 @@ class TableFacts:
         version: The newest version.
         folder: The table's folder, if this process can read its log; otherwise None.
         properties: The table properties; empty where ``table_id`` is empty.
+        layout: The layout in the log; None if the log wasn't read, or the table is clustered.
     """
 
     name: TableName
@@ -122,6 +131,7 @@ class TableFacts:
     version: int
     folder: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict, compare=False)
+    layout: TableLayout | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from tableferry.pipelines.model.flows import Flow, Migration
 from tableferry.pipelines.model.plan import TargetPlan
 from tableferry.pipelines.sources import views
 from tableferry.pipelines.sources.rows import read_flow_rows
-from tableferry.spark import catalog
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.quoting import quote
+from tableferry.spark.tables import TableFacts, TableLayout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -137,32 +137,34 @@ def _find_misfits(
             yield name, field.dataType, kind
 
 
-def find_lost_rules(target: TargetPlan, spark: SparkSession) -> Finding | None:
+def find_lost_rules(target: TargetPlan, legacy: TableFacts | None, spark: SparkSession) -> Finding | None:
     """Return a finding with constraints and layout of the legacy table that its target lacks, or None."""
     migration, table = target.dataflow.migration, target.dataflow.target
-    if not target.copy or migration is None:
+    if not target.copy or migration is None or legacy is None:
         return None
-    facts = catalog.facts(spark, migration.table)
-    if facts is None:
-        return None
-    try:
-        [detail] = spark.sql(f"DESCRIBE DETAIL {migration.table.sql}").collect()
-        columns = spark.table(migration.table.sql).schema
-    except SPARK_ERRORS:  # The copy reports why it can't be read.
-        return None
+    clustering: tuple[str, ...] = ()
+    layout = legacy.layout
+    if layout is None:
+        try:
+            [detail] = spark.sql(f"DESCRIBE DETAIL {migration.table.sql}").collect()
+            columns = spark.table(migration.table.sql).schema
+        except SPARK_ERRORS:  # The copy reports why it can't be read.
+            return None
+        required = tuple(field.name for field in columns if not field.nullable)
+        layout = TableLayout(tuple(detail["partitionColumns"]), required)
+        # Older versions of Delta lack the column.
+        clustering = tuple(detail.asDict().get("clusteringColumns") or ())
     schema = views.read_schema_file(spark, table.schema_file) if table.schema_file is not None else ()
     kept = {field.name.lower() for field in schema if not field.nullable}
-    checks = [key.removeprefix(_CONSTRAINT) for key in facts.properties if key.startswith(_CONSTRAINT)]
-    not_null = [field.name for field in columns if not field.nullable and field.name.lower() not in kept]
+    checks = [key.removeprefix(_CONSTRAINT) for key in legacy.properties if key.startswith(_CONSTRAINT)]
+    not_null = [name for name in layout.required_columns if name.lower() not in kept]
     lost = [
         *([f"the constraints {', '.join(sorted(checks))} (add them after the copy)"] if checks else []),
         *([f"NOT NULL of {', '.join(not_null)} (a schema file keeps it)"] if not_null else []),
         *_describe_lost_layout(
-            "partitioning", detail["partitionColumns"], table.partition_columns, "partitionColumns"
+            "partitioning", layout.partition_columns, table.partition_columns, "partitionColumns"
         ),
-        *_describe_lost_layout(
-            "clustering", _clustering_columns(detail), table.cluster_columns, "clusterByColumns"
-        ),
+        *_describe_lost_layout("clustering", clustering, table.cluster_columns, "clusterByColumns"),
     ]
     if not lost:
         return None
@@ -171,18 +173,12 @@ def find_lost_rules(target: TargetPlan, spark: SparkSession) -> Finding | None:
     )
 
 
-def _describe_lost_layout(layout: str, legacy: object, expected: tuple[str, ...], key: str) -> list[str]:
-    columns = tuple(map(str, legacy)) if isinstance(legacy, list | tuple) else ()
+def _describe_lost_layout(
+    layout: str, columns: tuple[str, ...], expected: tuple[str, ...], key: str
+) -> list[str]:
     if not columns or columns == expected:
         return []
     return [f"the {layout} by {', '.join(columns)} (targetDetails.{key} sets the target's)"]
-
-
-def _clustering_columns(detail: object) -> object:
-    try:
-        return detail["clusteringColumns"]  # type: ignore[index]
-    except (KeyError, ValueError):  # Older versions of Delta lack the column.
-        return ()
 
 
 def _columns_by_name(schema: StructType) -> dict[str, tuple[str, DataType]]:
