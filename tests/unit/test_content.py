@@ -7,12 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.unit.test_decide import SOURCE, dataflow
 
 from tableferry.formats.delta.commits import Commit
 from tableferry.pipelines.handover.content_search import _Search, steps
+from tableferry.pipelines.handover.expected_rows import Brought
 from tableferry.pipelines.model.facts import HandOver, NoHandOver
+from tableferry.pipelines.model.flows import DeltaSource, View
 from tableferry.progress import Task
 
 
@@ -119,3 +123,12 @@ def test_a_moment_is_found_only_if_no_row_is_lost_or_comes_twice(
     version = found.positions["id"]
     assert not any(number in legacy for number in range(appended[version], appended[-1]))
     assert all(number in legacy for number in source if number < appended[version])
+
+
+@pytest.mark.parametrize(("value", "skips"), [("true", True), ("TRUE", True), ("false", False)])
+def test_flow_skips_commits_only_if_its_option_is_true(value: str, skips: bool) -> None:
+    spark: Any = None
+    source = DeltaSource(SOURCE, options={"skipChangeCommits": value})
+    orders = dataflow(views={"v_orders": View("v_orders", "stream", source, "orders_main.json: v_orders")})
+    (flow,) = (flow for flow in orders.flows if not flow.once)
+    assert Brought.by(spark, orders, flow).skips is skips

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 NO_OFFSETS: Offsets = MappingProxyType({})
 
-_SKIPPING = ("skipchangecommits", "ignorechanges", "ignoredeletes")
-
 
 class NotKnownError(TableError):
     """Nobody can know from the sources what a target must hold."""
@@ -212,7 +210,7 @@ def _reads_new_rows(dataflow: DataFlow, flow: Flow) -> bool:
             case _:
                 assert_never(view.source)
         for source in sources:
-            if source.from_setup or (source.change_feed and _has_skipping(source)):
+            if source.from_setup or (source.change_feed and reads.skipping_options(source)):
                 raise NotKnownError("VIEW_SKIPS_COMMITS", view=name)
             kinds.add(source.change_feed)
     if len(kinds) > 1:
@@ -231,8 +229,4 @@ def _skips(dataflow: DataFlow, flow: Flow) -> bool:
                 sources += [side.source for side in sides]
             case _:
                 continue
-    return any(map(_has_skipping, sources))
-
-
-def _has_skipping(source: DeltaSource) -> bool:
-    return any(option.lower() in _SKIPPING for option in source.options)
+    return any(map(reads.skipping_options, sources))
