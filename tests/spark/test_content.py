@@ -74,7 +74,7 @@ def test_a_batch_job_that_lags_loses_nothing(project: Project, spark: SparkSessi
     # The job goes on, and the flow is ahead of it.
     job(project, until=6)
     (proof,) = project.verify().proofs
-    assert (proof.proved, proof.behind, proof.rows) == (True, 1, 7)
+    assert (proof.proved, proof.source_commits, proof.rows) == (True, 1, 7)
 
 
 @soak.slow
@@ -116,7 +116,7 @@ def test_sources_that_keep_less_than_the_table(project: Project, spark: SparkSes
     assert "WRONG" in printed(project)
     project.standard("out", "src", tableMigrationDetails=project.migration("out", handOver="content"))
     said = printed(project)
-    assert "holds all 2 rows made of src@3, none of what came later, and 2 rows from before" in said
+    assert "holds all 2 rows made of src@3, no later rows, and 2 older rows" in said
     assert project.run().ok
     assert [row[0] for row in project.rows("out")] == [1, 2, 3, 4, 5, 6]
 
@@ -134,9 +134,7 @@ def test_a_source_that_was_purged_since_proves_the_newest_moment_that_fits(
     for options in ({}, {"skipChangeCommits": "true"}, {"ignoreDeletes": "true"}):
         source = project.delta("src", readerOptions=options)
         project.standard("out", source, tableMigrationDetails=migration)
-        assert "holds all 15 rows made of src@3, none of what came later, and 2 rows from before" in printed(
-            project
-        )
+        assert "holds all 15 rows made of src@3, no later rows, and 2 older rows" in printed(project)
     # A job that left a commit out stands at no moment.
     project.insert("out_legacy", *((id_, "x") for id_ in range(20, 25)))
     assert (
@@ -220,7 +218,7 @@ def test_what_a_merge_made_of_a_feed_is_found_by_its_keys(
     project: Project, scd: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job has folded three of the feed's commits, the third of which deletes a key."""
-    monkeypatch.setattr(content_search, "_SAMPLE", 2)
+    monkeypatch.setattr(content_search, "_SAMPLED_KEYS", 2)
     project.create("src", EVENTS)
     for seq, ids in enumerate(([1, 2, 3], [1, 4], [2], [3, 1], [5]), 1):
         project.insert("src", *((id_, f"{id_}.{seq}", seq, ids == [2]) for id_ in ids))

@@ -130,7 +130,7 @@ class Scenario:
         # The old streams lack the last commits, which are read from the sources.
         (proof,) = self.project.verify().proofs
         assert proof.verdict is not None, proof.why_not
-        assert (proof.rows, proof.behind) == (sum(self.rows.values()), len(self.sources))
+        assert (proof.rows, proof.source_commits) == (sum(self.rows.values()), len(self.sources))
         compared = int(proof.verdict.source_label.rpartition("@")[2])
         assert proof.proved is all(
             not start.copy.version < version <= compared for version, _ in self.by_hand

@@ -36,7 +36,7 @@ def test_what_is_proved_says_of_what_and_how_much() -> None:
         "p",
         (
             Proof(OUT, EQUAL, rows=5),
-            Proof(OUT, EQUAL, behind=2, rows=5),
+            Proof(OUT, EQUAL, source_commits=2, rows=5),
             Proof(OUT, Verdict("silver.out", "bronze.src@9", SAME, SAME), rows=5),
         ),
     )

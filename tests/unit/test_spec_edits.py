@@ -333,7 +333,7 @@ class Lake:
 def lake() -> Iterator[Lake]:
     """Provide an empty lake whose legacy tables are compared without Spark."""
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(content_search, "find", find)
+        patch.setattr(content_search, "find_hand_over", find)
         yield Lake(Path(folder) / "project", Path(folder) / "lake")
 
 

@@ -225,8 +225,8 @@ def _proof_data(proof: Proof) -> dict[str, Any]:
         "ofStart": proof.of_start,
         "whyNot": proof.why_not or None,
         "rows": proof.rows,
-        "commitsFromSources": proof.behind,
-        "recordsFromKafka": proof.records,
+        "commitsFromSources": proof.source_commits,
+        "recordsFromKafka": proof.kafka_records,
         "verdict": proof.verdict.to_dict() if proof.verdict else None,
     }
 
@@ -332,10 +332,10 @@ def _print_proof(console: Console, proof: Proof) -> None:
     # What isn't the target is the legacy table, or the sources.
     labels = (proof.verdict.source_label, proof.verdict.target_label)
     legacy, rows = next(label for label in labels if label != str(proof.target)), counted(proof.rows, "row")
-    if proof.behind:
-        legacy += f" and {counted(proof.behind, 'commit')} of the sources behind it"
-    if proof.records:
-        legacy += f" and {counted(proof.records, 'record')} of Kafka behind it"
+    if proof.source_commits:
+        legacy += f" and {counted(proof.source_commits, 'commit')} of the sources behind it"
+    if proof.kafka_records:
+        legacy += f" and {counted(proof.kafka_records, 'record')} of Kafka behind it"
     if proof.proved:
         made = "made " if legacy is proof.verdict.target_label else ""
         console.print(

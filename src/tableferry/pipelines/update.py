@@ -121,13 +121,13 @@ class Update:
             if start is None or target.phase == "finished" or start.certainty == "proved":
                 continue
             if start.certainty == "recorded":
-                if proof := proofs.prove(self._opened.spark, plan, target, facts):
+                if proof := proofs.prove_target(self._opened.spark, plan, target, facts):
                     yield proof
             elif is_assumed(target.dataflow, target.migration_start) and not accept_assumed:
                 proof = proofs.prove_start(self._opened.spark, target)
                 if not proof.proved:
                     # The old job may have caught up with the flows.
-                    now = proofs.prove(self._opened.spark, plan, target, facts)
+                    now = proofs.prove_target(self._opened.spark, plan, target, facts)
                     proof = now if now and now.proved else proof
                 yield proof
 
@@ -145,7 +145,7 @@ class Update:
         while True:
             plan, facts = self._opened.decided()
             found = (
-                proofs.prove(self._opened.spark, plan, target, facts)
+                proofs.prove_target(self._opened.spark, plan, target, facts)
                 for target in plan.targets
                 if target.phase != "finished"
             )

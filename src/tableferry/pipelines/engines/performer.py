@@ -272,7 +272,7 @@ class Runner:
             task(_log, "compare the copy with the legacy table", table=target.target) as running,
             track_jobs(self._spark, running),
         ):
-            verdict = copies.compared(self._spark, target.target, source)
+            verdict = copies.compare_copy(self._spark, target.target, source)
             running.update("rows", verdict.source.rows)
         self.verdicts[target.target.key] = verdict
         tracking = Tracking(
@@ -333,7 +333,7 @@ def without_sequence(target: TargetPlan, spark: SparkSession) -> Finding | None:
     before = next(filter(None, known_before), None)
     if before is not None:
         try:
-            copied_sequences.newest_events(spark, before, source.cdc, keep=False)
+            copied_sequences.read_newest_events(spark, before, source.cdc, persist=False)
         except TableferryError:
             _log.debug("the events before the copy of %s can't be read", target.target, exc_info=True)
         else:

@@ -29,7 +29,7 @@ from tableferry.pipelines.cdc.key_ranges import Sizes
 from tableferry.pipelines.cdc.scd2_history_events import history_events
 from tableferry.pipelines.engines.streaming import cdc_batches
 from tableferry.pipelines.handover import copied_sequences
-from tableferry.pipelines.handover.foreign_writes import foreign_commits
+from tableferry.pipelines.handover.foreign_writes import list_foreign_commits
 from tableferry.pipelines.model.flows import Expectation, Flow, HistorySource, Source, Target, log_name
 from tableferry.pipelines.model.identities import (
     PROPERTY,
@@ -219,7 +219,7 @@ class StreamingEngine:
         if recorded is None:
             return newest_version(self._spark, table)
         commits = commits_after(self._spark, table, recorded)
-        foreign = foreign_commits(commits)
+        foreign = list_foreign_commits(commits)
         newest = commits[0].version if commits else recorded
         return foreign[0].version - 1 if foreign else newest
 
@@ -295,7 +295,7 @@ class StreamingEngine:
                 copied = self._frame(definition) if self._is_history(definition) else None
                 cdc_batches.apply(frame, flow.target, definition.settings, before=self._before, copied=copied)
                 if (newest := self._newest.pop(flow.target.key, None)) is not None:
-                    copied_sequences.release(newest)
+                    copied_sequences.unpersist(newest)
             else:
                 self._before(f"rows of {flow.name} into {flow.target}")
                 writer = run_once_flows.run_once(definition.owner, flow.name, definition.generation)
@@ -528,9 +528,9 @@ class StreamingEngine:
         if not self._is_history(definition):
             return change_feed.feed_events(frame, definition.settings)
         events = history_events(frame, definition.settings)
-        newest = self._newest_events(definition) if copied_sequences.has_none(events) else None
+        newest = None if copied_sequences.has_sequences(events) else self._newest_events(definition)
         return (
-            events if newest is None else copied_sequences.with_sequences(events, newest, definition.settings)
+            events if newest is None else copied_sequences.add_sequences(events, newest, definition.settings)
         )
 
     def _newest_events(self, definition: DefineAutoCdc) -> DataFrame | None:
@@ -540,8 +540,8 @@ class StreamingEngine:
             return None
         if target.key not in self._newest:
             try:
-                self._newest[target.key] = copied_sequences.newest_events(
-                    self._spark, before, definition.settings, keep=True
+                self._newest[target.key] = copied_sequences.read_newest_events(
+                    self._spark, before, definition.settings, persist=True
                 )
             except TableferryError as error:
                 _log.warning(
