@@ -486,7 +486,7 @@ def test_an_append_that_sleeps_while_the_log_is_emptied_fails(
         sleeping = pool.submit(cdc_batches._append, fold, fold.batch(feed_events(slow, DOCUMENTED)), log)
         while not begun.exists() and not sleeping.done():
             time.sleep(0.01)
-        run_once_flows.interrupt(spark, log, 1)
+        run_once_flows.fail_pending_writes(spark, log, 1)
         go.touch()
         with pytest.raises(SPARK_ERRORS, match="DELTA_METADATA_CHANGED"):
             sleeping.result()

@@ -50,8 +50,8 @@ def test_what_woke_after_a_full_refresh_changes_nothing(
     assert project.run(full_refresh=[str(out)]).ok
     # It was about to copy. Delta takes the rows of a generation once, and none once it is over.
     copy = spark.table(f"{schema}.out_legacy").write.format("delta").mode("append")
-    writer = run_once_flows.run_once(out, HISTORY_FLOW, 0)
-    copy.options(**run_once_flows.options(writer, 1)).saveAsTable(out.sql)
+    writer = run_once_flows.writer_id(out, HISTORY_FLOW, 0)
+    copy.options(**run_once_flows.write_options(writer, 1)).saveAsTable(out.sql)
     assert project.rows("out") == rows
 
     project.insert("src", (3, "c"))
@@ -72,7 +72,7 @@ def test_what_woke_after_a_full_refresh_changes_nothing(
         session.settings(spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}, "the test"),
         raises("REFRESHED_BY_ANOTHER_RUN"),
     ):
-        run_once_flows.empty(spark, out, out, 2)
+        run_once_flows.delete_rows_once(spark, out, out, 2)
     assert project.rows("out") == rows
     project.insert("src", (5, "e"))
     assert project.run(full_refresh=[str(out)]).ok

@@ -1,3 +1,5 @@
+"""Commits of other processes that may have removed rows from a CDC target or its event log."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,4 @@
-"""Whose events tell how new the copied rows of an SCD type 1 target are."""
+"""Events from which the copied rows of an SCD type 1 target get their sequences."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def events_before(
     return copy.events_before
 
 
-def test_events_up_to_the_baseline_tell_sequences_of_proved_and_recorded_hand_overs() -> None:
+def test_events_up_to_the_baseline_give_sequences_if_the_hand_over_is_proved_or_recorded() -> None:
     for start in (PROVED, replace(STARTED, certainty="recorded")):
         before = events_before(start)
         assert before is not None
         assert before.until == {SOURCE.key: 5}
 
 
-def test_assumed_hand_over_tells_no_sequences() -> None:
+def test_assumed_hand_over_gives_no_sequences() -> None:
     assert events_before(STARTED) is None
 
 
@@ -41,7 +41,7 @@ def test_rows_with_intervals_need_no_sequences() -> None:
     assert events_before(PROVED, CdcSettings(keys=("id",), sequence_by="at", scd_type=2)) is None
 
 
-def test_truncates_starts_of_the_user_and_parts_of_a_commit_tell_no_sequences() -> None:
+def test_truncates_explicit_starts_and_offsets_within_a_commit_give_no_sequences() -> None:
     assert events_before(PROVED, replace(SCD1, apply_as_truncates="gone")) is None
     assert events_before(PROVED, explicit=2) is None
     part = Baseline(SOURCE, "source-id", 5, ("v_orders",), within="{}")

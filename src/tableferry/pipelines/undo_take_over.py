@@ -47,11 +47,11 @@ def undo_take_over(
                 store.checkpoint(name, target.stored.generation, flow.name)
                 for flow in target.dataflow.streaming_flows
             ]
-            query = checkpoints.query_id(folder)
+            query = checkpoints.read_query_id(folder)
             went_on = target.legacy_writes is not None and query in target.legacy_writes.batches
             batch = None if went_on else start.batches.get(query)
             before(f"moving {folder} to where the flows of {name} have stopped")
-            checkpoints.move_on(folder, batch, own)
+            checkpoints.advance_offsets(folder, batch, own)
     table = table_facts(spark, name)
     if table and PROPERTY in table.properties:
         before(f"removing from {name} which flows fill it")
@@ -76,7 +76,7 @@ def _why_not(plan: Plan, facts: Facts, target: TargetPlan) -> Finding | None:
     for flow in target.dataflow.streaming_flows:
         if facts.checkpoints.get((target.dataflow.key, flow.name), Checkpoint()).pending:
             return Finding("UNDO_WITHIN_BATCH", target=name, flow=flow.name)
-    found = {checkpoints.query_id(folder) for folder in _old_checkpoints(plan, target)}
+    found = {checkpoints.read_query_id(folder) for folder in _old_checkpoints(plan, target)}
     if missing := start.batches.keys() - found:
         return Finding("UNDO_CHECKPOINT_NOT_NAMED", target=name, queries=sorted(missing))
     return None

@@ -96,7 +96,7 @@ class Update:
                 if not accept_assumed:
                     _check_assumed(plan, compared)
                 for target in _migrating(plan):
-                    self._runner.guard(self._opened.spark)
+                    self._runner.check_lease(self._opened.spark)
                     # The clone goes first: without state, no run finds it.
                     preparation.clear(target, self._opened)
                     self._opened.store.finish(target.target)
@@ -133,7 +133,7 @@ class Update:
 
     def undo(self) -> UndoReport:
         """Return tables that were taken over to their old streams."""
-        with self._opened.locked() as self._runner.guard:
+        with self._opened.locked() as self._runner.check_lease:
             plan, facts = self._opened.decided()
             check_undo(plan, facts)
             for target in plan.targets:
@@ -159,7 +159,7 @@ class Update:
         self, plan: Plan, facts: Facts, check: Callable[[Plan], None]
     ) -> Iterator[tuple[Plan, Facts]]:
         """Lock the targets. Yield the plan, or a new one if another process changed their state meanwhile."""
-        with self._opened.locked() as self._runner.guard:
+        with self._opened.locked() as self._runner.check_lease:
             if not self._opened.hold(facts, self._refreshed):
                 plan, facts = self._decide(check)
             yield plan, facts

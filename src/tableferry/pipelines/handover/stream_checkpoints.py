@@ -26,7 +26,7 @@ from tableferry.pipelines.model.flows import BY_VERSION
 from tableferry.pipelines.model.source_offsets import KafkaOffset, Offset, SourceOffset
 from tableferry.pipelines.model.target_state import MigrationStart
 from tableferry.pipelines.state import checkpoints
-from tableferry.pipelines.state.run_once_flows import is_run_once
+from tableferry.pipelines.state.run_once_flows import is_run_once_commit
 from tableferry.spark.catalog import facts
 from tableferry.spark.tables import TableFacts, TableName
 
@@ -38,7 +38,7 @@ Limits = Mapping[str, int | KafkaOffset]
 
 NO_LIMIT: Limits = MappingProxyType({})
 
-NO_MOVED_BATCHES: Mapping[tuple[str, int], int] = MappingProxyType({})
+NO_ADVANCED_BATCHES: Mapping[tuple[str, int], int] = MappingProxyType({})
 
 COMMIT_LIMIT = 1_000
 """The number of the legacy table's newest commits that are read."""
@@ -83,20 +83,20 @@ def find_hand_over(
         TableError: The legacy table can't be read.
     """
     streams = [_open_stream(folder) for folder in folders]
-    moved = {stream.query: checkpoints.moved_to(stream.folder) for stream in streams}
+    advanced = {stream.query: checkpoints.read_advanced_batches(stream.folder) for stream in streams}
     oldest = max(legacy.version - COMMIT_LIMIT, -1)
     commits = commits_after(spark, legacy.name, oldest)
     newest_batches = _newest_batches(streams, tuple(lasting(commits)))
     # Only batches of `advance_offsets` have no rows. Another finished batch that the table lacks was lost, as
     # when an older copy of the table was restored.
-    moved_batches = {
-        (query, batch): moved[query][batch]
+    advanced_batches = {
+        (query, batch): advanced[query][batch]
         for query, batch in newest_batches.items()
-        if batch in moved[query]
+        if batch in advanced[query]
     }
     offsets = {stream.query: _OffsetCache(stream) for stream in streams}
     commits = tuple(commit for commit in commits if commit.version <= legacy.version)
-    return choose_version(streams, commits, offsets, limits, mid_commit_sources, moved_batches)
+    return choose_version(streams, commits, offsets, limits, mid_commit_sources, advanced_batches)
 
 
 def list_legacy_writes(
@@ -153,7 +153,7 @@ def classify_target_commits(
     """
     others, newest_own = [], -1
     for commit in commits:
-        if commit.parameters.get("queryId", "") in own or is_run_once(commit.user_metadata, target):
+        if commit.parameters.get("queryId", "") in own or is_run_once_commit(commit.user_metadata, target):
             newest_own = max(newest_own, commit.version)
         elif commit.operation and commit.operation not in SETTING_BACK:
             others.append(commit)
@@ -185,7 +185,7 @@ def choose_version(
     offsets: Mapping[str, Mapping[int, Mapping[str, SourceOffset] | StateError]],
     limits: Limits = NO_LIMIT,
     mid_commit_sources: Collection[str] = (),
-    moved_batches: Mapping[tuple[str, int], int] = NO_MOVED_BATCHES,
+    advanced_batches: Mapping[tuple[str, int], int] = NO_ADVANCED_BATCHES,
 ) -> HandOver:
     """Choose the newest usable version of the legacy table; see `find_hand_over`.
 
@@ -195,8 +195,8 @@ def choose_version(
         offsets: The end offsets of each batch of each query, by the source's id, or why they can't be used.
         limits: As in `find_hand_over`.
         mid_commit_sources: As in `find_hand_over`.
-        moved_batches: By a query and its newest batch in the table, the later batch without rows to which
-            `checkpoints.advance_offsets` moved the query.
+        advanced_batches: By a query and its newest batch in the table, the later batch without rows to which
+            `checkpoints.advance_offsets` advanced the query.
 
     Raises:
         StateError: No version can be used; the error is that of the newest one.
@@ -205,7 +205,7 @@ def choose_version(
     problem: StateError | None = None
     for start, commit in enumerate(commits):
         in_table = _newest_batches(streams, commits[start:])
-        batches = {query: moved_batches.get((query, batch), batch) for query, batch in in_table.items()}
+        batches = {query: advanced_batches.get((query, batch), batch) for query, batch in in_table.items()}
         if missing := next((stream for stream in streams if stream.query not in batches), None):
             if problem:
                 raise problem
@@ -294,12 +294,12 @@ def _format_offset(offset: SourceOffset) -> str:
 
 def _open_stream(folder: Path) -> OldStream:
     try:
-        query = checkpoints.query_id(folder)
+        query = checkpoints.read_query_id(folder)
     except StateError as error:
         raise StateError("OLD_CHECKPOINT_DAMAGED", reason=error.sentence) from error
     if not query:
         raise StateError("NOT_A_CHECKPOINT", folder=folder)
-    if checkpoints.has_state(folder):
+    if checkpoints.is_stateful(folder):
         raise StateError("OLD_STREAM_KEEPS_STATE", folder=folder)
     return OldStream(folder, query)
 
@@ -312,7 +312,7 @@ def read_batch_offsets(stream: OldStream, batch: int) -> Mapping[str, SourceOffs
         offsets, others = checkpoints.read_batch(stream.folder, batch)
     except StateError as error:
         return StateError("OLD_CHECKPOINT_DAMAGED", reason=error.sentence)
-    if any(map(source_offsets.is_of_files, checkpoints.sources(stream.folder, batch))):
+    if any(map(source_offsets.is_of_files, checkpoints.read_source_offsets(stream.folder, batch))):
         return StateError("OLD_STREAM_READS_FILES", folder=stream.folder, batch=batch)
     if others:
         return StateError("OLD_STREAM_SOURCE_UNKNOWN", folder=stream.folder, batch=batch, advice=BY_VERSION)

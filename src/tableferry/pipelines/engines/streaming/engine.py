@@ -298,12 +298,12 @@ class StreamingEngine:
                     copied_sequences.unpersist(newest)
             else:
                 self._before(f"rows of {flow.name} into {flow.target}")
-                writer = run_once_flows.run_once(definition.owner, flow.name, definition.generation)
+                writer = run_once_flows.writer_id(definition.owner, flow.name, definition.generation)
                 (
                     frame.write.format("delta")
                     .mode("append")
                     .option("mergeSchema", "true")
-                    .options(**run_once_flows.options(writer, 1))
+                    .options(**run_once_flows.write_options(writer, 1))
                     .saveAsTable(flow.target.sql)
                 )
         if not self._is_history(definition):
@@ -327,7 +327,7 @@ class StreamingEngine:
             self._identify(definition, definition.identify)
         if definition.seed:
             self._before(f"letting the checkpoint of {definition.flow.name} begin where the old stream stood")
-            checkpoints.seed(self._checkpoint(definition), definition.seed)
+            checkpoints.write_start_offset(self._checkpoint(definition), definition.seed)
         self._before(f"stream {definition.flow.name} into {definition.flow.target}")
         for attempt in range(_TRIES):
             try:
@@ -360,7 +360,7 @@ class StreamingEngine:
         name, table = definition.flow.name, definition.flow.target
         owner, generation = definition.owner, definition.generation
         self._before(f"giving the checkpoint of {name} its id")
-        checkpoint = checkpoints.begin(self._checkpoint(definition))
+        checkpoint = checkpoints.create_query_id(self._checkpoint(definition))
         table_facts = self._facts(table)
         flows: dict[str, FlowIdentity] = {}
         for recorded in (on_table(table_facts), self._store.identities(owner, generation).get(table.key)):
