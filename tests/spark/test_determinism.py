@@ -1,4 +1,4 @@
-"""Which columns of a query Spark computes differently each time."""
+"""The columns of a query that Spark computes differently each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The printed reports of hand-over points and proofs."""
+"""What is printed of hand-over points and proofs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def printed(print_: object, *arguments: object) -> str:
     return out.getvalue()
 
 
-def test_proof_report_names_rows_table_and_commits() -> None:
+def test_what_is_proved_says_of_what_and_how_much() -> None:
     report = VerifyReport(
         "p",
         (
@@ -54,7 +54,7 @@ def test_proof_report_names_rows_table_and_commits() -> None:
     assert finished.startswith("silver.out: proved: it holds the 5 rows of silver.old@3, and no others\n")
 
 
-def test_failed_proof_report_lists_rows_or_reason() -> None:
+def test_what_isnt_proved_says_which_rows_or_why() -> None:
     differs = Verdict("silver.old@3", "silver.out", SAME, Aggregate(6, (1, 3)), keys=keys(0, 1))
     report = VerifyReport("p", (Proof(OUT, differs, rows=6), Proof(OUT, why_not="it's gone: restore it")))
     assert not report.ok
@@ -69,7 +69,7 @@ def test_failed_proof_report_lists_rows_or_reason() -> None:
     ]
 
 
-def test_check_of_assumed_hand_over_reports_one_of_four_results() -> None:
+def test_a_point_that_is_assumed_is_proved_or_wrong_or_loses_nothing_or_cant_be_known() -> None:
     made = "bronze.src@9"
     loses = Verdict("silver.old@3", made, SAME, Aggregate(6, (1, 3)), keys=keys(0, 1))
     more = Verdict("silver.old@3", made, Aggregate(6, (1, 3)), SAME, keys=keys(1, 0))
@@ -81,20 +81,20 @@ def test_check_of_assumed_hand_over_reports_one_of_four_results() -> None:
     ]
     assert [start.only_legacy_has_more for start in starts] == [False, False, True, False]
     plan = Plan(Project("/p", "p", ()), "p", ())
-    text = printed(reports.print_plan, plan, None, starts)
+    said = printed(reports.print_plan, plan, None, starts)
     for sentence in (
         "point of silver.out is proved: silver.old@3 holds exactly the 5 rows made of bronze.src@9",
         "point of silver.out is WRONG: silver.old@3 lacks rows of bronze.src@9, which nothing would bring",
         "point of silver.out loses nothing: silver.old@3 holds all 5 rows made of bronze.src@9. But it has",
         "point of silver.out can't be proved: v_out skips commits",
     ):
-        assert f"Check: the hand-over {sentence}" in text
+        assert f"Check: the hand-over {sentence}" in said
     assert [start["proved"] for start in reports.plan_data(plan, None, starts)["starts"]] == [
         True, False, False, False,
     ]  # fmt: skip
 
 
-def test_undo_report_names_the_target() -> None:
+def test_what_was_given_back_is_named() -> None:
     text = printed(reports.print_undo, UndoReport((OUT,)))
     assert text.startswith("silver.out: given back; its old stream goes on where the flows have stopped\n")
     assert reports.undo_data(UndoReport((OUT,))) == {"undone": ["silver.out"]}

@@ -82,8 +82,7 @@ class FlowOutput:
             flow,
             {read.table.key: read.table for read in followed if not read.without_versions},
             {read.table.key: read.kafka for read in followed if read.kafka is not None},
-            _reads_new_rows(dataflow, flow),
-            _skips_commits(dataflow, flow),
+            *_inspect_sources(dataflow, flow),
         )
 
     def read_rows(self, spans: Spans, offsets: Offsets = NO_OFFSETS) -> DataFrame:
@@ -205,9 +204,9 @@ def union_by_name(frames: list[DataFrame]) -> DataFrame:
     return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
 
 
-def _reads_new_rows(dataflow: DataFlow, flow: Flow) -> bool:
-    """Return whether all sources of a flow return only new rows; otherwise all are tables as of a version."""
-    kinds = set()
+def _inspect_sources(dataflow: DataFlow, flow: Flow) -> tuple[bool, bool]:
+    """Return `FlowOutput.reads_new_rows` and `FlowOutput.skips_commits` of a flow."""
+    kinds, skips_commits = set(), False
     for name in reads.views_behind(dataflow.views, flow.view):
         view = dataflow.views[name]
         sources: list[DeltaSource] = []
@@ -231,20 +230,7 @@ def _reads_new_rows(dataflow: DataFlow, flow: Flow) -> bool:
             if source.from_setup or (source.change_feed and reads.skipping_options(source)):
                 raise RowsNotDerivableError("VIEW_SKIPS_COMMITS", view=name)
             kinds.add(source.change_feed)
+            skips_commits = skips_commits or bool(reads.skipping_options(source))
     if len(kinds) > 1:
         raise RowsNotDerivableError("FLOW_MIXES_CHANGES_AND_ROWS", flow=flow.name)
-    return kinds == {True}
-
-
-def _skips_commits(dataflow: DataFlow, flow: Flow) -> bool:
-    """Return whether a flow's reader options skip commits that delete or change rows."""
-    sources: list[DeltaSource] = []
-    for name in reads.views_behind(dataflow.views, flow.view):
-        match dataflow.views[name].source:
-            case DeltaSource() as source:
-                sources.append(source)
-            case JoinSource(sides):
-                sources += [side.source for side in sides]
-            case _:
-                continue
-    return any(map(reads.skipping_options, sources))
+    return kinds == {True}, skips_commits

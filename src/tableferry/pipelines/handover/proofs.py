@@ -142,9 +142,7 @@ def _compare(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Fact
     positions = (
         _newest_positions(start, facts) if planned.in_pipeline else _flow_positions(target, start, facts)
     )
-    versions = {key: position for key, position in positions.items() if isinstance(position, int)}
-    offsets = {key: position for key, position in positions.items() if isinstance(position, KafkaOffset)}
-    hand_over = HandOver(legacy.version, versions, {}, kafka=offsets)
+    hand_over = _hand_over_at(legacy.version, positions)
     if start.take_over:
         hand_over = _hand_over_of_take_over(start)
     elif start.batches:
@@ -154,7 +152,7 @@ def _compare(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Fact
         hand_over = stream_checkpoints.find_hand_over(spark, legacy, checkpoints, positions)
     elif start.certainty == "proved":
         # If the rows don't show the positions, the newest versions are compared, which shows the difference.
-        found = _find_by_content(spark, target, legacy, facts, versions)
+        found = _find_by_content(spark, target, legacy, facts, hand_over.positions)
         hand_over = found if isinstance(found, HandOver) else hand_over
     lag = _Lag.between(start, hand_over, positions)
     if start.certainty == "proved" and target.dataflow.target.cdc and any(lag.commits.values()):
@@ -195,22 +193,19 @@ def _hand_over_of_take_over(start: MigrationStart) -> HandOver:
     Raises:
         RowsNotDerivableError: The old stream stopped within a commit.
     """
-    baselines = start.baselines.values()
-    for baseline in baselines:
+    for baseline in start.baselines.values():
         if baseline.within and not baseline.of_kafka:
             raise RowsNotDerivableError(
                 "OLD_STREAM_STOPPED_WITHIN_VERSION", table=baseline.table, version=baseline.version + 1
             )
-    return HandOver(
-        start.copy.version,
-        {baseline.table_id: baseline.version for baseline in baselines if not baseline.of_kafka},
-        start.batches,
-        kafka={
-            baseline.table_id: KafkaOffset.parse(baseline.within)
-            for baseline in baselines
-            if baseline.of_kafka
-        },
-    )
+    return replace(_hand_over_at(start.copy.version, _baseline_positions(start)), batches=start.batches)
+
+
+def _hand_over_at(version: int, positions: Limits) -> HandOver:
+    """Return the hand-over of a version of the legacy table at these positions."""
+    versions = {key: position for key, position in positions.items() if isinstance(position, int)}
+    offsets = {key: position for key, position in positions.items() if isinstance(position, KafkaOffset)}
+    return HandOver(version, versions, {}, kafka=offsets)
 
 
 def _compare_with_sources(
@@ -243,9 +238,7 @@ def _find_by_content(
     assert start is not None
     assert migration is not None
     if legacy.version == start.copy.version:
-        return HandOver(
-            legacy.version, {baseline.table_id: baseline.version for baseline in start.baselines.values()}, {}
-        )
+        return _hand_over_at(legacy.version, _baseline_positions(start))
     tables = [source for key in start.baselines if (source := facts.tables.get(key))]
     sources = [replace(source, version=positions[source.table_id]) for source in tables]
     return content_search.find_hand_over(spark, target.dataflow, migration, legacy, sources)
