@@ -211,15 +211,9 @@ class Comparison:
     def find_matching(self, moments: Sequence[Moment], settings: CdcSettings) -> list[Moment]:
         """Return the moments at which a sample of keys has the same rows in the table and in the output."""
         per_moment = replace(settings, keys=(_MOMENT, *settings.keys))
-        rows, expected = (
-            self.rows,
-            union_by_name(
-                [
-                    self.output.read_rows(moment).withColumn(_MOMENT, F.lit(n))
-                    for n, moment in enumerate(moments)
-                ]
-            ),
-        )
+        outputs = map(self.output.read_rows, moments)
+        numbered = [output.withColumn(_MOMENT, F.lit(n)) for n, output in enumerate(outputs)]
+        rows, expected = self.rows, union_by_name(numbered)
         if (sampled := self._sample_condition(expected, settings)) is not None:
             rows, expected = rows.where(sampled), expected.where(sampled)
         every = F.explode(F.array([F.lit(n) for n in range(len(moments))]))
@@ -265,7 +259,7 @@ class _Search:
     Attributes:
         comparison: Compares the table with a moment.
         version: The table's version.
-        running: Reports how many moments were tried.
+        running: Reports the number of moments that were tried.
         purges: The commits that may delete or change rows, by the index of the moment before each.
     """
 
@@ -278,10 +272,8 @@ class _Search:
         """Return the hand-over point among some moments, the newest first."""
         settings, verdict = self.comparison.cdc, None
         ids = {source.name.key: source.table_id for source in sources}
-        wanted = self.comparison.rows.count()
-        for moment in (
-            self._find_by_sample(tried, settings) if settings else [self._find_by_count(tried, wanted)]
-        ):
+        found = self._find_by_sample(tried, settings) if settings else [self._find_by_count(tried)]
+        for moment in found:
             verdict = self.comparison.compare(moment)
             if verdict.matches:
                 rows = counted(verdict.target.rows, "row")
@@ -289,8 +281,8 @@ class _Search:
                 if verdict.excluded:
                     why += f", without comparing {joined(verdict.excluded)}"
                 return self._hand_over(moment, ids, why)
-        if not settings and (found := self._find_contained(tried, ids)):
-            return found
+        if not settings and (hand_over := self._find_contained(tried, ids)):
+            return hand_over
         assert verdict is not None
         finding = Finding(
             "NO_MOMENT_MATCHES",
@@ -349,15 +341,15 @@ class _Search:
         @cache
         def is_contained(at: int) -> bool:
             self.running.update("moments", is_contained.cache_info().currsize + 1, len(tried))
-            return self.comparison.output.read_rows(tried[at]).count() == self.comparison.count_common(
-                tried[at]
-            )
+            rows = self.comparison.output.read_rows(tried[at])
+            return rows.count() == self.comparison.count_common(tried[at])
 
         _, at = _boundary(len(tried), lambda at: not is_contained(at))
         return at if at < len(tried) else None
 
-    def _find_by_count(self, tried: Sequence[Moment], wanted: int) -> Moment:
+    def _find_by_count(self, tried: Sequence[Moment]) -> Moment:
         """Return the moment whose number of rows is nearest to the table's."""
+        wanted = self.comparison.rows.count()
 
         @cache
         def more(at: int) -> int:

@@ -1,7 +1,7 @@
 """Read the rows that a target's flows produce from their sources' commits, as a batch.
 
-The commits are all up to a version, or those between two versions. Other modules
-compare these rows with a table.
+The commits are all up to a version, or those between two versions. Other modules compare these rows with a
+table.
 """
 
 from __future__ import annotations

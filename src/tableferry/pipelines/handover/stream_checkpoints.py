@@ -3,7 +3,7 @@
 Structured Streaming writes the end offset of each source to the checkpoint's ``offsets/<batch>`` before it
 runs a batch, and ``commits/<batch>`` after it. Delta's sink records the query's id and the batch in the
 commit: the transaction (``txn``) with ``appId`` and ``version``, and ``queryId`` and ``epochId`` in DESCRIBE
-HISTORY. So each version of the table has a position in each source. The streams needn't be paused.
+HISTORY. So each version of the table has a position in each source, even while the streams run.
 
 See https://docs.databricks.com/structured-streaming/checkpoints.html.
 """
