@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 Limits = Mapping[str, int | KafkaOffset]
 """The last readable version of a Delta table, or offset of Kafka's topics, by the source's id."""
 
+BatchOffsets = Mapping[str, SourceOffset] | StateError
+"""The end offsets of a batch by the source's id, or the reason why they can't be handed over."""
+
 NO_LIMIT: Limits = MappingProxyType({})
 
 NO_ADVANCED_BATCHES: Mapping[tuple[str, int], int] = MappingProxyType({})
@@ -163,18 +166,20 @@ def classify_target_commits(
         if commit.parameters.get("queryId", "") not in old and commit.adds_rows:
             added.setdefault(commit.operation, []).append(commit.version)
     firsts = [versions[-1] for versions in added.values()]
-    first = min((*firsts, *(() if writes.first is None else (writes.first,))), default=None)
+    if writes.first is not None:
+        firsts.append(writes.first)
+    first = min(firsts, default=None)
     return replace(writes, added=added, first=first, mixed=first is not None and newest_own > first)
 
 
-class _OffsetCache(dict[int, "Mapping[str, SourceOffset] | StateError"]):
-    """The end offsets of a stream's batches, or the reason why they can't be used; each file is read once."""
+class _OffsetCache(dict[int, BatchOffsets]):
+    """The offsets of a stream's batches; each file is read once."""
 
     def __init__(self, stream: OldStream) -> None:
         super().__init__()
         self._stream = stream
 
-    def __missing__(self, batch: int) -> Mapping[str, SourceOffset] | StateError:
+    def __missing__(self, batch: int) -> BatchOffsets:
         self[batch] = read_batch_offsets(self._stream, batch)
         return self[batch]
 
@@ -182,7 +187,7 @@ class _OffsetCache(dict[int, "Mapping[str, SourceOffset] | StateError"]):
 def choose_version(
     streams: Sequence[OldStream],
     commits: Sequence[Commit],
-    offsets: Mapping[str, Mapping[int, Mapping[str, SourceOffset] | StateError]],
+    offsets: Mapping[str, Mapping[int, BatchOffsets]],
     limits: Limits = NO_LIMIT,
     mid_commit_sources: Collection[str] = (),
     advanced_batches: Mapping[tuple[str, int], int] = NO_ADVANCED_BATCHES,
@@ -192,7 +197,7 @@ def choose_version(
     Args:
         streams: The old streams.
         commits: The table's newest commits, the newest first.
-        offsets: The end offsets of each batch of each query, by the source's id, or why they can't be used.
+        offsets: The offsets of each batch, by the query's id and the batch.
         limits: As in `find_hand_over`.
         mid_commit_sources: As in `find_hand_over`.
         advanced_batches: By a query and its newest batch in the table, the later batch without rows to which
@@ -246,10 +251,10 @@ def _newest_batches(streams: Sequence[OldStream], commits: Sequence[Commit]) -> 
 
 def _merge_offsets(
     batches: Mapping[str, int],
-    read: Sequence[Mapping[str, SourceOffset] | StateError],
+    read: Sequence[BatchOffsets],
     limits: Limits,
     mid_commit_sources: Collection[str],
-) -> Mapping[str, SourceOffset] | StateError:
+) -> BatchOffsets:
     """Return the position in each source after these batches, by the source's id, or why it can't be used."""
     positions: dict[str, SourceOffset] = {}
     for (query, batch), offsets in zip(batches.items(), read, strict=True):
@@ -304,8 +309,8 @@ def _open_stream(folder: Path) -> OldStream:
     return OldStream(folder, query)
 
 
-def read_batch_offsets(stream: OldStream, batch: int) -> Mapping[str, SourceOffset] | StateError:
-    """Return the end offsets of a stream's batch, by the source's id, or why they can't be handed over."""
+def read_batch_offsets(stream: OldStream, batch: int) -> BatchOffsets:
+    """Return the offsets of a stream's batch."""
     if str(batch) not in storage.names(stream.folder / "offsets"):
         return StateError("OLD_OFFSETS_MISSING", folder=stream.folder, batch=batch)
     try:
