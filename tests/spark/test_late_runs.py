@@ -50,8 +50,8 @@ def test_run_that_resumes_after_a_full_refresh_changes_nothing(
     assert project.run(full_refresh=[str(out)]).ok
     # The run was about to copy. Delta accepts the rows of a generation once, and none after its end.
     copy = spark.table(f"{schema}.out_legacy").write.format("delta").mode("append")
-    writer = run_once_flows.writer_id(out, HISTORY_FLOW, 0)
-    copy.options(**run_once_flows.write_options(writer, 1)).saveAsTable(out.sql)
+    writer = run_once_flows.build_writer_id(out, HISTORY_FLOW, 0)
+    copy.options(**run_once_flows.build_write_options(writer, 1)).saveAsTable(out.sql)
     assert project.rows("out") == rows
 
     project.insert("src", (3, "c"))

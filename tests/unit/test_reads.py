@@ -18,7 +18,7 @@ from tableferry.pipelines.model.flows import (
     View,
     explicit_start,
 )
-from tableferry.pipelines.model.reads import Read, followed, skipping_options, views_behind
+from tableferry.pipelines.model.reads import Read, find_skipping_options, followed, views_behind
 from tableferry.spark.tables import TableName
 
 SRC, DIM = TableName.parse("bronze.src"), TableName.parse("bronze.dim")
@@ -106,7 +106,7 @@ def test_a_name_of_four_parts_is_refused_with_its_place() -> None:
 def test_skipping_option_counts_only_if_its_value_is_true(
     options: dict[str, str], expected: frozenset[str]
 ) -> None:
-    assert skipping_options(DeltaSource(SRC, options=options)) == expected
+    assert find_skipping_options(DeltaSource(SRC, options=options)) == expected
 
 
 @pytest.mark.parametrize(

@@ -246,7 +246,9 @@ class Runner:
             for flow in (identity.flows.values() if identity else ())
             if flow.checkpoint and not flow.settings
         ]
-        once = [run_once_flows.writer_id(reset.target, flow, before) for flow in reset.run_once.get(key, ())]
+        once = [
+            run_once_flows.build_writer_id(reset.target, flow, before) for flow in reset.run_once.get(key, ())
+        ]
         return tuple(dict.fromkeys([*streams, *once]))
 
     def _done(self, target: TargetPlan, result: FlowResult, running: Task) -> None:

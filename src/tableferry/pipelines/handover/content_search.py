@@ -158,7 +158,10 @@ def build_comparison(
     history = HistorySource(migration, version, dataflow.target.cdc)
     rows, label = copies.read_expected_copy(spark, history), f"{migration.table}@{version}"
     output = TargetOutput.of_dataflow(spark, dataflow)
-    excluded = (*copies.excluded_columns(spark, history), *copies.unstable_flow_columns(spark, dataflow))
+    excluded = (
+        *copies.list_excluded_columns(spark, history),
+        *copies.find_unstable_flow_columns(spark, dataflow),
+    )
     return Comparison(output, dataflow.target.cdc, rows, label, excluded)
 
 
@@ -280,7 +283,7 @@ class _Search:
                 why = f"{verdict.source_label} holds exactly the {rows} made of {verdict.target_label}"
                 if verdict.excluded:
                     why += f", without comparing {joined(verdict.excluded)}"
-                return self._hand_over(moment, ids, why)
+                return self._build_hand_over(moment, ids, why)
         if not settings and (hand_over := self._find_contained(tried, ids)):
             return hand_over
         assert verdict is not None
@@ -294,7 +297,7 @@ class _Search:
         )
         return NoHandOver(finding, verdict)
 
-    def _hand_over(self, moment: Moment, ids: Mapping[str, str], why: str) -> HandOver:
+    def _build_hand_over(self, moment: Moment, ids: Mapping[str, str], why: str) -> HandOver:
         positions = {ids[key]: version for key, version in moment.items()}
         return HandOver(self.version, positions, {}, "proved", why)
 
@@ -306,7 +309,7 @@ class _Search:
         The table must contain no later rows of the sources. That is checked at the next moment, at the newest
         one, and before each later commit that deleted rows.
         """
-        comparison, at = self.comparison, self._newest_contained(tried)
+        comparison, at = self.comparison, self._find_newest_contained(tried)
         if at is None or not (count := (rows := comparison.output.read_rows(tried[at])).count()):
             return None
         purges = {index: purge for index, purge in self.purges.items() if index < at}
@@ -333,9 +336,9 @@ class _Search:
             f"{comparison.label} holds all {counted(count, 'row')} made of "
             f"{comparison.name_moment(tried[at])}, no later rows, and {older}"
         )
-        return self._hand_over(tried[at], ids, why)
+        return self._build_hand_over(tried[at], ids, why)
 
-    def _newest_contained(self, tried: Sequence[Moment]) -> int | None:
+    def _find_newest_contained(self, tried: Sequence[Moment]) -> int | None:
         """Return the index of the newest moment whose rows the table contains; None if no moment fits."""
 
         @cache
@@ -344,7 +347,7 @@ class _Search:
             rows = self.comparison.output.read_rows(tried[at])
             return rows.count() == self.comparison.count_common(tried[at])
 
-        _, at = _boundary(len(tried), lambda at: not is_contained(at))
+        _, at = _find_boundary(len(tried), lambda at: not is_contained(at))
         return at if at < len(tried) else None
 
     def _find_by_count(self, tried: Sequence[Moment]) -> Moment:
@@ -357,7 +360,7 @@ class _Search:
             return self.comparison.output.read_rows(tried[at]).count() - wanted
 
         # The moment at `newer` has more rows than wanted, the one at `older` hasn't.
-        newer, older = _boundary(len(tried), lambda at: more(at) > 0)
+        newer, older = _find_boundary(len(tried), lambda at: more(at) > 0)
         near = [at for at in (newer, older) if 0 <= at < len(tried)]
         return tried[min(near, key=lambda at: abs(more(at)))]
 
@@ -376,7 +379,7 @@ class _Search:
             yield tried[0]
 
 
-def _boundary(count: int, is_true: Callable[[int], bool]) -> tuple[int, int]:
+def _find_boundary(count: int, is_true: Callable[[int], bool]) -> tuple[int, int]:
     """Return the last index at which a condition is true (or -1), and the next index (up to ``count``).
 
     The condition must be true up to some index and false after it. The steps double; a binary search follows.

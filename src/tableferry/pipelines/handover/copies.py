@@ -54,16 +54,16 @@ def compare_copy(
         raise Refused.of([unknown])
     copied = rows.select(*map(views.quoted, source.columns))
     label = f"{copied_from.migration.table}@{copied_from.version}"
-    exclude = (*excluded_columns(spark, copied_from), *unstable)
+    exclude = (*list_excluded_columns(spark, copied_from), *unstable)
     return compare_rows(source, copied, copied_from.cdc, label, str(target), exclude=exclude)
 
 
-def excluded_columns(spark: SparkSession, copied_from: HistorySource) -> tuple[str, ...]:
+def list_excluded_columns(spark: SparkSession, copied_from: HistorySource) -> tuple[str, ...]:
     """Return the columns of a copy that can't be compared: those that the spec names, and unstable ones."""
     return (*copied_from.migration.compare_except, *find_unstable_columns(history_rows(spark, copied_from)))
 
 
-def unstable_flow_columns(spark: SparkSession, dataflow: DataFlow) -> tuple[str, ...]:
+def find_unstable_flow_columns(spark: SparkSession, dataflow: DataFlow) -> tuple[str, ...]:
     """Return the columns that a target's flows compute differently each time; skip unreadable flows."""
     target = replace(dataflow.target, metadata=())
     columns: list[str] = []
@@ -112,7 +112,7 @@ def compare_rows(
     if settings and settings.scd_type == 2:
         # Rows are matched by columns that aren't structs, so a sequence of several fields is flattened.
         start = next(field for field in source.schema if field.name.upper() == START)
-        starts = _leaf_paths(start)
+        starts = _list_leaf_paths(start)
         source, copied = (_flatten_struct(frame, start.name, starts) for frame in (source, copied))
         keys = (*settings.keys, *starts)
     matching = {key.lower().strip("`") for key in keys or ()}
@@ -128,12 +128,12 @@ def compare_rows(
     )
 
 
-def _leaf_paths(field: StructField, above: str = "") -> tuple[str, ...]:
+def _list_leaf_paths(field: StructField, above: str = "") -> tuple[str, ...]:
     """Return a column's name, or, of a struct, the dotted paths of its innermost fields."""
     path = above + field.name
     if not isinstance(field.dataType, StructType):
         return (path,)
-    return tuple(leaf for inner in field.dataType for leaf in _leaf_paths(inner, f"{path}."))
+    return tuple(leaf for inner in field.dataType for leaf in _list_leaf_paths(inner, f"{path}."))
 
 
 def _flatten_struct(frame: DataFrame, column: str, leaves: Sequence[str]) -> DataFrame:
@@ -141,10 +141,10 @@ def _flatten_struct(frame: DataFrame, column: str, leaves: Sequence[str]) -> Dat
     if list(leaves) == [column]:
         return frame
     others = [views.quoted(name) for name in frame.columns if name != column]
-    return frame.select(*others, *[_nested_column(leaf).alias(leaf) for leaf in leaves])
+    return frame.select(*others, *[_select_nested(leaf).alias(leaf) for leaf in leaves])
 
 
-def _nested_column(path: str) -> Column:
+def _select_nested(path: str) -> Column:
     first, *fields = path.split(".")
     column: Column = views.quoted(first)
     for field in fields:

@@ -227,10 +227,10 @@ def _inspect_sources(dataflow: DataFlow, flow: Flow) -> tuple[bool, bool]:
             case _:
                 assert_never(view.source)
         for source in sources:
-            if source.from_setup or (source.change_feed and reads.skipping_options(source)):
+            if source.from_setup or (source.change_feed and reads.find_skipping_options(source)):
                 raise RowsNotDerivableError("VIEW_SKIPS_COMMITS", view=name)
             kinds.add(source.change_feed)
-            skips_commits = skips_commits or bool(reads.skipping_options(source))
+            skips_commits = skips_commits or bool(reads.find_skipping_options(source))
     if len(kinds) > 1:
         raise RowsNotDerivableError("FLOW_MIXES_CHANGES_AND_ROWS", flow=flow.name)
     return kinds == {True}, skips_commits

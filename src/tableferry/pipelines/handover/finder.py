@@ -92,7 +92,9 @@ class HandOverFinder:
             )
         folders = self.project.checkpoints(migration)
         sources = [
-            source.table_id for key in self._mid_commit_sources(dataflow) if (source := self.tables.get(key))
+            source.table_id
+            for key in self._find_mid_commit_sources(dataflow)
+            if (source := self.tables.get(key))
         ]
         try:
             return stream_checkpoints.find_hand_over(self.spark, legacy, folders, mid_commit_sources=sources)
@@ -116,19 +118,19 @@ class HandOverFinder:
         sources = [source for key in keys if (source := self.tables.get(key))]
         if not self.look_back or legacy is None or len(sources) < len(keys):
             return None
-        if migration.content_first and (size := self._total_bytes([legacy, *sources])) > AUTO_COMPARE_LIMIT:
+        if migration.content_first and (size := self._sum_bytes([legacy, *sources])) > AUTO_COMPARE_LIMIT:
             limit = f"{AUTO_COMPARE_LIMIT:,}"
             return NoHandOver(
                 Finding("TOO_LARGE_TO_COMPARE", table=migration.table, bytes=f"{size:,}", limit=limit)
             )
         return content_search.find_hand_over(self.spark, dataflow, migration, legacy, sources, self.look_back)
 
-    def _total_bytes(self, tables: Iterable[TableFacts]) -> int:
+    def _sum_bytes(self, tables: Iterable[TableFacts]) -> int:
         """Return the sum of the sizes of the tables' newest versions."""
         sizes = (self.spark.sql(f"DESCRIBE DETAIL {table.name.sql}").collect()[0] for table in tables)
         return sum(detail["sizeInBytes"] or 0 for detail in sizes)
 
-    def _mid_commit_sources(self, dataflow: DataFlow) -> frozenset[str]:
+    def _find_mid_commit_sources(self, dataflow: DataFlow) -> frozenset[str]:
         """Return the keys of the sources that the flows can start to read in the middle of a commit.
 
         That needs a checkpoint with a start offset. A pipeline creates its flows' checkpoints itself. A

@@ -140,11 +140,13 @@ def _compare(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Fact
     # A pipeline reports neither its positions nor the version of the target after its last update.
     version = None if planned.in_pipeline else now.version
     positions = (
-        _newest_positions(start, facts) if planned.in_pipeline else _flow_positions(target, start, facts)
+        _read_newest_positions(start, facts)
+        if planned.in_pipeline
+        else _read_flow_positions(target, start, facts)
     )
-    hand_over = _hand_over_at(legacy.version, positions)
+    hand_over = _build_hand_over(legacy.version, positions)
     if start.take_over:
-        hand_over = _hand_over_of_take_over(start)
+        hand_over = _build_hand_over_of_take_over(start)
     elif start.batches:
         checkpoints = planned.project.checkpoints(history.migration)
         if not checkpoints:
@@ -174,7 +176,7 @@ def _compare(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Fact
             extra_target_rows=to_target,
             # The metadata columns differ in each job, such as the time when a row was loaded.
             dropped=[column.name for column in target.dataflow.target.metadata],
-            unstable=copies.unstable_flow_columns(spark, target.dataflow),
+            unstable=copies.find_unstable_flow_columns(spark, target.dataflow),
         )
         rows = verdict.target.rows - sum(frame.count() for frame in to_target)
         running.update("rows", rows)
@@ -187,7 +189,7 @@ def _compare(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Fact
     )
 
 
-def _hand_over_of_take_over(start: MigrationStart) -> HandOver:
+def _build_hand_over_of_take_over(start: MigrationStart) -> HandOver:
     """Return the version at which a table was taken over, with its positions in the sources.
 
     Raises:
@@ -198,10 +200,12 @@ def _hand_over_of_take_over(start: MigrationStart) -> HandOver:
             raise RowsNotDerivableError(
                 "OLD_STREAM_STOPPED_WITHIN_VERSION", table=baseline.table, version=baseline.version + 1
             )
-    return replace(_hand_over_at(start.copy.version, _baseline_positions(start)), batches=start.batches)
+    return replace(
+        _build_hand_over(start.copy.version, _list_baseline_positions(start)), batches=start.batches
+    )
 
 
-def _hand_over_at(version: int, positions: Limits) -> HandOver:
+def _build_hand_over(version: int, positions: Limits) -> HandOver:
     """Return the hand-over of a version of the legacy table at these positions."""
     versions = {key: position for key, position in positions.items() if isinstance(position, int)}
     offsets = {key: position for key, position in positions.items() if isinstance(position, KafkaOffset)}
@@ -220,7 +224,7 @@ def _compare_with_sources(
     migration = target.dataflow.migration
     excluded = (
         *(migration.compare_except if migration else ()),
-        *copies.unstable_flow_columns(spark, target.dataflow),
+        *copies.find_unstable_flow_columns(spark, target.dataflow),
     )
     comparison = content_search.Comparison(
         TargetOutput.of_dataflow(spark, target.dataflow), settings, rows, label, excluded
@@ -238,7 +242,7 @@ def _find_by_content(
     assert start is not None
     assert migration is not None
     if legacy.version == start.copy.version:
-        return _hand_over_at(legacy.version, _baseline_positions(start))
+        return _build_hand_over(legacy.version, _list_baseline_positions(start))
     tables = [source for key in start.baselines if (source := facts.tables.get(key))]
     sources = [replace(source, version=positions[source.table_id]) for source in tables]
     return content_search.find_hand_over(spark, target.dataflow, migration, legacy, sources)
@@ -286,7 +290,7 @@ class _Lag:
         return any(self.commits[key] for key in output.tables) or any(records)
 
 
-def _newest_positions(start: MigrationStart, facts: Facts) -> Limits:
+def _read_newest_positions(start: MigrationStart, facts: Facts) -> Limits:
     """Return the newest version of each source, by the source's id; Kafka isn't supported."""
     if kafka := next((baseline for baseline in start.baselines.values() if baseline.of_kafka), None):
         raise RowsNotDerivableError("PIPELINE_POSITION_UNKNOWN", source=kafka.table)
@@ -296,7 +300,7 @@ def _newest_positions(start: MigrationStart, facts: Facts) -> Limits:
     return {table_id: source.version for table_id, source in sources.items()}
 
 
-def _flow_positions(target: TargetPlan, start: MigrationStart, facts: Facts) -> Limits:
+def _read_flow_positions(target: TargetPlan, start: MigrationStart, facts: Facts) -> Limits:
     """Return the flows' position in each source, by the source's id."""
     positions: dict[str, int | KafkaOffset] = {}
     for flow in target.dataflow.flows:
@@ -311,10 +315,10 @@ def _flow_positions(target: TargetPlan, start: MigrationStart, facts: Facts) -> 
         for table_id, offset in checkpoint.offsets.items():
             if positions.setdefault(table_id, offset.version - 1) != offset.version - 1:
                 raise RowsNotDerivableError("FLOWS_APART", target=target.target)
-    return {**_baseline_positions(start), **positions}
+    return {**_list_baseline_positions(start), **positions}
 
 
-def _baseline_positions(start: MigrationStart) -> dict[str, int | KafkaOffset]:
+def _list_baseline_positions(start: MigrationStart) -> dict[str, int | KafkaOffset]:
     return {
         baseline.table_id: KafkaOffset.parse(baseline.within) if baseline.of_kafka else baseline.version
         for baseline in start.baselines.values()

@@ -89,7 +89,7 @@ def find_hand_over(
     advanced = {stream.query: checkpoints.read_advanced_batches(stream.folder) for stream in streams}
     oldest = max(legacy.version - COMMIT_LIMIT, -1)
     commits = commits_after(spark, legacy.name, oldest)
-    newest_batches = _newest_batches(streams, tuple(lasting(commits)))
+    newest_batches = _find_newest_batches(streams, tuple(lasting(commits)))
     # Only batches of `advance_offsets` have no rows. Another finished batch that the table lacks was lost, as
     # when an older copy of the table was restored.
     advanced_batches = {
@@ -209,7 +209,7 @@ def choose_version(
     commits = tuple(lasting(commits))
     problem: StateError | None = None
     for start, commit in enumerate(commits):
-        in_table = _newest_batches(streams, commits[start:])
+        in_table = _find_newest_batches(streams, commits[start:])
         batches = {query: advanced_batches.get((query, batch), batch) for query, batch in in_table.items()}
         if missing := next((stream for stream in streams if stream.query not in batches), None):
             if problem:
@@ -236,7 +236,7 @@ def choose_version(
     raise problem or StateError("LEGACY_LOG_WITHOUT_COMMITS")
 
 
-def _newest_batches(streams: Sequence[OldStream], commits: Sequence[Commit]) -> Mapping[str, int]:
+def _find_newest_batches(streams: Sequence[OldStream], commits: Sequence[Commit]) -> Mapping[str, int]:
     """Return the newest batch of each stream among these commits, the newest of which is first."""
     batches: dict[str, int] = {}
     wanted = {stream.query for stream in streams}

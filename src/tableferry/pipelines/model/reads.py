@@ -170,7 +170,7 @@ def followed(
             assert_never(view.source)
 
 
-def skipping_options(source: DeltaSource) -> frozenset[str]:
+def find_skipping_options(source: DeltaSource) -> frozenset[str]:
     """Return the reader options, in lower case, by which a stream skips commits that delete or change rows.
 
     Delta accepts ``true`` and ``false`` as their values, in any case.
@@ -180,7 +180,7 @@ def skipping_options(source: DeltaSource) -> frozenset[str]:
 
 
 def _delta(name: str, source: DeltaSource, location: str) -> Read:
-    skipping = skipping_options(source)
+    skipping = find_skipping_options(source)
     stops_at: StopsAt = "changes except deletes" if _IGNORE_DELETES in skipping else "changes"
     if source.change_feed or not skipping.isdisjoint(_SKIPPING_CHANGES):
         stops_at = "nothing"

@@ -35,7 +35,7 @@ def read(folder: Path) -> Checkpoint:
     names = storage.names(folder)
     if DONE in names:
         return Checkpoint(done=True)
-    newest, committed = _newest_batch(folder / "offsets"), _newest_batch(folder / "commits")
+    newest, committed = _find_newest_batch(folder / "offsets"), _find_newest_batch(folder / "commits")
     has_start_offset = _START_OFFSET in names
     try:
         query = read_query_id(folder)
@@ -136,22 +136,22 @@ def advance_offsets(folder: Path, batch: int | None, others: Iterable[Path]) -> 
     Raises:
         StateError: The query's offsets are missing.
     """
-    newest = _newest_batch(folder / "offsets")
+    newest = _find_newest_batch(folder / "offsets")
     if newest is None:
         raise StateError("CHECKPOINT_WITHOUT_OFFSETS", folder=folder)
     version, settings, *sources = _read_lines(folder, newest)
     stopped_at = [
         line
         for other in others
-        if (last := _newest_batch(other / "offsets")) is not None
+        if (last := _find_newest_batch(other / "offsets")) is not None
         for line in read_source_offsets(other, last)
     ]
     counting = sources if batch is None else read_source_offsets(folder, batch)
     wanted = [source_offsets.furthest(line, stopped_at) for line in counting]
-    if wanted == sources and _newest_batch(folder / "commits") == newest:
+    if wanted == sources and _find_newest_batch(folder / "commits") == newest:
         return
     # The marks are written first. A started batch that never finished gets a mark too, because it is skipped.
-    for number in range((_newest_batch(folder / "commits") or 0) + 1, newest + 3):
+    for number in range((_find_newest_batch(folder / "commits") or 0) + 1, newest + 3):
         storage.create_text(folder / _ADVANCED / str(number), "")
     for number in (newest + 1, newest + 2):
         storage.create_text(folder / "offsets" / str(number), "\n".join([version, settings, *wanted]))
@@ -184,7 +184,7 @@ def read_query_id(folder: Path) -> str:
     return query
 
 
-def _newest_batch(folder: Path) -> int | None:
+def _find_newest_batch(folder: Path) -> int | None:
     return max((int(name) for name in storage.names(folder) if name.isdigit()), default=None)
 
 

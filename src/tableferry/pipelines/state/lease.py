@@ -145,7 +145,7 @@ class TargetLeases:
 
     def _take_over(self, spark: SparkSession, target: TableName, current: LeaseRow) -> bool:
         """Take over a target's lease from its current run; return False if another run was faster."""
-        table = lease_table(target)
+        table = name_lease_table(target)
         own_row = (
             f"{literal(target.key)} AS target, {literal(self.name)} AS holder, {current.takes + 1} AS beats"
         )
@@ -160,7 +160,7 @@ class TargetLeases:
         return read_lease(spark, target).name == self.name
 
     def _tables(self) -> tuple[TableName, ...]:
-        return tuple(dict.fromkeys(map(lease_table, self.targets)))
+        return tuple(dict.fromkeys(map(name_lease_table, self.targets)))
 
     def _execute(self, spark: SparkSession, table: TableName, statement: str) -> None:
         """Run a statement on a table of leases; repeat it after conflicts with concurrent commits."""
@@ -171,7 +171,7 @@ class TargetLeases:
             except SPARK_ERRORS as error:
                 half_made = HALF_MADE in str(error)
                 if attempt + 1 == _ATTEMPTS or not (half_made or "CONCURRENT" in str(error).upper()):
-                    raise lease_error(table, error) from error
+                    raise build_lease_error(table, error) from error
                 if half_made:
                     self.wait(_CREATION_WAIT_SECONDS)
 
@@ -180,7 +180,7 @@ def skip_lease_check(_: SparkSession) -> None:
     """Check nothing, because the project runs on one machine only."""
 
 
-def lease_table(target: TableName) -> TableName:
+def name_lease_table(target: TableName) -> TableName:
     """Return the name of the table that has a target's lease."""
     return TableName((*target.parts[:-1], LEASE_TABLE))
 
@@ -191,16 +191,16 @@ def read_lease(spark: SparkSession, target: TableName) -> LeaseRow:
     Raises:
         TableError: The table can't be read.
     """
-    table = lease_table(target)
+    table = name_lease_table(target)
     query = f"SELECT holder, beats FROM {table.sql} WHERE target = {literal(target.key)}"
     try:
         rows = spark.sql(query).collect()
     except SPARK_ERRORS as error:
-        raise lease_error(table, error) from error
+        raise build_lease_error(table, error) from error
     return LeaseRow(*rows[0]) if rows else LeaseRow("", 0)
 
 
-def lease_error(table: TableName, error: Exception) -> TableError:
+def build_lease_error(table: TableName, error: Exception) -> TableError:
     """Return the error for a table of leases that can't be read or written."""
     half = HALF_MADE in str(error)
     return TableError(

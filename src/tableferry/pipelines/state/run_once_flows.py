@@ -18,12 +18,12 @@ from tableferry.spark.tables import TableName
 _BLOCKED = 2**62
 
 
-def writer_id(owner: TableName, flow: str, generation: int) -> str:
+def build_writer_id(owner: TableName, flow: str, generation: int) -> str:
     """Return the ``txnAppId`` of a flow that runs once in each generation of its target."""
     return f"tableferry:{owner.key}:{flow}:{generation}"
 
 
-def write_options(writer: str, version: int) -> dict[str, str]:
+def build_write_options(writer: str, version: int) -> dict[str, str]:
     """Return the options of an idempotent write; the table's history shows the writer."""
     return {"txnAppId": writer, "txnVersion": str(version), "userMetadata": writer}
 
@@ -36,7 +36,7 @@ def is_run_once_commit(user_metadata: str, owner: TableName) -> bool:
 def block_writer(spark: SparkSession, table: TableName, writer: str) -> None:
     """Make a table skip every later write with an id."""
     nothing = spark.table(table.sql).where("false")
-    nothing.write.format("delta").mode("append").options(**write_options(writer, _BLOCKED)).saveAsTable(
+    nothing.write.format("delta").mode("append").options(**build_write_options(writer, _BLOCKED)).saveAsTable(
         table.sql
     )
 
@@ -56,7 +56,7 @@ def delete_rows_once(spark: SparkSession, table: TableName, owner: TableName, ge
         Busy: Another run has deleted the rows and filled the table since.
     """
     nothing = spark.table(table.sql).where("false")
-    once = write_options(f"tableferry:{owner.key}:reset", generation)
+    once = build_write_options(f"tableferry:{owner.key}:reset", generation)
     # The session may have dynamic partition overwrite, which would delete no rows here.
     nothing.writeTo(table.sql).options(**once, partitionOverwriteMode="static").overwrite(F.lit(True))
     if spark.table(table.sql).take(1):

@@ -298,12 +298,12 @@ class StreamingEngine:
                     copied_sequences.unpersist(newest)
             else:
                 self._before(f"rows of {flow.name} into {flow.target}")
-                writer = run_once_flows.writer_id(definition.owner, flow.name, definition.generation)
+                writer = run_once_flows.build_writer_id(definition.owner, flow.name, definition.generation)
                 (
                     frame.write.format("delta")
                     .mode("append")
                     .option("mergeSchema", "true")
-                    .options(**run_once_flows.write_options(writer, 1))
+                    .options(**run_once_flows.build_write_options(writer, 1))
                     .saveAsTable(flow.target.sql)
                 )
         if not self._is_history(definition):
