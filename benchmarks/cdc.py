@@ -36,9 +36,9 @@ import deltalake
 from arro3.core import Array, DataType, Table
 
 from tableferry.pipelines.cdc import change_feed
-from tableferry.pipelines.cdc.key_ranges import Sizes
-from tableferry.pipelines.cdc.scd2_history_events import history_events
-from tableferry.pipelines.engines.streaming import cdc_batches
+from tableferry.pipelines.cdc.key_ranges import LogSize
+from tableferry.pipelines.cdc.scd2_history_events import build_history_events
+from tableferry.pipelines.engines.streaming import cdc_batches, table_creation
 from tableferry.pipelines.model.flows import CdcSettings, ScdType, Target, log_name
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
@@ -130,9 +130,11 @@ def measure(spark: SparkSession, folder: Path, size: Size, copies: int) -> Measu
         spark.sql(f"CREATE TABLE {bare.sql} ({', '.join(ddl(legacy))}) USING DELTA")
         insert = f"INSERT INTO {bare.sql} SELECT * FROM {SCHEMA}.legacy"
         found.inserts.append(seconds(partial(spark.sql, insert)))
-        events = history_events(legacy, size.settings)
-        cdc_batches.create_tables(spark, target, events.schema)
-        found.copies.append(seconds(partial(cdc_batches.apply, events, ours, size.settings, copied=legacy)))
+        events = build_history_events(legacy, size.settings)
+        table_creation.create_tables(spark, target, events.schema)
+        found.copies.append(
+            seconds(partial(cdc_batches.apply_events, events, ours, size.settings, copied_rows=legacy))
+        )
     folds = folding(ours, size.settings)
     merges = (bare_scd1 if size.scd == 1 else bare_scd2)(spark, bare, size)
     feed = Feed(spark, folder, size)
@@ -149,11 +151,15 @@ def measure(spark: SparkSession, folder: Path, size: Size, copies: int) -> Measu
 
 def folding(target: TableName, settings: CdcSettings) -> Callable[[DataFrame, int], None]:
     """Return a function for ``foreachBatch`` that folds a feed's rows into a target."""
-    sizes = Sizes()
+    log_size = LogSize()
 
     def fold(batch: DataFrame, number: int) -> None:
-        cdc_batches.apply(
-            change_feed.feed_events(batch, settings), target, settings, number=number, sizes=sizes
+        cdc_batches.apply_events(
+            change_feed.build_feed_events(batch, settings),
+            target,
+            settings,
+            batch_number=number,
+            log_size=log_size,
         )
 
     return fold

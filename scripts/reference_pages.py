@@ -125,7 +125,7 @@ def settings_page() -> str:
 
 _BACKUP = ("restore from a backup", "../operations/backup.md")
 _ERASURE = ("erase a person", "../how-to/erase-a-person.md#3-erase-the-person-from-scd-targets")
-_OLD_JOBS = ("let the old jobs hand over", "../how-to/migrate-a-table.md#3-let-the-old-jobs-hand-over")
+_OLD_JOBS = ("hand over by a stream's checkpoint", "../how-to/hand-over-by-checkpoint.md")
 _REFRESH = ("when to allow a full refresh", "../how-to/databricks.md#full-refresh")
 _UPGRADE = ("upgrade a fleet's queue", "../operations/upgrade.md#a-fleets-queue")
 # The page with more about a condition: its title and its path.

@@ -1,7 +1,7 @@
-"""`pyspark.pipelines` on Databricks as its documentation describes it, made of a table of its signatures.
+"""A fake of `pyspark.pipelines` on Databricks, built from the signatures in its documentation.
 
-docs/operations/on-databricks.md lists the pages and when they were read. Calls that a page forbids raise
-`Refused`, and all calls are recorded by name.
+docs/operations/on-databricks.md lists the pages with dates. Calls that a page forbids raise `Refused`. The
+fake records all calls by name.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SIGNATURES = {
     "expect_all_or_drop": "expectations",
     "expect_all_or_fail": "expectations",
 }
-# `dlt`, which Databricks had before it had `pyspark.pipelines`, and still has.
+# `dlt`, the older module, which Databricks still supports.
 OLDER = {
     **{name: SIGNATURES[name] for name in ("expect_all", "expect_all_or_drop", "expect_all_or_fail")},
     "create_streaming_table": _TABLE,
@@ -98,7 +98,7 @@ class Platform:
             runpy.run_path(str(MIGRATE))
 
     def update(self, spark: SparkSession, checkpoints: Path) -> list[str]:
-        """Do as the platform does with append flows; return the names of those that ran."""
+        """Run the append flows like the platform; return the names of those that ran."""
         for name, build in self.views.items():
             build().createOrReplaceTempView(name)
         ran = []
@@ -118,7 +118,7 @@ class Platform:
         return ran
 
     def _function(self, name: str, parameters: str) -> Callable[..., Any]:
-        """Make a function of a signature, which Python itself holds callers to."""
+        """Create a function from a signature, so that Python checks its callers."""
         names: dict[str, Any] = {"ask": getattr(self, f"_{name}", None) or self._expectations(name)}
         exec(f"def {name}({parameters}): return ask({{**locals()}})", names)
         return names[name]  # type: ignore[no-any-return]

@@ -16,10 +16,10 @@ class Event:
 
     Attributes:
         key: The values of the key columns; empty for a truncate.
-        sequence: What orders the events; None (SCD type 1 history only) is lowest.
+        sequence: The value that orders the events; None, the lowest, occurs only in SCD type 1 history.
         operation: upsert, delete or truncate.
-        values: The other columns of an upsert; missing ones are None.
-        exact: It comes from the copied history.
+        values: The other columns of an upsert; a missing column means None.
+        exact: Whether the event was built from a copied row.
     """
 
     key: Key
@@ -40,15 +40,19 @@ class Interval:
 
 
 def scd1(events: Iterable[Event], columns: Sequence[str], *, ignore_nulls: bool = False) -> dict[Key, Row]:
-    """Return the row of each key that lives."""
+    """Return the row of each key that the target contains."""
     events = list(events)
     truncates = [event.sequence for event in events if event.operation == "truncate"]
     result: dict[Key, Row] = {}
-    for key, history in _by_key(events).items():
+    for key, history in _order_events(events).items():
         row: Row | None = None
         for event in history:
-            killed = any(event.sequence is None or event.sequence <= at for at in truncates)
-            row = None if killed or event.operation == "delete" else _over(row, event, columns, ignore_nulls)
+            is_truncated = any(event.sequence is None or event.sequence <= at for at in truncates)
+            row = (
+                None
+                if is_truncated or event.operation == "delete"
+                else _apply_upsert(row, event, columns, ignore_nulls)
+            )
         if row is not None:
             result[key] = row
     return result
@@ -61,10 +65,10 @@ def scd2(
     ignore_nulls: bool = False,
     tracked: Sequence[str] | None = None,
 ) -> list[Interval]:
-    """Return the intervals of all keys, each key's from the oldest on."""
+    """Return the intervals of all keys, sorted by start within a key."""
     tracked = columns if tracked is None else tracked
     result = []
-    for key, history in _by_key(events).items():
+    for key, history in _order_events(events).items():
         row: Row | None = None
         start = None
         for event in history:
@@ -73,7 +77,7 @@ def scd2(
                     result.append(Interval(key, row, start, event.sequence))
                 row = None
                 continue
-            new = _over(row, event, columns, ignore_nulls)
+            new = _apply_upsert(row, event, columns, ignore_nulls)
             if row is None:
                 start = event.sequence
             elif event.exact or any(row[name] != new[name] for name in tracked):
@@ -85,15 +89,15 @@ def scd2(
     return result
 
 
-def _over(row: Row | None, event: Event, columns: Sequence[str], ignore_nulls: bool) -> Row:
+def _apply_upsert(row: Row | None, event: Event, columns: Sequence[str], ignore_nulls: bool) -> Row:
     new = {name: event.values.get(name) for name in columns}
     if row is not None and ignore_nulls and not event.exact:
         new = {name: row[name] if value is None else value for name, value in new.items()}
     return new
 
 
-def _by_key(events: Iterable[Event]) -> dict[Key, list[Event]]:
-    """Return each key's events in order, the highest ranking one where several share a sequence."""
+def _order_events(events: Iterable[Event]) -> dict[Key, list[Event]]:
+    """Return each key's events in order; of events with one sequence only that with the highest rank."""
     best: dict[Key, dict[Any, Event]] = {}
     for event in events:
         if event.operation == "truncate":

@@ -53,23 +53,23 @@ class RecordingEngine:
 
     defined: list[Definition] = field(default_factory=list)
 
-    def view(self, definition: DefineView) -> None:
+    def define_view(self, definition: DefineView) -> None:
         """Record an input."""
         self.defined.append(definition)
 
-    def table(self, definition: DefineTable) -> None:
+    def define_table(self, definition: DefineTable) -> None:
         """Record a streaming table."""
         self.defined.append(definition)
 
-    def append(self, definition: DefineAppend) -> None:
+    def define_append_flow(self, definition: DefineAppend) -> None:
         """Record an append flow."""
         self.defined.append(definition)
 
-    def cdc(self, definition: DefineAutoCdc) -> None:
+    def define_auto_cdc_flow(self, definition: DefineAutoCdc) -> None:
         """Record an AUTO CDC flow."""
         self.defined.append(definition)
 
-    def snapshots(self, definition: DefineSnapshots) -> None:
+    def define_snapshots(self, definition: DefineSnapshots) -> None:
         """Record the snapshots of a table."""
         self.defined.append(definition)
 

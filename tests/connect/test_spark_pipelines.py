@@ -1,6 +1,6 @@
-"""A pipeline of Spark's own (``spark-pipelines run``) does what the streaming engine does, where it can.
+"""An open-source pipeline (``spark-pipelines run``) gives the same results as the streaming engine.
 
-The claims that the engines share are told once, as a story, and each engine goes through it.
+One test runs the same migration with both engines.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.spark.projects import Project
 
 from tableferry import pipelines
 from tableferry.pipelines import SparkPipeline
-from tableferry.pipelines.engines.port import define
+from tableferry.pipelines.engines.port import apply_definitions
 from tableferry.pipelines.model.steps import DefineAppend
 from tableferry.testing import RecordingEngine
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SOURCE = Path(__file__).parents[2] / "src"
-FILE = SOURCE / "pipelines" / "migrate.py"
+MIGRATE = SOURCE / "pipelines" / "migrate.py"
 PROBE = """
 from pyspark import pipelines as dp
 from pyspark.sql import SparkSession
@@ -45,7 +45,7 @@ def newest_version():
 def from_newest_version():
     return spark.readStream.table("`newest-version`")
 """
-KEPT = """
+PROTECTED = """
 from pyspark import pipelines as dp
 from pyspark.sql import SparkSession
 
@@ -57,8 +57,8 @@ dp.append_flow(target="kept", name="f_kept")(lambda: spark.readStream.table("sta
 """
 
 
-class Pipeline:
-    """A pipeline on the server, with the source file that bundles have, and the project that it draws."""
+class OpenSourcePipeline:
+    """A pipeline on the server with the source file of a bundle, and its project."""
 
     def __init__(self, project: Project, server: str) -> None:
         self.project, self.server = project, server
@@ -66,15 +66,15 @@ class Pipeline:
         self.storage = project.root / "storage"
         self.kind = SparkPipeline(self.storage)
         (self.folder / "src").mkdir(parents=True)
-        self.add("migrate.py", FILE.read_text("utf-8"))
-        self.configure(**{"spark.sql.sources.default": "delta"})
+        self.add_source_file("migrate.py", MIGRATE.read_text("utf-8"))
+        self.write_configuration(**{"spark.sql.sources.default": "delta"})
 
-    def add(self, name: str, code: str) -> None:
+    def add_source_file(self, name: str, code: str) -> None:
         """Add a source file."""
         self.folder.joinpath("src", name).write_text(code, "utf-8")
 
-    def configure(self, **settings: str) -> None:
-        """Write the pipeline's own file."""
+    def write_configuration(self, **settings: str) -> None:
+        """Write spark-pipeline.yml."""
         lines = [
             "name: orders",
             f"storage: file://{self.storage}",
@@ -90,16 +90,16 @@ class Pipeline:
         self.folder.joinpath("spark-pipeline.yml").write_text("\n".join(lines) + "\n", "utf-8")
 
     def update(self, *more: str) -> str:
-        """Run an update to its end; return what it printed."""
-        done = self._run("run", *more)
-        assert done.returncode == 0, done.stderr
-        return done.stdout + done.stderr
+        """Run an update that succeeds; return its output."""
+        process = self._run("run", *more)
+        assert process.returncode == 0, process.stderr
+        return process.stdout + process.stderr
 
-    def refused(self, *more: str) -> str:
-        """Run an update that fails; return what it printed."""
-        done = self._run("run", *more)
-        assert done.returncode != 0
-        return done.stdout + done.stderr
+    def fail_update(self, *more: str) -> str:
+        """Run an update that fails; return its output."""
+        process = self._run("run", *more)
+        assert process.returncode != 0
+        return process.stdout + process.stderr
 
     def _run(self, command: str, *more: str) -> subprocess.CompletedProcess[str]:
         python = Path(os.environ[SERVER_PYTHON])
@@ -121,29 +121,29 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
     return Project(tmp_path, schema, spark)
 
 
-class Engine(Protocol):
-    """What runs a project of one target, `new`."""
+class MigrationEngine(Protocol):
+    """An engine that migrates a project with one target, `new`."""
 
-    def settle(self) -> None:
-        """Take all that there is to take."""
+    def process_commits(self) -> None:
+        """Process every commit of the sources."""
 
     def refresh(self) -> None:
         """Rebuild the target."""
 
     def complete(self) -> bool:
-        """Say whether the migration is complete."""
+        """Return whether the migration is complete."""
 
     def finish(self) -> None:
-        """Take the migration out."""
+        """Finish the migration."""
 
 
-class Streaming:
+class StreamingMigration:
     """The streaming engine."""
 
     def __init__(self, project: Project, _: str) -> None:
         self.project = project
 
-    def settle(self) -> None:
+    def process_commits(self) -> None:
         assert self.project.run().ok
 
     def refresh(self) -> None:
@@ -156,13 +156,13 @@ class Streaming:
         self.project.finish(accept_assumed=True)
 
 
-class Declarative:
-    """A pipeline of Spark's own, with `prepare` around its updates."""
+class DeclarativeMigration:
+    """An open-source pipeline, with `prepare` before and after its updates."""
 
     def __init__(self, project: Project, server: str) -> None:
-        self.project, self.pipeline = project, Pipeline(project, server)
+        self.project, self.pipeline = project, OpenSourcePipeline(project, server)
 
-    def settle(self) -> None:
+    def process_commits(self) -> None:
         self._prepare()
         self._update()
         if self._prepare() == "ready":
@@ -172,7 +172,7 @@ class Declarative:
         table = f"{self.project.schema}.new"
         before = self.project.rows("new")
         if soak.SOAKING:
-            assert "TABLE_NOT_RESETTABLE" in self.pipeline.refused("--full-refresh", table)
+            assert "TABLE_NOT_RESETTABLE" in self.pipeline.fail_update("--full-refresh", table)
             assert self.project.rows("new") == before
         (file,) = self.project.root.rglob("new_main.json")
         spec = json.loads(file.read_text("utf-8"))
@@ -193,9 +193,9 @@ class Declarative:
         return target.plan.phase
 
     def _update(self, *more: str) -> None:
-        """Run an update, and see that it ran the very flows that the plan draws."""
+        """Run an update, and check that it ran exactly the flows of the plan."""
         recorder = RecordingEngine()
-        define(self.project.plan(pipeline=self.pipeline.kind).targets[0].definitions, recorder)
+        apply_definitions(self.project.plan(pipeline=self.pipeline.kind).targets[0].definitions, recorder)
         defined = {
             definition.flow.name for definition in recorder.defined if isinstance(definition, DefineAppend)
         }
@@ -203,40 +203,42 @@ class Declarative:
         assert set(re.findall(r"Flow \S+\.(f_\w+?)__\w+ has COMPLETED", output)) == defined
 
 
-# What the streaming engine does through Spark Connect is in test_migration.py, too.
-@pytest.mark.parametrize("engine", soak.amount([Declarative], [Streaming, Declarative]))
+# test_migration.py also runs the streaming engine through Spark Connect.
+@pytest.mark.parametrize(
+    "engine", soak.amount([DeclarativeMigration], [StreamingMigration, DeclarativeMigration])
+)
 @soak.slow
-def test_nothing_is_lost_and_nothing_comes_twice(
-    engine: Callable[[Project, str], Engine], project: Project, server: str
+def test_migration_writes_each_row_once(
+    engine: Callable[[Project, str], MigrationEngine], project: Project, server: str
 ) -> None:
     project.create("orders", "id INT, v STRING", (1, "a"), (2, "b"))
     project.create("legacy", "id INT, v STRING", (1, "a"), (2, "b"))
     project.standard("new", "orders", migration={"table": "legacy"})
-    running = engine(project, server)
-    running.settle()
+    migration = engine(project, server)
+    migration.process_commits()
     assert project.rows("new") == [(1, "a"), (2, "b")]
-    # A writer that wasn't paused: its row isn't in the pinned version, and what it's made from flows.
+    # A writer that wasn't paused: the pinned version lacks its row, and the flow processes its source row.
     project.insert("legacy", (3, "c"))
     project.insert("orders", (3, "c"))
-    running.settle()
+    migration.process_commits()
     assert project.rows("new") == [(1, "a"), (2, "b"), (3, "c")]
-    # An update takes half a minute; that another one takes nothing twice is seen of the last one, too.
+    # An update takes half a minute. The last one shows too that no row is written twice.
     for _ in range(soak.amount(0, 1)):
-        running.settle()
+        migration.process_commits()
         assert project.rows("new") == [(1, "a"), (2, "b"), (3, "c")]
     project.insert("orders", (4, "d"))
-    running.refresh()
+    migration.refresh()
     assert project.rows("new") == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
-    assert running.complete()
-    running.finish()
+    assert migration.complete()
+    migration.finish()
     project.insert("orders", (5, "e"))
-    running.settle()
+    migration.process_commits()
     assert project.rows("new") == [(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "e")]
     assert not project.spark.catalog.tableExists(f"{project.schema}.new__tableferry_pinned")
 
 
 @soak.slow
-def test_a_quarantine_metadata_and_materialized_views_are_made(project: Project, server: str) -> None:
+def test_quarantine_metadata_and_materialized_views_are_created(project: Project, server: str) -> None:
     project.create("orders", "id INT, v STRING", (1, "a"), (-2, "b"))
     rules = {
         "expect_or_drop": [{"name": "positive", "constraint": "id > 0"}],
@@ -261,52 +263,50 @@ def test_a_quarantine_metadata_and_materialized_views_are_made(project: Project,
     }
     gold = {"dataFlowId": "gold", "dataFlowGroup": "g", "dataFlowType": "materialized_view"}
     project.spec("gold", {**gold, **flat, "materializedViews": views})
-    Pipeline(project, server).update()
+    OpenSourcePipeline(project, server).update()
     assert project.rows("new", "id", "v") == [(1, "a")]
     assert project.rows("new_quarantine", "id", "v") == [(-2, "b")]
     (details,) = project.rows("new", "meta_load_details.*")
-    # Spark's own pipelines tell nobody the id of their update.
+    # Open-source pipelines don't expose the id of an update.
     assert [detail is not None for detail in details] == [True, True, True, False]
     assert project.rows("positive") == [(1, "a")]
     assert project.rows("positive_quarantine") == [(-2, "b")]
     assert project.rows("counted") == [(1,)]
 
 
-def test_loading_a_pipeline_s_files_starts_nothing(project: Project, server: str) -> None:
+def test_update_without_preparation_writes_nothing(project: Project, server: str) -> None:
     project.create("orders", "id INT", (1,))
     project.create("legacy", "id INT", (1,))
     project.standard("new", "orders", migration={"table": "legacy"})
-    pipeline = Pipeline(project, server)
+    pipeline = OpenSourcePipeline(project, server)
     before = project.contents()
-    assert "new: The update needs state that isn't recorded yet" in pipeline.refused()
+    assert "new: The update needs state that isn't recorded yet" in pipeline.fail_update()
     assert project.contents() == before
 
 
-@soak.only  # No behaviour of ours.
+@soak.only  # A test of Spark, not of Tableferry.
 @soak.slow
-def test_spark_ignores_options_in_front_of_a_table_s_name(project: Project, server: str) -> None:
-    """Why the engine reads from folders: the day this fails, it can read by name."""
+def test_spark_ignores_reader_options_before_table(project: Project, server: str) -> None:
+    """The reason why the engine reads by path. If this test fails, it can read by name."""
     project.create("orders", "id INT", (1,), (2,))
-    pipeline = Pipeline(project, server)
-    pipeline.add("migrate.py", PROBE.format(table=f"{project.schema}.orders", start=2))
+    pipeline = OpenSourcePipeline(project, server)
+    pipeline.add_source_file("migrate.py", PROBE.format(table=f"{project.schema}.orders", start=2))
     pipeline.update()
     assert project.rows("probe") == [(1,), (2,)]
 
 
-@soak.only  # No behaviour of ours.
+@soak.only  # A test of Spark, not of Tableferry.
 @soak.slow
-def test_spark_runs_no_pipeline_whose_kept_table_reads_one_that_may_be_refreshed(
-    project: Project, server: str
-) -> None:
-    """Why what a kept table reads is kept with it."""
+def test_spark_refuses_protected_table_that_reads_unprotected_table(project: Project, server: str) -> None:
+    """The reason why the tables that a protected table reads are protected too."""
     project.create("raw", "id INT", (1,))
-    pipeline = Pipeline(project, server)
-    pipeline.add("migrate.py", KEPT.format(schema=project.schema))
-    assert "INVALID_RESETTABLE_DEPENDENCY" in pipeline.refused()
+    pipeline = OpenSourcePipeline(project, server)
+    pipeline.add_source_file("migrate.py", PROTECTED.format(schema=project.schema))
+    assert "INVALID_RESETTABLE_DEPENDENCY" in pipeline.fail_update()
 
 
 @soak.slow
-def test_what_such_a_pipeline_cannot_do_is_refused_by_name(project: Project, server: str) -> None:
+def test_unsupported_features_are_refused(project: Project, server: str) -> None:
     project.create("feed", "id INT, at INT", (1, 1))
     project.create("legacy", "id INT, at INT", (1, 1))
     project.standard(
@@ -315,14 +315,14 @@ def test_what_such_a_pipeline_cannot_do_is_refused_by_name(project: Project, ser
         cdc={"keys": ["id"], "scd_type": "1", "sequence_by": "at"},
         migration={"table": "legacy"},
     )
-    pipeline = Pipeline(project, server)
+    pipeline = OpenSourcePipeline(project, server)
     before = project.contents()
     with raises("AUTO_CDC_NOT_IN_SPARKS_OWN", table=f"{project.schema}.new"):
         pipelines.prepare(project.root, project.spark, pipeline=pipeline.kind)
     assert project.contents() == before
-    assert "AUTO_CDC_NOT_IN_SPARKS_OWN" in pipeline.refused()
+    assert "AUTO_CDC_NOT_IN_SPARKS_OWN" in pipeline.fail_update()
 
     project.standard("new", "feed", migration={"table": "legacy"})
     pipelines.prepare(project.root, project.spark, pipeline=pipeline.kind)
-    pipeline.configure()
-    assert "PIPELINE_FORMAT_NOT_DELTA" in pipeline.refused()
+    pipeline.write_configuration()
+    assert "PIPELINE_FORMAT_NOT_DELTA" in pipeline.fail_update()

@@ -1,4 +1,4 @@
-"""What a pipeline on Databricks is to a test besides its functions: its event log's answers."""
+"""A fake of a pipeline on Databricks: the flows that its event log reports as completed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from tableferry.pipelines.model.facts import Checkpoint
 from tableferry.pipelines.planning.pipeline_port import NO_STARTS, Flows, Kind, Progress, Starts
 
 
-class Ran:
-    """A pipeline on Databricks whose event log says that these flows have completed.
+class FakePipeline:
+    """A pipeline on Databricks whose event log reports that these flows have completed.
 
-    ``since`` is from when on events counted each time.
+    ``since`` records the ``starts`` of each call.
     """
 
     kind: Kind = "databricks"

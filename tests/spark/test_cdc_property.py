@@ -15,7 +15,8 @@ from tests.oracle import Event, scd1, scd2
 
 from tableferry.formats.delta.commits import commits_after, newest_version
 from tableferry.pipelines.cdc import key_ranges
-from tableferry.pipelines.engines.streaming.cdc_batches import COMPACTED_EVERY, apply, create_tables
+from tableferry.pipelines.engines.streaming.cdc_batches import COMPACTED_EVERY, apply_events
+from tableferry.pipelines.engines.streaming.table_creation import create_tables
 from tableferry.pipelines.handover import foreign_writes
 from tableferry.pipelines.model.flows import CdcSettings, ScdType, Target, log_name
 from tableferry.pipelines.model.identities import ForeignWrites
@@ -24,7 +25,7 @@ from tableferry.spark.tables import TableName
 
 
 class Crash(Exception):
-    """Stands for a process that dies."""
+    """Simulates the death of the process."""
 
 
 COLUMNS = (
@@ -42,7 +43,7 @@ VARIANTS: list[tuple[ScdType, dict[str, Any]]] = [
     (2, {"track_history_column_list": ("A.B",)}),
     (2, {"ignore_null_updates": True, "track_history_except_column_list": ("a.b",)}),
 ]
-# Nearly each setting once; the scenarios of test_property.py have none.
+# Nearly every setting once; the scenarios of test_property.py have none.
 VARIANTS = soak.amount([VARIANTS[3], VARIANTS[6]], VARIANTS)
 VALUES = st.tuples(st.sampled_from([None, 1, 2]), st.sampled_from([None, "x"]))
 LIVE = st.dictionaries(
@@ -51,7 +52,7 @@ LIVE = st.dictionaries(
 HISTORY = st.dictionaries(st.integers(1, 6), st.tuples(st.integers(1, 3), VALUES), max_size=3)
 
 
-def events_of(
+def list_events(
     key: tuple[Any, ...], live: dict[int, Any], history: dict[int, Any], scd: int
 ) -> Iterable[Event]:
     for at, (operation, values) in live.items():
@@ -68,7 +69,7 @@ def events_of(
             yield Event(key, at + length, "delete", exact=True)
 
 
-def in_spark(spark: SparkSession, events: Sequence[Event]) -> DataFrame:
+def create_events(spark: SparkSession, events: Sequence[Event]) -> DataFrame:
     return spark.createDataFrame(
         [
             (
@@ -95,19 +96,19 @@ STORY = st.tuples(
 
 @soak.slow_examples(soak.amount(2, 4))
 @given(stories=st.lists(STORY, min_size=len(VARIANTS), max_size=len(VARIANTS)))
-def test_the_target_is_what_the_oracle_says_however_the_events_come(
+def test_target_matches_oracle_for_any_order_and_batches_of_events(
     spark: SparkSession, schema: str, stories: list[tuple[Any, ...]]
 ) -> None:
     if len(set(map(repr, stories))) == 1:
-        return  # The simplest story, as often as there are variants: each story below is more than that.
+        return  # Hypothesis' simplest example: the same story for each variant.
     seed = stories[0][-1]
-    # One story for each variant, all at once, for a single one leaves cores idle.
+    # All variants run concurrently, because one alone leaves cores idle.
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(len(VARIANTS)) as pool:
-        # How many keys of a batch are looked at.
-        patch.setattr(key_ranges, "_FEW", (1_000, 2)[seed % 2])
-        patch.setattr(key_ranges, "MOST", (20_000, 6)[seed // 2 % 2])
+        # Low limits, so that some batches exceed them.
+        patch.setattr(key_ranges, "_MAX_KEY_LITERALS", (1_000, 2)[seed % 2])
+        patch.setattr(key_ranges, "MAX_EVENTS", (20_000, 6)[seed // 2 % 2])
         done = [
-            pool.submit(tell, spark, TableName((schema, f"t{at}")), *variant, *story)
+            pool.submit(apply_story, spark, TableName((schema, f"t{at}")), *variant, *story)
             for at, (variant, story) in enumerate(zip(VARIANTS, stories, strict=True))
         ]
     for variant, future in zip(VARIANTS, done, strict=True):
@@ -116,7 +117,7 @@ def test_the_target_is_what_the_oracle_says_however_the_events_come(
             raise error
 
 
-def tell(
+def apply_story(
     spark: SparkSession,
     name: TableName,
     scd: ScdType,
@@ -129,18 +130,18 @@ def tell(
     events = [
         event
         for key, (live, history) in zip(keys, stories, strict=True)
-        for event in events_of(key, live, history, scd)
+        for event in list_events(key, live, history, scd)
     ]
     if "apply_as_truncates" in options:
         events += [Event((), at, "truncate") for at in truncates]
     chance = random.Random(seed)
     chance.shuffle(events)
     crashing = chance.randrange(2)
-    # Rows are deleted by hand after the first batch, unless that one comes again, which would restore them.
-    erases = crashing == 1
-    cut = chance.randrange(len(events) // 2 if erases else 0, len(events) + 1)
+    # The user deletes rows after the first batch, unless that batch is repeated, which would restore them.
+    deletes_rows = crashing == 1
+    cut = chance.randrange(len(events) // 2 if deletes_rows else 0, len(events) + 1)
     batches = [events[:cut], events[cut:]]
-    # Some begin with a copy, whose rows go into the target as they are.
+    # Some start with a copy, whose rows the target gets without a fold.
     copied = chance.random() < 0.5
     if copied:
         batches = [[event for event in events if event.exact], [event for event in events if not event.exact]]
@@ -148,9 +149,9 @@ def tell(
     spark.sql(f"DROP TABLE IF EXISTS {name.sql}")
     target = Target(name, cdc)
     spark.sql(f"DROP TABLE IF EXISTS {log_name(target.name).sql}")
-    create_tables(spark, target, in_spark(spark, events).schema)
+    create_tables(spark, target, create_events(spark, events).schema)
 
-    # As of a stream's first batches, of later ones, and of those that compact the log.
+    # Batch numbers of a first batch, of a later batch and of a batch that compacts the log.
     numbers = [chance.choice([0, 1, COMPACTED_EVERY - 1]) for _ in batches]
     if copied:
         numbers[0] = 0
@@ -158,40 +159,50 @@ def tell(
     if numbers[crashing] == COMPACTED_EVERY - 1:
         point = chance.choice([point, "compacting"])
 
-    # Each read by the ranges of its keys, as of a large log, or not.
-    sizes = key_ranges.Sizes(least=chance.choice([0, 2**40]))
+    # A large log is read by ranges of keys, a small one isn't.
+    log_size = key_ranges.LogSize(large_bytes=chance.choice([0, 2**40]))
 
     def crash(what: str) -> None:
         if what.startswith(point):
             raise Crash(what)
 
-    def take(at: int, before: Callable[[str], None] = lambda _: None) -> None:
-        events = in_spark(spark, batches[at])
-        rows = legacy(spark, batches[0], cdc) if copied and at == 0 else None
-        apply(events, target.name, cdc, number=numbers[at], before=before, sizes=sizes, copied=rows)
+    def apply_batch(at: int, before: Callable[[str], None] = lambda _: None) -> None:
+        events = create_events(spark, batches[at])
+        rows = create_legacy_rows(spark, batches[0], cdc) if copied and at == 0 else None
+        apply_events(
+            events,
+            target.name,
+            cdc,
+            batch_number=numbers[at],
+            before_commit=before,
+            log_size=log_size,
+            copied_rows=rows,
+        )
 
     for at in range(len(batches)):
-        if at == 1 and erases:
-            batches[0] = erase(spark, target, batches[0], chance)
+        if at == 1 and deletes_rows:
+            batches[0] = delete_rows(spark, target, batches[0], chance)
         if at == crashing:
             with pytest.raises(Crash):
-                take(at, crash)
+                apply_batch(at, crash)
             if chance.random() < 0.5:
                 continue
-        take(at)
-    take(crashing)
+        apply_batch(at)
+    apply_batch(crashing)
 
     events = [event for batch in batches for event in batch]
     columns = [*LEGACY, "__START_AT", "__END_AT"] if scd == 2 else LEGACY
     actual = [tuple(row) for row in spark.table(target.name.sql).select(*columns).collect()]
-    assert sorted(map(repr, actual)) == sorted(map(repr, expected(events, cdc)))
+    assert sorted(map(repr, actual)) == sorted(map(repr, compute_expected_rows(events, cdc)))
 
 
-def erase(spark: SparkSession, target: Target, events: Sequence[Event], chance: random.Random) -> list[Event]:
-    """Delete a key or a row by hand, run the statements that a refusal names, and return what is left."""
+def delete_rows(
+    spark: SparkSession, target: Target, events: Sequence[Event], chance: random.Random
+) -> list[Event]:
+    """Delete a key or a row, run the statements of the refusal, and return the remaining events."""
     cdc, log = target.cdc, log_name(target.name)
     assert cdc is not None
-    rows = expected(events, cdc)
+    rows = compute_expected_rows(events, cdc)
     if not rows:
         return list(events)
     row = chance.choice(sorted(rows, key=repr))
@@ -232,7 +243,7 @@ def is_in(sequence: Any, start: Any, end: Any) -> bool:
     return bool(sequence >= start and (end is None or sequence < end))
 
 
-def expected(events: Sequence[Event], cdc: CdcSettings) -> list[tuple[Any, ...]]:
+def compute_expected_rows(events: Sequence[Event], cdc: CdcSettings) -> list[tuple[Any, ...]]:
     ignore = cdc.ignore_null_updates
     if cdc.scd_type == 1:
         return [(*key, *row.values()) for key, row in scd1(events, DATA, ignore_nulls=ignore).items()]
@@ -245,9 +256,9 @@ def expected(events: Sequence[Event], cdc: CdcSettings) -> list[tuple[Any, ...]]
     ]
 
 
-def legacy(spark: SparkSession, events: Sequence[Event], cdc: CdcSettings) -> DataFrame:
-    """Return the rows that only these events make, which history copied."""
+def create_legacy_rows(spark: SparkSession, events: Sequence[Event], cdc: CdcSettings) -> DataFrame:
+    """Return the rows that these events alone give, as the legacy table."""
     columns = "k int, `sub key` string, `a.b` int, `C``d` string"
     if cdc.scd_type == 2:
         columns += ", __START_AT int, __END_AT int"
-    return spark.createDataFrame(expected(events, cdc), columns)
+    return spark.createDataFrame(compute_expected_rows(events, cdc), columns)

@@ -61,7 +61,7 @@ def test_rows_that_a_lagging_job_hasnt_read_are_appended_by_the_flow(
     text = printed(project)
     assert "[HAND_OVER_ASSUMED]" in text
     assert (
-        "Check: the hand-over point of out is WRONG: out_legacy@1 lacks rows of src@7, which nothing would"
+        "Check: the hand-over point of out is WRONG: out_legacy@1 lacks rows of src@7, which no flow will"
         in text
     )
     assert "60 x (only in src@7)" in text

@@ -1,4 +1,4 @@
-"""The bundle's flows and views against the documented functions of a pipeline; not run on Databricks."""
+"""The bundle's flows and views with a fake of the documented pipeline functions; not run on Databricks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests import soak
 from tests.conditions import raises
 from tests.databricks_pipelines import OLDER, SIGNATURES, Platform
 from tests.spark.projects import Project
-from tests.spark.runtime import Ran
+from tests.spark.runtime import FakePipeline
 
 from tableferry import pipelines
 from tableferry.pipelines import SparkPipeline
@@ -33,14 +33,14 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Iterator[Projec
     spark.conf.unset("tableferry.project")
 
 
-def declared(_: Project, platform: Platform | None = None) -> Platform:
+def load_bundle(_: Project, platform: Platform | None = None) -> Platform:
     platform = platform or Platform()
     platform.load()
     return platform
 
 
-def copied(project: Project, target: str, runtime: Platform, flow: str) -> None:
-    """Do as the platform does with an append flow that runs once."""
+def run_copy(project: Project, target: str, runtime: Platform, flow: str) -> None:
+    """Run the run-once append flow of the history, like the platform."""
     name = f"{project.schema}.{target}"
     assert runtime.appends[flow][0] == {"target": name, "once": True}
     source = runtime.views[f"rows_of_{flow}"]()
@@ -48,36 +48,36 @@ def copied(project: Project, target: str, runtime: Platform, flow: str) -> None:
     source.write.format("delta").saveAsTable(name)
 
 
-def test_an_append_target_is_copied_once_compared_and_then_flows(project: Project) -> None:
+def test_append_target_is_copied_and_compared_before_live_flow_starts(project: Project) -> None:
     project.create("orders", "id INT, v STRING", (1, "a"), (2, "b"))
     project.create("orders_legacy", "id INT, v STRING", (1, "a"), (2, "b"))
     project.standard("new", "orders", migration={"table": "orders_legacy"})
     history, live = (f"{flow}__{project.schema}_new" for flow in (HISTORY, "f_v_new"))
 
     with raises("UPDATE_NOT_PREPARED"):
-        declared(project)
+        load_bundle(project)
     before = project.contents()
-    first = pipelines.prepare(project.root, project.spark, pipeline=Ran())
+    first = pipelines.prepare(project.root, project.spark, pipeline=FakePipeline())
     assert [target.plan.phase for target in first.targets] == ["copying"]
     project.insert("orders", (3, "c"))
-    # Whoever goes on writing to the legacy table changes nothing of the copy.
+    # Later writes to the legacy table don't change the copy.
     project.insert("orders_legacy", (9, "late"))
 
     prepared = project.contents()
     assert prepared != before
-    runtime = declared(project)
+    runtime = load_bundle(project)
     assert project.contents() == prepared
     assert list(runtime.tables) == [f"{project.schema}.new"]
-    # While it's compared, nothing else may flow into it.
+    # No other flow may write until the copy is compared.
     assert list(runtime.appends) == [history]
-    copied(project, "new", runtime, history)
+    run_copy(project, "new", runtime, history)
     assert project.rows("new") == [(1, "a"), (2, "b")]
 
-    done = pipelines.prepare(project.root, project.spark, pipeline=Ran(HISTORY))
+    done = pipelines.prepare(project.root, project.spark, pipeline=FakePipeline(HISTORY))
     assert [(target.plan.phase, target.verdict and target.verdict.matches) for target in done.targets] == [
         ("ready", True)
     ]
-    runtime = declared(project)
+    runtime = load_bundle(project)
     assert {name: "once" in flow for name, (flow, _) in runtime.appends.items()} == {
         history: True,
         live: False,
@@ -90,11 +90,11 @@ def test_an_append_target_is_copied_once_compared_and_then_flows(project: Projec
     taken.toTable(f"{project.schema}.taken").awaitTermination()
     assert project.rows("taken") == [(3, "c")]
 
-    ran = Ran(HISTORY, "f_v_new")
+    ran = FakePipeline(HISTORY, "f_v_new")
     assert pipelines.status(project.root, project.spark, pipeline=ran).complete
     pipelines.finish(project.root, project.spark, pipeline=ran, accept_assumed=True)
-    assert list(declared(project).appends) == [live]
-    # The table itself was recorded when its copy was compared, before the live flow could start.
+    assert list(load_bundle(project).appends) == [live]
+    # The table's identity was recorded with the comparison, before the live flow could start.
     assert pipelines.plan(project.root, project.spark, pipeline=ran).refusals == ()
     project.spark.sql(f"DROP TABLE {project.schema}.new")
     with raises("PIPELINE_TABLE_MISSING"):
@@ -105,15 +105,15 @@ def test_an_append_target_is_copied_once_compared_and_then_flows(project: Projec
 
 
 @soak.slow
-def test_a_flow_goes_on_when_its_source_s_log_is_cleaned(project: Project) -> None:
+def test_flow_continues_after_log_of_source_is_cleaned(project: Project) -> None:
     project.create("orders", "id INT", (1,))
     project.create("orders_legacy", "id INT", (1,))
     project.standard("new", "orders", migration={"table": "orders_legacy"})
     checkpoints = project.root / "runtime"
 
     def update(*ran: str) -> None:
-        pipelines.prepare(project.root, project.spark, pipeline=Ran(*ran))
-        declared(project).update(project.spark, checkpoints)
+        pipelines.prepare(project.root, project.spark, pipeline=FakePipeline(*ran))
+        load_bundle(project).update(project.spark, checkpoints)
 
     update()
     project.insert("orders", (2,))
@@ -123,20 +123,20 @@ def test_a_flow_goes_on_when_its_source_s_log_is_cleaned(project: Project) -> No
     assert project.rows("new") == [(1,), (2,), (3,)]
     project.clean_log("orders")
     project.insert("orders", (4,))
-    # The start that the definition still gives isn't looked for from a flow's second batch on.
+    # The definition still contains the starting version, but only the first batch uses it.
     for _ in range(2):
         update(HISTORY, "f_v_new")
         assert project.rows("new") == [(1,), (2,), (3,), (4,)]
 
 
 @soak.slow
-def test_a_copy_that_differs_is_reported(project: Project) -> None:
+def test_prepare_reports_copy_that_differs(project: Project) -> None:
     project.create("orders", "id INT")
     project.create("orders_legacy", "id INT", (1,))
     project.standard("new", "orders", migration={"table": "orders_legacy"})
-    pipelines.prepare(project.root, project.spark, pipeline=Ran())
+    pipelines.prepare(project.root, project.spark, pipeline=FakePipeline())
     project.create("new", "id INT", (2,))
-    done = pipelines.prepare(project.root, project.spark, pipeline=Ran(HISTORY))
+    done = pipelines.prepare(project.root, project.spark, pipeline=FakePipeline(HISTORY))
     assert not done.ok
     assert [target.plan.phase for target in done.targets] == ["differs"]
 
@@ -146,7 +146,7 @@ SCD2 = {"keys": ["id"], "scd_type": "2", "sequence_by": "at", "apply_as_deletes"
 
 
 @pytest.mark.parametrize("clone", soak.amount([True], [True, False]))
-def test_history_and_feed_become_two_auto_cdc_flows_of_one_target(project: Project, clone: bool) -> None:
+def test_scd2_history_and_feed_are_two_auto_cdc_flows_of_target(project: Project, clone: bool) -> None:
     project.create("feed", "id INT, v STRING, op STRING, at INT", (1, "b", "u", 2))
     project.create("legacy", "id INT, v STRING, since INT, until INT", (1, "a", 1, 2), (1, "b", 2, None))
     mapped = {"table": "legacy", "selectExp": ["id", "v", "since AS __START_AT", "until AS __END_AT"]}
@@ -156,11 +156,11 @@ def test_history_and_feed_become_two_auto_cdc_flows_of_one_target(project: Proje
         cdc={**SCD2, "except_column_list": ["op"], "where": "id > 0", "ignore_null_updates": True},
         tableMigrationDetails=project.migration("new", mapped, pinnedClone=clone),
     )
-    pipelines.prepare(project.root, project.spark, pipeline=Ran())
-    # Whoever goes on writing to the legacy table changes nothing of the copy.
+    pipelines.prepare(project.root, project.spark, pipeline=FakePipeline())
+    # Later writes to the legacy table don't change the copy.
     project.insert("legacy", (9, "late", 1, None))
     history = f"{HISTORY}__{project.schema}_new"
-    runtime = declared(project)
+    runtime = load_bundle(project)
     call = runtime.cdc[history]
     assert {key: call[key] for key in ("target", "source", "keys", "once", "stored_as_scd_type")} == {
         "target": f"{project.schema}.new",
@@ -169,7 +169,7 @@ def test_history_and_feed_become_two_auto_cdc_flows_of_one_target(project: Proje
         "once": True,
         "stored_as_scd_type": 2,
     }
-    # Nothing of the feed's settings is applied to the legacy table's rows.
+    # The feed's settings don't apply to the legacy table's rows.
     assert "ignore_null_updates" not in call
     assert call["except_column_list"] == ["__sequence", "__operation"]
     events = runtime.views[f"rows_of_{history}"]()
@@ -181,11 +181,11 @@ def test_history_and_feed_become_two_auto_cdc_flows_of_one_target(project: Proje
     deletes = events.where(call["apply_as_deletes"]).count()
     assert (events.columns, events.count(), deletes) == (["id", "v", "__sequence", "__operation"], 2, 0)
 
-    # As the platform leaves the target.
+    # The target's rows after the platform has run the history's flow.
     project.create("new", "id INT, v STRING, __START_AT INT, __END_AT INT", (1, "a", 1, 2), (1, "b", 2, None))
-    pipelines.prepare(project.root, project.spark, pipeline=Ran(HISTORY))
+    pipelines.prepare(project.root, project.spark, pipeline=FakePipeline(HISTORY))
     project.insert("feed", (0, "left out", "u", 3), (1, "c", "u", 3))
-    runtime = declared(project)
+    runtime = load_bundle(project)
     live = runtime.cdc[f"f_v_new__{project.schema}_new"]
     assert live["source"] == f"rows_of_f_v_new__{project.schema}_new"
     assert (live["ignore_null_updates"], live["except_column_list"]) == (True, ["op"])
@@ -194,40 +194,40 @@ def test_history_and_feed_become_two_auto_cdc_flows_of_one_target(project: Proje
 
     pinned = f"{project.schema}.new__tableferry_pinned"
     assert project.spark.catalog.tableExists(pinned) is clone
-    ran = Ran(HISTORY, "f_v_new")
+    ran = FakePipeline(HISTORY, "f_v_new")
     pipelines.finish(project.root, project.spark, pipeline=ran, accept_assumed=True)
     assert not project.spark.catalog.tableExists(pinned)
 
 
 @soak.slow
-def test_only_a_clone_of_the_pinned_version_is_taken(project: Project) -> None:
+def test_prepare_refuses_clone_of_other_version_and_recreates_missing_clone(project: Project) -> None:
     project.create("feed", "id INT, at INT")
     project.create("legacy", "id INT, at INT", (1, 1))
     project.standard("new", "feed", cdc=SCD1, migration={"table": "legacy"})
     pinned = f"{project.schema}.new__tableferry_pinned"
-    # Of an earlier migration, whose tables and state are gone.
+    # A clone of an earlier migration, whose tables and state are gone.
     project.spark.sql(f"CREATE TABLE {pinned} SHALLOW CLONE {project.schema}.legacy VERSION AS OF 0")
     with raises("CLONE_OF_OTHER_VERSION", clone=pinned, cloned=0, version=1):
-        pipelines.prepare(project.root, project.spark, pipeline=Ran())
+        pipelines.prepare(project.root, project.spark, pipeline=FakePipeline())
     project.spark.sql(f"DROP TABLE {pinned}")
     with raises("PINNED_CLONE_MISSING", clone=re.compile("new__tableferry_pinned$")):
-        declared(project)
-    pipelines.prepare(project.root, project.spark, pipeline=Ran())
-    declared(project)
-    # One that is gone is made again, also where the copy is done.
+        load_bundle(project)
+    pipelines.prepare(project.root, project.spark, pipeline=FakePipeline())
+    load_bundle(project)
+    # A missing clone is recreated, even after the copy.
     project.create("new", "id INT, at INT", (1, 1))
-    pipelines.prepare(project.root, project.spark, pipeline=Ran(HISTORY))
+    pipelines.prepare(project.root, project.spark, pipeline=FakePipeline(HISTORY))
     project.spark.sql(f"DROP TABLE {pinned}")
-    pipelines.prepare(project.root, project.spark, pipeline=Ran(HISTORY))
-    declared(project)
+    pipelines.prepare(project.root, project.spark, pipeline=FakePipeline(HISTORY))
+    load_bundle(project)
 
     project.spark.sql(f"DROP TABLE {pinned}")
     project.folder("legacy").joinpath("_delta_log", f"{1:020}.json").unlink()
     with raises("CLONE_NOT_CREATED", version=1, optional=re.compile("pinnedClone to false")):
-        pipelines.prepare(project.root, project.spark, pipeline=Ran(HISTORY))
+        pipelines.prepare(project.root, project.spark, pipeline=FakePipeline(HISTORY))
 
 
-def test_rules_judge_what_flows_in_and_never_the_copied_history(project: Project) -> None:
+def test_rules_apply_to_live_rows_and_not_to_history(project: Project) -> None:
     project.create("orders", "id INT, v STRING", (1, "a"))
     project.create("orders_legacy", "id INT, v STRING", (-1, "old"))
     project.write(
@@ -245,8 +245,8 @@ def test_rules_judge_what_flows_in_and_never_the_copied_history(project: Project
             "rowFilter": "ROW FILTER f ON (id)", "tableProperties": {"a": "b"}, "sparkConf": {"s": "t"},
         },
     )  # fmt: skip
-    pipelines.prepare(project.root, project.spark, pipeline=Ran())
-    runtime = declared(project)
+    pipelines.prepare(project.root, project.spark, pipeline=FakePipeline())
+    runtime = load_bundle(project)
     assert runtime.expected == {}
     assert runtime.tables[f"{project.schema}.new"] == {
         "comment": "said",
@@ -255,17 +255,17 @@ def test_rules_judge_what_flows_in_and_never_the_copied_history(project: Project
         "table_properties": {"a": "b", "pipelines.reset.allowed": "false"},
         "spark_conf": {"s": "t"},
     }
-    copied(project, "new", runtime, f"{HISTORY}__{project.schema}_new")
-    pipelines.prepare(project.root, project.spark, pipeline=Ran(HISTORY))
+    run_copy(project, "new", runtime, f"{HISTORY}__{project.schema}_new")
+    pipelines.prepare(project.root, project.spark, pipeline=FakePipeline(HISTORY))
     project.insert("orders", (2, "b"))
-    assert declared(project).expected == {
+    assert load_bundle(project).expected == {
         "expect_all": {"named": "v IS NOT NULL"},
         "expect_all_or_drop": {"positive": "id > 0"},
     }
 
 
 @soak.slow
-def test_views_of_sql_read_each_other_by_the_pipeline_s_names(project: Project) -> None:
+def test_sql_views_read_each_other_by_names_in_pipeline(project: Project) -> None:
     project.create("orders", "id INT, v STRING", (1, "a"))
     project.create("names", "v STRING, name STRING", ("a", "A"), ("b", "B"))
     project.create("legacy", "id INT, name STRING", (1, "A"))
@@ -296,21 +296,21 @@ def test_views_of_sql_read_each_other_by_the_pipeline_s_names(project: Project) 
             },
             migration={"table": "legacy"},
         )
-    pipelines.prepare(project.root, project.spark, pipeline=Ran())
-    runtime = declared(project)
+    pipelines.prepare(project.root, project.spark, pipeline=FakePipeline())
+    runtime = load_bundle(project)
     for target in ("one", "two"):
-        copied(project, target, runtime, f"{HISTORY}__{schema}_{target}")
-    pipelines.prepare(project.root, project.spark, pipeline=Ran(HISTORY))
+        run_copy(project, target, runtime, f"{HISTORY}__{schema}_{target}")
+    pipelines.prepare(project.root, project.spark, pipeline=FakePipeline(HISTORY))
     project.insert("orders", (2, "b"))
-    runtime = declared(project)
-    # Both specs have views of these names, so each view carries its target's.
+    runtime = load_bundle(project)
+    # Both specs have views with these names, so each view's name contains its target's name.
     assert {name for name in runtime.views if name.startswith("v_")} == {
         f"v_named__{schema}_{target}{more}"
         for target in ("one", "two")
         for more in ("", f"__{schema}_orders")
     } | {f"v_names__{schema}_{target}" for target in ("one", "two")}
     started = runtime.views[f"v_named__{schema}_one__{schema}_orders"]()
-    # The platform gives its views to SQL by name; here the same is done with temporary ones.
+    # SQL reads the platform's views by name. Temporary views replace them here.
     started.createOrReplaceTempView(f"v_named__{schema}_one__{schema}_orders")
     runtime.views[f"v_names__{schema}_one"]().createOrReplaceTempView(f"v_names__{schema}_one")
     named = runtime.views[f"v_named__{schema}_one"]()
@@ -321,13 +321,13 @@ def test_views_of_sql_read_each_other_by_the_pipeline_s_names(project: Project) 
 
 
 @soak.slow
-def test_each_kind_of_input_starts_right_behind_the_history(project: Project) -> None:
+def test_each_source_type_starts_after_history(project: Project) -> None:
     schema, spark = project.schema, project.spark
     for name in ("delta", "joined", "python", "staged"):
         project.create(name, "id INT", (1,))
     project.create("names", "id INT, name STRING", (1, "one"), (2, "two"))
     project.create("legacy", "id INT", (1,))
-    # The project's own functions may ask for columns, which a function of a pipeline can't.
+    # The project's functions may read column names, which a pipeline's functions can't.
     project.write(
         "dataflows/d/python_functions/read.py",
         f"def get_df(spark, tokens):\n    frame = spark.readStream.table('{schema}.python')\n"
@@ -366,19 +366,19 @@ def test_each_kind_of_input_starts_right_behind_the_history(project: Project) ->
         staging={"staging": {"type": "ST", "database": schema}},
         migration={"table": "legacy"},
     )  # fmt: skip
-    pipelines.prepare(project.root, spark, pipeline=Ran())
-    copied(project, "new", declared(project), f"{HISTORY}__{schema}_new")
-    pipelines.prepare(project.root, spark, pipeline=Ran(HISTORY))
+    pipelines.prepare(project.root, spark, pipeline=FakePipeline())
+    run_copy(project, "new", load_bundle(project), f"{HISTORY}__{schema}_new")
+    pipelines.prepare(project.root, spark, pipeline=FakePipeline(HISTORY))
     for name in ("delta", "joined", "python", "staged"):
         project.insert(name, (2,))
 
-    runtime = declared(project)
+    runtime = load_bundle(project)
     rows = {"v_delta": (2,), "v_joined": (2, "two"), "v_python": (2,), "v_staged": (2,)}
     for view, row in rows.items():
         stream = runtime.views[view]().writeStream.format("memory").queryName(view)
         stream.trigger(availableNow=True).start().awaitTermination()
         assert [tuple(actual) for actual in spark.table(view).collect()] == [row], view
-    # What the pipeline itself makes isn't there yet, and is read when the pipeline runs.
+    # The pipeline's own table doesn't exist yet. The view is read when the pipeline runs.
     assert "v_staging" in runtime.views
     runtime.views["v_delta"]().createOrReplaceTempView("v_delta")
     assert runtime.views[f"rows_of_f_delta__{schema}_new"]().columns == ["new_id"]
@@ -387,14 +387,14 @@ def test_each_kind_of_input_starts_right_behind_the_history(project: Project) ->
     assert (once["once"], sorted(tuple(row) for row in build().collect())) == (True, [(1,), (2,)])
 
 
-def test_what_a_runtime_lacks_is_refused_by_name(project: Project) -> None:
+def test_load_refuses_plan_that_runtime_cannot_define(project: Project) -> None:
     project.create("orders", "id INT, at INT", (1, 1))
     project.create("legacy", "id INT, at INT", (1, 1))
     project.standard(
         "new", "orders", migration={"table": "legacy"},
         targetDetails={"database": project.schema, "table": "new", "rowFilter": "ROW FILTER f ON (id)"},
     )  # fmt: skip
-    pipelines.prepare(project.root, project.spark, pipeline=Ran())
+    pipelines.prepare(project.root, project.spark, pipeline=FakePipeline())
 
     older = Platform({**SIGNATURES, "create_streaming_table": "name, table_properties=None"})
     with raises("RUNTIME_LACKS_ARGUMENT", arguments="row_filter"):
@@ -406,7 +406,10 @@ def test_what_a_runtime_lacks_is_refused_by_name(project: Project) -> None:
         project.standard("new", "orders", cdc=SCD1, tableMigrationDetails=migration)
 
     select("id")
-    for refused in (declared, lambda given: pipelines.prepare(given.root, given.spark, pipeline=Ran())):
+    for refused in (
+        load_bundle,
+        lambda given: pipelines.prepare(given.root, given.spark, pipeline=FakePipeline()),
+    ):
         with raises("COPIED_ROWS_WITHOUT_SEQUENCE", column="at"):
             refused(project)
     select("id", "at")
@@ -416,15 +419,15 @@ def test_what_a_runtime_lacks_is_refused_by_name(project: Project) -> None:
         without.load()
 
 
-def test_an_older_runtime_has_other_names_for_the_same(project: Project) -> None:
+def test_older_runtime_gets_older_function_names(project: Project) -> None:
     project.create("feed", "id INT, at INT")
     project.create("legacy", "id INT, at INT", (1, 1))
     project.standard(
         "new", "feed", cdc={"keys": ["id"], "scd_type": "1", "sequence_by": "at"},
         migration={"table": "legacy"},
     )  # fmt: skip
-    pipelines.prepare(project.root, project.spark, pipeline=Ran())
-    older = declared(project, Platform(OLDER))
+    pipelines.prepare(project.root, project.spark, pipeline=FakePipeline())
+    older = load_bundle(project, Platform(OLDER))
     name = f"{HISTORY}__{project.schema}_new"
     assert {key: older.cdc[name][key] for key in ("target", "source", "once")} == {
         "target": f"{project.schema}.new",
@@ -434,27 +437,27 @@ def test_an_older_runtime_has_other_names_for_the_same(project: Project) -> None
     assert list(older.views) == [f"rows_of_{name}"]
 
 
-def test_a_pipeline_says_what_its_configuration_lacks(project: Project) -> None:
+def test_load_refuses_missing_project_and_invalid_tokens(project: Project) -> None:
     project.spark.conf.unset("tableferry.project")
     with raises("PIPELINE_WITHOUT_PROJECT"):
-        declared(project)
+        load_bundle(project)
     project.spark.conf.set("tableferry.project", str(project.root))
     project.spark.conf.set("tableferry.tokens", "pipeline_schema")
     try:
         with raises("TOKEN_SYNTAX", text="pipeline_schema"):
-            declared(project)
+            load_bundle(project)
     finally:
         project.spark.conf.unset("tableferry.tokens")
 
 
 class Crash(BaseException):
-    """The process dies here."""
+    """A simulated crash of the process."""
 
 
-def prepared(project: Project, pipeline: Ran | SparkPipeline) -> int:
-    """Prepare, dying before the first effect, then the second and so on; return how often it died."""
-    for deaths in range(20):
-        left = deaths + 1
+def count_crashes(project: Project, pipeline: FakePipeline | SparkPipeline) -> int:
+    """Crash `prepare` before its first effect, then its second, and so on; return the number of crashes."""
+    for crashes in range(20):
+        left = crashes + 1
 
         def before(_: str) -> None:
             nonlocal left
@@ -466,20 +469,20 @@ def prepared(project: Project, pipeline: Ran | SparkPipeline) -> int:
             pipelines.prepare(project.root, project.spark, pipeline=pipeline, before=before)
         except Crash:
             continue
-        return deaths
-    raise AssertionError("it never came to an end")
+        return crashes
+    raise AssertionError("prepare has more than 20 effects")
 
 
 @soak.slow
-def test_a_crash_before_any_effect_of_prepare_is_gone_on_with(project: Project) -> None:
+def test_prepare_resumes_after_crash_before_each_effect(project: Project) -> None:
     project.create("orders", "id INT", (1,))
     project.create("orders_legacy", "id INT", (1,))
     project.standard("new", "orders", migration={"table": "orders_legacy"})
-    assert prepared(project, Ran()) == 2
-    copied(project, "new", declared(project), f"{HISTORY}__{project.schema}_new")
+    assert count_crashes(project, FakePipeline()) == 2
+    run_copy(project, "new", load_bundle(project), f"{HISTORY}__{project.schema}_new")
     project.insert("orders", (2,))
-    assert prepared(project, Ran(HISTORY)) > 1
-    started = pipelines.plan(project.root, project.spark, pipeline=Ran(HISTORY)).targets[0]
+    assert count_crashes(project, FakePipeline(HISTORY)) > 1
+    started = pipelines.plan(project.root, project.spark, pipeline=FakePipeline(HISTORY)).targets[0]
     assert (started.phase, started.migration_start and dict(started.migration_start.baselines)) == (
         "ready",
         {
@@ -493,16 +496,16 @@ def test_a_crash_before_any_effect_of_prepare_is_gone_on_with(project: Project) 
     )
 
 
-def test_the_clone_of_a_pipeline_of_spark_s_own_is_made_whatever_dies(project: Project) -> None:
+def test_clone_of_open_source_pipeline_is_created_despite_crashes(project: Project) -> None:
     project.create("orders", "id INT", (1,))
     project.create("orders_legacy", "id INT", (1,))
     project.standard("new", "orders", migration={"table": "orders_legacy"})
-    assert prepared(project, SparkPipeline(project.root / "storage")) == 2
-    # Not by delta-rs, for a shallow clone's files are those of the other table.
+    assert count_crashes(project, SparkPipeline(project.root / "storage")) == 2
+    # Spark reads the clone, because delta-rs can't read the legacy table's files through a shallow clone.
     assert project.spark.table(f"{project.schema}.new__tableferry_pinned").collect() == [(1,)]
 
 
-def test_quarantine_metadata_snapshots_and_materialized_views_are_the_platform_s(
+def test_quarantine_metadata_snapshots_and_materialized_views_use_platform_functions(
     project: Project, spark: SparkSession
 ) -> None:
     schema = project.schema
@@ -541,13 +544,13 @@ def test_quarantine_metadata_snapshots_and_materialized_views_are_the_platform_s
     }  # fmt: skip
     project.spec("gold", {"dataFlowId": "gold", "dataFlowGroup": "g", "dataFlowType": "materialized_view",
                           "materializedViews": views})  # fmt: skip
-    runtime = declared(project)
+    runtime = load_bundle(project)
     tables = ("kept", "kept_quarantine", "latest", "days")
     assert set(runtime.tables) == {f"{schema}.{name}" for name in tables}
     assert runtime.tables[f"{schema}.days"]["schema"].simpleString() == (
         "struct<id:int,v:string,__START_AT:int,__END_AT:int>"
     )
-    # The rows of a quarantine are those that break a rule, with the same metadata as all others.
+    # Quarantined rows break a rule, and have the same metadata as the other rows.
     flows = {flow["target"]: build for flow, build in runtime.appends.values()}
     (hook,) = runtime.hooks
     hook({"origin": {"update_id": "u-1"}})
@@ -560,7 +563,7 @@ def test_quarantine_metadata_snapshots_and_materialized_views_are_the_platform_s
             stream.option("checkpointLocation", str(project.root / "c" / table)).toTable(
                 f"{schema}.{table}"
             ).awaitTermination()
-            # Dropping is the platform's, by its expectations.
+            # The platform's expectations drop rows; this fake doesn't.
             assert project.rows(table, "id", "v") == sorted(rows, key=repr)
             updates = spark.table(f"{schema}.{table}").select("meta_load_details.pipeline_update_id")
             ((update,),) = {tuple(row) for row in updates.collect()}
@@ -587,10 +590,10 @@ def test_quarantine_metadata_snapshots_and_materialized_views_are_the_platform_s
         for name in runtime.views:
             spark.catalog.dropTempView(name)
     with raises("RUNTIME_LACKS_ARGUMENT", arguments="refresh_policy and private", function="table"):
-        declared(project, Platform(OLDER))
+        load_bundle(project, Platform(OLDER))
     del views["big"]
     project.spec("gold", {"dataFlowId": "gold", "dataFlowGroup": "g", "dataFlowType": "materialized_view",
                           "materializedViews": views})  # fmt: skip
-    older = declared(project, Platform(OLDER))
+    older = load_bundle(project, Platform(OLDER))
     assert set(older.snapshots) == {f"{schema}.latest", f"{schema}.days"}
     assert set(older.materialized) == {f"{schema}.small", f"{schema}.small_quarantine"}

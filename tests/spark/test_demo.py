@@ -60,8 +60,9 @@ def test_the_demo_tells_the_truth(spark: SparkSession, schemas: tuple[str, str],
     for fact in (
         f"is proved: {silver}.aircraft_legacy@0 holds exactly the {copied:,} rows made of {bronze}.",
         f"{silver}.aircraft: {copied:,} {COPIED}",
-        f"{silver}.flights: proved: it holds the {year:,} rows of {silver}.flights_legacy@",
-        f"{silver}.aircraft: proved: it holds the {dimension:,} rows made of {bronze}.aircraft_changes@11",
+        f"{silver}.flights: proved: it contains exactly the {year:,} rows of {silver}.flights_legacy@",
+        f"{silver}.aircraft: proved: it contains exactly the {dimension:,} rows made of "
+        f"{bronze}.aircraft_changes@11",
         f"The sources got {flights.where('month = 10').count():,} flights",
         f"{silver}.flights: nothing new",
         f"{bronze}.flights and {silver}.flights match: {year:,} rows",

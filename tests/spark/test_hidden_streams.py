@@ -1,4 +1,4 @@
-"""A user's own Python that follows a table behind Tableferry's back is found before anything is copied."""
+"""Streams that a project's Python code starts outside the given session are found before the copy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FEED = "id int, v string"
-BEHIND = """
+HIDDEN_READER = """
 from pyspark.sql import SparkSession
 
 def hidden(name):
@@ -25,7 +25,7 @@ def hidden(name):
 VIEWS = {
     "alone": "    return hidden(tokens['other'])",
     "beside": "    return spark.readStream.table(tokens['table']).union(hidden(tokens['other']))",
-    # The same table, and yet one stream more than was asked for.
+    # Two streams of the same table, one of them hidden.
     "twin": "    return spark.readStream.table(tokens['table']).union(hidden(tokens['table']))",
 }
 
@@ -38,11 +38,11 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
     return project
 
 
-def test_a_function_that_follows_a_table_unseen_is_refused(project: Project) -> None:
+def test_function_with_hidden_stream_is_refused(project: Project) -> None:
     tables = {"table": f"{project.schema}.src", "other": f"{project.schema}.other"}
     for name, body in VIEWS.items():
         project.write(
-            f"dataflows/d/python_functions/{name}.py", f"{BEHIND}def get_df(spark, tokens):\n{body}\n"
+            f"dataflows/d/python_functions/{name}.py", f"{HIDDEN_READER}def get_df(spark, tokens):\n{body}\n"
         )
         function = {"functionPath": f"{name}.py", "tokens": tables}
         spec = project.standard(name, function, migration={"table": "legacy"}, sourceType="python")
@@ -55,7 +55,7 @@ def test_a_function_that_follows_a_table_unseen_is_refused(project: Project) -> 
 
 
 @soak.slow
-def test_a_stream_that_is_used_twice_is_followed_once(project: Project) -> None:
+def test_stream_used_twice_is_read_once(project: Project) -> None:
     project.write(
         "dataflows/d/python_functions/twice.py",
         """
@@ -73,10 +73,10 @@ def get_df(spark, tokens):
 
 
 @soak.slow
-def test_a_transform_that_follows_a_table_is_refused(project: Project) -> None:
+def test_transform_with_second_stream_is_refused(project: Project) -> None:
     body = "    return df.selectExpr('id', 'upper(v) AS v')"
     transform = project.write(
-        "dataflows/d/python_functions/change.py", f"{BEHIND}def apply_transform(df, tokens):\n{body}\n"
+        "dataflows/d/python_functions/change.py", f"{HIDDEN_READER}def apply_transform(df, tokens):\n{body}\n"
     )
     source = project.delta("src", pythonTransform={"functionPath": "change.py"})
     project.standard("changed", source, migration={"table": "legacy"})
@@ -86,7 +86,7 @@ def test_a_transform_that_follows_a_table_is_refused(project: Project) -> None:
     assert project.rows("changed") == [(1, "a"), (2, "B")]
 
     other = f"hidden('{project.schema}.other')"
-    transform.write_text(f"{BEHIND}def apply_transform(df, tokens):\n    return df.union({other})\n")
+    transform.write_text(f"{HIDDEN_READER}def apply_transform(df, tokens):\n    return df.union({other})\n")
     project.insert("src", (3, "c"))
     with (
         project.nothing_written(),

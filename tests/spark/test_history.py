@@ -10,14 +10,15 @@ from tests import soak
 from tests.conditions import raises
 from tests.oracle import Event, scd1, scd2
 
-from tableferry.pipelines.cdc.change_feed import feed_events
+from tableferry.pipelines.cdc.change_feed import build_feed_events
 from tableferry.pipelines.cdc.scd2_history_events import (
-    expressible,
-    future_ends,
-    history_events,
-    not_representable,
+    build_history_events,
+    find_future_ends,
+    find_unrepresentable_rows,
+    remove_unrepresentable_rows,
 )
-from tableferry.pipelines.engines.streaming.cdc_batches import apply, create_tables
+from tableferry.pipelines.engines.streaming.cdc_batches import apply_events
+from tableferry.pipelines.engines.streaming.table_creation import create_tables
 from tableferry.pipelines.model.flows import CdcSettings, Target
 from tableferry.spark.tables import TableName
 
@@ -33,16 +34,18 @@ SCD2 = CdcSettings(
 )
 
 
-def filled(spark: SparkSession, schema: str, cdc: CdcSettings, *batches: DataFrame) -> list[tuple[Any, ...]]:
+def apply_batches(
+    spark: SparkSession, schema: str, cdc: CdcSettings, *batches: DataFrame
+) -> list[tuple[Any, ...]]:
     target = Target(TableName((schema, "t")), cdc)
     for batch in batches:
         create_tables(spark, target, batch.schema)
-        apply(batch, target.name, cdc)
+        apply_events(batch, target.name, cdc)
     return sorted((tuple(row) for row in spark.table(target.name.sql).collect()), key=repr)
 
 
 @soak.slow
-def test_history_comes_through_exactly_and_live_events_go_on(spark: SparkSession, schema: str) -> None:
+def test_history_is_rebuilt_exactly_and_live_events_continue_it(spark: SparkSession, schema: str) -> None:
     legacy = [
         (1, "a", "n1", 1, 3),
         (1, "a", "n2", 5, 7),
@@ -54,16 +57,16 @@ def test_history_comes_through_exactly_and_live_events_go_on(spark: SparkSession
         (None, "null key", "n", 2, None),
         (3, "open", "n", 1, None),
     ]
-    events = history_events(spark.createDataFrame(legacy, LEGACY), SCD2)
+    events = build_history_events(spark.createDataFrame(legacy, LEGACY), SCD2)
     closed = events.where("__operation = 'delete'").selectExpr("id", "__sequence").sort("id", "__sequence")
     assert closed.collect() == [(1, 3), (2, 8)]
-    assert filled(spark, schema, SCD2, events) == sorted(legacy, key=repr)
+    assert apply_batches(spark, schema, SCD2, events) == sorted(legacy, key=repr)
 
     feed = spark.createDataFrame(
         [(1, None, 9, False), (2, "back", 10, False), (3, None, 11, True), (3, "again", 12, False)],
         "id int, v string, at int, gone boolean",
     ).selectExpr("*", "'fed' AS note")
-    rows = filled(spark, schema, SCD2, feed_events(feed, SCD2))
+    rows = apply_batches(spark, schema, SCD2, build_feed_events(feed, SCD2))
     assert rows == sorted(
         [
             *legacy[:7],
@@ -77,7 +80,7 @@ def test_history_comes_through_exactly_and_live_events_go_on(spark: SparkSession
 
 
 @soak.slow
-def test_a_stream_of_the_rows_gives_the_same_events(spark: SparkSession, schema: str) -> None:
+def test_stream_of_rows_gives_same_events_as_batch(spark: SparkSession, schema: str) -> None:
     rows = spark.createDataFrame(
         [
             (1, "a", "n", 1, 3),
@@ -85,7 +88,7 @@ def test_a_stream_of_the_rows_gives_the_same_events(spark: SparkSession, schema:
             (1, "c", "n", 7, None),
             (None, "d", "n", 2, 4),
             (2, "e", "n", 1, 4),
-            # AUTO CDC can't represent it, so it doesn't keep the row above open either.
+            # An unrepresentable row: the row above still gets its delete.
             (2, "empty", "n", 4, 4),
             (3, "twin", "n", 1, 2),
             (3, "twin", "n", 1, 2),
@@ -95,12 +98,12 @@ def test_a_stream_of_the_rows_gives_the_same_events(spark: SparkSession, schema:
     rows.write.format("delta").saveAsTable(f"{schema}.legacy")
     batch, stream = spark.read.table(f"{schema}.legacy"), spark.readStream.table(f"{schema}.legacy")
 
-    kept = expressible(batch, SCD2)
-    events = history_events(expressible(stream, SCD2, batch), SCD2, kept)
+    kept = remove_unrepresentable_rows(batch, SCD2)
+    events = build_history_events(remove_unrepresentable_rows(stream, SCD2, batch), SCD2, kept)
     query = events.writeStream.format("memory").queryName("streamed").trigger(availableNow=True).start()
     query.awaitTermination()
     streamed = spark.table("streamed").collect()
-    assert sorted(streamed, key=repr) == sorted(history_events(kept, SCD2).collect(), key=repr)
+    assert sorted(streamed, key=repr) == sorted(build_history_events(kept, SCD2).collect(), key=repr)
     assert sorted((row.id or 0, row["__sequence"]) for row in streamed if row["__operation"] == "delete") == [
         (0, 4),
         (1, 5),
@@ -109,12 +112,12 @@ def test_a_stream_of_the_rows_gives_the_same_events(spark: SparkSession, schema:
 
 
 @soak.slow
-def test_live_events_may_come_before_the_history(spark: SparkSession, schema: str) -> None:
+def test_live_events_may_arrive_before_history(spark: SparkSession, schema: str) -> None:
     columns = "id int, v string, __START_AT int, __END_AT int"
     legacy = spark.createDataFrame([(1, "a", 1, 3), (1, "a", 3, 5)], columns)
     cdc = CdcSettings(keys=("id",), sequence_by="at", scd_type=2, except_column_list=("at",))
     live = spark.createDataFrame([(1, "a", 5), (1, "z", 4), (1, "a", 0)], "id int, v string, at int")
-    rows = filled(spark, schema, cdc, feed_events(live, cdc), history_events(legacy, cdc))
+    rows = apply_batches(spark, schema, cdc, build_feed_events(live, cdc), build_history_events(legacy, cdc))
     expected = scd2(
         [
             Event((1,), 1, values={"v": "a"}, exact=True),
@@ -131,7 +134,7 @@ def test_live_events_may_come_before_the_history(spark: SparkSession, schema: st
     assert rows == sorted(((1, *interval) for interval in intervals), key=repr)
 
 
-def test_rows_that_auto_cdc_cannot_express_are_listed_with_their_reason(spark: SparkSession) -> None:
+def test_unrepresentable_rows_are_listed_with_their_reason(spark: SparkSession) -> None:
     legacy = spark.createDataFrame(
         [
             (1, "kept", "2020-01-01", "2020-02-01"),
@@ -158,49 +161,49 @@ def test_rows_that_auto_cdc_cannot_express_are_listed_with_their_reason(spark: S
         "twin": "another row of the key has the same start",
         "overlaps": "overlaps another interval of its key",
     }
-    listed = [(row["v"], row["__reason"]) for row in not_representable(legacy, SCD2).collect()]
+    listed = [(row["v"], row["__reason"]) for row in find_unrepresentable_rows(legacy, SCD2).collect()]
     assert sorted(listed) == sorted((v, reasons[v]) for v in [*reasons, "twin", *["overlaps"] * 4])
-    rest = expressible(legacy, SCD2)
+    rest = remove_unrepresentable_rows(legacy, SCD2)
     assert rest.columns == legacy.columns
     assert {row["v"] for row in rest.collect()} == {"kept"}
     assert rest.count() == 4
 
 
-def test_rows_that_end_in_the_future_are_counted_with_the_mapping_that_opens_them(
+def test_rows_ending_in_future_are_counted_with_mapping_that_opens_them(
     spark: SparkSession,
 ) -> None:
     rows = [(1, "2020-01-01"), (2, "9999-12-31"), (3, "9999-12-31"), (4, None)]
     legacy = spark.createDataFrame(rows, "id int, ends string").selectExpr(
         "id", "'v' AS v", "DATE'2019-01-01' AS __START_AT", "date(ends) AS __END_AT"
     )
-    counted = future_ends(legacy, SCD2)
+    counted = find_future_ends(legacy, SCD2)
     assert counted
     assert (counted.count, counted.mapping) == (2, "NULLIF(end, DATE'9999-12-31') AS __END_AT")
     mapped = legacy.withColumnRenamed("__END_AT", "end").selectExpr("*", counted.mapping)
-    assert future_ends(mapped.drop("end"), SCD2) is None
+    assert find_future_ends(mapped.drop("end"), SCD2) is None
 
     several = legacy.selectExpr(
         "id", "v", "__START_AT", "__END_AT + INTERVAL 12 HOUR - INTERVAL 1 DAY * id AS __END_AT"
     )
-    counted = future_ends(several.where("id <> 1"), SCD2)
+    counted = find_future_ends(several.where("id <> 1"), SCD2)
     assert counted
     assert counted.mapping == "CASE WHEN end < TIMESTAMP'9999-12-28 12:00:00' THEN end END AS __END_AT"
-    assert future_ends(legacy.drop("__START_AT", "__END_AT"), replace(SCD2, scd_type=1)) is None
-    assert future_ends(legacy.withColumn("__END_AT", F.lit(9)), SCD2) is None
+    assert find_future_ends(legacy.drop("__START_AT", "__END_AT"), replace(SCD2, scd_type=1)) is None
+    assert find_future_ends(legacy.withColumn("__END_AT", F.lit(9)), SCD2) is None
 
 
 def test_scd_type_1_lists_repeated_keys(spark: SparkSession) -> None:
     legacy = spark.createDataFrame([(1, "a"), (None, "b"), (None, "c"), (2, "d")], "id int, v string")
     cdc = CdcSettings(keys=("ID",), sequence_by="at", scd_type=1)
-    rows = not_representable(legacy, cdc).collect()
+    rows = find_unrepresentable_rows(legacy, cdc).collect()
     assert sorted(row["v"] for row in rows) == ["b", "c"]
     assert {row["__reason"] for row in rows} == {"another row has the same key"}
-    assert expressible(legacy, cdc).count() == 2
+    assert remove_unrepresentable_rows(legacy, cdc).count() == 2
 
 
 @pytest.mark.parametrize("ignore", soak.amount([True], [False, True]))
 @soak.slow
-def test_scd_type_1_without_the_sequence_gives_way_to_every_live_event(
+def test_scd_type_1_rows_without_sequence_lose_to_every_live_event(
     spark: SparkSession, schema: str, ignore: bool
 ) -> None:
     legacy = spark.createDataFrame(
@@ -226,29 +229,32 @@ def test_scd_type_1_without_the_sequence_gives_way_to_every_live_event(
         ["v", "note"],
         ignore_nulls=ignore,
     )
-    rows = filled(spark, schema, cdc, history_events(legacy, cdc), feed_events(live, cdc))
+    rows = apply_batches(spark, schema, cdc, build_history_events(legacy, cdc), build_feed_events(live, cdc))
     assert rows == [(*key, *row.values()) for key, row in sorted(expected.items())]
 
 
-def test_scd_type_1_takes_the_sequence_that_the_legacy_table_has(spark: SparkSession) -> None:
+def test_scd_type_1_events_get_sequence_of_legacy_table(spark: SparkSession) -> None:
     cdc = CdcSettings(keys=("id",), sequence_by="at + 1", scd_type=1, except_column_list=("at",))
     legacy = spark.createDataFrame(
         [(1, 6, 3, None), (2, 7, 3, 4)], "id int, at int, __START_AT int, __END_AT int"
     )
-    by_column = history_events(legacy.select("id", "at"), cdc)
+    by_column = build_history_events(legacy.select("id", "at"), cdc)
     assert by_column.columns == ["id", "at", "__sequence", "__operation", "__exact"]
     assert sorted(row["__sequence"] for row in by_column.collect()) == [7, 8]
-    mapped = history_events(legacy.drop("__END_AT"), cdc)
+    mapped = build_history_events(legacy.drop("__END_AT"), cdc)
     assert mapped.columns == by_column.columns
     assert [row["__sequence"] for row in mapped.collect()] == [3, 3]
-    assert [row["__sequence"] for row in history_events(legacy.select("id"), cdc).collect()] == [None, None]
-    closed = history_events(legacy, cdc).where("__operation = 'delete'").collect()
+    assert [row["__sequence"] for row in build_history_events(legacy.select("id"), cdc).collect()] == [
+        None,
+        None,
+    ]
+    closed = build_history_events(legacy, cdc).where("__operation = 'delete'").collect()
     assert [(row["id"], row["__sequence"]) for row in closed] == [(2, 4)]
 
 
-def test_scd_type_2_needs_both_validity_columns_and_the_keys(spark: SparkSession) -> None:
+def test_scd_type_2_requires_both_validity_columns_and_keys(spark: SparkSession) -> None:
     legacy = spark.createDataFrame([(1, 1)], "id int, __START_AT int")
     with raises("VALIDITY_COLUMNS_MISSING", columns="__END_AT"):
-        history_events(legacy, SCD2)
+        build_history_events(legacy, SCD2)
     with raises("LEGACY_KEYS_MISSING", keys=["id"]):
-        not_representable(legacy.drop("id"), SCD2)
+        find_unrepresentable_rows(legacy.drop("id"), SCD2)

@@ -17,7 +17,7 @@ from tests.spark.tables import schema_folder
 
 from tableferry.errors import Busy
 from tableferry.pipelines.cdc import change_feed
-from tableferry.pipelines.engines.streaming import cdc_batches
+from tableferry.pipelines.engines.streaming import cdc_batches, table_creation
 from tableferry.pipelines.model.flows import CdcSettings, Target, log_name
 from tableferry.pipelines.state.lease import LEASE_TABLE, TargetLeases
 from tableferry.spark.tables import TableName
@@ -88,12 +88,14 @@ def test_lease_without_a_heartbeat_is_taken_over(
                 asleep.check(spark)
             asleep.renew()
             awake.check(spark)
-            # `cdc_batches.apply` checks the lease directly before it writes.
+            # `apply_events` checks the lease directly before it writes.
             settings, events = CdcSettings(("id",), "at", 1), spark.sql("SELECT 1 AS id, 1 AS at")
-            feed = change_feed.feed_events(events, settings)
-            cdc_batches.create_tables(spark, Target(target, cdc=settings), feed.schema)
+            feed = change_feed.build_feed_events(events, settings)
+            table_creation.create_tables(spark, Target(target, cdc=settings), feed.schema)
             with raises("LEASE_LOST"):
-                cdc_batches.apply(feed, target, settings, before=lambda _: asleep.check(spark), number=0)
+                cdc_batches.apply_events(
+                    feed, target, settings, before_commit=lambda _: asleep.check(spark), batch_number=0
+                )
             assert spark.table(log_name(target).sql).count() == 0
         with pytest.raises(Busy):
             asleep.check(spark)

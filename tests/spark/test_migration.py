@@ -829,7 +829,7 @@ def test_what_the_legacy_table_has_and_its_target_will_not_is_reported(
     [warning] = [found for found in target.warnings if found.condition == "RULES_NOT_CARRIED_OVER"]
     assert "the constraints positive" in warning.message
     assert "NOT NULL of id" in warning.message
-    assert "it is partitioned by day" in warning.message
+    assert "the partitioning by day" in warning.message
     project.standard(
         "t",
         "src",
@@ -838,4 +838,4 @@ def test_what_the_legacy_table_has_and_its_target_will_not_is_reported(
     )
     [target] = project.plan().targets
     [warning] = [found for found in target.warnings if found.condition == "RULES_NOT_CARRIED_OVER"]
-    assert "partitioned" not in warning.message
+    assert "partitioning" not in warning.message

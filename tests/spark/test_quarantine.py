@@ -1,4 +1,4 @@
-"""Rows that break a rule, and the columns that say how a row came, on real tables."""
+"""Expectations with their quarantine modes, and operational metadata columns, on real tables."""
 
 from __future__ import annotations
 
@@ -22,10 +22,13 @@ RULES = {
         {"name": "switched off", "constraint": "false", "enabled": False},
     ],
 }
-JUDGED: dict[str, Any] = {"dataQualityExpectationsEnabled": True, "dataQualityExpectationsPath": "rules.json"}
+EXPECTATIONS: dict[str, Any] = {
+    "dataQualityExpectationsEnabled": True,
+    "dataQualityExpectationsPath": "rules.json",
+}
 SCD1: dict[str, Any] = {"keys": ["id"], "sequence_by": "at", "scd_type": "1"}
 FEED = "id int, v string, at int"
-# A rule that gives NULL (of a row without an id) doesn't hold.
+# A row for which a constraint is NULL, such as one without an id, violates it.
 ROWS = ((1, "a", 1), (2, None, 2), (-3, "c", 3), (None, "d", 4))
 METADATA = {
     "type": "struct",
@@ -66,40 +69,40 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
     return project
 
 
-def broken(report: pipelines.RunReport) -> dict[str, dict[str, int]]:
-    """Return, by flow, how many rows were counted to break which rule."""
+def count_violations(report: pipelines.RunReport) -> dict[str, dict[str, int]]:
+    """Return the number of violating rows by flow and expectation."""
     return {result.flow.name: dict(result.broken) for target in report.targets for result in target.results}
 
 
-class Dies(Exception):
-    """What kills a run."""
+class Crash(Exception):
+    """Simulates the death of the process."""
 
 
-def killed(project: Project, at: str) -> None:
-    """Run a project, and let it die right before a step."""
+def run_until(project: Project, at: str) -> None:
+    """Run a project that dies before the step whose description contains a text."""
 
     def before(what: str) -> None:
         if at in what:
-            raise Dies
+            raise Crash
 
-    with pytest.raises(Dies):
+    with pytest.raises(Crash):
         project.run(before=before)
 
 
 @soak.slow
-def test_a_quarantine_table_takes_each_row_that_breaks_a_rule_exactly_once(project: Project) -> None:
+def test_quarantine_table_gets_each_violating_row_exactly_once(project: Project) -> None:
     details = {
         "table": "bad",
         "database": project.schema,
         "tableProperties": {"delta.appendOnly": "true"},
     }
     named: dict[str, Any] = {"quarantineMode": "table", "quarantineTargetDetails": details}
-    project.standard("plain", "src", **JUDGED, quarantineMode="table")
-    project.standard("latest", "src", cdc=SCD1, **JUDGED, **named)
-    # The rows are in the target and not yet in its quarantine when it dies.
-    killed(project, "stream f_quarantine_v_plain_quarantine")
+    project.standard("plain", "src", **EXPECTATIONS, quarantineMode="table")
+    project.standard("latest", "src", cdc=SCD1, **EXPECTATIONS, **named)
+    # The run dies when the rows are in the target but not yet in its quarantine table.
+    run_until(project, "stream f_quarantine_v_plain_quarantine")
     report = project.run()
-    assert broken(report)["f_quarantine_v_plain_quarantine"] == {}
+    assert count_violations(report)["f_quarantine_v_plain_quarantine"] == {}
     good, warned = (1, "a", 1), (2, None, 2)
     assert project.rows("plain") == sorted([good, warned], key=repr)
     assert project.rows("plain_quarantine") == sorted(ROWS[1:], key=repr)
@@ -108,7 +111,7 @@ def test_a_quarantine_table_takes_each_row_that_breaks_a_rule_exactly_once(proje
     assert not any(target.results for target in project.run().targets)
 
     project.insert("src", (-7, "e", 7), (8, "f", 8), (6, None, 9))
-    assert broken(project.run()) == {
+    assert count_violations(project.run()) == {
         "f_v_plain": {"positive": 1},
         "f_quarantine_v_plain_quarantine": {},
         "f_v_latest": {"positive": 1},
@@ -121,32 +124,32 @@ def test_a_quarantine_table_takes_each_row_that_breaks_a_rule_exactly_once(proje
 
 
 @soak.slow
-def test_a_flag_keeps_every_row_and_says_which_break_a_rule(project: Project, spark: SparkSession) -> None:
+def test_flag_mode_keeps_every_row_and_flags_violating_rows(project: Project, spark: SparkSession) -> None:
     project.write("dataflows/d/schemas/feed.ddl", "id INT, v STRING, at INT")
     project.create("flagged_legacy", FEED, (9, "old", 0))
-    flagged = {**JUDGED, "quarantineMode": "flag"}
+    flagged = {**EXPECTATIONS, "quarantineMode": "flag"}
     target = {"database": project.schema, "table": "flagged", "schemaPath": "feed.ddl"}
     project.standard("flagged", "src", migration={}, targetDetails=target, **flagged)
     events = {"f_e": {"flowType": "merge", "flowDetails": {"targetTable": f"{project.schema}.events",
               "sourceView": "v_e"}, "views": {"v_e": delta_view(project.delta("src"))}}}  # fmt: skip
-    # Its schema file has no validity columns.
+    # The schema file has no validity columns.
     target = {**target, "table": "events"}
     project.flow("events", events, cdc={**SCD1, "scd_type": "2"}, targetDetails=target, **flagged)
-    # What was there before counts as copied; what comes now is judged.
+    # The existing rows are copied without expectations; later rows are checked.
     assert project.run().ok
     project.insert("src", (1, "a", 11), (2, None, 12), (-3, "c", 13), (None, "d", 14))
-    counted = broken(project.run())
+    counted = count_violations(project.run())
     assert counted["f_v_flagged"] == {"has a value": 1, "positive": 2}
-    # A merge looks at its batch more than once, and counts it once.
+    # A merge reads its batch several times but counts its rows once.
     assert counted["f_e"] == {"has a value": 1, "positive": 2}
-    marks = [(1, False), (2, True), (-3, True), (None, True), (9, None)]
-    assert project.rows("flagged", "id", "is_quarantined") == sorted(marks, key=repr)
+    flags = [(1, False), (2, True), (-3, True), (None, True), (9, None)]
+    assert project.rows("flagged", "id", "is_quarantined") == sorted(flags, key=repr)
     newest = spark.table(f"{project.schema}.events").where("__END_AT IS NULL").select("id", "is_quarantined")
-    assert sorted(map(tuple, newest.collect()), key=repr) == sorted(marks[:4], key=repr)
+    assert sorted(map(tuple, newest.collect()), key=repr) == sorted(flags[:4], key=repr)
 
 
 @soak.slow
-def test_rows_get_the_columns_of_their_layer_and_copied_ones_keep_their_own(
+def test_rows_get_metadata_of_their_layer_and_copied_rows_keep_theirs(
     project: Project, spark: SparkSession
 ) -> None:
     project.write("pipeline_configs/operational_metadata_silver.json", METADATA)
@@ -157,7 +160,7 @@ def test_rows_get_the_columns_of_their_layer_and_copied_ones_keep_their_own(
         f"INSERT INTO {project.schema}.rows_legacy VALUES "
         "(9, 'old', 0, named_struct('loaded', TIMESTAMP'2020-01-01 00:00:00', 'run', 'u', 'layer', 'old'))"
     )
-    project.standard("rows", "src", migration={}, **JUDGED, quarantineMode="table")
+    project.standard("rows", "src", migration={}, **EXPECTATIONS, quarantineMode="table")
     project.standard("latest", "src", cdc=SCD1)
     project.standard("bare", "src", features={"operationalMetadataEnabled": False})
     began = datetime.now(UTC)
@@ -165,22 +168,22 @@ def test_rows_get_the_columns_of_their_layer_and_copied_ones_keep_their_own(
     project.insert("src", (1, "b", 5), (-4, None, 6))
     project.run()
 
-    def how(table: str) -> dict[Any, tuple[Any, ...]]:
+    def read_metadata(table: str) -> dict[Any, tuple[Any, ...]]:
         frame = spark.table(f"{project.schema}.{table}").selectExpr(
             "id", "unix_micros(how.loaded)", "how.run", "how.layer"
         )
         return {row[0]: tuple(row)[1:] for row in frame.collect()}
 
-    rows = how("rows")
+    rows = read_metadata("rows")
     assert rows[9] == (1577836800000000 - 0, "u", "old")
     assert rows.keys() == {9, 1}
     micros, run, layer = rows[1]
     assert timedelta(0) <= datetime.fromtimestamp(micros / 1e6, UTC) - began < timedelta(hours=1)
     assert (len(run), layer) == (36, "silver")
-    # One run has one id, which every table's rows of that run have.
-    latest = how("latest")
+    # All rows of one run have the same run id in every table.
+    latest = read_metadata("latest")
     assert latest[1][1:] == (run, "silver")
     assert latest[2][1] != run
-    assert how("rows_quarantine").keys() == {-4}
-    assert how("rows_quarantine")[-4][1] == run
+    assert read_metadata("rows_quarantine").keys() == {-4}
+    assert read_metadata("rows_quarantine")[-4][1] == run
     assert spark.table(f"{project.schema}.bare").columns == ["id", "v", "at"]

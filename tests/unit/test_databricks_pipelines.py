@@ -1,4 +1,4 @@
-"""What stands for a pipeline on Databricks refuses what its documentation says is refused."""
+"""The fake of a pipeline on Databricks refuses the calls that the documentation forbids."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.databricks_pipelines import OLDER, Platform, Refused
 
 
 def platform() -> Any:
-    made: Any = Platform()
-    made.create_streaming_table("s.t")
-    made.temporary_view(name="v")(lambda: None)
-    made.append_flow(target="s.t", name="f")(lambda: None)
-    return made
+    dp: Any = Platform()
+    dp.create_streaming_table("s.t")
+    dp.temporary_view(name="v")(lambda: None)
+    dp.append_flow(target="s.t", name="f")(lambda: None)
+    return dp
 
 
 SNAPSHOTS: dict[str, Any] = {"target": "s.t", "source": "v", "keys": ["id"], "stored_as_scd_type": 1}
@@ -25,7 +25,7 @@ CDC = {"target": "s.t", "source": "v", "keys": ["id"], "sequence_by": "at"}
 
 
 @pytest.mark.parametrize(
-    ("ask", "why"),
+    ("call", "reason"),
     [
         (lambda dp: dp.create_streaming_table("s.t"), "s.t is defined twice"),
         (lambda dp: dp.temporary_view(name="s.t")(lambda: None), "s.t is defined twice"),
@@ -66,13 +66,13 @@ CDC = {"target": "s.t", "source": "v", "keys": ["id"], "sequence_by": "at"}
         ),
     ],
 )
-def test_what_the_documentation_refuses_is_refused(ask: Callable[[Any], Any], why: str) -> None:
-    with pytest.raises(Refused, match=why):
-        ask(platform())
+def test_platform_refuses_undocumented_calls(call: Callable[[Any], Any], reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        call(platform())
 
 
 @pytest.mark.parametrize("once", [True, False])
-def test_a_flow_that_runs_once_returns_a_batch_and_any_other_one_a_stream(once: bool, tmp_path: Path) -> None:
+def test_platform_refuses_run_once_flow_of_stream_and_other_flow_of_batch(once: bool, tmp_path: Path) -> None:
     dp: Any = Platform()
     dp.create_streaming_table("s.t")
     dp.append_flow(target="s.t", name="f", once=once)(lambda: SimpleNamespace(isStreaming=once))
@@ -81,7 +81,7 @@ def test_a_flow_that_runs_once_returns_a_batch_and_any_other_one_a_stream(once: 
         dp.update(spark, tmp_path)
 
 
-def test_its_functions_take_what_their_pages_say_and_nothing_else() -> None:
+def test_platform_functions_have_only_documented_parameters() -> None:
     dp, older = platform(), Platform(OLDER)
     assert {"once", "depends_on", "import_checkpoint"} < inspect.signature(dp.append_flow).parameters.keys()
     assert "name" in inspect.signature(dp.create_auto_cdc_flow).parameters

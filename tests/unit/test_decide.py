@@ -52,7 +52,7 @@ from tableferry.pipelines.model.target_state import (
 )
 from tableferry.pipelines.planning.decide import decide
 from tableferry.pipelines.reports import plan_data, print_plan
-from tableferry.pipelines.undo_take_over import check_undo
+from tableferry.pipelines.take_over_undo import check_undo
 from tableferry.spark.tables import TableFacts, TableName
 from tableferry.verify.verdict import Aggregate, Verdict
 

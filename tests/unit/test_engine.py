@@ -1,4 +1,4 @@
-"""A plan's definitions, on an engine."""
+"""The definitions of a plan, and errors of flows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from tests.conditions import check
 
-from tableferry.pipelines.engines.port import Engine, define
+from tableferry.pipelines.engines.port import Engine, apply_definitions
 from tableferry.pipelines.engines.streaming.engine import flow_error
 from tableferry.pipelines.model.flows import CdcSettings, DeltaSource, Flow, Target, View
 from tableferry.pipelines.model.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView
@@ -25,34 +25,34 @@ ONCE = DefineAppend(Flow("f_once", "append", ORDERS, "v_orders", once=True), ORD
 STREAMING = DefineAutoCdc(Flow("f_orders", "cdc", ORDERS, "v_orders"), ORDERS, 0, SCD1)
 
 
-def test_an_engine_gets_each_definition_by_its_own_method_and_in_order() -> None:
+def test_engine_receives_each_definition_by_its_method_in_order() -> None:
     calls: list[str] = []
 
-    class Spelling(RecordingEngine):
-        def view(self, definition: DefineView) -> None:
+    class TracingEngine(RecordingEngine):
+        def define_view(self, definition: DefineView) -> None:
             calls.append("view")
-            super().view(definition)
+            super().define_view(definition)
 
-        def table(self, definition: DefineTable) -> None:
+        def define_table(self, definition: DefineTable) -> None:
             calls.append("table")
-            super().table(definition)
+            super().define_table(definition)
 
-        def append(self, definition: DefineAppend) -> None:
+        def define_append_flow(self, definition: DefineAppend) -> None:
             calls.append("append")
-            super().append(definition)
+            super().define_append_flow(definition)
 
-        def cdc(self, definition: DefineAutoCdc) -> None:
+        def define_auto_cdc_flow(self, definition: DefineAutoCdc) -> None:
             calls.append("cdc")
-            super().cdc(definition)
+            super().define_auto_cdc_flow(definition)
 
-    recorder = Spelling()
+    recorder = TracingEngine()
     engine: Engine = recorder
-    define([TABLE, VIEW, ONCE, VIEW, STREAMING], engine)
+    apply_definitions([TABLE, VIEW, ONCE, VIEW, STREAMING], engine)
     assert calls == ["table", "view", "append", "view", "cdc"]
     assert recorder.defined == [TABLE, VIEW, ONCE, VIEW, STREAMING]
 
 
-def test_each_definition_is_described_in_one_line() -> None:
+def test_definitions_are_described_in_one_line() -> None:
     assert [str(step) for step in (TABLE, VIEW, ONCE, STREAMING)] == [
         "create silver.orders unless it's there",
         "read v_orders from bronze.orders@6",
@@ -61,7 +61,7 @@ def test_each_definition_is_described_in_one_line() -> None:
     ]
 
 
-def test_a_remedy_is_found_by_what_a_task_failed_with() -> None:
+def test_flow_error_has_remedy_for_cause_of_failed_task() -> None:
     class Failed(Exception):
         def __init__(self, text: str, cause: Exception | None = None) -> None:
             super().__init__(text)

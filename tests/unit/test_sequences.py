@@ -1,4 +1,4 @@
-"""Events from which the copied rows of an SCD type 1 target get their sequences."""
+"""Which events give the copied rows of an SCD type 1 target their sequences."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def events_before(
     return copy.events_before
 
 
-def test_events_up_to_the_baseline_give_sequences_if_the_hand_over_is_proved_or_recorded() -> None:
+def test_events_up_to_baseline_give_sequences_for_proved_and_recorded_hand_over() -> None:
     for start in (PROVED, replace(STARTED, certainty="recorded")):
         before = events_before(start)
         assert before is not None
@@ -37,11 +37,11 @@ def test_assumed_hand_over_gives_no_sequences() -> None:
     assert events_before(STARTED) is None
 
 
-def test_rows_with_intervals_need_no_sequences() -> None:
+def test_rows_with_intervals_need_no_sequences_of_events() -> None:
     assert events_before(PROVED, CdcSettings(keys=("id",), sequence_by="at", scd_type=2)) is None
 
 
-def test_truncates_explicit_starts_and_offsets_within_a_commit_give_no_sequences() -> None:
+def test_truncates_explicit_starts_and_partial_commits_give_no_sequences() -> None:
     assert events_before(PROVED, replace(SCD1, apply_as_truncates="gone")) is None
     assert events_before(PROVED, explicit=2) is None
     part = Baseline(SOURCE, "source-id", 5, ("v_orders",), within="{}")

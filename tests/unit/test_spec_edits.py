@@ -27,7 +27,7 @@ from tests.spec_edits import FIRST, KNOWN, SCHEMA, SELECTS, STARTS, TURNS, WHERE
 
 from tableferry.errors import Finding, Refused, TableferryError
 from tableferry.pipelines.engines.performer import Runner, progress
-from tableferry.pipelines.engines.port import define
+from tableferry.pipelines.engines.port import apply_definitions
 from tableferry.pipelines.handover import content_search
 from tableferry.pipelines.model.facts import HandOver, NoHandOver
 from tableferry.pipelines.model.flows import DataFlow, DeltaSource, HistorySource, Migration
@@ -83,23 +83,23 @@ class Engine:
     views: dict[str, DefineView] = field(default_factory=dict)
     flows: list[DefineAppend] = field(default_factory=list)
 
-    def table(self, definition: DefineTable) -> None:
+    def define_table(self, definition: DefineTable) -> None:
         """Name a streaming table."""
         self.tables[definition.target.name.key] = definition
 
-    def view(self, definition: DefineView) -> None:
+    def define_view(self, definition: DefineView) -> None:
         """Name an input."""
         self.views[definition.view.name] = definition
 
-    def append(self, definition: DefineAppend) -> None:
+    def define_append_flow(self, definition: DefineAppend) -> None:
         """Name a flow."""
         self.flows.append(definition)
 
-    def cdc(self, definition: object) -> None:
+    def define_auto_cdc_flow(self, definition: object) -> None:
         """Fail: no scenario has such a flow."""
         raise AssertionError(definition)
 
-    snapshots = cdc
+    define_snapshots = define_auto_cdc_flow
 
     def update(self) -> None:
         """Run every flow, as `StreamingEngine.update` does."""
@@ -305,7 +305,7 @@ class Lake:
                 runner.perform_state_steps(target)
             engine = Engine(self.lake, self.metastore, opened.store, plan)
             for target in plan.targets:
-                define(target.definitions, engine)
+                apply_definitions(target.definitions, engine)
             engine.update()
         runner.track(progress(*opened.decided()))
 

@@ -1,6 +1,6 @@
-"""What specs say besides sources and flows: templates, rules and quarantine, metadata, snapshots, views."""
+"""Templates, earlier versions, quarantine, metadata, snapshots and materialized views in specs."""
 
-# Messages are written whole, as they are read.
+# Expected problems are complete lines.
 # ruff: noqa: E501
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SPECS = "dataflows/sales/dataflowspec/"
 MAIN = SPECS + "orders_main.json"
 VALIDATOR = Draft202012Validator(specs.json_schema())
 
-TEMPLATE = {
+TEMPLATE: dict[str, Any] = {
     "name": "feed",
     "parameters": {
         "dataFlowId": {"type": "string"},
@@ -49,35 +49,46 @@ TEMPLATE = {
         "cdcSettings": {"keys": "${param.keys}", "scd_type": "1", "sequence_by": "TS"},
     },
 }  # fmt: skip
-RULES = {
+EXPECTATIONS = {
     "expect": [{"name": "known", "constraint": "ID IS NOT NULL"}],
     "expect_or_drop": [{"name": "paid", "constraint": "AMOUNT > 0 OR FREE"}],
 }
-JUDGED = {"dataQualityExpectationsEnabled": True, "dataQualityExpectationsPath": "rules.json"}
-BROKEN = "(ID IS NOT NULL) AND (AMOUNT > 0 OR FREE)"
+WITH_EXPECTATIONS = {"dataQualityExpectationsEnabled": True, "dataQualityExpectationsPath": "rules.json"}
+CONSTRAINTS = "(ID IS NOT NULL) AND (AMOUNT > 0 OR FREE)"
 
 
-def standard(project: ProjectFiles, **changes: Any) -> dict[str, Any]:
+def spec_without_migration(project: ProjectFiles, **changes: Any) -> dict[str, Any]:
     """Return a spec without a migration."""
     written = project.append(**changes)
     del written["tableMigrationDetails"]
     return written
 
 
-def sets(*parameters: dict[str, Any]) -> dict[str, Any]:
+def template_spec(*parameters: dict[str, Any]) -> dict[str, Any]:
     return {"template": "feed", "parameterSets": list(parameters)}
 
 
-def only(project: ProjectFiles) -> flows.DataFlow:
-    """Load a project of one spec."""
+def load_dataflow(project: ProjectFiles) -> flows.DataFlow:
+    """Load a project with one spec and return its data flow."""
     (dataflow,) = project.load().dataflows
     return dataflow
 
 
-def test_a_template_makes_a_spec_of_each_set_of_parameters(project: ProjectFiles) -> None:
+def test_template_with_default_id_creates_a_spec_with_that_id(project: ProjectFiles) -> None:
+    parameters = {
+        **TEMPLATE["parameters"],
+        "dataFlowId": {"type": "string", "required": False, "default": "orders"},
+    }
+    project.write("templates/feed.json", {**TEMPLATE, "parameters": parameters})
+    project.write("templates/python_functions/tidy.py", "")
+    project.write(MAIN, template_spec({"keys": ["A"]}))
+    assert load_dataflow(project).file == f"{MAIN}#orders"
+
+
+def test_template_creates_a_spec_for_each_parameter_set(project: ProjectFiles) -> None:
     project.write("templates/feed.yaml", yaml.safe_dump(TEMPLATE))
     project.write("templates/python_functions/tidy.py", "")
-    written = sets(
+    written = template_spec(
         {"dataFlowId": "orders", "keys": ["A", "B"]},
         {"dataFlowId": "lines", "keys": ["C"], "feed": False, "suffix": "_s"},
     )
@@ -104,12 +115,12 @@ def test_a_template_makes_a_spec_of_each_set_of_parameters(project: ProjectFiles
 @pytest.mark.parametrize(
     ("template", "written", "expected"),
     [
-        (None, sets({"dataFlowId": "a"}), [f"{MAIN}: template: SPEC_TEMPLATE_MISSING template=feed, folder=templates"]),
+        (None, template_spec({"dataFlowId": "a"}), [f"{MAIN}: template: SPEC_TEMPLATE_MISSING template=feed, folder=templates"]),
         ({}, {"template": "feed", "parameterSets": []}, [f"{MAIN}: parameterSets: SPEC_LIST_TOO_SHORT least=1 entry"]),
-        ({}, {**sets({"dataFlowId": "a", "keys": ["A"]}), "mode": "stream"}, [f"{MAIN}: mode: SPEC_KEY_UNKNOWN key=mode"]),
+        ({}, {**template_spec({"dataFlowId": "a", "keys": ["A"]}), "mode": "stream"}, [f"{MAIN}: mode: SPEC_KEY_UNKNOWN key=mode"]),
         (
             {},
-            sets({"dataFlowId": "a", "keys": "A", "kyes": ["A"]}, {"keys": ["A"]}),
+            template_spec({"dataFlowId": "a", "keys": "A", "kyes": ["A"]}, {"keys": ["A"]}),
             [
                 f"{MAIN}: parameterSets[0].keys: SPEC_PARAMETER_TYPE type=list, found=\"A\"",
                 f"{MAIN}: parameterSets[0].kyes: SPEC_PARAMETER_UNKNOWN name=kyes, known=dataFlowId, keys, feed, suffix",
@@ -118,34 +129,34 @@ def test_a_template_makes_a_spec_of_each_set_of_parameters(project: ProjectFiles
         ),
         (
             {"parameters": {"keys": {"type": "list"}, "feed": {"type": "integer"}}},
-            sets({"keys": ["A"]}),
+            template_spec({"keys": ["A"]}),
             [
                 "templates/feed.json: parameters.dataFlowId: SPEC_TEMPLATE_WITHOUT_ID",
                 "templates/feed.json: template: SPEC_TEMPLATE_PARAMETER_UNDECLARED parameter=${param.missing}",
             ],
         ),
-        ({"parameters": {"dataFlowId": {"type": "text"}}}, sets({"dataFlowId": "a"}), [
+        ({"parameters": {"dataFlowId": {"type": "text"}}}, template_spec({"dataFlowId": "a"}), [
             "templates/feed.json: parameters.dataFlowId.type: SPEC_VALUE_NOT_ALLOWED allowed='string', 'integer', 'boolean', 'list' or 'object', found='text'"
         ]),
-        # What a made spec has wrong is named by its own id, and by the template's key.
+        # A problem of a created spec is located by the id of the spec and the key of the template.
         (
             {},
-            sets({"dataFlowId": "a", "keys": []}),
+            template_spec({"dataFlowId": "a", "keys": []}),
             [f"{MAIN}#a: cdcSettings.keys: SPEC_LIST_TOO_SHORT least=1 entry"],
         ),
         (
-            {"parameters": {**TEMPLATE["parameters"], "suffix": {"type": "string", "required": False}}},  # type: ignore[dict-item]
-            sets({"dataFlowId": "a", "keys": ["A"]}),
+            {"parameters": {**TEMPLATE["parameters"], "suffix": {"type": "string", "required": False}}},
+            template_spec({"dataFlowId": "a", "keys": ["A"]}),
             [f"{MAIN}: parameterSets[0].suffix: SPEC_PARAMETER_WITHOUT_DEFAULT"],
         ),
         (
-            {"parameters": {**TEMPLATE["parameters"], "suffix": {"type": "list"}}},  # type: ignore[dict-item]
-            sets({"dataFlowId": "a", "keys": ["A"], "suffix": ["x"]}),
+            {"parameters": {**TEMPLATE["parameters"], "suffix": {"type": "list"}}},
+            template_spec({"dataFlowId": "a", "keys": ["A"], "suffix": ["x"]}),
             [f"{MAIN}: parameterSets[0].suffix: SPEC_PARAMETER_NOT_TEXT found=a list"],
         ),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_template_is_said(
+def test_invalid_template_is_reported(
     project: ProjectFiles, template: dict[str, Any] | None, written: dict[str, Any], expected: list[str]
 ) -> None:
     project.write("templates/python_functions/tidy.py", "")
@@ -158,24 +169,26 @@ def test_what_is_wrong_with_a_template_is_said(
     assert project.problems() == expected
 
 
-def test_the_keys_of_earlier_versions_are_read(project: ProjectFiles) -> None:
+def test_keys_of_earlier_versions_are_converted(project: ProjectFiles) -> None:
     settings = {"keys": ["ID"], "sequence_by": "TS", "scd_type": "1", "where": ""}
     written = project.flow(dataFlowVersion="0.1.0", cdcApplyChanges=settings)
     del written["cdcSettings"]
     project.write(MAIN, written)
-    assert only(project).target.cdc == flows.CdcSettings(("ID",), "TS", 1)
-    # A version that nobody knows renames nothing.
+    assert load_dataflow(project).target.cdc == flows.CdcSettings(("ID",), "TS", 1)
+    # Keys of an unknown version aren't converted.
     project.write(MAIN, {**written, "dataFlowVersion": "7"})
     assert (
         f"{MAIN}: cdcApplyChanges: SPEC_KEY_MISSPELT key=cdcApplyChanges, known=cdcSettings"
         in project.problems()
     )
     project.write("dataflows/sales/python_functions/tidy.py", "")
-    older = standard(project, sourceDetails={"database": "a", "table": "b", "pythonFunctionPath": "tidy.py"})
+    older = spec_without_migration(
+        project, sourceDetails={"database": "a", "table": "b", "pythonFunctionPath": "tidy.py"}
+    )
     older["targetDetails"]["spark_conf"] = {"a": 1}
     project.write(MAIN, older)
     project.write("pipeline_configs/global.json", {"dataflow_spec_version": "0.2.0"})
-    dataflow = only(project)
+    dataflow = load_dataflow(project)
     assert dataflow.target.spark_conf == {"a": "1"}
     source = dataflow.views["v_orders"].source
     assert isinstance(source, flows.DeltaSource)
@@ -184,7 +197,7 @@ def test_the_keys_of_earlier_versions_are_read(project: ProjectFiles) -> None:
     )
 
 
-def test_an_id_may_come_again_in_another_group_where_no_file_goes_by_it(project: ProjectFiles) -> None:
+def test_id_may_repeat_in_another_group_without_flow_group_files(project: ProjectFiles) -> None:
     project.write(MAIN, project.flow())
     again = project.flow(dataFlowGroup="gold", targetDetails={"database": "gold", "table": "customer"})
     again["flowGroups"][0]["flows"]["f_customer"]["flowDetails"]["targetTable"] = "customer"
@@ -195,7 +208,7 @@ def test_an_id_may_come_again_in_another_group_where_no_file_goes_by_it(project:
     assert f"{MAIN}: dataFlowId: SPEC_ID_TAKEN id=customer, other={SPECS}b_main.json" in project.problems()
 
 
-def test_a_module_is_looked_for_in_the_bundle_s_own_folders(
+def test_python_module_is_found_in_the_folders_of_the_bundle(
     project: ProjectFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -205,22 +218,27 @@ def test_a_module_is_looked_for_in_the_bundle_s_own_folders(
         "import inner_of_the_feature_test as inner\ndef get_df(spark, tokens):\n    return inner.VALUE\n",
     )
     details = {"pythonModule": "outer_of_the_feature_test.get_df"}
-    project.write(MAIN, standard(project, sourceType="python", sourceDetails=details))
-    source = only(project).views["v_orders"].source
+    project.write(MAIN, spec_without_migration(project, sourceType="python", sourceDetails=details))
+    source = load_dataflow(project).views["v_orders"].source
     assert isinstance(source, flows.PythonSource)
     assert source.code.folders == (str(project.root / "python"), str(project.root / "libraries"))
     assert load_function(source.code, "get_df")(None, {}) == 7
 
 
-def test_a_quarantine_is_a_table_and_a_flow_beside_each_flow(project: ProjectFiles) -> None:
-    project.write("dataflows/sales/expectations/rules.json", RULES)
+def test_quarantine_adds_a_table_and_a_flow_for_each_flow(project: ProjectFiles) -> None:
+    project.write("dataflows/sales/expectations/rules.json", EXPECTATIONS)
     details: dict[str, Any] = {"targetFormat": "delta", "clusterByAuto": True, "tableProperties": {"a": 1}}
-    project.write(MAIN, standard(project, **JUDGED, quarantineMode="table", quarantineTargetDetails=details))
-    dataflow = only(project)
+    project.write(
+        MAIN,
+        spec_without_migration(
+            project, **WITH_EXPECTATIONS, quarantineMode="table", quarantineTargetDetails=details
+        ),
+    )
+    dataflow = load_dataflow(project)
     assert dataflow.quarantine is not None
     assert [str(table.name) for table in dataflow.tables] == ["silver.orders", "silver.orders_quarantine"]
     assert dataflow.quarantine.properties == {"a": "1"}
-    assert dataflow.quarantine.expectations == (flows.Expectation("quarantine", BROKEN, "quarantine"),)
+    assert dataflow.quarantine.expectations == (flows.Expectation("quarantine", CONSTRAINTS, "quarantine"),)
     assert [rule.action for rule in dataflow.target.expectations] == ["warn", "drop"]
     assert [(flow.name, str(flow.target), flow.view) for flow in dataflow.flows] == [
         ("f_v_orders", "silver.orders", "v_orders"),
@@ -231,23 +249,25 @@ def test_a_quarantine_is_a_table_and_a_flow_beside_each_flow(project: ProjectFil
         ({"table": "bad"}, "bad"),
         ({"table": "rows", "database": "bad"}, "bad.rows"),
     ):
-        written = standard(project, **JUDGED, quarantineMode="table", quarantineTargetDetails=named)
+        written = spec_without_migration(
+            project, **WITH_EXPECTATIONS, quarantineMode="table", quarantineTargetDetails=named
+        )
         assert list(VALIDATOR.iter_errors(written)) == []
         project.write(MAIN, written)
-        quarantine = only(project).quarantine
+        quarantine = load_dataflow(project).quarantine
         assert quarantine is not None
         assert str(quarantine.name) == expected
     project.write(
         SPECS + "b_main.json",
-        standard(project, dataFlowId="b", targetDetails={"database": "bad", "table": "rows"}),
+        spec_without_migration(project, dataFlowId="b", targetDetails={"database": "bad", "table": "rows"}),
     )
     (problem,) = project.problems()
     assert "SPEC_TABLE_FILLED_TWICE table=bad.rows," in problem
 
 
-def test_flows_that_share_a_view_have_quarantine_flows_of_their_own(project: ProjectFiles) -> None:
-    project.write("dataflows/sales/expectations/rules.json", RULES)
-    written = project.flow(cdcSettings=None, **JUDGED, quarantineMode="table")
+def test_flows_with_the_same_view_get_separate_quarantine_flows(project: ProjectFiles) -> None:
+    project.write("dataflows/sales/expectations/rules.json", EXPECTATIONS)
+    written = project.flow(cdcSettings=None, **WITH_EXPECTATIONS, quarantineMode="table")
     group = written["flowGroups"][0]
     rows = group["flows"]["f_rows"]
     rows["flowDetails"]["targetTable"] = "customer"
@@ -255,7 +275,7 @@ def test_flows_that_share_a_view_have_quarantine_flows_of_their_own(project: Pro
     group["flows"] = {"f_rows": rows, "f_more": {"flowType": "append_view", "flowDetails": prefixed}}
     del group["stagingTables"]
     project.write(MAIN, written)
-    assert [(flow.name, flow.target.table, flow.column_prefix) for flow in only(project).flows] == [
+    assert [(flow.name, flow.target.table, flow.column_prefix) for flow in load_dataflow(project).flows] == [
         ("f_rows", "customer", None),
         ("f_more", "customer", "new_"),
         ("f_quarantine_v_rows_quarantine", "customer_quarantine", None),
@@ -263,24 +283,24 @@ def test_flows_that_share_a_view_have_quarantine_flows_of_their_own(project: Pro
     ]
 
 
-def test_a_flag_judges_every_rule_and_drops_nothing(project: ProjectFiles) -> None:
-    project.write("dataflows/sales/expectations/rules.json", RULES)
-    project.write(MAIN, standard(project, **JUDGED, quarantineMode="flag"))
-    dataflow = only(project)
+def test_quarantine_flag_turns_every_expectation_into_a_warning(project: ProjectFiles) -> None:
+    project.write("dataflows/sales/expectations/rules.json", EXPECTATIONS)
+    project.write(MAIN, spec_without_migration(project, **WITH_EXPECTATIONS, quarantineMode="flag"))
+    dataflow = load_dataflow(project)
     assert dataflow.quarantine is None
     assert [(rule.name, rule.action) for rule in dataflow.target.expectations] == [
         ("known", "warn"), ("paid", "warn"), ("is_quarantined", "flag"),
     ]  # fmt: skip
-    assert dataflow.target.expectations[-1].constraint == BROKEN
+    assert dataflow.target.expectations[-1].constraint == CONSTRAINTS
 
 
 def field(name: str, kind: Any, mapping: Any = None) -> dict[str, Any]:
     return {"name": name, "type": kind, **({"metadata": {"mapping": mapping}} if mapping else {})}
 
 
-def test_operational_metadata_is_what_the_layer_says(project: ProjectFiles) -> None:
-    project.write(MAIN, standard(project))
-    assert only(project).target.metadata == ()
+def test_operational_metadata_follows_the_layer(project: ProjectFiles) -> None:
+    project.write(MAIN, spec_without_migration(project))
+    assert load_dataflow(project).target.metadata == ()
     load = {"reserved": {"pipeline_layer": "gold"}}
     (built_in,) = specs.load(project.root, **load).dataflows[0].target.metadata  # type: ignore[arg-type]
     assert (built_in.name, [inner.name for inner in built_in.fields]) == (
@@ -311,7 +331,7 @@ def test_operational_metadata_is_what_the_layer_says(project: ProjectFiles) -> N
     )
     for changes in ({"features": {"operationalMetadataEnabled": False}},
                     {"targetDetails": {"table": "t", "configFlags": ["disableOperationalMetadata"]}}):  # fmt: skip
-        project.write(MAIN, standard(project, **changes))
+        project.write(MAIN, spec_without_migration(project, **changes))
         assert specs.load(project.root, **load).dataflows[0].target.metadata == ()  # type: ignore[arg-type]
     assert project.problems() == ["pipeline_configs/operational_metadata_gold.json: SPEC_LAYER_NOT_CHOSEN"]
 
@@ -334,10 +354,10 @@ def test_operational_metadata_is_what_the_layer_says(project: ProjectFiles) -> N
         ),
     ],
 )
-def test_metadata_without_a_value_is_refused(
+def test_metadata_column_without_value_is_reported(
     project: ProjectFiles, column: dict[str, Any], expected: str
 ) -> None:
-    project.write(MAIN, standard(project))
+    project.write(MAIN, spec_without_migration(project))
     project.write(
         "pipeline_configs/dev_substitutions.json",
         {"tokens": {"bronze_schema": "b", "silver_schema": "s", "pipeline_layer": "x"}},
@@ -367,19 +387,19 @@ HISTORICAL: dict[str, Any] = {
 }
 
 
-def of_snapshots(project: ProjectFiles, settings: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """Return a spec without a source."""
-    written = standard(project, cdcSnapshotSettings=settings, **changes)
+def snapshot_spec(project: ProjectFiles, settings: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """Return a spec without a view."""
+    written = spec_without_migration(project, cdcSnapshotSettings=settings, **changes)
     for key in ("sourceSystem", "sourceViewName", "sourceType", "sourceDetails", "mode"):
         del written[key]
     return written
 
 
-def test_historical_snapshots_need_no_source_and_no_flow(project: ProjectFiles) -> None:
-    written = of_snapshots(project, HISTORICAL)
+def test_historical_snapshots_need_no_view_and_no_flow(project: ProjectFiles) -> None:
+    written = snapshot_spec(project, HISTORICAL)
     assert list(VALIDATOR.iter_errors(written)) == []
     project.write(MAIN, written)
-    dataflow = only(project)
+    dataflow = load_dataflow(project)
     assert (dataflow.flows, dataflow.views, dataflow.target.cdc) == ((), {}, None)
     assert dataflow.target.snapshots == flows.SnapshotCdc(
         ("ID",), 2,
@@ -390,8 +410,8 @@ def test_historical_snapshots_need_no_source_and_no_flow(project: ProjectFiles) 
         (), ("AT",), f"{MAIN}: cdcSnapshotSettings",
     )  # fmt: skip
     table = {"table": "{bronze_schema}.days", "versionColumn": "DAY", "versionType": "date"}
-    project.write(MAIN, of_snapshots(project, {**HISTORICAL, "sourceType": "table", "source": table}))
-    snapshots = only(project).target.snapshots
+    project.write(MAIN, snapshot_spec(project, {**HISTORICAL, "sourceType": "table", "source": table}))
+    snapshots = load_dataflow(project).target.snapshots
     assert snapshots is not None
     assert snapshots.source == flows.SnapshotTable(TableName(("bronze", "days")), "DAY", "date")
 
@@ -410,52 +430,52 @@ def test_historical_snapshots_need_no_source_and_no_flow(project: ProjectFiles) 
         ({"source": {**HISTORICAL["source"], "everything": 1}}, "cdcSnapshotSettings.source.everything: SPEC_KEY_UNKNOWN key=everything"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_snapshots_is_said(
+def test_invalid_snapshot_settings_are_reported(
     project: ProjectFiles, changes: dict[str, Any], expected: str
 ) -> None:
-    project.write(MAIN, of_snapshots(project, {**HISTORICAL, **changes}))
+    project.write(MAIN, snapshot_spec(project, {**HISTORICAL, **changes}))
     assert f"{MAIN}: {expected}" in project.problems()
 
 
-def test_periodic_snapshots_are_a_view_that_is_read_whole(project: ProjectFiles) -> None:
+def test_periodic_snapshots_are_read_from_a_batch_view(project: ProjectFiles) -> None:
     settings = {"keys": ["ID"], "scd_type": "1", "snapshotType": "periodic"}
-    project.write(MAIN, standard(project, mode="batch", cdcSnapshotSettings=settings))
-    dataflow = only(project)
+    project.write(MAIN, spec_without_migration(project, mode="batch", cdcSnapshotSettings=settings))
+    dataflow = load_dataflow(project)
     assert dataflow.flows == ()
     assert dataflow.target.snapshots == flows.SnapshotCdc(
         ("ID",), 1, "v_orders", location=f"{MAIN}: cdcSnapshotSettings"
     )
-    project.write(MAIN, standard(project, cdcSnapshotSettings=settings))
+    project.write(MAIN, spec_without_migration(project, cdcSnapshotSettings=settings))
     assert project.problems() == [f"{MAIN}: mode: SPEC_SNAPSHOT_READ_AS_STREAM"]
     both = {
         "cdcSettings": {"keys": ["ID"], "scd_type": "1", "sequence_by": "TS"},
         "cdcSnapshotSettings": settings,
     }
-    project.write(MAIN, standard(project, mode="batch", **both))
+    project.write(MAIN, spec_without_migration(project, mode="batch", **both))
     assert project.problems() == [
         f"{MAIN}: cdcSnapshotSettings: SPEC_KEYS_EXCLUDE_EACH_OTHER other=cdcSettings"
     ]
-    # In a flow spec a merge brings them.
+    # In a flow spec, the view of a merge flow provides the snapshots.
     written = project.flow(cdcSettings=None, cdcSnapshotSettings=settings)
     flow = written["flowGroups"][0]["flows"]["f_rows"]
     flow["views"]["v_rows"]["mode"] = "batch"
     flow.update(flowType="merge", flowDetails={"targetTable": "silver.customer", "sourceView": "v_rows"})
     del written["flowGroups"][0]["flows"]["f_customer"]
     project.write(MAIN, written)
-    snapshots = only(project).target.snapshots
+    snapshots = load_dataflow(project).target.snapshots
     assert snapshots is not None
     assert snapshots.source == "v_rows"
 
 
-def test_operational_metadata_would_make_every_row_of_a_snapshot_new(project: ProjectFiles) -> None:
+def test_operational_metadata_with_snapshots_is_reported(project: ProjectFiles) -> None:
     written = project.flow()
     written["flowGroups"][0]["stagingTables"]["kept"] = {"type": "ST", "cdcSnapshotSettings": HISTORICAL}
     project.write(MAIN, written)
-    assert len(only(project).staging) == 2
+    assert len(load_dataflow(project).staging) == 2
     (problem,) = project.problems(reserved={"pipeline_layer": "silver"})
     assert problem.endswith("stagingTables.kept.configFlags: SPEC_SNAPSHOTS_WITH_METADATA")
-    # A target of snapshots has none anyway.
-    project.write(MAIN, of_snapshots(project, HISTORICAL))
+    # The target of a spec with snapshots never has operational metadata.
+    project.write(MAIN, snapshot_spec(project, HISTORICAL))
     assert specs.load(project.root, reserved={"pipeline_layer": "silver"}).dataflows[0].target.metadata == ()
 
 
@@ -476,15 +496,15 @@ VIEWS: dict[str, Any] = {
             "sqlStatement": "SELECT * FROM live.by_source",
             "tableDetails": {"database": "gold", "clusterByColumns": ["ID"]},
             "refreshPolicy": "incremental_strict",
-            **JUDGED,
+            **WITH_EXPECTATIONS,
             "quarantineMode": "table",
         },
     },
 }
 
 
-def test_materialized_views_are_tables_of_their_own(project: ProjectFiles) -> None:
-    project.write("dataflows/sales/expectations/rules.json", RULES)
+def test_materialized_views_are_compiled_separately_from_flows(project: ProjectFiles) -> None:
+    project.write("dataflows/sales/expectations/rules.json", EXPECTATIONS)
     assert list(VALIDATOR.iter_errors(VIEWS)) == []
     project.write(SPECS + "gold_main.json", VIEWS)
     loaded = project.load()
@@ -514,22 +534,22 @@ def test_materialized_views_are_tables_of_their_own(project: ProjectFiles) -> No
         ({"tableDetails": {"database": "gold", "tableProperty": {}}}, "by_sql.tableDetails.tableProperty: SPEC_KEY_MISSPELT key=tableProperty, known=tableProperties"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_materialized_view_is_said(
+def test_invalid_materialized_view_is_reported(
     project: ProjectFiles, changes: dict[str, Any], expected: str
 ) -> None:
-    project.write("dataflows/sales/expectations/rules.json", RULES)
+    project.write("dataflows/sales/expectations/rules.json", EXPECTATIONS)
     views = {**VIEWS["materializedViews"], "by_sql": {**VIEWS["materializedViews"]["by_sql"], **changes}}
     project.write(MAIN, {**VIEWS, "materializedViews": views})
     assert any(problem.startswith(f"{MAIN}: materializedViews.{expected}") for problem in project.problems())
 
 
-def test_engine_skips_specs_that_it_cannot_run_by_name(project: ProjectFiles) -> None:
-    project.write("dataflows/sales/expectations/rules.json", RULES)
-    project.write(MAIN, standard(project))
+def test_engine_names_the_specs_that_it_skips(project: ProjectFiles) -> None:
+    project.write("dataflows/sales/expectations/rules.json", EXPECTATIONS)
+    project.write(MAIN, spec_without_migration(project))
     project.write(SPECS + "gold_main.json", VIEWS)
     project.write(
         SPECS + "days_main.json",
-        of_snapshots(project, HISTORICAL, dataFlowId="days", targetDetails={"table": "days"}),
+        snapshot_spec(project, HISTORICAL, dataFlowId="days", targetDetails={"table": "days"}),
     )
     loaded = project.load()
     streamed, declared, databricks = (
@@ -549,7 +569,7 @@ def test_engine_skips_specs_that_it_cannot_run_by_name(project: ProjectFiles) ->
     assert len(declared.materialized) == 2
     assert [str(skipped) for skipped in declared.skipped] == [days]
     assert declared.skipped[0].problems[0].path == "cdcSnapshotSettings"
-    # Where nothing is left, that is an error, and it isn't where the project says so itself.
+    # If the engine can run no spec of the project, it raises an error instead of skipping them.
     (project.root / MAIN).unlink()
     (project.root / SPECS / "days_main.json").unlink()
     with pytest.raises(

@@ -1,6 +1,6 @@
-"""Broken files, files that don't belong together, and all problems of a project at once."""
+"""Problems of whole files: broken files, files without their counterpart, and unsupported specs."""
 
-# Messages are written whole, as they are read.
+# Expected problems are complete lines.
 # ruff: noqa: E501
 
 from __future__ import annotations
@@ -58,20 +58,22 @@ MAIN = SPECS + "orders_main.json"
         ("x_main.json", '{"template": "t"}', "parameterSets: SPEC_KEY_MISSING"),
     ],
 )
-def test_broken_files(project: ProjectFiles, name: str, content: Any, expected: str) -> None:
+def test_broken_file_is_reported_with_its_reason(
+    project: ProjectFiles, name: str, content: Any, expected: str
+) -> None:
     project.write(SPECS + name, content)
     assert project.problems() == [f"{SPECS}{name}: {expected}"]
 
 
-def test_unreadable_file(project: ProjectFiles) -> None:
-    # A link to nowhere can't be read by anyone, root included, who reads past all permissions.
+def test_file_that_cannot_be_read_is_reported(project: ProjectFiles) -> None:
+    # Even root, which ignores permissions, can't read a broken link.
     main = project.write(MAIN, project.append())
     main.unlink()
     main.symlink_to("nowhere")
     assert project.problems() == [f"{MAIN}: SPEC_FILE_NOT_READABLE reason=no such file or directory"]
 
 
-def test_flow_file_without_a_main_file(project: ProjectFiles) -> None:
+def test_flow_group_file_without_main_file_is_reported(project: ProjectFiles) -> None:
     project.write(MAIN, project.append())
     (group,) = project.flow()["flowGroups"]
     project.write(SPECS + "lost_flow.json", {"dataFlowId": "lost", **group})
@@ -84,7 +86,7 @@ def test_flow_file_without_a_main_file(project: ProjectFiles) -> None:
     ]
 
 
-def test_flow_file_alone(project: ProjectFiles) -> None:
+def test_single_flow_group_file_is_refused(project: ProjectFiles) -> None:
     file = project.write(SPECS + "a_flow.json", {})
     text = project.write("orders.txt", "x")
     for wrong, condition in ((file, "SPEC_FILE_IS_FLOW_GROUP"), (text, "SPEC_FILE_SUFFIX")):
@@ -129,20 +131,22 @@ def test_flow_file_alone(project: ProjectFiles) -> None:
         ),
     ],
 )
-def test_settings(project: ProjectFiles, name: str, content: Any, expected: str) -> None:
+def test_invalid_settings_file_is_reported(
+    project: ProjectFiles, name: str, content: Any, expected: str
+) -> None:
     project.write(name, content)
     project.write(MAIN, project.append())
     assert expected in project.problems()
 
 
-def test_unknown_environment(project: ProjectFiles) -> None:
+def test_unknown_environment_is_reported_with_the_known_ones(project: ProjectFiles) -> None:
     project.write(MAIN, project.append())
     assert project.problems(environment="prod") == [
         "pipeline_configs: SPEC_ENVIRONMENT_UNKNOWN environment=prod, environments=dev"
     ]
 
 
-def test_expectations_file(project: ProjectFiles) -> None:
+def test_invalid_expectations_file_is_reported(project: ProjectFiles) -> None:
     path = "dataflows/sales/expectations/dqe.json"
     rule = {"name": "a", "constraint": "A"}
     project.write(path, {"expect": [rule, rule], "expect_or_drop": [{"name": "b"}], "drop": []})
@@ -156,14 +160,14 @@ def test_expectations_file(project: ProjectFiles) -> None:
     assert project.problems() == [f"{path}: expect[1].name: SPEC_EXPECTATION_NAME_TAKEN name=a"]
 
 
-def test_specs_that_are_not_handled_are_skipped_with_their_parts(project: ProjectFiles) -> None:
+def test_unsupported_specs_are_skipped_with_their_flow_group_files(project: ProjectFiles) -> None:
     project.write(MAIN, project.append(sourceDetails={"database": "bronze", "table": "orders"}))
     sink = project.flow(dataFlowId="sink", targetFormat="kafka_sink", targetDetails={"name": "x"})
     project.write(SPECS + "b_main.yaml", yaml.safe_dump(sink))
     held = project.flow(dataFlowId="held", targetDetails={"database": "{silver_schema}", "table": "Held"})
     group = {**held.pop("flowGroups")[0], "dataFlowId": "held"}
     group["stagingTables"]["looked_up"] = {"type": "MV", "sqlStatement": "SELECT 1"}
-    # What is left out isn't looked at any further.
+    # Skipped specs aren't validated.
     group["flows"]["f_rows"]["views"] = {"v_s": {"nonsense": 1}}
     project.write(SPECS + "c_main.json", held)
     project.write(SPECS + "c_flow.json", group)
@@ -178,7 +182,7 @@ def test_specs_that_are_not_handled_are_skipped_with_their_parts(project: Projec
     )
 
 
-def test_a_spec_with_a_migration_is_never_skipped_and_neither_is_a_whole_project(
+def test_unsupported_spec_with_migration_or_alone_is_reported(
     project: ProjectFiles,
 ) -> None:
     project.write(MAIN, project.append())
@@ -192,7 +196,7 @@ def test_a_spec_with_a_migration_is_never_skipped_and_neither_is_a_whole_project
     assert any("SPEC_STAGING_VIEW_NOT_SUPPORTED" in problem for problem in project.problems())
 
 
-def test_all_problems_at_once(project: ProjectFiles) -> None:
+def test_project_reports_the_problems_of_all_files(project: ProjectFiles) -> None:
     written = project.append(zzz=1, cdcSettings={"keys": "ID", "scd_type": "2"})
     written["sourceDetails"]["cdfEnabled"] = 1
     written["tableMigrationDetails"]["enabled"] = "yes"
@@ -234,7 +238,7 @@ def test_problem_has_place_condition_message_and_remedy(project: ProjectFiles) -
 
 
 @pytest.mark.parametrize("broken", ["{", '{"dataFlowId": "customer", "flowGroupId": "main", "flows": []}'])
-def test_a_broken_flow_file_is_reported_alone(project: ProjectFiles, broken: str) -> None:
+def test_broken_flow_group_file_causes_no_other_problem(project: ProjectFiles, broken: str) -> None:
     project.write(MAIN, project.flow(flowGroups=None))
     project.write(SPECS + "customer_flow.json", broken)
     (problem,) = project.problems()

@@ -1,4 +1,4 @@
-"""Folders that can't be looked into, lie behind links, or hold more than was asked for."""
+"""Folders that can't be listed, links to folders, and folders with several specs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def refused(path: Path) -> list[str]:
     return [described(problem) for problem in caught.value.problems]
 
 
-def test_settings_that_cannot_be_listed(project: ProjectFiles, forbid: Callable[[Path], None]) -> None:
+def test_settings_folder_that_cannot_be_listed_is_reported(
+    project: ProjectFiles, forbid: Callable[[Path], None]
+) -> None:
     file = project.write(MAIN, project.append())
     forbid(project.root / "pipeline_configs")
     assert project.problems() == [f"pipeline_configs: {DENIED}"]
@@ -30,7 +32,7 @@ def test_settings_that_cannot_be_listed(project: ProjectFiles, forbid: Callable[
 
 
 @pytest.mark.parametrize("kind", ["file", "link to nowhere", "link to itself"])
-def test_settings_that_are_no_folder(project: ProjectFiles, kind: str) -> None:
+def test_settings_path_that_is_no_folder_is_reported(project: ProjectFiles, kind: str) -> None:
     project.write(MAIN, project.append())
     home = project.root / "pipeline_configs"
     for file in home.iterdir():
@@ -44,7 +46,9 @@ def test_settings_that_are_no_folder(project: ProjectFiles, kind: str) -> None:
     assert problem.startswith("pipeline_configs: SPEC_FOLDER_NOT_LISTED reason=")
 
 
-def test_expectations_that_cannot_be_listed(project: ProjectFiles, forbid: Callable[[Path], None]) -> None:
+def test_expectations_folder_that_cannot_be_listed_is_reported(
+    project: ProjectFiles, forbid: Callable[[Path], None]
+) -> None:
     project.write("dataflows/sales/expectations/all/a.json", {})
     changes = {"dataQualityExpectationsEnabled": True, "dataQualityExpectationsPath": "all"}
     project.write(MAIN, project.append(**changes))
@@ -52,7 +56,9 @@ def test_expectations_that_cannot_be_listed(project: ProjectFiles, forbid: Calla
     assert project.problems() == [f"dataflows/sales/expectations/all: {DENIED}"]
 
 
-def test_specs_that_cannot_be_listed(project: ProjectFiles, forbid: Callable[[Path], None]) -> None:
+def test_spec_folder_that_cannot_be_listed_is_reported(
+    project: ProjectFiles, forbid: Callable[[Path], None]
+) -> None:
     file = project.write(MAIN, project.append())
     project.write("dataflows/hidden/x_main.json", "not JSON")
     forbid(project.root / "dataflows/hidden")
@@ -62,7 +68,7 @@ def test_specs_that_cannot_be_listed(project: ProjectFiles, forbid: Callable[[Pa
     assert project.problems() == [f"dataflows: {DENIED}"]
 
 
-def test_a_file_on_its_own_in_a_folder_that_cannot_be_listed(
+def test_single_file_in_folder_that_cannot_be_listed_is_reported(
     project: ProjectFiles, tmp_path: Path, forbid: Callable[[Path], None]
 ) -> None:
     file = project.write("lone/orders_main.json", project.append(tableMigrationDetails=None))
@@ -70,14 +76,14 @@ def test_a_file_on_its_own_in_a_folder_that_cannot_be_listed(
     assert f"lone: {DENIED}" in refused(file)
 
 
-def test_a_project_behind_a_link_to_itself(tmp_path: Path) -> None:
+def test_project_path_that_is_a_link_to_itself_is_refused(tmp_path: Path) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     (problem,) = refused(loop)
     assert problem.startswith(f"{loop}: SPEC_FOLDER_NOT_LISTED reason=")
 
 
-def test_linked_folders_are_followed_once(project: ProjectFiles, tmp_path: Path) -> None:
+def test_linked_folder_is_read_once(project: ProjectFiles, tmp_path: Path) -> None:
     project.write("elsewhere/dataflowspec/orders_main.json", project.append())
     sales = tmp_path / "dataflows" / "sales"
     sales.mkdir(parents=True)
@@ -88,7 +94,7 @@ def test_linked_folders_are_followed_once(project: ProjectFiles, tmp_path: Path)
     assert dataflow.file == "dataflows/sales/linked/dataflowspec/orders_main.json"
 
 
-def test_flow_files_below_a_spec_join_it_alone_too(project: ProjectFiles) -> None:
+def test_single_spec_reads_flow_group_files_in_subfolders(project: ProjectFiles) -> None:
     written = project.flow()
     (group,) = written.pop("flowGroups")
     file = project.write(SPECS + "c_main.json", written)
@@ -98,7 +104,7 @@ def test_flow_files_below_a_spec_join_it_alone_too(project: ProjectFiles) -> Non
     assert len(loaded.dataflows[0].flows) == 2
 
 
-def test_flow_files_of_other_specs_are_no_matter(project: ProjectFiles) -> None:
+def test_single_spec_ignores_flow_group_files_of_other_specs(project: ProjectFiles) -> None:
     project.write(
         "pipeline_configs/global.json",
         {"table_migration_state_volume_path": "s", "pipeline_bundle_spec_format": {"format": "json"}},

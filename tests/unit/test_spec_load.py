@@ -1,4 +1,4 @@
-"""What good projects become."""
+"""Compilation of valid projects into flows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EXAMPLE = """
 """  # noqa: E501
 
 
-def test_append_only_example(project: ProjectFiles) -> None:
+def test_append_only_example_is_compiled(project: ProjectFiles) -> None:
     project.write(MAIN, EXAMPLE)
     loaded = project.load()
     (dataflow,) = loaded.dataflows
@@ -70,7 +70,7 @@ def test_append_only_example(project: ProjectFiles) -> None:
     assert dataflow.features == {"operationalMetadataEnabled": True}
 
 
-def test_scd2_example(project: ProjectFiles) -> None:
+def test_scd2_example_is_compiled(project: ProjectFiles) -> None:
     written = json.loads(EXAMPLE)
     written["cdcSettings"] = json.loads(
         '{"keys": ["ORDER_ID"], "scd_type": "2", "sequence_by": "LOAD_TIMESTAMP", "except_column_list": [],'
@@ -86,7 +86,7 @@ def test_scd2_example(project: ProjectFiles) -> None:
     assert dataflow.migration.select == tuple(select)
 
 
-def test_yaml_is_the_same(project: ProjectFiles) -> None:
+def test_yaml_gives_the_same_project_as_json(project: ProjectFiles) -> None:
     project.write(MAIN, EXAMPLE)
     (from_json,) = project.load().dataflows
     (project.root / MAIN).unlink()
@@ -96,7 +96,7 @@ def test_yaml_is_the_same(project: ProjectFiles) -> None:
     assert from_yaml.migration is not None
 
 
-def test_flow_spec_with_staging(project: ProjectFiles) -> None:
+def test_flow_spec_with_staging_is_compiled(project: ProjectFiles) -> None:
     project.write(MAIN, project.flow())
     (dataflow,) = project.load().dataflows
     rows, target = TableName(("silver", "customer_rows")), TableName(("silver", "customer"))
@@ -119,7 +119,7 @@ def test_flow_spec_with_staging(project: ProjectFiles) -> None:
 
 
 @pytest.mark.parametrize("shape", ["one group", "groups"])
-def test_flow_files_join_their_main_file(project: ProjectFiles, shape: str) -> None:
+def test_flow_group_files_are_added_to_their_main_file(project: ProjectFiles, shape: str) -> None:
     written = project.flow()
     (group,) = written.pop("flowGroups")
     part = group if shape == "one group" else {"flowGroups": [group]}
@@ -131,7 +131,7 @@ def test_flow_files_join_their_main_file(project: ProjectFiles, shape: str) -> N
     assert dataflow.flows[0].location == f"{SPECS}customer_flow.json: {at}flows.f_rows.flowDetails"
 
 
-def test_live_names_the_pipelines_own(project: ProjectFiles) -> None:
+def test_live_resolves_to_tables_of_the_pipeline(project: ProjectFiles) -> None:
     written = project.flow()
     flow = written["flowGroups"][0]["flows"]["f_customer"]
     flow["flowDetails"]["sourceView"] = "v_sql"
@@ -160,7 +160,7 @@ def append_flow(flow_type: str, details: dict[str, Any], views: dict[str, Any]) 
     return {"cdcSettings": None, "flowGroups": [{"flowGroupId": "main", "flows": {"f_x": flow}}]}
 
 
-def test_append_sql(project: ProjectFiles) -> None:
+def test_append_sql_flow_gets_a_generated_view(project: ProjectFiles) -> None:
     project.write("dataflows/sales/dml/rows.sql", "SELECT '{unknown}', * FROM STREAM({bronze_schema}.t);\n")
     project.write(
         MAIN, project.flow(**append_flow("append_sql", {"sqlPath": "./rows.sql", "once": True}, {}))
@@ -173,7 +173,7 @@ def test_append_sql(project: ProjectFiles) -> None:
     assert view.source == SqlSource("SELECT '{unknown}', * FROM STREAM(bronze.t)")
 
 
-def test_column_prefix(project: ProjectFiles) -> None:
+def test_column_prefix_is_lower_case_with_underscore(project: ProjectFiles) -> None:
     details = {"sourceView": "v_x", "column_prefix": "C", "column_prefix_exceptions": ["ID"]}
     view = {"mode": "batch", "sourceType": "sql", "sourceDetails": {"sqlStatement": "SELECT 1 ID"}}
     project.write(MAIN, project.flow(**append_flow("append_view", details, {"v_x": view})))
@@ -197,7 +197,7 @@ def source_of(project: ProjectFiles, kind: str, details: dict[str, Any], mode: s
     return project.load().dataflows[0].views["v_orders"].source
 
 
-def test_delta_source_with_everything(project: ProjectFiles) -> None:
+def test_delta_source_keeps_every_setting(project: ProjectFiles) -> None:
     schema = project.write("dataflows/sales/schemas/source/orders.json", "{}")
     code = project.write("dataflows/sales/python_functions/fix.py", "")
     source = source_of(
@@ -223,7 +223,7 @@ def test_delta_source_with_everything(project: ProjectFiles) -> None:
     assert source.transform.tokens == {"deep": {"t": "bronze.x"}}
 
 
-def test_join_source(project: ProjectFiles) -> None:
+def test_join_source_keeps_sides_and_conditions(project: ProjectFiles) -> None:
     source = source_of(
         project,
         "deltaJoin",
@@ -241,7 +241,7 @@ def test_join_source(project: ProjectFiles) -> None:
     assert source.joins == (Join("left", "o.ID = c.ID"),)
 
 
-def test_python_files_and_kafka_sources(project: ProjectFiles) -> None:
+def test_python_files_and_kafka_sources_are_compiled(project: ProjectFiles) -> None:
     python = source_of(project, "python", {"pythonModule": "code.feeds.orders", "tokens": {"n": 1}})
     assert isinstance(python, PythonSource)
     assert (python.code.module, python.code.tokens) == ("code.feeds.orders", {"n": 1})
@@ -258,7 +258,7 @@ def test_python_files_and_kafka_sources(project: ProjectFiles) -> None:
     )
 
 
-def test_yaml_dates_stay_as_written(project: ProjectFiles) -> None:
+def test_yaml_dates_are_read_as_text(project: ProjectFiles) -> None:
     written = yaml.safe_dump(project.append(tableMigrationDetails=None))
     written = written.replace(
         "cdfEnabled: true", "cdfEnabled: true\n  readerOptions:\n    startingTimestamp: 2024-01-01"
@@ -269,7 +269,7 @@ def test_yaml_dates_stay_as_written(project: ProjectFiles) -> None:
     assert source.options == {"startingTimestamp": "2024-01-01"}
 
 
-def test_expectations(project: ProjectFiles) -> None:
+def test_expectations_are_read_from_file_or_folder(project: ProjectFiles) -> None:
     rules = {
         "expect": [{"name": "a", "constraint": "A > 0", "tag": "t"}],
         "expect_or_drop": [{"name": "b", "constraint": "B = '{x}'", "enabled": True}],
@@ -291,7 +291,7 @@ def test_expectations(project: ProjectFiles) -> None:
     assert project.load().dataflows[0].target.expectations == expected
 
 
-def test_target_with_everything(project: ProjectFiles) -> None:
+def test_target_keeps_every_setting(project: ProjectFiles) -> None:
     schema = project.write("dataflows/sales/schemas/orders.ddl", "ID INT")
     details = {
         "table": "orders",
@@ -323,14 +323,14 @@ def test_target_with_everything(project: ProjectFiles) -> None:
     )
 
 
-def test_disabled_migration_is_none(project: ProjectFiles) -> None:
+def test_disabled_migration_is_left_out(project: ProjectFiles) -> None:
     written = project.append()
     written["tableMigrationDetails"]["enabled"] = False
     project.write(MAIN, written)
     assert project.load().dataflows[0].migration is None
 
 
-def test_migration_extension(project: ProjectFiles) -> None:
+def test_migration_keeps_every_setting(project: ProjectFiles) -> None:
     written = project.append()
     written["tableMigrationDetails"] |= {
         "leaveOutNotRepresentable": True,
@@ -346,7 +346,7 @@ def test_migration_extension(project: ProjectFiles) -> None:
     assert migration.compare_except == ("loaded_at",)
 
 
-def test_the_checkpoints_of_old_streams(project: ProjectFiles) -> None:
+def test_checkpoints_of_old_streams_become_paths(project: ProjectFiles) -> None:
     written = project.append()
     details = written["tableMigrationDetails"]
     for location, checkpoints in (

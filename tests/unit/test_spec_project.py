@@ -1,4 +1,4 @@
-"""Where a project's files are found, and what its specs share."""
+"""Location of a project's files, global settings, and substitutions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAIN = SPECS + "orders_main.json"
 
 
 @pytest.mark.parametrize("folder", ["config", "src/config"])
-def test_bundle_settings_lie_over_the_frameworks(project: ProjectFiles, folder: str) -> None:
+def test_bundle_settings_override_those_of_the_framework(project: ProjectFiles, folder: str) -> None:
     project.write(
         f"{folder}/global.yaml",
         "table_migration_state_volume_path: below\nspark_config: {a: 1, b: 2}\ndataflow_spec_version: 0.2\n",
@@ -32,7 +32,7 @@ def test_bundle_settings_lie_over_the_frameworks(project: ProjectFiles, folder: 
     assert (loaded.state_volume, loaded.spark_config) == ("below", {"a": "1", "b": "3"})
 
 
-def test_environments_and_affixes(project: ProjectFiles) -> None:
+def test_environment_sets_tokens_and_affixes(project: ProjectFiles) -> None:
     project.write(
         "pipeline_configs/prod_substitutions.yaml",
         """
@@ -49,7 +49,7 @@ def test_environments_and_affixes(project: ProjectFiles) -> None:
     assert source.table == TableName(("main_bronze_prod", "orders"))
 
 
-def test_reserved_tokens_can_be_given(project: ProjectFiles) -> None:
+def test_reserved_tokens_are_substituted(project: ProjectFiles) -> None:
     details = {"database": "{pipeline_schema}", "table": "orders"}
     project.write(MAIN, project.append(targetDetails=details))
     (dataflow,) = project.load(reserved={"pipeline_schema": "given"}).dataflows
@@ -59,14 +59,14 @@ def test_reserved_tokens_can_be_given(project: ProjectFiles) -> None:
 @pytest.mark.parametrize(
     "token", ["pipeline_id", "pipeline_catalog", "pipeline_schema", "pipeline_layer", "workspace_env"]
 )
-def test_reserved_tokens_can_stand_among_the_others(project: ProjectFiles, token: str) -> None:
+def test_reserved_token_in_the_substitutions_is_substituted(project: ProjectFiles, token: str) -> None:
     tokens = {"bronze_schema": "bronze", "silver_schema": f"{{{token}}}", token: "given"}
     project.write("pipeline_configs/dev_substitutions.json", {"tokens": tokens})
     project.write(MAIN, project.append())
     assert project.load().dataflows[0].target.name == TableName(("given", "orders"))
 
 
-def test_the_logical_environment_is_nothing_unless_given(project: ProjectFiles) -> None:
+def test_logical_environment_without_value_is_empty(project: ProjectFiles) -> None:
     details = {"database": "{silver_schema}{logical_env}", "table": "orders"}
     project.write(MAIN, project.append(targetDetails=details))
     assert project.load().dataflows[0].target.name == TableName(("silver", "orders"))
@@ -77,7 +77,7 @@ def test_the_logical_environment_is_nothing_unless_given(project: ProjectFiles) 
     assert project.load().dataflows[0].target.name == TableName(("silver_you", "orders"))
 
 
-def test_project_under_src(tmp_path: Path, project: ProjectFiles) -> None:
+def test_project_under_src_is_found(tmp_path: Path, project: ProjectFiles) -> None:
     project.write(MAIN, project.append())
     moved = tmp_path / "bundle"
     moved.mkdir()
@@ -89,14 +89,14 @@ def test_project_under_src(tmp_path: Path, project: ProjectFiles) -> None:
     assert specs.load(moved / "src" / MAIN) == loaded
 
 
-def test_one_file_of_a_project(project: ProjectFiles) -> None:
+def test_single_file_of_a_project_uses_its_settings(project: ProjectFiles) -> None:
     project.write(SPECS + "other_main.json", "not JSON")
     file = project.write(MAIN, project.append())
     loaded = specs.load(str(file))
     assert (loaded.root, loaded.state_volume, len(loaded.dataflows)) == (str(project.root), "state", 1)
 
 
-def test_one_file_on_its_own(tmp_path: Path, project: ProjectFiles) -> None:
+def test_single_file_without_project_is_loaded(tmp_path: Path, project: ProjectFiles) -> None:
     written = project.flow()
     (group,) = written.pop("flowGroups")
     lone = tmp_path.parent / (tmp_path.name + "_lone")
@@ -122,7 +122,7 @@ def test_dataflows_are_ordered_by_target(project: ProjectFiles) -> None:
     assert [dataflow.target.name.table for dataflow in project.load().dataflows] == ["a", "b"]
 
 
-def test_no_project(tmp_path: Path) -> None:
+def test_missing_or_empty_project_is_refused(tmp_path: Path) -> None:
     for folder, condition in (
         (tmp_path / "nowhere", "SPEC_PROJECT_MISSING"),
         (tmp_path, "SPEC_PROJECT_EMPTY"),

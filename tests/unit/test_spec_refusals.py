@@ -1,6 +1,6 @@
-"""What is refused, and in which words."""
+"""Invalid specs, with the place, condition and parameters of each problem."""
 
-# Messages are written whole, as they are read.
+# Expected problems are complete lines.
 # ruff: noqa: E501
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ CDC = {"keys": ["ID"], "scd_type": "1", "sequence_by": "TS"}
 SNAPSHOT_SETTINGS = {"keys": ["A"], "scd_type": "1", "snapshotType": "periodic"}
 
 
-def put(written: Any, path: str, value: Any) -> None:
-    """Set the value at a path such as ``a.0.b``; ``...`` takes the key out."""
+def set_at(written: Any, path: str, value: Any) -> None:
+    """Set the value at a path such as ``a.0.b``; ``...`` removes the key."""
     *above, last = (int(step) if step.isdigit() else step for step in path.split("."))
     for step in above:
         written = written[step]
@@ -241,7 +241,7 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
         ],
     ),
     (
-        # This star doesn't stand for columns.
+        # This star is a multiplication.
         {
             "cdcSettings": {**CDC, "scd_type": "2"},
             "tableMigrationDetails.sourceDetails.selectExp": ["ID", "AMOUNT * 2 AS A", "ID AS __END_AT"],
@@ -251,7 +251,7 @@ STANDARD: list[tuple[dict[str, Any], list[str]]] = [
         ],
     ),
     (
-        # The column is read here, and has another name in the result.
+        # The expression reads the column, but returns it with another name.
         {
             "cdcSettings": {**CDC, "scd_type": "2"},
             "tableMigrationDetails.sourceDetails.selectExp": ["__START_AT + 1 AS A", "B AS __END_AT"],
@@ -277,7 +277,7 @@ ALLOWED: list[dict[str, Any]] = [
     {"mode": "batch"},
     {"cdcSettings": {**CDC, "where": "", "apply_as_deletes": "", "apply_as_truncates": ""}},
     {"cdcSettings": {**CDC, "apply_as_truncates": "OP = 't'"}},
-    # What these yield can't be judged.
+    # The columns that these expressions return are unknown.
     {"cdcSettings": {**CDC, "scd_type": "2"}, "tableMigrationDetails.sourceDetails.selectExp": ["*"]},
     {"cdcSettings": {**CDC, "scd_type": "2"}, "tableMigrationDetails.sourceDetails.selectExp": ["((("]},
     {
@@ -297,25 +297,27 @@ ALLOWED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize(("changes", "expected"), STANDARD)
-def test_standard_spec(project: ProjectFiles, changes: dict[str, Any], expected: list[str]) -> None:
+def test_invalid_standard_spec_is_reported(
+    project: ProjectFiles, changes: dict[str, Any], expected: list[str]
+) -> None:
     written = project.append()
     for path, value in changes.items():
-        put(written, path, value)
+        set_at(written, path, value)
     project.write(MAIN, written)
     assert project.problems() == [f"{MAIN}: {message}" for message in expected]
 
 
 @pytest.mark.parametrize("changes", ALLOWED)
-def test_standard_spec_allowed(project: ProjectFiles, changes: dict[str, Any]) -> None:
+def test_valid_standard_spec_is_loaded(project: ProjectFiles, changes: dict[str, Any]) -> None:
     written = project.append()
     for path, value in changes.items():
-        put(written, path, value)
+        set_at(written, path, value)
     project.write(MAIN, written)
     assert len(project.load().dataflows) == 1
 
 
 @pytest.mark.parametrize("sink", ["delta_sink", "kafka_sink", "foreach_batch_sink"])
-def test_sinks(project: ProjectFiles, sink: str) -> None:
+def test_sink_is_refused(project: ProjectFiles, sink: str) -> None:
     project.write(MAIN, project.append(targetFormat=sink, targetDetails={"name": "s", "sinkOptions": {}}))
     assert project.problems() == [
         f"{MAIN}: tableMigrationDetails: SPEC_MIGRATION_INTO_SINK format={sink}",
@@ -412,15 +414,17 @@ FLOWS: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("changes", "expected"), FLOWS)
-def test_flow_spec(project: ProjectFiles, changes: dict[str, Any], expected: list[str]) -> None:
+def test_invalid_flow_spec_is_reported(
+    project: ProjectFiles, changes: dict[str, Any], expected: list[str]
+) -> None:
     written = project.flow()
     for path, value in changes.items():
-        put(written, path, value)
+        set_at(written, path, value)
     project.write(MAIN, written)
     assert project.problems() == [f"{MAIN}: {message}" for message in expected]
 
 
-def test_names_taken_twice(project: ProjectFiles) -> None:
+def test_repeated_names_are_reported(project: ProjectFiles) -> None:
     written = project.flow()
     repeated = copy.deepcopy(written["flowGroups"][0])
     del repeated["stagingTables"]
@@ -436,7 +440,7 @@ def test_names_taken_twice(project: ProjectFiles) -> None:
     ]
 
 
-def test_one_table_filled_by_two_specs(project: ProjectFiles) -> None:
+def test_table_of_two_specs_is_reported(project: ProjectFiles) -> None:
     project.write(MAIN, project.append())
     project.write(SPECS + "twin_main.json", project.append(dataFlowId="twin"))
     assert project.problems() == [
@@ -478,7 +482,9 @@ def join(modes: str, kind: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_joins(project: ProjectFiles, mode: str, details: dict[str, Any], expected: str) -> None:
+def test_invalid_join_is_reported(
+    project: ProjectFiles, mode: str, details: dict[str, Any], expected: str
+) -> None:
     project.write(MAIN, project.append(sourceType="deltaJoin", mode=mode, sourceDetails=details))
     assert project.problems() == [f"{MAIN}: sourceDetails.{expected}"]
 
@@ -500,7 +506,7 @@ def test_joins(project: ProjectFiles, mode: str, details: dict[str, Any], expect
         ("batchFiles", {"modifiedAfter": "2024-01-01"}, "modifiedAfter"),
     ],
 )
-def test_migration_needs_a_start(
+def test_migration_of_source_without_start_is_reported(
     project: ProjectFiles, kind: str, options: dict[str, Any], remedy: str
 ) -> None:
     details: dict[str, Any] = (
@@ -516,7 +522,7 @@ def test_migration_needs_a_start(
     written["tableMigrationDetails"]["sourceDetails"]["checkpointLocation"] = "/old"
     project.write(MAIN, written)
     if kind == "kafka":
-        # There the old stream's checkpoint says where it goes on.
+        # The checkpoint of the old stream contains the start.
         assert project.load().dataflows[0].migration is not None
     else:
         assert len(project.problems()) == 1
@@ -527,7 +533,7 @@ def test_migration_needs_a_start(
 
 
 @pytest.mark.parametrize("path", ["s3a://bucket/state", "abfss:/c@a/state", "dbfs:/state"])
-def test_state_needs_a_folder(project: ProjectFiles, path: str) -> None:
+def test_state_path_outside_a_folder_is_reported(project: ProjectFiles, path: str) -> None:
     project.write("pipeline_configs/global.json", {"table_migration_state_volume_path": path})
     project.write(MAIN, project.append())
     [problem] = project.problems()
@@ -545,13 +551,13 @@ def test_state_needs_a_folder(project: ProjectFiles, path: str) -> None:
         ("C:\\state", "C:\\state"),
     ],
 )
-def test_addresses_of_folders_are_taken(project: ProjectFiles, written: str, path: str) -> None:
+def test_url_of_a_folder_becomes_a_path(project: ProjectFiles, written: str, path: str) -> None:
     project.write("pipeline_configs/global.json", {"table_migration_state_volume_path": written})
     project.write(MAIN, project.append())
     assert project.load().state_volume == path
 
 
-def test_migration_needs_a_folder_for_its_state(project: ProjectFiles) -> None:
+def test_migration_without_state_path_is_reported(project: ProjectFiles) -> None:
     project.write("pipeline_configs/global.json", {})
     project.write(MAIN, project.append())
     assert project.problems() == [f"{MAIN}: tableMigrationDetails: SPEC_STATE_PATH_MISSING"]

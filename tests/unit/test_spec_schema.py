@@ -1,4 +1,4 @@
-"""The JSON Schema for editors says what loading says."""
+"""The JSON Schema for editors accepts and refuses the same specs as loading."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def test_schema_is_valid() -> None:
     assert "pydantic" not in json.dumps(specs.json_schema())
 
 
-def test_the_examples_fit(project: ProjectFiles) -> None:
+def test_examples_are_valid(project: ProjectFiles) -> None:
     cdc = {"keys": ["ID"], "scd_type": "2", "sequence_by": "TS", "apply_as_deletes": ""}
     for written in (project.append(), project.append(cdcSettings=cdc), project.flow()):
         assert list(VALIDATOR.iter_errors(written)) == []
 
 
 @pytest.mark.parametrize("kind", ["standard", "flow"])
-def test_the_rich_examples_fit(kind: str) -> None:
+def test_examples_with_all_keys_are_valid(kind: str) -> None:
     file = Path(__file__).parent / "spec_examples" / f"{kind}_main.json"
     assert list(VALIDATOR.iter_errors(json.loads(file.read_text("utf-8")))) == []
     assert len(specs.load(file).dataflows) == 1
@@ -58,7 +58,7 @@ def test_the_rich_examples_fit(kind: str) -> None:
         {"tableMigrationDetails": {"enabled": "true"}},
     ],
 )
-def test_what_loading_refuses_does_not_fit(project: ProjectFiles, changes: dict[str, Any]) -> None:
+def test_spec_that_loading_refuses_is_invalid(project: ProjectFiles, changes: dict[str, Any]) -> None:
     written = project.append(**changes)
     assert list(VALIDATOR.iter_errors(written))
     project.write("dataflows/x/x_main.json", written)
@@ -73,14 +73,14 @@ def test_what_loading_refuses_does_not_fit(project: ProjectFiles, changes: dict[
         {"quarantineMode": False},
     ],
 )
-def test_what_loading_takes_fits(project: ProjectFiles, changes: dict[str, Any]) -> None:
+def test_spec_that_loading_accepts_is_valid(project: ProjectFiles, changes: dict[str, Any]) -> None:
     written = project.append(**changes)
     assert list(VALIDATOR.iter_errors(written)) == []
     project.write("dataflows/x/x_main.json", written)
     assert len(project.load().dataflows) == 1
 
 
-def test_a_flow_of_sql_has_one_statement(project: ProjectFiles) -> None:
+def test_append_sql_flow_needs_exactly_one_statement(project: ProjectFiles) -> None:
     written = project.flow(cdcSettings=None)
     details = {"targetTable": "customer", "sqlStatement": "SELECT 1", "sqlPath": "a.sql"}
     written["flowGroups"][0]["flows"] = {"f_sql": {"flowType": "append_sql", "flowDetails": details}}
@@ -89,7 +89,7 @@ def test_a_flow_of_sql_has_one_statement(project: ProjectFiles) -> None:
     assert list(VALIDATOR.iter_errors(written)) == []
 
 
-def test_every_key_is_described() -> None:
+def test_every_key_has_a_description() -> None:
     undescribed = [
         f"{name}.{key}"
         for name, definition in specs.json_schema()["$defs"].items()

@@ -354,9 +354,7 @@ def without_times(state: Stored) -> Stored:
     return replace(state, tracking=replace(state.tracking, updated_at=None))
 
 
-OLDER = json.loads(
-    Path(__file__).with_name("golden").joinpath("older_state.json").read_text(encoding="utf-8")
-)
+OLDER = json.loads(Path(__file__).with_name("older_state.json").read_text(encoding="utf-8"))
 
 
 def older_start() -> MigrationStart:
@@ -369,7 +367,7 @@ def older_start() -> MigrationStart:
 
 
 def older_states() -> dict[str, Stored]:
-    """Return the state in each phase that an older version has written in `golden/older_state.json`."""
+    """Return the state in each phase that an older version has written in `older_state.json`."""
     settings = {"keys": "id", "scd_type": "1", "sequence_by": "seq"}
     flow = FlowIdentity(settings, {"bronze.orders": "id-1"}, "checkpoint-id")
     identity = TableIdentity("table-id", 0, {"f_new": flow}, "silver.orders_legacy@3", settings)

@@ -146,7 +146,7 @@ class ProjectOptions:
         project, environment, tokens = self.project, self.environment, parse_pairs("--token", self.token)
         pipeline = self._pipeline()
         if isinstance(pipeline, pipelines.DatabricksPipeline):
-            configured = pipeline.configuration()
+            configured = pipeline.read_configuration()
             project = project or Path(configured.project)
             environment = environment or configured.environment
             tokens = {**configured.tokens, **tokens}

@@ -1,9 +1,9 @@
-"""Pipeline migration: a Delta table, with its history, becomes a streaming table whose flows go on.
+"""Pipeline migration: a Delta table with its history becomes a streaming table.
 
-`plan`, `check`, `run`, `status`, `verify`, `undo` and `finish` are the whole of it. Where a declarative
-pipeline runs the flows, `prepare` takes the place of `run`, and the pipeline's own file defines what
-`load_plan` gives it; the other names are for that file. They are loaded at first use, so that specs and plans
-can be worked with where pyspark isn't installed.
+The commands are `plan`, `check`, `run`, `status`, `verify`, `undo` and `finish`. If a declarative pipeline
+runs the flows, `prepare` replaces `run`, and the pipeline's source file defines the result of `load_plan`.
+The other names are for that file. Names are imported on first use, because specs and plans don't need
+pyspark.
 """
 
 import lazy_loader

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from tableferry.errors import SessionError
+from tableferry.pipelines.databricks_finish import finish_without_spark
 from tableferry.pipelines.engines.databricks.pipeline import DatabricksPipeline
 from tableferry.pipelines.engines.performer import Before, without_sequence
-from tableferry.pipelines.finish_without_spark import finish_without_spark
 from tableferry.pipelines.handover.proofs import Proof, prove_start
 from tableferry.pipelines.model.flows import Project
 from tableferry.pipelines.model.plan import LOOK_BACK, LookBack, Plan, TargetPlan
@@ -20,8 +20,12 @@ from tableferry.pipelines.planning.pipeline_port import Pipeline
 from tableferry.pipelines.planning.project import open_project, open_state, target_keys
 from tableferry.pipelines.preparation import drop_clone
 from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport, UndoReport, VerifyReport
-from tableferry.pipelines.sources.column_mismatches import left_behind, too_wide
-from tableferry.pipelines.sources.unrepresentable_rows import NotRepresentable, not_representable, open_later
+from tableferry.pipelines.sources.column_mismatches import find_lost_rules, find_narrow_copied_columns
+from tableferry.pipelines.sources.unrepresentable_rows import (
+    UnrepresentableRows,
+    count_unrepresentable_rows,
+    find_rows_ending_in_future,
+)
 from tableferry.pipelines.update import Update
 from tableferry.spark.driver import in_process
 from tableferry.spark.local_metastore import LocalMetastore
@@ -80,17 +84,17 @@ def plan(
 
 def _with_row_findings(target: TargetPlan, spark: SparkSession) -> TargetPlan:
     """Add what the tables' columns and rows show."""
-    found = (look(target, spark) for look in (open_later, left_behind, without_sequence))
+    found = (look(target, spark) for look in (find_rows_ending_in_future, find_lost_rules, without_sequence))
     return replace(
         target,
         warnings=(*target.warnings, *(finding for finding in found if finding is not None)),
-        refusals=(*target.refusals, *too_wide(target, spark)),
+        refusals=(*target.refusals, *find_narrow_copied_columns(target, spark)),
     )
 
 
-def check(planned: Plan, spark: SparkSession) -> tuple[NotRepresentable, ...]:
+def check(planned: Plan, spark: SparkSession) -> tuple[UnrepresentableRows, ...]:
     """Count and list, for every copy in a plan, the legacy rows that AUTO CDC can't represent."""
-    counted = (not_representable(target, spark) for target in planned.targets)
+    counted = (count_unrepresentable_rows(target, spark) for target in planned.targets)
     return tuple(rows for rows in counted if rows is not None)
 
 
@@ -265,7 +269,7 @@ def finish(
             project, spark, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
         )
         if spark is None and isinstance(pipeline, DatabricksPipeline):
-            drop = pipeline.drop
+            drop = pipeline.drop_table
         else:
             drop = partial(drop_clone, _given(spark))
         only = target_keys(loaded, targets)

@@ -1,4 +1,4 @@
-"""Reports of the commands, and plans, runs and statuses as text and as plain data for JSON."""
+"""Reports of the commands, as text and as plain data for JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tableferry import report
 from tableferry.amounts import counted, joined
 from tableferry.errors import Finding
-from tableferry.pipelines.model.plan import OVER, PHASES, Plan, TargetPlan
+from tableferry.pipelines.model.phases import OVER, phase_label
+from tableferry.pipelines.model.plan import Plan, TargetPlan
 from tableferry.verify import render
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tableferry.pipelines.handover.proofs import Proof
     from tableferry.pipelines.model.flows import Skipped
     from tableferry.pipelines.model.target_state import Certainty
-    from tableferry.pipelines.sources.unrepresentable_rows import NotRepresentable
+    from tableferry.pipelines.sources.unrepresentable_rows import UnrepresentableRows
     from tableferry.spark.tables import TableName
     from tableferry.verify import Verdict
 
@@ -29,12 +30,12 @@ _VERIFIED = {"match": "matches", "differ": "DIFFERS", "": None}
 
 @dataclass(frozen=True)
 class TargetReport:
-    """What a run did to one target, and where it stands now.
+    """The results of a run for one target.
 
     Attributes:
-        plan: What was planned, decided anew after the run.
-        results: What each flow did.
-        verdict: How the copy compares with the legacy table, if it was made in this run.
+        plan: The target's plan as decided after the run.
+        results: The result of each flow that ran.
+        verdict: The comparison of the copy with the legacy table, if this run compared them.
     """
 
     plan: TargetPlan
@@ -44,12 +45,12 @@ class TargetReport:
 
 @dataclass(frozen=True)
 class RunReport:
-    """What one update did.
+    """The results of a run.
 
     Attributes:
-        pipeline_id: The pipeline whose state was used.
-        targets: In the order in which they were filled.
-        skipped: The specs that the engine can't run, or that use what Tableferry doesn't handle.
+        pipeline_id: The id under which the state is stored.
+        targets: The targets, in the order in which their flows ran.
+        skipped: The specs that the engine can't run, or that use features that Tableferry lacks.
     """
 
     pipeline_id: str
@@ -58,13 +59,13 @@ class RunReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every copy that was made equals its legacy table."""
+        """Whether every copy that was compared equals its legacy table."""
         return all(target.verdict is None or target.verdict.matches for target in self.targets)
 
 
 @dataclass(frozen=True)
 class StatusReport:
-    """Where each target stands: a plan that nobody performs."""
+    """The state of each target, as a plan that isn't run."""
 
     plan: Plan
 
@@ -76,31 +77,33 @@ class StatusReport:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """How targets compare with their legacy tables, each as far as both are known to be."""
+    """The comparisons of targets with their legacy tables."""
 
     pipeline_id: str
     proofs: tuple[Proof, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether every target is proved to hold the same."""
+        """Whether every target is proved to have the same rows."""
         return all(proof.proved for proof in self.proofs)
 
 
 @dataclass(frozen=True)
 class UndoReport:
-    """The targets that were given back to their old streams."""
+    """The targets whose take-over was undone."""
 
     undone: tuple[TableName, ...]
 
 
 @dataclass(frozen=True)
 class FinishReport:
-    """The targets whose migration was taken out, and whose was out already.
+    """The targets whose migration was finished.
 
     Attributes:
-        proofs: How those whose hand-over isn't proved yet compare with their legacy tables.
-        certainties: What shows where each of ``finished`` was handed over.
+        finished: The targets that this command finished.
+        already: The targets that an earlier command finished.
+        proofs: The comparisons of targets whose hand-over wasn't proved.
+        certainties: For each target in ``finished``, how certain its hand-over point is.
     """
 
     finished: tuple[TableName, ...]
@@ -111,12 +114,12 @@ class FinishReport:
 
 def plan_data(
     plan: Plan,
-    not_representable: Sequence[NotRepresentable] | None = None,
+    not_representable: Sequence[UnrepresentableRows] | None = None,
     starts: Sequence[Proof] | None = None,
 ) -> dict[str, Any]:
     """Return a plan as plain data.
 
-    ``not_representable`` and ``starts`` are what `check` and `check_start` found, if they were asked.
+    ``not_representable`` and ``starts`` are the results of `check` and `check_start`, if they were called.
     """
     data: dict[str, Any] = {
         "pipelineId": plan.pipeline_id,
@@ -150,7 +153,7 @@ def plan_data(
 
 
 def run_data(run: RunReport) -> dict[str, Any]:
-    """Return what a run did as plain data."""
+    """Return the results of a run as plain data."""
     return {
         "pipelineId": run.pipeline_id,
         "ok": run.ok,
@@ -188,7 +191,7 @@ def status_data(status: StatusReport) -> dict[str, Any]:
 
 
 def finish_data(finish: FinishReport) -> dict[str, Any]:
-    """Return what `finish` did as plain data."""
+    """Return the results of `finish` as plain data."""
     return {
         "finished": [str(name) for name in finish.finished],
         "already": [str(name) for name in finish.already],
@@ -198,7 +201,7 @@ def finish_data(finish: FinishReport) -> dict[str, Any]:
 
 
 def verify_data(found: VerifyReport) -> dict[str, Any]:
-    """Return how targets compare with their legacy tables as plain data."""
+    """Return the results of `verify` as plain data."""
     return {
         "pipelineId": found.pipeline_id,
         "ok": found.ok,
@@ -207,15 +210,15 @@ def verify_data(found: VerifyReport) -> dict[str, Any]:
 
 
 def undo_data(undo: UndoReport) -> dict[str, Any]:
-    """Return what `undo` gave back as plain data."""
+    """Return the results of `undo` as plain data."""
     return {"undone": [str(name) for name in undo.undone]}
 
 
 def print_undo(console: Console, undo: UndoReport) -> None:
-    """Print what `undo` gave back."""
+    """Print the results of `undo`."""
     for name in undo.undone:
-        console.print(f"{name}: given back; its old stream goes on where the flows have stopped")
-    console.print("Now start the old streams. The next run of the project takes them over again.")
+        console.print(f"{name}: the take-over is undone; the old stream resumes where the flows stopped")
+    console.print("Now start the old streams. The next run of the project takes the tables over again.")
 
 
 def _proof_data(proof: Proof) -> dict[str, Any]:
@@ -234,12 +237,12 @@ def _proof_data(proof: Proof) -> dict[str, Any]:
 def print_plan(
     console: Console,
     plan: Plan,
-    not_representable: Sequence[NotRepresentable] | None = None,
+    not_representable: Sequence[UnrepresentableRows] | None = None,
     starts: Sequence[Proof] = (),
 ) -> None:
-    """Print what a run would do, target by target."""
+    """Print the steps, waits and findings of a plan, target by target."""
     for target in plan.targets:
-        console.print(f"{target.target}: {_phase(target)}")
+        console.print(f"{target.target}: {_describe_phase(target)}")
         for number, step in enumerate(target.steps, 1):
             console.print(f"  {number}. {step}")
         for flow in target.flows:
@@ -249,7 +252,7 @@ def print_plan(
                 console.print(f"  - {flow.flow.name} waits: {wait.why.message}")
         for note in target.notes:
             console.print(f"  - {note}")
-        for warning in (*target.warnings, *_legacy_writes(target)):
+        for warning in (*target.warnings, *_find_legacy_writes(target)):
             _print_finding(console, warning, "  - ")
         for refusal in target.refusals:
             _print_finding(console, refusal, "  ! ")
@@ -266,7 +269,7 @@ def print_plan(
     if plan.refusals:
         console.print("Nothing can run until the lines marked ! are fixed.")
     elif plan.in_pipeline:
-        console.print(f"Nothing was written. It's done by {_UPDATE}.")
+        console.print(f"Nothing was written. To perform these steps, run {_UPDATE}.")
     elif plan.steps:
         console.print("Nothing was written. `tableferry pipelines run` performs these steps.")
     else:
@@ -274,38 +277,41 @@ def print_plan(
 
 
 def print_run(console: Console, run: RunReport) -> None:
-    """Print what a run did and where each target stands now."""
+    """Print the results of a run and the state of each target."""
     for target in run.targets:
         for result in target.results:
             if result.once and target.verdict and result is target.results[0]:
-                console.print(f"{target.plan.target}: {_copied(target.verdict, ' copied')}")
+                console.print(f"{target.plan.target}: {_describe_copy(target.verdict, ' copied')}")
             elif result.once:
-                console.print(f"{target.plan.target}: {result.flow.name} ran, once and for all")
+                console.print(f"{target.plan.target}: {result.flow.name}, a run-once flow, ran")
             else:
-                what = "new events" if result.rows is None else counted(result.rows, "new row")
-                console.print(f"{target.plan.target}: {result.flow.name} took {what}")
-            for rule, rows in result.broken.items():
-                verb = "breaks" if rows == 1 else "break"
-                console.print(f"  {counted(rows, 'row')} {verb} the rule '{rule}'")
+                rows = "new events" if result.rows is None else counted(result.rows, "new row")
+                console.print(f"{target.plan.target}: {result.flow.name} processed {rows}")
+            for rule, count in result.broken.items():
+                verb = "breaks" if count == 1 else "break"
+                console.print(f"  {counted(count, 'row')} {verb} the rule '{rule}'")
         if not target.results:
             console.print(f"{target.plan.target}: nothing new")
-    _print_targets(console, [target.plan for target in run.targets])
-    _print_skipped(console, run.skipped)
-    _print_next(console, [target.plan for target in run.targets])
+    _print_state(console, run, _RUN)
 
 
 def print_prepared(console: Console, run: RunReport) -> None:
-    """Print what `prepare` found of the copies, and where each target stands now."""
+    """Print the comparisons of the copies and the state of each target."""
     for target in run.targets:
         if target.verdict:
-            console.print(f"{target.plan.target}: {_copied(target.verdict)}")
-    _print_targets(console, [target.plan for target in run.targets])
+            console.print(f"{target.plan.target}: {_describe_copy(target.verdict)}")
+    _print_state(console, run, _UPDATE)
+
+
+def _print_state(console: Console, run: RunReport, command: str) -> None:
+    plans = [target.plan for target in run.targets]
+    _print_targets(console, plans)
     _print_skipped(console, run.skipped)
-    _print_next(console, [target.plan for target in run.targets], _UPDATE)
+    _print_next(console, plans, command)
 
 
 def print_status(console: Console, status: StatusReport) -> None:
-    """Print where each target stands."""
+    """Print the state of each target."""
     _print_targets(console, status.plan.targets)
     _print_skipped(console, status.plan.project.skipped)
     for target in status.plan.targets:
@@ -315,7 +321,7 @@ def print_status(console: Console, status: StatusReport) -> None:
 
 
 def print_verify(console: Console, found: VerifyReport) -> None:
-    """Print how targets compare with their legacy tables."""
+    """Print the results of `verify`."""
     for proof in found.proofs:
         _print_proof(console, proof)
     if not found.proofs:
@@ -329,21 +335,21 @@ def _print_proof(console: Console, proof: Proof) -> None:
     if proof.verdict is None:
         console.print(f"{proof.target}: can't be proved: {proof.why_not}")
         return
-    # What isn't the target is the legacy table, or the sources.
+    # One label is the target's. The other one names the legacy table or the sources.
     labels = (proof.verdict.source_label, proof.verdict.target_label)
-    legacy, rows = next(label for label in labels if label != str(proof.target)), counted(proof.rows, "row")
+    other = next(label for label in labels if label != str(proof.target))
+    made = "made " if other is proof.verdict.target_label else ""
     if proof.source_commits:
-        legacy += f" and {counted(proof.source_commits, 'commit')} of the sources behind it"
+        other += f" and {counted(proof.source_commits, 'later commit')} of the sources"
     if proof.kafka_records:
-        legacy += f" and {counted(proof.kafka_records, 'record')} of Kafka behind it"
+        other += f" and {counted(proof.kafka_records, 'later record')} of Kafka"
     if proof.proved:
-        made = "made " if legacy is proof.verdict.target_label else ""
         console.print(
-            f"{proof.target}: proved: it holds the {rows} {made}of {legacy}, and no others"
-            + _not_compared(proof.verdict)
+            f"{proof.target}: proved: it contains exactly the {counted(proof.rows, 'row')} {made}of {other}"
+            + _describe_excluded(proof.verdict)
         )
         return
-    console.print(f"{proof.target}: DIFFERS from {legacy}:")
+    console.print(f"{proof.target}: DIFFERS from {other}:")
     console.print(render(proof.verdict), markup=False, highlight=False)
 
 
@@ -354,37 +360,36 @@ def _print_start(console: Console, proof: Proof) -> None:
         return
     if verdict.matches:
         console.print(
-            f"Check: the hand-over point of {proof.target} is proved: {verdict.source_label} holds exactly "
-            f"the {counted(proof.rows, 'row')} made of {verdict.target_label}"
+            f"Check: the hand-over point of {proof.target} is proved: {verdict.source_label} contains "
+            f"exactly the {counted(proof.rows, 'row')} made of {verdict.target_label}"
         )
         return
     if proof.only_legacy_has_more:
         console.print(
-            f"Check: the hand-over point of {proof.target} loses nothing: {verdict.source_label} holds all "
-            f"{counted(proof.rows, 'row')} made of {verdict.target_label}. But it has others besides: the "
-            "sources don't have them any more, or the flows bring them once more:"
+            f"Check: the hand-over point of {proof.target} loses nothing: {verdict.source_label} contains "
+            f"all {counted(proof.rows, 'row')} made of {verdict.target_label}. It also has rows that the "
+            "sources have lost, or that the flows will write again:"
         )
     else:
         console.print(
             f"Check: the hand-over point of {proof.target} is WRONG: {verdict.source_label} lacks rows of "
-            f"{verdict.target_label}, which nothing would bring:"
+            f"{verdict.target_label}, which no flow will write:"
         )
     console.print(render(verdict), markup=False, highlight=False)
 
 
 def print_finish(console: Console, finish: FinishReport) -> None:
-    """Print what `finish` took out."""
+    """Print the results of `finish`."""
     for proof in finish.proofs:
         _print_proof(console, proof)
     certainties = dict(finish.certainties)
     for name in finish.finished:
         certainty = f" ({certainties[name]})" if name in certainties else ""
         console.print(
-            f"{name}: complete{certainty}, and finished; its data and its streaming flows stay, its state "
-            "files are removed"
+            f"{name}: finished{certainty}; its state files are removed, its data and streaming flows stay"
         )
     for name in finish.already:
-        console.print(f"{name}: was finished already")
+        console.print(f"{name}: already finished")
     console.print(
         "Now remove tableMigrationDetails from the spec."
         if finish.finished or finish.already
@@ -455,7 +460,7 @@ def _print_targets(console: Console, targets: Sequence[TargetPlan]) -> None:
         rows.append(
             (
                 target.target,
-                _phase(target),
+                _describe_phase(target),
                 copied,
                 _VERIFIED[tracking.verified] if tracking and target.dataflow.migration else None,
             )
@@ -464,29 +469,29 @@ def _print_targets(console: Console, targets: Sequence[TargetPlan]) -> None:
     for target in targets:
         for wait in target.waits:
             console.print(f"{target.target} waits: {wait.why.message}")
-        for warning in _legacy_writes(target):
+        for warning in _find_legacy_writes(target):
             _print_finding(console, warning, "")
 
 
-def _phase(target: TargetPlan) -> str:
-    """Say where a target stands."""
-    migration, phase = target.dataflow.migration, PHASES[target.phase]
+def _describe_phase(target: TargetPlan) -> str:
+    """Return the sentence for a target's phase."""
+    migration, phase = target.dataflow.migration, phase_label(target.phase)
     if target.phase == "complete" and target.migration_start:
         phase = phase.replace("complete", f"complete ({target.migration_start.certainty})")
     return phase.replace("copied", "taken over") if migration and migration.take_over else phase
 
 
 def _print_finding(console: Console, finding: Finding, mark: str) -> None:
-    """Print a finding after a mark, and its remedy on a separate line below it."""
+    """Print a finding after a mark, and its remedy on the next line."""
     problem, remedy = f"{mark}[{finding.condition}] {finding.message}", f"{' ' * len(mark)}{finding.remedy}"
     console.print(problem, markup=False, highlight=False)
     console.print(remedy, markup=False, highlight=False)
 
 
-def _legacy_writes(target: TargetPlan) -> Iterator[Finding]:
-    """Yield what was written to the legacy table after the version that is copied.
+def _find_legacy_writes(target: TargetPlan) -> Iterator[Finding]:
+    """Yield a finding for each kind of write to the legacy table after the pinned version.
 
-    The plan's refusals and warnings name it for a table that was taken over.
+    For a table that was taken over, the plan's own refusals and warnings name such writes.
     """
     writes, start = target.legacy_writes, target.migration_start
     if writes is None or start is None or start.take_over:
@@ -505,24 +510,24 @@ def _legacy_writes(target: TargetPlan) -> Iterator[Finding]:
 
 
 _RUN = "`tableferry pipelines run`"
-_UPDATE = "an update of the pipeline, with `tableferry pipelines prepare` before it and behind it"
+_UPDATE = "an update of the pipeline, with `tableferry pipelines prepare` before and after it"
 
 
-def _print_next(console: Console, targets: Sequence[TargetPlan], what: str = _RUN) -> None:
+def _print_next(console: Console, targets: Sequence[TargetPlan], command: str) -> None:
     phases = {target.phase for target in targets}
     if "complete" in phases:
-        done = ", ".join(str(target.target) for target in targets if target.phase == "complete")
-        console.print(f"Next: `tableferry pipelines finish` takes the migration of {done} out.")
+        complete = ", ".join(str(target.target) for target in targets if target.phase == "complete")
+        console.print(f"Next: `tableferry pipelines finish` ends the migration of {complete}.")
     if phases & {"new", "copying", "ready", "later"}:
-        console.print(f"Next: {what}.")
+        console.print(f"Next: {command}.")
     elif "waiting" in phases:
         console.print("Next: run again when the sources have new commits.")
 
 
-def _print_not_representable(console: Console, legacy: NotRepresentable) -> None:
-    consequence = "left out, as the spec says" if legacy.left_out else "they stop the run"
+def _print_not_representable(console: Console, legacy: UnrepresentableRows) -> None:
+    consequence = "the spec excludes them" if legacy.left_out else "they stop the run"
     rows = counted(legacy.count, "row")
-    console.print(f"Check: {rows} for {legacy.target} that AUTO CDC can't represent, {consequence}:")
+    console.print(f"Check: AUTO CDC can't represent {rows} of the copy for {legacy.target}; {consequence}:")
     for row in legacy.rows:
         values = ", ".join(f"{name}={value}" for name, value in row.items() if name != "__reason")
         console.print(f"  {row['__reason']}: {values}")
@@ -530,14 +535,14 @@ def _print_not_representable(console: Console, legacy: NotRepresentable) -> None
         console.print(f"  … and {legacy.count - len(legacy.rows):,} more")
 
 
-def _copied(verdict: Verdict, done: str = "") -> str:
+def _describe_copy(verdict: Verdict, done: str = "") -> str:
     outcome = (
-        f"matches the legacy table row for row{_not_compared(verdict)}"
+        f"matches the legacy table row for row{_describe_excluded(verdict)}"
         if verdict.matches
         else "DIFFERS from the legacy table: see `tableferry verify`"
     )
     return f"{verdict.source.rows:,} rows of history{done}; the copy {outcome}"
 
 
-def _not_compared(verdict: Verdict) -> str:
+def _describe_excluded(verdict: Verdict) -> str:
     return f" ({joined(verdict.excluded)}: not compared)" if verdict.excluded else ""

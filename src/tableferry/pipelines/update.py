@@ -12,12 +12,13 @@ from tableferry.pipelines.engines.performer import Before, Runner, progress
 from tableferry.pipelines.handover import proofs
 from tableferry.pipelines.handover.proofs import Proof
 from tableferry.pipelines.model.facts import Facts
-from tableferry.pipelines.model.plan import OVER, PHASES, LookBack, Plan, TargetPlan
+from tableferry.pipelines.model.phases import OVER, phase_label
+from tableferry.pipelines.model.plan import LookBack, Plan, TargetPlan
 from tableferry.pipelines.model.steps import AdoptRenamed
 from tableferry.pipelines.planning.baseline import is_assumed
 from tableferry.pipelines.planning.project import OpenedProject
 from tableferry.pipelines.reports import FinishReport, RunReport, TargetReport, UndoReport, VerifyReport
-from tableferry.pipelines.undo_take_over import check_undo, undo_take_over
+from tableferry.pipelines.take_over_undo import check_undo, undo_take_over
 from tableferry.spark import session
 
 
@@ -73,16 +74,16 @@ class Update:
         if self._needs_preparation(plan) or progress(plan, facts):
             with self._locked(plan, facts, self._runner.validate) as (plan, facts):
                 if self._needs_preparation(plan):
-                    preparation.prepare(plan, self._opened, self._runner)
+                    preparation.prepare_targets(plan, self._opened, self._runner)
                     if any(isinstance(step, AdoptRenamed) for step in plan.steps):
                         plan, _ = self._decide(self._runner.validate)
-                        preparation.prepare(plan, self._opened, self._runner)
+                        preparation.prepare_targets(plan, self._opened, self._runner)
                     plan, facts = self._opened.decided()
                 self._runner.track(progress(plan, facts))
         return self._report(plan)
 
     def _needs_preparation(self, plan: Plan) -> bool:
-        return any(preparation.is_needed(target, self._opened) for target in plan.targets)
+        return any(preparation.has_preparation_steps(target, self._opened) for target in plan.targets)
 
     def finish(self, *, verify: bool = True, accept_assumed: bool = False) -> FinishReport:
         """Remove the state of complete migrations, after rows or the user confirmed the hand-over."""
@@ -98,7 +99,7 @@ class Update:
                 for target in _migrating(plan):
                     self._runner.check_lease(self._opened.spark)
                     # The clone goes first: without state, no run finds it.
-                    preparation.clear(target, self._opened)
+                    preparation.drop_pinned_clone(target, self._opened)
                     self._opened.store.finish(target.target)
         targets = _migrating(plan)
         finished = [target for target in targets if target.phase != "finished"]
@@ -240,5 +241,5 @@ def _check_complete(plan: Plan) -> None:
 
 
 def _not_complete(target: TargetPlan) -> Finding:
-    reasons = [PHASES[target.phase], *(wait.why.sentence for wait in target.waits)]
+    reasons = [phase_label(target.phase), *(wait.why.sentence for wait in target.waits)]
     return Finding("MIGRATION_NOT_COMPLETE", target=target.target, reason="; ".join(reasons))

@@ -7,16 +7,16 @@ Otherwise it uses DESCRIBE DETAIL and DESCRIBE HISTORY, one job each.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from pyspark.errors import PySparkException
 
-from tableferry.errors import TableError, TableferryError, first_line
+from tableferry.errors import TableError, TableferryError, first_line, is_sparks
 from tableferry.spark.driver import in_process
 from tableferry.spark.local_metastore import LocalMetastore, NeedsSpark
 from tableferry.spark.tables import DEFAULT_CATALOG, TableFacts, TableName
@@ -47,6 +47,7 @@ MISSING = (
 # each new one.
 _THREADS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="tableferry")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
+_LOCAL = re.compile(r"(?:file:(?://)?)?(/(?!/).*)")
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -83,12 +84,17 @@ def explaining(
 
 
 def facts(
-    spark: SparkSession | LocalMetastore, name: TableName, *, defining: bool = False
+    spark: SparkSession | LocalMetastore,
+    name: TableName,
+    *,
+    defining: bool = False,
+    details: Mapping[str, str] | None = None,
 ) -> TableFacts | None:
     """Return the current metadata of a Delta table, or None if the table doesn't exist.
 
     While a pipeline is being defined (``defining``), the platform may refuse all metadata but the version,
-    with errors of any kind. The other fields are empty then.
+    with errors of any kind. The other fields are empty then. ``details`` is the result of `described`, if it
+    is known.
 
     Raises:
         TableError: The table isn't a Delta table, or can't be described.
@@ -98,7 +104,7 @@ def facts(
         return _facts_from_metastore(spark, name)
     try:
         try:
-            folder = _folder(spark, name)
+            folder = _folder(spark, name, details)
         except SPARK_ERRORS as error:
             if not defining or condition(error).startswith(MISSING):
                 raise
@@ -162,7 +168,7 @@ def schema_exists(spark: SparkSession, name: TableName) -> bool:
     return len(name.parts) < 2 or spark.catalog.databaseExists(TableName(name.parts[:-1]).sql)
 
 
-def _folder(spark: SparkSession, name: TableName) -> Path | None:
+def _folder(spark: SparkSession, name: TableName, details: Mapping[str, str] | None = None) -> Path | None:
     """Return the folder of a Delta table if this process can read its complete log.
 
     Return None if Spark's files aren't this machine's, or if the catalog manages the table's commits.
@@ -172,7 +178,7 @@ def _folder(spark: SparkSession, name: TableName) -> Path | None:
     """
     if name.path is not None:
         return local_folder(name.path) if in_process(spark) else None
-    details = described(spark, name)
+    details = described(spark, name) if details is None else details
     if "VIEW" in details.get("Type", "").upper():
         raise TableError("DELTA_TABLE_IS_VIEW", table=name)
     provider = details.get("Provider", "")
@@ -180,7 +186,63 @@ def _folder(spark: SparkSession, name: TableName) -> Path | None:
         raise TableError("TABLE_NOT_DELTA", table=name, provider=provider or "non-Delta")
     # If a catalog manages the commits, the newest ones may be missing from the log.
     managed = "delta.feature.catalog" in details.get("Table Properties", "")
-    return local_folder(details.get("Location", "")) if in_process(spark) and not managed else None
+    # Spark shows Hadoop's spelling of a location, which isn't percent-encoded.
+    local = _LOCAL.fullmatch(details.get("Location", ""))
+    return Path(local[1]) if local and in_process(spark) and not managed else None
+
+
+def session_details(
+    spark: SparkSession | LocalMetastore, names: Iterable[TableName]
+) -> dict[str, dict[str, str] | None]:
+    """Return Provider, Type and Location of tables of the session catalog, by `TableName.key`, in one call.
+
+    DESCRIBE takes 20 to 40 ms for each table. The value is None for a missing table. Tables of other catalogs
+    are left out, and so are all tables where this process can't reach the catalog: use `described` for them.
+    """
+    if isinstance(spark, LocalMetastore) or not in_process(spark):
+        return {}
+    default = current_catalog(spark) == DEFAULT_CATALOG
+    by_parts = {
+        name.parts[-2:]: name
+        for name in names
+        if (len(name.parts) == 2 and default) or (len(name.parts) == 3 and name.parts[0] == DEFAULT_CATALOG)
+    }
+    if not by_parts:
+        return {}
+    try:
+        found = _session_tables(spark, by_parts)
+    except Exception as error:
+        # A missing schema, or a shared cluster that blocks Java (AttributeError, TypeError).
+        if not is_sparks(error) and not isinstance(error, (AttributeError, TypeError)):
+            raise
+        return {}
+    return {name.key: found.get((parts[0].lower(), parts[1].lower())) for parts, name in by_parts.items()}
+
+
+def _session_tables(
+    spark: SparkSession, names: Iterable[tuple[str, ...]]
+) -> dict[tuple[str, str], dict[str, str]]:
+    """Return the details of the tables that exist, by schema and name in lower case."""
+    jvm: Any = spark._jvm
+    converters, catalyst = jvm.scala.jdk.javaapi.CollectionConverters, jvm.org.apache.spark.sql.catalyst
+    catalog = spark._jsparkSession.sessionState().catalog()
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    schemas: dict[str, list[str]] = {}
+    for schema, table in names:
+        schemas.setdefault(schema, []).append(table)
+    for schema, tables in schemas.items():
+        wanted = jvm.java.util.ArrayList()
+        for table in tables:
+            wanted.add(catalyst.TableIdentifier(table, jvm.scala.Option.apply(schema)))
+        for entry in converters.asJava(catalog.getTablesByName(converters.asScala(wanted).toSeq())):
+            provider, location = entry.provider(), entry.storage().locationUri()
+            spelling = catalyst.catalog.CatalogUtils.URIToString
+            found[schema.lower(), entry.identifier().table().lower()] = {
+                "Provider": provider.get() if provider.isDefined() else "",
+                "Type": entry.tableType().name(),
+                "Location": spelling(location.get()) if location.isDefined() else "",
+            }
+    return found
 
 
 def described(spark: SparkSession, name: TableName) -> dict[str, str]:

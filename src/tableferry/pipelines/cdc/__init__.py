@@ -1,1 +1,1 @@
-"""What AUTO CDC means, as queries and statements on event logs and targets."""
+"""AUTO CDC as Spark queries and SQL: events, the fold of an event log, merges into targets."""

@@ -1,4 +1,4 @@
-"""Events of a change feed, and the rows that they fold to."""
+"""Turn the rows of a change feed into CDC events, as the AUTO CDC settings say."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from collections.abc import Sequence
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    LongType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import LongType, StructField, StructType
 
 from tableferry.errors import TableError, first_line
 from tableferry.pipelines.cdc.fold import (
@@ -28,35 +24,38 @@ from tableferry.pipelines.cdc.fold import (
     TRUNCATE,
     UPSERT,
     Fold,
-    names,
+    quote_all,
 )
 from tableferry.pipelines.model.flows import CdcSettings
 
-# Spark's error contains these around the event's keys.
-NO_SEQUENCE, AFTER_KEYS = "sequence_by is null for the event with the keys ", " (tableferry)"
+# Spark's error for an event without a sequence contains the event's keys between these two texts.
+NULL_SEQUENCE_PREFIX = "sequence_by is null for the event with the keys "
+NULL_SEQUENCE_SUFFIX = " (tableferry)"
 
 
-def feed_events(frame: DataFrame, settings: CdcSettings) -> DataFrame:
-    """Turn a feed's rows into events: `where`, deletes, truncates, sequence and the target's columns.
+def build_feed_events(frame: DataFrame, settings: CdcSettings) -> DataFrame:
+    """Return the feed's events: the target's columns, `__sequence`, `__operation` and `__exact`.
 
-    The conditions and `sequence_by` see every column of the feed, also those that the target leaves out. Keys
-    are always kept. An event without a sequence fails the batch, once it's folded, with an error that names
-    its keys.
+    `where`, `apply_as_deletes`, `apply_as_truncates` and `sequence_by` can use every column of the feed, also
+    columns that the target doesn't contain. Keys are always kept. An event without a sequence makes Spark
+    fail when it is computed; the error names the keys.
 
     Raises:
-        TableError: The settings name a column that the feed lacks, or the feed uses a reserved name.
+        TableError: The settings name a column that the feed lacks, or the feed has a column with a reserved
+            name.
     """
     if settings.scd_type == 2 and settings.apply_as_truncates:
         raise TableError("TRUNCATES_NEED_SCD_TYPE_1")
-    _reserved(frame, settings)
-    keys = known_columns(frame.columns, "keys", settings.keys)
-    kept = known_columns(frame.columns, "column_list", settings.column_list) or frame.columns
-    left_out = known_columns(frame.columns, "except_column_list", settings.except_column_list)
-    data = [name for name in frame.columns if name in keys or (name in kept and name not in left_out)]
-    known_columns(data, "track_history_column_list", settings.track_history_column_list)
-    known_columns(data, "track_history_except_column_list", settings.track_history_except_column_list)
+    _check_reserved_names(frame, settings)
+    keys = resolve_columns(frame.columns, "keys", settings.keys)
+    included = resolve_columns(frame.columns, "column_list", settings.column_list) or frame.columns
+    excluded = resolve_columns(frame.columns, "except_column_list", settings.except_column_list)
+    data = [name for name in frame.columns if name in keys or (name in included and name not in excluded)]
+    resolve_columns(data, "track_history_column_list", settings.track_history_column_list)
+    resolve_columns(data, "track_history_except_column_list", settings.track_history_except_column_list)
     sequence = F.expr(settings.sequence_by)
-    message = F.concat(F.lit(NO_SEQUENCE), F.to_json(F.struct(*names(keys)), {"ignoreNullFields": "false"}))
+    key_json = F.to_json(F.struct(*quote_all(keys)), {"ignoreNullFields": "false"})
+    message = F.concat(F.lit(NULL_SEQUENCE_PREFIX), key_json, F.lit(NULL_SEQUENCE_SUFFIX))
     operation = F.lit(UPSERT)
     if settings.apply_as_truncates:
         operation = F.when(F.expr(settings.apply_as_truncates), TRUNCATE).otherwise(operation)
@@ -65,10 +64,8 @@ def feed_events(frame: DataFrame, settings: CdcSettings) -> DataFrame:
     try:
         events = frame.where(F.expr(settings.where)) if settings.where else frame
         return events.select(
-            *names(data),
-            F.when(sequence.isNull(), F.raise_error(F.concat(message, F.lit(AFTER_KEYS))))
-            .otherwise(sequence)
-            .alias(SEQUENCE),
+            *quote_all(data),
+            F.when(sequence.isNull(), F.raise_error(message)).otherwise(sequence).alias(SEQUENCE),
             operation.alias(OPERATION),
             F.lit(False).alias(EXACT),
         )
@@ -76,25 +73,29 @@ def feed_events(frame: DataFrame, settings: CdcSettings) -> DataFrame:
         raise TableError("CDC_EXPRESSION_INVALID", reason=first_line(error)) from error
 
 
-def _reserved(frame: DataFrame, settings: CdcSettings) -> None:
-    taken = {*EVENT_COLUMNS, RANK, ALIVE} | ({START, END} if settings.scd_type == 2 else set())
+def _check_reserved_names(frame: DataFrame, settings: CdcSettings) -> None:
+    reserved = [*EVENT_COLUMNS, RANK, ALIVE, *((START, END) if settings.scd_type == 2 else ())]
     for name in frame.columns:
-        if name.lower() in {reserved_name.lower() for reserved_name in taken}:
+        if name.lower() in map(str.lower, reserved):
             raise TableError("RESERVED_COLUMN_IN_FEED", column=name)
 
 
-def known_columns(columns: Sequence[str], setting: str, listed: Sequence[str]) -> list[str]:
-    """Return columns as the frame spells them."""
+def resolve_columns(columns: Sequence[str], setting: str, listed: Sequence[str]) -> list[str]:
+    """Return the columns that a setting lists, in the DataFrame's spelling.
+
+    Raises:
+        TableError: The DataFrame lacks one of them.
+    """
     spelled = {name.lower(): name for name in columns}
-    plain = [re.sub(r"^`(.*)`$", r"\1", name).replace("``", "`") for name in listed]
-    missing = [name for name in plain if name.lower() not in spelled]
+    names = [re.sub(r"^`(.*)`$", r"\1", name).replace("``", "`") for name in listed]
+    missing = [name for name in names if name.lower() not in spelled]
     if missing:
         raise TableError("CDC_COLUMNS_UNKNOWN", setting=setting, missing=missing, columns=", ".join(columns))
-    return [spelled[name.lower()] for name in plain]
+    return [spelled[name.lower()] for name in names]
 
 
-def folded(events: DataFrame, settings: CdcSettings) -> DataFrame:
-    """Return what a target holds once these events, and no others, are folded into it."""
+def fold_events(events: DataFrame, settings: CdcSettings) -> DataFrame:
+    """Return the rows of a target that gets these events and no other events."""
     fold = Fold(settings, StructType([*events.schema.fields, StructField(RANK, LongType())]))
-    batch = fold.batch(events)
-    return fold.rows(None, batch).where(F.col(ALIVE)).drop(ALIVE)
+    batch = fold.build_batch(events)
+    return fold.compute_rows(None, batch).where(F.col(ALIVE)).drop(ALIVE)

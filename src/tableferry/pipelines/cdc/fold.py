@@ -1,10 +1,32 @@
-"""What AUTO CDC makes of a log of events: pure functions from DataFrame to DataFrame.
+"""Fold a log of CDC events into the rows of a target: pure functions from DataFrame to DataFrame.
 
-The log has the data columns and those named here; the rows that come out have the target's columns and
-`ALIVE`: True for a row that the target must have, False for one that it must not.
+The log
+    One row for each event: the target's keys and data columns, `__sequence`, `__operation` (upsert, delete or
+    truncate), `__exact` (True for an event made from a copied row) and `__rank`. A delete has NULL in the
+    data columns; a truncate has NULL in the keys too. A log without any sequence has no column `__sequence`.
 
-What there is one of for each column is written as SQL, which Spark reads at once. Columns built in Python
-cost some 2 ms for each operation: ten seconds a batch for a table of 500 columns.
+The order
+    A key's events are ordered by `__sequence`, NULL first, then by `__rank`. At one sequence the rank orders
+    them: copied delete, copied upsert, the feed's upsert, the feed's delete; then a hash of the data columns.
+    Only the last event of a key and sequence counts. So the order of arrival never decides.
+
+The fold
+    The rows depend on the set of events alone. A second copy of an event has the same sequence and rank and
+    changes nothing, so a batch may be applied twice.
+
+    - SCD type 1: the last event of each key gives its row. A delete stays in the log as a tombstone that
+      outranks late upserts.
+    - SCD type 1 with ignore_null_updates: each column has its last value that isn't NULL since the last
+      delete. Copied rows have no ignored NULLs.
+    - SCD type 2: consecutive upserts without a change in a tracked column are one interval.
+    - A truncate (SCD type 1) turns every event that isn't later than it into a delete.
+
+The result
+    The target's columns and `__alive`: True for a row that the target must contain, False for a row that it
+    must not contain.
+
+Expressions over all columns are written as SQL text, which Spark parses in one call. Column objects built in
+Python cost some 2 ms for each operation: ten seconds a batch for a table of 500 columns.
 """
 
 from __future__ import annotations
@@ -16,7 +38,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from tableferry.pipelines.cdc.target_columns import comparable, conform, sql_type
+from tableferry.pipelines.cdc.target_columns import comparable_sql, conform_columns, sql_type
 from tableferry.pipelines.model.flows import CdcSettings
 from tableferry.spark.quoting import quote
 
@@ -30,248 +52,256 @@ END = "__END_AT"
 ALIVE = "__alive"
 UPSERT, DELETE, TRUNCATE = "upsert", "delete", "truncate"
 
-_TRUNCATED = "__truncated"
-_OPENS = "__opens"
+_TRUNCATED_UNTIL = "__truncated"
+_OPENS_INTERVAL = "__opens"
+_ENDS_INTERVAL = "__last"
 _NEXT = "__next"
-_BEFORE = "__before"
-_LAST = "__last"
+_IN_TARGET = "__before"
 _IS_UPSERT = f"{OPERATION} = '{UPSERT}'"
 _IS_TRUNCATE = f"{OPERATION} = '{TRUNCATE}'"
-# Whether an event is killed by the truncate beside it.
-_BELOW = f"{_TRUNCATED} IS NOT NULL AND ({SEQUENCE} IS NULL OR {SEQUENCE} <= {_TRUNCATED})"
-_PAST = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+_IS_TRUNCATED = f"{_TRUNCATED_UNTIL} IS NOT NULL AND ({SEQUENCE} IS NULL OR {SEQUENCE} <= {_TRUNCATED_UNTIL})"
+_UP_TO_CURRENT_ROW = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
 
 
-def names(columns: Sequence[str]) -> list[str]:
-    """Write columns, which are given by their plain names."""
+def quote_all(columns: Sequence[str]) -> list[str]:
+    """Quote column names."""
     return [quote(name) for name in columns]
 
 
-def same(left: str, right: str, columns: Sequence[str]) -> Column:
-    """Return the null-safe equality of columns of two aliased frames."""
+def null_safe_equal(left: str, right: str, columns: Sequence[str]) -> Column:
+    """Return the condition that the columns of two aliased frames are equal; NULL equals NULL."""
     return F.expr(" AND ".join(f"{left}.{quote(name)} <=> {right}.{quote(name)}" for name in columns))
 
 
-def struct(values: Sequence[str]) -> str:
-    """Write one value of many, which `<=>` compares at once; it has a field even if there is none."""
+def struct_sql(values: Sequence[str]) -> str:
+    """Write a struct of SQL values, so that one `<=>` compares all of them; an empty list gives one field."""
     fields = (f"'c{at}', {value}" for at, value in enumerate([*values, "0"]))
     return f"named_struct({', '.join(fields)})"
 
 
 @dataclass(frozen=True)
 class Fold:
-    """The settings of a target together with the columns of its log."""
+    """The fold of one target: its AUTO CDC settings and the schema of its log."""
 
     settings: CdcSettings
-    log: StructType
+    log_schema: StructType
 
     @property
     def keys(self) -> list[str]:
-        """The key columns, as the log spells them."""
-        spelled = {name.lower(): name for name in self.log.names}
+        """The key columns, in the log's spelling."""
+        spelled = {name.lower(): name for name in self.log_schema.names}
         return [spelled[key.lower()] for key in self.settings.keys]
 
     @property
-    def data(self) -> list[StructField]:
+    def row_identity(self) -> list[str]:
+        """The columns that identify a row of the target."""
+        return [*self.keys, START] if self.settings.scd_type == 2 else self.keys
+
+    @property
+    def data_columns(self) -> list[StructField]:
         """The data columns that aren't keys."""
         others = {*self.keys, *EVENT_COLUMNS, RANK}
-        return [field for field in self.log.fields if field.name not in others]
+        return [field for field in self.log_schema.fields if field.name not in others]
 
     @property
-    def sequenced(self) -> bool:
-        """Whether any event so far had a sequence; without one the log has no such column."""
-        return SEQUENCE in self.log.names
+    def has_sequence(self) -> bool:
+        """Whether the log has the sequence column."""
+        return SEQUENCE in self.log_schema.names
 
     @property
-    def per_sequence(self) -> bool:
-        """Whether every event of a key counts; else the newest does, tombstones included."""
+    def is_keyed_by_sequence(self) -> bool:
+        """Whether one event counts for each key and sequence; otherwise one event counts for each key."""
         return self.settings.scd_type == 2 or self.settings.ignore_null_updates
 
     @property
-    def truncates(self) -> bool:
+    def has_truncates(self) -> bool:
         """Whether events may be truncates."""
         return self.settings.scd_type == 1 and bool(self.settings.apply_as_truncates)
 
     @property
-    def tracked(self) -> list[StructField]:
+    def tracked_columns(self) -> list[StructField]:
         """The data columns whose change opens a new interval."""
         only = {name.lower() for name in self.settings.track_history_column_list}
-        but = {name.lower() for name in self.settings.track_history_except_column_list}
+        excluded = {name.lower() for name in self.settings.track_history_except_column_list}
         return [
             field
-            for field in self.data
-            if (not only or field.name.lower() in only) and field.name.lower() not in but
+            for field in self.data_columns
+            if (not only or field.name.lower() in only) and field.name.lower() not in excluded
         ]
 
-    def sequence(self, frame: DataFrame) -> DataFrame:
-        """Give a frame of the log's rows the sequence column where the log lacks it."""
+    def add_missing_sequence(self, frame: DataFrame) -> DataFrame:
+        """Add a NULL sequence column to rows of a log that lacks it."""
         return frame if SEQUENCE in frame.columns else frame.withColumn(SEQUENCE, F.lit(None).cast("int"))
 
-    def logged(self, events: DataFrame) -> DataFrame:
-        """Return events in the log's form.
-
-        Of two events at one sequence the higher rank counts: a closing copied from history, a row copied from
-        history, a feed's upsert, a feed's delete, and among equals a hash of the row, so that no order of
-        arrival matters. A delete keeps nothing but its keys, a truncate nothing at all.
-        """
-        stored = [field for field in self.log.fields if field.name != RANK]
-        kept = {field.name: _IS_UPSERT for field in self.data}
-        kept |= dict.fromkeys(self.keys, f"NOT {_IS_TRUNCATE}")
+    def build_log_events(self, events: DataFrame) -> DataFrame:
+        """Convert events to the log's columns and types, and give each its rank."""
+        stored = [field for field in self.log_schema.fields if field.name != RANK]
+        has_value = {field.name: _IS_UPSERT for field in self.data_columns}
+        has_value |= dict.fromkeys(self.keys, f"NOT {_IS_TRUNCATE}")
         columns = [
-            f"IF({kept[field.name]}, {value}, NULL)" if field.name in kept else value
-            for field, value in zip(stored, conform(events, stored), strict=True)
+            f"IF({has_value[field.name]}, {value}, NULL)" if field.name in has_value else value
+            for field, value in zip(stored, conform_columns(events, stored), strict=True)
         ]
-        frame = self.sequence(_as(events, columns, [field.name for field in stored]))
-        ordered = sorted(self.data, key=lambda field: field.name.lower())
-        tie = f"xxhash64({', '.join([*map(_comparable, ordered), '0'])})"
-        order = f"CASE WHEN {_IS_UPSERT} THEN IF({EXACT}, 1, 2) ELSE IF({EXACT}, 0, 3) END"
-        rank = f"shiftleft(CAST({order} AS BIGINT), 61) | shiftrightunsigned({tie}, 3) AS {RANK}"
+        frame = self.add_missing_sequence(_select_as(events, columns, [field.name for field in stored]))
+        ordered = sorted(self.data_columns, key=lambda field: field.name.lower())
+        row_hash = f"xxhash64({', '.join([*map(_comparable_sql, ordered), '0'])})"
+        kind = f"CASE WHEN {_IS_UPSERT} THEN IF({EXACT}, 1, 2) ELSE IF({EXACT}, 0, 3) END"
+        rank = f"shiftleft(CAST({kind} AS BIGINT), 61) | shiftrightunsigned({row_hash}, 3) AS {RANK}"
         return frame.selectExpr("*", rank)
 
-    def batch(self, events: DataFrame) -> DataFrame:
-        """Return events in the log's form, one for each of the log's identities."""
-        identity = [*names(self.keys), f"{OPERATION} = '{TRUNCATE}'"]
-        if self.per_sequence:
+    def build_batch(self, events: DataFrame) -> DataFrame:
+        """Return the log events of a batch, the last one of each key or of each key and sequence."""
+        identity = [*quote_all(self.keys), _IS_TRUNCATE]
+        if self.is_keyed_by_sequence:
             identity.append(SEQUENCE)
-        return _first(self.logged(events), identity)
+        return _keep_newest(self.build_log_events(events), identity)
 
-    def touched(self, batch: DataFrame, log: DataFrame) -> DataFrame:
-        """Return the distinct keys whose rows a batch may change."""
-        keys = batch.where(f"NOT {_IS_TRUNCATE}").select(*names(self.keys))
-        if self.truncates:
-            until = batch.where(_IS_TRUNCATE).selectExpr(f"max({SEQUENCE}) AS {_TRUNCATED}")
-            below = log.where(f"NOT {_IS_TRUNCATE}").crossJoin(until).where(_BELOW)
-            keys = keys.unionByName(below.select(*names(self.keys)))
+    def find_affected_keys(self, batch: DataFrame, log: DataFrame) -> DataFrame:
+        """Return the distinct keys whose rows a batch may change; a truncate affects earlier keys."""
+        keys = batch.where(f"NOT {_IS_TRUNCATE}").select(*quote_all(self.keys))
+        if self.has_truncates:
+            until = batch.where(_IS_TRUNCATE).selectExpr(f"max({SEQUENCE}) AS {_TRUNCATED_UNTIL}")
+            truncated = log.where(f"NOT {_IS_TRUNCATE}").crossJoin(until).where(_IS_TRUNCATED)
+            keys = keys.unionByName(truncated.select(*quote_all(self.keys)))
         return keys.distinct()
 
-    def rows(self, touched: DataFrame | None, log: DataFrame) -> DataFrame:
-        """Return every row that the touched keys have, or may once have had, in the target.
+    def compute_rows(self, keys: DataFrame | None, log: DataFrame) -> DataFrame:
+        """Compute the rows of some keys from the log, and list the rows that the target must not contain.
 
-        None stands for all keys. The log may hold an event several times.
+        `keys` = None means all keys. The log may contain an event several times.
         """
         frame = log
-        if touched is not None:
-            semi = same("log", "touched", self.keys)
-            frame = log.alias("log").join(touched.alias("touched"), semi, "left_semi")
-        if self.truncates:
-            until = log.where(_IS_TRUNCATE).selectExpr(f"max({SEQUENCE}) AS {_TRUNCATED}")
+        if keys is not None:
+            condition = null_safe_equal("log", "keys", self.keys)
+            frame = log.alias("log").join(keys.alias("keys"), condition, "left_semi")
+        if self.has_truncates:
+            until = log.where(_IS_TRUNCATE).selectExpr(f"max({SEQUENCE}) AS {_TRUNCATED_UNTIL}")
             frame = frame.where(f"NOT {_IS_TRUNCATE}").crossJoin(until)
-            frame = frame.withColumn(OPERATION, F.expr(f"IF({_BELOW}, '{DELETE}', {OPERATION})"))
-        if not self.per_sequence:
-            return self._states(_first(frame, names(self.keys)))
-        following = f"lead(struct({SEQUENCE})) OVER ({self._in_order}) AS {_NEXT}"
-        frame = frame.selectExpr("*", following).where(f"NOT {_NEXT} <=> struct({SEQUENCE})")
+            frame = frame.withColumn(OPERATION, F.expr(f"IF({_IS_TRUNCATED}, '{DELETE}', {OPERATION})"))
+        if not self.is_keyed_by_sequence:
+            return self._build_states(_keep_newest(frame, quote_all(self.keys)))
+        next_sequence = f"lead(struct({SEQUENCE})) OVER ({self._by_sequence}) AS {_NEXT}"
+        frame = frame.selectExpr("*", next_sequence).where(f"NOT {_NEXT} <=> struct({SEQUENCE})")
         if self.settings.ignore_null_updates:
-            frame = self._carried(frame)
+            frame = self._fill_ignored_nulls(frame)
         if self.settings.scd_type == 2:
-            return self._intervals(frame)
-        return self._states(frame.where(f"{_NEXT} IS NULL"))
+            return self._build_intervals(frame)
+        return self._build_states(frame.where(f"{_NEXT} IS NULL"))
 
-    def copied(self, rows: DataFrame, target: StructType) -> DataFrame:
-        """Return rows that were copied, in the form of `rows`."""
-        return _as(rows, [*conform(rows, target), "true"], [*target.names, ALIVE])
-
-    @property
-    def _in_order(self) -> str:
-        """The window of a key's events, the earliest first."""
-        return f"PARTITION BY {', '.join(names(self.keys))} ORDER BY {SEQUENCE}, {RANK}"
+    def convert_copied_rows(self, rows: DataFrame, target: StructType) -> DataFrame:
+        """Convert copied rows to the form of `compute_rows`."""
+        return _select_as(rows, [*conform_columns(rows, target), "true"], [*target.names, ALIVE])
 
     @property
-    def _columns(self) -> list[str]:
-        """The columns that every target has."""
-        return names([*self.keys, *(field.name for field in self.data)])
+    def _by_sequence(self) -> str:
+        """The window over a key's events in their order."""
+        return f"PARTITION BY {', '.join(quote_all(self.keys))} ORDER BY {SEQUENCE}, {RANK}"
 
-    def _carried(self, frame: DataFrame) -> DataFrame:
-        """Put the newest real value at or before each event in its place; a delete's NULLs are real, too."""
-        carried = {}
-        for field in self.data:
-            value = quote(field.name)
-            real = f"NOT {_IS_UPSERT} OR {EXACT} OR {value} IS NOT NULL"
-            boxed = f"IF({real}, named_struct('v', IF({_IS_UPSERT}, {value}, NULL)), NULL)"
-            carried[field.name] = f"last({boxed}, true) OVER ({self._in_order} {_PAST}).v"
-        columns = frame.columns
-        return _as(frame, [carried.get(name, quote(name)) for name in columns], columns)
+    @property
+    def _quoted_columns(self) -> list[str]:
+        """The keys and data columns, which every target has."""
+        return quote_all([*self.keys, *(field.name for field in self.data_columns)])
 
-    def _states(self, last: DataFrame) -> DataFrame:
-        """Return the present state of each key from its last event."""
-        return last.selectExpr(*self._columns, f"{_IS_UPSERT} AS {ALIVE}")
+    def _fill_ignored_nulls(self, frame: DataFrame) -> DataFrame:
+        """Replace NULL in the feed's upserts by the column's last value.
 
-    def _intervals(self, frame: DataFrame) -> DataFrame:
-        """Return one row for each event: the interval of a run of events, or what the target must not have.
-
-        A run is opened by an upsert that history copied, that follows no upsert, or that differs in a tracked
-        column from the one before it. Its last event gives the interval's values; the event behind it ends
-        it.
+        NULL in copied rows and deletes is a value.
         """
-        state = struct([OPERATION, *map(_comparable, self.tracked)])
-        opens = f"{EXACT} OR NOT {_IS_UPSERT} OR NOT lag({state}) OVER ({self._in_order}) <=> {state}"
-        frame = frame.selectExpr("*", f"{opens} AS {_OPENS}")
-        opened = f"last(IF({_OPENS}, struct({SEQUENCE}), NULL), true) OVER ({self._in_order} {_PAST})"
+        filled = {}
+        for field in self.data_columns:
+            value = quote(field.name)
+            is_value = f"NOT {_IS_UPSERT} OR {EXACT} OR {value} IS NOT NULL"
+            boxed = f"IF({is_value}, named_struct('v', IF({_IS_UPSERT}, {value}, NULL)), NULL)"
+            filled[field.name] = f"last({boxed}, true) OVER ({self._by_sequence} {_UP_TO_CURRENT_ROW}).v"
+        columns = frame.columns
+        return _select_as(frame, [filled.get(name, quote(name)) for name in columns], columns)
+
+    def _build_states(self, last: DataFrame) -> DataFrame:
+        """Return the current row of each key from its last event."""
+        return last.selectExpr(*self._quoted_columns, f"{_IS_UPSERT} AS {ALIVE}")
+
+    def _build_intervals(self, frame: DataFrame) -> DataFrame:
+        """Return the validity intervals, and a row that isn't alive for each event that opens no interval.
+
+        An upsert opens an interval if it was copied, follows no upsert, or differs from the previous upsert
+        in a tracked column. The interval's last event gives its values; the next event's sequence is its end.
+        """
+        state = struct_sql([OPERATION, *map(_comparable_sql, self.tracked_columns)])
+        opens = f"{EXACT} OR NOT {_IS_UPSERT} OR NOT lag({state}) OVER ({self._by_sequence}) <=> {state}"
+        frame = frame.selectExpr("*", f"{opens} AS {_OPENS_INTERVAL}")
+        opening = f"IF({_OPENS_INTERVAL}, struct({SEQUENCE}), NULL)"
+        start = f"last({opening}, true) OVER ({self._by_sequence} {_UP_TO_CURRENT_ROW}).{SEQUENCE}"
+        next_opens = f"lead({_OPENS_INTERVAL}) OVER ({self._by_sequence})"
         frame = frame.selectExpr(
             "*",
-            f"{opened}.{SEQUENCE} AS {START}",
-            f"lead({SEQUENCE}) OVER ({self._in_order}) AS {END}",
-            f"{_IS_UPSERT} AND coalesce(lead({_OPENS}) OVER ({self._in_order}), true) AS {_LAST}",
+            f"{start} AS {START}",
+            f"lead({SEQUENCE}) OVER ({self._by_sequence}) AS {END}",
+            f"{_IS_UPSERT} AND coalesce({next_opens}, true) AS {_ENDS_INTERVAL}",
         )
-        inside = f"NOT {_IS_UPSERT} OR NOT {_OPENS}"
-        kinds = f"array_compact(array(IF({_LAST}, true, NULL), IF({inside}, false, NULL)))"
-        frame = frame.selectExpr("*", f"explode({kinds}) AS {ALIVE}")
+        opens_none = f"NOT {_IS_UPSERT} OR NOT {_OPENS_INTERVAL}"
+        alive = f"array_compact(array(IF({_ENDS_INTERVAL}, true, NULL), IF({opens_none}, false, NULL)))"
+        frame = frame.selectExpr("*", f"explode({alive}) AS {ALIVE}")
         start = f"IF({ALIVE}, {START}, {SEQUENCE}) AS {START}"
-        return frame.selectExpr(*self._columns, start, END, ALIVE)
+        return frame.selectExpr(*self._quoted_columns, start, END, ALIVE)
 
-    def typed(self, rows: DataFrame, table: StructType) -> DataFrame:
-        """Return rows of the log with the types of a table, whose structs may have other fields."""
-        fields = self._of(table, self.data)
-        if list(map(_sql_type, fields)) == list(map(_sql_type, self.data)):
+    def cast_rows(self, rows: DataFrame, table: StructType) -> DataFrame:
+        """Cast computed rows to the types of a table, whose structs may have other fields than the log's."""
+        types = {field.name: field.dataType for field in self._with_types_of(table)}
+        if all(sql_type(field.dataType) == sql_type(types[field.name]) for field in self.data_columns):
             return rows
-        types = {field.name: field.dataType for field in fields}
         wanted = [StructField(field.name, types.get(field.name, field.dataType)) for field in rows.schema]
-        return _as(rows, conform(rows, wanted), rows.columns)
+        return _select_as(rows, conform_columns(rows, wanted), rows.columns)
 
-    def _of(self, table: StructType, columns: Sequence[StructField]) -> list[StructField]:
-        """Return the log's columns with a table's types."""
+    def _with_types_of(self, table: StructType) -> list[StructField]:
+        """Return the data columns with a table's types."""
         types = {field.name.lower(): field.dataType for field in table.fields}
-        return [StructField(field.name, types.get(field.name.lower(), field.dataType)) for field in columns]
+        return [
+            StructField(field.name, types.get(field.name.lower(), field.dataType))
+            for field in self.data_columns
+        ]
 
-    def differing(
-        self, rows: DataFrame, present: DataFrame, touched: DataFrame, table: StructType
+    def find_differing_rows(
+        self, rows: DataFrame, target_rows: DataFrame, keys: DataFrame, target: StructType
     ) -> DataFrame:
-        """Return those of the `typed` rows that the target lacks, has with other values, or must not have."""
-        identity = [*self.keys, START] if self.settings.scd_type == 2 else self.keys
-        there = present.alias("there").join(
-            touched.alias("keys"), same("there", "keys", self.keys), "left_semi"
+        """Return the computed rows that a MERGE must insert, update or delete.
+
+        Args:
+            rows: The rows of `compute_rows` after `cast_rows`.
+            target_rows: The rows of the target; those of other keys are ignored.
+            keys: The keys that the rows belong to.
+            target: The target's schema.
+        """
+        existing = target_rows.alias("existing").join(
+            keys.alias("keys"), null_safe_equal("existing", "keys", self.keys), "left_semi"
         )
-        pairs = rows.alias("rows").join(
-            there.withColumn(_BEFORE, F.lit(True)).alias("there"), same("rows", "there", identity), "left"
-        )
-        fields = self._of(table, self.data)
+        existing = existing.withColumn(_IN_TARGET, F.lit(True)).alias("existing")
+        identity = null_safe_equal("rows", "existing", self.row_identity)
+        pairs = rows.alias("rows").join(existing, identity, "left")
+        fields = self._with_types_of(target)
         if self.settings.scd_type == 2:
             fields.append(rows.schema[END])
-        # One comparison, for the optimizer takes hundreds of them apart again and again.
-        mine, theirs = (
-            struct([_comparable(field, f"{side}.") for field in fields]) for side in ("rows", "there")
+        # One comparison of structs: the optimizer splits hundreds of comparisons again and again.
+        computed, stored = (
+            struct_sql([_comparable_sql(field, f"{side}.") for field in fields])
+            for side in ("rows", "existing")
         )
-        equal = F.expr(f"{mine} <=> {theirs}")
-        missing = F.col(_BEFORE).isNull()
+        equal = F.expr(f"{computed} <=> {stored}")
+        missing = F.col(_IN_TARGET).isNull()
         alive = F.col(f"rows.{ALIVE}")
         return pairs.where((alive & (missing | ~equal)) | (~alive & ~missing)).select("rows.*")
 
 
-def _first(frame: DataFrame, identity: Sequence[str]) -> DataFrame:
-    """Return, of the events that are alike, the one that counts."""
+def _keep_newest(frame: DataFrame, identity: Sequence[str]) -> DataFrame:
+    """Return the last event of each identity."""
     order = f"PARTITION BY {', '.join(identity)} ORDER BY {SEQUENCE} DESC, {RANK} DESC"
     return frame.selectExpr("*", f"row_number() OVER ({order}) AS {_NEXT}").where(f"{_NEXT} = 1").drop(_NEXT)
 
 
-def _as(frame: DataFrame, values: Sequence[str], columns: Sequence[str]) -> DataFrame:
+def _select_as(frame: DataFrame, values: Sequence[str], columns: Sequence[str]) -> DataFrame:
     return frame.selectExpr(
         *[f"{value} AS {quote(name)}" for value, name in zip(values, columns, strict=True)]
     )
 
 
-def _sql_type(field: StructField) -> str:
-    return sql_type(field.dataType)
-
-
-def _comparable(field: StructField, of: str = "") -> str:
-    return comparable(of + quote(field.name), field.dataType)
+def _comparable_sql(field: StructField, prefix: str = "") -> str:
+    return comparable_sql(prefix + quote(field.name), field.dataType)

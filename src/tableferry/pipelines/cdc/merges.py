@@ -1,4 +1,14 @@
-"""The statements that fold a batch of events: into the log, and from the log into the target."""
+"""SQL statements that apply a batch of events: to the log, and from the log to the target.
+
+A batch is appended to the log first. Then the rows of its keys are computed from the whole log (`fold.py`),
+and one MERGE writes the differences to the target. If a process dies between the two commits, the batch is
+applied again:
+
+- The log then contains its events twice. The fold ignores the copies, so the rows are the same.
+- The MERGE contains only rows that differ, so a batch that was applied completely commits nothing.
+
+Compaction removes events that a later event of the same key has superseded. It changes no row.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +17,36 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tableferry.pipelines.cdc.fold import ALIVE, OPERATION, RANK, SEQUENCE, START, TRUNCATE, Fold, same
+from tableferry.pipelines.cdc.fold import (
+    ALIVE,
+    OPERATION,
+    RANK,
+    SEQUENCE,
+    TRUNCATE,
+    Fold,
+    null_safe_equal,
+    quote_all,
+)
 from tableferry.spark.quoting import quote
 from tableferry.spark.tables import TableName
 
 TRUNCATES = "__truncates"
 
 
-def unknown(fold: Fold, batch: DataFrame, log: DataFrame) -> DataFrame:
-    """Leave out events that a log has or, where only the newest one of a key counts, has newer ones than."""
-    condition = same("s", "t", fold.keys) & F.expr(_same_kind(fold, "s", "t"))
-    if fold.per_sequence:
+def remove_logged_events(fold: Fold, batch: DataFrame, log: DataFrame) -> DataFrame:
+    """Remove events of a batch that the log already contains or that an event of the log outranks."""
+    condition = null_safe_equal("s", "t", fold.keys)
+    if fold.has_truncates:
+        condition &= F.expr(f"(s.{OPERATION} = '{TRUNCATE}') = (t.{OPERATION} = '{TRUNCATE}')")
+    if fold.is_keyed_by_sequence:
         condition &= F.expr(f"t.{SEQUENCE} <=> s.{SEQUENCE} AND t.{RANK} >= s.{RANK}")
     else:
-        condition &= ~F.expr(_outranks("s", "t"))
+        condition &= ~F.expr(_outranks_sql("s", "t"))
     return batch.alias("s").join(log.alias("t"), condition, "left_anti")
 
 
-def _same_kind(fold: Fold, one: str, other: str) -> str:
-    if not fold.truncates:
-        return "true"
-    return f"({one}.{OPERATION} = '{TRUNCATE}') = ({other}.{OPERATION} = '{TRUNCATE}')"
-
-
-def _outranks(one: str, other: str) -> str:
+def _outranks_sql(one: str, other: str) -> str:
+    """Write the condition that one event comes after another one in the log's order."""
     return (
         f"(({other}.{SEQUENCE} IS NULL AND {one}.{SEQUENCE} IS NOT NULL) OR "
         f"coalesce({one}.{SEQUENCE} > {other}.{SEQUENCE}, false) OR "
@@ -38,39 +54,38 @@ def _outranks(one: str, other: str) -> str:
     )
 
 
-def log_insert(fold: Fold, log: TableName, view: str) -> str:
-    """Write the INSERT into the log."""
-    columns = ", ".join(quote(name) for name in fold.log.names)
+def log_insert_sql(fold: Fold, log: TableName, view: str) -> str:
+    """Write the INSERT of a view's events into the log."""
+    columns = ", ".join(quote_all(fold.log_schema.names))
     return f"INSERT INTO {log.sql} ({columns}) SELECT {columns} FROM {view}"
 
 
-def row_merge(fold: Fold, target: TableName, view: str, columns: Sequence[str], where: str) -> str:
-    """Write the MERGE of differing rows into the target; ``where`` holds for its rows that may be matched."""
+def row_merge_sql(fold: Fold, target: TableName, view: str, columns: Sequence[str], condition: str) -> str:
+    """Write the MERGE of a view of `Fold.find_differing_rows` into the target.
+
+    `condition` is true for all rows of the target that may match. It lets Delta skip files.
+    """
     sets = ", ".join(
-        f"{quote(name)} = s.{quote(name)}" for name in columns if name not in (*_identity(fold), ALIVE)
+        f"{quote(name)} = s.{quote(name)}" for name in columns if name not in (*fold.row_identity, ALIVE)
     )
     return (
-        f"{_merge(fold, target, view)} AND {where} WHEN MATCHED AND NOT s.{ALIVE} THEN DELETE "
+        f"{_merge_sql(fold, target, view)} AND {condition} WHEN MATCHED AND NOT s.{ALIVE} THEN DELETE "
         + (f"WHEN MATCHED THEN UPDATE SET {sets} " if sets else "")
-        + _insert(columns)
+        + _insert_sql(columns)
     )
 
 
-def row_insert(fold: Fold, target: TableName, view: str, columns: Sequence[str]) -> str:
-    """Write the MERGE of rows into a target that has none; it conflicts with another one that fills it."""
-    return f"{_merge(fold, target, view)} {_insert(columns)}"
+def row_insert_sql(fold: Fold, target: TableName, view: str, columns: Sequence[str]) -> str:
+    """Write the MERGE that fills an empty target; unlike an INSERT it conflicts with a concurrent one."""
+    return f"{_merge_sql(fold, target, view)} {_insert_sql(columns)}"
 
 
-def _identity(fold: Fold) -> Sequence[str]:
-    return [*fold.keys, START] if fold.settings.scd_type == 2 else fold.keys
-
-
-def _merge(fold: Fold, target: TableName, view: str) -> str:
-    equal = " AND ".join(f"t.{quote(name)} <=> s.{quote(name)}" for name in _identity(fold))
+def _merge_sql(fold: Fold, target: TableName, view: str) -> str:
+    equal = " AND ".join(f"t.{quote(name)} <=> s.{quote(name)}" for name in fold.row_identity)
     return f"MERGE INTO {target.sql} t USING {view} s ON {equal}"
 
 
-def _insert(columns: Sequence[str]) -> str:
+def _insert_sql(columns: Sequence[str]) -> str:
     stored = [quote(name) for name in columns if name != ALIVE]
     return (
         f"WHEN NOT MATCHED AND s.{ALIVE} THEN INSERT ({', '.join(stored)}) "
@@ -78,25 +93,26 @@ def _insert(columns: Sequence[str]) -> str:
     )
 
 
-def newest(fold: Fold, log: DataFrame) -> DataFrame:
-    """Return the sequence and rank of the newest event of each key of which a log has several."""
+def find_newest_events(fold: Fold, log: DataFrame) -> DataFrame:
+    """Return sequence and rank of the newest event of each key that has several events in the log."""
     kind = (F.col(OPERATION) == TRUNCATE).alias(TRUNCATES)
     keys = [F.col(quote(key)) for key in fold.keys]
-    several = log.groupBy(*keys, kind).agg(
+    events = log.groupBy(*keys, kind).agg(
         F.max(F.struct(SEQUENCE, RANK)).alias("newest"), F.count(F.lit(1)).alias("events")
     )
-    return several.where("events > 1").select(
+    return events.where("events > 1").select(
         *keys, TRUNCATES, F.col(f"newest.{SEQUENCE}").alias(SEQUENCE), F.col(f"newest.{RANK}").alias(RANK)
     )
 
 
-def superseded_merge(fold: Fold, log: TableName, view: str) -> str:
-    """Write the MERGE that drops events from a log behind which the `newest` in ``view`` come.
+def superseded_delete_sql(fold: Fold, log: TableName, view: str) -> str:
+    """Write the MERGE that deletes events which an event of `find_newest_events` outranks.
 
-    An event stays superseded whatever comes meanwhile, so it doesn't matter how old the view is.
+    A superseded event stays superseded, so the view may be older than the log.
     """
     equal = " AND ".join(f"t.{quote(key)} <=> s.{quote(key)}" for key in fold.keys)
     return (
         f"MERGE INTO {log.sql} t USING {view} s ON {equal} AND "
-        f"(t.{OPERATION} = '{TRUNCATE}') = s.{TRUNCATES} AND {_outranks('s', 't')} WHEN MATCHED THEN DELETE"
+        f"(t.{OPERATION} = '{TRUNCATE}') = s.{TRUNCATES} AND {_outranks_sql('s', 't')} "
+        f"WHEN MATCHED THEN DELETE"
     )

@@ -1,4 +1,4 @@
-"""The tables that flows fill: how they are created, how they gain columns, and how rows take their types."""
+"""The columns of the tables that flows fill: their CREATE TABLE, schema evolution and type conversions."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from tableferry.spark.tables import TableName
 
 COLUMN_MAPPING = "delta.columnMapping.mode"
 
-_UNMAPPED = frozenset(" ,;{}()\n\t=")
-_WHOLE: Mapping[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
-_EXACT: Mapping[type[DataType], int] = {**_WHOLE, FloatType: 5, DoubleType: 10}
+_NEEDS_MAPPING = frozenset(" ,;{}()\n\t=")
+_INTEGER_DIGITS: Mapping[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
+_EXACT_DIGITS: Mapping[type[DataType], int] = {**_INTEGER_DIGITS, FloatType: 5, DoubleType: 10}
 
 
 def sql_type(kind: DataType) -> str:
-    """Write a type as SQL reads it, with every nested name quoted."""
+    """Write a type as SQL, with every nested name quoted."""
     if isinstance(kind, StructType):
         inner = ", ".join(f"{quote(field.name)}: {sql_type(field.dataType)}" for field in kind.fields)
         return f"struct<{inner}>"
@@ -49,26 +49,26 @@ def sql_type(kind: DataType) -> str:
     return kind.simpleString()
 
 
-def create_sql(target: Target, columns: StructType) -> str:
+def create_table_sql(target: Target, columns: StructType) -> str:
     """Write the CREATE TABLE IF NOT EXISTS of a target.
 
-    Columns of no type (a NULL that nobody cast) are left out: they come when they have one. NOT NULL is kept
-    only where the target has a schema file, for what a frame says of it is an accident of its plan. Names
-    that Delta can store only with column mapping turn that on, unless the properties speak of it.
-    `row_filter` and `cluster_auto` aren't written: open-source Delta has neither.
+    A column of type NULL is left out; `evolve_schema` adds it when it has a type. NOT NULL is kept only if
+    the target has a schema file: the nullability of a DataFrame depends on its plan. A name that Delta can
+    store only with column mapping enables that, unless the properties set it. `row_filter` and `cluster_auto`
+    aren't written, because open-source Delta has neither.
     """
-    strict = target.schema_file is not None
+    has_schema_file = target.schema_file is not None
     fields = [field for field in columns.fields if not isinstance(field.dataType, NullType)]
     lines = []
     for field in fields:
         comment = (field.metadata or {}).get("comment")
         lines.append(
             f"{quote(field.name)} {sql_type(field.dataType)}"
-            + (" NOT NULL" if strict and not field.nullable else "")
+            + (" NOT NULL" if has_schema_file and not field.nullable else "")
             + (f" COMMENT {literal(str(comment))}" if comment else "")
         )
     properties = dict(target.properties)
-    if any(_needs_mapping(field.name, field.dataType) for field in fields):
+    if any(_needs_column_mapping(field.name, field.dataType) for field in fields):
         properties.setdefault(COLUMN_MAPPING, "name")
     parts = [f"CREATE TABLE IF NOT EXISTS {target.name.sql} ({', '.join(lines)}) USING DELTA"]
     if target.partition_columns:
@@ -84,70 +84,74 @@ def create_sql(target: Target, columns: StructType) -> str:
     return " ".join(parts)
 
 
-def _needs_mapping(name: str, kind: DataType) -> bool:
-    if _UNMAPPED & set(name):
+def _needs_column_mapping(name: str, kind: DataType) -> bool:
+    if _NEEDS_MAPPING & set(name):
         return True
     if isinstance(kind, StructType):
-        return any(_needs_mapping(field.name, field.dataType) for field in kind.fields)
+        return any(_needs_column_mapping(field.name, field.dataType) for field in kind.fields)
     if isinstance(kind, ArrayType):
-        return _needs_mapping("", kind.elementType)
+        return _needs_column_mapping("", kind.elementType)
     return isinstance(kind, MapType) and (
-        _needs_mapping("", kind.keyType) or _needs_mapping("", kind.valueType)
+        _needs_column_mapping("", kind.keyType) or _needs_column_mapping("", kind.valueType)
     )
 
 
-def fits(brings: DataType, has: DataType) -> bool:
-    """Return whether a column of one type can store every value of the other without a loss.
+def can_store(column: DataType, values: DataType) -> bool:
+    """Return whether a column can store every value of another type without a loss.
 
-    A struct's fields are compared by name; `evolve` adds those that the column lacks.
+    Fields of structs are compared by name. `evolve_schema` adds those that the column lacks.
     """
-    if isinstance(brings, NullType) or sql_type(brings) == sql_type(has):
-        return True
-    if isinstance(brings, StructType) and isinstance(has, StructType):
-        known = {field.name.lower(): field.dataType for field in has.fields}
-        return all(fits(field.dataType, known.get(field.name.lower(), field.dataType)) for field in brings)
-    if isinstance(brings, ArrayType) and isinstance(has, ArrayType):
-        return fits(brings.elementType, has.elementType)
-    if isinstance(brings, MapType) and isinstance(has, MapType):
-        return fits(brings.keyType, has.keyType) and fits(brings.valueType, has.valueType)
-    if isinstance(brings, StringType) and isinstance(has, StringType):
-        return True
-    digits = _WHOLE.get(type(brings))
-    if digits is not None:
-        if isinstance(has, DecimalType):
-            return bool(has.precision - has.scale >= digits)
-        return digits <= _EXACT.get(type(has), 0)
-    if isinstance(brings, DecimalType) and isinstance(has, DecimalType):
-        whole = brings.precision - brings.scale
-        return bool(has.scale >= brings.scale and has.precision - has.scale >= whole)
-    if isinstance(brings, FloatType):
-        return isinstance(has, DoubleType)
-    return isinstance(brings, DateType) and isinstance(has, TimestampType | TimestampNTZType)
+    match values, column:
+        case _ if isinstance(values, NullType) or sql_type(values) == sql_type(column):
+            return True
+        case StructType(), StructType():
+            types = {field.name.lower(): field.dataType for field in column.fields}
+            return all(
+                can_store(types.get(field.name.lower(), field.dataType), field.dataType) for field in values
+            )
+        case ArrayType(), ArrayType():
+            return can_store(column.elementType, values.elementType)
+        case MapType(), MapType():
+            return can_store(column.keyType, values.keyType) and can_store(column.valueType, values.valueType)
+        case StringType(), StringType():
+            return True
+        case ByteType() | ShortType() | IntegerType() | LongType(), DecimalType():
+            return bool(column.precision - column.scale >= _INTEGER_DIGITS[type(values)])
+        case ByteType() | ShortType() | IntegerType() | LongType(), _:
+            return _INTEGER_DIGITS[type(values)] <= _EXACT_DIGITS.get(type(column), 0)
+        case DecimalType(), DecimalType():
+            digits = values.precision - values.scale
+            return bool(column.scale >= values.scale and column.precision - column.scale >= digits)
+        case FloatType(), DoubleType():
+            return True
+        case DateType(), TimestampType() | TimestampNTZType():
+            return True
+    return False
 
 
-def evolve(session: SparkSession, name: TableName, columns: Iterable[StructField]) -> StructType:
-    """Add the columns, and the fields of structs, that a table lacks, and return its schema.
+def evolve_schema(session: SparkSession, name: TableName, columns: Iterable[StructField]) -> StructType:
+    """Add the columns and struct fields that a table lacks, and return the table's schema.
 
     Raises:
-        TableError: A column has a type there that can't hold what comes.
+        TableError: A column of the table can't store the values.
     """
     schema = session.table(name.sql).schema
-    known = {column.name.lower(): column for column in schema.fields}
+    existing = {column.name.lower(): column for column in schema.fields}
     added: list[str] = []
     for column in columns:
-        there = known.get(column.name.lower())
-        if there is None:
+        stored = existing.get(column.name.lower())
+        if stored is None:
             if not isinstance(column.dataType, NullType):
                 added.append(f"{quote(column.name)} {sql_type(column.dataType)}")
-                known[column.name.lower()] = column
-        elif fits(column.dataType, there.dataType):
-            added += _new_fields(quote(there.name), column.dataType, there.dataType)
+                existing[column.name.lower()] = column
+        elif can_store(stored.dataType, column.dataType):
+            added += _list_new_fields(quote(stored.name), stored.dataType, column.dataType)
         else:
             raise TableError(
                 "COLUMN_TYPE_DOES_NOT_FIT",
                 table=name,
                 column=column.name,
-                table_type=sql_type(there.dataType),
+                table_type=sql_type(stored.dataType),
                 new_type=sql_type(column.dataType),
             )
     if not added:
@@ -156,89 +160,94 @@ def evolve(session: SparkSession, name: TableName, columns: Iterable[StructField
     return session.table(name.sql).schema
 
 
-def _new_fields(path: str, brings: DataType, has: DataType) -> Iterator[str]:
-    """Yield the fields that a column's structs lack: path and type, as ADD COLUMNS takes them."""
-    if isinstance(brings, StructType) and isinstance(has, StructType):
-        known = {field.name.lower(): field for field in has.fields}
-        for field in brings.fields:
-            if there := known.get(field.name.lower()):
-                yield from _new_fields(f"{path}.{quote(there.name)}", field.dataType, there.dataType)
-            elif not isinstance(field.dataType, NullType):
-                yield f"{path}.{quote(field.name)} {sql_type(field.dataType)}"
-    elif isinstance(brings, ArrayType) and isinstance(has, ArrayType):
-        yield from _new_fields(f"{path}.element", brings.elementType, has.elementType)
-    elif isinstance(brings, MapType) and isinstance(has, MapType):
-        yield from _new_fields(f"{path}.key", brings.keyType, has.keyType)
-        yield from _new_fields(f"{path}.value", brings.valueType, has.valueType)
+def _list_new_fields(path: str, column: DataType, values: DataType) -> Iterator[str]:
+    """Yield path and type of each field that a column's structs lack, as ADD COLUMNS expects them."""
+    match values, column:
+        case StructType(), StructType():
+            existing = {field.name.lower(): field for field in column.fields}
+            for field in values.fields:
+                if stored := existing.get(field.name.lower()):
+                    yield from _list_new_fields(
+                        f"{path}.{quote(stored.name)}", stored.dataType, field.dataType
+                    )
+                elif not isinstance(field.dataType, NullType):
+                    yield f"{path}.{quote(field.name)} {sql_type(field.dataType)}"
+        case ArrayType(), ArrayType():
+            yield from _list_new_fields(f"{path}.element", column.elementType, values.elementType)
+        case MapType(), MapType():
+            yield from _list_new_fields(f"{path}.key", column.keyType, values.keyType)
+            yield from _list_new_fields(f"{path}.value", column.valueType, values.valueType)
 
 
-def conform(frame: DataFrame, columns: Iterable[StructField]) -> list[str]:
-    """Return a frame's columns in a table's order and types, as SQL; columns and fields it lacks are NULL."""
+def conform_columns(frame: DataFrame, columns: Iterable[StructField]) -> list[str]:
+    """Write a DataFrame's columns in a table's order and types; missing columns and fields are NULL."""
     present = {field.name.lower(): field for field in frame.schema.fields}
     values = []
     for field in columns:
-        mine = present.get(field.name.lower())
-        if mine is None:
+        column = present.get(field.name.lower())
+        if column is None:
             values.append(f"CAST(NULL AS {sql_type(field.dataType)})")
         else:
-            values.append(_converted(quote(mine.name), mine.dataType, field.dataType))
+            values.append(_conversion_sql(quote(column.name), column.dataType, field.dataType))
     return values
 
 
-def _converted(value: str, mine: DataType, wanted: DataType, depth: int = 0) -> str:
-    """Return a value as another type, as SQL; a cast alone needs the same fields in the same order."""
-    if mine == wanted:
+def _conversion_sql(value: str, kind: DataType, wanted: DataType, depth: int = 0) -> str:
+    """Write the conversion of a value to another type; a cast needs the same fields in the same order."""
+    if kind == wanted:
         return value
-    if _has_fields(mine) and sql_type(mine) != sql_type(wanted):
-        inner = f"__{depth}"
-        match mine, wanted:
+    if _has_struct(kind) and sql_type(kind) != sql_type(wanted):
+        element = f"__{depth}"
+        match kind, wanted:
             case StructType(), StructType():
-                known = {field.name.lower(): field for field in mine.fields}
+                present = {field.name.lower(): field for field in kind.fields}
                 fields = []
                 for field in wanted.fields:
-                    there = known.get(field.name.lower())
-                    got = (
-                        _converted(f"{value}.{quote(there.name)}", there.dataType, field.dataType, depth)
-                        if there
+                    source = present.get(field.name.lower())
+                    converted = (
+                        _conversion_sql(
+                            f"{value}.{quote(source.name)}", source.dataType, field.dataType, depth
+                        )
+                        if source
                         else f"CAST(NULL AS {sql_type(field.dataType)})"
                     )
-                    fields.append(f"{literal(field.name)}, {got}")
+                    fields.append(f"{literal(field.name)}, {converted}")
                 return f"IF({value} IS NULL, NULL, named_struct({', '.join(fields)}))"
             case ArrayType(), ArrayType():
-                got = _converted(inner, mine.elementType, wanted.elementType, depth + 1)
-                return f"transform({value}, {inner} -> {got})"
+                converted = _conversion_sql(element, kind.elementType, wanted.elementType, depth + 1)
+                return f"transform({value}, {element} -> {converted})"
             case MapType(), MapType():
-                key = _converted(f"{inner}.key", mine.keyType, wanted.keyType, depth + 1)
-                got = _converted(f"{inner}.value", mine.valueType, wanted.valueType, depth + 1)
-                entry = f"named_struct('key', {key}, 'value', {got})"
-                return f"map_from_entries(transform(map_entries({value}), {inner} -> {entry}))"
+                key = _conversion_sql(f"{element}.key", kind.keyType, wanted.keyType, depth + 1)
+                converted = _conversion_sql(f"{element}.value", kind.valueType, wanted.valueType, depth + 1)
+                entry = f"named_struct('key', {key}, 'value', {converted})"
+                return f"map_from_entries(transform(map_entries({value}), {element} -> {entry}))"
     return f"CAST({value} AS {sql_type(wanted)})"
 
 
-def _has_fields(kind: DataType) -> bool:
+def _has_struct(kind: DataType) -> bool:
     match kind:
         case ArrayType():
-            return _has_fields(kind.elementType)
+            return _has_struct(kind.elementType)
         case MapType():
-            return _has_fields(kind.keyType) or _has_fields(kind.valueType)
+            return _has_struct(kind.keyType) or _has_struct(kind.valueType)
     return isinstance(kind, StructType)
 
 
-def comparable(value: str, kind: DataType) -> str:
-    """Write what `<=>` and a hash can take of a value: itself, or a stand-in for maps, which neither takes.
+def comparable_sql(value: str, kind: DataType) -> str:
+    """Write a value so that `<=>` and xxhash64 accept it: maps and variants become arrays or JSON.
 
-    The stand-in doesn't hang on the order of a map's entries, but for maps inside other types.
+    The result doesn't depend on the order of a map's entries, except for maps inside other types.
     """
-    if isinstance(kind, MapType) and _plain(kind.keyType) and _plain(kind.valueType):
+    if isinstance(kind, MapType) and _is_comparable(kind.keyType) and _is_comparable(kind.valueType):
         return f"array_sort(map_entries({value}))"
-    if not _plain(kind):
+    if not _is_comparable(kind):
         return f"IF({value} IS NOT NULL, to_json(named_struct('c', {value}), map('timeZone', 'UTC')), NULL)"
     return value
 
 
-def _plain(kind: DataType) -> bool:
+def _is_comparable(kind: DataType) -> bool:
     if isinstance(kind, StructType):
-        return all(_plain(field.dataType) for field in kind.fields)
+        return all(_is_comparable(field.dataType) for field in kind.fields)
     if isinstance(kind, ArrayType):
-        return _plain(kind.elementType)
+        return _is_comparable(kind.elementType)
     return not isinstance(kind, MapType) and kind.typeName() not in ("variant", "geometry", "geography")

@@ -22,7 +22,7 @@ from tableferry.errors import (
     first_line,
 )
 from tableferry.pipelines.cdc import change_feed, scd2_history_events
-from tableferry.pipelines.engines.port import define
+from tableferry.pipelines.engines.port import apply_definitions
 from tableferry.pipelines.engines.streaming.engine import FlowResult, StreamingEngine, flow_error
 from tableferry.pipelines.handover import copied_sequences, copies
 from tableferry.pipelines.model.facts import Facts
@@ -43,9 +43,16 @@ from tableferry.pipelines.model.steps import (
 )
 from tableferry.pipelines.model.target_state import MigrationStart, Tracking
 from tableferry.pipelines.sources import views
-from tableferry.pipelines.sources.column_mismatches import too_wide, unknown_exceptions
-from tableferry.pipelines.sources.rows import flow_rows
-from tableferry.pipelines.sources.unrepresentable_rows import not_representable, open_later, refusal
+from tableferry.pipelines.sources.column_mismatches import (
+    find_narrow_copied_columns,
+    find_unknown_compare_except,
+)
+from tableferry.pipelines.sources.rows import read_flow_rows
+from tableferry.pipelines.sources.unrepresentable_rows import (
+    count_unrepresentable_rows,
+    create_refusal,
+    find_rows_ending_in_future,
+)
 from tableferry.pipelines.state import run_once_flows
 from tableferry.pipelines.state.lease import LeaseCheck, skip_lease_check
 from tableferry.pipelines.state.store import StateStore
@@ -97,17 +104,17 @@ class Runner:
                 self._validate_target(planned, target)
 
     def _validate_target(self, planned: Plan, target: TargetPlan) -> None:
-        if (bad := not_representable(target, self._spark)) and not bad.left_out:
-            raise Refused.of([refusal(bad)])
-        if note := open_later(target, self._spark):
+        if (bad := count_unrepresentable_rows(target, self._spark)) and not bad.left_out:
+            raise Refused.of([create_refusal(bad)])
+        if note := find_rows_ending_in_future(target, self._spark):
             _log.warning("%s", note.one_line)
-        if misfits := too_wide(target, self._spark):
+        if misfits := find_narrow_copied_columns(target, self._spark):
             raise Refused.of(misfits)
-        if unknown := unknown_exceptions(target, self._spark):
+        if unknown := find_unknown_compare_except(target, self._spark):
             raise Refused.of([unknown])
         source = target.copied_from
         if source and source.cdc and planned.engine == "databricks":
-            legacy = views.history(self._spark, source)
+            legacy = views.read_legacy_table(self._spark, source)
             scd2_history_events.check_sequence(legacy, source.cdc, source.migration.location)
         if any(isinstance(step, Begin | Reset) for step in target.state_steps):
             self._validate_flows(planned.project, target.dataflow)
@@ -120,7 +127,7 @@ class Runner:
         if source is None:
             return
         try:
-            views.history(self._spark, source).write.format("noop").mode("overwrite").save()
+            views.read_legacy_table(self._spark, source).write.format("noop").mode("overwrite").save()
         except SPARK_ERRORS as error:
             raise TableError(
                 "REFRESH_CANNOT_READ_COPY",
@@ -143,7 +150,7 @@ class Runner:
         for flow in dataflow.flows:
             target = tables[flow.target.key]
             try:
-                frame = flow_rows(self._spark, dataflow.views, flow, target, {}, once=flow.once)
+                frame = read_flow_rows(self._spark, dataflow.views, flow, target, {}, as_batch=flow.once)
                 if flow.kind == "cdc" and target.cdc:
                     frame = _events(frame, target.cdc, dataflow.file)
                 # Only asking for the columns makes Spark Connect look at the expressions.
@@ -162,7 +169,7 @@ class Runner:
             self.perform_state_steps(target)
         engine = StreamingEngine(self._spark, self.store, before=self.before)
         for target in planned.targets:
-            define(target.definitions, engine)
+            apply_definitions(target.definitions, engine)
         by_target = {target.target.key: target for target in planned.targets}
         with task(_log, "run the flows", level=logging.DEBUG) as running:
             engine.update(lambda result: self._done(by_target[result.owner.key], result, running))
@@ -289,7 +296,7 @@ class Runner:
 
 def _events(frame: DataFrame, settings: CdcSettings, file: str) -> DataFrame:
     try:
-        return change_feed.feed_events(frame, settings)
+        return change_feed.build_feed_events(frame, settings)
     except TableError as error:
         raise error.at(file) from error
 
@@ -328,7 +335,7 @@ def without_sequence(target: TargetPlan, spark: SparkSession) -> Finding | None:
     if (
         source is None
         or source.cdc is None
-        or scd2_history_events.has_sequence(views.history(spark, source), source.cdc)
+        or scd2_history_events.has_sequence(views.read_legacy_table(spark, source), source.cdc)
     ):
         return None
     known_before = (step.events_before for step in target.steps if isinstance(step, DefineAutoCdc))

@@ -1,7 +1,6 @@
-"""The port between a plan and whatever runs it.
+"""The interface of an engine: it receives a plan's tables, views and flows, and runs them later.
 
-A plan is defined on an engine: tables, views and flows are named first, as a declarative pipeline wants it;
-the engine runs them when its own time comes. `testing.RecordingEngine` only remembers what was defined.
+`testing.RecordingEngine` records the definitions for tests.
 """
 
 from __future__ import annotations
@@ -20,37 +19,37 @@ from tableferry.pipelines.model.steps import (
 
 
 class Engine(Protocol):
-    """What an engine must know; each view and flow says whether it runs once (``once``)."""
+    """An engine, with one method for each kind of definition."""
 
-    def view(self, definition: DefineView) -> None:
-        """Name an input."""
+    def define_view(self, definition: DefineView) -> None:
+        """Define a view that flows read."""
 
-    def table(self, definition: DefineTable) -> None:
-        """Name a streaming table."""
+    def define_table(self, definition: DefineTable) -> None:
+        """Define a streaming table."""
 
-    def append(self, definition: DefineAppend) -> None:
-        """Append a view's rows to a table, once or for as long as commits arrive."""
+    def define_append_flow(self, definition: DefineAppend) -> None:
+        """Define a flow that appends a view's rows to a table, once or as commits arrive."""
 
-    def cdc(self, definition: DefineAutoCdc) -> None:
-        """Apply a view's events to a table as AUTO CDC does, once or for as long as commits arrive."""
+    def define_auto_cdc_flow(self, definition: DefineAutoCdc) -> None:
+        """Define an AUTO CDC flow of a view's events into a table, once or as commits arrive."""
 
-    def snapshots(self, definition: DefineSnapshots) -> None:
-        """Take snapshots into a table as AUTO CDC FROM SNAPSHOT does."""
+    def define_snapshots(self, definition: DefineSnapshots) -> None:
+        """Define an AUTO CDC FROM SNAPSHOT flow into a table."""
 
 
-def define(definitions: Iterable[Definition], engine: Engine) -> None:
-    """Define tables, views and flows on an engine, in order."""
+def apply_definitions(definitions: Iterable[Definition], engine: Engine) -> None:
+    """Pass tables, views and flows to an engine, in order."""
     for definition in definitions:
         match definition:
             case DefineTable():
-                engine.table(definition)
+                engine.define_table(definition)
             case DefineView():
-                engine.view(definition)
+                engine.define_view(definition)
             case DefineAppend():
-                engine.append(definition)
+                engine.define_append_flow(definition)
             case DefineAutoCdc():
-                engine.cdc(definition)
+                engine.define_auto_cdc_flow(definition)
             case DefineSnapshots():
-                engine.snapshots(definition)
+                engine.define_snapshots(definition)
             case _:
                 assert_never(definition)

@@ -191,7 +191,7 @@ class Comparison:
         """
         expected = self.output.read_rows(moment)
         if self.cdc:
-            expected = change_feed.folded(change_feed.feed_events(expected, self.cdc), self.cdc)
+            expected = change_feed.fold_events(change_feed.build_feed_events(expected, self.cdc), self.cdc)
         rows, expected = _select_common_columns(self.rows, expected)
         label = self.name_moment(moment)
         return copies.compare_rows(rows, expected, self.cdc, self.label, label, exclude=self.excluded)
@@ -222,7 +222,7 @@ class Comparison:
         every = F.explode(F.array([F.lit(n) for n in range(len(moments))]))
         rows, expected = _select_common_columns(
             rows.withColumn(_MOMENT, every),
-            change_feed.folded(change_feed.feed_events(expected, per_moment), per_moment),
+            change_feed.fold_events(change_feed.build_feed_events(expected, per_moment), per_moment),
         )
         verdict = copies.compare_rows(
             rows,
@@ -247,7 +247,7 @@ class Comparison:
         keys = [key.lower().strip("`") for key in settings.keys]
         if parts < 2 or any(types[0].get(key) != types[1].get(key) for key in keys):
             return None
-        return F.pmod(F.xxhash64(*[views.quoted(key) for key in keys]), F.lit(parts)) == 0
+        return F.pmod(F.xxhash64(*[views.quoted_column(key) for key in keys]), F.lit(parts)) == 0
 
     def name_moment(self, moment: Moment) -> str:
         """Return the sources' versions as text, such as ``bronze.orders@5``."""
@@ -400,4 +400,4 @@ def _select_common_columns(rows: DataFrame, expected: DataFrame) -> tuple[DataFr
     common = [name for name in rows.columns if name.lower() in produced]
     if not common:
         raise RowsNotDerivableError("NO_COMMON_COLUMNS", columns=rows.columns)
-    return rows.select(*map(views.quoted, common)), expected.select(*map(views.quoted, common))
+    return rows.select(*map(views.quoted_column, common)), expected.select(*map(views.quoted_column, common))

@@ -15,7 +15,7 @@ from pyspark.sql.types import NullType
 
 from tableferry.errors import first_line
 from tableferry.pipelines.cdc import change_feed
-from tableferry.pipelines.cdc.fold import DELETE, EXACT, OPERATION, SEQUENCE, names, same
+from tableferry.pipelines.cdc.fold import DELETE, EXACT, OPERATION, SEQUENCE, null_safe_equal, quote_all
 from tableferry.pipelines.handover.expected_rows import RowsNotDerivableError, TargetOutput
 from tableferry.pipelines.model.flows import CdcSettings
 from tableferry.spark.catalog import SPARK_ERRORS
@@ -44,10 +44,12 @@ def read_newest_events(
     if any(key not in before.until for flow_output, _ in output.outputs for key in flow_output.tables):
         raise RowsNotDerivableError("SOURCE_WITHOUT_BASELINE")
     try:
-        events = change_feed.feed_events(output.read_rows(before.until), settings)
+        events = change_feed.build_feed_events(output.read_rows(before.until), settings)
         value = F.struct(F.col(SEQUENCE), (F.col(OPERATION) == DELETE).alias(_IS_DELETED))
-        grouped = events.groupBy(*names(settings.keys)).agg(F.max(value).alias(_NEWEST))
-        newest = grouped.select(*names(settings.keys), f"{_NEWEST}.{SEQUENCE}", f"{_NEWEST}.{_IS_DELETED}")
+        grouped = events.groupBy(*quote_all(settings.keys)).agg(F.max(value).alias(_NEWEST))
+        newest = grouped.select(
+            *quote_all(settings.keys), f"{_NEWEST}.{SEQUENCE}", f"{_NEWEST}.{_IS_DELETED}"
+        )
         # Spark Connect analyzes the expressions only when the schema is read.
         newest.schema  # noqa: B018
         if persist:
@@ -76,10 +78,10 @@ def add_sequences(events: DataFrame, newest: DataFrame, settings: CdcSettings) -
 
     A row gets no sequence if its key has no event, or if the key's newest event is a delete.
     """
-    keys = names(settings.keys)
+    keys = quote_all(settings.keys)
     kinds = {field.name.lower(): field.dataType for field in events.schema}
-    alike = same("e", "n", settings.keys)
-    others = [f"e.{name}" for name in names(events.columns) if name != f"`{SEQUENCE}`"]
+    alike = null_safe_equal("e", "n", settings.keys)
+    others = [f"e.{name}" for name in quote_all(events.columns) if name != f"`{SEQUENCE}`"]
     sequence = F.when(~F.col(f"n.{_IS_DELETED}"), F.col(f"n.{SEQUENCE}")).alias(SEQUENCE)
     rows = events.alias("e").join(newest.alias("n"), alike, "left").select(*others, sequence)
     deleted = newest.where(_IS_DELETED).alias("n").join(events.alias("e"), alike, "left_anti")

@@ -17,8 +17,8 @@ from tableferry.pipelines.handover.determinism import find_unstable_columns
 from tableferry.pipelines.handover.expected_rows import union_by_name
 from tableferry.pipelines.model.flows import CdcSettings, DataFlow, HistorySource
 from tableferry.pipelines.sources import views
-from tableferry.pipelines.sources.column_mismatches import exceptions_unknown_among
-from tableferry.pipelines.sources.rows import flow_rows, history_rows
+from tableferry.pipelines.sources.column_mismatches import find_compare_except_missing_in
+from tableferry.pipelines.sources.rows import history_rows, read_flow_rows
 from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
@@ -50,9 +50,11 @@ def compare_copy(
     """
     source = union_by_name([read_expected_copy(spark, copied_from), *extra_source_rows]).drop(*dropped)
     rows = union_by_name([read_version(spark, target, version), *extra_target_rows])
-    if unknown := exceptions_unknown_among(copied_from.migration, [*source.columns, *dropped, *rows.columns]):
+    if unknown := find_compare_except_missing_in(
+        copied_from.migration, [*source.columns, *dropped, *rows.columns]
+    ):
         raise Refused.of([unknown])
-    copied = rows.select(*map(views.quoted, source.columns))
+    copied = rows.select(*map(views.quoted_column, source.columns))
     label = f"{copied_from.migration.table}@{copied_from.version}"
     exclude = (*list_excluded_columns(spark, copied_from), *unstable)
     return compare_rows(source, copied, copied_from.cdc, label, str(target), exclude=exclude)
@@ -69,7 +71,9 @@ def find_unstable_flow_columns(spark: SparkSession, dataflow: DataFlow) -> tuple
     columns: list[str] = []
     for flow in dataflow.streaming_flows:
         try:
-            columns += find_unstable_columns(flow_rows(spark, dataflow.views, flow, target, {}, once=True))
+            columns += find_unstable_columns(
+                read_flow_rows(spark, dataflow.views, flow, target, {}, as_batch=True)
+            )
         except TableferryError as error:
             _log.debug("%s: its unstable columns can't be determined: %s", flow.name, error)
     return tuple(columns)
@@ -79,7 +83,7 @@ def read_version(spark: SparkSession, table: TableName, version: int | None) -> 
     """Return the rows of a Delta table as of a version; None means the newest."""
     if version is None:
         return spark.table(table.sql)
-    rows: DataFrame = views.reader_of(spark, {"versionAsOf": str(version)}).table(table.sql)
+    rows: DataFrame = views.delta_reader(spark, {"versionAsOf": str(version)}).table(table.sql)
     return rows
 
 
@@ -87,7 +91,7 @@ def read_expected_copy(spark: SparkSession, copied_from: HistorySource) -> DataF
     """Return the rows that a copy of the legacy table must contain."""
     settings, rows = copied_from.cdc, history_rows(spark, copied_from)
     if settings:
-        rows = scd2_history_events.current(rows, settings)
+        rows = scd2_history_events.select_target_rows(rows, settings)
     # A table can't have a column of NULL's type.
     return rows.drop(*[field.name for field in rows.schema if isinstance(field.dataType, NullType)])
 
@@ -140,13 +144,13 @@ def _flatten_struct(frame: DataFrame, column: str, leaves: Sequence[str]) -> Dat
     """Replace a struct by its innermost fields, each named by its path."""
     if list(leaves) == [column]:
         return frame
-    others = [views.quoted(name) for name in frame.columns if name != column]
+    others = [views.quoted_column(name) for name in frame.columns if name != column]
     return frame.select(*others, *[_select_nested(leaf).alias(leaf) for leaf in leaves])
 
 
 def _select_nested(path: str) -> Column:
     first, *fields = path.split(".")
-    column: Column = views.quoted(first)
+    column: Column = views.quoted_column(first)
     for field in fields:
         column = column.getField(field)
     return column

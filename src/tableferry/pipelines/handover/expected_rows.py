@@ -29,8 +29,8 @@ from tableferry.pipelines.model.flows import (
     SqlSource,
 )
 from tableferry.pipelines.sources import views
-from tableferry.pipelines.sources.rows import flow_rows
-from tableferry.pipelines.sources.views import Offsets, Span, Spans
+from tableferry.pipelines.sources.rows import read_flow_rows
+from tableferry.pipelines.sources.views import CommitRange, CommitRanges, Offsets
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.tables import TableName
 
@@ -85,7 +85,7 @@ class FlowOutput:
             *_inspect_sources(dataflow, flow),
         )
 
-    def read_rows(self, spans: Spans, offsets: Offsets = NO_OFFSETS) -> DataFrame:
+    def read_rows(self, spans: CommitRanges, offsets: Offsets = NO_OFFSETS) -> DataFrame:
         """Return the rows that the flow produces from these commits and records.
 
         Raises:
@@ -101,8 +101,15 @@ class FlowOutput:
                 )
         # The metadata columns (load time, run) would get other values now.
         target = replace(self.dataflow.target, metadata=())
-        return flow_rows(
-            self.spark, self.dataflow.views, self.flow, target, {}, once=True, spans=spans, offsets=offsets
+        return read_flow_rows(
+            self.spark,
+            self.dataflow.views,
+            self.flow,
+            target,
+            {},
+            as_batch=True,
+            commit_ranges=spans,
+            offsets=offsets,
         )
 
     def check_no_skipped_commits(self, commits: Mapping[str, range]) -> None:
@@ -134,7 +141,7 @@ class FlowOutput:
         options = {"readChangeFeed": "true", "startingVersion": "0", "endingVersion": "0"}
         try:
             for table in self.tables.values():
-                views.reader_of(self.spark, options).table(table.sql).take(1)
+                views.delta_reader(self.spark, options).table(table.sql).take(1)
         except SPARK_ERRORS:
             return False
         return True
@@ -192,7 +199,7 @@ class TargetOutput:
                 continue
             if any(until[key] < 0 for key in output.tables):
                 raise RowsNotDerivableError("FLOW_MIXES_STARTS", flow=output.flow.name)
-            spans = {key: Span(until[key], -1 if from_feeds else None) for key in output.tables}
+            spans = {key: CommitRange(until[key], -1 if from_feeds else None) for key in output.tables}
             frames.append(output.read_rows(spans))
         if not frames:
             raise RowsNotDerivableError("NO_COMMITS_READ")

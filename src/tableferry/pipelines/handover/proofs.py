@@ -25,7 +25,7 @@ from tableferry.pipelines.model.flows import DataFlow
 from tableferry.pipelines.model.plan import Plan, TargetPlan
 from tableferry.pipelines.model.source_offsets import KafkaOffset
 from tableferry.pipelines.model.target_state import MigrationStart
-from tableferry.pipelines.sources.views import Span
+from tableferry.pipelines.sources.views import CommitRange
 from tableferry.progress import task
 from tableferry.spark.catalog import facts as table_facts
 from tableferry.spark.driver import track_jobs
@@ -342,10 +342,12 @@ def _read_lag(spark: SparkSession, dataflow: DataFlow, lag: _Lag) -> tuple[list[
         for output in expected_rows.list_flow_outputs(spark, dataflow):
             if lag.includes(output):
                 output.check_no_skipped_commits(lag.commits)
-                spans = {key: Span(commits.stop, commits.start) for key, commits in lag.commits.items()}
+                spans = {
+                    key: CommitRange(commits.stop, commits.start) for key, commits in lag.commits.items()
+                }
                 to_source.append(output.read_rows(spans, lag.offsets))
                 if not output.reads_new_rows:
-                    before = {key: Span(commits.start) for key, commits in lag.commits.items()}
+                    before = {key: CommitRange(commits.start) for key, commits in lag.commits.items()}
                     to_target.append(output.read_rows(before))
     except RowsNotDerivableError as error:
         raise RowsNotDerivableError("FLOWS_AHEAD_OF_OLD_STREAM", reason=error.sentence) from error

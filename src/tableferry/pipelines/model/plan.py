@@ -10,34 +10,14 @@ from typing import Literal
 from tableferry.errors import Finding
 from tableferry.pipelines.model.facts import LegacyWrites
 from tableferry.pipelines.model.flows import DataFlow, Flow, HistorySource, Project
+from tableferry.pipelines.model.phases import Action, Phase
 from tableferry.pipelines.model.steps import DefineView, Definition, Start, StateStep, Step
 from tableferry.pipelines.model.target_state import MigrationStart, Stored
 from tableferry.spark.tables import TableName
 from tableferry.verify import Verdict
 
-Phase = Literal[
-    "plain", "finished", "later", "new", "copying", "waiting", "ready", "differs", "complete", "refused"
-]
-"""Where a target stands before the run; `PHASES` says it in words."""
-
 EngineKind = Literal["streaming", "databricks", "declarative"]
 """What runs a plan's flows: Tableferry itself, a pipeline on Databricks, or one of Spark's own."""
-
-PHASES: Mapping[Phase, str] = {
-    "plain": "no migration",
-    "finished": "finished",
-    "later": "waits for other copies",
-    "new": "not begun",
-    "copying": "copying",
-    "waiting": "waiting for sources",
-    "ready": "copied, ready to flow",
-    "differs": "copied, but the copy differs",
-    "complete": "complete: safe to remove",
-    "refused": "can't go on",
-}
-
-OVER = frozenset[Phase]({"complete", "plain", "finished"})
-"""The phases in which nothing of a migration is left to do."""
 
 LookBack = int | datetime
 """With how many moments of its sources a legacy table is compared at most, or with those since which time."""
@@ -69,7 +49,7 @@ class FlowPlan:
     """What happens to one flow.
 
     Attributes:
-        action: ``start`` on a fresh checkpoint, ``continue``, ``idle`` (nothing new), ``wait`` or ``done``.
+        action: What the run does with it: `phases.ACTIONS` explains the values.
         starts: Where its streams start, by view and table key; None goes on from the checkpoint.
         ahead: A start is ahead of its source, which has no commit there yet.
         seed: The offset, as Spark writes it, that its fresh checkpoint begins at; empty where ``starts`` say
@@ -77,7 +57,7 @@ class FlowPlan:
     """
 
     flow: Flow
-    action: Literal["start", "continue", "idle", "wait", "done"]
+    action: Action
     starts: Mapping[str, Mapping[str, Start | None]] = field(default_factory=dict)
     waits: tuple[Wait, ...] = ()
     ahead: bool = False

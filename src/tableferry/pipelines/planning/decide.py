@@ -9,19 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from itertools import takewhile
 
 from tableferry.errors import Finding
-from tableferry.pipelines.model.facts import Checkpoint, Facts, NoHandOver
-from tableferry.pipelines.model.flows import AUTO_LOADER, DataFlow, OtherSource, Project, log_name
-from tableferry.pipelines.model.plan import HISTORY_FLOW, FlowPlan, Phase, Plan, Request, TargetPlan
-from tableferry.pipelines.model.steps import FlowDefinition, Reset
+from tableferry.pipelines.model.facts import Facts, NoHandOver
+from tableferry.pipelines.model.flows import AUTO_LOADER, DataFlow, OtherSource, Project
+from tableferry.pipelines.model.phases import Phase
+from tableferry.pipelines.model.plan import FlowPlan, Plan, Request, TargetPlan
+from tableferry.pipelines.model.steps import FlowDefinition
 from tableferry.pipelines.model.target_state import Stored
 from tableferry.pipelines.planning import baseline, identity, pipeline_identity
-from tableferry.pipelines.planning.context import Findings, PlanningContext, noted, planned, refused, warned
-from tableferry.pipelines.planning.definitions import definitions, recorded_history
+from tableferry.pipelines.planning.context import Findings, PlanningContext, noted, refused, warned
+from tableferry.pipelines.planning.definitions import definitions
 from tableferry.pipelines.planning.flow_start import flow_plans
-from tableferry.pipelines.planning.full_refresh import RESET_ALLOWED, allowed
+from tableferry.pipelines.planning.full_refresh import (
+    RESET_ALLOWED,
+    check_recorded_history,
+    plan_full_refresh,
+)
 
 
 def decide(project: Project, facts: Facts, request: Request) -> Plan:
@@ -85,13 +89,13 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
             return _result(context, "new", findings)
         context = replace(context, migration_start=start)
     elif not finished:
-        findings += _check_history(context) + baseline.end(context)
+        findings += check_recorded_history(context) + baseline.end(context)
     awaits_finish = (
         migration is None
         and not context.refreshed
         and baseline.is_assumed(context.dataflow, stored.migration_start)
     )
-    generation, new = _reset(context)
+    generation, new = plan_full_refresh(context)
     context = replace(context, generation=generation)
     findings += new
     flows, new = flow_plans(context)
@@ -143,15 +147,6 @@ def _check_finished(context: PlanningContext) -> Findings:
     if context.refreshed:
         findings += refused(Finding("REFRESH_OF_FINISHED_MIGRATION", target=context.target))
     return findings
-
-
-def _check_history(context: PlanningContext) -> Findings:
-    """Refuse to drop history that nothing would bring back."""
-    history = recorded_history(context)
-    if not context.refreshed or context.request.drop_history or not (history or context.stored.finished):
-        return Findings()
-    copied = f" (copied from {history})" if history else ""
-    return refused(Finding("REFRESH_DROPS_HISTORY", target=context.target, copied=copied))
 
 
 def _check_auto_loader(context: PlanningContext) -> Findings:
@@ -216,79 +211,3 @@ def phase_of(stored: Stored, actions: Collection[str], *, copies: bool) -> Phase
     if stored.tracking and stored.tracking.verified == "differ":
         return "differs"
     return "waiting" if "wait" in actions else "ready" if "start" in actions else "complete"
-
-
-def _reset(context: PlanningContext) -> tuple[int, Findings]:
-    """Plan a full refresh where one is asked for or was started; return the generation that is filled."""
-    stored, flows = context.stored, context.dataflow.flows
-    findings = Findings()
-    filled = stored.migration_start is not None
-    if not filled:
-        unstarted = list(takewhile(lambda flow: context.checkpoint(flow) == Checkpoint(), flows))
-        for flow in unstarted:
-            findings += context.ambiguous(flow)
-        recorded = any(recorded.on_table for _, recorded in identity.all_recorded(context))
-        filled = len(unstarted) < len(flows) or recorded
-    if not stored.resetting and not (context.refreshed and filled):
-        return stored.generation, findings
-    if not stored.resetting:
-        findings += _check_reset(context)
-    if context.request.in_pipeline:
-        findings += refused(Finding("REFRESH_BY_PIPELINE", target=context.target, property=RESET_ALLOWED))
-    generation = stored.generation if stored.resetting else identity.newest_generation(context) + 1
-    tables = []
-    for table in context.dataflow.tables:
-        tables.append(table.name)
-        if table.cdc:
-            tables.append(log_name(table.name))
-    run_once = {context.target.key: [HISTORY_FLOW]}
-    for flow in flows:
-        if flow.once:
-            run_once.setdefault(flow.target.key, []).append(flow.name)
-    names = {key: tuple(flow_names) for key, flow_names in run_once.items()}
-    findings += planned(Reset(context.target, tuple(tables), generation, names))
-    findings += noted("full refresh: readers outside this project that stream from it must be refreshed too")
-    if stored.migration_start is None:
-        findings += noted("full refresh without a migration: only what its sources still hold comes back")
-    return generation, findings
-
-
-def _check_reset(context: PlanningContext) -> Findings:
-    """Refuse to drop rows that nothing brings back, or that another target would then take twice."""
-    target = context.target
-    findings = refused(
-        *(
-            Finding("REFRESH_OF_TAKEN_OVER_TABLE", location=migration.location, target=target)
-            for migration in (context.migration,)
-            if migration and migration.take_over
-        ),
-        *(
-            Finding("REFRESH_OF_APPEND_ONLY_TABLE", location=table.location, table=table.name)
-            for table in context.dataflow.tables
-            if table.properties.get("delta.appendOnly", "").lower() == "true"
-        ),
-        *(
-            Finding("REFRESH_NOT_ALLOWED", location=table.location, table=table.name, property=RESET_ALLOWED)
-            for table in context.dataflow.tables
-            if allowed(table) is False
-        ),
-    )
-    for reader in context.dataflows:
-        if reader is context.dataflow or not any(
-            target.key in context.facts.followed(reader, flow) for flow in reader.flows
-        ):
-            continue
-        name = reader.target.name
-        migration_start = context.facts.stored.get(name.key, Stored()).migration_start
-        if migration_start and (baseline := migration_start.baselines.get(target.key)):
-            findings += refused(
-                Finding(
-                    "REFRESH_REPEATS_ROWS_OF_MIGRATED_READER",
-                    target=target,
-                    reader=name,
-                    version=baseline.version + 1,
-                )
-            )
-        elif name.key not in context.request.full_refresh:
-            findings += refused(Finding("REFRESH_REPEATS_ROWS_OF_READER", target=target, reader=name))
-    return findings

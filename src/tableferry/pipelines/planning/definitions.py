@@ -21,7 +21,12 @@ from tableferry.pipelines.model.steps import (
 )
 from tableferry.pipelines.planning import identity
 from tableferry.pipelines.planning.context import Findings, PlanningContext, noted, planned, refused
-from tableferry.pipelines.planning.full_refresh import RESET_ALLOWED, contradictions, kept_tables
+from tableferry.pipelines.planning.full_refresh import (
+    RESET_ALLOWED,
+    check_reset_allowed,
+    protected_tables,
+    recorded_history,
+)
 
 
 def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings:
@@ -38,8 +43,8 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
         return findings
     kept: frozenset[str] = frozenset()
     if context.request.in_pipeline:
-        kept = kept_tables(context.dataflows, context.facts)
-        findings += refused(*contradictions(dataflow, kept, context.dataflows, context.facts))
+        kept = protected_tables(context.dataflows, context.facts)
+        findings += refused(*check_reset_allowed(dataflow, kept, context.dataflows, context.facts))
     for table in sorted(dataflow.tables, key=lambda table: table not in dataflow.staging):
         into = [plan for plan in flows if plan.flow.target.key == table.name.key]
         filled = any(plan.action in ("continue", "idle", "done") for plan in into)
@@ -121,12 +126,6 @@ def _history(context: PlanningContext) -> str:
     if start := context.migration_start:
         return f"{start.copy.table}@{start.copy.version}"
     return "" if context.refreshed or context.stored.resetting else recorded_history(context)
-
-
-def recorded_history(context: PlanningContext) -> str:
-    """Name the table and version whose history the target holds already; empty for none."""
-    recorded = context.facts.recorded.get(context.target.key)
-    return recorded.on_table.history if recorded and recorded.on_table else ""
 
 
 def _flow_definition(context: PlanningContext, flow: Flow, plan: FlowPlan, *, once: bool) -> FlowDefinition:

@@ -255,7 +255,7 @@ class Gatherer:
         followed = {}
         for dataflow in self.project.dataflows:
             python = {
-                view.name: python_code.seen_by_python(self.spark, view, view.source.code, asked=asked)
+                view.name: python_code.list_python_reads(self.spark, view, view.source.code, analyze=asked)
                 for view in dataflow.views.values()
                 if isinstance(view.source, PythonSource) and view.mode == "stream"
             }
@@ -320,10 +320,14 @@ class Gatherer:
         self, names: Mapping[str, TableName], locations: Mapping[str, str]
     ) -> Mapping[str, TableFacts | None]:
         defining = isinstance(self.pipeline, Defining)
+        details = catalog.session_details(self.spark, names.values())
 
         def facts(name: TableName) -> TableFacts | None:
+            known = details.get(name.key)
+            if name.key in details and known is None:
+                return None
             try:
-                return catalog.facts(self.spark, name, defining=defining)
+                return catalog.facts(self.spark, name, defining=defining, details=known)
             except TableError as error:
                 location = locations.get(name.key)
                 raise error.at(location) if location else error from error

@@ -1,54 +1,158 @@
-"""Which tables a declarative pipeline may not refresh in full: it drops their rows before it looks for more.
+"""Plan full refreshes, and protect tables from those of a declarative pipeline.
 
-What holds a copied history is kept, for nothing may be left to bring that again. So are its spec's staging
-tables and whatever the pipeline makes for it to read: rows that come again would come twice into a table that
-keeps its own, and a pipeline doesn't run where they might.
+A full refresh drops rows and checkpoints, and writes the same history again. A pipeline truncates a table
+before it reads. So its tables with a copied history are protected, as are their staging tables and the tables
+of the pipeline that they read: otherwise rows would be written twice into a table that keeps its rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 
 from tableferry.errors import Finding
-from tableferry.pipelines.model.facts import Facts
-from tableferry.pipelines.model.flows import DataFlow, Target
+from tableferry.pipelines.model.facts import Checkpoint, Facts
+from tableferry.pipelines.model.flows import DataFlow, Target, log_name
+from tableferry.pipelines.model.plan import HISTORY_FLOW
+from tableferry.pipelines.model.steps import Reset
 from tableferry.pipelines.model.target_state import Stored
+from tableferry.pipelines.planning import identity
+from tableferry.pipelines.planning.context import Findings, PlanningContext, noted, planned, refused
 from tableferry.spark.tables import TableName
 
 RESET_ALLOWED = "pipelines.reset.allowed"
-"""The table property that says whether it may; a pipeline takes it for true."""
+"""The table property that allows a pipeline to refresh the table in full; its default is true."""
 
 
-def allowed(table: Target) -> bool | None:
-    """Return what the spec says of a table, if anything."""
-    said = table.properties.get(RESET_ALLOWED)
-    return None if said is None else said.lower() == "true"
+def plan_full_refresh(context: PlanningContext) -> tuple[int, Findings]:
+    """Plan a full refresh that is requested or was interrupted.
+
+    Returns:
+        The generation that the flows fill, and the findings with the step that drops the one before.
+    """
+    stored, flows = context.stored, context.dataflow.flows
+    findings = Findings()
+    filled = stored.migration_start is not None
+    if not filled:
+        unstarted = list(takewhile(lambda flow: context.checkpoint(flow) == Checkpoint(), flows))
+        for flow in unstarted:
+            findings += context.ambiguous(flow)
+        recorded = any(recorded.on_table for _, recorded in identity.all_recorded(context))
+        filled = len(unstarted) < len(flows) or recorded
+    if not stored.resetting and not (context.refreshed and filled):
+        return stored.generation, findings
+    if not stored.resetting:
+        findings += _check_dropped_rows(context)
+    if context.request.in_pipeline:
+        findings += refused(Finding("REFRESH_BY_PIPELINE", target=context.target, property=RESET_ALLOWED))
+    generation = stored.generation if stored.resetting else identity.newest_generation(context) + 1
+    tables = []
+    for table in context.dataflow.tables:
+        tables.append(table.name)
+        if table.cdc:
+            tables.append(log_name(table.name))
+    run_once = {context.target.key: [HISTORY_FLOW]}
+    for flow in flows:
+        if flow.once:
+            run_once.setdefault(flow.target.key, []).append(flow.name)
+    names = {key: tuple(flow_names) for key, flow_names in run_once.items()}
+    findings += planned(Reset(context.target, tuple(tables), generation, names))
+    findings += noted("full refresh: readers outside this project that stream from it must be refreshed too")
+    if stored.migration_start is None:
+        findings += noted(
+            "full refresh without a migration: only rows that its sources still contain are written again"
+        )
+    return generation, findings
 
 
-def kept_tables(dataflows: Sequence[DataFlow], facts: Facts) -> frozenset[str]:
-    """Return the keys of the tables of a pipeline that may not be refreshed in full."""
+def _check_dropped_rows(context: PlanningContext) -> Findings:
+    """Refuse to drop rows that can't be written again, or that another target would then read twice."""
+    target = context.target
+    findings = refused(
+        *(
+            Finding("REFRESH_OF_TAKEN_OVER_TABLE", location=migration.location, target=target)
+            for migration in (context.migration,)
+            if migration and migration.take_over
+        ),
+        *(
+            Finding("REFRESH_OF_APPEND_ONLY_TABLE", location=table.location, table=table.name)
+            for table in context.dataflow.tables
+            if table.properties.get("delta.appendOnly", "").lower() == "true"
+        ),
+        *(
+            Finding("REFRESH_NOT_ALLOWED", location=table.location, table=table.name, property=RESET_ALLOWED)
+            for table in context.dataflow.tables
+            if reset_allowed(table) is False
+        ),
+    )
+    for reader in context.dataflows:
+        if reader is context.dataflow or not any(
+            target.key in context.facts.followed(reader, flow) for flow in reader.flows
+        ):
+            continue
+        name = reader.target.name
+        migration_start = context.facts.stored.get(name.key, Stored()).migration_start
+        if migration_start and (baseline := migration_start.baselines.get(target.key)):
+            findings += refused(
+                Finding(
+                    "REFRESH_REPEATS_ROWS_OF_MIGRATED_READER",
+                    target=target,
+                    reader=name,
+                    version=baseline.version + 1,
+                )
+            )
+        elif name.key not in context.request.full_refresh:
+            findings += refused(Finding("REFRESH_REPEATS_ROWS_OF_READER", target=target, reader=name))
+    return findings
+
+
+def check_recorded_history(context: PlanningContext) -> Findings:
+    """Refuse to drop a copied history that can't be copied again."""
+    history = recorded_history(context)
+    if not context.refreshed or context.request.drop_history or not (history or context.stored.finished):
+        return Findings()
+    copied = f" (copied from {history})" if history else ""
+    return refused(Finding("REFRESH_DROPS_HISTORY", target=context.target, copied=copied))
+
+
+def recorded_history(context: PlanningContext) -> str:
+    """Return the table and version whose history the target contains; empty if it contains none."""
+    recorded = context.facts.recorded.get(context.target.key)
+    return recorded.on_table.history if recorded and recorded.on_table else ""
+
+
+def reset_allowed(table: Target) -> bool | None:
+    """Return whether the spec allows a pipeline to refresh a table in full; None if it sets nothing."""
+    value = table.properties.get(RESET_ALLOWED)
+    return None if value is None else value.lower() == "true"
+
+
+def protected_tables(dataflows: Sequence[DataFlow], facts: Facts) -> frozenset[str]:
+    """Return the keys of the tables that a pipeline must not refresh in full."""
     tables = {table.name.key: table for dataflow in dataflows for table in dataflow.tables}
-    kept = {
+    protected = {
         table.name.key
         for dataflow in dataflows
         if _has_history(dataflow, facts)
         for table in dataflow.tables
-        if not allowed(table)
+        if not reset_allowed(table)
     }
     while True:
         read = {
-            key for key, _ in _read_by(kept, dataflows, facts) if key in tables and not allowed(tables[key])
+            key
+            for key, _ in _read_by(protected, dataflows, facts)
+            if key in tables and not reset_allowed(tables[key])
         }
-        if read <= kept:
-            return frozenset(kept)
-        kept |= read
+        if read <= protected:
+            return frozenset(protected)
+        protected |= read
 
 
-def contradictions(
-    dataflow: DataFlow, kept: frozenset[str], dataflows: Sequence[DataFlow], facts: Facts
+def check_reset_allowed(
+    dataflow: DataFlow, protected: frozenset[str], dataflows: Sequence[DataFlow], facts: Facts
 ) -> tuple[Finding, ...]:
-    """Say which tables a spec allows to be refreshed in full that a kept one reads."""
-    readers: Mapping[str, TableName] = dict(_read_by(kept, dataflows, facts))
+    """Return a finding for each table that may be refreshed in full, although a protected table reads it."""
+    readers: Mapping[str, TableName] = dict(_read_by(protected, dataflows, facts))
     return tuple(
         Finding(
             "RESET_ALLOWED_CONTRADICTS_READER",
@@ -58,7 +162,7 @@ def contradictions(
             reader=readers[table.name.key],
         )
         for table in dataflow.tables
-        if allowed(table) and table.name.key in readers
+        if reset_allowed(table) and table.name.key in readers
     )
 
 
@@ -68,11 +172,11 @@ def _has_history(dataflow: DataFlow, facts: Facts) -> bool:
 
 
 def _read_by(
-    kept: Iterable[str], dataflows: Sequence[DataFlow], facts: Facts
+    protected: Iterable[str], dataflows: Sequence[DataFlow], facts: Facts
 ) -> Iterable[tuple[str, TableName]]:
-    """Yield each table that flows into kept tables read, and the kept one."""
+    """Yield each table that flows into protected tables read, with the protected table."""
     for dataflow in dataflows:
         for flow in dataflow.flows:
-            if flow.target.key in kept:
+            if flow.target.key in protected:
                 for key in facts.needs(dataflow, flow):
                     yield key, flow.target

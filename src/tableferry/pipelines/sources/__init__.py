@@ -1,1 +1,1 @@
-"""The rows of sources, views and legacy tables, and their columns."""
+"""Read the rows of sources, views and legacy tables, and check their columns."""

@@ -1,6 +1,6 @@
-"""What doesn't fit between a legacy table, the target that its rows are copied to, and what flows bring.
+"""Find columns and rules that differ between a legacy table, its target and the rows of flows.
 
-All of it shows before anything is copied; found later, it is a failed task, or a rule that is gone.
+These findings appear before the copy. Afterwards they would be failed tasks or missing rules.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from tableferry.errors import Finding, TableferryError
 from tableferry.pipelines.cdc.fold import END, START
-from tableferry.pipelines.cdc.target_columns import fits, sql_type
+from tableferry.pipelines.cdc.target_columns import can_store, sql_type
 from tableferry.pipelines.model.flows import Flow, Migration
 from tableferry.pipelines.model.plan import TargetPlan
 from tableferry.pipelines.sources import views
-from tableferry.pipelines.sources.rows import flow_rows
+from tableferry.pipelines.sources.rows import read_flow_rows
 from tableferry.spark import catalog
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.quoting import quote
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
 
-_FAILED: tuple[type[Exception], ...] = (TableferryError, *SPARK_ERRORS)
+_READ_ERRORS: tuple[type[Exception], ...] = (TableferryError, *SPARK_ERRORS)
 _CONSTRAINT = "delta.constraints."
 
 
-def too_wide(target: TargetPlan, spark: SparkSession) -> tuple[Finding, ...]:
-    """Return a finding for each column that streaming flows bring wider than the copy would make it.
+def find_narrow_copied_columns(target: TargetPlan, spark: SparkSession) -> tuple[Finding, ...]:
+    """Return a finding for each column of the copy that can't store all values of a streaming flow.
 
-    The copy makes the target's columns, unless a schema file says what they are; their types stay.
+    The copy creates the target's columns, unless a schema file declares them. Their types don't change later.
 
     Raises:
         TableferryError: The legacy table can't be read.
@@ -40,35 +40,35 @@ def too_wide(target: TargetPlan, spark: SparkSession) -> tuple[Finding, ...]:
     source, dataflow = target.copied_from, target.dataflow
     if source is None:
         return ()
-    copied = _columns(views.history(spark, source).schema)
+    columns = _columns_by_name(views.read_legacy_table(spark, source).schema)
     if dataflow.target.schema_file:
-        copied |= _columns(views.schema_of(spark, dataflow.target.schema_file))
+        columns |= _columns_by_name(views.read_schema_file(spark, dataflow.target.schema_file))
     findings: dict[str, Finding] = {}
     for flow in dataflow.streaming_flows:
         if flow.target.key != target.target.key:
             continue
         try:
-            brought = flow_rows(spark, dataflow.views, flow, dataflow.target, {}, once=False).schema
-        except _FAILED:  # Whoever builds it to run it says why.
+            rows = read_flow_rows(spark, dataflow.views, flow, dataflow.target, {}, as_batch=False).schema
+        except _READ_ERRORS:  # The run reports the reason when it reads the flow.
             continue
-        for name, wide, narrow in _misfits(brought, copied):
+        for name, flow_type, copied_type in _find_misfits(rows, columns):
             finding = Finding(
                 "COPY_TOO_NARROW",
                 location=source.migration.location,
                 column=name,
-                copied_type=sql_type(narrow),
+                copied_type=sql_type(copied_type),
                 flow=flow.name,
-                flow_type=sql_type(wide),
+                flow_type=sql_type(flow_type),
                 name=quote(name),
             )
             findings.setdefault(name, finding)
     return tuple(findings.values())
 
 
-def unknown_exceptions(target: TargetPlan, spark: SparkSession) -> Finding | None:
-    """Return a finding that names the columns of `compareExcept` that no rows have; None if all exist.
+def find_unknown_compare_except(target: TargetPlan, spark: SparkSession) -> Finding | None:
+    """Return a finding with the columns of `compareExcept` that neither the copy nor a flow has, or None.
 
-    A flow whose rows can't be read yet may have any column.
+    It is None too if the rows of a flow can't be read yet, because they may have any column.
 
     Raises:
         TableferryError: The legacy table can't be read.
@@ -76,17 +76,22 @@ def unknown_exceptions(target: TargetPlan, spark: SparkSession) -> Finding | Non
     source, dataflow = target.copied_from, target.dataflow
     if source is None or not source.migration.compare_except:
         return None
-    columns = [*views.history(spark, source).columns, *(added.name for added in dataflow.target.metadata)]
+    columns = [
+        *views.read_legacy_table(spark, source).columns,
+        *(added.name for added in dataflow.target.metadata),
+    ]
     for flow in dataflow.streaming_flows:
         try:
-            columns += flow_rows(spark, dataflow.views, flow, dataflow.target, {}, once=False).columns
-        except _FAILED:
+            columns += read_flow_rows(
+                spark, dataflow.views, flow, dataflow.target, {}, as_batch=False
+            ).columns
+        except _READ_ERRORS:
             return None
-    return exceptions_unknown_among(source.migration, columns)
+    return find_compare_except_missing_in(source.migration, columns)
 
 
-def exceptions_unknown_among(migration: Migration, columns: Sequence[str]) -> Finding | None:
-    """Return a finding that names the columns of `compareExcept` that aren't among these; None for none."""
+def find_compare_except_missing_in(migration: Migration, columns: Sequence[str]) -> Finding | None:
+    """Return a finding with the columns of `compareExcept` that aren't among these columns, or None."""
     existing = {name.lower(): name for name in columns}
     unknown = [name for name in migration.compare_except if name.lower() not in existing]
     if not unknown:
@@ -99,42 +104,41 @@ def exceptions_unknown_among(migration: Migration, columns: Sequence[str]) -> Fi
     )
 
 
-def narrower(rows: StructType, table: StructType, flow: Flow) -> tuple[Finding, ...]:
-    """Return a finding for each column of a table that can't contain all values that a flow appends.
+def find_narrow_table_columns(rows: StructType, table: StructType, flow: Flow) -> tuple[Finding, ...]:
+    """Return a finding for each column of a table that can't store all values that a flow appends.
 
-    Columns of nested types aren't looked at, because an append can add fields to them.
+    Columns of nested types are ignored, because an append can add fields to them.
     """
     findings = []
-    for name, brought, kind in _misfits(rows, _columns(table)):
-        if any(isinstance(each, ArrayType | MapType | StructType) for each in (kind, brought)):
+    for name, flow_type, table_type in _find_misfits(rows, _columns_by_name(table)):
+        if any(isinstance(kind, ArrayType | MapType | StructType) for kind in (table_type, flow_type)):
             continue
-        column, wide, narrow = quote(name), sql_type(brought), sql_type(kind)
         finding = Finding(
             "COLUMN_TOO_NARROW",
             column=name,
             table=flow.target,
-            table_type=narrow,
+            table_type=sql_type(table_type),
             flow=flow.name,
-            flow_type=wide,
+            flow_type=sql_type(flow_type),
             sql=flow.target.sql,
-            name=column,
+            name=quote(name),
         )
         findings.append(finding)
     return tuple(findings)
 
 
-def _misfits(
+def _find_misfits(
     rows: StructType, columns: Mapping[str, tuple[str, DataType]]
 ) -> Iterator[tuple[str, DataType, DataType]]:
-    """Yield each column that can't hold all values of some rows: its name, and their type and its own."""
+    """Yield each column that can't store all values of rows: its name, the rows' type, the column's type."""
     for field in rows:
         name, kind = columns.get(field.name.lower(), (field.name, field.dataType))
-        if not fits(field.dataType, kind):
+        if not can_store(kind, field.dataType):
             yield name, field.dataType, kind
 
 
-def left_behind(target: TargetPlan, spark: SparkSession) -> Finding | None:
-    """Return a finding with the rules and layout of the legacy table that its target lacks, or None."""
+def find_lost_rules(target: TargetPlan, spark: SparkSession) -> Finding | None:
+    """Return a finding with constraints and layout of the legacy table that its target lacks, or None."""
     migration, table = target.dataflow.migration, target.dataflow.target
     if not target.copy or migration is None:
         return None
@@ -144,17 +148,21 @@ def left_behind(target: TargetPlan, spark: SparkSession) -> Finding | None:
     try:
         [detail] = spark.sql(f"DESCRIBE DETAIL {migration.table.sql}").collect()
         columns = spark.table(migration.table.sql).schema
-    except SPARK_ERRORS:  # Whoever copies it says why it can't be read.
+    except SPARK_ERRORS:  # The copy reports why it can't be read.
         return None
-    schema = views.schema_of(spark, table.schema_file) if table.schema_file is not None else ()
-    strict = {field.name.lower() for field in schema if not field.nullable}
+    schema = views.read_schema_file(spark, table.schema_file) if table.schema_file is not None else ()
+    kept = {field.name.lower() for field in schema if not field.nullable}
     checks = [key.removeprefix(_CONSTRAINT) for key in facts.properties if key.startswith(_CONSTRAINT)]
-    not_null = [field.name for field in columns if not field.nullable and field.name.lower() not in strict]
+    not_null = [field.name for field in columns if not field.nullable and field.name.lower() not in kept]
     lost = [
-        *([f"the constraints {', '.join(sorted(checks))} (add them when it is copied)"] if checks else []),
+        *([f"the constraints {', '.join(sorted(checks))} (add them after the copy)"] if checks else []),
         *([f"NOT NULL of {', '.join(not_null)} (a schema file keeps it)"] if not_null else []),
-        *_layout("partitioned", detail["partitionColumns"], table.partition_columns, "partitionColumns"),
-        *_layout("clustered", _clustering(detail), table.cluster_columns, "clusterByColumns"),
+        *_describe_lost_layout(
+            "partitioning", detail["partitionColumns"], table.partition_columns, "partitionColumns"
+        ),
+        *_describe_lost_layout(
+            "clustering", _clustering_columns(detail), table.cluster_columns, "clusterByColumns"
+        ),
     ]
     if not lost:
         return None
@@ -163,22 +171,22 @@ def left_behind(target: TargetPlan, spark: SparkSession) -> Finding | None:
     )
 
 
-def _layout(how: str, has: object, expected: tuple[str, ...], key: str) -> list[str]:
-    columns = tuple(map(str, has)) if isinstance(has, list | tuple) else ()
+def _describe_lost_layout(layout: str, legacy: object, expected: tuple[str, ...], key: str) -> list[str]:
+    columns = tuple(map(str, legacy)) if isinstance(legacy, list | tuple) else ()
     if not columns or columns == expected:
         return []
-    return [f"it is {how} by {', '.join(columns)} (targetDetails.{key} says how the target is)"]
+    return [f"the {layout} by {', '.join(columns)} (targetDetails.{key} sets the target's)"]
 
 
-def _clustering(detail: object) -> object:
+def _clustering_columns(detail: object) -> object:
     try:
         return detail["clusteringColumns"]  # type: ignore[index]
-    except (KeyError, ValueError):  # Older versions of Delta don't say.
+    except (KeyError, ValueError):  # Older versions of Delta lack the column.
         return ()
 
 
-def _columns(schema: StructType) -> dict[str, tuple[str, DataType]]:
-    """Map names in lower case to how they are spelled and their types, without those of intervals."""
+def _columns_by_name(schema: StructType) -> dict[str, tuple[str, DataType]]:
+    """Map lower-case names to name and type, without `__START_AT` and `__END_AT`."""
     return {
         field.name.lower(): (field.name, field.dataType)
         for field in schema

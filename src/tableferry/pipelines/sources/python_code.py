@@ -1,4 +1,4 @@
-"""A project's own Python functions: how they are loaded, and which tables they follow."""
+"""Load a project's Python functions, and find the tables that they stream."""
 
 from __future__ import annotations
 
@@ -23,11 +23,17 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
 
-NOWHERE: Mapping[str, str] = {}
+NO_ENTRIES: Mapping[str, str] = {}
+
+FOLLOWED_OPTIONS = {"tableferry.followed": "true"}
+"""A reader option that identifies a stream in a plan; Delta ignores it."""
+
+_FOLLOWED_IN_PLAN = "tableferry.followed -> true"
+_STREAM_RELATION = re.compile(r"^[\s:|+~-]*StreamingRelation")
 
 
 def start_options(start: Start | None) -> dict[str, str]:
-    """Return the reader options that start a stream where it must."""
+    """Return the reader options that start a stream at a version or timestamp."""
     match start:
         case None:
             return {}
@@ -38,10 +44,10 @@ def start_options(start: Start | None) -> dict[str, str]:
 
 
 def load_function(code: PythonCode, name: str) -> Callable[..., Any]:
-    """Load a Python source's or transform's function: ``name`` in a file, or ``module.function``.
+    """Load the function of a Python source or transform: ``name`` in a file, or ``module.function``.
 
     Raises:
-        TableferryError: There is no such function.
+        TableferryError: The function can't be loaded.
     """
     try:
         if code.file is not None:
@@ -53,31 +59,31 @@ def load_function(code: PythonCode, name: str) -> Callable[..., Any]:
             module = importlib.util.module_from_spec(module_spec)
             module_spec.loader.exec_module(module)
         else:
-            where, _, name = str(code.module).rpartition(".")
-            # At the end, so that no package that is installed is hidden; they may import each other later.
+            module_name, _, name = str(code.module).rpartition(".")
+            # At the end of the path, so that no installed package is hidden; imports at call time need it.
             sys.path.extend(folder for folder in code.folders if folder not in sys.path)
-            module = importlib.import_module(where)
+            module = importlib.import_module(module_name)
         return cast("Callable[..., Any]", getattr(module, name))
     except Exception as error:
-        # The project's own code runs here, so anything may be raised.
+        # The project's code may raise any exception.
         origin = code.file or code.module
         raise Failed("FUNCTION_NOT_LOADED", file=origin, function=name, reason=error) from error
 
 
 class TrackedSpark:
-    """A Spark session whose ``readStream`` notes the Delta tables it reads, and starts them where it must."""
+    """A Spark session whose ``readStream`` records the Delta tables that it reads, and sets their starts."""
 
     def __init__(
         self,
         spark: SparkSession,
         starts: Mapping[str, Start | None],
-        folders: Mapping[str, str] = NOWHERE,
-        more: Mapping[str, str] = NOWHERE,
+        folders: Mapping[str, str] = NO_ENTRIES,
+        extra_options: Mapping[str, str] = NO_ENTRIES,
     ) -> None:
-        self._spark, self._starts, self.folders, self._more = spark, starts, folders, more
-        self.seen: dict[TableName, Start | None] = {}
-        self.reads = 0
-        self.unseen = False
+        self._spark, self._starts, self.folders, self._extra_options = spark, starts, folders, extra_options
+        self.followed_tables: dict[TableName, Start | None] = {}
+        self.read_count = 0
+        self.has_unknown_reads = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._spark, name)
@@ -87,17 +93,17 @@ class TrackedSpark:
         """Start reading a stream, as ``SparkSession.readStream`` does."""
         return _TrackedReader(self, self._spark.readStream)
 
-    def start_of(self, table: TableName, options: Mapping[str, str]) -> Mapping[str, str]:
-        """Note a table that is followed, and return the options that start it where it must."""
+    def record_read(self, table: TableName, options: Mapping[str, str]) -> Mapping[str, str]:
+        """Record a streamed table, and return the options that set its start."""
         explicit = explicit_start(options)
-        self.seen[table] = explicit
-        self.reads += 1
+        self.followed_tables[table] = explicit
+        self.read_count += 1
         start = self._starts.get(table.key) if explicit is None else None
-        return {**start_options(start), **self._more}
+        return {**start_options(start), **self._extra_options}
 
 
 class _TrackedReader:
-    """A ``DataStreamReader`` that remembers its format and options until it's called to read."""
+    """A ``DataStreamReader`` that records its format and options until a table is read."""
 
     def __init__(self, spark: TrackedSpark, reader: DataStreamReader) -> None:
         self._spark, self._reader = spark, reader
@@ -125,7 +131,7 @@ class _TrackedReader:
 
     def table(self, name: str) -> DataFrame:
         table = TableName.parse(name)
-        reader = self._started(table)
+        reader = self._set_start(table)
         if self._options and table.key in self._spark.folders:
             return reader.format("delta").load(self._spark.folders[table.key])
         return reader.table(name)
@@ -138,70 +144,61 @@ class _TrackedReader:
         kind = kind or self._spark.conf.get("spark.sql.sources.default")
         where = path or self._options.get("path")
         if kind == "delta" and where:
-            reader = self._started(TableName.at(where))
+            reader = self._set_start(TableName.at(where))
         else:
             reader = self._reader
-            self._spark.unseen = True
+            self._spark.has_unknown_reads = True
         return reader.load(path, format=format, schema=schema)
 
-    def _started(self, table: TableName) -> DataStreamReader:
+    def _set_start(self, table: TableName) -> DataStreamReader:
         reader = self._reader
-        for key, value in self._spark.start_of(table, self._options).items():
+        for key, value in self._spark.record_read(table, self._options).items():
             self._options[key] = value
             reader = reader.option(key, value)
         return reader
 
 
-def seen_by_python(
-    spark: SparkSession | LocalMetastore, view: View, code: PythonCode, *, asked: bool = True
+def list_python_reads(
+    spark: SparkSession | LocalMetastore, view: View, code: PythonCode, *, analyze: bool = True
 ) -> tuple[Read, ...]:
-    """Run a view's Python function to see which tables it follows; what it returns is never computed.
+    """List the tables that a view's Python function streams, by a call of it; its result is never computed.
 
-    ``asked`` has the plan of what it returns looked at, which a function of a pipeline can't.
+    `analyze` searches the plan of the result for other streams. A function inside a pipeline can't do that.
 
     Raises:
-        NeedsSpark: There is no session to run it with.
-        TableferryError: It fails.
+        NeedsSpark: There is no session to run the function with.
+        TableferryError: The function fails.
     """
     if isinstance(spark, LocalMetastore):
         raise NeedsSpark(f"the function of {view.name} has to be run")
-    tracked = TrackedSpark(spark, {}, more=MARK if asked else NOWHERE)
+    tracked = TrackedSpark(spark, {}, extra_options=FOLLOWED_OPTIONS if analyze else NO_ENTRIES)
     function = load_function(code, "get_df")
     try:
         frame = function(tracked, dict(code.tokens))
-        streams = frame.isStreaming
-        hidden = streams and (tracked.unseen or not tracked.seen)
-        hidden = hidden or (streams and asked and reads_hidden_streams(frame, tracked.reads))
+        is_streaming = frame.isStreaming
+        is_hidden = is_streaming and (tracked.has_unknown_reads or not tracked.followed_tables)
+        if is_streaming and analyze and not is_hidden:
+            is_hidden = has_hidden_streams(frame, tracked.read_count)
     except Exception as error:
-        # The project's own code runs here, so anything may be raised.
+        # The project's code may raise any exception.
         raise Failed("VIEW_FUNCTION_FAILED", location=view.location, reason=first_line(error)) from error
-    if hidden:
-        unseen = Finding("STREAM_HIDDEN_IN_FUNCTION")
-        return (Read(view.name, TableName.at(f"python:{view.name}"), view.location, None, unseen),)
+    if is_hidden:
+        finding = Finding("STREAM_HIDDEN_IN_FUNCTION")
+        return (Read(view.name, TableName.at(f"python:{view.name}"), view.location, None, finding),)
     how = "set startingVersion on the reader in its function"
     return tuple(
         # The function's reader options aren't known.
         Read(view.name, table, view.location, start, how=how, stops_at="nothing")
-        for table, start in tracked.seen.items()
+        for table, start in tracked.followed_tables.items()
     )
 
 
-MARK = {"tableferry.followed": "true"}
-"""Reader options by which a stream is known again in a plan; Delta doesn't mind them."""
+def has_hidden_streams(frame: DataFrame, followed: int) -> bool:
+    """Return whether a DataFrame reads other streams than those that Tableferry started.
 
-
-_STREAM = re.compile(r"^[\s:|+~-]*StreamingRelation")
-
-
-_MARKED = "tableferry.followed -> true"
-
-
-def reads_hidden_streams(frame: DataFrame, followed: int) -> bool:
-    """Say whether a frame reads a stream besides those that were given to it.
-
-    The streams are counted in Spark's own plan, for a function may get at any session and any reader. Those
-    that it was given, or has asked for, bear the mark; where a plan's text doesn't show options, their number
-    (``followed``) has to do.
+    A function may use any session and reader, so the streams are counted in Spark's plan. Those of Tableferry
+    have an option that identifies them. If the plan's text shows no options, their number (``followed``)
+    decides.
     """
     name = f"tableferry_{uuid.uuid4().hex}"
     frame.createOrReplaceTempView(name)
@@ -211,6 +208,6 @@ def reads_hidden_streams(frame: DataFrame, followed: int) -> bool:
     finally:
         spark.catalog.dropTempView(name)
     analyzed = row[0].partition("== Analyzed Logical Plan ==")[2].partition("== Optimized")[0]
-    streams = [line for line in analyzed.split("\n") if _STREAM.match(line)]
-    marked = sum(_MARKED in line for line in streams)
-    return len(streams) > (marked if marked or not followed else followed)
+    streams = [line for line in analyzed.split("\n") if _STREAM_RELATION.match(line)]
+    identified = sum(_FOLLOWED_IN_PLAN in line for line in streams)
+    return len(streams) > (identified if identified or not followed else followed)

@@ -1,4 +1,4 @@
-"""What flows bring: a view's rows, prefixed and judged by the expectations, or the copied history."""
+"""Read the rows that flows write: a view's rows after expectations and prefixes, or the copied history."""
 
 from __future__ import annotations
 
@@ -12,158 +12,166 @@ from tableferry.pipelines.cdc import scd2_history_events
 from tableferry.pipelines.cdc.fold import EXACT
 from tableferry.pipelines.model.flows import Expectation, Flow, HistorySource, Target, View
 from tableferry.pipelines.sources import views
-from tableferry.pipelines.sources.metadata_columns import NO_DETAILS, Details, with_metadata
+from tableferry.pipelines.sources.metadata_columns import NO_DETAILS, Details, add_metadata_columns
 
 
-def flow_rows(
+def read_flow_rows(
     spark: SparkSession,
-    named: Mapping[str, View],
+    views_by_name: Mapping[str, View],
     flow: Flow,
     target: Target,
     starts: views.Starts,
     *,
-    once: bool,
-    spans: views.Spans = MappingProxyType({}),
+    as_batch: bool,
+    commit_ranges: views.CommitRanges = MappingProxyType({}),
     offsets: views.Offsets = MappingProxyType({}),
     details: Details = NO_DETAILS,
-    counted: str | Observation | None = None,
-    unjudged: bool = False,
+    observation: str | Observation | None = None,
+    without_expectations: bool = False,
 ) -> DataFrame:
-    """Return what a flow brings into its target; ``once`` reads what is there now instead of a stream.
+    """Return the rows that a flow writes to its target.
 
-    ``named`` are the views of its spec, ``spans`` and ``offsets`` as for `views.read`. ``counted`` lets the
-    rows that break a rule be counted (see `counting`); ``unjudged`` leaves the rules to whoever takes them.
+    With `as_batch` the current rows are read instead of a stream; `commit_ranges` and `offsets` restrict them
+    as in `views.read_view`. `observation` is the name or object by which `observe_violations` counts rows.
+    With `without_expectations` the caller applies the expectations.
     """
-    frame = views.read(spark, named, flow.view, starts, once=once, spans=spans, offsets=offsets)
-    frame = with_metadata(prefixed(frame, flow), target.metadata, details)
-    if unjudged:
+    frame = views.read_view(
+        spark,
+        views_by_name,
+        flow.view,
+        starts,
+        as_batch=as_batch,
+        commit_ranges=commit_ranges,
+        offsets=offsets,
+    )
+    frame = add_metadata_columns(prefix_columns(frame, flow), target.metadata, details)
+    if without_expectations:
         return frame
-    return judged(counting(frame, target.expectations, counted) if counted else frame, target.expectations)
+    if observation:
+        frame = observe_violations(frame, target.expectations, observation)
+    return apply_expectations(frame, target.expectations)
 
 
 def history_rows(spark: SparkSession, source: HistorySource) -> DataFrame:
-    """Return the rows of the legacy table that are copied, mapped as the migration says.
+    """Return the copied rows of the legacy table, mapped by the migration.
 
-    They are a stream over the clone, where there is one; else a batch.
+    With a clone they are a stream over it, otherwise a batch.
 
     Raises:
-        TableError: They can't be read any more, or an expression doesn't fit the table.
+        TableError: The rows can't be read any more, or an expression is invalid for the table.
     """
-    whole = _whole(spark, source)
-    rows = whole
+    batch = _read_batch(spark, source)
+    rows = batch
     if source.clone:
-        rows = views.shaped(spark.readStream.table(source.clone.sql), source.migration)
-    return _representable(rows, whole, source)
+        rows = views.apply_mapping(spark.readStream.table(source.clone.sql), source.migration)
+    return _exclude_unrepresentable_rows(rows, batch, source)
 
 
 def history_events(spark: SparkSession, source: HistorySource, rows: DataFrame) -> DataFrame:
-    """Return copied rows as the events of which AUTO CDC makes the very same history.
+    """Return copied rows as events, from which AUTO CDC builds the same history.
 
-    Their columns besides the rows' own are ``__sequence`` and ``__operation`` (``upsert`` or ``delete``).
+    The events have the columns of the rows, ``__sequence`` and ``__operation`` (``upsert`` or ``delete``).
 
     Args:
-        spark: Where the legacy table and its clone are.
-        source: What the rows are copied from.
-        rows: What `history_rows` gave.
+        spark: The session that can read the legacy table and its clone.
+        source: The source of the rows.
+        rows: The result of `history_rows`.
 
     Raises:
-        TableError: AUTO CDC takes none without a sequence, and they have nothing for one.
+        TableError: The rows have no column for the sequence, which AUTO CDC requires.
     """
     assert source.cdc is not None
     scd2_history_events.check_sequence(rows, source.cdc, source.migration.location)
-    whole = rows
+    batch = rows
     if source.clone:
-        whole = _whole(spark, source)
-        whole = _representable(whole, whole, source)
-    # AUTO CDC itself keeps the rows as exact as the events are.
-    return scd2_history_events.history_events(rows, source.cdc, whole).drop(EXACT)
+        batch = _read_batch(spark, source)
+        batch = _exclude_unrepresentable_rows(batch, batch, source)
+    # AUTO CDC itself doesn't know this column.
+    return scd2_history_events.build_history_events(rows, source.cdc, batch).drop(EXACT)
 
 
-def _whole(spark: SparkSession, source: HistorySource) -> DataFrame:
+def _read_batch(spark: SparkSession, source: HistorySource) -> DataFrame:
     """Return all mapped rows as a batch."""
     if source.clone is None:
-        return views.history(spark, source)
-    return views.shaped(spark.read.table(source.clone.sql), source.migration)
+        return views.read_legacy_table(spark, source)
+    return views.apply_mapping(spark.read.table(source.clone.sql), source.migration)
 
 
-def _representable(rows: DataFrame, whole: DataFrame, source: HistorySource) -> DataFrame:
+def _exclude_unrepresentable_rows(rows: DataFrame, batch: DataFrame, source: HistorySource) -> DataFrame:
     if source.cdc and source.migration.leave_out_not_representable:
-        return scd2_history_events.expressible(rows, source.cdc, whole)
+        return scd2_history_events.remove_unrepresentable_rows(rows, source.cdc, batch)
     return rows
 
 
-def judged(frame: DataFrame, expectations: tuple[Expectation, ...]) -> DataFrame:
-    """Apply data quality rules: drop rows, or stop the flow with the rule's name, and mark the others.
+def apply_expectations(frame: DataFrame, expectations: tuple[Expectation, ...]) -> DataFrame:
+    """Apply expectations: drop rows, fail with the name of the expectation, flag or quarantine rows.
 
-    A rule that only warns changes nothing here.
+    An expectation with the action warn doesn't change the rows.
     """
     for rule in expectations:
         if rule.action == "drop":
-            frame = frame.where(_holds(rule))
+            frame = frame.where(_is_fulfilled(rule))
         elif rule.action == "fail":
             message = F.lit(f"expectation '{rule.name}' doesn't hold: {rule.constraint}")
-            stops = F.raise_error(message).cast("boolean")
-            frame = frame.where(F.when(_holds(rule), F.lit(True)).otherwise(stops))
-    return marked(frame, expectations)
+            error = F.raise_error(message).cast("boolean")
+            frame = frame.where(F.when(_is_fulfilled(rule), F.lit(True)).otherwise(error))
+    return flag_or_quarantine_rows(frame, expectations)
 
 
-def marked(frame: DataFrame, expectations: tuple[Expectation, ...]) -> DataFrame:
-    """Say of each row whether it breaks a rule, or, for a quarantine, let only those pass that do."""
+def flag_or_quarantine_rows(frame: DataFrame, expectations: tuple[Expectation, ...]) -> DataFrame:
+    """Add the flag columns of expectations; for a quarantine keep only the rows that violate it."""
     for rule in expectations:
         if rule.action == "flag":
-            frame = frame.withColumn(rule.name, ~_holds(rule))
+            frame = frame.withColumn(rule.name, ~_is_fulfilled(rule))
         elif rule.action == "quarantine":
-            frame = frame.where(~_holds(rule))
+            frame = frame.where(~_is_fulfilled(rule))
     return frame
 
 
-def counting(
+def observe_violations(
     frame: DataFrame, expectations: tuple[Expectation, ...], observation: str | Observation
 ) -> DataFrame:
-    """Let the rows that break a rule be counted, by rule: of a stream under a name, of a batch in an object.
+    """Count the rows that violate each expectation: of a stream under a name, of a batch in an Observation.
 
-    A rule that stops the flow has nothing to count.
+    An expectation with the action fail isn't counted.
     """
-    counts = _counts(expectations)
+    counts = _violation_counts(expectations)
     return frame.observe(observation, *counts) if counts else frame
 
 
-def counts_of(frame: DataFrame, expectations: tuple[Expectation, ...]) -> dict[str, int]:
-    """Count the rows of a batch that break a rule, by rule, in a look of its own."""
-    (counts,) = frame.agg(*_counts(expectations)).collect()
+def count_violations(frame: DataFrame, expectations: tuple[Expectation, ...]) -> dict[str, int]:
+    """Count the rows of a batch that violate each expectation, in a separate query."""
+    (counts,) = frame.agg(*_violation_counts(expectations)).collect()
     return {name: count or 0 for name, count in counts.asDict().items()}
 
 
-def _counts(expectations: tuple[Expectation, ...]) -> list[Column]:
-    rules = countable(expectations)
-    return [F.sum(F.when(_holds(rule), 0).otherwise(1)).alias(rule.name) for rule in rules]
+def _violation_counts(expectations: tuple[Expectation, ...]) -> list[Column]:
+    rules = list_counted_expectations(expectations)
+    return [F.sum(F.when(_is_fulfilled(rule), 0).otherwise(1)).alias(rule.name) for rule in rules]
 
 
-def countable(expectations: tuple[Expectation, ...]) -> tuple[Expectation, ...]:
-    """Return the rules of which it's counted how many rows break them."""
+def list_counted_expectations(expectations: tuple[Expectation, ...]) -> tuple[Expectation, ...]:
+    """List the expectations whose violations are counted."""
     return tuple(rule for rule in expectations if rule.action in ("warn", "drop"))
 
 
-def _holds(rule: Expectation) -> Column:
-    """Say whether a rule holds; one that gives no answer doesn't."""
+def _is_fulfilled(rule: Expectation) -> Column:
+    """Return whether an expectation is fulfilled; NULL means that it isn't."""
     return F.coalesce(F.expr(rule.constraint), F.lit(False))
 
 
-def prefixed(frame: DataFrame, flow: Flow, columns: Sequence[str] | None = None) -> DataFrame:
-    """Put the flow's prefix before every column's name but the exceptions'.
+def prefix_columns(frame: DataFrame, flow: Flow, columns: Sequence[str] | None = None) -> DataFrame:
+    """Add the flow's prefix to the names of all columns except the excluded ones.
 
-    Args:
-        frame: What the flow's view holds.
-        flow: The flow.
-        columns: Its columns, where the frame can't be asked for them.
+    `columns` are the columns of the DataFrame, if it can't be analyzed.
     """
     if not flow.column_prefix:
         return frame
     return frame.select(
         *[
-            views.quoted(name)
+            views.quoted_column(name)
             if name in flow.column_prefix_exceptions
-            else views.quoted(name).alias(flow.column_prefix + name)
+            else views.quoted_column(name).alias(flow.column_prefix + name)
             for name in columns or frame.columns
         ]
     )

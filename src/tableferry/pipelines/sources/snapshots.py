@@ -1,4 +1,4 @@
-"""Snapshots of a whole table, one after the other: which versions there are, and what each holds."""
+"""List the versions of periodic snapshots of a table, and read the rows of each."""
 
 from __future__ import annotations
 
@@ -25,59 +25,65 @@ _FILE_METADATA = "_metadata"
 def next_snapshot(
     spark: SparkSession, snapshots: SnapshotCdc, latest: Version | None
 ) -> tuple[DataFrame, Version] | None:
-    """Return the snapshot that follows a version, and its own version; None where there is none yet.
+    """Return the rows and the version of the first snapshot after a version; None without a later snapshot.
 
     Raises:
-        TableError: A snapshot has no rows, which would delete every row; or one can't be read.
+        TableError: A snapshot can't be read, or has no rows, which would delete every row.
     """
     source = snapshots.source
     assert not isinstance(source, str)
-    later = [version for version in _versions(spark, snapshots, source) if latest is None or version > latest]
+    later = [
+        version for version in _list_versions(spark, snapshots, source) if latest is None or version > latest
+    ]
     if not later:
         return None
     version = min(later)
-    rows = _rows(spark, snapshots, source, version)
+    rows = _read_snapshot(spark, snapshots, source, version)
     if not rows.take(1):
         raise TableError("SNAPSHOT_EMPTY", location=snapshots.location, version=version)
     return rows, version
 
 
-def _versions(
+def _list_versions(
     spark: SparkSession, snapshots: SnapshotCdc, source: SnapshotFiles | SnapshotTable
 ) -> list[Any]:
-    """List the versions that count, each once and in no order."""
+    """List the distinct versions from the starting version on, unsorted."""
     start = source.starting_version
     match source:
         case SnapshotTable():
-            column = _column(spark, snapshots, source)
+            column = _version_column(spark, snapshots, source)
             frame = spark.table(source.table.sql).select(column.alias("v")).where("v IS NOT NULL").distinct()
             if start is not None:
                 frame = frame.where(F.col("v") >= F.lit(start).cast(source.version_type))
             return [row["v"] for row in frame.collect()]
         case SnapshotFiles():
-            first = _parsed(snapshots, source, str(start), "startingVersion") if start is not None else None
-            found = {file.version for file in _files(snapshots, source)}
+            first = (
+                _parse_version(snapshots, source, str(start), "startingVersion")
+                if start is not None
+                else None
+            )
+            found = {file.version for file in _list_files(snapshots, source)}
             return [version for version in found if first is None or version >= first]
         case _:
             assert_never(source)
 
 
-def _rows(
+def _read_snapshot(
     spark: SparkSession, snapshots: SnapshotCdc, source: SnapshotFiles | SnapshotTable, version: Any
 ) -> DataFrame:
     match source:
         case SnapshotTable():
-            column = _column(spark, snapshots, source)
+            column = _version_column(spark, snapshots, source)
             frame = spark.table(source.table.sql).where(column == F.lit(version))
             frame = frame.selectExpr(*source.select) if source.select else frame
         case SnapshotFiles():
-            frame = _read(spark, snapshots, source, version)
+            frame = _read_files(spark, snapshots, source, version)
         case _:
             assert_never(source)
-    return _deduplicated(frame, snapshots, source.deduplicate)
+    return _drop_duplicates(frame, snapshots, source.deduplicate)
 
 
-def _column(spark: SparkSession, snapshots: SnapshotCdc, source: SnapshotTable) -> Any:
+def _version_column(spark: SparkSession, snapshots: SnapshotCdc, source: SnapshotTable) -> Any:
     frame = spark.table(source.table.sql)
     names = {name.lower(): name for name in frame.columns}
     name = names.get(source.version_column.lower())
@@ -99,60 +105,68 @@ def _column(spark: SparkSession, snapshots: SnapshotCdc, source: SnapshotTable) 
             type=kind,
             expected=source.version_type,
         )
-    return views.quoted(name)
+    return views.quoted_column(name)
 
 
 @dataclass(frozen=True)
-class _File:
+class _SnapshotFile:
     """A file, or a folder of files, of one snapshot."""
 
     path: str
     version: Any
-    written: str
+    version_text: str
 
 
-def _read(spark: SparkSession, snapshots: SnapshotCdc, source: SnapshotFiles, version: Any) -> DataFrame:
-    schema = views.schema_of(spark, source.schema_file) if source.schema_file else None
+def _read_files(
+    spark: SparkSession, snapshots: SnapshotCdc, source: SnapshotFiles, version: Any
+) -> DataFrame:
+    schema = views.read_schema_file(spark, source.schema_file) if source.schema_file else None
     frame: DataFrame | None = None
-    written = ""
-    for file in _files(snapshots, source):
+    version_text = ""
+    for file in _list_files(snapshots, source):
         if file.version != version:
             continue
         reader = spark.read.format(source.format).options(**source.options)
         rows = (reader.schema(schema) if schema is not None else reader).load(file.path)
         rows = rows.selectExpr(*source.select) if source.select else rows
-        frame, written = rows if frame is None else frame.union(rows), file.written
+        frame, version_text = rows if frame is None else frame.union(rows), file.version_text
     if frame is None:
         raise TableError("SNAPSHOT_MISSING", location=snapshots.location, version=version)
-    return frame.where(source.where.replace("{version}", written)) if source.where else frame
+    return frame.where(source.where.replace("{version}", version_text)) if source.where else frame
 
 
-def _files(snapshots: SnapshotCdc, source: SnapshotFiles) -> list[_File]:
-    """List the files that the pattern fits, in the order of their paths."""
+def _list_files(snapshots: SnapshotCdc, source: SnapshotFiles) -> list[_SnapshotFile]:
+    """List the files that match the pattern, sorted by path."""
     segments = source.path.split("/")
     dynamic = next(
         position for position, part in enumerate(segments) if any(mark in part for mark in _DYNAMIC)
     )
     parent, pattern = "/".join(segments[:dynamic]), "/".join(segments[dynamic:])
-    fits = re.compile(f"{_expression(pattern)}/?$")
+    regex = re.compile(f"{_pattern_regex(pattern)}/?$")
     files = []
-    for path in sorted(_listed(snapshots, parent, recursive=source.recursive)):
-        if match := fits.match(path):
+    for path in sorted(_list_paths(snapshots, parent, recursive=source.recursive)):
+        if match := regex.match(path):
             groups = match.groupdict()
-            written = "".join(value or "" for name, value in groups.items() if name.startswith("version_"))
-            files.append(_File(f"{parent}/{path}", _parsed(snapshots, source, written, path), written))
+            version_text = "".join(
+                value or "" for name, value in groups.items() if name.startswith("version_")
+            )
+            files.append(
+                _SnapshotFile(
+                    f"{parent}/{path}", _parse_version(snapshots, source, version_text, path), version_text
+                )
+            )
     return files
 
 
-def _expression(pattern: str) -> str:
+def _pattern_regex(pattern: str) -> str:
     if "(?P<version_" in pattern or "(?P<fragment>" in pattern:
         return pattern
     escaped = re.escape(pattern).replace(r"\{version\}", r"(?P<version_main>.+)")
     return escaped.replace(r"\{fragment\}", r"(?P<fragment>.*?)")
 
 
-def _listed(snapshots: SnapshotCdc, parent: str, *, recursive: bool) -> Iterator[str]:
-    """List files, and the folders between, by their paths below a folder."""
+def _list_paths(snapshots: SnapshotCdc, parent: str, *, recursive: bool) -> Iterator[str]:
+    """List the relative paths of all files and folders below a folder."""
     if not os.path.isdir(parent):
         raise TableError("SNAPSHOT_FOLDER_MISSING", location=snapshots.location, folder=parent)
     for folder, folders, names in os.walk(parent):
@@ -163,23 +177,23 @@ def _listed(snapshots: SnapshotCdc, parent: str, *, recursive: bool) -> Iterator
             return
 
 
-def _parsed(snapshots: SnapshotCdc, source: SnapshotFiles, written: str, what: str) -> Version:
+def _parse_version(snapshots: SnapshotCdc, source: SnapshotFiles, version_text: str, what: str) -> Version:
     try:
         if source.version_type == "integer":
-            return int(written)
-        return datetime.strptime(written, source.datetime_format or "")
+            return int(version_text)
+        return datetime.strptime(version_text, source.datetime_format or "")
     except ValueError as error:
         expected = "a whole number" if source.version_type == "integer" else source.datetime_format
         raise TableError(
             "SNAPSHOT_VERSION_INVALID",
             location=snapshots.location,
-            text=written,
+            text=version_text,
             file=what,
             expected=expected,
         ) from error
 
 
-def _deduplicated(frame: DataFrame, snapshots: SnapshotCdc, mode: Deduplicate) -> DataFrame:
+def _drop_duplicates(frame: DataFrame, snapshots: SnapshotCdc, mode: Deduplicate) -> DataFrame:
     match mode:
         case "off":
             return frame

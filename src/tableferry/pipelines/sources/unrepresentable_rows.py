@@ -1,4 +1,4 @@
-"""Legacy rows that AUTO CDC can't represent."""
+"""Find the legacy rows that AUTO CDC can't represent, or that it treats as closed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ _SHOWN = 20
 
 
 @dataclass(frozen=True)
-class NotRepresentable:
-    """Legacy rows that AUTO CDC can't represent, by target.
+class UnrepresentableRows:
+    """The legacy rows of one target that AUTO CDC can't represent.
 
     Attributes:
-        rows: The first of them, each with its ``__reason``.
-        left_out: The spec says to leave them out.
+        target: The target.
+        count: The number of rows.
+        rows: The first rows, each with its ``__reason``.
+        left_out: Whether the spec excludes them from the copy.
     """
 
     target: TableName
@@ -31,24 +33,24 @@ class NotRepresentable:
     left_out: bool
 
 
-def not_representable(target: TargetPlan, spark: SparkSession) -> NotRepresentable | None:
-    """Look for rows to copy into a target that AUTO CDC can't represent; None if there are none."""
+def count_unrepresentable_rows(target: TargetPlan, spark: SparkSession) -> UnrepresentableRows | None:
+    """Count the rows of a copy that AUTO CDC can't represent; None without such rows."""
     source = target.copied_from
     if source is None:
         return None
-    # Expressions that don't fit the legacy table are found here too, before anything is written.
-    legacy = views.history(spark, source)
+    # This also finds invalid expressions of the mapping, before the first write.
+    legacy = views.read_legacy_table(spark, source)
     if source.cdc is None:
         return None
     try:
-        frame = scd2_history_events.not_representable(legacy, source.cdc)
+        frame = scd2_history_events.find_unrepresentable_rows(legacy, source.cdc)
     except TableError as error:
         raise error.at(source.migration.location) from error
     rows = frame.take(_SHOWN)
     if not rows:
         return None
     count = len(rows) if len(rows) < _SHOWN else frame.count()
-    return NotRepresentable(
+    return UnrepresentableRows(
         target.target,
         count,
         tuple(row.asDict(recursive=True) for row in rows),
@@ -56,12 +58,12 @@ def not_representable(target: TargetPlan, spark: SparkSession) -> NotRepresentab
     )
 
 
-def open_later(target: TargetPlan, spark: SparkSession) -> Finding | None:
-    """Return a finding if rows to copy end in the future."""
+def find_rows_ending_in_future(target: TargetPlan, spark: SparkSession) -> Finding | None:
+    """Return a finding if rows of the copy end in the future, or None."""
     source = target.copied_from
     if source is None or source.cdc is None:
         return None
-    future = scd2_history_events.future_ends(views.history(spark, source), source.cdc)
+    future = scd2_history_events.find_future_ends(views.read_legacy_table(spark, source), source.cdc)
     if future is None:
         return None
     return Finding(
@@ -74,8 +76,8 @@ def open_later(target: TargetPlan, spark: SparkSession) -> Finding | None:
     )
 
 
-def refusal(legacy: NotRepresentable) -> Finding:
-    """Return the finding for rows that stop a run."""
+def create_refusal(legacy: UnrepresentableRows) -> Finding:
+    """Return the finding for unrepresentable rows that stop a run."""
     first = ", ".join(f"{key}={value}" for key, value in legacy.rows[0].items() if key != "__reason")
     return Finding(
         "ROWS_NOT_REPRESENTABLE",

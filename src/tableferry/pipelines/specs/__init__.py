@@ -1,6 +1,6 @@
-"""A project's files, read and checked: every kind of data flow spec becomes the one flow shape."""
+"""Read, validate and compile the data flow specs of a project into `flows.Project`."""
 
 from tableferry.pipelines.specs.project import load
-from tableferry.pipelines.specs.schema import json_schema
+from tableferry.pipelines.specs.spec_models import json_schema
 
 __all__ = ["json_schema", "load"]

@@ -1,20 +1,24 @@
-"""Specs made of a template: one for each set of parameters, before anything else is looked at."""
+"""Templates: a main file that names a template becomes one spec for each set of parameters."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from tableferry.errors import Finding, Problem
-from tableferry.pipelines.specs.folder import Folder
-from tableferry.pipelines.specs.read import SUFFIXES, kind, mapping
-from tableferry.pipelines.specs.source_location import SourceLocation
-from tableferry.pipelines.specs.validate import validated
-from tableferry.pipelines.specs.written import CamelModel, Name
+from tableferry.errors import Finding
+from tableferry.pipelines.specs.project_files import (
+    SUFFIXES,
+    ProjectFolder,
+    SourceLocation,
+    describe_value,
+    read_mapping,
+)
+from tableferry.pipelines.specs.spec_models import TemplateSpec
+from tableferry.pipelines.specs.validation import CamelModel, Name, validate
 
 _PLACEHOLDER = re.compile(r"\$\{param\.([^}]+)\}")
 _ID = "dataFlowId"
@@ -22,7 +26,7 @@ _TYPES: Mapping[str, type] = {"string": str, "integer": int, "boolean": bool, "l
 
 
 class Parameter(CamelModel):
-    """What a template wants to be told."""
+    """A parameter that a template declares."""
 
     type: Literal["string", "integer", "boolean", "list", "object"]
     required: bool = True
@@ -30,152 +34,129 @@ class Parameter(CamelModel):
 
 
 class TemplateFile(CamelModel):
-    """A file of ``templates/``."""
+    """A file in ``templates/``."""
 
     name: Name
     parameters: dict[Name, Parameter] = Field(min_length=1)
     template: dict[Name, Any] = Field(min_length=1)
 
 
-class TemplateSpec(CamelModel):
-    """A main file that names a template, and the parameters of each spec that it makes."""
+class TemplateReader:
+    """Reads the templates of a project, each once."""
 
-    template: Name = Field(description="Name of a file in templates/, without its ending.")
-    parameter_sets: Annotated[list[dict[Name, Any]], Field(min_length=1)] = Field(
-        description="The parameters of each spec; dataFlowId is one of them."
-    )
-
-
-class Templates:
-    """The templates of a project."""
-
-    def __init__(self, folder: Folder) -> None:
-        """Take where they are looked for: in ``templates/`` beside ``dataflows/``."""
+    def __init__(self, folder: ProjectFolder) -> None:
+        """Use the folder ``templates/`` beside ``dataflows/``."""
         self._folder = folder
         self._home = (folder.base or folder.root) / "templates"
-        self._read: dict[Path, TemplateFile | None] = {}
+        self._templates: dict[Path, TemplateFile | None] = {}
 
-    def specs(
-        self, data: dict[str, Any], location: SourceLocation, problems: list[Problem]
-    ) -> list[tuple[SourceLocation, dict[str, Any]]]:
-        """Make the specs of a main file; each is located by the file and its own id, as ``file.json#id``."""
-        written = validated(TemplateSpec, data, location, problems)
-        if written is None:
-            return []
-        template = self._template(written.template, location.at("template"), problems)
-        if template is None:
+    def expand(self, data: dict[str, Any], location: SourceLocation) -> list[tuple[object, dict[str, Any]]]:
+        """Return the id and the content of each spec; report invalid sets of parameters."""
+        written = validate(TemplateSpec, data, location)
+        template = self._find(written.template, location.at("template")) if written else None
+        if written is None or template is None:
             return []
         specs = []
         for position, given in enumerate(written.parameter_sets):
-            here = location.at("parameterSets", position)
-            before = len(problems)
-            values = _values(template, given, here, problems)
-            spec = _filled(template.template, values, here, problems)
-            if len(problems) == before:
-                specs.append((SourceLocation(f"{location.file}#{given[_ID]}"), spec))
+            there = location.at("parameterSets", position)
+            before = len(there.problems)
+            values = _resolve_parameters(template, given, there)
+            spec = _fill(template.template, values, there)
+            if len(there.problems) == before:
+                specs.append((values.get(_ID), spec))
         return specs
 
-    def _template(self, name: str, location: SourceLocation, problems: list[Problem]) -> TemplateFile | None:
-        files = [self._home / f"{name}{suffix}" for suffix in SUFFIXES]
-        there = [file for file in files if file.is_file()]
-        if not there:
+    def _find(self, name: str, location: SourceLocation) -> TemplateFile | None:
+        files = [file for suffix in SUFFIXES if (file := self._home / f"{name}{suffix}").is_file()]
+        if not files:
             home = self._folder.location(self._home).file
-            problems.append(location.problem(Finding("SPEC_TEMPLATE_MISSING", template=name, folder=home)))
+            location.report(Finding("SPEC_TEMPLATE_MISSING", template=name, folder=home))
             return None
-        if len(there) > 1:
-            files_named = " and ".join(file.name for file in there)
-            ambiguous = Finding("SPEC_TEMPLATE_AMBIGUOUS", template=name, files=files_named)
-            problems.append(location.problem(ambiguous))
+        if len(files) > 1:
+            names = " and ".join(file.name for file in files)
+            location.report(Finding("SPEC_TEMPLATE_AMBIGUOUS", template=name, files=names))
             return None
-        file = there[0]
-        if file not in self._read:
-            self._read[file] = self._file(file, problems)
-        return self._read[file]
-
-    def _file(self, file: Path, problems: list[Problem]) -> TemplateFile | None:
-        location = self._folder.location(file)
-        data = mapping(file, location, problems)
-        if data is None:
-            return None
-        template = validated(TemplateFile, data, location, problems)
-        if template is None:
-            return None
-        before = len(problems)
-        if _ID not in template.parameters:
-            problems.append(location.at("parameters", _ID).problem(Finding("SPEC_TEMPLATE_WITHOUT_ID")))
-        for there, name in _placeholders(template.template, location.at("template")):
-            if name not in template.parameters:
-                written = f"${{param.{name}}}"
-                undeclared = Finding("SPEC_TEMPLATE_PARAMETER_UNDECLARED", parameter=written)
-                problems.append(there.problem(undeclared))
-        return template if len(problems) == before else None
+        (file,) = files
+        if file not in self._templates:
+            # A broken template is a problem of the first main file that names it.
+            location = self._folder.location(file).with_problems(location.problems)
+            self._templates[file] = _read_template(location)
+        return self._templates[file]
 
 
-def _placeholders(value: Any, location: SourceLocation) -> Iterator[tuple[SourceLocation, str]]:
+def _read_template(location: SourceLocation) -> TemplateFile | None:
+    data = read_mapping(location)
+    template = validate(TemplateFile, data, location) if data is not None else None
+    if template is None:
+        return None
+    before = len(location.problems)
+    if _ID not in template.parameters:
+        location.at("parameters", _ID).report(Finding("SPEC_TEMPLATE_WITHOUT_ID"))
+    for there, name in _find_placeholders(template.template, location.at("template")):
+        if name not in template.parameters:
+            there.report(Finding("SPEC_TEMPLATE_PARAMETER_UNDECLARED", parameter=f"${{param.{name}}}"))
+    return template if len(location.problems) == before else None
+
+
+def _find_placeholders(value: Any, location: SourceLocation) -> Iterator[tuple[SourceLocation, str]]:
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from ((location, name) for name in _PLACEHOLDER.findall(key))
-            yield from _placeholders(item, location.at(key))
+            yield from _find_placeholders(key, location)
+            yield from _find_placeholders(item, location.at(key))
     elif isinstance(value, list):
         for position, item in enumerate(value):
-            yield from _placeholders(item, location.at(position))
+            yield from _find_placeholders(item, location.at(position))
     elif isinstance(value, str):
         yield from ((location, name) for name in _PLACEHOLDER.findall(value))
 
 
-def _values(
-    template: TemplateFile, given: Mapping[str, Any], location: SourceLocation, problems: list[Problem]
+def _resolve_parameters(
+    template: TemplateFile, given: Mapping[str, Any], location: SourceLocation
 ) -> dict[str, Any]:
-    """Return the parameters' values, defaults included, and say which are missing, wrong or unknown."""
+    """Return the values of the parameters with defaults; report missing, unknown and wrong values."""
     values = {}
     for name, parameter in template.parameters.items():
         if name not in given:
-            if parameter.default is not None and not parameter.required:
+            if parameter.required:
+                location.at(name).report(Finding("SPEC_PARAMETER_MISSING"))
+            elif parameter.default is not None:
                 values[name] = parameter.default
-            elif parameter.required:
-                problems.append(location.at(name).problem(Finding("SPEC_PARAMETER_MISSING")))
             continue
-        value, wanted = given[name], _TYPES[parameter.type]
-        if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-            wrong = Finding("SPEC_PARAMETER_TYPE", type=parameter.type, found=kind(value))
-            problems.append(location.at(name).problem(wrong))
+        value, expected = given[name], _TYPES[parameter.type]
+        if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
+            wrong = Finding("SPEC_PARAMETER_TYPE", type=parameter.type, found=describe_value(value))
+            location.at(name).report(wrong)
         values[name] = value
     for name in given.keys() - template.parameters.keys():
         known = ", ".join(template.parameters)
-        unknown = Finding("SPEC_PARAMETER_UNKNOWN", name=name, known=known)
-        problems.append(location.at(name).problem(unknown))
+        location.at(name).report(Finding("SPEC_PARAMETER_UNKNOWN", name=name, known=known))
     return values
 
 
-def _filled(value: Any, values: Mapping[str, Any], location: SourceLocation, problems: list[Problem]) -> Any:
-    """Put parameters into a document: as they are where one stands alone, else as text."""
+def _fill(value: Any, values: Mapping[str, Any], location: SourceLocation) -> Any:
+    """Replace placeholders in a document: a lone placeholder by the value, others by the value's text."""
 
-    def text(written: str) -> str:
-        return _PLACEHOLDER.sub(lambda match: inner(match[1]), written)
+    def fill_text(text: str) -> str:
+        return _PLACEHOLDER.sub(lambda match: to_text(match[1]), text)
 
-    def inner(name: str) -> str:
-        value = values.get(name)
+    def to_text(name: str) -> str:
+        value = get(name)
         if isinstance(value, dict | list):
-            not_text = Finding("SPEC_PARAMETER_NOT_TEXT", found=kind(value))
-            problems.append(location.at(name).problem(not_text))
-        elif name not in values:
-            missing(name)
+            location.at(name).report(Finding("SPEC_PARAMETER_NOT_TEXT", found=describe_value(value)))
         return str(value)
 
-    def missing(name: str) -> None:
-        # What is required and not given is reported already.
-        if not any(problem.path == location.at(name).path for problem in problems):
-            problems.append(location.at(name).problem(Finding("SPEC_PARAMETER_WITHOUT_DEFAULT")))
+    def get(name: str) -> Any:
+        # A missing required parameter has been reported.
+        there = location.at(name)
+        if name not in values and not any(problem.path == there.path for problem in there.problems):
+            there.report(Finding("SPEC_PARAMETER_WITHOUT_DEFAULT"))
+        return values.get(name)
 
     if isinstance(value, dict):
-        return {text(key): _filled(item, values, location, problems) for key, item in value.items()}
+        return {fill_text(key): _fill(item, values, location) for key, item in value.items()}
     if isinstance(value, list):
-        return [_filled(item, values, location, problems) for item in value]
+        return [_fill(item, values, location) for item in value]
     if not isinstance(value, str):
         return value
     alone = _PLACEHOLDER.fullmatch(value)
-    if alone is None:
-        return text(value)
-    if alone[1] not in values:
-        missing(alone[1])
-    return values.get(alone[1])
+    return fill_text(value) if alone is None else get(alone[1])

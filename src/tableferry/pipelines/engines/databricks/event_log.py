@@ -1,10 +1,9 @@
-"""How the flows of a pipeline on Databricks fared, from the pipeline's event log.
+"""The status of a pipeline's flows, from its event log on Databricks.
 
-Databricks' "Pipeline event log schema" (https://docs.databricks.com/aws/en/ldp/monitor-event-log-schema) says
-what is in an event: a ``flow_progress`` event's flow and update are in ``origin``, its status and metrics in
-``details.flow_progress``. The REST API (``GET /api/2.0/pipelines/{pipeline_id}/events``) answers with these
-objects, ``details`` included, though neither its reference nor databricks-sdk's ``PipelineEvent`` names that
-field; so the answer is read as it comes.
+A ``flow_progress`` event has its flow and update in ``origin``, and its status and metrics in
+``details.flow_progress`` (https://docs.databricks.com/aws/en/ldp/monitor-event-log-schema). The REST API
+(``GET /api/2.0/pipelines/{pipeline_id}/events``) returns ``details``, but its reference and databricks-sdk's
+``PipelineEvent`` lack that field, so this module parses the JSON itself.
 """
 
 from __future__ import annotations
@@ -19,72 +18,70 @@ from tableferry import workspace
 
 COMPLETED = "COMPLETED"
 
-_PAGE = 250
-# AUTO CDC counts its rows by what became of them.
-_ROWS = ("num_output_rows", "num_upserted_rows", "num_deleted_rows")
-_NEVER: Mapping[str, datetime] = {}
-# The reference lists other filters only; `databricks pipelines logs` sends this one.
+_PAGE_SIZE = 250
+# AUTO CDC reports upserted and deleted rows separately.
+_ROW_METRICS = ("num_output_rows", "num_upserted_rows", "num_deleted_rows")
+_NO_LIMIT: Mapping[str, datetime] = {}
+# The reference lacks this filter; `databricks pipelines logs` sends it.
 _FILTER = "event_type in ('flow_progress')"
 
 
 @dataclass(frozen=True)
 class FlowEvent:
-    """What a pipeline said last about one of its flows.
+    """An event that reports the status of a flow.
 
     Attributes:
-        flow: The flow as Databricks names it, which may be with catalog and schema before it.
-        status: QUEUED, STARTING, RUNNING, COMPLETED, FAILED, SKIPPED, STOPPED, IDLE or EXCLUDED; a word that
-            a later release adds comes through as it is.
-        at: When, in UTC.
-        rows: How many rows the flow wrote or deleted, as far as this event says; None if it doesn't, for
-            metrics may come in events of their own.
+        flow: The flow's name on Databricks, with or without catalog and schema.
+        status: QUEUED, STARTING, RUNNING, COMPLETED, FAILED, SKIPPED, STOPPED, IDLE or EXCLUDED; a later
+            release may add values.
+        timestamp: The time of the event, in UTC.
+        rows: The number of rows that the flow wrote or deleted; None if the event has no metrics. Databricks
+            may report them in a separate event.
     """
 
     flow: str
     status: str
-    at: datetime
+    timestamp: datetime
     rows: int | None = None
 
     @property
     def committed(self) -> bool:
-        """Whether it says that the flow has committed a batch, whatever became of later ones.
+        """Whether the event proves that the flow has committed a batch. Later batches may have failed.
 
-        A flow is RUNNING before its first batch, and in continuous updates it never completes.
+        A flow is RUNNING before its first batch, and never completes in a continuous update.
         """
         return self.status == COMPLETED or bool(self.rows)
 
-    def is_of(self, name: str) -> bool:
-        """Say whether this is about the flow of that name, with catalog and schema or without."""
+    def is_for_flow(self, name: str) -> bool:
+        """Return whether the event is for the flow of that name, with or without catalog and schema."""
         return self.flow == name or self.flow.endswith(f".{name}")
 
 
-def flow_events(
+def find_newest_events(
     pipeline_id: str,
     flows: Collection[str],
     *,
-    counts: Callable[[FlowEvent], bool] = lambda _: True,
-    since: Mapping[str, datetime] = _NEVER,
+    is_relevant: Callable[[FlowEvent], bool] = lambda _: True,
+    since: Mapping[str, datetime] = _NO_LIMIT,
 ) -> Mapping[str, FlowEvent]:
-    """Return the newest event of flows of a pipeline, by their names; one that has none is left out.
+    """Return the newest event of each flow that has one, by the flow's name.
 
     Args:
-        pipeline_id: The pipeline.
-        flows: Names of the flows, with catalog and schema or without; older pages aren't asked for once each
-            of them is found.
-        counts: Says whether an event counts; the newest that does is returned.
-        since: When a flow began to count, by its name in ``flows``; its older events don't, and nobody pages
-            back to them.
+        pipeline_id: The pipeline's id.
+        flows: Names of the flows, with or without catalog and schema. Paging stops when each has an event.
+        is_relevant: A filter of the events.
+        since: The earliest time of a flow's events, by its name in ``flows``. Paging stops there.
 
     Raises:
-        SessionError: There is no login, or the workspace doesn't answer.
-        TableferryError: There is no such pipeline, or its events may not be read.
+        SessionError: No login is configured, or the workspace doesn't answer.
+        TableferryError: The pipeline is missing, or its events may not be read.
     """
     newest: dict[str, FlowEvent] = {}
     missing = set(flows)
-    for event in _newest_first(pipeline_id):
-        missing -= {name for name in missing & since.keys() if event.at < since[name]}
-        if counts(event):
-            named = {name for name in missing if event.is_of(name)}
+    for event in _fetch_events(pipeline_id):
+        missing -= {name for name in missing & since.keys() if event.timestamp < since[name]}
+        if is_relevant(event):
+            named = {name for name in missing if event.is_for_flow(name)}
             newest |= dict.fromkeys(named, event)
             missing -= named
         if not missing:
@@ -92,32 +89,32 @@ def flow_events(
     return newest
 
 
-def _newest_first(pipeline_id: str) -> Iterator[FlowEvent]:
+def _fetch_events(pipeline_id: str) -> Iterator[FlowEvent]:
     query = {"filter": _FILTER, "order_by": "timestamp desc"}
     while query:
-        page = _page(pipeline_id, query)
-        yield from filter(None, map(_event, page.get("events", ())))
-        # Beside a token nothing but the page's size may be asked for.
+        page = _fetch_page(pipeline_id, query)
+        yield from filter(None, map(_parse_event, page.get("events", ())))
+        # A request with a page token accepts no filter and no order.
         token = page.get("next_page_token")
         query = {"page_token": token} if token else {}
 
 
-def _page(pipeline_id: str, query: Mapping[str, str]) -> Mapping[str, Any]:
+def _fetch_page(pipeline_id: str, query: Mapping[str, str]) -> Mapping[str, Any]:
     path = f"/api/2.0/pipelines/{quote(pipeline_id, safe='')}/events"
     with workspace.request(f"the events of pipeline {pipeline_id} can't be read") as client:
-        page = client.api_client.do("GET", path, query={**query, "max_results": _PAGE})
+        page = client.api_client.do("GET", path, query={**query, "max_results": _PAGE_SIZE})
     assert isinstance(page, dict)
     return page
 
 
-def _event(event: Mapping[str, Any]) -> FlowEvent | None:
-    """Read an event; None if it isn't about a flow's status."""
+def _parse_event(event: Mapping[str, Any]) -> FlowEvent | None:
+    """Parse an event; return None if it doesn't report a flow's status."""
     origin, progress = event.get("origin") or {}, (event.get("details") or {}).get("flow_progress") or {}
     flow, status = origin.get("flow_name"), progress.get("status")
     if event.get("event_type") != "flow_progress" or not flow or not status:
         return None
     metrics = progress.get("metrics") or {}
-    rows = [int(metrics[name]) for name in _ROWS if metrics.get(name) is not None]
+    rows = [int(metrics[name]) for name in _ROW_METRICS if metrics.get(name) is not None]
     return FlowEvent(
         flow,
         status,

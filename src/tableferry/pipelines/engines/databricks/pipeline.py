@@ -1,4 +1,4 @@
-"""Declarative pipelines as what runs a plan's flows: how far those are is asked of the pipeline."""
+"""A pipeline on Databricks: its configuration, and its flows' progress from its event log."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from datetime import timedelta
 
 from tableferry import workspace
 from tableferry.pipelines.engines.databricks import event_log
-from tableferry.pipelines.engines.declarative.configuration import Configuration, read
-from tableferry.pipelines.engines.declarative.graph import flow_name
+from tableferry.pipelines.engines.declarative.configuration import Configuration, read_configuration
+from tableferry.pipelines.engines.declarative.plan_builder import flow_name
 from tableferry.pipelines.model.facts import Checkpoint
 from tableferry.pipelines.planning.pipeline_port import NO_STARTS, Flows, Kind, Progress, Starts
 from tableferry.spark.tables import TableName
 
-# The start was noted by another clock than the events.
+# The start and the events were recorded by different clocks.
 _CLOCKS_DIFFER = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
 class DatabricksPipeline:
-    """A pipeline on Databricks, whose event log says which of its flows have run.
+    """A pipeline on Databricks, whose event log reports which of its flows have run.
 
     Attributes:
         pipeline_id: Its id in the workspace.
@@ -28,47 +28,49 @@ class DatabricksPipeline:
     pipeline_id: str
     kind: Kind = "databricks"
 
-    def configuration(self) -> Configuration:
-        """Ask the workspace which project the pipeline defines.
+    def read_configuration(self) -> Configuration:
+        """Read from the workspace which project the pipeline defines.
 
         Raises:
-            SessionError: There is no login, or the workspace doesn't answer.
-            TableferryError: There is no such pipeline, or it names no project.
+            SessionError: No login is configured, or the workspace doesn't answer.
+            TableferryError: The pipeline is missing, or its configuration names no project.
         """
         with workspace.request(f"pipeline {self.pipeline_id} can't be read") as client:
             specification = client.pipelines.get(self.pipeline_id).spec
         settings = (specification.configuration if specification else None) or {}
-        return read(settings.get)
+        return read_configuration(settings.get)
 
-    def drop(self, table: TableName) -> None:
-        """Drop a table of Unity Catalog if it's there; the pipeline's catalog and schema complete its name.
+    def drop_table(self, table: TableName) -> None:
+        """Drop a table of Unity Catalog if it exists; the pipeline's catalog and schema complete its name.
 
         Raises:
-            SessionError: There is no login, or the workspace doesn't answer.
-            TableferryError: It may not be dropped.
+            SessionError: No login is configured, or the workspace doesn't answer.
+            TableferryError: The table may not be dropped.
         """
-        what = f"{table}, which only a copy has read, can't be dropped"
-        with workspace.request(what, passing="missing") as client:
-            home = client.pipelines.get(self.pipeline_id).spec
-            names = (home.catalog, home.schema or home.target) if home else ()
+        problem = f"{table}, which only a copy has read, can't be dropped"
+        with workspace.request(problem, passing="missing") as client:
+            specification = client.pipelines.get(self.pipeline_id).spec
+            names = (
+                (specification.catalog, specification.schema or specification.target) if specification else ()
+            )
             client.tables.delete(".".join([*filter(None, names[: 3 - len(table.parts)]), *table.parts]))
 
     def progress(self, flows: Flows, starts: Starts = NO_STARTS) -> Progress:
-        """Look for each flow's newest event that says that it has committed a batch.
+        """Find each flow's newest event that proves a committed batch.
 
-        A flow that has completed is done; one that has brought rows in a continuous update has started.
+        A flow that has completed is done; one that wrote rows in a continuous update has started.
 
         Raises:
-            SessionError: There is no login, or the workspace doesn't answer.
-            TableferryError: There is no such pipeline, or its events may not be read.
+            SessionError: No login is configured, or the workspace doesn't answer.
+            TableferryError: The pipeline is missing, or its events may not be read.
         """
         names = {flow_name(flow, owner): (owner.key, flow) for owner, flow in flows}
         since = {name: starts[key] - _CLOCKS_DIFFER for name, (key, _) in names.items() if key in starts}
-        ran = event_log.flow_events(
-            self.pipeline_id, names, counts=lambda event: event.committed, since=since
+        events = event_log.find_newest_events(
+            self.pipeline_id, names, is_relevant=lambda event: event.committed, since=since
         )
         progress = dict.fromkeys(names.values(), Checkpoint())
-        for name, event in ran.items():
+        for name, event in events.items():
             done = event.status == event_log.COMPLETED
             progress[names[name]] = Checkpoint(done=done, others=True, offered=0, committed=0)
         return progress

@@ -1,8 +1,8 @@
-"""What a pipeline's configuration says of the project that it defines.
+"""The keys of a pipeline's configuration that name its project.
 
 tableferry.project      the folder with dataflows/ and pipeline_configs/, or one spec file
-tableferry.environment  which <environment>_substitutions file applies
-tableferry.tokens       more tokens, which win over that file's: name=value,name=value
+tableferry.environment  the environment, which selects the file <environment>_substitutions
+tableferry.tokens       tokens that override those of that file: name=value,name=value
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ _PROJECT, _ENVIRONMENT, _TOKENS = "tableferry.project", "tableferry.environment"
 
 @dataclass(frozen=True)
 class Configuration:
-    """Which project a pipeline defines, and how it's read."""
+    """The project that a pipeline defines, its environment, and its tokens."""
 
     project: str
     environment: str | None = None
     tokens: Mapping[str, str] = field(default_factory=dict)
 
 
-def read(value_of: Callable[[str], str | None]) -> Configuration:
+def read_configuration(value_of: Callable[[str], str | None]) -> Configuration:
     """Read a configuration; ``value_of`` returns the value of a key, or None.
 
     Raises:
-        TableferryError: The project is missing, or the tokens aren't written as they must be.
+        Refused: The project is missing, or the tokens have a syntax error.
     """
     project = value_of(_PROJECT)
     if not project:
         raise Refused("PIPELINE_WITHOUT_PROJECT", setting=_PROJECT)
-    return Configuration(project, value_of(_ENVIRONMENT), _tokens(value_of(_TOKENS) or ""))
+    return Configuration(project, value_of(_ENVIRONMENT), _parse_tokens(value_of(_TOKENS) or ""))
 
 
-def _tokens(text: str) -> dict[str, str]:
+def _parse_tokens(text: str) -> dict[str, str]:
     tokens = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (part.strip() for part in pair.partition("="))

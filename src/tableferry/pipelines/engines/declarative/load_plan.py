@@ -1,7 +1,7 @@
-"""Loads what a declarative pipeline has to define, while its source file is being loaded; writes nothing.
+"""The plan that a declarative pipeline defines while it loads its source file; writes nothing.
 
-A pipeline loads its files for a dry run too, and for every try of an update, so nothing may start here. What
-must be recorded before an update is recorded by `tableferry pipelines prepare`.
+A pipeline also loads its files for a dry run and for each retry of an update, so this module starts nothing.
+`tableferry pipelines prepare` records the state that an update needs.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from tableferry.errors import Refused, TableError
 from tableferry.pipelines import specs
 from tableferry.pipelines.engines.declarative import configuration
-from tableferry.pipelines.engines.declarative.graph import Layout
 from tableferry.pipelines.engines.declarative.plan import PipelinePlan
+from tableferry.pipelines.engines.declarative.plan_builder import PipelinePlanBuilder
 from tableferry.pipelines.engines.declarative.runtime import PipelineRuntime
-from tableferry.pipelines.engines.port import define
+from tableferry.pipelines.engines.port import apply_definitions
 from tableferry.pipelines.model.facts import Facts
-from tableferry.pipelines.model.flows import DeltaSource, JoinSource, Project
+from tableferry.pipelines.model.flows import DeltaSource, JoinSource
 from tableferry.pipelines.model.plan import Plan
 from tableferry.pipelines.planning.pipeline_port import Defining
 from tableferry.pipelines.planning.project import open_project
@@ -35,15 +35,16 @@ def load_plan(runtime: PipelineRuntime, *_: object) -> PipelinePlan:
     The pipeline's configuration names the project (see `configuration`).
 
     Raises:
-        Refused: The plan can't continue safely, something must be prepared first, or the bundle's modules
+        Refused: The plan has refusals, `tableferry pipelines prepare` must run first, or the bundle's modules
             are from an older version, which passed other arguments.
-        TableError: The runtime lacks what the plan needs.
+        TableError: A pinned clone is missing, or a flow's column names can't be determined.
         TableferryError: The configuration or the project is wrong, or a table can't be read.
     """
     if not isinstance(runtime, PipelineRuntime):
         raise Refused("BUNDLE_MODULES_TOO_OLD")
     spark, databricks = runtime.spark, runtime.on_databricks
-    project = _project(spark)
+    configured = configuration.read_configuration(lambda key: spark.conf.get(key, None))
+    project = specs.load(configured.project, environment=configured.environment, reserved=configured.tokens)
     pipeline = Defining("databricks" if databricks else "declarative")
     planned, facts = open_project(project, spark, pipeline=pipeline).decided()
     if planned.refusals:
@@ -51,36 +52,22 @@ def load_plan(runtime: PipelineRuntime, *_: object) -> PipelinePlan:
     unprepared = [str(target.target) for target in planned.targets if target.state_steps]
     if unprepared:
         raise Refused("UPDATE_NOT_PREPARED", targets=unprepared)
-    if not databricks:
-        _check_format(spark)
-    _check_clones(planned, spark)
-    folders = {} if databricks else _folders(planned, facts, spark)
-    layout = Layout(spark, project, databricks=databricks, folders=folders)
-    define((step for target in planned.targets for step in target.definitions), layout)
-    return layout.plan
-
-
-def _project(spark: SparkSession) -> Project:
-    pipeline = configuration.read(lambda key: spark.conf.get(key, None))
-    return specs.load(pipeline.project, environment=pipeline.environment, reserved=pipeline.tokens)
-
-
-def _check_format(spark: SparkSession) -> None:
-    if spark.conf.get(_FORMAT) != "delta":
+    if not databricks and spark.conf.get(_FORMAT) != "delta":
         raise Refused("PIPELINE_FORMAT_NOT_DELTA", setting=_FORMAT)
-
-
-def _check_clones(planned: Plan, spark: SparkSession) -> None:
     for target in planned.targets:
         if target.clone and not catalog.exists(spark, target.clone):
             raise TableError("PINNED_CLONE_MISSING", clone=target.clone)
+    folders = {} if databricks else _list_folders(planned, facts, spark)
+    builder = PipelinePlanBuilder(spark, project, databricks=databricks, folders=folders)
+    apply_definitions((step for target in planned.targets for step in target.definitions), builder)
+    return builder.plan
 
 
-def _folders(planned: Plan, facts: Facts, spark: SparkSession) -> dict[str, str]:
-    """Look up the folders of the tables that are read with options.
+def _list_folders(planned: Plan, facts: Facts, spark: SparkSession) -> dict[str, str]:
+    """Return the folders of the Delta tables that views read, by `TableName.key`.
 
-    Spark 4.1 ignores a reader's options in front of ``.table(…)`` without a word, ``startingVersion``
-    included, so that rows come twice; ``.load(folder)`` honours them.
+    Spark 4.1 silently ignores reader options before ``.table(…)``, also ``startingVersion``, so a flow would
+    append rows of the history again. ``.load(folder)`` applies the options.
     """
     names: dict[str, TableName] = {}
     for reads in facts.reads.values():

@@ -1,11 +1,11 @@
-"""An open-source declarative pipeline as what runs a plan's flows."""
+"""Progress of the flows of an open-source declarative pipeline, from its checkpoints."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from tableferry.pipelines.engines.declarative.graph import flow_name
+from tableferry.pipelines.engines.declarative.plan_builder import flow_name
 from tableferry.pipelines.model.facts import Checkpoint
 from tableferry.pipelines.planning.pipeline_port import NO_STARTS, Flows, Kind, Progress, Starts
 from tableferry.pipelines.state import checkpoints
@@ -13,22 +13,22 @@ from tableferry.pipelines.state import checkpoints
 
 @dataclass(frozen=True)
 class SparkPipeline:
-    """An open-source pipeline, whose checkpoints lie in its storage.
+    """An open-source pipeline, which keeps its checkpoints in its storage folder.
 
     Attributes:
-        storage: The folder that ``storage`` in its spark-pipeline.yml names.
+        storage: The folder in ``storage`` of its spark-pipeline.yml.
     """
 
     storage: Path
     kind: Kind = "declarative"
 
     def progress(self, flows: Flows, starts: Starts = NO_STARTS) -> Progress:
-        """Read the flows' newest checkpoints; a full refresh starts new ones.
+        """Read the newest checkpoint of each flow; a full refresh starts a new one.
 
-        They lie in ``_checkpoints/<catalog>/<schema>/<table>/<flow>/<number>``.
+        The path is ``_checkpoints/<catalog>/<schema>/<table>/<flow>/<number>``.
 
         Raises:
-            StateError: One can't be read.
+            StateError: A checkpoint can't be read.
         """
         progress = {}
         for owner, flow in flows:

@@ -1,4 +1,4 @@
-"""What a pipeline has to define, as the bundle's src/migration gets it."""
+"""The tables, views and flows that a bundle's `src/migration` defines in its pipeline."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class PipelineTable:
 
     Attributes:
         name: Its name in the pipeline.
-        arguments: What ``create_streaming_table`` is given besides; None isn't given.
-        location: Where the spec defines it, for messages.
+        arguments: Further arguments of ``create_streaming_table``; None omits an argument.
+        location: Its place in the spec, for messages.
     """
 
     name: str
@@ -41,17 +41,17 @@ class PipelineTable:
 
 @dataclass(frozen=True)
 class PipelineView:
-    """An input of the pipeline's flows.
+    """A view that the pipeline's flows read.
 
     Attributes:
         name: Its name in the pipeline.
-        source: What it reads; its reader options are the user's own.
-        location: Where the spec defines it, for messages.
-        streamed: It's followed commit by commit; else what is there now is read.
-        starts: Where its streams start, by `TableName.key`; a table that isn't named is read from its start,
-            and None goes on from the flow's checkpoint, whatever start the user's own options name.
-        inside: It reads what the pipeline makes, so that only a function of the pipeline can build it.
-        folders: Folders of Delta tables by `TableName.key`: what is read with options is read from there.
+        source: Its source, with the reader options in the spec.
+        location: Its place in the spec, for messages.
+        streamed: Whether flows read it as a stream; otherwise as a batch of the rows that exist now.
+        starts: The start of its streams, by `TableName.key`. With None, the flow's checkpoint decides, even
+            if the reader options contain a start. A missing table is read from its first version.
+        inside: Whether it reads tables or views of the pipeline, so that only the pipeline can build it.
+        folders: The folders of Delta tables that are read with options, by `TableName.key`.
     """
 
     name: str
@@ -65,22 +65,22 @@ class PipelineView:
 
 @dataclass(frozen=True)
 class PipelineFlow:
-    """A flow of the pipeline: a view's rows or events into a table.
+    """A flow of the pipeline from a view into a table.
 
     Attributes:
-        name: Its name in the pipeline, which keeps the flow's checkpoint under it.
+        name: Its name in the pipeline, which identifies its checkpoint.
         target: The table's name in the pipeline.
         view: The name of the view that it reads.
-        rows: The name for a view of exactly what it brings, where `view` holds something else.
-        location: Where the spec defines it, for messages.
-        streamed: It reads the view as a stream.
-        once: The pipeline runs it a single time, and again with a full refresh.
-        history: It brings the copied history.
-        cdc: How events become rows; None where rows are appended.
-        expectations: Rules for what it brings; none for the history, which has passed its own gates.
-        written: The flow as the spec has it.
-        spark_conf: Settings of the flow's own, where the pipeline doesn't take them from its table.
-        metadata: Operational metadata columns that its rows get; none for the history, which has its own.
+        rows: The name of a view of exactly the rows that it writes, if they differ from `view`.
+        location: Its place in the spec, for messages.
+        streamed: Whether it reads the view as a stream.
+        once: Whether it is a run-once flow. A full refresh runs it again.
+        history: Whether it is the initial copy.
+        cdc: The AUTO CDC settings; None for an append flow.
+        expectations: Data quality rules; empty for the initial copy, which is compared instead.
+        written: The flow in the spec.
+        spark_conf: Spark settings of the flow; empty if the pipeline uses those of the table.
+        metadata: Operational metadata columns; empty for the initial copy, which copies those columns.
     """
 
     name: str
@@ -104,9 +104,9 @@ class PipelineSnapshots:
 
     Attributes:
         target: The table's name in the pipeline.
-        settings: How snapshots become rows.
-        view: The name of the view that is the newest snapshot; None where there are historical ones.
-        location: Where the spec asks for it, for messages.
+        settings: The AUTO CDC settings.
+        view: The name of the view with the newest snapshot; None for historical snapshots.
+        location: Its place in the spec, for messages.
     """
 
     target: str
@@ -120,10 +120,10 @@ class PipelineMaterializedView:
     """A materialized view of the pipeline.
 
     Attributes:
-        table: Its name in the pipeline, and what it's defined with.
-        view: The name of the view that it holds.
-        expectations: Rules for what it holds.
-        metadata: Operational metadata columns that its rows get.
+        table: Its name in the pipeline and its arguments.
+        view: The name of the view whose rows it stores.
+        expectations: Data quality rules.
+        metadata: Operational metadata columns.
     """
 
     table: PipelineTable
@@ -134,7 +134,7 @@ class PipelineMaterializedView:
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """What a pipeline has to define now: tables, the views that flows read, and what fills the tables."""
+    """Everything that a pipeline defines in its next update."""
 
     tables: tuple[PipelineTable, ...]
     views: tuple[PipelineView, ...]
@@ -143,30 +143,29 @@ class PipelinePlan:
     materialized: tuple[PipelineMaterializedView, ...] = ()
 
     @property
-    def wants_update_id(self) -> bool:
-        """Whether a column says which update a row came with."""
+    def has_update_id_column(self) -> bool:
+        """Whether an operational metadata column contains the id of the update that wrote a row."""
         columns = [column for flow in self.flows for column in flow.metadata]
         columns += [column for view in self.materialized for column in view.metadata]
         return any(inner.detail == "update_id" for column in columns for inner in (column, *column.fields))
 
 
 def read(spark: SparkSession, view: PipelineView) -> DataFrame:
-    """Return the rows of a view's tables, files or Python function, with the reader options that it has now.
+    """Return the rows of a view's tables, files or Python function, with the view's reader options.
 
-    Kafka is read from where its flow goes on, whatever these options say, and the readers in a Python
-    function get their starts while the function runs.
+    A start in `PipelineView.starts` overrides these options for Kafka, and for readers in a Python function.
 
     Raises:
-        TableferryError: They can't be read; the message names the view's place in the spec.
+        TableferryError: The source can't be read; the message names the view's place in the spec.
     """
     inner = View(view.name, "stream", view.source, view.location)
     starts = {view.name: view.starts} if isinstance(view.source, PythonSource | OtherSource) else {}
-    return views.read(
+    return views.read_view(
         spark,
         {view.name: inner},
         view.name,
         starts,
-        once=not view.streamed,
+        as_batch=not view.streamed,
         folders=view.folders,
-        asked=not view.inside,
+        analyze=not view.inside,
     )

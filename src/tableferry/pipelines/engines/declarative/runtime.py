@@ -1,8 +1,7 @@
-"""The API of a declarative pipeline as a bundle's `src/migration` calls it, the same on every runtime.
+"""The API of a declarative pipeline for a bundle's `src/migration`, the same on every runtime.
 
-It has the functions of `pyspark.pipelines`. On runtimes before 17, `dlt` has other names and arguments for
-some of them; `PipelineRuntime` calls those. It also defines what a bundle needn't show: data quality rules,
-operational metadata columns, snapshots and materialized views.
+It has the functions of `pyspark.pipelines`, and calls those of `dlt` on runtimes before 17. It also defines
+data quality rules, operational metadata columns, snapshots and materialized views.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from tableferry.pipelines.engines.declarative.plan import (
     PipelineSnapshots,
 )
 from tableferry.pipelines.model.flows import CdcSettings, Expectation
-from tableferry.pipelines.sources.metadata_columns import with_metadata
-from tableferry.pipelines.sources.rows import judged, marked, prefixed
+from tableferry.pipelines.sources.metadata_columns import add_metadata_columns
+from tableferry.pipelines.sources.rows import apply_expectations, flag_or_quarantine_rows, prefix_columns
 from tableferry.pipelines.sources.snapshots import next_snapshot
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ _DECORATORS = {"warn": "expect_all", "drop": "expect_all_or_drop", "fail": "expe
 class PipelineRuntime:
     """The API of the pipeline that loads a bundle's source files.
 
-    An argument that is None isn't passed on. ``location`` is the place in the spec that an error names.
+    Each method omits arguments that are None; ``location`` is the place in the spec for messages.
 
     Attributes:
         spark: The pipeline's session.
@@ -59,7 +58,7 @@ class PipelineRuntime:
         _call(self._dp.create_streaming_table, location, **arguments)
 
     def temporary_view(self, name: str) -> Callable[[Rows], None]:
-        """Return a decorator that defines a view; `dlt` has ``view``."""
+        """Return a decorator that defines a view; in `dlt`, the function is ``view``."""
         define = getattr(self._dp, "temporary_view", None) or self._dp.view
         decorator: Callable[[Rows], None] = define(name=name)
         return decorator
@@ -70,23 +69,23 @@ class PipelineRuntime:
         return decorator
 
     def create_auto_cdc_flow(self, location: str, name: str, **arguments: Any) -> None:
-        """Define an AUTO CDC flow; `dlt` has ``apply_changes``, and ``flow_name``.
+        """Define an AUTO CDC flow; in `dlt`, the function is ``apply_changes`` with ``flow_name``.
 
         Raises:
-            TableError: The runtime has neither.
+            TableError: The runtime lacks both functions.
         """
-        create = self._function("create_auto_cdc_flow", "apply_changes", location)
+        create = self._find_function("create_auto_cdc_flow", "apply_changes", location)
         named = {"name" if _has_argument(create, "name") else "flow_name": name}
         _call(create, location, **named, **arguments)
 
     def read(self, view: str, *, streamed: bool) -> DataFrame:
-        """Read a view of the pipeline, as a stream or whole."""
+        """Read a view of the pipeline, as a stream or as a batch."""
         return (self.spark.readStream if streamed else self.spark.read).table(view)
 
     def rows_of(self, flow: PipelineFlow) -> str:
-        """Return the name of the view with exactly a flow's rows; define it unless the flow reads it.
+        """Return the name of the view with exactly the rows that a flow writes; define it if it's missing.
 
-        Rules and metadata columns of a table would apply to the history too, so they belong to this view.
+        Rules and metadata columns of a table would also apply to the history, so this view has them.
         """
         where = flow.cdc.where if flow.cdc and not flow.history else None
         if not (where or flow.expectations or flow.metadata or flow.written.column_prefix):
@@ -95,27 +94,27 @@ class PipelineRuntime:
         columns = None if frame is None else frame.columns
 
         def rows() -> DataFrame:
-            frame = prefixed(self.read(flow.view, streamed=flow.streamed), flow.written, columns)
+            frame = prefix_columns(self.read(flow.view, streamed=flow.streamed), flow.written, columns)
             if flow.metadata:
-                frame = with_metadata(frame, flow.metadata, self._details())
-            frame = marked(frame, flow.expectations)
+                frame = add_metadata_columns(frame, flow.metadata, self._update_details())
+            frame = flag_or_quarantine_rows(frame, flow.expectations)
             return frame.where(where) if where else frame
 
-        self.temporary_view(flow.rows)(self._expecting(flow.expectations, rows))
+        self.temporary_view(flow.rows)(self._apply_rules(flow.expectations, rows))
         return flow.rows
 
     def define_others(self, plan: PipelinePlan) -> None:
-        """Define what fills tables from snapshots, and the materialized views."""
-        if plan.wants_update_id and hasattr(self._dp, "on_event_hook"):
-            self._dp.on_event_hook(self._remember_update)
+        """Define the flows from snapshots, and the materialized views."""
+        if plan.has_update_id_column and hasattr(self._dp, "on_event_hook"):
+            self._dp.on_event_hook(self._record_update_id)
         for snapshots in plan.snapshots:
-            self._apply_snapshots(snapshots)
+            self._define_snapshots(snapshots)
         for view in plan.materialized:
-            self._materialize(view)
+            self._define_materialized_view(view)
 
-    def _apply_snapshots(self, snapshots: PipelineSnapshots) -> None:
-        """Apply a view's newest snapshot with AUTO CDC, or one historical snapshot after the other."""
-        create = self._function(
+    def _define_snapshots(self, snapshots: PipelineSnapshots) -> None:
+        """Apply a view's newest snapshot with AUTO CDC, or each historical snapshot in order."""
+        create = self._find_function(
             "create_auto_cdc_from_snapshot_flow", "apply_changes_from_snapshot", snapshots.location
         )
         settings = snapshots.settings
@@ -130,56 +129,58 @@ class PipelineRuntime:
             track_history_except_column_list=list(settings.track_history_except_column_list) or None,
         )
 
-    def _materialize(self, view: PipelineMaterializedView) -> None:
+    def _define_materialized_view(self, view: PipelineMaterializedView) -> None:
         def rows() -> DataFrame:
-            frame = with_metadata(self.spark.read.table(view.view), view.metadata, self._details())
-            return marked(frame, view.expectations)
+            frame = add_metadata_columns(
+                self.spark.read.table(view.view), view.metadata, self._update_details()
+            )
+            return flag_or_quarantine_rows(frame, view.expectations)
 
         # `dlt` has one function for both kinds of table.
         create = getattr(self._dp, "materialized_view", None) or self._dp.table
         decorate = _call(create, view.table.location, name=view.table.name, **view.table.arguments)
-        decorate(self._expecting(view.expectations, rows))
+        decorate(self._apply_rules(view.expectations, rows))
 
-    def _function(self, name: str, older: str, location: str) -> Callable[..., Any]:
+    def _find_function(self, name: str, older: str, location: str) -> Callable[..., Any]:
         function: Callable[..., Any] | None = getattr(self._dp, name, None) or getattr(self._dp, older, None)
         if function is None:
             raise TableError("RUNTIME_LACKS_FUNCTION", location=location, function=name)
         return function
 
-    def _expecting(self, rules: Iterable[Expectation], rows: Rows) -> Rows:
+    def _apply_rules(self, rules: Iterable[Expectation], rows: Rows) -> Rows:
         """Apply data quality rules: the pipeline's expectations, or filters if it has none."""
         if not hasattr(self._dp, "expect_all"):
             filters = tuple(rule for rule in rules if rule.action in _DECORATORS)
-            return lambda: judged(rows(), filters)
+            return lambda: apply_expectations(rows(), filters)
         for action, decorator in _DECORATORS.items():
             constraints = {rule.name: rule.constraint for rule in rules if rule.action == action}
             if constraints:
                 rows = getattr(self._dp, decorator)(constraints)(rows)
         return rows
 
-    def _details(self) -> dict[str, str]:
-        """Return the details of the update that operational metadata columns can contain."""
-        known = {
+    def _update_details(self) -> dict[str, str]:
+        """Return the details of the update for operational metadata columns."""
+        details = {
             "pipeline_id": self.spark.conf.get("pipelines.id", None),
             "start_utc_timestamp": self._started,
             "update_id": self.spark.conf.get(_UPDATE_ID, None),
         }
-        return {name: value for name, value in known.items() if value is not None}
+        return {name: value for name, value in details.items() if value is not None}
 
-    def _remember_update(self, event: dict[str, Any]) -> None:
-        """Store the id of the running update, which only the pipeline's events contain."""
+    def _record_update_id(self, event: dict[str, Any]) -> None:
+        """Store the id of the running update from an event; only events contain it."""
         update = event.get("origin", {}).get("update_id", "")
         if update and not self.spark.conf.get(_UPDATE_ID, ""):
             self.spark.conf.set(_UPDATE_ID, update)
 
 
 def cdc_arguments(settings: CdcSettings) -> dict[str, Any]:
-    """Return the arguments of an AUTO CDC flow for a feed, as the spec has them."""
+    """Return the arguments of an AUTO CDC flow for a feed, from the spec's settings."""
     return {
         "sequence_by": F.expr(settings.sequence_by),
         "ignore_null_updates": settings.ignore_null_updates or None,
-        "apply_as_deletes": _expression(settings.apply_as_deletes),
-        "apply_as_truncates": _expression(settings.apply_as_truncates),
+        "apply_as_deletes": _parse_expression(settings.apply_as_deletes),
+        "apply_as_truncates": _parse_expression(settings.apply_as_truncates),
         "column_list": list(settings.column_list) or None,
         "except_column_list": list(settings.except_column_list) or None,
         "track_history_column_list": list(settings.track_history_column_list) or None,
@@ -187,7 +188,7 @@ def cdc_arguments(settings: CdcSettings) -> dict[str, Any]:
     }
 
 
-def _expression(text: str | None) -> Column | None:
+def _parse_expression(text: str | None) -> Column | None:
     return F.expr(text) if text else None
 
 

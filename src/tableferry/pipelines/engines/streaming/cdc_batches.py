@@ -1,9 +1,8 @@
-"""AUTO CDC, as Databricks documents it, as one idempotent operation on Delta tables.
+"""Apply batches of AUTO CDC events to Delta tables, idempotently.
 
-Every event goes into a log beside the target, and the rows of the keys that a batch touched are worked out
-anew from the log. So the target is a function of the set of events: no order of arrival, no cut into batches,
-no repeated batch and no crash between the two commits makes a difference. One writer at a time may fold into
-a target.
+Every event is appended to a log beside the target. The rows of the keys in a batch are then computed from the
+log. So the target depends on the set of events alone: not on their order of arrival, the size of the batches,
+a repeated batch or a crash between the two commits. Only one process at a time may apply events to a target.
 """
 
 from __future__ import annotations
@@ -17,10 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
-    BooleanType,
     DateType,
-    LongType,
-    NullType,
     NumericType,
     StringType,
     StructField,
@@ -32,188 +28,152 @@ from pyspark.sql.types import (
 from tableferry.errors import SessionError, TableError
 from tableferry.formats.delta.commits import WITHOUT_ROWS, commits_after
 from tableferry.pipelines.cdc import scd2_history_events
-from tableferry.pipelines.cdc.change_feed import AFTER_KEYS, NO_SEQUENCE, known_columns
-from tableferry.pipelines.cdc.fold import (
-    ALIVE,
-    END,
-    EVENT_COLUMNS,
-    EXACT,
-    OPERATION,
-    RANK,
-    SEQUENCE,
-    START,
-    TRUNCATE,
-    Fold,
-    names,
-)
-from tableferry.pipelines.cdc.key_ranges import LARGE, KeyRanges, Sizes, key_ranges
+from tableferry.pipelines.cdc.change_feed import NULL_SEQUENCE_PREFIX, NULL_SEQUENCE_SUFFIX
+from tableferry.pipelines.cdc.fold import ALIVE, EVENT_COLUMNS, EXACT, OPERATION, TRUNCATE, Fold, quote_all
+from tableferry.pipelines.cdc.key_ranges import LARGE_LOG_BYTES, KeyRanges, LogSize, read_key_ranges
 from tableferry.pipelines.cdc.merges import (
-    log_insert,
-    newest,
-    row_insert,
-    row_merge,
-    superseded_merge,
-    unknown,
+    find_newest_events,
+    log_insert_sql,
+    remove_logged_events,
+    row_insert_sql,
+    row_merge_sql,
+    superseded_delete_sql,
 )
-from tableferry.pipelines.cdc.target_columns import COLUMN_MAPPING, evolve
-from tableferry.pipelines.engines.streaming.table_creation import create
-from tableferry.pipelines.model.flows import CdcSettings, Target, log_name
+from tableferry.pipelines.cdc.target_columns import evolve_schema
+from tableferry.pipelines.model.flows import CdcSettings, log_name
 from tableferry.spark.catalog import SPARK_ERRORS, condition, facts, reread_facts
 from tableferry.spark.quoting import quote
 from tableferry.spark.session import settings as session_settings
 from tableferry.spark.tables import TableFacts, TableName
 
-# What is broadcast has at most so many values, rows times columns.
-_SMALL = 500_000
 COMPACTED_EVERY = 32
-"""Of so many batches one compacts the log."""
+"""Every 32nd batch compacts the log."""
 
-# Open-source Delta otherwise rewrites a clustered table below 100 GB whole, whenever it gains a file.
-_COMPACTING = {"spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold": str(LARGE)}
+# The most values (rows times columns) of a DataFrame that is broadcast.
+_MAX_BROADCAST_VALUES = 500_000
 
-_MOST_CLUSTERED = 4
-_CLUSTERABLE = (NumericType, StringType, DateType, TimestampType, TimestampNTZType)
+# By default open-source Delta rewrites a whole clustered table below 100 GB whenever it gains a file.
+_COMPACTION_SETTINGS = {
+    "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold": str(LARGE_LOG_BYTES)
+}
 
-
-def create_tables(spark: SparkSession, target: Target, columns: StructType) -> None:
-    """Create what is absent of a target and its log; a plain append target has no log.
-
-    The columns are those of its events, with or without `__operation` and `__exact`; of its rows for an
-    append target. For SCD type 2 `__sequence` gives `__START_AT` and `__END_AT` their type.
-
-    Raises:
-        TableError: SCD type 2 without the type of its sequence, or a key that isn't among the columns.
-    """
-    if target.cdc is None:
-        create(spark, target, columns)
-        return
-    events = {name.lower() for name in EVENT_COLUMNS}
-    data = [field for field in columns.fields if field.name.lower() not in events]
-    keys = known_columns([field.name for field in data], "keys", target.cdc.keys)
-    sequence = [
-        field
-        for field in columns.fields
-        if field.name == SEQUENCE and not isinstance(field.dataType, NullType)
-    ]
-    if target.cdc.scd_type == 2 and not sequence:
-        raise TableError("SEQUENCE_TYPE_UNKNOWN", table=target.name)
-    first = [field for field in data if field.name in keys]
-    log = Target(
-        name=log_name(target.name),
-        # Else each tenth batch would write a checkpoint, which takes longer than its own append.
-        properties={COLUMN_MAPPING: "name", "delta.checkpointInterval": "100"},
-        comment=f"Every event of {target.name}, written and read by tableferry",
-    )
-    marks = [
-        StructField(OPERATION, StringType()),
-        StructField(EXACT, BooleanType()),
-        StructField(RANK, LongType()),
-    ]
-    rest = [field for field in data if field.name not in keys]
-    create(spark, log, StructType([*first, *sequence, *marks, *rest]))
-    if target.cdc.scd_type == 2:
-        data = [*data, *(StructField(name, sequence[0].dataType) for name in (START, END))]
-    create(spark, target, StructType(data))
+_MAX_CLUSTERING_COLUMNS = 4
+_CLUSTERABLE_TYPES = (NumericType, StringType, DateType, TimestampType, TimestampNTZType)
 
 
-def apply(
+def apply_events(
     events: DataFrame,
     target: TableName,
     settings: CdcSettings,
     *,
-    before: Callable[[str], None] = lambda _: None,
-    number: int = 0,
-    sizes: Sizes | None = None,
-    copied: DataFrame | None = None,
+    before_commit: Callable[[str], None] = lambda _: None,
+    batch_number: int = 0,
+    log_size: LogSize | None = None,
+    copied_rows: DataFrame | None = None,
 ) -> None:
-    """Fold a batch of events into the target's log, then into the target.
+    """Append a batch of events to the target's log and merge the resulting rows into the target.
 
-    Columns, and fields of structs, that the tables lack are added; those that the events lack are NULL. If
-    nothing differs, nothing is committed to the target. The statements run in the session of the events,
-    which within foreachBatch isn't the one that made the tables. ``before`` is called with a description
-    right before each commit.
+    Columns and struct fields that the tables lack are added; those that the events lack are NULL. If no row
+    differs, the target gets no commit. The statements run in the session of the events; within foreachBatch
+    that isn't the session that created the tables.
 
-    ``number`` is the batch's in its stream. Of number 0, as of a flow that runs once, the log takes only the
-    events that it lacks. Of the others it takes all: what comes again there is no more than the one batch
-    that a crash has interrupted. Each `COMPACTED_EVERY` batches the log is compacted. ``sizes`` is what a
-    stream remembers from batch to batch of how large the log is. ``copied`` are the rows that the events were
-    made of by `history.history_events`, which a target that has nothing yet takes as they are. AUTO CDC must
-    be able to represent all of them.
+    Args:
+        events: The events of `build_feed_events` or `build_history_events`.
+        target: The target.
+        settings: The AUTO CDC settings of the target.
+        before_commit: Called with a description before each commit.
+        batch_number: The number of the batch in its stream; 0 for a run-once flow. In batch 0 the log gets
+            only events that it lacks. In later batches it gets all events, because only the one batch that a
+            crash interrupted is repeated. Every 32nd batch compacts the log.
+        log_size: The size of the log, kept from batch to batch of a stream.
+        copied_rows: The rows that the events were built from. An empty target gets them without a fold. AUTO
+            CDC must be able to represent all of them.
 
     Raises:
-        TableError: A column has another type in the table, or an event has no sequence.
+        TableError: A column of a table can't store the values, or an event has no sequence.
     """
     session = events.sparkSession
-    log, sizes = log_name(target), sizes or Sizes()
-    marks = {OPERATION.lower(), EXACT.lower()}
-    schema = evolve(
-        session, log, [field for field in events.schema.fields if field.name.lower() not in marks]
-    )
-    marks.add(SEQUENCE.lower())
-    stored = evolve(
-        session, target, [field for field in events.schema.fields if field.name.lower() not in marks]
-    )
-    fold = Fold(settings, schema)
-    there = facts(session, log) if number == 0 else None
-    began = there if _is_empty(session, there) else None
-    if began is not None and _is_empty(session, facts(session, target)):
-        rows = None if copied is None else fold.copied(scd2_history_events.current(copied, settings), stored)
-        if _filled(fold, events, rows, target, stored, began, before):
+    log, log_size = log_name(target), log_size or LogSize()
+    log_schema = evolve_schema(session, log, _fields_without(events, (OPERATION, EXACT)))
+    target_schema = evolve_schema(session, target, _fields_without(events, EVENT_COLUMNS))
+    fold = Fold(settings, log_schema)
+    log_facts = facts(session, log) if batch_number == 0 else None
+    log_is_empty = _is_empty(session, log_facts)
+    if log_facts is not None and log_is_empty and _is_empty(session, facts(session, target)):
+        rows = None
+        if copied_rows is not None:
+            copied_rows = scd2_history_events.select_target_rows(copied_rows, settings)
+            rows = fold.convert_copied_rows(copied_rows, target_schema)
+        if _fill_empty_target(fold, events, rows, target, target_schema, log_facts, before_commit):
             return
-    large = sizes.large(session, log)
-    with _kept(fold.batch(events)) as batch:
-        with _explained():
-            ranges = key_ranges(batch, fold, stored, ranged=large)
-        small = ranges.events is not None and ranges.events * len(schema) <= _SMALL
-        new = batch
-        if number == 0 and began is None:
-            new = unknown(fold, batch, _logged(session, fold, log, ranges))
-        before(f"events of {target} into its log")
-        _append(fold, new.coalesce(1) if small else new, log)
-        before(f"rows of {target}")
-        # Only now, for rows of an older log would replace those of events that another run has folded since.
-        logged = _logged(session, fold, log, ranges)
-        keys = ranges.touched(session, fold)
-        touched = _hinted(fold.touched(batch, logged) if keys is None else keys, small=small)
-        present = session.table(target.sql).where(ranges.condition())
-        rows = fold.typed(fold.rows(touched, logged), stored)
-        rows = fold.differing(rows, present, touched, stored)
-        with _view(_hinted(rows, small=small)) as view:
-            _run(session, row_merge(fold, target, view, rows.columns, ranges.condition("t")))
-    if number % COMPACTED_EVERY == COMPACTED_EVERY - 1:
-        before(f"compacting the log of {target}")
-        _compact(session, fold, log, large=large)
+    is_large = log_size.is_large(session, log)
+    with _persisted(fold.build_batch(events)) as batch:
+        with _null_sequence_errors():
+            ranges = read_key_ranges(batch, fold, target_schema, is_large=is_large)
+        values = None if ranges.event_count is None else ranges.event_count * len(log_schema)
+        is_small = values is not None and values <= _MAX_BROADCAST_VALUES
+        appended = batch
+        if batch_number == 0 and not log_is_empty:
+            appended = remove_logged_events(fold, batch, _read_log(session, fold, log, ranges))
+        before_commit(f"events of {target} into its log")
+        _append_to_log(fold, appended.coalesce(1) if is_small else appended, log)
+        before_commit(f"rows of {target}")
+        # The log is read after the append, because another run may have appended events in the meantime.
+        logged = _read_log(session, fold, log, ranges)
+        keys = ranges.create_key_frame(session, fold)
+        if keys is None:
+            keys = fold.find_affected_keys(batch, logged)
+        keys = _hint_broadcast(keys, is_small=is_small)
+        target_rows = session.table(target.sql).where(ranges.row_condition())
+        rows = fold.cast_rows(fold.compute_rows(keys, logged), target_schema)
+        rows = fold.find_differing_rows(rows, target_rows, keys, target_schema)
+        with _temporary_view(_hint_broadcast(rows, is_small=is_small)) as view:
+            merge = row_merge_sql(fold, target, view, rows.columns, ranges.row_condition("t"))
+            _run_statement(session, merge)
+    if batch_number % COMPACTED_EVERY == COMPACTED_EVERY - 1:
+        before_commit(f"compacting the log of {target}")
+        _compact_log(session, fold, log, is_large=is_large)
 
 
-def _filled(
+def _fields_without(events: DataFrame, columns: tuple[str, ...]) -> list[StructField]:
+    excluded = {name.lower() for name in columns}
+    return [field for field in events.schema.fields if field.name.lower() not in excluded]
+
+
+def _fill_empty_target(
     fold: Fold,
     events: DataFrame,
     rows: DataFrame | None,
     target: TableName,
-    stored: StructType,
+    target_schema: StructType,
     log: TableFacts,
-    before: Callable[[str], None],
+    before_commit: Callable[[str], None],
 ) -> bool:
-    """Fold the first events of all: neither the log nor the target has anything to compare them with.
+    """Append events to an empty log and fill an empty target; there are no rows to compare with.
 
-    ``rows`` are those that they make, where that is known. Of copied events hardly any two are of one key and
-    sequence, and a search for them would take longer than the write. Where another run has brought events
-    meanwhile it returns False: the rows of their keys may be those of an older log, until they are worked out
-    anew.
+    Given `rows`, duplicate events aren't removed: copied events hardly ever share key and sequence, and the
+    removal takes longer than the write.
+
+    Returns:
+        Whether the target is right. False if another run has appended events to the log in the meantime: then
+        the rows of their keys must be computed again.
     """
     session = events.sparkSession
-    before(f"events of {target} into its log")
-    _append(fold, fold.batch(events) if rows is None else fold.logged(events), log.name)
-    before(f"rows of {target}")
+    before_commit(f"events of {target} into its log")
+    _append_to_log(
+        fold, fold.build_batch(events) if rows is None else fold.build_log_events(events), log.name
+    )
+    before_commit(f"rows of {target}")
     if rows is None:
-        rows = fold.typed(fold.rows(None, fold.sequence(session.table(log.name.sql))).where(ALIVE), stored)
-    with _view(rows) as view:
-        _run(session, row_insert(fold, target, view, rows.columns))
-    return _alone(session, log)
+        logged = fold.add_missing_sequence(session.table(log.name.sql))
+        rows = fold.cast_rows(fold.compute_rows(None, logged).where(ALIVE), target_schema)
+    with _temporary_view(rows) as view:
+        _run_statement(session, row_insert_sql(fold, target, view, rows.columns))
+    return _is_only_writer(session, log)
 
 
-def _alone(session: SparkSession, log: TableFacts) -> bool:
-    """Say whether the log has got rows only once since its facts were looked up."""
+def _is_only_writer(session: SparkSession, log: TableFacts) -> bool:
+    """Return whether exactly one commit has written rows to the log since its facts were read."""
     now = reread_facts(session, log)
     if now is not None and now.version == log.version + 1:
         return True
@@ -222,63 +182,63 @@ def _alone(session: SparkSession, log: TableFacts) -> bool:
 
 
 def _is_empty(session: SparkSession, table: TableFacts | None) -> bool:
-    # Of a table that was just made that is known without a job.
+    # A table at version 0 was only created; that needs no Spark job.
     return table is not None and (table.version == 0 or session.table(table.name.sql).isEmpty())
 
 
-def _hinted(frame: DataFrame, *, small: bool) -> DataFrame:
-    """Let a frame be broadcast where it's small; of one that is joined or filtered Spark can't tell."""
-    return frame.hint("broadcast") if small else frame
+def _hint_broadcast(frame: DataFrame, *, is_small: bool) -> DataFrame:
+    """Let Spark broadcast a small DataFrame, whose size it can't estimate after a join or a filter."""
+    return frame.hint("broadcast") if is_small else frame
 
 
-def _append(fold: Fold, events: DataFrame, log: TableName) -> None:
-    with _view(events) as view:
-        _run(events.sparkSession, log_insert(fold, log, view))
+def _append_to_log(fold: Fold, events: DataFrame, log: TableName) -> None:
+    with _temporary_view(events) as view:
+        _run_statement(events.sparkSession, log_insert_sql(fold, log, view))
 
 
-def _logged(session: SparkSession, fold: Fold, log: TableName, ranges: KeyRanges) -> DataFrame:
-    return fold.sequence(session.table(log.sql).where(ranges.logged()))
+def _read_log(session: SparkSession, fold: Fold, log: TableName, ranges: KeyRanges) -> DataFrame:
+    return fold.add_missing_sequence(session.table(log.sql).where(ranges.log_condition()))
 
 
-def _compact(session: SparkSession, fold: Fold, log: TableName, *, large: bool) -> None:
-    """Put a log's small files together, and drop what is superseded where that is half of it.
+def _compact_log(session: SparkSession, fold: Fold, log: TableName, *, is_large: bool) -> None:
+    """Delete superseded events if they are more than half of the log, and compact its small files.
 
-    Neither loses an event that comes at the same time: an append conflicts with nothing, and an event that
-    is superseded stays so. Where another run appends or compacts meanwhile, this may give up until the next
-    time.
+    No concurrent event is lost: an append conflicts with neither statement, and a superseded event stays
+    superseded. If another run changes the log at the same time, Delta may refuse; the next compaction then
+    does the work.
     """
     try:
-        if fold.sequenced and not fold.per_sequence:
+        if fold.has_sequence and not fold.is_keyed_by_sequence:
             logged = session.table(log.sql)
-            keys = F.approx_count_distinct(F.xxhash64(*names(fold.keys), F.col(OPERATION) == TRUNCATE))
+            keys = F.approx_count_distinct(F.xxhash64(*quote_all(fold.keys), F.col(OPERATION) == TRUNCATE))
             [(events, distinct)] = logged.agg(F.count(F.lit(1)), keys).collect()
             if events > 2 * distinct:
-                with _view(newest(fold, logged)) as view:
-                    session.sql(superseded_merge(fold, log, view))
-        if large:
-            _cluster(session, fold, log)
+                with _temporary_view(find_newest_events(fold, logged)) as view:
+                    session.sql(superseded_delete_sql(fold, log, view))
+        if is_large:
+            _cluster_log(session, fold, log)
         with ExitStack() as stack:
-            # Serverless compute doesn't take the setting.
+            # Serverless compute refuses this setting.
             with suppress(SessionError):
-                stack.enter_context(session_settings(session, _COMPACTING, f"compacting {log}"))
+                stack.enter_context(session_settings(session, _COMPACTION_SETTINGS, f"compacting {log}"))
             session.sql(f"OPTIMIZE {log.sql}")
     except SPARK_ERRORS as error:
         if not condition(error).startswith("DELTA_CONCURRENT"):
             raise
 
 
-def _cluster(session: SparkSession, fold: Fold, log: TableName) -> None:
-    """Have a log clustered by its keys: not from the start, for a look at a clustered table takes longer."""
-    kinds = {field.name: field.dataType for field in fold.log}
-    columns = [quote(key) for key in fold.keys if isinstance(kinds[key], _CLUSTERABLE)][:_MOST_CLUSTERED]
+def _cluster_log(session: SparkSession, fold: Fold, log: TableName) -> None:
+    """Cluster a log by its keys. Small logs aren't clustered, because that makes each read slower."""
+    types = {field.name: field.dataType for field in fold.log_schema}
+    columns = [quote(key) for key in fold.keys if isinstance(types[key], _CLUSTERABLE_TYPES)]
     [detail] = session.sql(f"DESCRIBE DETAIL {log.sql}").collect()
     if columns and not detail["clusteringColumns"]:
-        session.sql(f"ALTER TABLE {log.sql} CLUSTER BY ({', '.join(columns)})")
+        session.sql(f"ALTER TABLE {log.sql} CLUSTER BY ({', '.join(columns[:_MAX_CLUSTERING_COLUMNS])})")
 
 
 @contextmanager
-def _kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """Work a frame out once only, where the compute can keep it (serverless compute can't)."""
+def _persisted(frame: DataFrame) -> Iterator[DataFrame]:
+    """Persist a DataFrame, unless the compute can't (serverless)."""
     try:
         frame = frame.persist()
     except PySparkException:
@@ -291,7 +251,7 @@ def _kept(frame: DataFrame) -> Iterator[DataFrame]:
 
 
 @contextmanager
-def _view(frame: DataFrame) -> Iterator[str]:
+def _temporary_view(frame: DataFrame) -> Iterator[str]:
     name = f"__tableferry_{uuid.uuid4().hex}"
     frame.createOrReplaceTempView(name)
     try:
@@ -300,17 +260,19 @@ def _view(frame: DataFrame) -> Iterator[str]:
         frame.sparkSession.catalog.dropTempView(name)
 
 
-def _run(session: SparkSession, statement: str) -> None:
-    with _explained():
+def _run_statement(session: SparkSession, statement: str) -> None:
+    with _null_sequence_errors():
         session.sql(statement)
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _null_sequence_errors() -> Iterator[None]:
+    """Convert Spark's error for an event without a sequence to EVENT_WITHOUT_SEQUENCE."""
     try:
         yield
     except SPARK_ERRORS as error:
-        message = re.search(re.escape(NO_SEQUENCE) + "(.*?)" + re.escape(AFTER_KEYS), str(error), re.DOTALL)
+        pattern = f"{re.escape(NULL_SEQUENCE_PREFIX)}(.*?){re.escape(NULL_SEQUENCE_SUFFIX)}"
+        message = re.search(pattern, str(error), re.DOTALL)
         if message is None:
             raise
         raise TableError("EVENT_WITHOUT_SEQUENCE", keys=message[1]) from error

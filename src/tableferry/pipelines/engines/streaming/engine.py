@@ -25,9 +25,9 @@ from tableferry.errors import Failed, Finding, Refused, TableError, TableferryEr
 from tableferry.formats.delta.commits import Commit, commits_after, counted, newest_version
 from tableferry.pipelines.cdc import change_feed
 from tableferry.pipelines.cdc.fold import END, SEQUENCE, START
-from tableferry.pipelines.cdc.key_ranges import Sizes
-from tableferry.pipelines.cdc.scd2_history_events import history_events
-from tableferry.pipelines.engines.streaming import cdc_batches
+from tableferry.pipelines.cdc.key_ranges import LogSize
+from tableferry.pipelines.cdc.scd2_history_events import build_history_events
+from tableferry.pipelines.engines.streaming import cdc_batches, table_creation
 from tableferry.pipelines.handover import copied_sequences
 from tableferry.pipelines.handover.foreign_writes import list_foreign_commits
 from tableferry.pipelines.model.flows import Expectation, Flow, HistorySource, Source, Target, log_name
@@ -48,8 +48,14 @@ from tableferry.pipelines.model.steps import (
     FlowDefinition,
 )
 from tableferry.pipelines.sources import column_mismatches, views
-from tableferry.pipelines.sources.metadata_columns import run_details, with_added
-from tableferry.pipelines.sources.rows import countable, counts_of, flow_rows, history_rows, judged
+from tableferry.pipelines.sources.metadata_columns import add_target_columns, create_run_details
+from tableferry.pipelines.sources.rows import (
+    apply_expectations,
+    count_violations,
+    history_rows,
+    list_counted_expectations,
+    read_flow_rows,
+)
 from tableferry.pipelines.state import checkpoints, run_once_flows
 from tableferry.pipelines.state.store import StateStore
 from tableferry.progress import Task, task
@@ -156,25 +162,25 @@ class StreamingEngine:
         self._views: dict[str, dict[str, DefineView]] = {}
         self._flows: list[FlowDefinition] = []
         self._newest: dict[str, DataFrame | None] = {}
-        self._details = run_details(store.pipeline_id)
+        self._details = create_run_details(store.pipeline_id)
 
-    def table(self, definition: DefineTable) -> None:
+    def define_table(self, definition: DefineTable) -> None:
         """Name a streaming table; it's created when its first flow runs."""
         self._tables[definition.target.name.key] = definition
 
-    def view(self, definition: DefineView) -> None:
+    def define_view(self, definition: DefineView) -> None:
         """Name an input of its spec's flows."""
         self._views.setdefault(definition.owner.key, {})[definition.view.name] = definition
 
-    def append(self, definition: DefineAppend) -> None:
+    def define_append_flow(self, definition: DefineAppend) -> None:
         """Append a view's rows to a table."""
         self._flows.append(definition)
 
-    def cdc(self, definition: DefineAutoCdc) -> None:
+    def define_auto_cdc_flow(self, definition: DefineAutoCdc) -> None:
         """Apply a view's events to a table."""
         self._flows.append(definition)
 
-    def snapshots(self, definition: DefineSnapshots) -> None:
+    def define_snapshots(self, definition: DefineSnapshots) -> None:
         """Refuse a table of snapshots, whose spec `eligibility` skips."""
         raise Refused("SNAPSHOT_CDC_ONLY_ON_DATABRICKS", table=definition.target.name)
 
@@ -261,7 +267,7 @@ class StreamingEngine:
         """Name the columns of a table that can't hold each value that a flow appends."""
         target = definition.flow.target
         columns, rows = self._spark.table(target.sql).schema, self._frame(definition).schema
-        narrower = column_mismatches.narrower(rows, columns, definition.flow)
+        narrower = column_mismatches.find_narrow_table_columns(rows, columns, definition.flow)
         widens = narrower and self._facts(target).properties.get("delta.enableTypeWidening") == "true"
         return () if widens else narrower
 
@@ -293,7 +299,9 @@ class StreamingEngine:
         with track_jobs(self._spark, running, partial(self._expected, definition)):
             if isinstance(definition, DefineAutoCdc):
                 copied = self._frame(definition) if self._is_history(definition) else None
-                cdc_batches.apply(frame, flow.target, definition.settings, before=self._before, copied=copied)
+                cdc_batches.apply_events(
+                    frame, flow.target, definition.settings, before_commit=self._before, copied_rows=copied
+                )
                 if (newest := self._newest.pop(flow.target.key, None)) is not None:
                     copied_sequences.unpersist(newest)
             else:
@@ -307,7 +315,7 @@ class StreamingEngine:
                     .saveAsTable(flow.target.sql)
                 )
         if not self._is_history(definition):
-            if countable(self._tables[flow.target.key].target.expectations):
+            if list_counted_expectations(self._tables[flow.target.key].target.expectations):
                 _add(broken, observation.get)
             self._before(f"marking {flow.name} done")
             checkpoints.mark_done(self._checkpoint(definition))
@@ -317,7 +325,7 @@ class StreamingEngine:
         source = self._source(definition)
         if isinstance(definition, DefineAutoCdc) or not isinstance(source, HistorySource):
             return Size()
-        rows = views.history(self._spark, source).count()
+        rows = views.read_legacy_table(self._spark, source).count()
         (detail,) = self._spark.sql(f"DESCRIBE DETAIL {source.migration.table.sql}").collect()
         return Size(rows, detail["sizeInBytes"])
 
@@ -380,7 +388,7 @@ class StreamingEngine:
     def _stream(self, definition: FlowDefinition, running: Task, broken: Counter[str]) -> str:
         rules = self._tables[definition.flow.target.key].target.expectations
         merges = isinstance(definition, DefineAutoCdc)
-        unjudged = merges and bool(countable(rules))
+        unjudged = merges and bool(list_counted_expectations(rules))
         writer = (
             self._frame(definition, None if merges else _OBSERVED, unjudged=unjudged)
             .writeStream.trigger(availableNow=True)
@@ -422,20 +430,22 @@ class StreamingEngine:
         receives how many rows break them. The stream itself can't count them, because a merge reads its
         batch more than once.
         """
-        sizes = Sizes()
+        log_size = LogSize()
 
         def fold(batch: DataFrame, number: int) -> None:
             try:
-                if countable(rules):
-                    broken.update({name: count for name, count in counts_of(batch, rules).items() if count})
-                events = change_feed.feed_events(judged(batch, rules), definition.settings)
-                cdc_batches.apply(
+                if list_counted_expectations(rules):
+                    broken.update(
+                        {name: count for name, count in count_violations(batch, rules).items() if count}
+                    )
+                events = change_feed.build_feed_events(apply_expectations(batch, rules), definition.settings)
+                cdc_batches.apply_events(
                     events,
                     definition.flow.target,
                     definition.settings,
-                    before=self._before,
-                    number=number,
-                    sizes=sizes,
+                    before_commit=self._before,
+                    batch_number=number,
+                    log_size=log_size,
                 )
             except BaseException as error:
                 raised.append(error)
@@ -455,16 +465,16 @@ class StreamingEngine:
             return history_rows(self._spark, source)
         owned = self._views[definition.owner.key].items()
         starts: views.Starts = {name: {} if definition.once else view.starts for name, view in owned}
-        return flow_rows(
+        return read_flow_rows(
             self._spark,
             {name: view.view for name, view in owned},
             definition.flow,
             self._tables[definition.flow.target.key].target,
             starts,
-            once=definition.once,
+            as_batch=definition.once,
             details=self._details,
-            counted=counted,
-            unjudged=unjudged,
+            observation=counted,
+            without_expectations=unjudged,
         )
 
     def _checkpoint(self, definition: FlowDefinition) -> Path:
@@ -494,13 +504,15 @@ class StreamingEngine:
             explaining("TABLE_NOT_CREATED", location=target.location, table=target.name),
             task(_log, "create the table", table=target.name),
         ):
-            cdc_batches.create_tables(self._spark, target, columns)
+            table_creation.create_tables(self._spark, target, columns)
         return True
 
     def _columns(self, target: Target) -> StructType:
         """Take a table's columns from its schema file, or from all that flows into it, history first."""
         if target.schema_file is not None:
-            declared = _declared(with_added(views.schema_of(self._spark, target.schema_file), target))
+            declared = _declared(
+                add_target_columns(views.read_schema_file(self._spark, target.schema_file), target)
+            )
             if target.cdc is None or target.cdc.scd_type == 1 or SEQUENCE in declared.names:
                 return declared
             # Without validity columns in the file, the events say of what type these are.
@@ -526,8 +538,8 @@ class StreamingEngine:
         if not isinstance(definition, DefineAutoCdc):
             return frame
         if not self._is_history(definition):
-            return change_feed.feed_events(frame, definition.settings)
-        events = history_events(frame, definition.settings)
+            return change_feed.build_feed_events(frame, definition.settings)
+        events = build_history_events(frame, definition.settings)
         newest = None if copied_sequences.has_sequences(events) else self._newest_events(definition)
         return (
             events if newest is None else copied_sequences.add_sequences(events, newest, definition.settings)

@@ -1,4 +1,4 @@
-"""Create the tables that flows fill, also where a killed process left one half made."""
+"""Create the tables that flows fill, even if a killed process left an unfinished table directory."""
 
 from __future__ import annotations
 
@@ -8,52 +8,95 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BooleanType, LongType, NullType, StringType, StructField, StructType
 
 from tableferry.errors import HALF_MADE, TableError
-from tableferry.pipelines.cdc.target_columns import create_sql
-from tableferry.pipelines.model.flows import Target
+from tableferry.pipelines.cdc.change_feed import resolve_columns
+from tableferry.pipelines.cdc.fold import END, EVENT_COLUMNS, EXACT, OPERATION, RANK, SEQUENCE, START
+from tableferry.pipelines.cdc.target_columns import COLUMN_MAPPING, create_table_sql
+from tableferry.pipelines.model.flows import Target, log_name
 from tableferry.spark.catalog import SPARK_ERRORS, condition, local_folder
 from tableferry.spark.driver import in_process
 
-_ROWS = ("add", "remove", "cdc", "txn")
+_ROW_ACTIONS = ("add", "remove", "cdc", "txn")
 
 
-def create(spark: SparkSession, target: Target, columns: StructType) -> None:
-    """Create a table unless it's there; one process at a time may do so.
+def create_tables(spark: SparkSession, target: Target, columns: StructType) -> None:
+    """Create a target and its log if they don't exist; a target without AUTO CDC has no log.
 
-    Delta makes the log's directories, writes the first commit, and then the catalog gets the table's name.
-    What a process leaves that is killed in between, Delta refuses from then on. If this process sees that
-    directory, and it holds no more than that, it is removed.
+    The columns are those of the events, with or without `__operation` and `__exact`; without AUTO CDC they
+    are those of the rows. For SCD type 2 `__START_AT` and `__END_AT` get the type of `__sequence`.
 
     Raises:
-        TableError: The directory that the table is to have holds something else.
+        TableError: The sequence of SCD type 2 has no type, or a key isn't among the columns.
     """
-    statement = create_sql(target, columns)
+    if target.cdc is None:
+        _create_table(spark, target, columns)
+        return
+    event_columns = {name.lower() for name in EVENT_COLUMNS}
+    data = [field for field in columns.fields if field.name.lower() not in event_columns]
+    key_names = resolve_columns([field.name for field in data], "keys", target.cdc.keys)
+    sequence = [
+        field
+        for field in columns.fields
+        if field.name == SEQUENCE and not isinstance(field.dataType, NullType)
+    ]
+    if target.cdc.scd_type == 2 and not sequence:
+        raise TableError("SEQUENCE_TYPE_UNKNOWN", table=target.name)
+    keys = [field for field in data if field.name in key_names]
+    others = [field for field in data if field.name not in key_names]
+    log = Target(
+        name=log_name(target.name),
+        # The default, a checkpoint every tenth commit, takes longer than the append itself.
+        properties={COLUMN_MAPPING: "name", "delta.checkpointInterval": "100"},
+        comment=f"Every event of {target.name}, written and read by tableferry",
+    )
+    event_fields = [
+        StructField(OPERATION, StringType()),
+        StructField(EXACT, BooleanType()),
+        StructField(RANK, LongType()),
+    ]
+    _create_table(spark, log, StructType([*keys, *sequence, *event_fields, *others]))
+    if target.cdc.scd_type == 2:
+        data = [*data, *(StructField(name, sequence[0].dataType) for name in (START, END))]
+    _create_table(spark, target, StructType(data))
+
+
+def _create_table(spark: SparkSession, target: Target, columns: StructType) -> None:
+    """Create a table if it doesn't exist; only one process at a time may do so.
+
+    Delta creates the log directory and writes the first commit; then the catalog gets the table's name. If a
+    process is killed in between, Delta refuses the directory from then on. This function removes the
+    directory if it is local and contains nothing else.
+
+    Raises:
+        TableError: The table's directory contains other files, or can't be read by this process.
+    """
+    statement = create_table_sql(target, columns)
     try:
         spark.sql(statement)
     except SPARK_ERRORS as error:
         if condition(error) != HALF_MADE:
             raise
-        location = _location(error)
+        location = _error_location(error)
         folder = local_folder(location) if in_process(spark) else None
-        if folder is None or not _is_half_made(folder):
+        if folder is None or not _is_half_created(folder):
             raise TableError("TABLE_DIRECTORY_NOT_EMPTY", table=target.name, directory=location) from error
         shutil.rmtree(folder)
         spark.sql(statement)
 
 
-def _location(error: Exception) -> str:
+def _error_location(error: Exception) -> str:
     parameters = error.getMessageParameters() if isinstance(error, PySparkException) else None
     return (parameters or {}).get("tableLocation", "")
 
 
-def _is_half_made(folder: Path) -> bool:
-    """Say whether a directory holds at most the first commit of a CREATE TABLE, without rows."""
+def _is_half_created(folder: Path) -> bool:
+    """Return whether a directory contains at most the first commit of a CREATE TABLE, without rows."""
     log = folder / "_delta_log"
     if [entry.name for entry in folder.iterdir()] != [log.name]:
         return False
-    # Delta makes directories in the log before it writes the commit, by the name of a hidden file.
+    # Before the commit Delta creates directories in the log that are named like hidden files.
     commits = [path.relative_to(log) for path in log.rglob("*") if path.suffix in (".json", ".parquet")]
     if not commits:
         return True
@@ -63,4 +106,4 @@ def _is_half_made(folder: Path) -> bool:
         json.loads(line) for line in (log / commits[0]).read_text(encoding="utf-8").split("\n") if line
     ]
     created = any(action.get("commitInfo", {}).get("operation") == "CREATE TABLE" for action in actions)
-    return created and not any(kind in action for action in actions for kind in _ROWS)
+    return created and not any(kind in action for action in actions for kind in _ROW_ACTIONS)
