@@ -493,7 +493,7 @@ def test_append_fails_after_log_was_interrupted(spark: SparkSession, schema: str
         )
         while not begun.exists() and not sleeping.done():
             time.sleep(0.01)
-        run_once_flows.interrupt(spark, log, 1)
+        run_once_flows.fail_pending_writes(spark, log, 1)
         go.touch()
         with pytest.raises(SPARK_ERRORS, match="DELTA_METADATA_CHANGED"):
             sleeping.result()

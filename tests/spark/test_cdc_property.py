@@ -222,7 +222,7 @@ def delete_rows(
         assert known[1] is not None
         commits = [commits_after(spark, name, version) for name, version in versions.items()]
         assert cdc is not None
-        return foreign_writes.find(spark, cdc, known[0], known[1], *commits)
+        return foreign_writes.find_foreign_writes(spark, cdc, known[0], known[1], *commits)
 
     [writes] = found()
     assert writes.left == 1

@@ -1,4 +1,4 @@
-"""The hand-over point of a table that a batch job fills is found, and proved, by comparing rows."""
+"""The hand-over point of a table that a batch job fills is found and proved by comparing rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
 
 
 def printed(project: Project) -> str:
-    """Return what `plan --check` prints, in one line and without the schema's name."""
+    """Return the output of `plan --check`, in one line and without the schema's name."""
     plan = project.plan()
     out = StringIO()
     print_plan(Console(file=out, width=300), plan, None, pipelines.check_start(plan, project.spark))
@@ -38,7 +38,7 @@ def printed(project: Project) -> str:
 
 
 def job(project: Project, *, until: int) -> None:
-    """Append what the old job makes of the source's commits up to a version, and an audit column."""
+    """Run the old job on the source's commits up to a version; it adds an audit column."""
     project.spark.sql(
         f"INSERT INTO {project.schema}.out_legacy SELECT id * 10, v, 'job' FROM "
         f"{project.schema}.src VERSION AS OF {until} WHERE v <> 'no' AND id * 10 NOT IN "
@@ -46,8 +46,10 @@ def job(project: Project, *, until: int) -> None:
     )
 
 
-@soak.only  # In make test the demo finds where a table that a batch job fills hands over.
-def test_a_batch_job_that_lags_loses_nothing(project: Project, spark: SparkSession) -> None:
+@soak.only  # In make test, the demo finds the hand-over point of a table that a batch job fills.
+def test_rows_that_a_lagging_job_hasnt_read_are_appended_by_the_flow(
+    project: Project, spark: SparkSession
+) -> None:
     project.create("src", COLUMNS, (1, "a"), (2, "b"))
     project.create("out_legacy", "id int, v string, loaded_by string")
     for id_ in range(3, 9):
@@ -56,55 +58,55 @@ def test_a_batch_job_that_lags_loses_nothing(project: Project, spark: SparkSessi
     source = project.delta("src", selectExp=["id * 10 AS id", "v"], whereClause=["v <> 'no'"])
     details = {"selectExp": ["id", "v"]}
     project.standard("out", source, tableMigrationDetails=project.migration("out", details))
-    said = printed(project)
-    assert "[HAND_OVER_ASSUMED]" in said
+    text = printed(project)
+    assert "[HAND_OVER_ASSUMED]" in text
     assert (
         "Check: the hand-over point of out is WRONG: out_legacy@1 lacks rows of src@7, which no flow will"
-        in said
+        in text
     )
-    assert "60 x (only in src@7)" in said
+    assert "60 x (only in src@7)" in text
 
     migration = project.migration("out", details, handOver="content")
     project.standard("out", source, tableMigrationDetails=migration)
     assert "the hand-over point is looked for by plan and run" in project.status().plan.targets[0].notes
-    said = printed(project)
-    assert "the hand-over point is proved: out_legacy@1 holds exactly the 4 rows made of src@4" in said
+    text = printed(project)
+    assert "the hand-over point is proved: out_legacy@1 holds exactly the 4 rows made of src@4" in text
     assert project.run().ok
     assert [row[0] for row in project.rows("out", "id")] == [10, 20, 30, 40, 60, 70, 80]
-    # The job goes on, and the flow is ahead of it.
+    # The job continues, and the flow is ahead of it.
     job(project, until=6)
     (proof,) = project.verify().proofs
-    assert (proof.proved, proof.behind, proof.rows) == (True, 1, 7)
+    assert (proof.proved, proof.source_commits, proof.rows) == (True, 1, 7)
 
 
 @soak.slow
-def test_where_no_version_fits_the_plan_shows_the_nearest(project: Project) -> None:
+def test_plan_shows_the_nearest_version_if_none_matches(project: Project) -> None:
     project.create("src", COLUMNS, (1, "a"), (2, "b"))
     project.create("out_legacy", COLUMNS, (1, "a"), (2, "changed by hand"))
     project.insert("src", (3, "c"))
     project.standard("out", "src", tableMigrationDetails=project.migration("out", handOver="content"))
-    said = printed(project)
+    text = printed(project)
     assert (
         "None of the 3 moments that were compared gives what out_legacy@1 contains (2 rows). The nearest is "
-        "src@1" in said
+        "src@1" in text
     )
-    assert "2 changed by hand (only in out_legacy@1)" in said
-    assert "2 b (only in src@1)" in said
+    assert "2 changed by hand (only in out_legacy@1)" in text
+    assert "2 b (only in src@1)" in text
     with project.nothing_written(), raises("NO_MOMENT_MATCHES"):
         project.run()
     with raises("NO_MOMENT_MATCHES", moments=re.compile(r"^1 ")):
         project.run(look_back=1)
     if not soak.SOAKING:
-        return  # tests/unit has the moments that a time stands for.
-    # Of three versions the two that bring rows are that new, and the one before them.
+        return  # tests/unit tests a time as look_back.
+    # Two versions with rows are that new; the version before them is tried too.
     with raises("NO_MOMENT_MATCHES", moments=re.compile(r"^3 ")):
         project.run(look_back=datetime.now(UTC) - timedelta(hours=1))
     with raises("NO_MOMENT_MATCHES", moments=re.compile(r"^2 ")):
         project.run(look_back=datetime.now(UTC) + timedelta(hours=1))
 
 
-@soak.only  # tests/unit has which moments a source still has.
-def test_sources_that_keep_less_than_the_table(project: Project, spark: SparkSession) -> None:
+@soak.only  # tests/unit tests the moments that are tried.
+def test_rows_that_the_source_deleted_stay_in_the_target(project: Project, spark: SparkSession) -> None:
     project.create("src", COLUMNS, (1, "old"), (2, "old"), (3, "kept"))
     spark.sql(f"CREATE TABLE {project.schema}.out_legacy USING delta AS SELECT * FROM {project.schema}.src")
     spark.sql(f"DELETE FROM {project.schema}.src WHERE v = 'old'")
@@ -115,14 +117,14 @@ def test_sources_that_keep_less_than_the_table(project: Project, spark: SparkSes
     project.standard("out", "src", tableMigrationDetails=project.migration("out", handOver="version"))
     assert "WRONG" in printed(project)
     project.standard("out", "src", tableMigrationDetails=project.migration("out", handOver="content"))
-    said = printed(project)
-    assert "holds all 2 rows made of src@3, none of what came later, and 2 rows from before" in said
+    text = printed(project)
+    assert "holds all 2 rows made of src@3, no later rows, and 2 older rows" in text
     assert project.run().ok
     assert [row[0] for row in project.rows("out")] == [1, 2, 3, 4, 5, 6]
 
 
-@soak.slow  # tests/unit has random histories.
-def test_a_source_that_was_purged_since_proves_the_newest_moment_that_fits(
+@soak.slow  # tests/unit has random histories of commits.
+def test_source_with_deleted_rows_proves_the_newest_matching_moment(
     project: Project, spark: SparkSession
 ) -> None:
     project.create("src", COLUMNS)
@@ -134,10 +136,8 @@ def test_a_source_that_was_purged_since_proves_the_newest_moment_that_fits(
     for options in ({}, {"skipChangeCommits": "true"}, {"ignoreDeletes": "true"}):
         source = project.delta("src", readerOptions=options)
         project.standard("out", source, tableMigrationDetails=migration)
-        assert "holds all 15 rows made of src@3, none of what came later, and 2 rows from before" in printed(
-            project
-        )
-    # A job that left a commit out stands at no moment.
+        assert "holds all 15 rows made of src@3, no later rows, and 2 older rows" in printed(project)
+    # A job that skipped a commit matches no moment.
     project.insert("out_legacy", *((id_, "x") for id_ in range(20, 25)))
     assert (
         "out_legacy@2 contains all rows made of src@3, and also some later rows, up to src@7, but not all of "
@@ -151,8 +151,8 @@ def test_a_source_that_was_purged_since_proves_the_newest_moment_that_fits(
     assert "src@7 (DELETE)" in proof.why_not
 
 
-@soak.only  # tests/unit has the moments, and the other tests here a source each.
-def test_two_sources_that_a_job_has_read_at_one_moment(project: Project, spark: SparkSession) -> None:
+@soak.only  # tests/unit tests moments of several sources.
+def test_two_sources_that_a_job_read_at_one_moment_are_found(project: Project, spark: SparkSession) -> None:
     for table, first in (("src", 1), ("more", 100)):
         project.create(table, COLUMNS, (first, "a"))
     project.insert("src", (2, "b"))
@@ -208,19 +208,19 @@ def test_late_event_loses_to_copied_row_whose_sequence_only_the_source_has(proje
     check(warning, "COPY_TAKES_SEQUENCE_OF_EVENTS", table=f"{project.schema}.out_legacy", column="seq")
     assert project.run().ok
     assert project.rows("out") == [(1, "a"), (2, "b3")]
-    # The second and the third are older than what the legacy table had, and than the delete.
+    # The second and the third event are older than the copied row and the delete.
     project.insert("src", (1, "new", 5, False), (2, "late", 2, False), (3, "late", 3, False))
     project.run()
     assert project.rows("out") == [(1, "new"), (2, "b3")]
 
 
-@soak.only  # The demo has a dimension that a batch job makes of a feed.
+@soak.only  # The demo has a dimension that a batch job merges from a feed.
 @pytest.mark.parametrize("scd", ["1", "2"])
-def test_what_a_merge_made_of_a_feed_is_found_by_its_keys(
+def test_result_of_a_merge_is_found_by_a_sample_of_keys(
     project: Project, scd: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job has folded three of the feed's commits, the third of which deletes a key."""
-    monkeypatch.setattr(content_search, "_SAMPLE", 2)
+    monkeypatch.setattr(content_search, "_SAMPLED_KEYS", 2)
     project.create("src", EVENTS)
     for seq, ids in enumerate(([1, 2, 3], [1, 4], [2], [3, 1], [5]), 1):
         project.insert("src", *((id_, f"{id_}.{seq}", seq, ids == [2]) for id_ in ids))
@@ -245,7 +245,7 @@ def test_what_a_merge_made_of_a_feed_is_found_by_its_keys(
     assert project.run().ok
     names = [column.split()[0] for column in columns.split(", ")]
     assert project.rows("out", *names) == sorted(LATER[scd], key=repr)
-    # The job is behind, and what it would make isn't known from its table; but it is from the feed.
+    # The job lags. The expected rows can't be derived from its table, but from the feed.
     (proof,) = project.verify().proofs
     assert (proof.proved, proof.rows) == (True, len(LATER[scd]))
     project.spark.sql(f"UPDATE {project.schema}.out SET v = 'lost' WHERE id = 5")

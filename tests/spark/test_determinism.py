@@ -1,10 +1,10 @@
-"""Which columns of a query Spark computes differently each time."""
+"""The columns of a query that Spark computes differently each time."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tableferry.pipelines.handover.determinism import unstable_columns
+from tableferry.pipelines.handover.determinism import find_unstable_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,5 +30,5 @@ QUERIES = {
 
 
 def test_columns_of_current_times_and_random_values_are_unstable(spark: SparkSession) -> None:
-    found = {query: unstable_columns(spark.sql(query)) for query in QUERIES}
+    found = {query: find_unstable_columns(spark.sql(query)) for query in QUERIES}
     assert found == QUERIES

@@ -1,4 +1,4 @@
-"""Old streams and runs that take their place are killed by SIGKILL, wherever they are, while records come."""
+"""Old streams and runs are killed by SIGKILL at random points, while records arrive."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
     broker.kill()
 
 
-@soak.only  # What dies right before each effect is test_kafka.py's.
+@soak.only  # test_kafka.py has crashes directly before each effect.
 @pytest.mark.parametrize("mode", ["copy", "takeOver"])
-def test_who_is_killed_loses_no_record(
+def test_killed_streams_and_runs_lose_no_record(
     mode: str, broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     random, numbers, folder, old = Random(f"{mode} {soak.SEED}"), count(), tmp_path / "t", tmp_path / "old"
@@ -78,7 +78,7 @@ def test_who_is_killed_loses_no_record(
             run(kill=kill)
         if mode == "takeOver":
             run("undo", kill=True)
-            # It says that nothing is left to be given back where the killed one had come to its end.
+            # Without state, the killed undo had finished, and another one would be refused.
             if any(shop.state.rglob("part-00000.csv")) or any(shop.state.rglob("state.json")):
                 run("undo", kill=False)
     old_stream(kill=False)

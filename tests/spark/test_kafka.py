@@ -1,4 +1,4 @@
-"""Streams that read Kafka hand over where their checkpoints say, from a real broker."""
+"""Old streams that read Kafka are handed over at their checkpoints' offsets, with a real broker."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _topics = count(1)
 
 @pytest.fixture
 def topic(broker: Broker) -> str:
-    """A topic of two partitions, named anew for each test."""
+    """Create a topic with two partitions; each test has its own."""
     name = f"orders_{next(_topics)}"
     broker.create(name, 2)
     return name
@@ -64,7 +64,7 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
 
 @pytest.fixture
 def old(project: Project, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> Old:
-    """Let the old stream take all that is there, in batches of at most four records."""
+    """Return a function that runs the old stream over all available records."""
 
     def run(target: str = "out_legacy", topic: str = topic) -> None:
         stream(spark, broker, topic, tmp_path / "old", f"{project.schema}.{target}")
@@ -73,7 +73,7 @@ def old(project: Project, spark: SparkSession, broker: Broker, topic: str, tmp_p
 
 
 def stream(spark: SparkSession, broker: Broker, topic: str, checkpoint: Path, table: str) -> None:
-    """Take all that is there, in batches of at most four records."""
+    """Read all available records, in batches of at most four records."""
     reader = spark.readStream.format("kafka").options(**options(broker), subscribe=topic)
     reader = reader.options(startingOffsets="earliest", maxOffsetsPerTrigger="4")
     writer = reader.load().selectExpr(*SELECT).writeStream.trigger(availableNow=True).format("delta")
@@ -81,19 +81,19 @@ def stream(spark: SparkSession, broker: Broker, topic: str, checkpoint: Path, ta
     try:
         writer.toTable(table).awaitTermination()
     except StreamingQueryException as error:
-        # Behind a batch of a run that was killed Spark 4.1 stops here once (SPARK-57438).
+        # After a batch of a killed run, Spark 4.1 fails here once (SPARK-57438).
         if '"scala.Option.get()" is null' not in str(error):
             raise
         writer.toTable(table).awaitTermination()
 
 
 def options(broker: Broker) -> dict[str, str]:
-    """Return the reader's options, with all the time that a slow machine may take."""
+    """Return the reader's options with the default timeouts, which a slow machine needs."""
     return {"kafka.bootstrap.servers": broker.address}
 
 
 def soon_given_up(broker: Broker) -> dict[str, str]:
-    """Return the reader's options for a broker that dies, so that nobody waits a minute for it."""
+    """Return the reader's options with short timeouts, for a broker that is killed."""
     return {
         **options(broker),
         "kafka.default.api.timeout.ms": "1500",
@@ -126,17 +126,17 @@ def numbered(first: int, last: int) -> list[str]:
 
 
 def verified(project: Project) -> str:
-    """Return what `verify` prints, in one line."""
+    """Return the output of `verify`, in one line."""
     out = StringIO()
     print_verify(Console(file=out, width=300), project.verify())
     return " ".join(out.getvalue().replace(f"{project.schema}.", "").split())
 
 
 @soak.slow
-def test_a_flow_goes_on_at_the_old_streams_offsets(
+def test_flow_starts_at_the_old_streams_offsets(
     project: Project, broker: Broker, topic: str, old: Old, tmp_path: Path
 ) -> None:
-    """The topic gains a partition meanwhile, and the old stream goes on."""
+    """During the migration, the topic gets a partition, and the old stream keeps running."""
     broker.send(topic, numbered(0, 10), 2)
     old()
     taken = len(values(project, "out_legacy"))
@@ -151,15 +151,15 @@ def test_a_flow_goes_on_at_the_old_streams_offsets(
     assert "recorded by the old streams" in plan.targets[0].notes[0]
     assert project.run().ok
     assert (taken, values(project)) == (10, numbered(0, 30))
-    assert "30 rows of out_legacy@" in (said := verified(project))
-    assert "and 20 later records of Kafka" in said
-    # It goes on beside the new flow, and is ahead of it.
+    assert "30 rows of out_legacy@" in (text := verified(project))
+    assert "and 20 later records of Kafka" in text
+    # The old stream keeps running and is ahead of the flow.
     broker.send(topic, numbered(30, 33), 3)
     old()
     assert "proved: it contains exactly the 30 rows" in verified(project)
     assert project.run().ok
     assert values(project) == numbered(0, 33) == values(project, "out_legacy")
-    # A run that has died in its last batch left it without this.
+    # A run that crashed in its last batch didn't write this file.
     (checkpoint,) = project.state.glob("checkpoints/targetTable=*.out/generation=0/f_v_out")
     newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     newest.unlink()
@@ -177,7 +177,7 @@ def test_a_flow_goes_on_at_the_old_streams_offsets(
     assert values(project) == numbered(0, 36)
 
 
-def test_offsets_that_have_expired_are_refused_with_what_is_left(
+def test_expired_offsets_are_refused_with_the_remaining_range(
     project: Project, broker: Broker, topic: str, old: Old, tmp_path: Path
 ) -> None:
     broker.send(topic, numbered(0, 4), 2)
@@ -189,15 +189,15 @@ def test_offsets_that_have_expired_are_refused_with_what_is_left(
     with pytest.raises(Refused, match=left):
         project.run()
     assert not project.spark.catalog.tableExists(f"{project.schema}.out")
-    # Neither is another topic taken for it.
+    # Another topic is refused too.
     broker.create(again := f"{topic}_again", 2)
     migrate(project, broker, again, tmp_path / "old")
     with raises("SOURCE_NOT_READ_BY_OLD_STREAMS", source=f"kafka://{again}"):
         project.run()
 
 
-@soak.only  # What a dead broker leaves is Spark's own to make good; above it is all gone all the way.
-def test_a_broker_that_dies_loses_nothing(
+@soak.only  # Spark handles a dead broker; the tests above cover expired records.
+def test_broker_that_is_killed_loses_no_record(
     project: Project, broker: Broker, topic: str, old: Old, tmp_path: Path
 ) -> None:
     broker.send(topic, numbered(0, 10), 2)
@@ -219,7 +219,7 @@ def test_a_broker_that_dies_loses_nothing(
     broker.start()
     assert project.run().ok
     assert values(project) == numbered(0, 20)
-    # From now on its checkpoint says where it is, whatever the broker still holds of what was before.
+    # The flow now has its own checkpoint, so older records may expire.
     for partition in (0, 1):
         broker.expire(topic, partition, before=10)
     broker.send(topic, numbered(20, 24), 2)
@@ -232,7 +232,7 @@ def test_a_broker_that_dies_loses_nothing(
 
 
 @soak.slow
-def test_a_compacted_topic_is_followed_and_not_taken_for_a_proof(
+def test_compacted_topic_is_streamed_and_gives_no_proof(
     project: Project, broker: Broker, old: Old, tmp_path: Path
 ) -> None:
     topic, later = "compacted", count()
@@ -243,17 +243,17 @@ def test_a_compacted_topic_is_followed_and_not_taken_for_a_proof(
     taken = values(project, "out_legacy")
     broker.send(topic, numbered(8, 16), 1, key="a")
     while sum(value != "later" for _, value in broker.read(topic)) > 1:
-        # The newest segment isn't compacted, and a record that comes later closes it.
+        # The newest segment isn't compacted; a later record closes it.
         broker.send(topic, ["later"], 1, key=str(next(later)))
     migrate(project, broker, topic, tmp_path / "old")
     assert project.run().ok
     assert values(project)[: len(taken)] == taken
-    brought = [value for offset, value in broker.read(topic) if offset >= 8]
-    assert values(project) == sorted([*taken, *brought])
+    streamed = [value for offset, value in broker.read(topic) if offset >= 8]
+    assert values(project) == sorted([*taken, *streamed])
     assert "The other records were compacted" in verified(project)
 
 
-def test_in_a_pipeline_a_view_begins_at_the_old_streams_offsets(
+def test_view_in_a_pipeline_starts_at_the_old_streams_offsets(
     project: Project, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     broker.send(topic, numbered(0, 10), 2)
@@ -269,7 +269,7 @@ def test_in_a_pipeline_a_view_begins_at_the_old_streams_offsets(
 
 
 @soak.slow
-def test_a_table_is_taken_over_and_given_back(
+def test_table_is_taken_over_and_given_back(
     project: Project, broker: Broker, topic: str, old: Old, tmp_path: Path
 ) -> None:
     project.create("out", COLUMNS)
@@ -302,10 +302,10 @@ EVENTS = st.one_of(
 
 
 @soak.only
-def test_whoever_reads_it_every_record_comes_once(
+def test_every_record_arrives_once_from_old_stream_or_flow(
     schema: str, spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
-    """Copy or take over, give back, take over again; crashes at every effect, partitions that are added."""
+    """Copy or take over, undo, take over again, with crashes at every effect and added partitions."""
     numbers = count()
 
     @soak.slow_examples(soak.amount(2, 16))
@@ -340,7 +340,7 @@ def test_whoever_reads_it_every_record_comes_once(
                     ours = True
                     dies(partial(pipelines.run, shop.root, spark), value)
                 case "undo" if ours and takes_over:
-                    # What a run that died has left has to be finished first.
+                    # A run must finish the crashed one first.
                     dies(partial(pipelines.run, shop.root, spark), None)
                     dies(partial(pipelines.undo, shop.root, spark), value)
                     dies(partial(pipelines.undo, shop.root, spark), None, "NOTHING_TAKEN_OVER_YET")

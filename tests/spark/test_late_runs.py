@@ -1,4 +1,4 @@
-"""A run that sleeps while another one refreshes its target in full changes nothing when it wakes."""
+"""A run that is suspended during another run's full refresh changes nothing when it resumes."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def die_before_the_copy(what: str) -> None:
         raise Crash
 
 
-@soak.only  # test_leases.py has runs that slept, tests/unit whose generation is over.
-def test_what_woke_after_a_full_refresh_changes_nothing(
+@soak.only  # test_leases.py has suspended runs, tests/unit runs of an earlier generation.
+def test_run_that_resumes_after_a_full_refresh_changes_nothing(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
     project, out = Project(tmp_path / "shop", schema, spark), TableName((schema, "out"))
@@ -48,10 +48,10 @@ def test_what_woke_after_a_full_refresh_changes_nothing(
         project.run(before=die_before_the_copy)
     rows = [(1, "a"), (2, "b")]
     assert project.run(full_refresh=[str(out)]).ok
-    # It was about to copy. Delta takes the rows of a generation once, and none once it is over.
+    # The run was about to copy. Delta accepts the rows of a generation once, and none after its end.
     copy = spark.table(f"{schema}.out_legacy").write.format("delta").mode("append")
-    writer = run_once_flows.run_once(out, HISTORY_FLOW, 0)
-    copy.options(**run_once_flows.options(writer, 1)).saveAsTable(out.sql)
+    writer = run_once_flows.build_writer_id(out, HISTORY_FLOW, 0)
+    copy.options(**run_once_flows.build_write_options(writer, 1)).saveAsTable(out.sql)
     assert project.rows("out") == rows
 
     project.insert("src", (3, "c"))
@@ -62,17 +62,17 @@ def test_what_woke_after_a_full_refresh_changes_nothing(
     project.insert("src", (4, "d"))
     assert project.run(full_refresh=[str(out)]).ok
     rows += [(3, "c"), (4, "d")]
-    # In the middle of a batch of a stream.
+    # A stream resumes in the middle of a batch.
     stream = spark.readStream.table(f"{schema}.src").writeStream.format("delta")
     stream = stream.option("checkpointLocation", str(slept)).trigger(availableNow=True)
     stream.toTable(out.sql).awaitTermination()
     assert project.rows("out") == rows
-    # Right before it drops the rows of a full refresh that another one has ended since.
+    # A full refresh resumes before it deletes the rows; another one has finished since.
     with (
         session.settings(spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}, "the test"),
         raises("REFRESHED_BY_ANOTHER_RUN"),
     ):
-        run_once_flows.empty(spark, out, out, 2)
+        run_once_flows.delete_rows_once(spark, out, out, 2)
     assert project.rows("out") == rows
     project.insert("src", (5, "e"))
     assert project.run(full_refresh=[str(out)]).ok

@@ -1,4 +1,4 @@
-"""Runs on several machines: one at a time fills a target, and one that slept changes nothing more."""
+"""Leases: one run at a time fills a target, and a suspended run that lost its lease writes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tableferry.errors import Busy
 from tableferry.pipelines.cdc import change_feed
 from tableferry.pipelines.engines.streaming import cdc_batches, table_creation
 from tableferry.pipelines.model.flows import CdcSettings, Target, log_name
-from tableferry.pipelines.state.lease import LEASE_TABLE, Leases
+from tableferry.pipelines.state.lease import LEASE_TABLE, TargetLeases
 from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def target(schema: str) -> TableName:
     return TableName((schema, "out"))
 
 
-def leases(folder: Path, *targets: TableName, **how: Any) -> Leases:
-    return Leases(targets, "the test", folder, **{"wait": lambda _: None, **how})
+def leases(folder: Path, *targets: TableName, **how: Any) -> TargetLeases:
+    return TargetLeases(targets, "the test", folder, **{"wait": lambda _: None, **how})
 
 
 def holders(spark: SparkSession, schema: str) -> list[str]:
@@ -43,87 +43,85 @@ def holders(spark: SparkSession, schema: str) -> list[str]:
     ]
 
 
-def test_a_table_of_leases_that_another_run_is_making_is_waited_for(
+def test_acquire_waits_until_another_run_has_created_the_table_of_leases(
     spark: SparkSession, schema: str, target: TableName, tmp_path: Path
 ) -> None:
     half_made = schema_folder(spark, schema) / LEASE_TABLE
     (half_made / "_delta_log" / "_staged_commits").mkdir(parents=True)
     with (
         raises("LEASES_HALF_CREATED"),
-        leases(tmp_path, target).held(spark),
+        leases(tmp_path, target).acquire(spark),
     ):
         pass
-    with leases(tmp_path, target, wait=lambda _: shutil.rmtree(half_made)).held(spark):
+    with leases(tmp_path, target, wait=lambda _: shutil.rmtree(half_made)).acquire(spark):
         assert len(holders(spark, schema)) == 1
 
 
 @soak.slow
-def test_a_target_has_one_holder_as_long_as_it_lives(
-    spark: SparkSession, schema: str, tmp_path: Path
-) -> None:
+def test_lease_that_is_renewed_isnt_taken_over(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     first, other = (TableName((schema, name)) for name in ("a", "b{}'"))
     mine = leases(tmp_path, other, first)
-    with mine.held(spark) as held:
-        held.check(spark)
-        another = leases(tmp_path, first, wait=lambda _: mine.beat())
+    with mine.acquire(spark):
+        mine.check(spark)
+        another = leases(tmp_path, first, wait=lambda _: mine.renew())
         with raises("RUN_BY_ANOTHER_PROCESS"):
-            another.held(spark).__enter__()
-        held.check(spark)
+            another.acquire(spark).__enter__()
+        mine.check(spark)
         assert holders(spark, schema) == [mine.name, mine.name]
     assert holders(spark, schema) == ["", ""]
-    with leases(tmp_path, first).held(spark):
+    with leases(tmp_path, first).acquire(spark):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 @soak.slow
-def test_a_holder_without_a_sign_of_life_is_followed_by_another(
+def test_lease_without_a_heartbeat_is_taken_over(
     spark: SparkSession, schema: str, target: TableName, tmp_path: Path
 ) -> None:
     waited: list[float] = []
     asleep = leases(tmp_path, target)
-    with asleep.held(spark) as held:
+    with asleep.acquire(spark):
         awake = leases(tmp_path, target, wait=waited.append)
-        with awake.held(spark) as now:
+        with awake.acquire(spark):
             assert sum(waited) == pytest.approx(asleep.lease.total_seconds())
             with raises("LEASE_LOST"):
-                held.check(spark)
-            asleep.beat()
-            now.check(spark)
-            # The function that folds a stream's batches checks too, right before it writes.
+                asleep.check(spark)
+            asleep.renew()
+            awake.check(spark)
+            # `apply_events` checks the lease directly before it writes.
             settings, events = CdcSettings(("id",), "at", 1), spark.sql("SELECT 1 AS id, 1 AS at")
             feed = change_feed.build_feed_events(events, settings)
             table_creation.create_tables(spark, Target(target, cdc=settings), feed.schema)
             with raises("LEASE_LOST"):
                 cdc_batches.apply_events(
-                    feed, target, settings, before_commit=lambda _: held.check(spark), batch_number=0
+                    feed, target, settings, before_commit=lambda _: asleep.check(spark), batch_number=0
                 )
             assert spark.table(log_name(target).sql).count() == 0
         with pytest.raises(Busy):
-            held.check(spark)
+            asleep.check(spark)
     assert holders(spark, schema) == [""]
 
 
-@soak.only  # Delta refuses all but one of two commits at once, which test_fleet_queue.py has too.
-def test_of_many_at_once_one_gets_it(
+@soak.only  # test_fleet_queue.py also tests that Delta accepts one of two concurrent commits.
+def test_lease_goes_to_one_of_several_concurrent_runs(
     spark: SparkSession, schema: str, target: TableName, tmp_path: Path
 ) -> None:
-    def take(mine: Leases) -> bool:
-        # It lives: whoever finds it leaves it alone.
+    def take(mine: TargetLeases) -> bool:
+        # The others see this heartbeat and don't take over.
         try:
-            mine.beat()
-            mine._take(spark, target)
+            mine.renew()
+            mine._acquire_target(spark, target)
         except Busy:
             return False
         return True
 
-    with leases(tmp_path, target).held(spark):
+    with leases(tmp_path, target).acquire(spark):
         pass
-    runs: list[Leases] = []
+    runs: list[TargetLeases] = []
 
     def wait(_: float) -> None:
         for run in runs:
-            run.beat()
+            run.renew()
 
     runs += [leases(tmp_path, target, wait=wait) for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
@@ -132,7 +130,7 @@ def test_of_many_at_once_one_gets_it(
     assert holders(spark, schema) == [runs[won.index(True)].name]
 
 
-def test_a_run_that_slept_changes_nothing_more(
+def test_run_that_lost_its_lease_while_suspended_changes_nothing(
     spark: SparkSession, schema: str, target: TableName, tmp_path: Path
 ) -> None:
     project = Project(tmp_path / "shop", schema, spark)
@@ -152,14 +150,14 @@ def test_a_run_that_slept_changes_nothing_more(
 
         def before(_: str, at: int = at, numbers: Iterator[int] = numbers) -> None:
             if next(numbers) == at:
-                # It sleeps here, and another run comes and goes.
-                with leases(tmp_path, target).held(spark):
+                # The run is suspended here while another run acquires and releases the lease.
+                with leases(tmp_path, target).acquire(spark):
                     snapshots.append(project.contents())  # noqa: B023
 
         with raises("LEASE_LOST"):
             project.run(before=before)
         files, commits = project.contents()
-        # But for its sign of life, which is gone.
+        # Only the heartbeat file of the suspended run was removed.
         assert files == {name: text for name, text in snapshots[0][0].items() if "/_run_" not in name}
         assert {**commits, LEASE_TABLE: 0} == {**snapshots[0][1], LEASE_TABLE: 0}
         project.run()

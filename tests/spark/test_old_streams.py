@@ -1,4 +1,4 @@
-"""The new flows go on where the old streams' checkpoints say, which are neither paused nor awaited."""
+"""Flows start at the offsets of the old streams' checkpoints, while the old streams keep running."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Old = Callable[..., Path]
 
 @pytest.fixture
 def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
-    """A table with two rows that an old stream is to take, and the empty one that it fills."""
+    """Create a source with two rows, and the empty legacy table that an old stream fills."""
     project = Project(tmp_path / "shop", schema, spark)
     project.create("src", COLUMNS, *TAKEN)
     project.create("out_legacy", COLUMNS)
@@ -41,7 +41,7 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
 
 @pytest.fixture
 def old(project: Project, spark: SparkSession, tmp_path: Path) -> Old:
-    """A stream that fills ``out_legacy``: run it to take all that is there, and return its checkpoint."""
+    """Return a function that streams all available rows into ``out_legacy`` and returns the checkpoint."""
 
     def run(
         name: str = "old", source: str = "src", change: Callable[[DataFrame], DataFrame] = lambda rows: rows
@@ -60,14 +60,14 @@ def stream(rows: DataFrame, checkpoint: Path, table: str) -> None:
 
 
 def printed(project: Project) -> str:
-    """Return what `status` prints, in one line."""
+    """Return the output of `status`, in one line."""
     out = StringIO()
     print_status(Console(file=out), project.status())
     return " ".join(out.getvalue().split())
 
 
 def proved(project: Project) -> str:
-    """Return what `verify` prints, where it's proved."""
+    """Return the output of `verify` without the words of a successful proof."""
     out = StringIO()
     print_verify(Console(file=out, width=200), project.verify())
     printed = " ".join(out.getvalue().replace(f"{project.schema}.", "").split())
@@ -80,8 +80,10 @@ def migrate(project: Project, *checkpoints: Path, source: str = "src", **details
     project.standard("out", source, tableMigrationDetails=migration)
 
 
-@soak.only  # In make test the property has streams that lag.
-def test_a_stream_that_lags_loses_nothing(project: Project, spark: SparkSession, old: Old) -> None:
+@soak.only  # In make test, test_old_streams_property.py has lagging streams.
+def test_rows_that_a_lagging_stream_hasnt_read_are_appended_by_the_flow(
+    project: Project, spark: SparkSession, old: Old
+) -> None:
     checkpoint = old()
     project.insert("src", *LAGGING)
     migrate(project, checkpoint)
@@ -90,7 +92,7 @@ def test_a_stream_that_lags_loses_nothing(project: Project, spark: SparkSession,
     assert str(plan.steps[0]).endswith(f"baselines {project.schema}.src@1")
     assert "recorded by the old streams" in plan.targets[0].notes[0]
     assert project.run().ok
-    # It goes on beside the new flow, and is behind and ahead of it in turn.
+    # The old stream keeps running: first the flow is ahead, then the old stream.
     assert proved(project) == "4 rows of out_legacy@1 and 1 later commit of the sources"
     old()
     project.insert("src", *LATER)
@@ -100,8 +102,8 @@ def test_a_stream_that_lags_loses_nothing(project: Project, spark: SparkSession,
     assert project.rows("out") == sorted([*TAKEN, *LAGGING, *LATER])
     assert project.rows("out_legacy") == project.rows("out")
     assert project.status().complete
-    assert "[OLD_STREAM_STILL_RUNS]" in (said := printed(project))
-    assert "[LEGACY_TABLE_WRITTEN]" not in said
+    assert "[OLD_STREAM_STILL_RUNS]" in (text := printed(project))
+    assert "[LEGACY_TABLE_WRITTEN]" not in text
     project.insert("out_legacy", (5, "e"))
     spark.sql(f"OPTIMIZE {project.schema}.out_legacy")
     written = f"{project.schema}.out_legacy was written after version 1, which is copied: WRITE (1 version"
@@ -112,11 +114,11 @@ def test_a_stream_that_lags_loses_nothing(project: Project, spark: SparkSession,
     assert f"5   e  (only in {project.schema}.out_legacy@" in out.getvalue()
     with raises("TARGET_DIFFERS"):
         project.finish()
-    # A full refresh copies the same and goes on at the same place.
+    # A full refresh copies the same version and starts at the same offset.
     assert project.run(full_refresh=[f"{project.schema}.out"]).ok
     assert project.rows("out") == sorted([*TAKEN, *LAGGING, *LATER])
 
-    # What a batch job would have left behind, nobody finds without the checkpoint.
+    # Without the checkpoint, the hand-over point is only assumed.
     shutil.rmtree(project.state)
     spark.sql(f"DROP TABLE {project.schema}.out")
     spark.sql(f"RESTORE TABLE {project.schema}.out_legacy TO VERSION AS OF 1")
@@ -130,8 +132,8 @@ def test_a_stream_that_lags_loses_nothing(project: Project, spark: SparkSession,
 
 
 @soak.slow
-def test_a_flow_goes_on_in_the_middle_of_a_commit(project: Project, spark: SparkSession, old: Old) -> None:
-    """The old stream is there, as it is wherever a commit, or the first snapshot, has many files."""
+def test_flow_starts_in_the_middle_of_a_commit(project: Project, spark: SparkSession, old: Old) -> None:
+    """The old stream stops between two files of a commit, as after a commit or snapshot with many files."""
     checkpoint = old()
     rows = spark.createDataFrame([*LAGGING, *LATER], COLUMNS).repartitionByRange(2, "id")
     rows.write.format("delta").mode("append").saveAsTable(f"{project.schema}.src")
@@ -139,7 +141,7 @@ def test_a_flow_goes_on_in_the_middle_of_a_commit(project: Project, spark: Spark
     def fails_at(rows: DataFrame, id_: int) -> DataFrame:
         return rows.where(f"assert_true(id <> {id_}) IS NULL")
 
-    # Whichever of the files comes first, the other one stops the stream.
+    # The order of the two files isn't fixed; the stream fails at the second one.
     for id_ in (3, 4):
         with pytest.raises(StreamingQueryException, match="is not true"):
             old(change=partial(fails_at, id_=id_))
@@ -156,8 +158,8 @@ def test_a_flow_goes_on_in_the_middle_of_a_commit(project: Project, spark: Spark
     assert project.rows("out") == sorted([*TAKEN, *LAGGING, *LATER, (5, "e")])
 
 
-@soak.only  # tests/unit has the decisions, and the property two streams.
-def test_two_streams_each_with_a_source(project: Project, old: Old) -> None:
+@soak.only  # tests/unit tests the plan, and test_old_streams_property.py two streams.
+def test_two_streams_with_a_source_each_are_handed_over(project: Project, old: Old) -> None:
     project.create("more", COLUMNS, (10, "x"))
     first = old()
     second = old("second", "more")
@@ -181,7 +183,7 @@ def test_two_streams_each_with_a_source(project: Project, old: Old) -> None:
 
 
 @soak.slow
-def test_what_is_no_checkpoint_of_its_stream_is_refused(
+def test_unusable_checkpoints_are_refused(
     project: Project, spark: SparkSession, old: Old, tmp_path: Path
 ) -> None:
     def refused(checkpoint: Path, why: str, hand_over: str = "auto") -> None:
@@ -194,7 +196,7 @@ def test_what_is_no_checkpoint_of_its_stream_is_refused(
     other = tmp_path / "checkpoints" / "other"
     stream(spark.readStream.table(f"{project.schema}.src"), other, f"{project.schema}.elsewhere")
     refused(other, r"OLD_STREAM_NOT_OF_TABLE\] .*other .* made none of the newest .* commits", "checkpoint")
-    # As of a stream that merges in foreachBatch, its rows can say it.
+    # The rows show the hand-over point instead, as for a stream that merges in foreachBatch.
     migrate(project, other)
     (proved, *_) = project.plan().targets[0].notes
     assert proved.endswith("src@1 (its checkpoint's query made none of its commits)")
@@ -223,16 +225,14 @@ def test_what_is_no_checkpoint_of_its_stream_is_refused(
     refused(sound, r"has no offsets/\d+, although the table has that batch")
     shutil.rmtree(sound)
     shutil.copytree(older, sound)
-    # Older than the table: the version that it knows is copied, and all that came later comes by the flow.
+    # The checkpoint is older than the table: its version is copied, and the flow appends the later rows.
     migrate(project, sound)
     assert project.run().ok
     assert [row for row in project.rows("out") if row[0] == 3] == LAGGING
 
 
 @soak.slow
-def test_a_checkpoint_that_is_newer_than_its_table_brings_what_the_table_has_lost(
-    project: Project, old: Old
-) -> None:
+def test_rows_that_a_restored_table_lost_are_appended_by_the_flow(project: Project, old: Old) -> None:
     checkpoint = old()
     folder = project.folder("out_legacy")
     shutil.copytree(folder, backup := folder.parent / "backup")

@@ -1,4 +1,4 @@
-"""Old streams that lag, die within a commit and go on beside their successors: every row exactly once."""
+"""Old streams lag, fail within a commit and run next to the flows: every row arrives exactly once."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Crash(BaseException):
 
 
 class Scenario:
-    """A legacy table that one or two old streams fill from as many sources, and its migration.
+    """A legacy table that one or two old streams fill, each from a source, and its migration.
 
     Attributes:
-        rows: How often each row must be in the target in the end; people's own rows in the legacy table are
-            those that were there at the version that is copied.
-        by_hand: The rows that people wrote into the legacy table, by the version that has them first.
+        rows: The number of times that each row must be in the target at the end. `check` adds the rows
+            written by hand that the pinned version of the legacy table contains.
+        by_hand: The rows written by hand into the legacy table, each with the first version that has it.
     """
 
     def __init__(self, spark: SparkSession, schema: str, root: Path, *, sources: int) -> None:
@@ -54,7 +54,7 @@ class Scenario:
         self.project.standard(self.target, {"sqlStatement": streams}, migration=details, sourceType="sql")
 
     def commit(self, source: int, files: int) -> None:
-        """Commit a row in each of so many files to a source."""
+        """Commit n files with a row each to a source."""
         table = self.sources[source % len(self.sources)]
         ids = [next(self.ids) for _ in range(files)]
         self.rows.update(ids)
@@ -67,7 +67,7 @@ class Scenario:
         rows.write.format("delta").mode("append").saveAsTable(f"{self.project.schema}.{table}")
 
     def old(self, source: int, dies_at: int | None = None) -> None:
-        """Let an old stream take what is there, file by file, or die at a row of those that came last."""
+        """Run an old stream, file by file, over all rows or until it fails at one of the last rows."""
         source %= len(self.sources)
         rows = self.spark.readStream.option("maxFilesPerTrigger", 1).table(
             f"{self.project.schema}.{self.sources[source]}"
@@ -83,7 +83,7 @@ class Scenario:
                 raise
 
     def write_by_hand(self) -> None:
-        """Write a row into the legacy table, which no source has."""
+        """Write a row into the legacy table that no source has."""
         id_ = next(self.ids)
         self.project.insert(self.legacy, (id_, "by hand"))
         self.by_hand.append((self._version(), id_))
@@ -93,7 +93,7 @@ class Scenario:
         self.spark.sql(f"OPTIMIZE {self.project.schema}.{self.legacy}")
 
     def run(self, dies_at: int | None = None, *, refresh: bool = False) -> bool:
-        """Run the migration, which may die at an effect; say whether it isn't refused."""
+        """Run the migration, which may crash at an effect; return False if it is refused."""
         effects = count()
 
         def before(_: str) -> None:
@@ -106,7 +106,7 @@ class Scenario:
         except Crash:
             pass
         except Refused as refused:
-            # Where nobody knows at which version it could begin; once it has begun, nothing is refused.
+            # Before the start, no version may be usable; after it, no run may be refused.
             if self.migrating or refused.condition not in NOT_YET:
                 raise
             return False
@@ -114,7 +114,7 @@ class Scenario:
         return True
 
     def check(self) -> None:
-        """Assert that the target holds each row as often as it must."""
+        """Assert that the target contains each row as often as it must."""
         for source in range(len(self.sources)):
             self.commit(source, 1)
             self.old(source)
@@ -130,7 +130,7 @@ class Scenario:
         # The old streams lack the last commits, which are read from the sources.
         (proof,) = self.project.verify().proofs
         assert proof.verdict is not None, proof.why_not
-        assert (proof.rows, proof.behind) == (sum(self.rows.values()), len(self.sources))
+        assert (proof.rows, proof.source_commits) == (sum(self.rows.values()), len(self.sources))
         compared = int(proof.verdict.source_label.rpartition("@")[2])
         assert proof.proved is all(
             not start.copy.version < version <= compared for version, _ in self.by_hand
@@ -156,7 +156,7 @@ EVENTS = st.one_of(
 
 
 @soak.slow
-def test_every_row_exactly_once(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_every_row_arrives_exactly_once(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     @soak.slow_examples(soak.amount(2, 16))
     @given(st.integers(1, 2), st.lists(EVENTS, min_size=soak.amount(4, 5), max_size=soak.amount(6, 12)))
     def scenario(sources: int, events: list[tuple[str, Any, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""A table that a stream fills is taken over where it is: nothing is copied, and it can be given back."""
+"""A table that an old stream fills is taken over without a copy, and can be given back to the stream."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Crash(BaseException):
 
 @pytest.fixture
 def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
-    """A source with two rows, the table that an old stream fills, and the spec that takes it over."""
+    """Create a source with two rows, the table that an old stream fills, and the spec that takes it over."""
     project = Project(tmp_path / "shop", schema, spark)
     project.create("src", COLUMNS, (1, "a"), (2, "b"))
     project.create("out", COLUMNS)
@@ -46,7 +46,7 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
 
 @pytest.fixture
 def old(project: Project, spark: SparkSession, tmp_path: Path) -> Old:
-    """Let the old stream take all that is there, file by file, or die at a row."""
+    """Return a function that runs the old stream, file by file, over all rows or until it fails at one."""
 
     def run(
         source: str = "src",
@@ -78,12 +78,12 @@ EVENTS = st.one_of(
 
 
 @soak.only
-def test_whoever_fills_it_brings_every_row_once(
+def test_every_row_arrives_once_from_old_stream_or_flow(
     project: Project, spark: SparkSession, old: Old, tmp_path: Path
 ) -> None:
-    """Take over, give back, take over again; streams that die within a commit, crashes at every effect.
+    """Take over, undo, take over again, with streams that fail within a commit and crashes at every effect.
 
-    Another process adds rows that belong there: the next run is refused, and the table is taken over again.
+    Another process adds rows: the next run is refused, and after an undo the table is taken over again.
     """
     numbers = count()
 
@@ -122,13 +122,13 @@ def test_whoever_fills_it_brings_every_row_once(
                     pipelines.undo(shop.root, spark)
                     ours = False
                 case "undo" if ours:
-                    # What a run that died has left has to be finished first.
+                    # A run must finish the crashed one first.
                     dies(partial(pipelines.run, shop.root, spark), None)
                     dies(partial(pipelines.undo, shop.root, spark), value)
                     dies(partial(pipelines.undo, shop.root, spark), None, "NOTHING_TAKEN_OVER_YET")
                     ours = False
-        held = sorted(row[0] for row in shop.rows(target))
-        assert held == sorted([*foreign, *(row[0] for row in shop.rows(source))])
+        found = sorted(row[0] for row in shop.rows(target))
+        assert found == sorted([*foreign, *(row[0] for row in shop.rows(source))])
 
     scenario()
 
@@ -138,7 +138,7 @@ def undo(project: Project, dies_at: int | None = None) -> None:
 
 
 def dies(command: Callable[..., object], at: int | None, refused: str = "^$") -> None:
-    """Run a command that dies right before one of its effects."""
+    """Run a command that crashes directly before one of its effects."""
     effects = count()
 
     def before(_: str) -> None:
@@ -159,7 +159,7 @@ def ids(project: Project) -> list[int]:
 
 
 @soak.slow
-def test_it_goes_to_and_fro_without_losing_or_doubling_a_row(project: Project, old: Old) -> None:
+def test_table_is_taken_over_and_given_back_several_times(project: Project, old: Old) -> None:
     old()
     project.insert("src", (3, "c"))
     with project.nothing_written():
@@ -170,7 +170,7 @@ def test_it_goes_to_and_fro_without_losing_or_doubling_a_row(project: Project, o
     assert ids(project) == [1, 2, 3]
     project.insert("src", (4, "d"))
     assert project.run().ok
-    # Back, where it dies at each effect in turn; the old stream goes on, and is taken over once more.
+    # The undo crashes at each effect in turn.
     for effect in range(4):
         undo(project, effect)
         if effect:
@@ -178,7 +178,7 @@ def test_it_goes_to_and_fro_without_losing_or_doubling_a_row(project: Project, o
                 project.run()
     undo(project)
     assert not list((project.state / "checkpoints").glob("target*"))
-    # Without a batch of the old stream in between, too.
+    # The old stream runs no batch between undo and run.
     assert project.run().ok
     undo(project)
     project.insert("src", (5, "e"))
@@ -196,14 +196,14 @@ def test_it_goes_to_and_fro_without_losing_or_doubling_a_row(project: Project, o
     assert ids(project) == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_another_process_that_adds_rows_stops_the_run(
+def test_run_is_refused_after_another_process_added_rows(
     project: Project, spark: SparkSession, old: Old, tmp_path: Path
 ) -> None:
     old()
     assert project.run().ok
     project.insert("src", (3, "c"))
     assert project.run().ok
-    # The old job was deployed again, with a new checkpoint: it writes all rows a second time.
+    # The old job was deployed again with another checkpoint, and writes all rows a second time.
     old(checkpoint=tmp_path / "redeployed")
     with (
         project.nothing_written(),
@@ -230,7 +230,7 @@ def test_another_process_that_adds_rows_stops_the_run(
     project.insert("src", (6, "f"))
     assert project.run().ok
     assert ids(project) == [1, 2, 3, 4, 5, 6]
-    # Rows that were changed stop nothing, and are reported: by the plan, and by the comparison at the end.
+    # Deleted rows don't stop a run. The plan and the comparison at the end report them.
     spark.sql(f"DELETE FROM {project.schema}.out WHERE id = 1")
     assert project.run().ok
     (warning,) = project.plan().targets[0].warnings
@@ -241,7 +241,7 @@ def test_another_process_that_adds_rows_stops_the_run(
 
 
 @soak.slow
-def test_take_over_after_a_run_begins_only_without_the_checkpoints_of_that_run(
+def test_take_over_after_a_run_is_refused_until_its_checkpoints_are_removed(
     project: Project, spark: SparkSession, old: Old
 ) -> None:
     with_take_over = project.root / "dataflows/d/dataflowspec/out_main.json"
@@ -269,7 +269,9 @@ def test_take_over_after_a_run_begins_only_without_the_checkpoints_of_that_run(
 
 
 @soak.slow
-def test_two_writers_are_noticed(project: Project, spark: SparkSession, old: Old) -> None:
+def test_run_is_refused_while_the_old_stream_writes_too(
+    project: Project, spark: SparkSession, old: Old
+) -> None:
     old()
     assert project.run().ok
     project.insert("src", (3, "c"))
@@ -280,12 +282,12 @@ def test_two_writers_are_noticed(project: Project, spark: SparkSession, old: Old
     ):
         project.run()
     assert not project.status().complete
-    # What the message says is a way on.
+    # The first remedy of the message: RESTORE.
     statement = str(refused.value).partition("RESTORE")[2].partition(". Or")[0]
     spark.sql(f"RESTORE{statement}")
     assert project.run().ok
     assert ids(project) == [1, 2, 3]
-    # So is the other: the old stream takes what the flow has, and a row comes twice.
+    # The second remedy: undo. The old stream wrote a row that the flow had written.
     project.insert("src", (4, "d"))
     assert project.run().ok
     project.insert("src", (5, "e"))

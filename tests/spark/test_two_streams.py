@@ -1,4 +1,4 @@
-"""A flow over two streams starts when one of them moves, and brings each row of the other one once."""
+"""A flow over two streams starts when one source has commits, and appends each row of the other one once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OLD = [(1, "a", 1), (2, "b", 1)]
 
 @pytest.fixture
 def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
-    """Two tables, and three targets that follow both: all rows, the latest ones, and what meets."""
+    """Create two sources and three targets that stream both: a union, a union by AUTO CDC, and a join."""
     project = Project(tmp_path / "shop", schema, spark)
     project.create("left_", FEED, OLD[0])
     project.create("right_", FEED, OLD[1])
@@ -40,8 +40,8 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
     return project
 
 
-@soak.only  # tests/unit/test_decide.py has the decision, and test_old_streams_property.py two streams.
-def test_what_has_no_commit_yet_is_begun_when_it_comes(project: Project, spark: SparkSession) -> None:
+@soak.only  # tests/unit/test_decide.py tests the plan, and test_old_streams_property.py two streams.
+def test_source_without_commits_is_read_when_it_gets_one(project: Project, spark: SparkSession) -> None:
     def expect(rows: list[tuple[object, ...]], latest: list[tuple[object, ...]], meets: int) -> None:
         assert project.rows("everything") == sorted([*OLD, *rows], key=repr)
         if soak.SOAKING:
@@ -60,7 +60,7 @@ def test_what_has_no_commit_yet_is_begun_when_it_comes(project: Project, spark: 
     assert project.status().complete
     expect([(3, "r", 2)], [*OLD, (3, "r", 2)], 0)
 
-    # The other source moves while nothing of it was read, then both.
+    # A commit of the source that has been read, then of the other one, then of both.
     project.insert("right_", (4, "r", 3))
     assert project.run().ok
     project.insert("left_", (3, "l", 4))
@@ -72,12 +72,12 @@ def test_what_has_no_commit_yet_is_begun_when_it_comes(project: Project, spark: 
     assert project.run().ok
     rows += [(4, "left_", 5), (4, "right_", 5)]
     assert project.rows("everything") == sorted([*OLD, *rows], key=repr)
-    # 4 met 4 twice: what came on the right first, and what came with it.
+    # The left row with id 4 joins two right rows: an earlier one and one of the same run.
     assert len(project.rows("meets")) == len(OLD) + 3
 
 
-@soak.only  # tests/unit/test_decide.py has the decision.
-def test_what_was_cleaned_before_it_was_read_is_refused(project: Project) -> None:
+@soak.only  # tests/unit/test_decide.py tests the plan.
+def test_versions_cleaned_before_they_were_read_are_refused(project: Project) -> None:
     project.insert("right_", (3, "r", 2))
     assert project.run().ok
     for value in ("one", "two"):

@@ -301,7 +301,9 @@ def test_a_flow_that_begins_within_a_commit_is_given_its_offset() -> None:
     # Once it has begun, its checkpoint says it, which brought nothing by its first two batches.
     baselines = {SOURCE.key: replace(TAKEN.baselines[SOURCE.key], within='{"index":2}')}
     stored = Stored(replace(TAKEN, baselines=baselines), Tracking({SOURCE.key: 5}, 0))
-    begun = Checkpoint({"source-id": Offset(4, False)}, offered=1, committed=1, id="own", seeded=True)
+    begun = Checkpoint(
+        {"source-id": Offset(4, False)}, offered=1, committed=1, id="own", has_start_offset=True
+    )
     identity = TableIdentity("orders-id", 0, {"f_orders": FlowIdentity({}, {SOURCE.key: "source-id"}, "own")})
     recorded = {ORDERS.key: Recorded("orders-id", identity, identity, {"own": -1})}
     target = only(taken_over(stored=stored, checkpoint=begun, recorded=recorded), TAKEN_OVER)

@@ -1,9 +1,11 @@
+"""Commits of other processes that may have removed rows from a CDC target or its event log."""
+
 from __future__ import annotations
 
 import pytest
 
 from tableferry.formats.delta.commits import Commit
-from tableferry.pipelines.handover.foreign_writes import foreign_commits
+from tableferry.pipelines.handover.foreign_writes import list_foreign_commits
 
 OWN_ROWS = {
     "predicate": '["(id#1 <=> id#2)"]',
@@ -37,7 +39,7 @@ def commit(at: int, operation: str, **parameters: str) -> Commit:
     ],
 )
 def test_own_commits_appends_and_maintenance_are_not_foreign(ours_or_harmless: Commit) -> None:
-    assert foreign_commits([ours_or_harmless]) == ()
+    assert list_foreign_commits([ours_or_harmless]) == ()
 
 
 @pytest.mark.parametrize(
@@ -56,13 +58,13 @@ def test_own_commits_appends_and_maintenance_are_not_foreign(ours_or_harmless: C
     ],
 )
 def test_commit_that_may_remove_rows_is_foreign(foreign: Commit) -> None:
-    assert foreign_commits([foreign]) == (foreign,)
+    assert list_foreign_commits([foreign]) == (foreign,)
 
 
 def test_commits_undone_by_restore_are_not_foreign() -> None:
     deleted, restored = commit(6, "DELETE"), commit(7, "RESTORE", version="5")
-    assert foreign_commits([restored, deleted]) == ()
+    assert list_foreign_commits([restored, deleted]) == ()
     again = commit(8, "DELETE")
-    assert foreign_commits([again, restored, deleted]) == (again,)
+    assert list_foreign_commits([again, restored, deleted]) == (again,)
     forward = commit(8, "RESTORE", version="6")
-    assert foreign_commits([forward, restored, deleted]) == (deleted,)
+    assert list_foreign_commits([forward, restored, deleted]) == (deleted,)

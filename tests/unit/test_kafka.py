@@ -1,4 +1,4 @@
-"""What is decided of streams that read Kafka: offsets, options, and where a flow goes on."""
+"""Streams that read Kafka: offsets, reader options, and the start of a flow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KAFKA = View("v_orders", "stream", OtherSource("kafka", OPTIONS), "orders_main.j
 NO_TABLE = Finding("SOURCE_NOT_A_TABLE", format="kafka")
 READ = Read("v_orders", TOPIC, KAFKA.location, None, NO_TABLE, OPTIONS, "give startingOffsets")
 BATCH_3 = KafkaOffset({("orders", 0): 6, ("orders", 1): 4})
-HELD = KafkaRange(
+BROKER_RANGE = KafkaRange(
     KafkaOffset({("orders", 0): 0, ("orders", 1): 4, ("orders", 2): 0}),
     KafkaOffset({("orders", 0): 9, ("orders", 1): 4, ("orders", 2): 1}),
 )
@@ -40,13 +40,13 @@ def planned(*, read: Read = READ, **more: Any) -> TargetPlan:
     known: dict[str, Any] = {
         "reads": {(ORDERS.key, "f_orders"): (read,)},
         "hand_overs": {ORDERS.key: HAND_OVER},
-        "brokers": {TOPIC.key: HELD},
+        "brokers": {TOPIC.key: BROKER_RANGE},
         **more,
     }
     return only(facts(**known), dataflow(views={"v_orders": KAFKA}), **request)
 
 
-def test_the_first_plan_records_the_offset_with_the_partitions_that_are_there_by_now() -> None:
+def test_first_plan_records_the_offset_with_added_partitions() -> None:
     target = planned()
     (begin,) = (step for step in target.steps if isinstance(step, Begin))
     baseline = begin.migration_start.baselines[TOPIC.key]
@@ -60,7 +60,7 @@ def test_the_first_plan_records_the_offset_with_the_partitions_that_are_there_by
     assert str(view) == "read v_orders from kafka://orders@checkpoint"
 
 
-def test_in_a_pipeline_the_view_is_given_its_offset_at_every_update() -> None:
+def test_pipeline_passes_the_offset_to_the_view_at_every_update() -> None:
     baselines = {TOPIC.key: Baseline(TOPIC, "kafka:orders", 10, ("v_orders",), SEED)}
     stored = Stored(replace(STARTED, baselines=baselines), Tracking({}, 0, 10, "match", engine="databricks"))
     for checkpoint in (Checkpoint(), Checkpoint(committed=4, offered=4)):
@@ -74,11 +74,23 @@ def test_in_a_pipeline_the_view_is_given_its_offset_at_every_update() -> None:
     ("changes", "sentence"),
     [
         (
-            {"brokers": {TOPIC.key: replace(HELD, first=KafkaOffset({**HELD.first.next, ("orders", 0): 8}))}},
+            {
+                "brokers": {
+                    TOPIC.key: replace(
+                        BROKER_RANGE, first=KafkaOffset({**BROKER_RANGE.first.next, ("orders", 0): 8})
+                    )
+                }
+            },
             "partition 0 of orders holds offsets 8 to 9, and 6 to 8 have expired",
         ),
         (
-            {"brokers": {TOPIC.key: replace(HELD, end=KafkaOffset({**HELD.end.next, ("orders", 1): 2}))}},
+            {
+                "brokers": {
+                    TOPIC.key: replace(
+                        BROKER_RANGE, end=KafkaOffset({**BROKER_RANGE.end.next, ("orders", 1): 2})
+                    )
+                }
+            },
             "partition 1 of orders holds offsets 4 to 2, but was recreated, because 4 is next",
         ),
         (
@@ -125,13 +137,13 @@ def test_in_a_pipeline_the_view_is_given_its_offset_at_every_update() -> None:
         ),
     ],
 )
-def test_where_a_flow_cant_go_on_is_said(changes: dict[str, Any], sentence: str) -> None:
+def test_flow_that_cant_start_at_the_offset_is_refused(changes: dict[str, Any], sentence: str) -> None:
     target = planned(**changes)
     assert any(sentence in refusal.message for refusal in target.refusals), target.refusals
     assert target.steps == ()
 
 
-def test_a_flow_goes_on_from_the_checkpoint_that_it_had_under_another_name() -> None:
+def test_renamed_flow_keeps_its_checkpoint() -> None:
     baselines = {TOPIC.key: Baseline(TOPIC, "kafka:orders", 10, ("v_orders",), SEED)}
     stored = Stored(replace(STARTED, baselines=baselines), Tracking({}, 0, 10, "match"))
 
@@ -143,7 +155,7 @@ def test_a_flow_goes_on_from_the_checkpoint_that_it_had_under_another_name() -> 
     assert not any(isinstance(step, RenameFlow) for step in steps(KafkaOffset({("x", 0): 1})))
 
 
-def test_offsets_of_the_users_own_count_before_those_of_a_checkpoint() -> None:
+def test_start_in_the_users_options_wins_over_the_checkpoint() -> None:
     target = planned(read=replace(READ, explicit="its own options"), hand_overs={})
     assert not target.refusals
     (begin,) = (step for step in target.steps if isinstance(step, Begin))
@@ -161,13 +173,13 @@ def test_offsets_of_the_users_own_count_before_those_of_a_checkpoint() -> None:
         ({"assign": '{"a":[0]}'}, {("b", 0): 1}, False),
     ],
 )
-def test_a_reader_is_known_by_its_topics(
+def test_reader_subscribes_to_all_topics_of_an_offset(
     options: dict[str, str], offset: dict[tuple[str, int], int], *, expected: bool
 ) -> None:
     assert topics.subscribes(options, KafkaOffset(offset)) is expected
 
 
-def test_options_in_any_case_say_where_a_reader_starts() -> None:
+def test_reader_options_are_recognized_in_any_case() -> None:
     assert topics.gives_offsets({"STARTINGOFFSETS": '{"a":{"0":1}}'})
     assert topics.gives_offsets({"startingTimestamp": "1"})
     assert not topics.gives_offsets({"startingOffsets": "latest"})
@@ -187,7 +199,7 @@ def test_options_in_any_case_say_where_a_reader_starts() -> None:
     assert (patient["kafka.request.timeout.ms"], patient["startingOffsets"]) == ("99", "earliest")
 
 
-def test_what_is_furthest_on_counts_partition_by_partition() -> None:
+def test_furthest_offset_is_chosen_by_partition() -> None:
     line = '{"orders":{"0":6,"1":4}}'
     others = ["-", '{"other":{"0":99}}', '{"orders":{"0":5,"1":7,"2":1}}', '{"seqNum":4}']
     assert source_offsets.furthest(line, others) == '{"orders":{"0":6,"1":7,"2":1}}'
@@ -200,11 +212,11 @@ def test_what_is_furthest_on_counts_partition_by_partition() -> None:
 @pytest.mark.parametrize(
     "line", ["-", "{}", '{"logOffset":7}', '{"seqNum":4,"sourceVersion":1}', '{"a":{}}', '{"a":{"x":1}}']
 )
-def test_other_sources_have_no_offset_that_is_known(line: str) -> None:
+def test_offset_of_another_source_is_unknown(line: str) -> None:
     assert source_offsets.read(line) is None
 
 
-def test_a_flow_that_reads_several_topics_has_an_offset_of_them_together() -> None:
+def test_flow_that_reads_several_topics_has_one_offset() -> None:
     known = source_offsets.read('{"b":{"0":2},"a":{"0":1,"10":3}}')
     assert known == ("kafka:a,b", KafkaOffset({("a", 0): 1, ("a", 10): 3, ("b", 0): 2}))
     assert str(known[1]) == '{"a":{"0":1,"10":3},"b":{"0":2}}'
@@ -212,7 +224,7 @@ def test_a_flow_that_reads_several_topics_has_an_offset_of_them_together() -> No
 
 
 @pytest.mark.parametrize("read", [READ, replace(READ, kafka=None, files=True)])
-def test_rows_cant_tell_how_far_a_job_is_in_what_has_no_versions(read: Read) -> None:
+def test_source_without_versions_is_refused_for_content(read: Read) -> None:
     flow = dataflow(views={"v_orders": KAFKA})
     by_content = replace(flow, migration=replace(flow.migration, hand_over="content"))  # type: ignore[type-var]
     spark: Any = None

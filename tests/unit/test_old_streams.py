@@ -1,4 +1,4 @@
-"""Which version of a legacy table its old streams hand over at, and what came into it since."""
+"""The version of a legacy table that old streams hand over, and later commits of that table."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tableferry.errors import StateError
 from tableferry.formats.delta.commits import Commit, lasting
 from tableferry.pipelines.handover.stream_checkpoints import (
     OldStream,
-    batch_offsets,
-    foreign,
-    newest,
-    sorted_out,
+    choose_version,
+    classify_commits,
+    classify_target_commits,
+    read_batch_offsets,
 )
 from tableferry.pipelines.model.facts import HandOver, LegacyWrites
 from tableferry.pipelines.model.source_offsets import Offset
@@ -43,36 +43,36 @@ def whole(version: int, table: str = "t1") -> dict[str, Offset]:
     return {table: Offset(version, True)}
 
 
-def half(version: int) -> dict[str, Offset]:
+def within_commit(version: int) -> dict[str, Offset]:
     return {"t1": Offset(version, False)}
 
 
-def test_the_newest_version_counts_with_what_others_wrote_into_it() -> None:
+def test_newest_version_is_handed_over_with_rows_of_other_writers() -> None:
     commits = [other(5), batch(4, "q1", 3), batch(3, "q1", 2)]
-    found = newest([ONE], commits, {"q1": {3: whole(8), 2: whole(7)}})
+    found = choose_version([ONE], commits, {"q1": {3: whole(8), 2: whole(7)}})
     assert found == HandOver(5, {"t1": 7}, {"q1": 3})
 
 
-def test_a_batch_that_ends_within_a_commit_is_left_to_the_new_flow() -> None:
+def test_batch_that_ends_within_a_commit_is_left_to_the_flow() -> None:
     commits = [batch(6, "q1", 4), batch(5, "q1", 3), other(4, "OPTIMIZE"), batch(3, "q1", 2)]
-    offsets = {"q1": {4: half(9), 3: half(8), 2: whole(8)}}
-    assert newest([ONE], commits, offsets) == HandOver(4, {"t1": 7}, {"q1": 2})
+    offsets = {"q1": {4: within_commit(9), 3: within_commit(8), 2: whole(8)}}
+    assert choose_version([ONE], commits, offsets) == HandOver(4, {"t1": 7}, {"q1": 2})
     with raises("OLD_STREAM_WITHIN_VERSION", batch=4, query="q1", version=9):
-        newest([ONE], commits[:3], offsets)
+        choose_version([ONE], commits[:3], offsets)
 
 
-def test_a_flow_that_can_begin_within_a_commit_leaves_nothing_to_be_copied_again() -> None:
+def test_batch_within_a_commit_is_handed_over_if_the_flow_can_start_there() -> None:
     commits = [batch(5, "q2", 7), batch(4, "q1", 3)]
     part = {"t1": Offset(9, False, '{"index":2}')}
     offsets = {"q1": {3: part}, "q2": {7: whole(4, "t2")}}
-    found = newest([ONE, TWO], commits, offsets, within={"t1"})
+    found = choose_version([ONE, TWO], commits, offsets, mid_commit_sources={"t1"})
     batches = {"q1": 3, "q2": 7}
     assert found == HandOver(5, {"t1": 8, "t2": 3}, batches, within={"t1": '{"index":2}'})
     with raises("OLD_STREAM_WITHIN_VERSION", version=9):
-        newest([ONE, TWO], commits, offsets, within={"t2"})
+        choose_version([ONE, TWO], commits, offsets, mid_commit_sources={"t2"})
     other_part = {"q1": {3: part}, "q2": {7: {"t1": Offset(9, False, '{"index":3}')}}}
     with raises("OLD_STREAMS_APART"):
-        newest([ONE, TWO], commits, other_part, within={"t1"})
+        choose_version([ONE, TWO], commits, other_part, mid_commit_sources={"t1"})
 
 
 @pytest.mark.parametrize(
@@ -96,58 +96,63 @@ def test_checkpoint_of_a_stream_that_reads_files_is_refused(
 ) -> None:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "3").write_text("\n".join(["v1", "{}", *lines]))
-    found = batch_offsets(OldStream(tmp_path, "q1"), 3)
+    found = read_batch_offsets(OldStream(tmp_path, "q1"), 3)
     assert isinstance(found, StateError)
     check(found, condition, folder=tmp_path, batch=3)
 
 
-def test_a_batch_that_brought_nothing_moves_the_position_of_the_newest_version_alone() -> None:
+def test_batch_without_rows_advances_only_the_newest_version() -> None:
     commits = [other(7), batch(6, "q1", 4), batch(5, "q1", 3)]
-    offsets = {"q1": {9: half(20), 4: whole(8), 3: whole(7)}}
-    empty = {("q1", 4): 9}
-    assert newest([ONE], commits, offsets, within={"t1"}, empty=empty).batches == {"q1": 9}
-    # Where that can't be used, what the older version's batch has read still can.
-    assert newest([ONE], commits, offsets, empty=empty) == HandOver(5, {"t1": 6}, {"q1": 3})
+    offsets = {"q1": {9: within_commit(20), 4: whole(8), 3: whole(7)}}
+    advanced = {("q1", 4): 9}
+    found = choose_version([ONE], commits, offsets, mid_commit_sources={"t1"}, advanced_batches=advanced)
+    assert found.batches == {"q1": 9}
+    # If its offset can't be used, an older version can be handed over.
+    assert choose_version([ONE], commits, offsets, advanced_batches=advanced) == HandOver(
+        5, {"t1": 6}, {"q1": 3}
+    )
 
 
-def test_what_restore_has_undone_is_left_out() -> None:
+def test_commits_undone_by_restore_are_left_out() -> None:
     restored = Commit(8, "RESTORE", {"version": "5"}, {})
     commits = [batch(9, "q1", 5), restored, batch(7, "q1", 4), other(6), batch(5, "q1", 3)]
     assert [commit.version for commit in lasting(commits)] == [9, 8, 5]
     assert [commit.version for commit in lasting(commits[1:])] == [8, 5]
-    # Of a RESTORE to a time the log doesn't report the version.
+    # For a RESTORE to a timestamp, the log doesn't record the version.
     to_a_time = [batch(9, "q1", 5), Commit(8, "RESTORE", {"version": ""}, {}), other(7)]
     assert [commit.version for commit in lasting(to_a_time)] == [9]
     assert [commit.version for commit in lasting(to_a_time, with_unknown=True)] == [9, 8, 7]
 
 
-def test_a_table_that_was_set_back_hands_over_where_it_was_set_back_to() -> None:
+def test_restored_table_is_handed_over_at_the_restored_version() -> None:
     restored = Commit(4, "RESTORE", {"version": "2"}, {})
     commits = [restored, batch(3, "q1", 1), batch(2, "q1", 0)]
-    assert newest([ONE], commits, {"q1": {0: whole(5), 1: whole(7)}}) == HandOver(4, {"t1": 4}, {"q1": 0})
+    assert choose_version([ONE], commits, {"q1": {0: whole(5), 1: whole(7)}}) == HandOver(
+        4, {"t1": 4}, {"q1": 0}
+    )
 
 
-def test_a_dead_checkpoint_among_several_is_named_and_can_be_left_out() -> None:
+def test_checkpoint_without_commits_is_named_and_can_be_left_out() -> None:
     commits = [batch(4, "q1", 3)]
     with pytest.raises(StateError) as raised:
-        newest([ONE, TWO], commits, {"q1": {3: whole(5)}})
+        choose_version([ONE, TWO], commits, {"q1": {3: whole(5)}})
     check(raised.value, "OLD_STREAM_NOT_OF_TABLE", folder="/checkpoints/two", query="q2")
     assert "remove its checkpoint from the spec" in raised.value.remedy
-    assert newest([ONE], commits, {"q1": {3: whole(5)}}).batches == {"q1": 3}
+    assert choose_version([ONE], commits, {"q1": {3: whole(5)}}).batches == {"q1": 3}
     with pytest.raises(StateError) as alone:
-        newest([TWO], commits, {})
+        choose_version([TWO], commits, {})
     check(alone.value, "OLD_STREAM_NOT_OF_TABLE", advice="")
 
 
-def test_two_streams_have_one_position_in_a_source_that_both_read() -> None:
+def test_two_streams_of_one_source_are_handed_over_at_the_same_offset() -> None:
     commits = [batch(4, "q2", 1), batch(3, "q1", 1), batch(2, "q2", 0), batch(1, "q1", 0)]
     own = {"q1": {1: whole(5), 0: whole(3)}, "q2": {1: whole(9, "t2"), 0: whole(8, "t2")}}
-    assert newest([ONE, TWO], commits, own) == HandOver(4, {"t1": 4, "t2": 8}, {"q1": 1, "q2": 1})
+    assert choose_version([ONE, TWO], commits, own) == HandOver(4, {"t1": 4, "t2": 8}, {"q1": 1, "q2": 1})
     same = {"q1": {1: whole(5), 0: whole(3)}, "q2": {1: whole(4), 0: whole(3)}}
-    assert newest([ONE, TWO], commits, same) == HandOver(2, {"t1": 2}, {"q1": 0, "q2": 0})
+    assert choose_version([ONE, TWO], commits, same) == HandOver(2, {"t1": 2}, {"q1": 0, "q2": 0})
     apart = {"q1": {1: whole(5), 0: whole(2)}, "q2": {1: whole(4), 0: whole(3)}}
     with raises("OLD_STREAMS_APART", reached="version 3", other="version 4"):
-        newest([ONE, TWO], commits, apart)
+        choose_version([ONE, TWO], commits, apart)
 
 
 @pytest.mark.parametrize(
@@ -165,23 +170,23 @@ def test_two_streams_have_one_position_in_a_source_that_both_read() -> None:
         ([batch(1, "q1", 0)], {0: UNUSABLE}, "OLD_OFFSETS_MISSING", {"batch": 0}),
     ],
 )
-def test_without_any_such_version_it_says_what_is_wrong(
+def test_error_of_the_newest_version_is_raised_if_no_version_is_usable(
     commits: list[Commit], offsets: dict[int, StateError], condition: str, parameters: dict[str, object]
 ) -> None:
     with raises(condition, **parameters):
-        newest([ONE], commits, {"q1": offsets})
+        choose_version([ONE], commits, {"q1": offsets})
 
 
-def test_what_brings_no_rows_is_no_write() -> None:
+def test_commits_without_rows_arent_writes() -> None:
     commits = [other(9), other(8, "OPTIMIZE"), batch(7, "q1", 5), batch(6, "q1", 4), other(5), other(4, "")]
-    writes = sorted_out(commits, {"q1"}, more=False)
+    writes = classify_commits(commits, {"q1"}, more=False)
     assert writes == LegacyWrites({"q1": 5}, 6, {"WRITE": [9, 5], "": [4]})
     unknown = "a commit that its log tells no more of (1 version, the newest is 4)"
     assert str(writes) == f"WRITE (2 versions, the newest is 9), {unknown}"
-    more = sorted_out(commits, (), more=True)
+    more = classify_commits(commits, (), more=True)
     assert str(more).startswith("WRITE (2 versions, the newest is 9), STREAMING UPDATE (2 versions")
     assert str(more).endswith(" and maybe others before")
-    assert str(sorted_out(commits[1:2], (), more=True)) == ""
+    assert str(classify_commits(commits[1:2], (), more=True)) == ""
 
 
 @pytest.mark.parametrize(
@@ -201,8 +206,8 @@ def test_what_brings_no_rows_is_no_write() -> None:
         ([other(9, "MERGE")], {"MERGE": [9]}, 9, False),
     ],
 )
-def test_foreign_commits_are_those_of_no_flow_and_no_maintenance(
+def test_commits_of_flows_and_maintenance_arent_foreign(
     commits: list[Commit], added: dict[str, list[int]], first: int | None, mixed: bool
 ) -> None:
-    writes = foreign(commits, {"old"}, {"own"}, TableName.parse("silver.out"), more=False)
+    writes = classify_target_commits(commits, {"old"}, {"own"}, TableName.parse("silver.out"), more=False)
     assert (writes.added, writes.first, writes.mixed) == (added, first, mixed)

@@ -36,7 +36,7 @@ def test_report_of_proved_target_names_rows_and_their_origin() -> None:
         "p",
         (
             Proof(OUT, EQUAL, rows=5),
-            Proof(OUT, EQUAL, behind=2, rows=5),
+            Proof(OUT, EQUAL, source_commits=2, rows=5),
             Proof(OUT, Verdict("silver.out", "bronze.src@9", SAME, SAME), rows=5),
         ),
     )

@@ -104,7 +104,7 @@ ASKED: dict[str, Callable[[Any], object]] = {
     "exists": lambda spark: catalog.exists(spark, ODD),
     "schema exists": lambda spark: catalog.schema_exists(spark, ODD),
     "batches": lambda spark: commits.newest_batches(spark, TableFacts(ODD, "id", 1), ["query"]),
-    "leases": lambda spark: lease.holder(spark, ODD),
+    "leases": lambda spark: lease.read_lease(spark, ODD),
     "tables": lambda spark: list_tables(spark, ODD.parts[:2], ["a`b.c"]),
     "partitions": lambda spark: partitions.register_partitions(spark, ODD),
     "log": lambda spark: native_engine.has_log(spark, "/lake/my-cat`s"),

@@ -154,7 +154,7 @@ class Engine:
         # A batch that was offered is made of the same commits again.
         _write_offset(folder / "offsets" / str(batch), table)
         rows = read(self.lake / source.table.table, first, source)
-        writer = deltalake.Transaction(checkpoints.query_id(folder), batch)
+        writer = deltalake.Transaction(checkpoints.read_query_id(folder), batch)
         self._append(definition.flow.target, rows, writer)
         commit = folder / "commits" / str(batch)
         commit.parent.mkdir(exist_ok=True)
@@ -163,7 +163,7 @@ class Engine:
     def _identify(self, definition: DefineAppend, folder: Path) -> None:
         settings, name, table = definition.identify, definition.flow.name, definition.flow.target
         assert settings is not None
-        checkpoint = checkpoints.begin(folder)
+        checkpoint = checkpoints.create_query_id(folder)
         facts = self._facts(table)
         flows: dict[str, FlowIdentity] = {}
         for recorded in (on_table(facts), self.store.identities(definition.owner, 0).get(table.key)):
@@ -333,7 +333,7 @@ class Lake:
 def lake() -> Iterator[Lake]:
     """Provide an empty lake whose legacy tables are compared without Spark."""
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(content_search, "find", find)
+        patch.setattr(content_search, "find_hand_over", find)
         yield Lake(Path(folder) / "project", Path(folder) / "lake")
 
 

@@ -228,8 +228,8 @@ def _proof_data(proof: Proof) -> dict[str, Any]:
         "ofStart": proof.of_start,
         "whyNot": proof.why_not or None,
         "rows": proof.rows,
-        "commitsFromSources": proof.behind,
-        "recordsFromKafka": proof.records,
+        "commitsFromSources": proof.source_commits,
+        "recordsFromKafka": proof.kafka_records,
         "verdict": proof.verdict.to_dict() if proof.verdict else None,
     }
 
@@ -339,10 +339,10 @@ def _print_proof(console: Console, proof: Proof) -> None:
     labels = (proof.verdict.source_label, proof.verdict.target_label)
     other = next(label for label in labels if label != str(proof.target))
     made = "made " if other is proof.verdict.target_label else ""
-    if proof.behind:
-        other += f" and {counted(proof.behind, 'later commit')} of the sources"
-    if proof.records:
-        other += f" and {counted(proof.records, 'later record')} of Kafka"
+    if proof.source_commits:
+        other += f" and {counted(proof.source_commits, 'later commit')} of the sources"
+    if proof.kafka_records:
+        other += f" and {counted(proof.kafka_records, 'later record')} of Kafka"
     if proof.proved:
         console.print(
             f"{proof.target}: proved: it contains exactly the {counted(proof.rows, 'row')} {made}of {other}"

@@ -47,11 +47,11 @@ def undo_take_over(
                 store.checkpoint(name, target.stored.generation, flow.name)
                 for flow in target.dataflow.streaming_flows
             ]
-            query = checkpoints.query_id(folder)
+            query = checkpoints.read_query_id(folder)
             has_written = target.legacy_writes is not None and query in target.legacy_writes.batches
             batch = None if has_written else start.batches.get(query)
             before(f"advancing {folder} to the offsets of the flows of {name}")
-            checkpoints.move_on(folder, batch, flow_checkpoints)
+            checkpoints.advance_offsets(folder, batch, flow_checkpoints)
     table = table_facts(spark, name)
     if table and PROPERTY in table.properties:
         before(f"removing the property {PROPERTY} from {name}")
@@ -76,7 +76,7 @@ def _find_undo_blocker(plan: Plan, facts: Facts, target: TargetPlan) -> Finding 
     for flow in target.dataflow.streaming_flows:
         if facts.checkpoints.get((target.dataflow.key, flow.name), Checkpoint()).pending:
             return Finding("UNDO_WITHIN_BATCH", target=name, flow=flow.name)
-    found = {checkpoints.query_id(folder) for folder in _list_old_checkpoints(plan, target)}
+    found = {checkpoints.read_query_id(folder) for folder in _list_old_checkpoints(plan, target)}
     if missing := start.batches.keys() - found:
         return Finding("UNDO_CHECKPOINT_NOT_NAMED", target=name, queries=sorted(missing))
     return None

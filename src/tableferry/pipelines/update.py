@@ -97,7 +97,7 @@ class Update:
                 if not accept_assumed:
                     _check_assumed(plan, compared)
                 for target in _migrating(plan):
-                    self._runner.guard(self._opened.spark)
+                    self._runner.check_lease(self._opened.spark)
                     # The clone goes first: without state, no run finds it.
                     preparation.drop_pinned_clone(target, self._opened)
                     self._opened.store.finish(target.target)
@@ -122,19 +122,19 @@ class Update:
             if start is None or target.phase == "finished" or start.certainty == "proved":
                 continue
             if start.certainty == "recorded":
-                if proof := proofs.prove(self._opened.spark, plan, target, facts):
+                if proof := proofs.prove_target(self._opened.spark, plan, target, facts):
                     yield proof
             elif is_assumed(target.dataflow, target.migration_start) and not accept_assumed:
                 proof = proofs.prove_start(self._opened.spark, target)
                 if not proof.proved:
                     # The old job may have caught up with the flows.
-                    now = proofs.prove(self._opened.spark, plan, target, facts)
+                    now = proofs.prove_target(self._opened.spark, plan, target, facts)
                     proof = now if now and now.proved else proof
                 yield proof
 
     def undo(self) -> UndoReport:
         """Return tables that were taken over to their old streams."""
-        with self._opened.locked() as self._runner.guard:
+        with self._opened.locked() as self._runner.check_lease:
             plan, facts = self._opened.decided()
             check_undo(plan, facts)
             for target in plan.targets:
@@ -146,7 +146,7 @@ class Update:
         while True:
             plan, facts = self._opened.decided()
             found = (
-                proofs.prove(self._opened.spark, plan, target, facts)
+                proofs.prove_target(self._opened.spark, plan, target, facts)
                 for target in plan.targets
                 if target.phase != "finished"
             )
@@ -160,7 +160,7 @@ class Update:
         self, plan: Plan, facts: Facts, check: Callable[[Plan], None]
     ) -> Iterator[tuple[Plan, Facts]]:
         """Lock the targets. Yield the plan, or a new one if another process changed their state meanwhile."""
-        with self._opened.locked() as self._runner.guard:
+        with self._opened.locked() as self._runner.check_lease:
             if not self._opened.hold(facts, self._refreshed):
                 plan, facts = self._decide(check)
             yield plan, facts

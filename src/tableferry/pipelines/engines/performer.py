@@ -54,7 +54,7 @@ from tableferry.pipelines.sources.unrepresentable_rows import (
     find_rows_ending_in_future,
 )
 from tableferry.pipelines.state import run_once_flows
-from tableferry.pipelines.state.lease import Guard, unguarded
+from tableferry.pipelines.state.lease import LeaseCheck, skip_lease_check
 from tableferry.pipelines.state.store import StateStore
 from tableferry.progress import Task, task
 from tableferry.spark.catalog import SPARK_ERRORS, explaining, facts, schema_exists
@@ -80,7 +80,7 @@ class Runner:
     def __init__(self, store: StateStore, spark: SparkSession, before: Before) -> None:
         self.store, self._spark = store, spark
         self._before = before
-        self.guard: Guard = unguarded
+        self.check_lease: LeaseCheck = skip_lease_check
         self.results: dict[str, list[FlowResult]] = {}
         self.verdicts: dict[str, verify.Verdict] = {}
 
@@ -88,7 +88,7 @@ class Runner:
         """Say what comes now to the log and to whoever asked for it, and make sure that it may be done."""
         _log.debug(what)
         self._before(what)
-        self.guard(self._spark)
+        self.check_lease(self._spark)
 
     def validate(self, planned: Plan) -> None:
         """Make sure that a plan can be performed, as far as that shows before anything is written.
@@ -232,12 +232,12 @@ class Runner:
         with explaining("ROWS_NOT_DROPPED", table=table):
             for writer in self._writers(table_facts, reset):
                 self.before(f"ending what {writer} writes into {table}")
-                run_once_flows.end(self._spark, table, writer)
+                run_once_flows.block_writer(self._spark, table, writer)
             if table.key in {log_name(other).key for other in reset.tables}:
                 self.before(f"ending what others write into {table}")
-                run_once_flows.interrupt(self._spark, table, reset.generation)
+                run_once_flows.fail_pending_writes(self._spark, table, reset.generation)
             self.before(f"dropping the rows of {table}")
-            run_once_flows.empty(self._spark, table, reset.target, reset.generation)
+            run_once_flows.delete_rows_once(self._spark, table, reset.target, reset.generation)
 
     def _writers(self, table: TableFacts, reset: Reset) -> tuple[str, ...]:
         """Return the ids under which flows of the generation before have appended to a table."""
@@ -253,7 +253,9 @@ class Runner:
             for flow in (identity.flows.values() if identity else ())
             if flow.checkpoint and not flow.settings
         ]
-        once = [run_once_flows.run_once(reset.target, flow, before) for flow in reset.run_once.get(key, ())]
+        once = [
+            run_once_flows.build_writer_id(reset.target, flow, before) for flow in reset.run_once.get(key, ())
+        ]
         return tuple(dict.fromkeys([*streams, *once]))
 
     def _done(self, target: TargetPlan, result: FlowResult, running: Task) -> None:
@@ -279,7 +281,7 @@ class Runner:
             task(_log, "compare the copy with the legacy table", table=target.target) as running,
             track_jobs(self._spark, running),
         ):
-            verdict = copies.compared(self._spark, target.target, source)
+            verdict = copies.compare_copy(self._spark, target.target, source)
             running.update("rows", verdict.source.rows)
         self.verdicts[target.target.key] = verdict
         tracking = Tracking(
@@ -340,7 +342,7 @@ def without_sequence(target: TargetPlan, spark: SparkSession) -> Finding | None:
     before = next(filter(None, known_before), None)
     if before is not None:
         try:
-            copied_sequences.newest_events(spark, before, source.cdc, keep=False)
+            copied_sequences.read_newest_events(spark, before, source.cdc, persist=False)
         except TableferryError:
             _log.debug("the events before the copy of %s can't be read", target.target, exc_info=True)
         else:

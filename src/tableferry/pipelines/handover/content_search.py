@@ -1,12 +1,11 @@
-"""Finds the versions of the sources at which a legacy table holds exactly what the flows make of them.
+"""Find the source versions whose rows a legacy table contains, by comparing rows.
 
-That is for tables which a batch job fills: nothing records how far it has read. The job is taken to have read
-all of its sources at one moment, so only versions that they had together are tried:
+A batch job records nowhere how far it has read its sources. The search assumes that the job read all sources
+at one moment, so it tries only versions that the sources had together:
 
-- Rows that are only appended grow in number, so the moment is found by their count, in ever larger steps back
-  and then by halving. All values are compared at that moment.
-- What AUTO CDC makes of events is compared at several moments at once, on a sample of keys: first at the two
-  newest, where most jobs stand, then at ten at a time. All keys are compared at a moment that fits.
+- Appends: a binary search over the row counts finds the moment. Then all values are compared.
+- AUTO CDC: a sample of keys is compared at the two newest moments, then at ten moments per query.
+  Where the sample matches, all keys are compared.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from tableferry.errors import Finding, TableferryError, first_line
 from tableferry.formats.delta.commits import WITHOUT_ROWS, Commit, commits_after
 from tableferry.pipelines.cdc import change_feed
 from tableferry.pipelines.handover import copies
-from tableferry.pipelines.handover.expected_rows import NotKnownError, Whole, together
+from tableferry.pipelines.handover.expected_rows import RowsNotDerivableError, TargetOutput, union_by_name
 from tableferry.pipelines.model.facts import HandOver, NoHandOver
 from tableferry.pipelines.model.flows import CdcSettings, DataFlow, HistorySource, Migration
 from tableferry.pipelines.model.plan import LOOK_BACK, LookBack
@@ -45,11 +44,11 @@ Moment = Mapping[str, int]
 """The versions that the sources had together, by `TableName.key`."""
 
 _MOMENT = "__tableferry_moment"
-_FIRST, _AT_ONCE = 2, 10
-_SAMPLE = 1_000
+_FIRST_MOMENTS, _MOMENTS_PER_QUERY = 2, 10
+_SAMPLED_KEYS = 1_000
 
 
-def find(
+def find_hand_over(
     spark: SparkSession,
     dataflow: DataFlow,
     migration: Migration,
@@ -57,28 +56,28 @@ def find(
     sources: Collection[TableFacts],
     look_back: LookBack = LOOK_BACK,
 ) -> HandOver | NoHandOver:
-    """Find the newest moment at which the legacy table holds what the flows make of their sources.
+    """Find the newest moment whose rows the legacy table contains.
 
     Args:
-        spark: Where the tables are.
-        dataflow: The target.
-        migration: How the legacy table is mapped.
+        spark: The session.
+        dataflow: The target and its flows.
+        migration: The mapping of the legacy table's columns.
         legacy: The legacy table, at the version that is to be copied.
-        sources: What the flows follow, each at the newest version that is tried.
-        look_back: How many moments are tried, or those since which time.
+        sources: The tables that the flows stream, each at the newest version to try.
+        look_back: The number of moments to try, or the time of the oldest one.
     """
     with (
-        task(_log, "look for the hand-over point", table=dataflow.target.name) as running,
+        task(_log, "find the hand-over point", table=dataflow.target.name) as running,
         track_jobs(spark, running),
     ):
         try:
-            commits = {source.name.key: _newest(spark, source, look_back) for source in sources}
-            comparison = of_legacy(spark, dataflow, migration, legacy.version)
-            tried = steps(commits)
+            commits = {source.name.key: _read_commits(spark, source, look_back) for source in sources}
+            comparison = build_comparison(spark, dataflow, migration, legacy.version)
+            tried = list_moments(commits)
             if isinstance(look_back, int):
                 tried = tried[:look_back]
-            search = _Search(comparison, legacy.version, running, _purges(tried, sources))
-            return search.among([step.moment for step in tried], sources)
+            search = _Search(comparison, legacy.version, running, _list_purges(tried, sources))
+            return search.find([past.moment for past in tried], sources)
         except TableferryError as error:
             reason, advice = error.sentence, error.remedy
         except SPARK_ERRORS as error:
@@ -86,165 +85,185 @@ def find(
     return NoHandOver(Finding("HAND_OVER_NOT_FOUND_BY_CONTENT", reason=reason, advice=advice))
 
 
-def _newest(spark: SparkSession, source: TableFacts, look_back: LookBack) -> list[Commit]:
+def _read_commits(spark: SparkSession, source: TableFacts, look_back: LookBack) -> list[Commit]:
     if isinstance(look_back, int):
         later = commits_after(spark, source.name, max(source.version - look_back, -1))
         return [commit for commit in later if commit.version <= source.version]
     since, back = look_back.timestamp() * 1000, LOOK_BACK
-    # The log is read as far as it must be, in ever larger steps.
-    while (newest := _newest(spark, source, back)) and newest[-1].timestamp >= since:
+    # Double the number of commits until they reach back to that time.
+    while (newest := _read_commits(spark, source, back)) and newest[-1].timestamp >= since:
         if back > source.version:
             break
         back *= 2
-    # The newest one says at which version the source is, however old it is.
+    # The newest commit gives the source's version, even if it is older than that time.
     return [*newest[:1], *takewhile(lambda commit: commit.timestamp >= since, newest[1:])]
 
 
 @dataclass(frozen=True)
-class Step:
-    """A moment of several tables.
+class PastMoment:
+    """A moment of several tables, and the commit that ended it.
 
     Attributes:
-        moment: The versions that they had.
-        table: The key of the table that was written to next; empty after the newest moment.
-        commit: The commit that came next; None after the newest moment.
+        moment: The versions of the tables.
+        next_table: The key of the table that was written next; empty for the newest moment.
+        next_commit: That commit; None for the newest moment.
     """
 
     moment: Moment
-    table: str = ""
-    commit: Commit | None = None
+    next_table: str = ""
+    next_commit: Commit | None = None
 
 
-def steps(commits: Mapping[str, Sequence[Commit]]) -> list[Step]:
-    """Return the moments of several tables, the newest first, as far back as their commits tell.
+def list_moments(commits: Mapping[str, Sequence[Commit]]) -> list[PastMoment]:
+    """Return the moments of several tables, the newest first.
+
+    Versions that differ only by commits without rows, such as OPTIMIZE, count as the newest of them.
 
     Args:
-        commits: The newest commits of each table, the newest first. Of those that bring no rows only the
-            newest version counts.
+        commits: The newest commits of each table, the newest first.
     """
     moment = {key: newest[0].version for key, newest in commits.items() if newest}
-    found = [Step(dict(moment))]
+    found = [PastMoment(dict(moment))]
     known = {key: takewhile(lambda commit: commit.operation, newest) for key, newest in commits.items()}
     every = [(commit.timestamp, key, commit) for key, newest in known.items() for commit in newest]
-    # The versions of each table stay in order, whatever its clock said.
+    # A table's versions stay in order even if its commits' timestamps don't.
     for _, key, commit in sorted(every, key=lambda entry: entry[0], reverse=True):
         if commit.version == 0:
             continue
         moment[key] = min(moment[key], commit.version - 1)
         if commit.operation not in WITHOUT_ROWS:
-            found.append(Step(dict(moment), key, commit))
+            found.append(PastMoment(dict(moment), key, commit))
     return found
 
 
-def _purges(tried: Sequence[Step], sources: Collection[TableFacts]) -> Mapping[int, str]:
-    """Name the commits that may have deleted or changed rows, by the place of the moment before each."""
+def _list_purges(tried: Sequence[PastMoment], sources: Collection[TableFacts]) -> Mapping[int, str]:
+    """Return the commits that may have deleted or changed rows, by the index of the moment before each."""
     names = {source.name.key: source.name for source in sources}
     return {
-        place: f"{names[step.table]}@{step.commit.version} ({step.commit.operation})"
-        for place, step in enumerate(tried)
-        if step.commit and not step.commit.only_appends
+        index: f"{names[past.next_table]}@{past.next_commit.version} ({past.next_commit.operation})"
+        for index, past in enumerate(tried)
+        if past.next_commit and not past.next_commit.only_appends
     }
 
 
-def of_legacy(spark: SparkSession, dataflow: DataFlow, migration: Migration, version: int) -> Comparison:
-    """Compare a version of a legacy table with what the flows of its target bring.
+def build_comparison(
+    spark: SparkSession, dataflow: DataFlow, migration: Migration, version: int
+) -> Comparison:
+    """Prepare the comparison of a legacy table's version with the rows that the flows produce.
 
     Raises:
-        NotKnownError: Nobody can know what they bring of some commits.
+        RowsNotDerivableError: The rows of a flow can't be derived from commits.
         TableError: The version can't be read.
     """
     history = HistorySource(migration, version, dataflow.target.cdc)
-    rows, label = copies.history_of(spark, history), f"{migration.table}@{version}"
-    whole = Whole.of(spark, dataflow)
-    excluded = (*copies.not_compared(spark, history), *copies.unstable_of_flows(spark, dataflow))
-    return Comparison(whole, dataflow.target.cdc, rows, label, excluded)
+    rows, label = copies.read_expected_copy(spark, history), f"{migration.table}@{version}"
+    output = TargetOutput.of_dataflow(spark, dataflow)
+    excluded = (
+        *copies.list_excluded_columns(spark, history),
+        *copies.find_unstable_flow_columns(spark, dataflow),
+    )
+    return Comparison(output, dataflow.target.cdc, rows, label, excluded)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A table's rows, and what the flows of a target bring.
+    """Compares a table with the rows that the flows of a target produce.
 
     Attributes:
-        cdc: How the target is made of what they bring.
-        held: The table's rows.
-        label: What to call them.
+        output: The rows that the flows produce.
+        cdc: The AUTO CDC settings that turn these rows into the target's; None if they are appended.
+        rows: The table's rows.
+        label: The table's name in messages.
         excluded: Columns that aren't compared.
     """
 
-    whole: Whole
+    output: TargetOutput
     cdc: CdcSettings | None
-    held: DataFrame
+    rows: DataFrame
     label: str
     excluded: tuple[str, ...] = ()
 
-    def at(self, moment: Moment) -> Verdict:
-        """Compare all rows, in the columns that the flows bring.
+    def compare(self, moment: Moment) -> Verdict:
+        """Compare all rows in the columns that both sides have.
 
         Raises:
-            TableferryError: They can't be read.
+            TableferryError: The rows can't be read.
         """
-        rows = self.whole.rows(moment)
+        expected = self.output.read_rows(moment)
         if self.cdc:
-            rows = change_feed.fold_events(change_feed.build_feed_events(rows, self.cdc), self.cdc)
-        held, rows = _alike(self.held, rows)
-        return copies.matched(held, rows, self.cdc, self.label, self.named(moment), exclude=self.excluded)
+            expected = change_feed.fold_events(change_feed.build_feed_events(expected, self.cdc), self.cdc)
+        rows, expected = _select_common_columns(self.rows, expected)
+        label = self.name_moment(moment)
+        return copies.compare_rows(rows, expected, self.cdc, self.label, label, exclude=self.excluded)
 
-    def common(self, moment: Moment) -> int:
-        """Count the rows that the flows bring up to a moment and that the table has."""
-        return self._common(self.held, self.whole.rows(moment))
+    def count_common(self, moment: Moment) -> int:
+        """Count the rows that the flows produce up to a moment and that the table contains."""
+        return self._count_common(self.rows, self.output.read_rows(moment))
 
-    def common_with(self, rows: DataFrame, moment: Moment) -> int:
-        """Count the rows that the flows bring up to a moment and that others have, in the table's columns."""
-        brought = self.whole.rows(moment)
-        return self._common(_alike(self.held, rows)[1], _alike(self.held, brought)[1])
+    def count_common_with(self, rows: DataFrame, moment: Moment) -> int:
+        """Count the rows that the flows produce up to a moment and that ``rows`` contains.
 
-    def _common(self, rows: DataFrame, others: DataFrame) -> int:
-        return common_rows(*(frame.drop(*self.excluded) for frame in _alike(rows, others)))
+        Only the table's columns are compared.
+        """
+        others = (rows, self.output.read_rows(moment))
+        return self._count_common(*(_select_common_columns(self.rows, other)[1] for other in others))
 
-    def fitting(self, among: Sequence[Moment], settings: CdcSettings) -> list[Moment]:
-        """Return the moments at which a sample of the keys has the rows that it has in the table."""
-        at = replace(settings, keys=(_MOMENT, *settings.keys))
-        rows = together(
-            [self.whole.rows(moment).withColumn(_MOMENT, F.lit(n)) for n, moment in enumerate(among)]
+    def _count_common(self, rows: DataFrame, others: DataFrame) -> int:
+        return common_rows(*(frame.drop(*self.excluded) for frame in _select_common_columns(rows, others)))
+
+    def find_matching(self, moments: Sequence[Moment], settings: CdcSettings) -> list[Moment]:
+        """Return the moments at which a sample of keys has the same rows in the table and in the output."""
+        per_moment = replace(settings, keys=(_MOMENT, *settings.keys))
+        outputs = map(self.output.read_rows, moments)
+        numbered = [output.withColumn(_MOMENT, F.lit(n)) for n, output in enumerate(outputs)]
+        rows, expected = self.rows, union_by_name(numbered)
+        if (sampled := self._sample_condition(expected, settings)) is not None:
+            rows, expected = rows.where(sampled), expected.where(sampled)
+        every = F.explode(F.array([F.lit(n) for n in range(len(moments))]))
+        rows, expected = _select_common_columns(
+            rows.withColumn(_MOMENT, every),
+            change_feed.fold_events(change_feed.build_feed_events(expected, per_moment), per_moment),
         )
-        held = self.held
-        if (sampled := self._sampled(held, rows, settings)) is not None:
-            held, rows = held.where(sampled), rows.where(sampled)
-        every = F.explode(F.array([F.lit(n) for n in range(len(among))]))
-        held, rows = _alike(
-            held.withColumn(_MOMENT, every),
-            change_feed.fold_events(change_feed.build_feed_events(rows, at), at),
-        )
-        verdict = copies.matched(
-            held, rows, at, "", "", partition_columns=(_MOMENT,), match_rows=False, exclude=self.excluded
+        verdict = copies.compare_rows(
+            rows,
+            expected,
+            per_moment,
+            "",
+            "",
+            partition_columns=(_MOMENT,),
+            match_rows=False,
+            exclude=self.excluded,
         )
         differ = {difference.values[0] for difference in verdict.partition_differences}
-        return [moment for n, moment in enumerate(among) if str(n) not in differ]
+        return [moment for n, moment in enumerate(moments) if str(n) not in differ]
 
-    def _sampled(self, held: DataFrame, rows: DataFrame, settings: CdcSettings) -> Column | None:
-        """Choose about a thousand keys, by a hash that both sides agree on; None for all."""
-        parts = held.count() // _SAMPLE
-        types = [{name.lower(): kind for name, kind in frame.dtypes} for frame in (held, rows)]
+    def _sample_condition(self, expected: DataFrame, settings: CdcSettings) -> Column | None:
+        """Return a condition that is true for about a thousand keys; None if all keys are compared.
+
+        All keys are compared if the table is small, or if a key's type differs and so would its hash.
+        """
+        parts = self.rows.count() // _SAMPLED_KEYS
+        types = [{name.lower(): kind for name, kind in frame.dtypes} for frame in (self.rows, expected)]
         keys = [key.lower().strip("`") for key in settings.keys]
         if parts < 2 or any(types[0].get(key) != types[1].get(key) for key in keys):
             return None
         return F.pmod(F.xxhash64(*[views.quoted_column(key) for key in keys]), F.lit(parts)) == 0
 
-    def named(self, moment: Moment) -> str:
-        """Name the versions of the sources."""
-        tables = {key: table for flow, _ in self.whole.flows for key, table in flow.tables.items()}
+    def name_moment(self, moment: Moment) -> str:
+        """Return the sources' versions as text, such as ``bronze.orders@5``."""
+        tables = {key: table for output, _ in self.output.outputs for key, table in output.tables.items()}
         return joined([f"{tables[key]}@{version}" for key, version in sorted(moment.items())])
 
 
 @dataclass(frozen=True)
 class _Search:
-    """A search for the moment at which a legacy table stands.
+    """Search for the newest moment whose rows a legacy table contains.
 
     Attributes:
-        comparison: Compares the table with moments.
+        comparison: Compares the table with a moment.
         version: The table's version.
-        running: Counts the moments that were tried.
-        purges: The commits that may delete or change rows, by the place of the moment before each.
+        running: Reports the number of moments that were tried.
+        purges: The commits that may delete or change rows, by the index of the moment before each.
     """
 
     comparison: Comparison
@@ -252,23 +271,23 @@ class _Search:
     running: Task
     purges: Mapping[int, str] = field(default_factory=dict)
 
-    def among(self, tried: Sequence[Moment], sources: Collection[TableFacts]) -> HandOver | NoHandOver:
-        """Search some moments, the newest first."""
+    def find(self, tried: Sequence[Moment], sources: Collection[TableFacts]) -> HandOver | NoHandOver:
+        """Return the hand-over point among some moments, the newest first."""
         settings, verdict = self.comparison.cdc, None
         ids = {source.name.key: source.table_id for source in sources}
-        held = self.comparison.held.count()
-        for moment in self._folded(tried, settings) if settings else [self._counted(tried, held)]:
-            verdict = self.comparison.at(moment)
+        found = self._find_by_sample(tried, settings) if settings else [self._find_by_count(tried)]
+        for moment in found:
+            verdict = self.comparison.compare(moment)
             if verdict.matches:
                 rows = counted(verdict.target.rows, "row")
                 why = f"{verdict.source_label} holds exactly the {rows} made of {verdict.target_label}"
                 if verdict.excluded:
                     why += f", without comparing {joined(verdict.excluded)}"
-                return self._found(moment, ids, why)
-        if not settings and (found := self._partly(tried, ids)):
-            return found
+                return self._build_hand_over(moment, ids, why)
+        if not settings and (hand_over := self._find_contained(tried, ids)):
+            return hand_over
         assert verdict is not None
-        none = Finding(
+        finding = Finding(
             "NO_MOMENT_MATCHES",
             moments=counted(len(tried), "moment"),
             legacy=verdict.source_label,
@@ -276,27 +295,28 @@ class _Search:
             nearest=verdict.target_label,
             nearest_rows=f"{verdict.target.rows:,}",
         )
-        return NoHandOver(none, verdict)
+        return NoHandOver(finding, verdict)
 
-    def _found(self, moment: Moment, ids: Mapping[str, str], why: str) -> HandOver:
+    def _build_hand_over(self, moment: Moment, ids: Mapping[str, str], why: str) -> HandOver:
         positions = {ids[key]: version for key, version in moment.items()}
         return HandOver(self.version, positions, {}, "proved", why)
 
-    def _partly(self, tried: Sequence[Moment], ids: Mapping[str, str]) -> HandOver | NoHandOver | None:
-        """Find the newest moment whose rows the table has all, where the table has older rows too.
+    def _find_contained(
+        self, tried: Sequence[Moment], ids: Mapping[str, str]
+    ) -> HandOver | NoHandOver | None:
+        """Find the newest moment whose rows the table contains, if it also has rows that the sources deleted.
 
-        The sources have lost those. Of what came after the moment the table may have nothing: neither of the
-        next commit, nor of what the sources hold now, nor of what they held before they lost rows again.
+        The table must contain no later rows of the sources. That is checked at the next moment, at the newest
+        one, and before each later commit that deleted rows.
         """
-        at = self._newest_held(tried)
-        if at is None or not (count := (rows := self.comparison.whole.rows(tried[at])).count()):
+        comparison, at = self.comparison, self._find_newest_contained(tried)
+        if at is None or not (count := (rows := comparison.output.read_rows(tried[at])).count()):
             return None
-        purges = {place: purge for place, purge in self.purges.items() if place < at}
-        later = {0, max(at - 1, 0), *purges}
-        for place in sorted(later - {at}):
-            if self.comparison.common(tried[place]) != self.comparison.common_with(rows, tried[place]):
-                came = self.comparison.named(tried[place])
-                legacy, moment = self.comparison.label, self.comparison.named(tried[at])
+        purges = {index: purge for index, purge in self.purges.items() if index < at}
+        for index in sorted({0, max(at - 1, 0), *purges} - {at}):
+            if comparison.count_common(tried[index]) != comparison.count_common_with(rows, tried[index]):
+                later = comparison.name_moment(tried[index])
+                legacy, moment = comparison.label, comparison.name_moment(tried[at])
                 if purges:
                     # The purged rows stay missing, however long the old job runs.
                     return NoHandOver(
@@ -304,78 +324,80 @@ class _Search:
                             "HAND_OVER_HIDDEN_BY_PURGES",
                             legacy=legacy,
                             moment=moment,
-                            later=came,
+                            later=later,
                             purges=joined(list(purges.values())),
                         )
                     )
                 return NoHandOver(
-                    Finding("HAND_OVER_WITHIN_LATER_ROWS", legacy=legacy, moment=moment, later=came)
+                    Finding("HAND_OVER_WITHIN_LATER_ROWS", legacy=legacy, moment=moment, later=later)
                 )
-        older = counted(self.comparison.held.count() - count, "row")
+        older = counted(comparison.rows.count() - count, "older row")
         why = (
-            f"{self.comparison.label} holds all {counted(count, 'row')} made of "
-            f"{self.comparison.named(tried[at])}, none of what came later, and {older} from before"
+            f"{comparison.label} holds all {counted(count, 'row')} made of "
+            f"{comparison.name_moment(tried[at])}, no later rows, and {older}"
         )
-        return self._found(tried[at], ids, why)
+        return self._build_hand_over(tried[at], ids, why)
 
-    def _newest_held(self, tried: Sequence[Moment]) -> int | None:
-        """Return the place of the newest moment whose rows, if there are any, the table has all."""
+    def _find_newest_contained(self, tried: Sequence[Moment]) -> int | None:
+        """Return the index of the newest moment whose rows the table contains; None if no moment fits."""
 
         @cache
-        def is_held(at: int) -> bool:
-            self.running.update("moments", is_held.cache_info().currsize + 1, len(tried))
-            return self.comparison.whole.rows(tried[at]).count() == self.comparison.common(tried[at])
+        def is_contained(at: int) -> bool:
+            self.running.update("moments", is_contained.cache_info().currsize + 1, len(tried))
+            rows = self.comparison.output.read_rows(tried[at])
+            return rows.count() == self.comparison.count_common(tried[at])
 
-        _, at = _boundary(len(tried), lambda at: not is_held(at))
+        _, at = _find_boundary(len(tried), lambda at: not is_contained(at))
         return at if at < len(tried) else None
 
-    def _counted(self, tried: Sequence[Moment], wanted: int) -> Moment:
-        """Return the moment with the count of rows that is nearest to one."""
+    def _find_by_count(self, tried: Sequence[Moment]) -> Moment:
+        """Return the moment whose number of rows is nearest to the table's."""
+        wanted = self.comparison.rows.count()
 
         @cache
         def more(at: int) -> int:
             self.running.update("moments", more.cache_info().currsize + 1, len(tried))
-            return self.comparison.whole.rows(tried[at]).count() - wanted
+            return self.comparison.output.read_rows(tried[at]).count() - wanted
 
-        # At `newer` there are more rows than wanted, at `older` there aren't.
-        newer, older = _boundary(len(tried), lambda at: more(at) > 0)
+        # The moment at `newer` has more rows than wanted, the one at `older` hasn't.
+        newer, older = _find_boundary(len(tried), lambda at: more(at) > 0)
         near = [at for at in (newer, older) if 0 <= at < len(tried)]
         return tried[min(near, key=lambda at: abs(more(at)))]
 
-    def _folded(self, tried: Sequence[Moment], settings: CdcSettings) -> Iterator[Moment]:
-        """Yield the moments that fit, the newest first, or else the newest one of all."""
-        # A truncate of one moment would reach the others, which are folded with it.
-        first, at_once = (1, 1) if settings.apply_as_truncates else (_FIRST, _AT_ONCE)
-        start, end, fits = 0, first, False
+    def _find_by_sample(self, tried: Sequence[Moment], settings: CdcSettings) -> Iterator[Moment]:
+        """Yield the moments whose sample matches, the newest first; if there are none, the newest moment."""
+        # A truncate event in one moment would also delete the rows of the moments that the same query folds.
+        first, per_query = (1, 1) if settings.apply_as_truncates else (_FIRST_MOMENTS, _MOMENTS_PER_QUERY)
+        start, end, matches = 0, first, False
         while start < len(tried):
             self.running.update("moments", start, len(tried))
-            for moment in self.comparison.fitting(tried[start:end], settings):
-                fits = True
+            for moment in self.comparison.find_matching(tried[start:end], settings):
+                matches = True
                 yield moment
-            start, end = end, end + at_once
-        if not fits:
+            start, end = end, end + per_query
+        if not matches:
             yield tried[0]
 
 
-def _boundary(count: int, holds: Callable[[int], bool]) -> tuple[int, int]:
-    """Return the last place where a condition holds and the next one: -1 and `count` stand for neither.
+def _find_boundary(count: int, is_true: Callable[[int], bool]) -> tuple[int, int]:
+    """Return the last index at which a condition is true (or -1), and the next index (up to ``count``).
 
-    It holds up to some place only. That is found in ever larger steps, and then by halving.
+    The condition must be true up to some index and false after it. The steps double; a binary search follows.
     """
     last, step = -1, 1
-    while (after := last + step) < count and holds(after):
+    while (after := last + step) < count and is_true(after):
         last, step = after, step * 2
     after = min(after, count)
     while after - last > 1:
         middle = (last + after) // 2
-        last, after = (middle, after) if holds(middle) else (last, middle)
+        last, after = (middle, after) if is_true(middle) else (last, middle)
     return last, after
 
 
-def _alike(held: DataFrame, rows: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Leave out the columns that only one side has: an audit column of the old job says nothing of rows."""
-    brought = {name.lower() for name in rows.columns}
-    both = [name for name in held.columns if name.lower() in brought]
-    if not both:
-        raise NotKnownError("NO_COMMON_COLUMNS", columns=held.columns)
-    return held.select(*map(views.quoted_column, both)), rows.select(*map(views.quoted_column, both))
+def _select_common_columns(rows: DataFrame, expected: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Drop the columns that only one side has, such as audit columns of the old job."""
+    produced = {name.lower() for name in expected.columns}
+    common = [name for name in rows.columns if name.lower() in produced]
+    if not common:
+        raise RowsNotDerivableError("NO_COMMON_COLUMNS", columns=rows.columns)
+    return rows.select(*map(views.quoted_column, common)), expected.select(*map(views.quoted_column, common))

@@ -1,7 +1,7 @@
-"""The sequences of copied rows whose legacy table has none, from the events of their sources.
+"""Give copied rows the sequences that the legacy table lacks, from the events of the sources.
 
-If the hand-over is recorded or proved, the legacy table contains what the sources' events made up to the
-baseline. So the newest of these events tells how new a row is, and which keys were deleted.
+If the hand-over point is recorded or proved, the legacy table is the result of the events up to the baseline.
+So the newest of these events has the sequence of its key's row, or of its key's deletion.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql.types import NullType
 from tableferry.errors import first_line
 from tableferry.pipelines.cdc import change_feed
 from tableferry.pipelines.cdc.fold import DELETE, EXACT, OPERATION, SEQUENCE, null_safe_equal, quote_all
-from tableferry.pipelines.handover.expected_rows import NotKnownError, Whole
+from tableferry.pipelines.handover.expected_rows import RowsNotDerivableError, TargetOutput
 from tableferry.pipelines.model.flows import CdcSettings
 from tableferry.spark.catalog import SPARK_ERRORS
 
@@ -26,63 +26,65 @@ if TYPE_CHECKING:
     from tableferry.pipelines.model.steps import EventsBefore
 
 _NEWEST = "__newest"
-_GONE = "__gone"
+_IS_DELETED = "__is_deleted"
 
 
-def newest_events(
-    spark: SparkSession, before: EventsBefore, settings: CdcSettings, *, keep: bool
+def read_newest_events(
+    spark: SparkSession, before: EventsBefore, settings: CdcSettings, *, persist: bool
 ) -> DataFrame:
-    """Return each key with the sequence of its newest event, and whether that event deleted it.
+    """Return each key with the sequence of its newest event, and whether that event deleted the key.
 
-    ``keep`` reads the events now, and once only where the compute can cache them.
+    ``persist`` reads the events immediately, and caches them where the compute supports that.
 
     Raises:
-        NotKnownError: The sources don't tell these events, or can't be read.
-        TableferryError: An expression of the spec doesn't fit them.
+        RowsNotDerivableError: These events can't be derived from the sources, or the sources can't be read.
+        TableferryError: An expression of the spec can't be applied to them.
     """
-    whole = Whole.of(spark, before.dataflow)
-    if any(key not in before.until for flow, _ in whole.flows for key in flow.tables):
-        raise NotKnownError("SOURCE_WITHOUT_BASELINE")
+    output = TargetOutput.of_dataflow(spark, before.dataflow)
+    if any(key not in before.until for flow_output, _ in output.outputs for key in flow_output.tables):
+        raise RowsNotDerivableError("SOURCE_WITHOUT_BASELINE")
     try:
-        events = change_feed.build_feed_events(whole.rows(before.until), settings)
-        value = F.struct(F.col(SEQUENCE), (F.col(OPERATION) == DELETE).alias(_GONE))
+        events = change_feed.build_feed_events(output.read_rows(before.until), settings)
+        value = F.struct(F.col(SEQUENCE), (F.col(OPERATION) == DELETE).alias(_IS_DELETED))
         grouped = events.groupBy(*quote_all(settings.keys)).agg(F.max(value).alias(_NEWEST))
-        newest = grouped.select(*quote_all(settings.keys), f"{_NEWEST}.{SEQUENCE}", f"{_NEWEST}.{_GONE}")
-        # Only asking for the columns makes Spark Connect analyze the expressions.
+        newest = grouped.select(
+            *quote_all(settings.keys), f"{_NEWEST}.{SEQUENCE}", f"{_NEWEST}.{_IS_DELETED}"
+        )
+        # Spark Connect analyzes the expressions only when the schema is read.
         newest.schema  # noqa: B018
-        if keep:
+        if persist:
             with suppress(PySparkException):
-                # Serverless compute caches nothing.
+                # Serverless compute can't cache.
                 newest = newest.persist()
             newest.count()
     except SPARK_ERRORS as error:
-        raise NotKnownError("SOURCES_NOT_READABLE", reason=first_line(error)) from error
+        raise RowsNotDerivableError("SOURCES_NOT_READABLE", reason=first_line(error)) from error
     return newest
 
 
-def release(newest: DataFrame) -> None:
-    """Free what `newest_events` cached."""
+def unpersist(newest: DataFrame) -> None:
+    """Release the events that `read_newest_events` cached."""
     with suppress(PySparkException):
         newest.unpersist()
 
 
-def has_none(events: DataFrame) -> bool:
-    """Return whether copied events have no sequence."""
-    return isinstance(events.schema[SEQUENCE].dataType, NullType)
+def has_sequences(events: DataFrame) -> bool:
+    """Return whether copied events have sequences."""
+    return not isinstance(events.schema[SEQUENCE].dataType, NullType)
 
 
-def with_sequences(events: DataFrame, newest: DataFrame, settings: CdcSettings) -> DataFrame:
-    """Give copied events the sequences of their keys, and add a delete for each key that has been deleted.
+def add_sequences(events: DataFrame, newest: DataFrame, settings: CdcSettings) -> DataFrame:
+    """Give copied events the sequences of their keys, and add a delete event for each deleted key.
 
-    A row keeps no sequence if its key has no event, or if its newest event is a delete.
+    A row gets no sequence if its key has no event, or if the key's newest event is a delete.
     """
     keys = quote_all(settings.keys)
     kinds = {field.name.lower(): field.dataType for field in events.schema}
     alike = null_safe_equal("e", "n", settings.keys)
     others = [f"e.{name}" for name in quote_all(events.columns) if name != f"`{SEQUENCE}`"]
-    sequence = F.when(~F.col(f"n.{_GONE}"), F.col(f"n.{SEQUENCE}")).alias(SEQUENCE)
+    sequence = F.when(~F.col(f"n.{_IS_DELETED}"), F.col(f"n.{SEQUENCE}")).alias(SEQUENCE)
     rows = events.alias("e").join(newest.alias("n"), alike, "left").select(*others, sequence)
-    deleted = newest.where(_GONE).alias("n").join(events.alias("e"), alike, "left_anti")
+    deleted = newest.where(_IS_DELETED).alias("n").join(events.alias("e"), alike, "left_anti")
     deletes = deleted.select(
         *[
             F.col(f"n.{key}").cast(kinds[name.lower()]).alias(name)

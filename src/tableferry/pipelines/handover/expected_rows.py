@@ -1,4 +1,8 @@
-"""What a target's flows make of the commits of their sources, read as a batch."""
+"""Read the rows that a target's flows produce from their sources' commits, as a batch.
+
+The commits are all up to a version, or those between two versions. Other modules compare these rows with a
+table.
+"""
 
 from __future__ import annotations
 
@@ -35,22 +39,21 @@ if TYPE_CHECKING:
 
 NO_OFFSETS: Offsets = MappingProxyType({})
 
-_SKIPPING = ("skipchangecommits", "ignorechanges", "ignoredeletes")
 
-
-class NotKnownError(TableError):
-    """Nobody can know from the sources what a target must hold."""
+class RowsNotDerivableError(TableError):
+    """The rows that a target must contain can't be derived from its sources."""
 
 
 @dataclass(frozen=True)
-class Brought:
-    """What one flow brings, as far as it can be read as a batch.
+class FlowOutput:
+    """The rows that one flow appends, read as a batch.
 
     Attributes:
-        tables: The tables that it follows, by `TableName.key`.
-        topics: The options with which it reads Kafka, by the key of `topics.name`.
-        new_rows: All of that gives its new rows alone: change feeds and Kafka; else none does.
-        skips: It skips commits that delete or change rows.
+        tables: The tables that the flow streams, by `TableName.key`.
+        topics: The options with which the flow reads Kafka, by the key of `topics.name`.
+        reads_new_rows: All sources are change feeds or Kafka, which return only new rows. Otherwise all
+            sources are tables, read as of a version.
+        skips_commits: The flow's reader options skip commits that delete or change rows.
     """
 
     spark: SparkSession
@@ -58,18 +61,20 @@ class Brought:
     flow: Flow
     tables: Mapping[str, TableName]
     topics: Mapping[str, Mapping[str, str]]
-    new_rows: bool
-    skips: bool
+    reads_new_rows: bool
+    skips_commits: bool
 
     @classmethod
-    def by(cls, spark: SparkSession, dataflow: DataFlow, flow: Flow) -> Brought:
-        """Look at what a flow reads.
+    def of_flow(cls, spark: SparkSession, dataflow: DataFlow, flow: Flow) -> FlowOutput:
+        """Describe the sources of a flow.
 
         Raises:
-            NotKnownError: Nobody can know what it makes of some commits.
+            RowsNotDerivableError: The flow's rows can't be derived from commits.
         """
         if flow.once or flow.target.key != dataflow.key:
-            raise NotKnownError("FLOW_RUNS_ONCE" if flow.once else "FLOW_FILLS_STAGING_TABLE", flow=flow.name)
+            raise RowsNotDerivableError(
+                "FLOW_RUNS_ONCE" if flow.once else "FLOW_FILLS_STAGING_TABLE", flow=flow.name
+            )
         followed = reads.followed(dataflow.views, flow.view, {})
         return cls(
             spark,
@@ -77,25 +82,24 @@ class Brought:
             flow,
             {read.table.key: read.table for read in followed if not read.without_versions},
             {read.table.key: read.kafka for read in followed if read.kafka is not None},
-            _reads_new_rows(dataflow, flow),
-            _skips(dataflow, flow),
+            *_inspect_sources(dataflow, flow),
         )
 
-    def rows(self, spans: CommitRanges, offsets: Offsets = NO_OFFSETS) -> DataFrame:
-        """Return the rows that it brings of these commits and records.
+    def read_rows(self, spans: CommitRanges, offsets: Offsets = NO_OFFSETS) -> DataFrame:
+        """Return the rows that the flow produces from these commits and records.
 
         Raises:
-            NotKnownError: The broker doesn't have all of these records any more.
-            TableferryError: They can't be read.
+            RowsNotDerivableError: The broker has lost some of these records.
+            TableferryError: The sources can't be read.
         """
         for key, options in self.topics.items():
             start, end = offsets[key]
-            left, were = kafka.count(self.spark, options, start, end), start.behind(end)
-            if left < were:
-                raise NotKnownError(
-                    "TOPIC_COMPACTED", topic=key, start=start, end=end, records=left, offsets=were
+            records, expected = kafka.count_records(self.spark, options, start, end), start.behind(end)
+            if records < expected:
+                raise RowsNotDerivableError(
+                    "TOPIC_COMPACTED", topic=key, start=start, end=end, records=records, offsets=expected
                 )
-        # When rows were loaded, and by which run, nobody can say again.
+        # The metadata columns (load time, run) would get other values now.
         target = replace(self.dataflow.target, metadata=())
         return read_flow_rows(
             self.spark,
@@ -108,21 +112,23 @@ class Brought:
             offsets=offsets,
         )
 
-    def check_skipped(self, commits: Mapping[str, range]) -> None:
-        """Require that a flow skips none of some commits, where it skips any.
+    def check_no_skipped_commits(self, commits: Mapping[str, range]) -> None:
+        """Check that the flow's reader options skip none of these commits.
 
         Args:
-            commits: By `TableName.key`, from the last commit before them to the last of them.
+            commits: A range by `TableName.key`, from the last version before the commits to their last.
 
         Raises:
-            NotKnownError: It skips one, or the log no longer has it.
+            RowsNotDerivableError: The flow may skip one, or the log no longer describes it.
         """
-        for key, table in self.tables.items() if self.skips else ():
+        if not self.skips_commits:
+            return
+        for key, table in self.tables.items():
             for commit in commits_after(self.spark, table, commits[key].start):
                 if commit.version > commits[key].stop or commit.operation in WITHOUT_ROWS:
                     continue
                 if not commit.only_appends:
-                    raise NotKnownError(
+                    raise RowsNotDerivableError(
                         "COMMIT_MAYBE_SKIPPED",
                         flow=self.flow.name,
                         table=table,
@@ -130,8 +136,8 @@ class Brought:
                         operation=commit.operation or "its log no longer has it",
                     )
 
-    def feeds_are_whole(self) -> bool:
-        """Say whether the change feeds reach back to the first versions of their tables."""
+    def has_complete_feeds(self) -> bool:
+        """Return whether the change feeds start at version 0 of their tables."""
         options = {"readChangeFeed": "true", "startingVersion": "0", "endingVersion": "0"}
         try:
             for table in self.tables.values():
@@ -141,66 +147,73 @@ class Brought:
         return True
 
 
-def brought(spark: SparkSession, dataflow: DataFlow) -> tuple[Brought, ...]:
-    """Look at what every flow of a target reads, but for those into its quarantine.
+def list_flow_outputs(spark: SparkSession, dataflow: DataFlow) -> tuple[FlowOutput, ...]:
+    """Return the outputs of all flows of a target, except those into its quarantine.
 
     Raises:
-        NotKnownError: Nobody can know what one of them makes of some commits.
+        RowsNotDerivableError: The rows of a flow can't be derived from commits.
     """
-    aside = dataflow.quarantine.name.key if dataflow.quarantine else ""
-    flows = (flow for flow in dataflow.flows if flow.target.key != aside)
-    return tuple(Brought.by(spark, dataflow, flow) for flow in flows)
+    quarantine = dataflow.quarantine.name.key if dataflow.quarantine else ""
+    flows = (flow for flow in dataflow.flows if flow.target.key != quarantine)
+    return tuple(FlowOutput.of_flow(spark, dataflow, flow) for flow in flows)
 
 
 @dataclass(frozen=True)
-class Whole:
-    """All that the flows of a target bring from the first commits of their sources on.
+class TargetOutput:
+    """The rows that the flows of a target produce from all commits of their sources.
 
     Attributes:
-        flows: The flows, each with whether its change feeds are read; else its tables are, as of a version.
+        outputs: The output of each flow, and whether its change feeds are read. Otherwise its tables are read
+            as of a version.
     """
 
-    flows: tuple[tuple[Brought, bool], ...]
+    outputs: tuple[tuple[FlowOutput, bool], ...]
 
     @classmethod
-    def of(cls, spark: SparkSession, dataflow: DataFlow) -> Whole:
-        """Look at what a target's flows read; raises as `brought`."""
-        flows = brought(spark, dataflow)
-        if kafka := next((flow for flow in flows if flow.topics), None):
-            raise NotKnownError("FLOW_READS_KAFKA", flow=kafka.flow.name)
-        return cls(tuple((flow, flow.new_rows and flow.feeds_are_whole()) for flow in flows))
-
-    def rows(self, until: Mapping[str, int]) -> DataFrame:
-        """Return what the flows bring of all commits up to a version of each table, by `TableName.key`.
-
-        A version of -1 stands for none of a table's commits.
+    def of_dataflow(cls, spark: SparkSession, dataflow: DataFlow) -> TargetOutput:
+        """Describe the sources of a target's flows.
 
         Raises:
-            NotKnownError: No flow brings any, or one that reads several tables isn't to have all of them.
-            TableferryError: They can't be read.
+            RowsNotDerivableError: The rows of a flow can't be derived from commits, or a flow reads Kafka.
+        """
+        outputs = list_flow_outputs(spark, dataflow)
+        if of_kafka := next((output for output in outputs if output.topics), None):
+            raise RowsNotDerivableError("FLOW_READS_KAFKA", flow=of_kafka.flow.name)
+        return cls(
+            tuple((output, output.reads_new_rows and output.has_complete_feeds()) for output in outputs)
+        )
+
+    def read_rows(self, until: Mapping[str, int]) -> DataFrame:
+        """Return the rows that the flows produce from all commits up to a version of each table.
+
+        Args:
+            until: The versions by `TableName.key`; -1 if the table's commits don't count at all.
+
+        Raises:
+            RowsNotDerivableError: No commit counts, or those of only some tables of a flow do.
+            TableferryError: The sources can't be read.
         """
         frames = []
-        for flow, feeds in self.flows:
-            if all(until[key] < 0 for key in flow.tables):
+        for output, from_feeds in self.outputs:
+            if all(until[key] < 0 for key in output.tables):
                 continue
-            if any(until[key] < 0 for key in flow.tables):
-                raise NotKnownError("FLOW_MIXES_STARTS", flow=flow.flow.name)
-            frames.append(
-                flow.rows({key: CommitRange(until[key], -1 if feeds else None) for key in flow.tables})
-            )
+            if any(until[key] < 0 for key in output.tables):
+                raise RowsNotDerivableError("FLOW_MIXES_STARTS", flow=output.flow.name)
+            spans = {key: CommitRange(until[key], -1 if from_feeds else None) for key in output.tables}
+            frames.append(output.read_rows(spans))
         if not frames:
-            raise NotKnownError("NO_COMMITS_READ")
-        return together(frames)
+            raise RowsNotDerivableError("NO_COMMITS_READ")
+        return union_by_name(frames)
 
 
-def together(frames: list[DataFrame]) -> DataFrame:
-    """Put rows of several frames under each other, by the names of their columns."""
+def union_by_name(frames: list[DataFrame]) -> DataFrame:
+    """Return the rows of several frames in one; a column that a frame lacks is NULL there."""
     return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
 
 
-def _reads_new_rows(dataflow: DataFlow, flow: Flow) -> bool:
-    """Say whether all that a flow follows gives new rows alone; else all of it is tables as they are."""
-    kinds = set()
+def _inspect_sources(dataflow: DataFlow, flow: Flow) -> tuple[bool, bool]:
+    """Return `FlowOutput.reads_new_rows` and `FlowOutput.skips_commits` of a flow."""
+    kinds, skips_commits = set(), False
     for name in reads.views_behind(dataflow.views, flow.view):
         view = dataflow.views[name]
         sources: list[DeltaSource] = []
@@ -217,31 +230,14 @@ def _reads_new_rows(dataflow: DataFlow, flow: Flow) -> bool:
             case OtherSource("kafka"):
                 kinds.add(True)
             case PythonSource() | OtherSource() | HistorySource():
-                raise NotKnownError("VIEW_NOT_READABLE_UP_TO_COMMIT", view=name)
+                raise RowsNotDerivableError("VIEW_NOT_READABLE_UP_TO_COMMIT", view=name)
             case _:
                 assert_never(view.source)
         for source in sources:
-            if source.from_setup or (source.change_feed and _has_skipping(source)):
-                raise NotKnownError("VIEW_SKIPS_COMMITS", view=name)
+            if source.from_setup or (source.change_feed and reads.find_skipping_options(source)):
+                raise RowsNotDerivableError("VIEW_SKIPS_COMMITS", view=name)
             kinds.add(source.change_feed)
+            skips_commits = skips_commits or bool(reads.find_skipping_options(source))
     if len(kinds) > 1:
-        raise NotKnownError("FLOW_MIXES_CHANGES_AND_ROWS", flow=flow.name)
-    return kinds == {True}
-
-
-def _skips(dataflow: DataFlow, flow: Flow) -> bool:
-    """Return whether a flow skips commits of a table that delete or change rows."""
-    sources: list[DeltaSource] = []
-    for name in reads.views_behind(dataflow.views, flow.view):
-        match dataflow.views[name].source:
-            case DeltaSource() as source:
-                sources.append(source)
-            case JoinSource(sides):
-                sources += [side.source for side in sides]
-            case _:
-                continue
-    return any(map(_has_skipping, sources))
-
-
-def _has_skipping(source: DeltaSource) -> bool:
-    return any(option.lower() in _SKIPPING for option in source.options)
+        raise RowsNotDerivableError("FLOW_MIXES_CHANGES_AND_ROWS", flow=flow.name)
+    return kinds == {True}, skips_commits

@@ -1,4 +1,4 @@
-"""Finds where the old jobs hand over that fill the legacy tables of migrations which haven't started."""
+"""Find the hand-over points of migrations that haven't started, by old streams' checkpoints or by content."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tableferry.errors import Finding, StateError
 from tableferry.pipelines.handover import content_search, stream_checkpoints
-from tableferry.pipelines.handover.stream_checkpoints import NotItsSinkError
+from tableferry.pipelines.handover.stream_checkpoints import QueryWithoutCommitsError
 from tableferry.pipelines.model.facts import HandOver, NoHandOver
 from tableferry.pipelines.model.flows import DataFlow, DeltaSource, Project
 from tableferry.pipelines.model.plan import LookBack
@@ -19,12 +19,12 @@ from tableferry.spark.tables import TableFacts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CONTENT_FIRST_BYTES = 10_000_000_000
-"""The largest size of a legacy table and its sources together that ``handOver: auto`` compares."""
+AUTO_COMPARE_LIMIT = 10_000_000_000
+"""The largest size in bytes of a legacy table and its sources that ``handOver: auto`` compares."""
 
 
-def _after_checkpoint(hand_over: HandOver | NoHandOver) -> HandOver | NoHandOver:
-    """Add that the checkpoint couldn't show the hand-over point."""
+def _note_failed_checkpoint(hand_over: HandOver | NoHandOver) -> HandOver | NoHandOver:
+    """Add to a result by content that the checkpoint's query made none of the table's commits."""
     if isinstance(hand_over, NoHandOver):
         why = hand_over.why
         not_found = Finding("HAND_OVER_NOT_FOUND", reason=why.sentence, advice=why.remedy)
@@ -34,14 +34,14 @@ def _after_checkpoint(hand_over: HandOver | NoHandOver) -> HandOver | NoHandOver
 
 @dataclass(frozen=True)
 class HandOverFinder:
-    """Asks the old streams' checkpoints, or compares rows, as each spec says.
+    """Find hand-over points by the method that each spec names.
 
     Attributes:
-        tables: Facts by `TableName.key`.
-        followed: What each flow follows, by the target's key and the flow's name.
+        tables: The tables' facts by `TableName.key`.
+        followed: The tables that each flow streams, by the target's key and the flow's name.
         in_pipeline: A declarative pipeline runs the flows.
-        look_back: With how many moments of its sources a legacy table may be compared; 0 where nothing is to
-            start.
+        look_back: The number of moments of its sources with which a legacy table is compared, or the time of
+            the oldest one. With 0, no rows are compared.
     """
 
     spark: SparkSession
@@ -52,7 +52,10 @@ class HandOverFinder:
     look_back: LookBack
 
     def find(self, dataflows: Iterable[DataFlow]) -> Mapping[str, HandOver | NoHandOver]:
-        """Return where each hands over, or why nobody knows, by the target's key; some may be absent."""
+        """Return the hand-over points, or the reasons why they can't be found, by the target's key.
+
+        A target is left out if its spec names neither method, or if its rows aren't compared.
+        """
         by_checkpoint = []
         by_content = []
         for dataflow in dataflows:
@@ -64,23 +67,23 @@ class HandOverFinder:
                 case "version" if self.look_back and dataflow.migration and dataflow.migration.content_first:
                     by_content.append(dataflow)
         found: dict[str, HandOver | NoHandOver] = {}
-        asked = parallel_map(self._by_checkpoint, by_checkpoint)
-        for dataflow, hand_over in zip(by_checkpoint, asked, strict=True):
+        found_by_checkpoint = parallel_map(self._find_by_checkpoint, by_checkpoint)
+        for dataflow, hand_over in zip(by_checkpoint, found_by_checkpoint, strict=True):
             if hand_over is None:
                 by_content.append(dataflow)
             else:
                 found[dataflow.key] = hand_over
-        # One after the other, for each of them keeps all of Spark busy.
+        # One after the other, because each comparison uses all of Spark's cores.
         for dataflow in by_content:
-            hand_over = self._by_content(dataflow)
+            hand_over = self._find_by_content(dataflow)
             if hand_over and dataflow in by_checkpoint:
-                hand_over = _after_checkpoint(hand_over)
+                hand_over = _note_failed_checkpoint(hand_over)
             if hand_over:
                 found[dataflow.key] = hand_over
         return found
 
-    def _by_checkpoint(self, dataflow: DataFlow) -> HandOver | NoHandOver | None:
-        """Ask the checkpoints; None where they can't say it, and the spec lets rows say it then."""
+    def _find_by_checkpoint(self, dataflow: DataFlow) -> HandOver | NoHandOver | None:
+        """Find by checkpoints; None if a query made no commits and the spec allows a search by content."""
         migration = dataflow.migration
         assert migration is not None
         if (legacy := self.tables.get(migration.table.key)) is None:
@@ -88,52 +91,57 @@ class HandOverFinder:
                 Finding("LEGACY_TABLE_MISSING", location=migration.location, table=migration.table)
             )
         folders = self.project.checkpoints(migration)
-        within = [source.table_id for key in self._entered(dataflow) if (source := self.tables.get(key))]
+        sources = [
+            source.table_id
+            for key in self._find_mid_commit_sources(dataflow)
+            if (source := self.tables.get(key))
+        ]
         try:
-            return stream_checkpoints.hand_over(self.spark, legacy, folders, within=within)
-        except NotItsSinkError as error:
+            return stream_checkpoints.find_hand_over(self.spark, legacy, folders, mid_commit_sources=sources)
+        except QueryWithoutCommitsError as error:
             return None if migration.or_content else NoHandOver(error.finding)
         except StateError as error:
             return NoHandOver(error.finding)
 
-    def _by_content(self, dataflow: DataFlow) -> HandOver | NoHandOver | None:
+    def _find_by_content(self, dataflow: DataFlow) -> HandOver | NoHandOver | None:
         migration = dataflow.migration
         assert migration is not None
         legacy = self.tables.get(migration.table.key)
-        follows = [
+        streamed = [
             read
             for flow in dataflow.streaming_flows
             for read in self.followed.get((dataflow.key, flow.name), ())
         ]
-        keys = {read.table.key for read in follows}
-        if other := next((read.table for read in follows if read.without_versions), None):
-            return NoHandOver(Finding("SOURCE_WITHOUT_VERSIONS", source=other))
+        keys = {read.table.key for read in streamed}
+        if unversioned := next((read.table for read in streamed if read.without_versions), None):
+            return NoHandOver(Finding("SOURCE_WITHOUT_VERSIONS", source=unversioned))
         sources = [source for key in keys if (source := self.tables.get(key))]
         if not self.look_back or legacy is None or len(sources) < len(keys):
             return None
-        if migration.content_first and (size := self._bytes([legacy, *sources])) > CONTENT_FIRST_BYTES:
-            limit = f"{CONTENT_FIRST_BYTES:,}"
+        if migration.content_first and (size := self._sum_bytes([legacy, *sources])) > AUTO_COMPARE_LIMIT:
+            limit = f"{AUTO_COMPARE_LIMIT:,}"
             return NoHandOver(
                 Finding("TOO_LARGE_TO_COMPARE", table=migration.table, bytes=f"{size:,}", limit=limit)
             )
-        return content_search.find(self.spark, dataflow, migration, legacy, sources, self.look_back)
+        return content_search.find_hand_over(self.spark, dataflow, migration, legacy, sources, self.look_back)
 
-    def _bytes(self, tables: Iterable[TableFacts]) -> int:
-        """Add up the sizes of tables' newest versions."""
+    def _sum_bytes(self, tables: Iterable[TableFacts]) -> int:
+        """Return the sum of the sizes of the tables' newest versions."""
         sizes = (self.spark.sql(f"DESCRIBE DETAIL {table.name.sql}").collect()[0] for table in tables)
         return sum(detail["sizeInBytes"] or 0 for detail in sizes)
 
-    def _entered(self, dataflow: DataFlow) -> frozenset[str]:
-        """Return the keys of the sources whose commits the flows of a target can begin in the middle.
+    def _find_mid_commit_sources(self, dataflow: DataFlow) -> frozenset[str]:
+        """Return the keys of the sources that the flows can start to read in the middle of a commit.
 
-        A pipeline gives a flow its checkpoint by itself. A checkpoint has a place for each source of its
-        flow, whose order nobody knows, and counts the files of a commit in a change feed otherwise.
+        That needs a checkpoint with a start offset. A pipeline creates its flows' checkpoints itself. A
+        checkpoint has an offset for each source of its flow in an unknown order, so a flow must have one
+        source. In a change feed, Delta numbers the files of a commit differently.
         """
-        alone: set[str] = set()
-        others: set[str] = set()
+        supported: set[str] = set()
+        unsupported: set[str] = set()
         for flow in dataflow.streaming_flows:
             keys = {read.table.key for read in self.followed.get((dataflow.key, flow.name), ())}
             source = dataflow.views[flow.view].source
             rows = isinstance(source, DeltaSource) and not source.change_feed
-            (others if self.in_pipeline or not rows else alone).update(keys)
-        return frozenset(alone - others)
+            (unsupported if self.in_pipeline or not rows else supported).update(keys)
+        return frozenset(supported - unsupported)

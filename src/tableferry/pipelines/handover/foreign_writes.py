@@ -1,7 +1,8 @@
-"""What other processes removed from a CDC target or from its event log, and how to remove it from both.
+"""Find rows that other processes removed from a CDC target or only from its event log.
 
-The rows of a key are computed from its events. A row that is deleted from the target alone comes back with
-the next event of its key, and a row whose events are deleted is never closed or replaced.
+The rows of a key are computed from its events. So a row that is deleted only from the target returns with the
+next event of its key, and a row whose events are deleted is never closed or replaced. The statements that
+`find_foreign_writes` returns remove the rest.
 """
 
 from __future__ import annotations
@@ -36,15 +37,20 @@ from tableferry.spark.tables import TableFacts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# The rank of no event that a feed can have at the same sequence is higher.
+# No event of a feed has a higher rank at the same sequence.
 _HIGHEST_RANK = 2**63 - 1
 _APPENDS = ("WRITE", "COPY INTO", "STREAMING UPDATE")
 _REPLACING = ("overwrite", "complete")
 
 
 @dataclass(frozen=True)
-class _Span:
-    """Commits of other processes without a commit of ours between them: what they did is one difference."""
+class _CommitSpan:
+    """Consecutive commits of other processes, whose effect is the difference between two versions.
+
+    Attributes:
+        before: The version before the first of the commits.
+        last: The version of the last one.
+    """
 
     before: int
     last: int
@@ -52,15 +58,15 @@ class _Span:
     only_deletes: bool
 
 
-def foreign_commits(newest_first: Sequence[Commit]) -> tuple[Commit, ...]:
+def list_foreign_commits(newest_first: Sequence[Commit]) -> tuple[Commit, ...]:
     """Return the commits by which another process may have removed rows, the oldest first.
 
-    Commits that a RESTORE has undone don't count, nor do those whose operation the log no longer tells.
+    Commits that a RESTORE undid don't count, nor do commits that the log no longer describes.
     """
-    return tuple(reversed([commit for commit in _in_effect(newest_first) if _may_remove(commit)]))
+    return tuple(reversed([commit for commit in _skip_undone(newest_first) if _may_remove(commit)]))
 
 
-def _in_effect(newest_first: Sequence[Commit]) -> Iterator[Commit]:
+def _skip_undone(newest_first: Sequence[Commit]) -> Iterator[Commit]:
     return (commit for commit in lasting(newest_first) if commit.operation not in SETTING_BACK)
 
 
@@ -76,7 +82,7 @@ def _may_remove(commit: Commit) -> bool:
 
 
 def _is_own_merge(commit: Commit) -> bool:
-    """Recognize our MERGEs, of earlier releases too, by columns that only our statements have."""
+    """Return whether a MERGE, also of an earlier release, has the columns that only our statements have."""
     return ALIVE in commit.parameter("notMatchedPredicates") or TRUNCATES in commit.parameter("predicate")
 
 
@@ -93,20 +99,20 @@ def _only_deletes(commit: Commit) -> bool:
     )
 
 
-def _spans(newest_first: Sequence[Commit]) -> Iterator[_Span]:
-    """Group the foreign commits; a commit of ours between two groups may have removed rows itself."""
+def _group_foreign_commits(newest_first: Sequence[Commit]) -> Iterator[_CommitSpan]:
+    """Group consecutive foreign commits; a commit of ours between two groups may have removed rows itself."""
     in_order = [
-        commit for commit in reversed([*_in_effect(newest_first)]) if commit.operation not in WITHOUT_ROWS
+        commit for commit in reversed([*_skip_undone(newest_first)]) if commit.operation not in WITHOUT_ROWS
     ]
     for foreign, commits in groupby(in_order, _may_remove):
         if foreign:
             group = list(commits)
             operations = tuple(dict.fromkeys(commit.operation for commit in group))
             only_deletes = all(map(_only_deletes, group))
-            yield _Span(group[0].version - 1, group[-1].version, operations, only_deletes)
+            yield _CommitSpan(group[0].version - 1, group[-1].version, operations, only_deletes)
 
 
-def find(
+def find_foreign_writes(
     spark: SparkSession,
     cdc: CdcSettings,
     target: TableFacts,
@@ -114,15 +120,15 @@ def find(
     target_commits: Sequence[Commit],
     log_commits: Sequence[Commit],
 ) -> tuple[ForeignWrites, ...]:
-    """Return what other processes may have removed from a target and its log, and what is left of it.
+    """Return the foreign writes to a target and its event log, with what remains in the other table.
 
-    The commits are those since the flows last ran, the newest first. Each foreign one is compared with the
-    version before it, as far as that can still be read.
+    The commits are those since the flows last ran, the newest first. The versions before and after each span
+    of foreign commits are compared, if they can be read.
     """
     found = []
     for table, other, commits in ((target, log, target_commits), (log, target, log_commits)):
         reviewed = table.properties.get(REVIEWED, "")
-        for span in _spans(commits):
+        for span in _group_foreign_commits(commits):
             queries = _Queries(cdc, target, log, span)
             left: int | None = 0
             statements: tuple[str, ...] = ()
@@ -130,10 +136,10 @@ def find(
             if not reviewed.isdigit() or span.last > int(reviewed):
                 try:
                     left, statements = (
-                        _left_in_log(spark, queries) if table is target else _left_in_target(spark, queries)
+                        _check_log(spark, queries) if table is target else _check_target(spark, queries)
                     )
                 except SPARK_ERRORS as error:
-                    # VACUUM has removed files of that version, or its columns were other ones.
+                    # VACUUM removed files of that version, or its columns were different.
                     left, unreadable = None, first_line(error)
             newest = max(
                 (commit.version for commit in commits if commit.operation not in WITHOUT_ROWS), default=0
@@ -155,10 +161,10 @@ def find(
     return tuple(found)
 
 
-def _left_in_log(spark: SparkSession, queries: _Queries) -> tuple[int, tuple[str, ...]]:
-    """Count the keys and rows that are gone from the target and have events, and write what removes these."""
-    keys = _count(spark, queries.erased_keys_with_events())
-    rows = _count(spark, queries.erased_rows_with_events()) if queries.has_intervals else 0
+def _check_log(spark: SparkSession, queries: _Queries) -> tuple[int, tuple[str, ...]]:
+    """Count the keys and rows that only the target lost; return statements that remove their events."""
+    keys = _count_rows(spark, queries.erased_keys_with_events())
+    rows = _count_rows(spark, queries.erased_rows_with_events()) if queries.has_intervals else 0
     statements = []
     if keys:
         statements.append(queries.remove_keys_from_log())
@@ -167,12 +173,12 @@ def _left_in_log(spark: SparkSession, queries: _Queries) -> tuple[int, tuple[str
     return keys + rows, tuple(statements)
 
 
-def _left_in_target(spark: SparkSession, queries: _Queries) -> tuple[int, tuple[str, ...]]:
-    rows = _count(spark, queries.rows_without_events())
+def _check_target(spark: SparkSession, queries: _Queries) -> tuple[int, tuple[str, ...]]:
+    rows = _count_rows(spark, queries.rows_without_events())
     return rows, (queries.remove_rows_from_target(),) if rows else ()
 
 
-def _count(spark: SparkSession, query: str) -> int:
+def _count_rows(spark: SparkSession, query: str) -> int:
     [(count,)] = spark.sql(f"SELECT count(*) FROM ({query})").collect()
     return int(count)
 
@@ -184,7 +190,7 @@ class _Queries:
     cdc: CdcSettings
     target: TableFacts
     log: TableFacts
-    span: _Span
+    span: _CommitSpan
 
     @property
     def has_intervals(self) -> bool:
@@ -195,7 +201,7 @@ class _Queries:
     def _keys(self) -> list[str]:
         return [identifier(unquote(key)) for key in self.cdc.keys]
 
-    def _listed(self, alias: str, *more: str) -> str:
+    def _columns_of(self, alias: str, *more: str) -> str:
         return ", ".join(f"{alias}.{column}" for column in (*self._keys, *more))
 
     def _before(self, table: TableFacts) -> str:
@@ -204,7 +210,7 @@ class _Queries:
     def _after(self, table: TableFacts) -> str:
         return f"{table.name.plain_sql} VERSION AS OF {self.span.last}"
 
-    def _same(self, left: str, right: str) -> str:
+    def _same_keys(self, left: str, right: str) -> str:
         return " AND ".join(f"{left}.{key} <=> {right}.{key}" for key in self._keys)
 
     def _erased_keys(self) -> str:
@@ -215,84 +221,88 @@ class _Queries:
         parts = [self._before(self.target), self._after(self.target)]
         if not self.has_intervals and self.target.version > self.span.last:
             parts.append(self.target.name.plain_sql)
-        return " EXCEPT ".join(f"SELECT {self._listed('t')} FROM {part} t" for part in parts)
+        return " EXCEPT ".join(f"SELECT {self._columns_of('t')} FROM {part} t" for part in parts)
 
     def _erased_rows(self, columns: str) -> str:
         """Select rows that the span removed from the target, of keys that kept others."""
         after = self._after(self.target)
         return (
             f"SELECT {columns} FROM {self._before(self.target)} b "
-            f"LEFT ANTI JOIN {after} a ON {self._same('a', 'b')} AND a.{START} <=> b.{START} "
-            f"LEFT SEMI JOIN {after} k ON {self._same('k', 'b')}"
+            f"LEFT ANTI JOIN {after} a ON {self._same_keys('a', 'b')} AND a.{START} <=> b.{START} "
+            f"LEFT SEMI JOIN {after} k ON {self._same_keys('k', 'b')}"
         )
 
-    def _opened(self, row: str) -> str:
-        """Write the condition that an event opened a row."""
-        return f"{self._same('e', row)} AND e.{SEQUENCE} <=> {row}.{START} AND e.{OPERATION} = '{UPSERT}'"
+    def _event_opened(self, row: str) -> str:
+        """Return the condition that an event opened a row."""
+        return (
+            f"{self._same_keys('e', row)} AND e.{SEQUENCE} <=> {row}.{START} AND e.{OPERATION} = '{UPSERT}'"
+        )
 
     def erased_keys_with_events(self) -> str:
         """Select the keys that the span removed from the target and that the log still has.
 
-        For SCD type 2 they have an event that opened a removed row: others may have come after the span.
+        For SCD type 2, the log must have an event that opened a removed row: other events may be newer than
+        the span.
         """
         log = self.log.name.sql
         if not self.has_intervals:
             return (
                 f"SELECT g.* FROM ({self._erased_keys()}) g LEFT SEMI JOIN {log} e "
-                f"ON {self._same('e', 'g')} AND {self._is_of_key('e')}"
+                f"ON {self._same_keys('e', 'g')} AND {self._is_of_key('e')}"
             )
         return (
-            f"SELECT {self._listed('b')} FROM {self._before(self.target)} b LEFT SEMI JOIN {log} e "
-            f"ON {self._opened('b')} INTERSECT ({self._erased_keys()})"
+            f"SELECT {self._columns_of('b')} FROM {self._before(self.target)} b LEFT SEMI JOIN {log} e "
+            f"ON {self._event_opened('b')} INTERSECT ({self._erased_keys()})"
         )
 
     def erased_rows_with_events(self) -> str:
         """Select the rows that the span removed, of keys that kept others, whose event the log still has."""
         return (
             f"SELECT g.* FROM ({self._erased_rows('b.*')}) g LEFT SEMI JOIN {self.log.name.sql} e "
-            f"ON {self._opened('g')}"
+            f"ON {self._event_opened('g')}"
         )
 
     def _is_of_key(self, alias: str) -> str:
-        """Leave out truncates, whose keys are NULL."""
+        """Return the condition that an event isn't a truncate, whose keys are NULL."""
         return f"{alias}.{OPERATION} <> '{TRUNCATE}'"
 
     def remove_keys_from_log(self) -> str:
-        """Write the statement that removes every event of the erased keys."""
+        """Return the statement that removes every event of the erased keys."""
         return (
             f"MERGE INTO {self.log.name.plain_sql} e USING ({self._erased_keys()}) g "
-            f"ON {self._same('e', 'g')} AND {self._is_of_key('e')} WHEN MATCHED THEN DELETE"
+            f"ON {self._same_keys('e', 'g')} AND {self._is_of_key('e')} WHEN MATCHED THEN DELETE"
         )
 
     def close_rows_in_log(self, columns: Sequence[str]) -> str:
-        """Write the statement that turns the events of erased rows into deletes of their keys.
+        """Return the statement that turns the events of erased rows into deletes of their keys.
 
-        Without an event in their place the row before would last until the row after, or open again.
+        If these events were removed instead, the key's previous row would last until its next row, or open
+        again.
         """
         keys = {unquote(key).lower() for key in self.cdc.keys}
         kept = keys | {name.lower() for name in (*EVENT_COLUMNS, RANK)}
         sets = [f"{OPERATION} = '{DELETE}'", f"{EXACT} = false", f"{RANK} = {_HIGHEST_RANK}"]
         sets += [f"e.{identifier(name)} = NULL" for name in columns if name.lower() not in kept]
-        rows = self._erased_rows(self._listed("b", START, END))
+        rows = self._erased_rows(self._columns_of("b", START, END))
         return (
             f"MERGE INTO {self.log.name.plain_sql} e USING ({rows}) g "
-            f"ON {self._same('e', 'g')} AND e.{SEQUENCE} >= g.{START} "
+            f"ON {self._same_keys('e', 'g')} AND e.{SEQUENCE} >= g.{START} "
             f"AND (g.{END} IS NULL OR e.{SEQUENCE} < g.{END}) AND e.{OPERATION} = '{UPSERT}' "
             f"WHEN MATCHED THEN UPDATE SET {', '.join(sets)}"
         )
 
     def _lost_events(self) -> str:
-        """Select the keys, for SCD type 2 with their sequence, of which the span removed all upserts."""
+        """Select the keys, for SCD type 2 with their sequence, whose upserts the span removed completely."""
         parts = [self._before(self.log), self._after(self.log)]
         if self.log.version > self.span.last:
             parts.append(self.log.name.plain_sql)
-        columns = self._listed("e", *([SEQUENCE] if self.has_intervals else []))
+        columns = self._columns_of("e", *([SEQUENCE] if self.has_intervals else []))
         return " EXCEPT ".join(
             f"SELECT {columns} FROM {part} e WHERE e.{OPERATION} = '{UPSERT}'" for part in parts
         )
 
     def _is_of_event(self) -> str:
-        return self._same("t", "g") + (f" AND t.{START} <=> g.{SEQUENCE}" if self.has_intervals else "")
+        return self._same_keys("t", "g") + (f" AND t.{START} <=> g.{SEQUENCE}" if self.has_intervals else "")
 
     def rows_without_events(self) -> str:
         """Select the rows of the target whose events the span removed from the log."""
@@ -302,7 +312,7 @@ class _Queries:
         )
 
     def remove_rows_from_target(self) -> str:
-        """Write the statement that removes these rows."""
+        """Return the statement that removes the rows of `rows_without_events`."""
         return (
             f"MERGE INTO {self.target.name.plain_sql} t USING ({self._lost_events()}) g "
             f"ON {self._is_of_event()} WHEN MATCHED THEN DELETE"

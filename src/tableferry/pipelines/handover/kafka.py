@@ -1,4 +1,4 @@
-"""Asks what a Kafka broker holds, through Spark's own connector, which knows how to log in there."""
+"""Read the offsets that a Kafka broker has, through Spark's connector and its credentials."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _OLDEST = "oldest"
-_SOON = 0.05
+_POLL_SECONDS = 0.05
 
 
-def held(spark: SparkSession, options: Mapping[str, str]) -> KafkaRange:
-    """Return what a broker holds of the topics to which a reader with these options subscribes.
+def read_offset_range(spark: SparkSession, options: Mapping[str, str]) -> KafkaRange:
+    """Return the first and the end offset of each partition that a reader with these options subscribes to.
 
-    A stream that reads the oldest record of each partition, and writes nothing, tells it: its first batch
-    ends right behind these records, and its progress names the end of each partition. It asks for nothing
-    that the flow itself isn't allowed to.
+    A stream reads the oldest record of each partition and writes nothing. Its first batch ends right after
+    these records, and its progress contains the end of each partition. This needs only the flow's own rights.
 
     Raises:
-        TableError: It can't be asked.
+        TableError: The broker doesn't answer.
     """
     records = spark.readStream.format("kafka").options(**topics.one_of_each(options)).load()
     oldest = F.collect_list(F.struct("topic", "partition", "offset"))
@@ -38,12 +37,12 @@ def held(spark: SparkSession, options: Mapping[str, str]) -> KafkaRange:
         query = (
             records.observe(_OLDEST, oldest.alias(_OLDEST))
             .writeStream.format("noop")
-            # The first batch comes at once, and no second one.
+            # The first batch starts immediately; the query stops before a second one.
             .trigger(processingTime="1 day")
             .start()
         )
         try:
-            return _range(query)
+            return _await_range(query)
         finally:
             query.stop()
     except SPARK_ERRORS as error:
@@ -52,11 +51,13 @@ def held(spark: SparkSession, options: Mapping[str, str]) -> KafkaRange:
         ) from error
 
 
-def count(spark: SparkSession, options: Mapping[str, str], start: KafkaOffset, end: KafkaOffset) -> int:
-    """Return how many records a broker still has between two offsets.
+def count_records(
+    spark: SparkSession, options: Mapping[str, str], start: KafkaOffset, end: KafkaOffset
+) -> int:
+    """Return the number of records that a broker has between two offsets.
 
     Raises:
-        TableError: The first of them have expired, or it can't be asked.
+        TableError: The first records have expired, or the broker doesn't answer.
     """
     try:
         return spark.read.format("kafka").options(**topics.between(options, start, end)).load().count()
@@ -66,20 +67,22 @@ def count(spark: SparkSession, options: Mapping[str, str], start: KafkaOffset, e
         ) from error
 
 
-def _range(query: StreamingQuery) -> KafkaRange:
+def _await_range(query: StreamingQuery) -> KafkaRange:
     while (progress := query.lastProgress) is None:
         if not query.isActive:
             query.awaitTermination()
-        time.sleep(_SOON)
-    # Of what the progress itself gives, some is the text of a Python mapping.
-    told = json.loads(progress.json)
-    behind, end = (KafkaOffset.read(told["sources"][0][name]) for name in ("endOffset", "latestOffset"))
-    read = told["observedMetrics"][_OLDEST][_OLDEST]
+        time.sleep(_POLL_SECONDS)
+    # Some attributes of `progress` are the text of a Python mapping; its JSON is parsed instead.
+    progress_json = json.loads(progress.json)
+    batch_end, end = (
+        KafkaOffset.read(progress_json["sources"][0][name]) for name in ("endOffset", "latestOffset")
+    )
+    read = progress_json["observedMetrics"][_OLDEST][_OLDEST]
     found = {(record["topic"], record["partition"]): record["offset"] for record in read}
-    # Of a partition with one record, or where the oldest was compacted away, none was read; only where it's
-    # empty is the batch's end that of the partition.
+    # The batch has no record of a partition that is empty, that has one record, or whose oldest record was
+    # compacted. It ends at the partition's end only if the partition is empty.
     first = {
         key: found.get(key, offset if offset == end.next[key] else offset - 1)
-        for key, offset in behind.next.items()
+        for key, offset in batch_end.next.items()
     }
     return KafkaRange(KafkaOffset(first), end)

@@ -1,9 +1,11 @@
-"""Finds where the old streams stood at a version of the table that they fill: there their successors go on.
+"""Find the old streams' positions in their sources at a version of the table that they fill.
 
-Each commit that a stream makes to a Delta table names the query and the batch (``queryId`` and ``epochId`` in
-DESCRIBE HISTORY), and the query's checkpoint says for each batch how far into its sources it reaches
-(``offsets/<batch>``). So a version of the table that streams fill has a position in each of their sources,
-however far the sources and the streams are by now, and nothing needs to be paused to know it.
+Structured Streaming writes the end offset of each source to the checkpoint's ``offsets/<batch>`` before it
+runs a batch, and ``commits/<batch>`` after it. Delta's sink records the query's id and the batch in the
+commit: the transaction (``txn``) with ``appId`` and ``version``, and ``queryId`` and ``epochId`` in DESCRIBE
+HISTORY. So each version of the table has a position in each source, even while the streams run.
+
+See https://docs.databricks.com/structured-streaming/checkpoints.html.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from tableferry.pipelines.model.flows import BY_VERSION
 from tableferry.pipelines.model.source_offsets import KafkaOffset, Offset, SourceOffset
 from tableferry.pipelines.model.target_state import MigrationStart
 from tableferry.pipelines.state import checkpoints
-from tableferry.pipelines.state.run_once_flows import is_run_once
+from tableferry.pipelines.state.run_once_flows import is_run_once_commit
 from tableferry.spark.catalog import facts
 from tableferry.spark.tables import TableFacts, TableName
 
@@ -32,18 +34,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Limits = Mapping[str, int | KafkaOffset]
-"""How far sources may be read, by their ids: up to a version of a Delta table, or an offset."""
+"""The last readable version of a Delta table, or offset of Kafka's topics, by the source's id."""
+
+BatchOffsets = Mapping[str, SourceOffset] | StateError
+"""The end offsets of a batch by the source's id, or the reason why they can't be handed over."""
 
 NO_LIMIT: Limits = MappingProxyType({})
 
-NO_LATER_BATCH: Mapping[tuple[str, int], int] = MappingProxyType({})
+NO_ADVANCED_BATCHES: Mapping[tuple[str, int], int] = MappingProxyType({})
 
-LOOK_BACK = 1_000
-"""How many of the newest versions of the legacy table are looked at."""
+COMMIT_LIMIT = 1_000
+"""The number of the legacy table's newest commits that are read."""
 
 
-class NotItsSinkError(StateError):
-    """The query of a checkpoint made no commit of the table, at least by its stream's own sink."""
+class QueryWithoutCommitsError(StateError):
+    """The query of a checkpoint made no commit of the table with the Delta sink."""
 
 
 @dataclass(frozen=True)
@@ -51,67 +56,80 @@ class OldStream:
     """A stream that fills the legacy table.
 
     Attributes:
-        folder: Its checkpoint.
-        query: The id of its query.
+        folder: The stream's checkpoint.
+        query: The id of the stream's query.
     """
 
     folder: Path
     query: str
 
 
-def hand_over(
+def find_hand_over(
     spark: SparkSession,
     legacy: TableFacts,
     folders: Sequence[Path],
-    at_most: Limits = NO_LIMIT,
-    within: Collection[str] = (),
+    limits: Limits = NO_LIMIT,
+    mid_commit_sources: Collection[str] = (),
 ) -> HandOver:
-    """Find the newest version of the legacy table of which it's known how far into each source it reaches.
+    """Find the newest version of the legacy table at which all old streams' positions are known and usable.
 
-    ``at_most`` is how far into each source it may reach. It holds whole commits, but of the sources
-    ``within`` whose commits a flow can begin.
+    Args:
+        spark: The session.
+        legacy: The legacy table.
+        folders: The checkpoints of the old streams.
+        limits: The positions that the old streams may not exceed.
+        mid_commit_sources: The table ids of the sources that a flow can start to read in the middle of a
+            commit. In other sources, the positions are between two commits.
 
     Raises:
-        StateError: A checkpoint isn't that of a stream that fills the table, or can't be handed over.
-        TableError: The legacy table may not be read.
+        StateError: A checkpoint doesn't belong to a stream that fills the table, or can't be handed over.
+        TableError: The legacy table can't be read.
     """
-    streams = [_old_stream(folder) for folder in folders]
-    moved = {stream.query: checkpoints.moved_to(stream.folder) for stream in streams}
-    oldest = max(legacy.version - LOOK_BACK, -1)
+    streams = [_open_stream(folder) for folder in folders]
+    advanced = {stream.query: checkpoints.read_advanced_batches(stream.folder) for stream in streams}
+    oldest = max(legacy.version - COMMIT_LIMIT, -1)
     commits = commits_after(spark, legacy.name, oldest)
-    brought = _batches(streams, tuple(lasting(commits)))
-    # A finished batch that the table lacks otherwise was lost with a newer table: it isn't empty.
-    empty = {(query, batch): moved[query][batch] for query, batch in brought.items() if batch in moved[query]}
-    offsets = {stream.query: _Offsets(stream) for stream in streams}
+    newest_batches = _find_newest_batches(streams, tuple(lasting(commits)))
+    # Only batches of `advance_offsets` have no rows. Another finished batch that the table lacks was lost, as
+    # when an older copy of the table was restored.
+    advanced_batches = {
+        (query, batch): advanced[query][batch]
+        for query, batch in newest_batches.items()
+        if batch in advanced[query]
+    }
+    offsets = {stream.query: _OffsetCache(stream) for stream in streams}
     commits = tuple(commit for commit in commits if commit.version <= legacy.version)
-    return newest(streams, commits, offsets, at_most, within, empty)
+    return choose_version(streams, commits, offsets, limits, mid_commit_sources, advanced_batches)
 
 
-def legacy_writes(
+def list_legacy_writes(
     spark: SparkSession, start: MigrationStart, own: Collection[str] = ()
 ) -> LegacyWrites | None:
-    """List what was committed to the legacy table after the version that is copied.
+    """Return the legacy table's commits after the pinned version; None if it was dropped or replaced.
 
-    ``own`` are the ids of the queries with which a table that was taken over is filled now. None if the table
-    is gone, or another one has its name.
+    Args:
+        spark: The session.
+        start: The recorded start of the migration.
+        own: The query ids of the flows that fill a table that was taken over.
 
     Raises:
-        TableError: It isn't a Delta table any more, or may not be read.
+        TableError: The table isn't a Delta table, or can't be read.
     """
     pinned = start.copy
     legacy = facts(spark, pinned.table)
     if legacy is None or (legacy.table_id and legacy.table_id != pinned.table_id):
         return None
-    oldest = max(pinned.version, legacy.version - LOOK_BACK)
+    oldest = max(pinned.version, legacy.version - COMMIT_LIMIT)
+    more = oldest > pinned.version
     commits: Iterable[Commit] = commits_after(spark, pinned.table, oldest)
     if start.take_over:
         commits = lasting(commits, with_unknown=True)
-        return foreign(commits, start.batches, own, start.target, more=oldest > pinned.version)
-    return sorted_out(commits, start.batches, more=oldest > pinned.version)
+        return classify_target_commits(commits, start.batches, own, start.target, more=more)
+    return classify_commits(commits, start.batches, more=more)
 
 
-def sorted_out(commits: Iterable[Commit], old: Collection[str], *, more: bool) -> LegacyWrites:
-    """Tell the batches of old streams from what others wrote, and leave out what brings no rows."""
+def classify_commits(commits: Iterable[Commit], old: Collection[str], *, more: bool) -> LegacyWrites:
+    """Separate the batches of old streams from other commits, and leave out commits without rows."""
     batches: dict[str, int] = {}
     first = None
     others: dict[str, list[int]] = {}
@@ -124,81 +142,87 @@ def sorted_out(commits: Iterable[Commit], old: Collection[str], *, more: bool) -
     return LegacyWrites(batches, first, others, more)
 
 
-def foreign(
+def classify_target_commits(
     commits: Iterable[Commit], old: Collection[str], own: Collection[str], target: TableName, *, more: bool
 ) -> LegacyWrites:
-    """Tell the commits of a migration's flows, by their queries' ids, from those of other writers.
+    """Separate the commits of a migration's flows from those of old streams and other writers.
 
     Args:
-        commits: Those of the table since it was taken over, the newest first.
-        old: The ids of the old streams' queries.
-        own: The ids of the queries of the migration's flows.
+        commits: The commits since the table was taken over, the newest first.
+        old: The query ids of the old streams.
+        own: The query ids of the migration's flows.
         target: The table.
-        more: There are older commits since then.
+        more: Whether older commits since the take-over weren't read.
     """
     others, newest_own = [], -1
     for commit in commits:
-        if commit.parameters.get("queryId", "") in own or is_run_once(commit.user_metadata, target):
+        if commit.parameters.get("queryId", "") in own or is_run_once_commit(commit.user_metadata, target):
             newest_own = max(newest_own, commit.version)
         elif commit.operation and commit.operation not in SETTING_BACK:
             others.append(commit)
-    writes = sorted_out(others, old, more=more)
+    writes = classify_commits(others, old, more=more)
     added: dict[str, list[int]] = {}
     for commit in others:
         if commit.parameters.get("queryId", "") not in old and commit.adds_rows:
             added.setdefault(commit.operation, []).append(commit.version)
     firsts = [versions[-1] for versions in added.values()]
-    first = min((*firsts, *(() if writes.first is None else (writes.first,))), default=None)
+    if writes.first is not None:
+        firsts.append(writes.first)
+    first = min(firsts, default=None)
     return replace(writes, added=added, first=first, mixed=first is not None and newest_own > first)
 
 
-class _Offsets(dict[int, "Mapping[str, SourceOffset] | StateError"]):
-    """What the batches of a stream have read, or why that can't be used; each file is read once."""
+class _OffsetCache(dict[int, BatchOffsets]):
+    """The offsets of a stream's batches; each file is read once."""
 
     def __init__(self, stream: OldStream) -> None:
         super().__init__()
         self._stream = stream
 
-    def __missing__(self, batch: int) -> Mapping[str, SourceOffset] | StateError:
-        self[batch] = batch_offsets(self._stream, batch)
+    def __missing__(self, batch: int) -> BatchOffsets:
+        self[batch] = read_batch_offsets(self._stream, batch)
         return self[batch]
 
 
-def newest(
+def choose_version(
     streams: Sequence[OldStream],
     commits: Sequence[Commit],
-    offsets: Mapping[str, Mapping[int, Mapping[str, SourceOffset] | StateError]],
-    at_most: Limits = NO_LIMIT,
-    within: Collection[str] = (),
-    empty: Mapping[tuple[str, int], int] = NO_LATER_BATCH,
+    offsets: Mapping[str, Mapping[int, BatchOffsets]],
+    limits: Limits = NO_LIMIT,
+    mid_commit_sources: Collection[str] = (),
+    advanced_batches: Mapping[tuple[str, int], int] = NO_ADVANCED_BATCHES,
 ) -> HandOver:
-    """Choose among the newest versions of the legacy table, whose commits come with the newest first.
+    """Choose the newest usable version of the legacy table; see `find_hand_over`.
 
-    ``offsets`` is what each batch of each query has read, by the source's id, or why it can't be used;
-    ``at_most`` and ``within`` are as for `hand_over`. ``empty`` is, behind the newest batch of a query that
-    the table has, the batch to which `checkpoints.move_on` has moved it without bringing anything.
+    Args:
+        streams: The old streams.
+        commits: The table's newest commits, the newest first.
+        offsets: The offsets of each batch, by the query's id and the batch.
+        limits: As in `find_hand_over`.
+        mid_commit_sources: As in `find_hand_over`.
+        advanced_batches: By a query and its newest batch in the table, the later batch without rows to which
+            `checkpoints.advance_offsets` advanced the query.
 
     Raises:
-        StateError: There is none, with what is wrong at the newest one.
+        StateError: No version can be used; the error is that of the newest one.
     """
     commits = tuple(lasting(commits))
     problem: StateError | None = None
     for start, commit in enumerate(commits):
-        made = _batches(streams, commits[start:])
-        batches = {query: empty.get((query, batch), batch) for query, batch in made.items()}
-        if silent := next((stream for stream in streams if stream.query not in batches), None):
-            others = len(streams) > 1 and any(stream.query in batches for stream in streams)
+        in_table = _find_newest_batches(streams, commits[start:])
+        batches = {query: advanced_batches.get((query, batch), batch) for query, batch in in_table.items()}
+        if missing := next((stream for stream in streams if stream.query not in batches), None):
             if problem:
                 raise problem
-            raise NotItsSinkError(
+            raise QueryWithoutCommitsError(
                 "OLD_STREAM_NOT_OF_TABLE",
-                folder=silent.folder,
-                query=silent.query,
+                folder=missing.folder,
+                query=missing.query,
                 commits=counted(len(commits), "commit"),
-                advice="If the stream is dead, remove its checkpoint from the spec. " if others else "",
+                advice="If the stream is dead, remove its checkpoint from the spec. " if batches else "",
             )
         read = [offsets[query][batch] for query, batch in batches.items()]
-        found = _positions(batches, read, at_most, within)
+        found = _merge_offsets(batches, read, limits, mid_commit_sources)
         if not isinstance(found, StateError):
             tables = {key: offset for key, offset in found.items() if isinstance(offset, Offset)}
             return HandOver(
@@ -212,8 +236,8 @@ def newest(
     raise problem or StateError("LEGACY_LOG_WITHOUT_COMMITS")
 
 
-def _batches(streams: Sequence[OldStream], commits: Sequence[Commit]) -> Mapping[str, int]:
-    """Return the newest batch of each stream, as far as these commits, the newest first, tell."""
+def _find_newest_batches(streams: Sequence[OldStream], commits: Sequence[Commit]) -> Mapping[str, int]:
+    """Return the newest batch of each stream among these commits, the newest of which is first."""
     batches: dict[str, int] = {}
     wanted = {stream.query for stream in streams}
     for commit in commits:
@@ -225,44 +249,45 @@ def _batches(streams: Sequence[OldStream], commits: Sequence[Commit]) -> Mapping
     return batches
 
 
-def _positions(
+def _merge_offsets(
     batches: Mapping[str, int],
-    read: Sequence[Mapping[str, SourceOffset] | StateError],
-    at_most: Limits,
-    within: Collection[str],
-) -> Mapping[str, SourceOffset] | StateError:
-    """Return how far these batches reach into each source, by its id, or why nobody can go on there."""
+    read: Sequence[BatchOffsets],
+    limits: Limits,
+    mid_commit_sources: Collection[str],
+) -> BatchOffsets:
+    """Return the position in each source after these batches, by the source's id, or why it can't be used."""
     positions: dict[str, SourceOffset] = {}
     for (query, batch), offsets in zip(batches.items(), read, strict=True):
         if isinstance(offsets, StateError):
             return offsets
         for source_id, offset in offsets.items():
             known = positions.setdefault(source_id, offset)
-            match offset, at_most.get(source_id):
-                case Offset(), int() as limit:
-                    beyond = offset.version - 1 > limit
-                case KafkaOffset(), KafkaOffset() as limit:
-                    beyond = not limit.reaches(offset)
+            limit = limits.get(source_id)
+            match offset, limit:
+                case Offset(), int():
+                    exceeds_limit = offset.version - 1 > limit
+                case KafkaOffset(), KafkaOffset():
+                    exceeds_limit = not limit.reaches(offset)
                 case _:
-                    beyond = False
-            if isinstance(offset, Offset) and not offset.whole and source_id not in within:
+                    exceeds_limit = False
+            if isinstance(offset, Offset) and not offset.whole and source_id not in mid_commit_sources:
                 return StateError(
                     "OLD_STREAM_WITHIN_VERSION", batch=batch, query=query, version=offset.version
                 )
-            if known != offset or _within(known) != _within(offset):
-                return StateError("OLD_STREAMS_APART", reached=_reached(known), other=_reached(offset))
-            if beyond:
-                limit = at_most[source_id]
-                reached = f"version {limit}" if isinstance(limit, int) else _reached(limit)
-                return StateError("OLD_STREAMS_AHEAD_OF_FLOWS", reached=_reached(offset), limit=reached)
+            reached = _format_offset(offset)
+            if known != offset or _position_in_commit(known) != _position_in_commit(offset):
+                return StateError("OLD_STREAMS_APART", reached=_format_offset(known), other=reached)
+            if exceeds_limit:
+                last = _format_offset(limit) if isinstance(limit, KafkaOffset) else f"version {limit}"
+                return StateError("OLD_STREAMS_AHEAD_OF_FLOWS", reached=reached, limit=last)
     return positions
 
 
-def _within(offset: SourceOffset) -> str:
+def _position_in_commit(offset: SourceOffset) -> str:
     return offset.within if isinstance(offset, Offset) else ""
 
 
-def _reached(offset: SourceOffset) -> str:
+def _format_offset(offset: SourceOffset) -> str:
     match offset:
         case Offset(version):
             return f"version {version - 1}"
@@ -272,27 +297,27 @@ def _reached(offset: SourceOffset) -> str:
             assert_never(offset)
 
 
-def _old_stream(folder: Path) -> OldStream:
+def _open_stream(folder: Path) -> OldStream:
     try:
-        query = checkpoints.query_id(folder)
+        query = checkpoints.read_query_id(folder)
     except StateError as error:
         raise StateError("OLD_CHECKPOINT_DAMAGED", reason=error.sentence) from error
     if not query:
         raise StateError("NOT_A_CHECKPOINT", folder=folder)
-    if checkpoints.has_state(folder):
+    if checkpoints.is_stateful(folder):
         raise StateError("OLD_STREAM_KEEPS_STATE", folder=folder)
     return OldStream(folder, query)
 
 
-def batch_offsets(stream: OldStream, batch: int) -> Mapping[str, SourceOffset] | StateError:
-    """Return how far a batch of a stream reaches into each source, or why it can't be handed over."""
+def read_batch_offsets(stream: OldStream, batch: int) -> BatchOffsets:
+    """Return the offsets of a stream's batch."""
     if str(batch) not in storage.names(stream.folder / "offsets"):
         return StateError("OLD_OFFSETS_MISSING", folder=stream.folder, batch=batch)
     try:
         offsets, others = checkpoints.read_batch(stream.folder, batch)
     except StateError as error:
         return StateError("OLD_CHECKPOINT_DAMAGED", reason=error.sentence)
-    if any(map(source_offsets.is_of_files, checkpoints.sources(stream.folder, batch))):
+    if any(map(source_offsets.is_of_files, checkpoints.read_source_offsets(stream.folder, batch))):
         return StateError("OLD_STREAM_READS_FILES", folder=stream.folder, batch=batch)
     if others:
         return StateError("OLD_STREAM_SOURCE_UNKNOWN", folder=stream.folder, batch=batch, advice=BY_VERSION)

@@ -30,7 +30,7 @@ class Checkpoint:
         offered: The number of the newest batch that was started, or None.
         committed: The number of the newest batch that was finished, or None.
         id: What the target knows it by; empty where nobody has started it.
-        seeded: Its first two batches only say where it begins, and brought nothing.
+        has_start_offset: Its first two batches contain only the offset where it starts, and no rows.
     """
 
     offsets: Mapping[str, Offset] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Checkpoint:
     offered: int | None = None
     committed: int | None = None
     id: str = ""
-    seeded: bool = False
+    has_start_offset: bool = False
 
     @property
     def started(self) -> bool:

@@ -26,6 +26,8 @@ _HOW_IN_SQL = (
     "read it through a delta view with readerOptions.startingVersion and name that view in STREAM(…)"
 )
 
+_SKIPPING_CHANGES = ("skipchangecommits", "ignorechanges", "ignorefiledeletion")
+_IGNORE_DELETES = "ignoredeletes"
 
 StopsAt = Literal["changes", "changes except deletes", "nothing"]
 
@@ -168,10 +170,19 @@ def followed(
             assert_never(view.source)
 
 
-def _delta(name: str, source: DeltaSource, location: str) -> Read:
+def find_skipping_options(source: DeltaSource) -> frozenset[str]:
+    """Return the reader options, in lower case, by which a stream skips commits that delete or change rows.
+
+    Delta accepts ``true`` and ``false`` as their values, in any case.
+    """
     given = {option.lower() for option, value in source.options.items() if value.lower() == "true"}
-    stops_at: StopsAt = "changes except deletes" if "ignoredeletes" in given else "changes"
-    if source.change_feed or given & {"skipchangecommits", "ignorechanges"}:
+    return frozenset(given & {*_SKIPPING_CHANGES, _IGNORE_DELETES})
+
+
+def _delta(name: str, source: DeltaSource, location: str) -> Read:
+    skipping = find_skipping_options(source)
+    stops_at: StopsAt = "changes except deletes" if _IGNORE_DELETES in skipping else "changes"
+    if source.change_feed or not skipping.isdisjoint(_SKIPPING_CHANGES):
         stops_at = "nothing"
     return Read(name, source.table, location, explicit_start(source.options), stops_at=stops_at)
 

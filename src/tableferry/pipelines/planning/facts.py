@@ -202,7 +202,7 @@ class Gatherer:
         held: dict[str, KafkaRange | Finding] = {}
         for key, options in asked.items():
             try:
-                held[key] = kafka.held(self.spark, options)
+                held[key] = kafka.read_offset_range(self.spark, options)
             except TableError as error:
                 held[key] = error.finding
         return held
@@ -236,7 +236,9 @@ class Gatherer:
 
         def since(key: str) -> LegacyWrites | None:
             try:
-                return stream_checkpoints.legacy_writes(self.spark, starts[key], own.get(key, frozenset()))
+                return stream_checkpoints.list_legacy_writes(
+                    self.spark, starts[key], own.get(key, frozenset())
+                )
             except TableError:  # It may go once it is copied, and have its name for something else.
                 return None
 
@@ -417,7 +419,7 @@ class Gatherer:
                         set_back = _set_back(log_facts, versions, log_commits)
                         at[log.key] = log_facts.version
                         if set_back is None and owner.key not in self.refreshed:
-                            writes = foreign_writes.find(
+                            writes = foreign_writes.find_foreign_writes(
                                 self.spark, table.cdc, facts, log_facts, commits, log_commits
                             )
                 queries -= {""}

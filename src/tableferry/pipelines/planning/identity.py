@@ -418,7 +418,7 @@ def _check_batches(
                 target=context.target,
             )
         )
-    brought = checkpoint.committed if not checkpoint.seeded or checkpoint.committed != 1 else None
+    brought = checkpoint.committed if not checkpoint.has_start_offset or checkpoint.committed != 1 else None
     if brought is not None and newest < brought:
         findings += refused(
             Finding(

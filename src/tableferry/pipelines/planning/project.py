@@ -24,7 +24,7 @@ from tableferry.pipelines.planning.decide import decide
 from tableferry.pipelines.planning.engine_support import runnable
 from tableferry.pipelines.planning.facts import Gatherer
 from tableferry.pipelines.planning.pipeline_port import Pipeline
-from tableferry.pipelines.state.lease import Guard, Leases, unguarded
+from tableferry.pipelines.state.lease import LeaseCheck, TargetLeases, skip_lease_check
 from tableferry.pipelines.state.store import StateStore
 from tableferry.progress import task
 from tableferry.spark.catalog import current_catalog
@@ -87,7 +87,7 @@ class OpenedProject:
         return Gatherer(self.project, self.spark, self.store, self.only, refreshed, self.pipeline)
 
     @contextmanager
-    def locked(self) -> Iterator[Guard]:
+    def locked(self) -> Iterator[LeaseCheck]:
         """Hold off other runs of these targets, and give what makes sure that they still are.
 
         Raises:
@@ -98,10 +98,11 @@ class OpenedProject:
         shared = self.project.state_shared
         with storage.locked([self.store.lock_file(name) for name in names], what):
             if storage.is_shared(self.store.volume) if shared is None else shared:
-                with Leases(names, what, self.store.volume / "checkpoints").held(self.spark) as held:
-                    yield held.check
+                leases = TargetLeases(names, what, self.store.volume / "checkpoints")
+                with leases.acquire(self.spark):
+                    yield leases.check
             else:
-                yield unguarded
+                yield skip_lease_check
 
     def keys(self, names: Collection[str]) -> frozenset[str]:
         """Return the keys of targets that are named.

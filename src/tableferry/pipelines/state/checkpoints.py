@@ -1,4 +1,8 @@
-"""Reads how far checkpoints are, so that a stream with nothing to do needn't be started."""
+"""Read and write checkpoints of Structured Streaming: query ids and the offsets of batches.
+
+``metadata`` has the query's id. ``offsets/<batch>`` has a version line, a line of settings, and one line with
+the end offset of each source (`source_offsets`). ``commits/<batch>`` marks a finished batch.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +18,29 @@ from tableferry.pipelines.model.facts import Checkpoint
 from tableferry.pipelines.model.source_offsets import KafkaOffset, Offset, SourceOffset
 
 DONE = "done"
-_SEEDED = "seeded"
-_MOVED = "moved"
+"""The file that marks a run-once flow as done, in the folder in which other flows have their checkpoint."""
+
+# Additional names in a checkpoint's folder, which Spark ignores.
+_START_OFFSET = "seeded"
+_ADVANCED = "moved"
 _COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 
 
 def read(folder: Path) -> Checkpoint:
-    """Return what a flow's checkpoint says; a folder that isn't there says that it never ran.
-
-    The offset log holds a version line, a line of settings, and a line for each source (`source_offsets`).
+    """Return the state of a flow's checkpoint; if the folder is missing, the flow has never run.
 
     Raises:
-        StateError: It can't be read.
+        StateError: The checkpoint can't be read.
     """
     names = storage.names(folder)
     if DONE in names:
         return Checkpoint(done=True)
-    newest, committed, seeded = _newest(folder / "offsets"), _newest(folder / "commits"), _SEEDED in names
+    newest, committed = _find_newest_batch(folder / "offsets"), _find_newest_batch(folder / "commits")
+    has_start_offset = _START_OFFSET in names
     try:
-        query = query_id(folder)
-        if newest is None or (seeded and committed in (None, 0)):
-            return Checkpoint(id=query, seeded=seeded)
+        query = read_query_id(folder)
+        if newest is None or (has_start_offset and committed in (None, 0)):
+            return Checkpoint(id=query, has_start_offset=has_start_offset)
         read_to, others = read_batch(folder, newest)
     except StateError as error:
         raise StateError("FLOW_CHECKPOINT_DAMAGED", folder=folder, reason=error.sentence) from error
@@ -47,69 +53,69 @@ def read(folder: Path) -> Checkpoint:
         offered=newest,
         committed=committed,
         id=query,
-        seeded=seeded,
+        has_start_offset=has_start_offset,
     )
 
 
 def read_batch(folder: Path, batch: int) -> tuple[Mapping[str, SourceOffset], bool]:
-    """Return how far a batch reaches into its sources, by their ids, and whether it has others besides.
+    """Return a batch's end offsets by the sources' ids, and whether it has further sources.
 
-    The others aren't known to `source_offsets`, or had nothing to read yet.
+    `source_offsets` doesn't support the further sources, or they had no data yet.
 
     Raises:
-        StateError: It isn't there, or can't be read.
+        StateError: The offset file is missing or can't be read.
     """
     path = folder / "offsets" / str(batch)
     try:
-        # Not splitlines(): in JSON's texts other characters may stand that end a line for Python.
+        # Not splitlines(): JSON strings may contain other characters that end a line in Python.
         log_version, settings, *lines = (storage.read_text(path) or "").split("\n")
         json.loads(settings)
         if not log_version or not lines:
-            raise ValueError("no source is named")
+            raise ValueError("the file has no source")
         known = [source_offsets.read(line) for line in lines]
     except (ValueError, KeyError) as error:
         raise StateError("OFFSET_FILE_INCOMPLETE", file=path) from error
     return dict(offset for offset in known if offset), None in known
 
 
-def sources(folder: Path, batch: int) -> Sequence[str]:
+def read_source_offsets(folder: Path, batch: int) -> Sequence[str]:
     """Return the offset of each source of a batch, in order, as Spark wrote it.
 
     Raises:
         StateError: The batch doesn't exist.
     """
-    return _lines(folder, batch)[2:]
+    return _read_lines(folder, batch)[2:]
 
 
-def moved_to(folder: Path) -> Mapping[int, int]:
-    """Return to which finished batch `move_on` has moved a query, by the batch before; it brought no rows."""
-    moved = {int(name) for name in storage.names(folder / _MOVED) if name.isdigit()}
+def read_advanced_batches(folder: Path) -> Mapping[int, int]:
+    """Return, by a batch, the last of the batches without rows that `advance_offsets` wrote after it."""
+    advanced = {int(name) for name in storage.names(folder / _ADVANCED) if name.isdigit()}
     finished = set(storage.names(folder / "commits"))
-    reached: dict[int, int] = {}
-    for batch in sorted(moved, reverse=True):
-        last = reached.get(batch, batch)
+    last_batches: dict[int, int] = {}
+    for batch in sorted(advanced, reverse=True):
+        last = last_batches.get(batch, batch)
         if str(last) in finished:
-            reached[batch - 1] = last
-    return reached
+            last_batches[batch - 1] = last
+    return last_batches
 
 
-def has_state(folder: Path) -> bool:
-    """Say whether a query keeps state, such as that of an aggregation, beside its offsets."""
+def is_stateful(folder: Path) -> bool:
+    """Return whether a query keeps state, such as that of an aggregation."""
     return "state" in storage.names(folder)
 
 
-def begin(folder: Path) -> str:
-    """Give a checkpoint the id that its query will have, unless it has one, and return it."""
+def create_query_id(folder: Path) -> str:
+    """Return the id of a checkpoint's query; create one if the checkpoint has none."""
     storage.create_text(folder / "metadata", json.dumps({"id": str(uuid.uuid4())}))
-    return query_id(folder)
+    return read_query_id(folder)
 
 
-def seed(folder: Path, offset: str) -> None:
-    """Let a checkpoint begin at an offset of its only source; can be repeated after a crash.
+def write_start_offset(folder: Path, offset: str) -> None:
+    """Write a checkpoint that starts at an offset of its only source; can be repeated after a crash.
 
-    Two batches say so. With one alone Spark would ask the source for all that lies before.
+    The checkpoint gets two batches. With only one, Spark would read the source's data before the offset.
     """
-    storage.create_text(folder / _SEEDED, offset)
+    storage.create_text(folder / _START_OFFSET, offset)
     for batch in ("0", "1"):
         settings = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
         storage.create_text(folder / "offsets" / batch, f"v1\n{json.dumps(settings)}\n{offset}")
@@ -117,55 +123,54 @@ def seed(folder: Path, offset: str) -> None:
         storage.create_text(folder / "commits" / batch, _COMMIT)
 
 
-def move_on(folder: Path, batch: int | None, others: Iterable[Path]) -> None:
-    """Let a query go on where others have stopped that read the same sources; can be repeated.
+def advance_offsets(folder: Path, batch: int | None, others: Iterable[Path]) -> None:
+    """Advance a query to the offsets at which other queries with the same sources stopped; can be repeated.
 
-    Of each source the position counts that is furthest on. As in `seed`, two batches say it.
+    The furthest offset of each source counts. As in `write_start_offset`, two batches are written.
 
     Args:
         folder: The query's checkpoint.
-        batch: Its newest batch that counts; None for its newest of all.
-        others: The other checkpoints; one that has no batch says nothing.
+        batch: The newest batch whose offsets count; None for the newest batch.
+        others: The checkpoints of the other queries.
 
     Raises:
-        StateError: Its offsets are gone.
+        StateError: The query's offsets are missing.
     """
-    newest = _newest(folder / "offsets")
+    newest = _find_newest_batch(folder / "offsets")
     if newest is None:
         raise StateError("CHECKPOINT_WITHOUT_OFFSETS", folder=folder)
-    version, settings, *sources = _lines(folder, newest)
-    reached = [
+    version, settings, *sources = _read_lines(folder, newest)
+    stopped_at = [
         line
         for other in others
-        if (own := _newest(other / "offsets")) is not None
-        for line in _lines(other, own)[2:]
+        if (last := _find_newest_batch(other / "offsets")) is not None
+        for line in read_source_offsets(other, last)
     ]
-    # What the query has taken behind the batch that counts doesn't count either.
-    counts = sources if batch is None else _lines(folder, batch)[2:]
-    wanted = [source_offsets.furthest(line, reached) for line in counts]
-    if wanted == sources and _newest(folder / "commits") == newest:
+    counting = sources if batch is None else read_source_offsets(folder, batch)
+    wanted = [source_offsets.furthest(line, stopped_at) for line in counting]
+    if wanted == sources and _find_newest_batch(folder / "commits") == newest:
         return
-    # The marks come first. A batch that was begun and never finished is passed over, too.
-    for number in range((_newest(folder / "commits") or 0) + 1, newest + 3):
-        storage.create_text(folder / _MOVED / str(number), "")
+    # The marks are written first. A started batch that never finished gets a mark too, because it is skipped.
+    for number in range((_find_newest_batch(folder / "commits") or 0) + 1, newest + 3):
+        storage.create_text(folder / _ADVANCED / str(number), "")
     for number in (newest + 1, newest + 2):
         storage.create_text(folder / "offsets" / str(number), "\n".join([version, settings, *wanted]))
         storage.create_text(folder / "commits" / str(number), _COMMIT)
 
 
-def _lines(folder: Path, batch: int) -> list[str]:
-    # Not splitlines(): in JSON's texts other characters may stand that end a line for Python.
+def _read_lines(folder: Path, batch: int) -> list[str]:
+    # Not splitlines(): JSON strings may contain other characters that end a line in Python.
     path = folder / "offsets" / str(batch)
     if (text := storage.read_text(path)) is None:
         raise StateError("OFFSET_FILE_MISSING", file=path)
     return text.split("\n")
 
 
-def query_id(folder: Path) -> str:
-    """Return the id of a checkpoint's query, empty where there is none yet.
+def read_query_id(folder: Path) -> str:
+    """Return the id of a checkpoint's query; empty if the checkpoint has none.
 
     Raises:
-        StateError: It can't be read; Spark fails on a broken file without naming it.
+        StateError: The id can't be read. Spark fails on a damaged file without naming it.
     """
     path = folder / "metadata"
     if (text := storage.read_text(path)) is None:
@@ -179,10 +184,10 @@ def query_id(folder: Path) -> str:
     return query
 
 
-def _newest(folder: Path) -> int | None:
+def _find_newest_batch(folder: Path) -> int | None:
     return max((int(name) for name in storage.names(folder) if name.isdigit()), default=None)
 
 
 def mark_done(folder: Path) -> None:
-    """Remember that a run-once flow has run."""
+    """Record that a run-once flow is done."""
     storage.write_text(folder / DONE, "")

@@ -1,10 +1,11 @@
-"""Holds off runs of the same targets on other machines, by rows of a Delta table beside the targets.
+"""Leases on targets: at most one run, on any machine, fills a target. They are rows of a Delta table.
 
-Several machines may mount one volume, and a lock of the operating system may hold off only those processes
-that are on the same one. Commits of a Delta table are put in order for all of them. No clock is compared with
-another one: a holder writes a file anew while it lives, and whoever finds a holder watches that file for as
-long as a lease lasts, by its own clock, before it takes over from one whose file stays as it is. A file and
-not the table: a statement of Spark's waits for its turn behind whatever else the session does.
+Several machines may mount one volume, and a lock of the operating system may work only within a machine. All
+machines see the same order of a Delta table's commits.
+
+The run that has a lease rewrites its heartbeat file regularly. Another run watches the file for the duration
+of a lease, by its own clock, and takes over if the file doesn't change. So no clocks are compared. The
+heartbeat is a file because a Spark statement may wait until the session has finished other statements.
 """
 
 from __future__ import annotations
@@ -33,129 +34,27 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-LEASE = timedelta(minutes=2)
-"""How long a lease lasts without a sign of life."""
-
-_LOOKS = 12
-_TRIES = 8
-_ANOTHERS = 0.5
-"""So many seconds between two looks whether another run has made the table of leases."""
-
-
-@dataclass(frozen=True)
-class Leases:
-    """The leases of one run.
-
-    Attributes:
-        what: What it is, for messages.
-        folder: A folder of the state, where runs give signs of life.
-        lease: How long a lease lasts without one.
-        wait: Waits so many seconds.
-        name: A name that no other run has.
-    """
-
-    targets: Sequence[TableName]
-    what: str
-    folder: Path
-    lease: timedelta = LEASE
-    wait: Callable[[float], None] = time.sleep
-    name: str = field(default_factory=lambda: uuid.uuid4().hex)
-
-    @contextmanager
-    def held(self, spark: SparkSession) -> Iterator[Held]:
-        """Hold the leases of all targets for the length of a ``with``, with a heartbeat.
-
-        Raises:
-            Busy: Another run holds one, and lives.
-        """
-        for table in self._tables():
-            columns = "target STRING, holder STRING, beats BIGINT"
-            self._do(spark, table, f"CREATE TABLE IF NOT EXISTS {table.sql} ({columns}) USING delta")
-        self.beat()
-        try:
-            with heartbeat(self.beat, self.lease):
-                for target in sorted(self.targets, key=lambda target: target.key):
-                    self._take(spark, target)
-                yield Held(self.targets, self.name, self.lease.total_seconds())
-        finally:
-            mine = f"holder = {literal(self.name)}"
-            for table in self._tables():
-                self._do(spark, table, f"UPDATE {table.sql} SET holder = '' WHERE {mine}")
-            storage.remove(self._sign(self.name))
-
-    def beat(self) -> None:
-        """Give a sign of life, so that nobody takes over.
-
-        Raises:
-            StateError: It can't be written.
-        """
-        storage.write_text(self._sign(self.name), uuid.uuid4().hex)
-
-    def _sign(self, name: str) -> Path:
-        return self.folder / f"_run_{name}"
-
-    def _take(self, spark: SparkSession, target: TableName) -> None:
-        seen = holder(spark, target)
-        if not (seen.name and self._is_alive(spark, target, seen)) and self._replace(spark, target, seen):
-            if seen.name:
-                storage.remove(self._sign(seen.name))
-            return
-        raise Busy("RUN_BY_ANOTHER_PROCESS", subject=self.what)
-
-    def _is_alive(self, spark: SparkSession, target: TableName, seen: Holder) -> bool:
-        """Watch a holder for as long as a lease lasts, and say whether it gives a sign of life."""
-        sign = storage.read_text(self._sign(seen.name))
-        with task(_log, "look whether the run that holds the lease is alive", table=target):
-            for _ in range(_LOOKS):
-                self.wait(self.lease.total_seconds() / _LOOKS)
-                if storage.read_text(self._sign(seen.name)) != sign or holder(spark, target) != seen:
-                    return True
-        return False
-
-    def _replace(self, spark: SparkSession, target: TableName, seen: Holder) -> bool:
-        """Take a target over from whom was seen, and say whether nobody else was faster."""
-        table = leases_of(target)
-        mine = f"{literal(target.key)} AS target, {literal(self.name)} AS holder, {seen.takes + 1} AS beats"
-        self._do(
-            spark,
-            table,
-            f"MERGE INTO {table.sql} t USING (SELECT {mine}) s ON t.target = s.target "
-            f"WHEN MATCHED AND t.holder = {literal(seen.name)} AND t.beats = {seen.takes} THEN UPDATE SET * "
-            "WHEN NOT MATCHED THEN INSERT *",
-        )
-        return holder(spark, target).name == self.name
-
-    def _tables(self) -> tuple[TableName, ...]:
-        return tuple(dict.fromkeys(map(leases_of, self.targets)))
-
-    def _do(self, spark: SparkSession, table: TableName, statement: str) -> None:
-        """Run a statement on a table of leases, again while others commit to it at the same time."""
-        for attempt in range(_TRIES):
-            try:
-                spark.sql(statement).collect()
-                return
-            except SPARK_ERRORS as error:
-                half_made = HALF_MADE in str(error)
-                if attempt + 1 == _TRIES or not (half_made or "CONCURRENT" in str(error).upper()):
-                    raise unusable(table, error) from error
-                if half_made:
-                    self.wait(_ANOTHERS)
-
-
-Guard = Callable[["SparkSession"], None]
-"""Raises Busy where another run has taken over."""
-
+LeaseCheck = Callable[["SparkSession"], None]
+"""Raises `Busy` if another run has taken over a lease."""
 
 LEASE_TABLE = "__tableferry_leases"
-"""The table of a schema that says which run holds which target of it."""
+"""The name of a schema's table of leases, which has a row for each target."""
+
+LEASE = timedelta(minutes=2)
+"""The duration of a lease without a heartbeat."""
+
+_POLLS = 12
+_ATTEMPTS = 8
+_CREATION_WAIT_SECONDS = 0.5
+"""The time between two checks whether another run has finished creating the table of leases."""
 
 
-class Holder(NamedTuple):
-    """Who holds a target; empty for nobody.
+class LeaseRow(NamedTuple):
+    """The row of a target in the table of leases.
 
     Attributes:
-        name: A name that no other run has.
-        takes: How often the target was taken; the column is called ``beats``.
+        name: The name of the run that has the lease; empty if no run has it.
+        takes: How often the lease was acquired; the column's name is ``beats``.
     """
 
     name: str
@@ -163,56 +62,146 @@ class Holder(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Held:
-    """The targets that a run has taken.
+class TargetLeases:
+    """The leases of one run.
 
     Attributes:
-        targets: The targets.
-        name: The run's name.
-        seconds: How long it may give no sign of life.
+        targets: The targets that the run fills.
+        subject: The run's work, for messages.
+        folder: The folder of the heartbeat files, in the state.
+        lease: The duration of a lease without a heartbeat.
+        wait: A function that waits for a number of seconds.
+        name: The run's unique name.
     """
 
     targets: Sequence[TableName]
-    name: str
-    seconds: float
+    subject: str
+    folder: Path
+    lease: timedelta = LEASE
+    wait: Callable[[float], None] = time.sleep
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def check(self, spark: SparkSession) -> None:
-        """Make sure that the run still holds them.
+    @contextmanager
+    def acquire(self, spark: SparkSession) -> Iterator[None]:
+        """Acquire the leases of all targets and renew them until the ``with`` block ends.
 
         Raises:
-            Busy: Another run has taken one over.
+            Busy: Another run has a lease and renews it.
+        """
+        for table in self._tables():
+            columns = "target STRING, holder STRING, beats BIGINT"
+            self._execute(spark, table, f"CREATE TABLE IF NOT EXISTS {table.sql} ({columns}) USING delta")
+        self.renew()
+        try:
+            with heartbeat(self.renew, self.lease):
+                for target in sorted(self.targets, key=lambda target: target.key):
+                    self._acquire_target(spark, target)
+                yield
+        finally:
+            for table in self._tables():
+                own_rows = f"holder = {literal(self.name)}"
+                self._execute(spark, table, f"UPDATE {table.sql} SET holder = '' WHERE {own_rows}")
+            storage.remove(self._heartbeat_file(self.name))
+
+    def renew(self) -> None:
+        """Renew the leases: rewrite the heartbeat file.
+
+        Raises:
+            StateError: The file can't be written.
+        """
+        storage.write_text(self._heartbeat_file(self.name), uuid.uuid4().hex)
+
+    def check(self, spark: SparkSession) -> None:
+        """Check that the run still has all leases.
+
+        Raises:
+            Busy: Another run has taken over a lease.
         """
         for target in self.targets:
-            if holder(spark, target).name != self.name:
-                raise Busy("LEASE_LOST", target=target, seconds=f"{self.seconds:.0f}")
+            if read_lease(spark, target).name != self.name:
+                raise Busy("LEASE_LOST", target=target, seconds=f"{self.lease.total_seconds():.0f}")
+
+    def _heartbeat_file(self, name: str) -> Path:
+        return self.folder / f"_run_{name}"
+
+    def _acquire_target(self, spark: SparkSession, target: TableName) -> None:
+        current = read_lease(spark, target)
+        alive = bool(current.name) and self._is_alive(spark, target, current)
+        if alive or not self._take_over(spark, target, current):
+            raise Busy("RUN_BY_ANOTHER_PROCESS", subject=self.subject)
+        if current.name:
+            storage.remove(self._heartbeat_file(current.name))
+
+    def _is_alive(self, spark: SparkSession, target: TableName, current: LeaseRow) -> bool:
+        """Return whether the run that has a lease renews it within the duration of a lease."""
+        file = self._heartbeat_file(current.name)
+        last = storage.read_text(file)
+        with task(_log, "check whether the run that has the lease is alive", table=target):
+            for _ in range(_POLLS):
+                self.wait(self.lease.total_seconds() / _POLLS)
+                if storage.read_text(file) != last or read_lease(spark, target) != current:
+                    return True
+        return False
+
+    def _take_over(self, spark: SparkSession, target: TableName, current: LeaseRow) -> bool:
+        """Take over a target's lease from its current run; return False if another run was faster."""
+        table = name_lease_table(target)
+        own_row = (
+            f"{literal(target.key)} AS target, {literal(self.name)} AS holder, {current.takes + 1} AS beats"
+        )
+        self._execute(
+            spark,
+            table,
+            f"MERGE INTO {table.sql} t USING (SELECT {own_row}) s ON t.target = s.target "
+            f"WHEN MATCHED AND t.holder = {literal(current.name)} AND t.beats = {current.takes} "
+            "THEN UPDATE SET * "
+            "WHEN NOT MATCHED THEN INSERT *",
+        )
+        return read_lease(spark, target).name == self.name
+
+    def _tables(self) -> tuple[TableName, ...]:
+        return tuple(dict.fromkeys(map(name_lease_table, self.targets)))
+
+    def _execute(self, spark: SparkSession, table: TableName, statement: str) -> None:
+        """Run a statement on a table of leases; repeat it after conflicts with concurrent commits."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                spark.sql(statement).collect()
+                return
+            except SPARK_ERRORS as error:
+                half_made = HALF_MADE in str(error)
+                if attempt + 1 == _ATTEMPTS or not (half_made or "CONCURRENT" in str(error).upper()):
+                    raise build_lease_error(table, error) from error
+                if half_made:
+                    self.wait(_CREATION_WAIT_SECONDS)
 
 
-def unguarded(_: SparkSession) -> None:
-    """Look at nothing: no other machine runs the project."""
+def skip_lease_check(_: SparkSession) -> None:
+    """Check nothing, because the project runs on one machine only."""
 
 
-def leases_of(target: TableName) -> TableName:
-    """Name the table that says who holds a target."""
+def name_lease_table(target: TableName) -> TableName:
+    """Return the name of the table that has a target's lease."""
     return TableName((*target.parts[:-1], LEASE_TABLE))
 
 
-def holder(spark: SparkSession, target: TableName) -> Holder:
-    """Return who holds a target.
+def read_lease(spark: SparkSession, target: TableName) -> LeaseRow:
+    """Return a target's row in the table of leases.
 
     Raises:
-        TableError: It can't be read.
+        TableError: The table can't be read.
     """
-    table = leases_of(target)
-    which = f"target = {literal(target.key)}"
+    table = name_lease_table(target)
+    query = f"SELECT holder, beats FROM {table.sql} WHERE target = {literal(target.key)}"
     try:
-        rows = spark.sql(f"SELECT holder, beats FROM {table.sql} WHERE {which}").collect()
+        rows = spark.sql(query).collect()
     except SPARK_ERRORS as error:
-        raise unusable(table, error) from error
-    return Holder(*rows[0]) if rows else Holder("", 0)
+        raise build_lease_error(table, error) from error
+    return LeaseRow(*rows[0]) if rows else LeaseRow("", 0)
 
 
-def unusable(table: TableName, error: Exception) -> TableError:
-    """Say why a table of leases can't be read or written, and how to go on."""
+def build_lease_error(table: TableName, error: Exception) -> TableError:
+    """Return the error for a table of leases that can't be read or written."""
     half = HALF_MADE in str(error)
     return TableError(
         "LEASES_HALF_CREATED" if half else "LEASES_NOT_USABLE", table=table, reason=first_line(error)

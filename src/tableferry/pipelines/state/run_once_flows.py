@@ -1,8 +1,9 @@
-"""Writes to Delta tables that happen once, whoever does them again, and however late.
+"""Write to a Delta table at most once, even if several runs try, and a suspended run resumes much later.
 
-A Delta table keeps, for each writer's id, the newest version that this writer has committed. A write that
-names an id and a version that isn't newer changes nothing, and of two at once one fails. So a run that slept
-before a write, while another run did it, or refreshed the table in full, changes nothing when it wakes.
+Delta's idempotent writes do this: the table's transaction (``txn``) keeps the newest version of each
+``txnAppId``. A write with the same id and no newer ``txnVersion`` is skipped, and one of two concurrent
+writes fails. So a run that was suspended before a write changes nothing after another run wrote or made a
+full refresh.
 """
 
 from __future__ import annotations
@@ -13,48 +14,50 @@ from pyspark.sql import functions as F
 from tableferry.errors import Busy
 from tableferry.spark.tables import TableName
 
-# Beyond every version that a writer gives: a stream counts its batches.
-_ENDED = 2**62
+# Higher than every version that a writer uses; a stream uses its batch number.
+_BLOCKED = 2**62
 
 
-def run_once(owner: TableName, flow: str, generation: int) -> str:
-    """Name the writer of a flow that runs a single time in each generation of its target."""
+def build_writer_id(owner: TableName, flow: str, generation: int) -> str:
+    """Return the ``txnAppId`` of a flow that runs once in each generation of its target."""
     return f"tableferry:{owner.key}:{flow}:{generation}"
 
 
-def options(writer: str, version: int) -> dict[str, str]:
-    """Return the options of a write that happens once; the table's history shows its writer."""
+def build_write_options(writer: str, version: int) -> dict[str, str]:
+    """Return the options of an idempotent write; the table's history shows the writer."""
     return {"txnAppId": writer, "txnVersion": str(version), "userMetadata": writer}
 
 
-def is_run_once(user_metadata: str, owner: TableName) -> bool:
-    """Return whether a commit's metadata names a run-once writer of a target."""
+def is_run_once_commit(user_metadata: str, owner: TableName) -> bool:
+    """Return whether a run-once flow of a target made a commit, by the commit's user metadata."""
     return user_metadata.startswith(f"tableferry:{owner.key}:")
 
 
-def end(spark: SparkSession, table: TableName, writer: str) -> None:
-    """Let nothing come into a table any more that is written under an id."""
+def block_writer(spark: SparkSession, table: TableName, writer: str) -> None:
+    """Make a table skip every later write with an id."""
     nothing = spark.table(table.sql).where("false")
-    nothing.write.format("delta").mode("append").options(**options(writer, _ENDED)).saveAsTable(table.sql)
+    nothing.write.format("delta").mode("append").options(**build_write_options(writer, _BLOCKED)).saveAsTable(
+        table.sql
+    )
 
 
-def interrupt(spark: SparkSession, table: TableName, generation: int) -> None:
-    """Let no write into a table come through that has begun.
+def fail_pending_writes(spark: SparkSession, table: TableName, generation: int) -> None:
+    """Make pending writes to a table fail, by a change of its metadata.
 
-    An append without an id of its own conflicts with nothing but a change of what the table is.
+    Delta has no other conflict for an append without an id.
     """
     spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ('tableferry.generation' = '{generation}')")
 
 
-def empty(spark: SparkSession, table: TableName, owner: TableName, generation: int) -> None:
-    """Drop a table's rows, once for each generation of the target that it belongs to.
+def delete_rows_once(spark: SparkSession, table: TableName, owner: TableName, generation: int) -> None:
+    """Delete a table's rows, once in each generation of the target that it belongs to.
 
     Raises:
-        Busy: Another run has done it, and has filled the table since.
+        Busy: Another run has deleted the rows and filled the table since.
     """
     nothing = spark.table(table.sql).where("false")
-    once = options(f"tableferry:{owner.key}:reset", generation)
-    # A session may be set to overwrite only the partitions that rows come for.
+    once = build_write_options(f"tableferry:{owner.key}:reset", generation)
+    # The session may have dynamic partition overwrite, which would delete no rows here.
     nothing.writeTo(table.sql).options(**once, partitionOverwriteMode="static").overwrite(F.lit(True))
     if spark.table(table.sql).take(1):
         raise Busy("REFRESHED_BY_ANOTHER_RUN", target=table)

@@ -29,7 +29,7 @@ from tableferry.pipelines.cdc.key_ranges import LogSize
 from tableferry.pipelines.cdc.scd2_history_events import build_history_events
 from tableferry.pipelines.engines.streaming import cdc_batches, table_creation
 from tableferry.pipelines.handover import copied_sequences
-from tableferry.pipelines.handover.foreign_writes import foreign_commits
+from tableferry.pipelines.handover.foreign_writes import list_foreign_commits
 from tableferry.pipelines.model.flows import Expectation, Flow, HistorySource, Source, Target, log_name
 from tableferry.pipelines.model.identities import (
     PROPERTY,
@@ -225,7 +225,7 @@ class StreamingEngine:
         if recorded is None:
             return newest_version(self._spark, table)
         commits = commits_after(self._spark, table, recorded)
-        foreign = foreign_commits(commits)
+        foreign = list_foreign_commits(commits)
         newest = commits[0].version if commits else recorded
         return foreign[0].version - 1 if foreign else newest
 
@@ -303,15 +303,15 @@ class StreamingEngine:
                     frame, flow.target, definition.settings, before_commit=self._before, copied_rows=copied
                 )
                 if (newest := self._newest.pop(flow.target.key, None)) is not None:
-                    copied_sequences.release(newest)
+                    copied_sequences.unpersist(newest)
             else:
                 self._before(f"rows of {flow.name} into {flow.target}")
-                writer = run_once_flows.run_once(definition.owner, flow.name, definition.generation)
+                writer = run_once_flows.build_writer_id(definition.owner, flow.name, definition.generation)
                 (
                     frame.write.format("delta")
                     .mode("append")
                     .option("mergeSchema", "true")
-                    .options(**run_once_flows.options(writer, 1))
+                    .options(**run_once_flows.build_write_options(writer, 1))
                     .saveAsTable(flow.target.sql)
                 )
         if not self._is_history(definition):
@@ -335,7 +335,7 @@ class StreamingEngine:
             self._identify(definition, definition.identify)
         if definition.seed:
             self._before(f"letting the checkpoint of {definition.flow.name} begin where the old stream stood")
-            checkpoints.seed(self._checkpoint(definition), definition.seed)
+            checkpoints.write_start_offset(self._checkpoint(definition), definition.seed)
         self._before(f"stream {definition.flow.name} into {definition.flow.target}")
         for attempt in range(_TRIES):
             try:
@@ -368,7 +368,7 @@ class StreamingEngine:
         name, table = definition.flow.name, definition.flow.target
         owner, generation = definition.owner, definition.generation
         self._before(f"giving the checkpoint of {name} its id")
-        checkpoint = checkpoints.begin(self._checkpoint(definition))
+        checkpoint = checkpoints.create_query_id(self._checkpoint(definition))
         table_facts = self._facts(table)
         flows: dict[str, FlowIdentity] = {}
         for recorded in (on_table(table_facts), self._store.identities(owner, generation).get(table.key)):
@@ -540,9 +540,9 @@ class StreamingEngine:
         if not self._is_history(definition):
             return change_feed.build_feed_events(frame, definition.settings)
         events = build_history_events(frame, definition.settings)
-        newest = self._newest_events(definition) if copied_sequences.has_none(events) else None
+        newest = None if copied_sequences.has_sequences(events) else self._newest_events(definition)
         return (
-            events if newest is None else copied_sequences.with_sequences(events, newest, definition.settings)
+            events if newest is None else copied_sequences.add_sequences(events, newest, definition.settings)
         )
 
     def _newest_events(self, definition: DefineAutoCdc) -> DataFrame | None:
@@ -552,8 +552,8 @@ class StreamingEngine:
             return None
         if target.key not in self._newest:
             try:
-                self._newest[target.key] = copied_sequences.newest_events(
-                    self._spark, before, definition.settings, keep=True
+                self._newest[target.key] = copied_sequences.read_newest_events(
+                    self._spark, before, definition.settings, persist=True
                 )
             except TableferryError as error:
                 _log.warning(
