@@ -104,14 +104,13 @@ def _create_clone(spark: SparkSession, clone: TableName, copy: PinnedCopy) -> No
 
     VACUUM of the legacy table can't delete a deep clone's files. Its source may be in another catalog.
     """
-    create = f"CREATE TABLE IF NOT EXISTS {clone.sql}"
-    source = f"{copy.table.sql} VERSION AS OF {copy.version}"
+    create, table, version = f"CREATE TABLE IF NOT EXISTS {clone.sql}", copy.table, copy.version
     try:
-        spark.sql(f"{create} DEEP CLONE {source}")
+        spark.sql(f"{create} DEEP CLONE {table.sql} VERSION AS OF {version}")
     except SPARK_ERRORS as error:
         if catalog.condition(error) != _NO_SUCH_SYNTAX:
             raise
-        spark.sql(f"{create} SHALLOW CLONE {source}")
+        spark.sql(f"{create} SHALLOW CLONE {table.sql} VERSION AS OF {version}")
 
 
 def _read_cloned_version(spark: SparkSession, clone: TableName) -> int | None:
