@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from difflib import unified_diff
 from pathlib import Path
 
+from scripts import phase_diagram
 from scripts.native import render_native
 
 from tableferry import new
@@ -66,6 +67,7 @@ def main() -> None:
                 shutil.move(made / name, there)
     render_native(ROOT / "native")
     render_golden(GOLDEN)
+    phase_diagram.write()
 
 
 def root_bundle(folder: Path) -> Path:
