@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from tableferry.pipelines.model.facts import Checkpoint
-from tableferry.pipelines.planning.pipeline_port import NO_STARTS, Flows, Kind, Progress, Starts
+from tableferry.pipelines.planning.pipeline_port import (
+    NO_START_TIMES,
+    FlowCheckpoints,
+    FlowNames,
+    PipelineKind,
+    StartTimes,
+)
 
 
 class FakePipeline:
@@ -12,13 +18,13 @@ class FakePipeline:
     ``since`` records the ``starts`` of each call.
     """
 
-    kind: Kind = "databricks"
+    kind: PipelineKind = "databricks"
 
     def __init__(self, *flows: str) -> None:
         self.flows = flows
-        self.since: list[Starts] = []
+        self.since: list[StartTimes] = []
 
-    def progress(self, flows: Flows, starts: Starts = NO_STARTS) -> Progress:
+    def progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
         self.since.append(starts)
         return {
             (owner.key, flow): Checkpoint(done=True, others=True, offered=0, committed=0)

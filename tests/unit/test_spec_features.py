@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from tableferry.errors import SpecError
 from tableferry.pipelines import specs
 from tableferry.pipelines.model import flows
-from tableferry.pipelines.planning.engine_support import runnable
+from tableferry.pipelines.planning.engine_support import select_runnable_specs
 from tableferry.pipelines.sources.python_code import load_function
 from tableferry.spark.tables import TableName
 
@@ -553,7 +553,7 @@ def test_engine_names_the_specs_that_it_skips(project: ProjectFiles) -> None:
     )
     loaded = project.load()
     streamed, declared, databricks = (
-        runnable(loaded, engine) for engine in ("streaming", "declarative", "databricks")
+        select_runnable_specs(loaded, engine) for engine in ("streaming", "declarative", "databricks")
     )
     assert databricks == loaded
     assert [dataflow.id for dataflow in streamed.dataflows] == ["orders_append"]
@@ -575,4 +575,4 @@ def test_engine_names_the_specs_that_it_skips(project: ProjectFiles) -> None:
     with pytest.raises(
         SpecError, match="is a materialized view, which only a declarative pipeline refreshes"
     ):
-        runnable(project.load(), "streaming")
+        select_runnable_specs(project.load(), "streaming")

@@ -15,7 +15,7 @@ from tableferry.pipelines.model.plan import pinned_name
 from tableferry.pipelines.model.target_state import Stored
 from tableferry.pipelines.planning.baseline import is_assumed
 from tableferry.pipelines.planning.decide import phase_of
-from tableferry.pipelines.planning.identity import engine_change
+from tableferry.pipelines.planning.identity import find_engine_change
 from tableferry.pipelines.planning.pipeline_port import Pipeline
 from tableferry.pipelines.reports import FinishReport
 from tableferry.pipelines.state.store import StateStore
@@ -103,7 +103,7 @@ def _find_incomplete(migrating: Collection[tuple[DataFlow, Stored]], pipeline: P
         name = dataflow.target.name
         waiting = [flow for flow in unrecorded[name] if not progress[name.key, flow].started]
         phase = phase_of(stored, ["start" for _ in waiting], copies=not stored.copied or stored.resetting)
-        if change := engine_change(stored, pipeline.kind):
+        if change := find_engine_change(stored, pipeline.kind):
             refusals.append(
                 Finding(
                     "ENGINE_CHANGED_BEFORE_FINISH",

@@ -15,11 +15,18 @@ from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.source_offsets import KafkaOffset, KafkaRange, described
 from tableferry.pipelines.model.steps import Adopt, AdoptRenamed, Begin, Forget
 from tableferry.pipelines.model.target_state import Baseline, MigrationStart, PinnedCopy, Stored
-from tableferry.pipelines.planning.context import Findings, PlanningContext, noted, planned, refused, warned
+from tableferry.pipelines.planning.context import (
+    Findings,
+    PlanningContext,
+    add_note,
+    plan_steps,
+    refuse,
+    warn,
+)
 from tableferry.spark.tables import TableFacts, TableName
 
 
-def adopt(context: PlanningContext) -> tuple[Stored, Findings]:
+def adopt_state(context: PlanningContext) -> tuple[Stored, Findings]:
     """Return the state to go on with: another pipeline's, where the user asks that it's taken over."""
     stored, target = context.stored, context.target
     adoptable = context.facts.adoptable.get(target.key)
@@ -28,12 +35,12 @@ def adopt(context: PlanningContext) -> tuple[Stored, Findings]:
         if adoptable and same and same.recorded_at == stored.migration_start.recorded_at:
             # An adoption died here: the other pipeline's files say the same.
             adopted = replace(stored, tracking=stored.tracking or adoptable.tracking)
-            return adopted, planned(Adopt(target, stored.elsewhere[0]))
+            return adopted, plan_steps(Adopt(target, stored.elsewhere[0]))
         return stored, Findings()
     if not stored.elsewhere or not context.dataflow.migration:
         return stored, Findings()
     if not context.request.adopt:
-        return stored, refused(
+        return stored, refuse(
             Finding(
                 "STATE_OF_OTHER_PIPELINE",
                 target=target,
@@ -42,12 +49,12 @@ def adopt(context: PlanningContext) -> tuple[Stored, Findings]:
             )
         )
     if adoptable is None:
-        return stored, refused(Finding("STATE_OF_SEVERAL_PIPELINES", target=target, others=stored.elsewhere))
+        return stored, refuse(Finding("STATE_OF_SEVERAL_PIPELINES", target=target, others=stored.elsewhere))
     adopted = replace(adoptable, generation=stored.generation, resetting=stored.resetting)
-    return adopted, planned(Adopt(target, stored.elsewhere[0]))
+    return adopted, plan_steps(Adopt(target, stored.elsewhere[0]))
 
 
-def earlier_start(context: PlanningContext) -> Findings:
+def adopt_renamed_target(context: PlanningContext) -> Findings:
     """Refuse a second migration of a legacy table, or adopt the first one whose target was renamed."""
     migration, target, stored = context.migration, context.target, context.stored
     if migration is None or stored.migration_start or stored.elsewhere or stored.finished:
@@ -57,7 +64,7 @@ def earlier_start(context: PlanningContext) -> Findings:
     if not earlier:
         return Findings()
     if len(earlier) > 1 or not context.request.adopt:
-        return refused(
+        return refuse(
             Finding(
                 "LEGACY_TABLE_MIGRATED_BEFORE",
                 location=migration.location,
@@ -67,7 +74,7 @@ def earlier_start(context: PlanningContext) -> Findings:
             )
         )
     if context.facts.tables.get(target.key) is None:
-        return refused(
+        return refuse(
             Finding(
                 "RENAMED_TARGET_MISSING",
                 location=migration.location,
@@ -76,15 +83,15 @@ def earlier_start(context: PlanningContext) -> Findings:
                 name=target.sql,
             )
         )
-    return planned(AdoptRenamed(target, earlier[0]))
+    return plan_steps(AdoptRenamed(target, earlier[0]))
 
 
-def uncopied_producers(context: PlanningContext) -> tuple[TableName, ...]:
+def list_uncopied_producers(context: PlanningContext) -> tuple[TableName, ...]:
     """Targets of this project that the migration reads and whose own history isn't copied yet."""
     if not (context.dataflow.migration and context.dataflow.migration.auto_starting_versions):
         return ()
     uncopied = {}
-    for read in context.reads():
+    for read in context.list_all_reads():
         producer = context.producers.get(read.table.key)
         if producer and producer is not context.dataflow and producer.migration and read.explicit is None:
             target = producer.target.name
@@ -93,7 +100,7 @@ def uncopied_producers(context: PlanningContext) -> tuple[TableName, ...]:
     return tuple(uncopied.values())
 
 
-def migration_start(
+def plan_migration_start(
     context: PlanningContext, migration: Migration, *, stopped: bool
 ) -> tuple[MigrationStart | None, Findings]:
     """Return where the migration starts, as recorded or about to be; None where that's refused.
@@ -105,7 +112,7 @@ def migration_start(
     if recorded:
         if recorded.copy.table.key == migration.table.key:
             return recorded, Findings()
-        return recorded, refused(
+        return recorded, refuse(
             Finding(
                 "LEGACY_TABLE_CHANGED_IN_SPEC",
                 location=migration.location,
@@ -117,13 +124,13 @@ def migration_start(
     findings = Findings()
     legacy = context.facts.tables.get(migration.table.key)
     if migration.table.key == target.key and not migration.take_over:
-        findings += refused(Finding("TARGET_IS_LEGACY_TABLE", location=migration.location, target=target))
+        findings += refuse(Finding("TARGET_IS_LEGACY_TABLE", location=migration.location, target=target))
     elif legacy is None:
-        findings += refused(
+        findings += refuse(
             Finding("LEGACY_TABLE_MISSING", location=migration.location, table=migration.table)
         )
     if target.key in context.facts.filled and not findings and not stopped:
-        findings += refused(
+        findings += refuse(
             Finding("TARGET_NOT_EMPTY", location=context.dataflow.target.location, target=target)
         )
     findings += _check_earlier_runs(context, migration) + _check_readers(context, migration)
@@ -133,47 +140,47 @@ def migration_start(
         if migration.content_first:
             not_proved = hand_over.why
         else:
-            findings += refused(hand_over.why.at(migration.location))
+            findings += refuse(hand_over.why.at(migration.location))
         hand_over = None
-    elif hand_over is None and not findings and not stopped and _is_looked_for(migration):
-        return None, noted("the hand-over point is looked for by plan and run")
+    elif hand_over is None and not findings and not stopped and _can_compare_rows(migration):
+        return None, add_note("the hand-over point is looked for by plan and run")
     if migration.hand_over == "explicit":
-        findings += refused(
+        findings += refuse(
             *(
                 Finding("EXPLICIT_START_MISSING", location=read.location, source=read.table, how=read.how)
-                for read in context.reads()
+                for read in context.list_all_reads()
                 if read.explicit is None and not read.unseen
             )
         )
     baselines: dict[str, Baseline] = {}
     if migration.auto_starting_versions:
-        for read in context.reads():
+        for read in context.list_all_reads():
             if read.files:
                 # The spec requires that its own options say where it starts.
                 continue
             if read.kafka is not None:
-                found, new = kafka_baseline(context, migration, read, read.kafka, hand_over)
+                found, new = _find_kafka_baseline(context, migration, read, read.kafka, hand_over)
                 findings += new
                 if found:
-                    baselines[read.table.key] = _read_by(baselines.get(read.table.key, found), read)
+                    baselines[read.table.key] = _add_view(baselines.get(read.table.key, found), read)
                 continue
             source = context.facts.tables.get(read.table.key)
             findings += _check_source(context, read, source)
-            if source and not read.unseen and not context.makes(read):
+            if source and not read.unseen and not context.is_own_table(read):
                 version = hand_over.positions.get(source.table_id) if hand_over else source.version
                 if version is None and read.explicit is None:
-                    findings += check_topic_not_read(migration, read)
+                    findings += _refuse_unread_source(migration, read)
                 first = Baseline(
                     read.table,
                     source.table_id,
                     source.version if version is None else version,
                     within=hand_over.within.get(source.table_id, "") if hand_over else "",
                 )
-                baselines[read.table.key] = _read_by(baselines.get(read.table.key, first), read)
+                baselines[read.table.key] = _add_view(baselines.get(read.table.key, first), read)
     if hand_over and not findings:
         followed = {baseline.table_id for baseline in baselines.values()}
         taken = hand_over.positions.keys() | hand_over.kafka.keys()
-        findings += _check_followed(context, migration, taken - followed)
+        findings += _check_old_sources(context, migration, taken - followed)
     if legacy is None or findings or stopped:
         return None, findings
     hand_over = hand_over or HandOver(legacy.version, {}, {}, "assumed")
@@ -187,7 +194,7 @@ def migration_start(
         hand_over.certainty,
     )
     if migration.take_over and hand_over.version != legacy.version:
-        return None, refused(
+        return None, refuse(
             Finding(
                 "TAKE_OVER_OF_OLDER_VERSION",
                 location=migration.location,
@@ -197,32 +204,32 @@ def migration_start(
             )
         )
     counts = migration.hand_over == "explicit" or any(
-        read.explicit is None and read.table.key in baselines for read in context.reads()
+        read.explicit is None and read.table.key in baselines for read in context.list_all_reads()
     )
-    findings = planned(Begin(start))
-    findings += _how_sure(context, hand_over, not_proved) if counts else Findings()
+    findings = plan_steps(Begin(start))
+    findings += _report_evidence(context, hand_over, not_proved) if counts else Findings()
     return start, findings
 
 
-def _is_looked_for(migration: Migration) -> bool:
+def _can_compare_rows(migration: Migration) -> bool:
     """Say whether rows may be compared to find where the old job hands over."""
     return migration.hand_over == "content" or (migration.hand_over == "checkpoint" and migration.or_content)
 
 
-def _how_sure(context: PlanningContext, hand_over: HandOver, not_proved: Finding | None) -> Findings:
+def _report_evidence(context: PlanningContext, hand_over: HandOver, not_proved: Finding | None) -> Findings:
     """Name the evidence for the hand-over point; ``not_proved`` is why comparing rows didn't prove it."""
     match hand_over.certainty:
         case "recorded":
             batches = " and ".join(f"batch {batch}" for batch in hand_over.batches.values())
-            return noted(
+            return add_note(
                 f"the hand-over point is recorded by the old streams: {batches} of their checkpoints"
             )
         case "proved":
-            return noted(f"the hand-over point is proved: {hand_over.why}")
+            return add_note(f"the hand-over point is proved: {hand_over.why}")
         case "assumed":
             if context.dataflow.migration and context.dataflow.migration.hand_over == "explicit":
-                return warned(Finding("HAND_OVER_ASSUMED_FROM_SPEC", target=context.target))
-            return warned(
+                return warn(Finding("HAND_OVER_ASSUMED_FROM_SPEC", target=context.target))
+            return warn(
                 Finding("HAND_OVER_NOT_PROVED", target=context.target, reason=not_proved.one_line)
                 if not_proved
                 else Finding("HAND_OVER_ASSUMED", target=context.target)
@@ -240,17 +247,17 @@ def check_take_over_in_pipeline(context: PlanningContext) -> Findings:
     if not context.request.in_pipeline or not (wanted or recorded):
         return Findings()
     location = migration.location if migration else context.dataflow.file
-    return refused(Finding("TAKE_OVER_IN_PIPELINE", location=location, target=context.target))
+    return refuse(Finding("TAKE_OVER_IN_PIPELINE", location=location, target=context.target))
 
 
-def check_old_streams(context: PlanningContext) -> Findings:
+def check_other_writers(context: PlanningContext) -> Findings:
     """Refuse to write into a table that was taken over, and to which another process adds rows."""
     start, writes = context.migration_start, context.facts.legacy_writes.get(context.target.key)
     if start is None or not start.take_over or writes is None:
         return Findings()
     changed = {operation: seen for operation, seen in writes.others.items() if operation not in writes.added}
     findings = (
-        warned(Finding("ROWS_CHANGED_SINCE_TAKE_OVER", target=context.target, writes=writes.named(changed)))
+        warn(Finding("ROWS_CHANGED_SINCE_TAKE_OVER", target=context.target, writes=writes.named(changed)))
         if changed
         else Findings()
     )
@@ -269,7 +276,7 @@ def check_old_streams(context: PlanningContext) -> Findings:
             f"run RESTORE TABLE {context.target.sql} TO VERSION AS OF {writes.first - 1}. Or, if these rows "
             f"belong there, {again}"
         )
-    return findings + refused(
+    return findings + refuse(
         Finding(
             "WRITTEN_SINCE_TAKE_OVER",
             target=context.target,
@@ -280,7 +287,7 @@ def check_old_streams(context: PlanningContext) -> Findings:
     )
 
 
-def check_legacy(context: PlanningContext) -> Findings:
+def check_pinned_legacy_table(context: PlanningContext) -> Findings:
     """Refuse a copy whose legacy table isn't the one that was pinned any more."""
     migration, start = context.migration, context.migration_start
     if migration is None or start is None:
@@ -288,7 +295,7 @@ def check_legacy(context: PlanningContext) -> Findings:
     pinned = start.copy
     legacy = context.facts.tables.get(migration.table.key)
     if legacy is None:
-        return refused(
+        return refuse(
             Finding(
                 "LEGACY_TABLE_MISSING_BEFORE_COPY",
                 location=migration.location,
@@ -297,7 +304,7 @@ def check_legacy(context: PlanningContext) -> Findings:
             )
         )
     if (legacy.table_id and legacy.table_id != pinned.table_id) or legacy.version < pinned.version:
-        return refused(
+        return refuse(
             Finding(
                 "LEGACY_TABLE_RECREATED",
                 location=migration.location,
@@ -308,27 +315,27 @@ def check_legacy(context: PlanningContext) -> Findings:
     return Findings()
 
 
-def end(context: PlanningContext) -> Findings:
+def end_migration(context: PlanningContext) -> Findings:
     """Look at state that outlived its migration: it may go once nothing depends on it."""
     stored, target, file = context.stored, context.target, context.dataflow.file
     flows = context.dataflow.streaming_flows
-    unstarted = next((flow for flow in flows if not context.checkpoint(flow).started), None)
+    unstarted = next((flow for flow in flows if not context.find_checkpoint(flow).started), None)
     if not stored.migration_start:
         if not stored.elsewhere or not unstarted:
             return Findings()
-        return context.ambiguous(unstarted) + refused(
+        return context.check_ambiguous_rename(unstarted) + refuse(
             Finding("MIGRATION_SWITCHED_OFF_ELSEWHERE", file=file, target=target, others=stored.elsewhere)
         )
-    incomplete = refused(Finding("MIGRATION_SWITCHED_OFF", file=file, target=target))
-    if not context.copied:
+    incomplete = refuse(Finding("MIGRATION_SWITCHED_OFF", file=file, target=target))
+    if not context.is_copied:
         return incomplete
     if unstarted:
-        return context.ambiguous(unstarted) + incomplete
-    if is_assumed(context.dataflow, stored.migration_start) and not context.refreshed:
-        return warned(Finding("ASSUMED_MIGRATION_SWITCHED_OFF", target=target))
+        return context.check_ambiguous_rename(unstarted) + incomplete
+    if is_assumed(context.dataflow, stored.migration_start) and not context.is_refreshed:
+        return warn(Finding("ASSUMED_MIGRATION_SWITCHED_OFF", target=target))
     certainty = stored.migration_start.certainty
     note = f"its migration is complete ({certainty}) and switched off: its state files are removed"
-    return planned(Forget(target)) + noted(note)
+    return plan_steps(Forget(target)) + add_note(note)
 
 
 def is_assumed(dataflow: DataFlow, start: MigrationStart | None) -> bool:
@@ -341,18 +348,18 @@ def is_assumed(dataflow: DataFlow, start: MigrationStart | None) -> bool:
 
 def _check_earlier_runs(context: PlanningContext, migration: Migration) -> Findings:
     """Refuse to begin with flows that have run before: they continue from their checkpoints."""
-    if context.refreshed or context.stored.resetting or context.request.in_pipeline:
+    if context.is_refreshed or context.stored.resetting or context.request.in_pipeline:
         return Findings()
     ran = [
         flow.name
         for flow in context.dataflow.flows
-        if (checkpoint := context.checkpoint(flow)).offered is not None or checkpoint.done
+        if (checkpoint := context.find_checkpoint(flow)).offered is not None or checkpoint.done
     ]
     if not ran:
         return Findings()
     if migration.take_over:
         # A full refresh would drop the rows of the old streams.
-        return refused(
+        return refuse(
             Finding(
                 "FLOWS_RAN_BEFORE_TAKE_OVER",
                 location=migration.location,
@@ -362,7 +369,7 @@ def _check_earlier_runs(context: PlanningContext, migration: Migration) -> Findi
                 statement=f"ALTER TABLE {context.target.sql} UNSET TBLPROPERTIES IF EXISTS ('{PROPERTY}')",
             )
         )
-    return refused(
+    return refuse(
         Finding("FLOWS_RAN_BEFORE_MIGRATION", location=migration.location, flows=ran, target=context.target)
     )
 
@@ -382,7 +389,7 @@ def _check_readers(context: PlanningContext, migration: Migration) -> Findings:
             for read in context.facts.follows(reader, flow)
         )
         if reader is not context.dataflow and follows and (stored.migration_start or stored.finished):
-            findings += refused(
+            findings += refuse(
                 Finding(
                     "READER_WOULD_TAKE_HISTORY",
                     location=migration.location,
@@ -393,21 +400,21 @@ def _check_readers(context: PlanningContext, migration: Migration) -> Findings:
     return findings
 
 
-def _read_by(baseline: Baseline, read: Read) -> Baseline:
+def _add_view(baseline: Baseline, read: Read) -> Baseline:
     return replace(baseline, views=tuple(dict.fromkeys((*baseline.views, read.view))))
 
 
 def _check_source(context: PlanningContext, read: Read, source: TableFacts | None) -> Findings:
     """Refuse a source of which no baseline can be recorded, unless all its rows are new."""
     if read.unseen:
-        return refused(read.unseen.at(read.location)) if read.explicit is None else Findings()
+        return refuse(read.unseen.at(read.location)) if read.explicit is None else Findings()
     producer = context.producers.get(read.table.key)
     if source or producer is context.dataflow:
         return Findings()
     if producer is None:
-        return refused(Finding("SOURCE_TABLE_MISSING", location=read.location, source=read.table))
-    if read.explicit is None and not _starts_known(context, producer):
-        return refused(
+        return refuse(Finding("SOURCE_TABLE_MISSING", location=read.location, source=read.table))
+    if read.explicit is None and not _has_explicit_starts(context, producer):
+        return refuse(
             Finding(
                 "PRODUCED_SOURCE_MISSING",
                 location=read.location,
@@ -419,9 +426,9 @@ def _check_source(context: PlanningContext, read: Read, source: TableFacts | Non
     return Findings()
 
 
-def _check_followed(context: PlanningContext, migration: Migration, missing: Collection[str]) -> Findings:
+def _check_old_sources(context: PlanningContext, migration: Migration, missing: Collection[str]) -> Findings:
     """Refuse to leave a source behind that fills the legacy table."""
-    return refused(
+    return refuse(
         *(
             Finding(
                 "OLD_SOURCE_NOT_FOLLOWED",
@@ -435,13 +442,13 @@ def _check_followed(context: PlanningContext, migration: Migration, missing: Col
     )
 
 
-def _starts_known(context: PlanningContext, producer: DataFlow) -> bool:
+def _has_explicit_starts(context: PlanningContext, producer: DataFlow) -> bool:
     """Say whether all that will flow into another target comes after starts that the user gave."""
     reads = [read for flow in producer.flows for read in context.facts.follows(producer, flow)]
     return bool(reads) and all(read.explicit is not None for read in reads)
 
 
-def kafka_baseline(
+def _find_kafka_baseline(
     context: PlanningContext,
     migration: Migration,
     read: Read,
@@ -458,9 +465,9 @@ def kafka_baseline(
     found = {key: offset for key, offset in taken.items() if topics.subscribes(options, offset)}
     if not found:
         known = topics.gives_start(options)
-        return None, Findings() if known and not taken else check_topic_not_read(migration, read)
+        return None, Findings() if known and not taken else _refuse_unread_source(migration, read)
     if len(found) > 1:
-        return None, refused(
+        return None, refuse(
             Finding(
                 "TOPICS_OF_SEVERAL_STREAMS",
                 location=read.location,
@@ -469,13 +476,13 @@ def kafka_baseline(
                 view=read.view,
             )
         )
-    if shared := _checkpoint_is_shared(context, read):
+    if shared := _check_shared_checkpoint(context, read):
         return None, shared
     ((source_id, offset),) = found.items()
     held = context.facts.brokers.get(read.table.key)
     if not isinstance(held, KafkaRange):
         why = held or Finding("BROKER_NOT_ASKED", source=read.table)
-        return None, refused(why.at(read.location))
+        return None, refuse(why.at(read.location))
     # What a pipeline is given must name each partition.
     start = offset.completed(held.first)
     return Baseline(read.table, source_id, start.records, within=str(start)), check_broker_range(
@@ -487,7 +494,7 @@ def check_broker_range(read: Read, start: KafkaOffset, held: KafkaRange) -> Find
     """Refuse to go on at an offset that the broker doesn't hold any more."""
     if not (gone := held.gone(start)):
         return Findings()
-    return refused(
+    return refuse(
         Finding(
             "OFFSETS_EXPIRED",
             location=read.location,
@@ -498,9 +505,9 @@ def check_broker_range(read: Read, start: KafkaOffset, held: KafkaRange) -> Find
     )
 
 
-def check_topic_not_read(migration: Migration, read: Read) -> Findings:
+def _refuse_unread_source(migration: Migration, read: Read) -> Findings:
     """Refuse a source of a flow that no old stream reads."""
-    return refused(
+    return refuse(
         Finding(
             "SOURCE_NOT_READ_BY_OLD_STREAMS",
             location=read.location,
@@ -511,11 +518,11 @@ def check_topic_not_read(migration: Migration, read: Read) -> Findings:
     )
 
 
-def _checkpoint_is_shared(context: PlanningContext, read: Read) -> Findings:
+def _check_shared_checkpoint(context: PlanningContext, read: Read) -> Findings:
     """Refuse a flow that reads other sources besides one that has a place of its own in a checkpoint."""
     for flow in context.dataflow.streaming_flows:
-        if read in (reads := context.follows(flow)) and len(reads) > 1:
-            return refused(
+        if read in (reads := context.list_reads(flow)) and len(reads) > 1:
+            return refuse(
                 Finding("SOURCES_SHARE_CHECKPOINT", location=read.location, flow=flow.name, source=read.table)
             )
     return Findings()

@@ -39,22 +39,22 @@ class Findings:
         return bool(self.steps or self.notes or self.warnings or self.refusals)
 
 
-def planned(*steps: Step) -> Findings:
+def plan_steps(*steps: Step) -> Findings:
     """Return steps that the run will do."""
     return Findings(steps=steps)
 
 
-def noted(*notes: str) -> Findings:
+def add_note(*notes: str) -> Findings:
     """Return what a careful reader should know."""
     return Findings(notes=notes)
 
 
-def warned(*warnings: Finding) -> Findings:
+def warn(*warnings: Finding) -> Findings:
     """Return what the user should do something about, while the target continues."""
     return Findings(warnings=warnings)
 
 
-def refused(*refusals: Finding) -> Findings:
+def refuse(*refusals: Finding) -> Findings:
     """Return why a target can't continue."""
     return Findings(refusals=refusals)
 
@@ -93,48 +93,48 @@ class PlanningContext:
         return None if self.stored.finished else self.dataflow.migration
 
     @property
-    def refreshed(self) -> bool:
+    def is_refreshed(self) -> bool:
         """Whether a full refresh of it is asked for."""
         return self.target.key in self.request.full_refresh
 
     @property
-    def copied(self) -> bool:
+    def is_copied(self) -> bool:
         """Whether the generation on disk holds the whole initial copy."""
         return self.stored.copied and not self.stored.resetting
 
     @property
-    def copies(self) -> bool:
+    def needs_copy(self) -> bool:
         """Whether this run, or the pipeline, makes the initial copy."""
         if self.migration is None or self.migration.take_over:
             return False
-        return not (self.copied and self.generation == self.stored.generation)
+        return not (self.is_copied and self.generation == self.stored.generation)
 
     @property
-    def fresh(self) -> bool:
+    def fills_new_generation(self) -> bool:
         """Whether its flows fill a new generation, of which they have no checkpoint yet."""
         return self.generation != self.stored.generation or self.stored.resetting
 
-    def baseline(self, read: Read) -> Baseline | None:
+    def find_baseline(self, read: Read) -> Baseline | None:
         """Return where a source stood when the migration started, if that is recorded."""
         return self.migration_start.baselines.get(read.table.key) if self.migration_start else None
 
-    def follows(self, flow: Flow) -> tuple[Read, ...]:
+    def list_reads(self, flow: Flow) -> tuple[Read, ...]:
         """Return what one of its flows follows."""
         return self.facts.follows(self.dataflow, flow)
 
-    def reads(self) -> Iterable[Read]:
+    def list_all_reads(self) -> Iterable[Read]:
         """Return what its streaming flows follow."""
-        return (read for flow in self.dataflow.streaming_flows for read in self.follows(flow))
+        return (read for flow in self.dataflow.streaming_flows for read in self.list_reads(flow))
 
-    def makes(self, read: Read) -> bool:
+    def is_own_table(self, read: Read) -> bool:
         """Say whether its own spec makes a table: all its rows are new, for its own sources are tracked."""
         return self.producers.get(read.table.key) is self.dataflow
 
-    def checkpoint(self, flow: Flow) -> Checkpoint:
+    def find_checkpoint(self, flow: Flow) -> Checkpoint:
         """Return a flow's checkpoint, under whichever name it has one."""
-        return self._own_checkpoint(flow) or next(iter(self._renamed(flow).values()), Checkpoint())
+        return self._find_own_checkpoint(flow) or next(iter(self._find_renamed(flow).values()), Checkpoint())
 
-    def checkpoint_ids(self) -> frozenset[str]:
+    def list_checkpoint_ids(self) -> frozenset[str]:
         """Return the ids of all checkpoints that are there, also of flows that the spec no longer has."""
         own = (
             checkpoint
@@ -143,27 +143,27 @@ class PlanningContext:
         )
         return frozenset(checkpoint.id for checkpoint in (*own, *self._orphans.values()))
 
-    def renamed(self, flow: Flow) -> str:
+    def find_old_name(self, flow: Flow) -> str:
         """Return the name under which a flow has its checkpoint, if that isn't its own; else nothing."""
-        return next(iter(self._renamed(flow)), "")
+        return next(iter(self._find_renamed(flow)), "")
 
-    def ambiguous(self, flow: Flow) -> Findings:
+    def check_ambiguous_rename(self, flow: Flow) -> Findings:
         """Refuse a new flow that may go on from more than one checkpoint."""
-        candidates = self._candidates(flow)
+        candidates = self._find_candidates(flow)
         if len(candidates) < 2:
             return Findings()
-        return refused(
+        return refuse(
             Finding(
                 "RENAMED_FLOW_AMBIGUOUS", location=flow.location, flow=flow.name, candidates=[*candidates]
             )
         )
 
-    def check_reread(self, flow: Flow) -> Findings:
+    def check_repeated_read(self, flow: Flow) -> Findings:
         """Refuse a new flow that starts before the position of a flow which the spec no longer has."""
-        if self._own_checkpoint(flow):
+        if self._find_own_checkpoint(flow):
             return Findings()
         findings = Findings()
-        for read in self.follows(flow):
+        for read in self.list_reads(flow):
             source = self.facts.tables.get(read.table.key)
             if read.explicit is None or source is None:
                 continue
@@ -173,7 +173,7 @@ class PlanningContext:
                     continue
                 last = offset.version - 1 if offset.whole else offset.version
                 later = f" or start {flow.name} at version {offset.version} or later" if offset.whole else ""
-                findings += refused(
+                findings += refuse(
                     Finding(
                         "RENAMED_FLOW_READS_AGAIN",
                         location=flow.location,
@@ -192,22 +192,22 @@ class PlanningContext:
     def _orphans(self) -> Mapping[str, Checkpoint]:
         return self.facts.orphans.get(self.target.key, {})
 
-    def _own_checkpoint(self, flow: Flow) -> Checkpoint | None:
+    def _find_own_checkpoint(self, flow: Flow) -> Checkpoint | None:
         checkpoint = self.facts.checkpoints.get((self.target.key, flow.name))
         return None if checkpoint == Checkpoint() else checkpoint
 
-    def _renamed(self, flow: Flow) -> Mapping[str, Checkpoint]:
-        candidates = self._candidates(flow)
+    def _find_renamed(self, flow: Flow) -> Mapping[str, Checkpoint]:
+        candidates = self._find_candidates(flow)
         return candidates if len(candidates) == 1 else {}
 
-    def _candidates(self, flow: Flow) -> Mapping[str, Checkpoint]:
+    def _find_candidates(self, flow: Flow) -> Mapping[str, Checkpoint]:
         """Find the checkpoints that a flow without one may have had under an earlier name.
 
         They have read the same sources. A start of the user's own means a new flow.
         """
-        if self._own_checkpoint(flow):
+        if self._find_own_checkpoint(flow):
             return {}
-        reads = self.follows(flow)
+        reads = self.list_reads(flow)
         ids = {source.table_id for read in reads if (source := self.facts.tables.get(read.table.key))}
         kafka = [read.kafka for read in reads if read.kafka is not None]
         if len(ids) + len(kafka) != len({read.table.key for read in reads}) or any(
@@ -219,11 +219,11 @@ class PlanningContext:
             for name, checkpoint in self._orphans.items()
             if (checkpoint.offsets or checkpoint.kafka)
             and (checkpoint.offsets.keys() == ids or (checkpoint.others and checkpoint.offsets.keys() < ids))
-            and _have_read(checkpoint, kafka)
+            and _has_read_topics(checkpoint, kafka)
         }
 
 
-def _have_read(checkpoint: Checkpoint, kafka: Sequence[Mapping[str, str]]) -> bool:
+def _has_read_topics(checkpoint: Checkpoint, kafka: Sequence[Mapping[str, str]]) -> bool:
     """Say whether a checkpoint's topics are those to which readers with these options subscribe."""
     return len(checkpoint.kafka) == len(kafka) and all(
         any(topics.subscribes(options, offset) for options in kafka) for offset in checkpoint.kafka.values()

@@ -18,9 +18,9 @@ from tableferry.pipelines.model.plan import FlowPlan, Plan, Request, TargetPlan
 from tableferry.pipelines.model.steps import FlowDefinition
 from tableferry.pipelines.model.target_state import Stored
 from tableferry.pipelines.planning import baseline, identity, pipeline_identity
-from tableferry.pipelines.planning.context import Findings, PlanningContext, noted, refused, warned
-from tableferry.pipelines.planning.definitions import definitions
-from tableferry.pipelines.planning.flow_start import flow_plans
+from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, refuse, warn
+from tableferry.pipelines.planning.definitions import define_flows
+from tableferry.pipelines.planning.flow_start import plan_flows
 from tableferry.pipelines.planning.full_refresh import (
     RESET_ALLOWED,
     check_recorded_history,
@@ -55,57 +55,57 @@ def in_order(project: Project, facts: Facts) -> tuple[DataFlow, ...]:
 
 
 def _target_plan(context: PlanningContext) -> TargetPlan:
-    stored, findings = baseline.adopt(context)
+    stored, findings = baseline.adopt_state(context)
     if findings.refusals:
         # Nothing else can be decided without the target's state.
         return _result(context, "refused", findings)
     context = replace(context, stored=stored)
     if impossible := baseline.check_take_over_in_pipeline(context) + _check_connect(context):
         return _result(context, "refused", findings + impossible)
-    if earlier := baseline.earlier_start(context):
+    if earlier := baseline.adopt_renamed_target(context):
         return _result(context, "new", findings + earlier)
     migration = context.migration
     finished = context.dataflow.migration is not None and stored.finished
     if finished:
         findings += _check_finished(context)
     if stored.undoing:
-        findings += refused(Finding("UNDO_OF_TARGET_UNFINISHED", target=context.target))
+        findings += refuse(Finding("UNDO_OF_TARGET_UNFINISHED", target=context.target))
         return _result(context, "refused", findings)
-    later = baseline.uncopied_producers(context) if migration and not stored.migration_start else ()
+    later = baseline.list_uncopied_producers(context) if migration and not stored.migration_start else ()
     if later:
-        findings += noted(f"begins once {' and '.join(map(str, later))} holds its copied history")
+        findings += add_note(f"begins once {' and '.join(map(str, later))} holds its copied history")
         return _result(context, "later", findings)
     if context.request.engine == "declarative":
         findings += _check_declarative(context.dataflow)
-    findings += _check_auto_loader(context) + identity.check(context)
+    findings += _check_auto_loader(context) + identity.check_identity(context)
     if context.request.in_pipeline:
-        findings += pipeline_identity.check(context)
+        findings += pipeline_identity.check_pipeline_identity(context)
     if migration:
         stopped = bool(findings.refusals)
-        start, new = baseline.migration_start(context, migration, stopped=stopped)
+        start, new = baseline.plan_migration_start(context, migration, stopped=stopped)
         findings += new
         if start is None:
             # Where its flows start can't be judged without a migration start.
             return _result(context, "new", findings)
         context = replace(context, migration_start=start)
     elif not finished:
-        findings += check_recorded_history(context) + baseline.end(context)
+        findings += check_recorded_history(context) + baseline.end_migration(context)
     awaits_finish = (
         migration is None
-        and not context.refreshed
+        and not context.is_refreshed
         and baseline.is_assumed(context.dataflow, stored.migration_start)
     )
     generation, new = plan_full_refresh(context)
     context = replace(context, generation=generation)
     findings += new
-    flows, new = flow_plans(context)
+    flows, new = plan_flows(context)
     findings += new
-    if context.copies:
-        findings += baseline.check_legacy(context)
-    findings += baseline.check_old_streams(context)
+    if context.needs_copy:
+        findings += baseline.check_pinned_legacy_table(context)
+    findings += baseline.check_other_writers(context)
     phase: Phase = "plain"
     if migration or finished or awaits_finish:
-        phase = phase_of(context.stored, [flow.action for flow in flows], copies=context.copies)
+        phase = phase_of(context.stored, [flow.action for flow in flows], copies=context.needs_copy)
     if phase == "differs":
         how = (
             f"a full refresh of {context.target} by its pipeline, for which its tableProperties must set "
@@ -113,10 +113,10 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
             if context.request.in_pipeline
             else f"--full-refresh {context.target}"
         )
-        findings += warned(Finding("COPY_DIFFERS", target=context.target, how=how))
+        findings += warn(Finding("COPY_DIFFERS", target=context.target, how=how))
     if context.request.in_pipeline:
-        findings += pipeline_identity.record(context)
-    result = _result(context, phase, findings + definitions(context, flows), flows)
+        findings += pipeline_identity.record_pipeline_identity(context)
+    result = _result(context, phase, findings + define_flows(context, flows), flows)
     return replace(result, migration_start=stored.migration_start) if awaits_finish else result
 
 
@@ -135,7 +135,7 @@ def _result(
         refusals=tuple(dict.fromkeys(findings.refusals)),
         migration_start=context.migration_start,
         stored=context.stored,
-        copy=flows is not None and context.copies,
+        copy=flows is not None and context.needs_copy,
         generation=context.generation,
         legacy_writes=context.facts.legacy_writes.get(context.target.key),
         nearest=hand_over.nearest if isinstance(hand_over, NoHandOver) else None,
@@ -143,9 +143,9 @@ def _result(
 
 
 def _check_finished(context: PlanningContext) -> Findings:
-    findings = warned(Finding("MIGRATION_FINISHED", target=context.target))
-    if context.refreshed:
-        findings += refused(Finding("REFRESH_OF_FINISHED_MIGRATION", target=context.target))
+    findings = warn(Finding("MIGRATION_FINISHED", target=context.target))
+    if context.is_refreshed:
+        findings += refuse(Finding("REFRESH_OF_FINISHED_MIGRATION", target=context.target))
     return findings
 
 
@@ -153,7 +153,7 @@ def _check_auto_loader(context: PlanningContext) -> Findings:
     """Refuse views of Auto Loader outside Databricks."""
     if context.facts.auto_loader:
         return Findings()
-    return refused(
+    return refuse(
         *(
             Finding("AUTO_LOADER_ONLY_ON_DATABRICKS", location=view.location, view=view.name)
             for view in context.dataflow.views.values()
@@ -167,7 +167,7 @@ def _check_declarative(dataflow: DataFlow) -> Findings:
 
     Spark 4.1 has no AUTO CDC; 4.2 has only SCD type 1, and not for the two flows that a migration needs.
     """
-    return refused(
+    return refuse(
         *(
             Finding("AUTO_CDC_NOT_IN_SPARKS_OWN", location=table.location, table=table.name)
             for table in dataflow.tables
@@ -185,7 +185,7 @@ def _check_connect(context: PlanningContext) -> Findings:
     """Refuse streaming CDC flows of a Spark Connect client, which can't fold their batches."""
     if context.request.in_pipeline or not context.request.through_connect:
         return Findings()
-    return refused(
+    return refuse(
         *(
             Finding(
                 "STREAMING_CDC_THROUGH_CONNECT", location=flow.location, flow=flow.name, target=flow.target

@@ -20,7 +20,7 @@ from tableferry.pipelines.model.steps import (
     Start,
 )
 from tableferry.pipelines.planning import identity
-from tableferry.pipelines.planning.context import Findings, PlanningContext, noted, planned, refused
+from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, plan_steps, refuse
 from tableferry.pipelines.planning.full_refresh import (
     RESET_ALLOWED,
     check_reset_allowed,
@@ -29,11 +29,11 @@ from tableferry.pipelines.planning.full_refresh import (
 )
 
 
-def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings:
+def define_flows(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings:
     """Define the tables, views and flows of a run, from what happens to each flow."""
     dataflow, migration_start = context.dataflow, context.migration_start
     # A pipeline runs a run-once flow once by itself, and must know it when it refreshes in full.
-    copied = context.migration if context.copies or context.request.in_pipeline else None
+    copied = context.migration if context.needs_copy or context.request.in_pipeline else None
     if copied and copied.take_over:
         copied = None
     running = [plan for plan in flows if plan.action in ("start", "continue")]
@@ -44,16 +44,16 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
     kept: frozenset[str] = frozenset()
     if context.request.in_pipeline:
         kept = protected_tables(context.dataflows, context.facts)
-        findings += refused(*check_reset_allowed(dataflow, kept, context.dataflows, context.facts))
+        findings += refuse(*check_reset_allowed(dataflow, kept, context.dataflows, context.facts))
     for table in sorted(dataflow.tables, key=lambda table: table not in dataflow.staging):
         into = [plan for plan in flows if plan.flow.target.key == table.name.key]
         filled = any(plan.action in ("continue", "idle", "done") for plan in into)
         filled |= table is dataflow.target and migration_start is not None and copied is None
         create = not filled or context.request.in_pipeline
-        history = _history(context) if table is dataflow.target else ""
+        history = _name_history(context) if table is dataflow.target else ""
         if table.name.key in kept:
             table = replace(table, properties={**table.properties, RESET_ALLOWED: "false"})
-        findings += planned(DefineTable(table, create=create, history=history))
+        findings += plan_steps(DefineTable(table, create=create, history=history))
         if context.request.engine != "databricks" and not filled:
             findings += _check_properties(table, context.request.engine)
     if copied and migration_start:
@@ -65,17 +65,17 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
         )
         view = View(HISTORY_VIEW, "batch", source, copied.location)
         flow = Flow(HISTORY_FLOW, "append", context.target, HISTORY_VIEW, location=copied.location)
-        findings += planned(
+        findings += plan_steps(
             DefineView(view, context.target, once=True),
-            _flow_definition(context, flow, FlowPlan(flow, "start"), once=True),
+            _define_flow(context, flow, FlowPlan(flow, "start"), once=True),
         )
     for table in from_snapshots:
         read = table.snapshots.source if table.snapshots else ""
         if isinstance(read, str):
             behind = views_behind(dataflow.views, read)
-            findings += planned(*(DefineView(dataflow.views[name], context.target) for name in behind))
-        findings += planned(DefineSnapshots(table, context.target))
-    starts = _starts(running)
+            findings += plan_steps(*(DefineView(dataflow.views[name], context.target) for name in behind))
+        findings += plan_steps(DefineSnapshots(table, context.target))
+    starts = _collect_starts(running)
     streamed = {
         name
         for plan in running
@@ -90,8 +90,10 @@ def definitions(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings
                 # A view that run-once flows share with streaming ones has the starts of those.
                 view_starts = starts.get(name, {})
                 once = name not in streamed
-                findings += planned(DefineView(dataflow.views[name], context.target, view_starts, once=once))
-        findings += planned(_flow_definition(context, plan.flow, plan, once=plan.flow.once))
+                findings += plan_steps(
+                    DefineView(dataflow.views[name], context.target, view_starts, once=once)
+                )
+        findings += plan_steps(_define_flow(context, plan.flow, plan, once=plan.flow.once))
     return findings
 
 
@@ -100,17 +102,17 @@ def _check_properties(table: Target, engine: EngineKind) -> Findings:
     findings = Findings()
     warned = [rule.name for rule in table.expectations if rule.action == "warn"]
     if warned and engine == "declarative":
-        findings += noted(f"expect rules only warn, and aren't counted here: {', '.join(warned)}")
+        findings += add_note(f"expect rules only warn, and aren't counted here: {', '.join(warned)}")
     if table.cluster_auto:
-        findings += noted(f"clusterByAuto is for Databricks: elsewhere {table.name} isn't clustered")
+        findings += add_note(f"clusterByAuto is for Databricks: elsewhere {table.name} isn't clustered")
     if table.row_filter:
-        findings += refused(
+        findings += refuse(
             Finding("ROW_FILTER_NOT_OUTSIDE_DATABRICKS", location=table.location, table=table.name)
         )
     return findings
 
 
-def _starts(running: Iterable[FlowPlan]) -> dict[str, dict[str, Start | None]]:
+def _collect_starts(running: Iterable[FlowPlan]) -> dict[str, dict[str, Start | None]]:
     """Return where the streams of each view start, by table."""
     starts: dict[str, dict[str, Start | None]] = {}
     for plan in running:
@@ -121,28 +123,28 @@ def _starts(running: Iterable[FlowPlan]) -> dict[str, dict[str, Start | None]]:
     return starts
 
 
-def _history(context: PlanningContext) -> str:
+def _name_history(context: PlanningContext) -> str:
     """Name the table and version whose history the target holds, or will."""
     if start := context.migration_start:
         return f"{start.copy.table}@{start.copy.version}"
-    return "" if context.refreshed or context.stored.resetting else recorded_history(context)
+    return "" if context.is_refreshed or context.stored.resetting else recorded_history(context)
 
 
-def _flow_definition(context: PlanningContext, flow: Flow, plan: FlowPlan, *, once: bool) -> FlowDefinition:
+def _define_flow(context: PlanningContext, flow: Flow, plan: FlowPlan, *, once: bool) -> FlowDefinition:
     table = next(table for table in context.dataflow.tables if table.name.key == flow.target.key)
-    recorded = not context.fresh and identity.is_recorded(context, flow, table.cdc)
+    recorded = not context.fills_new_generation and identity.is_recorded(context, flow, table.cdc)
     needs_identity = not once and not context.request.in_pipeline and not recorded
-    identify = identity.settings(context, flow, table.cdc) if needs_identity else None
+    identify = identity.collect_settings(context, flow, table.cdc) if needs_identity else None
     start = (plan.ahead, plan.seed)
     if table.cdc and (flow.kind == "cdc" or flow.name == HISTORY_FLOW):
         cdc_flow = replace(flow, kind="cdc")
         common = (context.target, context.generation, table.cdc, once, identify, *start)
-        before = _events_before(context, table.cdc) if flow.name == HISTORY_FLOW else None
+        before = _find_events_before(context, table.cdc) if flow.name == HISTORY_FLOW else None
         return DefineAutoCdc(cdc_flow, *common, before)
     return DefineAppend(flow, context.target, context.generation, once, identify, *start)
 
 
-def _events_before(context: PlanningContext, cdc: CdcSettings) -> EventsBefore | None:
+def _find_events_before(context: PlanningContext, cdc: CdcSettings) -> EventsBefore | None:
     """Return the events that tell how new copied rows are.
 
     A truncate is newer than every row without a sequence, so its events can't tell it of some rows alone.
@@ -153,7 +155,7 @@ def _events_before(context: PlanningContext, cdc: CdcSettings) -> EventsBefore |
     if (
         cdc.scd_type != 1
         or cdc.apply_as_truncates
-        or any(read.explicit is not None for read in context.reads())
+        or any(read.explicit is not None for read in context.list_all_reads())
     ):
         return None
     baselines = start.baselines.values()

@@ -18,7 +18,7 @@ from tableferry.pipelines.model.plan import EngineKind
 _ON_DATABRICKS = "run the project in a pipeline on Databricks"
 
 
-def runnable(project: Project, engine: EngineKind) -> Project:
+def select_runnable_specs(project: Project, engine: EngineKind) -> Project:
     """Return a project whose specs an engine can run; the other specs become skipped ones.
 
     Raises:

@@ -36,7 +36,7 @@ from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.source_offsets import KafkaRange
 from tableferry.pipelines.model.steps import Start
 from tableferry.pipelines.model.target_state import MigrationStart, Stored
-from tableferry.pipelines.planning.pipeline_port import Defining, Pipeline
+from tableferry.pipelines.planning.pipeline_port import LoadingPipeline, Pipeline
 from tableferry.pipelines.sources import python_code
 from tableferry.pipelines.state import checkpoints
 from tableferry.pipelines.state.store import StateStore
@@ -145,7 +145,7 @@ class Gatherer:
             filled=frozenset(filled) - {""},
             # A flow that is being defined can't be asked whether it has started: Delta refuses a bad start.
             earliest={}
-            if isinstance(self.pipeline, Defining)
+            if isinstance(self.pipeline, LoadingPipeline)
             else self._earliest(followed, known, progress, tables),
             rows=self._row_counts(followed, tables) if count_rows else {},
             row_changes=self._row_changes(followed, known, progress, tables),
@@ -165,7 +165,7 @@ class Gatherer:
         followed: Mapping[FlowKey, tuple[Read, ...]],
     ) -> Mapping[str, HandOver | NoHandOver]:
         # A pipeline that is being defined is refused unless its start is recorded.
-        if isinstance(self.pipeline, Defining):
+        if isinstance(self.pipeline, LoadingPipeline):
             return {}
         starting = [
             dataflow
@@ -184,7 +184,7 @@ class Gatherer:
         followed: Mapping[FlowKey, tuple[Read, ...]],
     ) -> Mapping[str, KafkaRange | Finding]:
         """Ask brokers what they hold where a flow is to start from an old stream's offset."""
-        if isinstance(self.pipeline, Defining):
+        if isinstance(self.pipeline, LoadingPipeline):
             return {}
         asked: dict[str, Mapping[str, str]] = {}
         for dataflow in chosen:
@@ -215,7 +215,7 @@ class Gatherer:
         sources = (view.source for dataflow in chosen for view in dataflow.views.values())
         if not any(isinstance(source, OtherSource) and source.format == AUTO_LOADER for source in sources):
             return True
-        return session.on_databricks(self.spark, asked=not isinstance(self.pipeline, Defining))
+        return session.on_databricks(self.spark, asked=not isinstance(self.pipeline, LoadingPipeline))
 
     def _legacy_writes(
         self,
@@ -251,7 +251,7 @@ class Gatherer:
 
     def _all_reads(self) -> Mapping[FlowKey, tuple[Read, ...]]:
         """Return what every streaming flow follows; Python views are asked by running their function."""
-        asked = not isinstance(self.pipeline, Defining)
+        asked = not isinstance(self.pipeline, LoadingPipeline)
         followed = {}
         for dataflow in self.project.dataflows:
             python = {
@@ -319,7 +319,7 @@ class Gatherer:
     def _tables(
         self, names: Mapping[str, TableName], locations: Mapping[str, str]
     ) -> Mapping[str, TableFacts | None]:
-        defining = isinstance(self.pipeline, Defining)
+        defining = isinstance(self.pipeline, LoadingPipeline)
         details = catalog.session_details(self.spark, names.values())
 
         def facts(name: TableName) -> TableFacts | None:
@@ -341,7 +341,7 @@ class Gatherer:
         tables: Mapping[str, TableFacts | None],
     ) -> Mapping[str, TableFacts | None]:
         """Ask for the tables of a pipeline that hold a copied history, as far as its platform tells."""
-        if self.pipeline is None or isinstance(self.pipeline, Defining):
+        if self.pipeline is None or isinstance(self.pipeline, LoadingPipeline):
             return {}
         names = [
             table.name
@@ -473,7 +473,7 @@ class Gatherer:
         A flow that reads a table from its start reads a snapshot first, and the flows of a pipeline don't
         show their positions; neither is checked.
         """
-        if isinstance(self.pipeline, Defining):
+        if isinstance(self.pipeline, LoadingPipeline):
             return {}
         unread: dict[tuple[str, str, str], tuple[Read, tuple[str, int]]] = {}
         sources: dict[tuple[str, int], TableFacts] = {}

@@ -17,7 +17,7 @@ from tableferry.pipelines.model.plan import HISTORY_FLOW
 from tableferry.pipelines.model.steps import Reset
 from tableferry.pipelines.model.target_state import Stored
 from tableferry.pipelines.planning import identity
-from tableferry.pipelines.planning.context import Findings, PlanningContext, noted, planned, refused
+from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, plan_steps, refuse
 from tableferry.spark.tables import TableName
 
 RESET_ALLOWED = "pipelines.reset.allowed"
@@ -34,18 +34,18 @@ def plan_full_refresh(context: PlanningContext) -> tuple[int, Findings]:
     findings = Findings()
     filled = stored.migration_start is not None
     if not filled:
-        unstarted = list(takewhile(lambda flow: context.checkpoint(flow) == Checkpoint(), flows))
+        unstarted = list(takewhile(lambda flow: context.find_checkpoint(flow) == Checkpoint(), flows))
         for flow in unstarted:
-            findings += context.ambiguous(flow)
-        recorded = any(recorded.on_table for _, recorded in identity.all_recorded(context))
+            findings += context.check_ambiguous_rename(flow)
+        recorded = any(recorded.on_table for _, recorded in identity.list_recorded_tables(context))
         filled = len(unstarted) < len(flows) or recorded
-    if not stored.resetting and not (context.refreshed and filled):
+    if not stored.resetting and not (context.is_refreshed and filled):
         return stored.generation, findings
     if not stored.resetting:
         findings += _check_dropped_rows(context)
     if context.request.in_pipeline:
-        findings += refused(Finding("REFRESH_BY_PIPELINE", target=context.target, property=RESET_ALLOWED))
-    generation = stored.generation if stored.resetting else identity.newest_generation(context) + 1
+        findings += refuse(Finding("REFRESH_BY_PIPELINE", target=context.target, property=RESET_ALLOWED))
+    generation = stored.generation if stored.resetting else identity.find_newest_generation(context) + 1
     tables = []
     for table in context.dataflow.tables:
         tables.append(table.name)
@@ -56,10 +56,12 @@ def plan_full_refresh(context: PlanningContext) -> tuple[int, Findings]:
         if flow.once:
             run_once.setdefault(flow.target.key, []).append(flow.name)
     names = {key: tuple(flow_names) for key, flow_names in run_once.items()}
-    findings += planned(Reset(context.target, tuple(tables), generation, names))
-    findings += noted("full refresh: readers outside this project that stream from it must be refreshed too")
+    findings += plan_steps(Reset(context.target, tuple(tables), generation, names))
+    findings += add_note(
+        "full refresh: readers outside this project that stream from it must be refreshed too"
+    )
     if stored.migration_start is None:
-        findings += noted(
+        findings += add_note(
             "full refresh without a migration: only rows that its sources still contain are written again"
         )
     return generation, findings
@@ -68,7 +70,7 @@ def plan_full_refresh(context: PlanningContext) -> tuple[int, Findings]:
 def _check_dropped_rows(context: PlanningContext) -> Findings:
     """Refuse to drop rows that can't be written again, or that another target would then read twice."""
     target = context.target
-    findings = refused(
+    findings = refuse(
         *(
             Finding("REFRESH_OF_TAKEN_OVER_TABLE", location=migration.location, target=target)
             for migration in (context.migration,)
@@ -93,7 +95,7 @@ def _check_dropped_rows(context: PlanningContext) -> Findings:
         name = reader.target.name
         migration_start = context.facts.stored.get(name.key, Stored()).migration_start
         if migration_start and (baseline := migration_start.baselines.get(target.key)):
-            findings += refused(
+            findings += refuse(
                 Finding(
                     "REFRESH_REPEATS_ROWS_OF_MIGRATED_READER",
                     target=target,
@@ -102,17 +104,17 @@ def _check_dropped_rows(context: PlanningContext) -> Findings:
                 )
             )
         elif name.key not in context.request.full_refresh:
-            findings += refused(Finding("REFRESH_REPEATS_ROWS_OF_READER", target=target, reader=name))
+            findings += refuse(Finding("REFRESH_REPEATS_ROWS_OF_READER", target=target, reader=name))
     return findings
 
 
 def check_recorded_history(context: PlanningContext) -> Findings:
     """Refuse to drop a copied history that can't be copied again."""
     history = recorded_history(context)
-    if not context.refreshed or context.request.drop_history or not (history or context.stored.finished):
+    if not context.is_refreshed or context.request.drop_history or not (history or context.stored.finished):
         return Findings()
     copied = f" (copied from {history})" if history else ""
-    return refused(Finding("REFRESH_DROPS_HISTORY", target=context.target, copied=copied))
+    return refuse(Finding("REFRESH_DROPS_HISTORY", target=context.target, copied=copied))
 
 
 def recorded_history(context: PlanningContext) -> str:

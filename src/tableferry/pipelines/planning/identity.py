@@ -21,7 +21,14 @@ from tableferry.pipelines.model.identities import (
 from tableferry.pipelines.model.plan import EngineKind
 from tableferry.pipelines.model.steps import AcceptWrites
 from tableferry.pipelines.model.target_state import Stored
-from tableferry.pipelines.planning.context import Findings, PlanningContext, noted, planned, refused, warned
+from tableferry.pipelines.planning.context import (
+    Findings,
+    PlanningContext,
+    add_note,
+    plan_steps,
+    refuse,
+    warn,
+)
 from tableferry.spark.tables import TRANSACTION_RETENTION
 
 _ENGINES = {
@@ -32,28 +39,28 @@ _ENGINES = {
 }
 
 
-def check(context: PlanningContext) -> Findings:
+def check_identity(context: PlanningContext) -> Findings:
     """Refuse a target where something was lost, replaced, or brought back from a backup, between two runs."""
-    if context.stored.resetting or context.refreshed:
+    if context.stored.resetting or context.is_refreshed:
         return Findings()
-    recorded_of_tables = (recorded for _, recorded in all_recorded(context))
-    if change := engine_change(context.stored, context.request.engine, recorded_of_tables):
-        return refused(
+    recorded_of_tables = (recorded for _, recorded in list_recorded_tables(context))
+    if change := find_engine_change(context.stored, context.request.engine, recorded_of_tables):
+        return refuse(
             Finding(
                 "ENGINE_CHANGED",
                 target=context.target,
                 recorded=change.recorded,
                 engine=change.engine,
                 option=change.option,
-                advice=_rebuilt_by_this_engine(context),
+                advice=_describe_rebuild(context),
             )
         )
     if context.request.in_pipeline:
         # A pipeline keeps its checkpoints to itself: what shows of it is for `pipeline_tables`.
         return Findings()
-    generation, newest = context.stored.generation, _newest_copy(context)
+    generation, newest = context.stored.generation, _find_copied_generation(context)
     if newest > generation:
-        return refused(
+        return refuse(
             Finding(
                 "STATE_OLDER_THAN_COPY",
                 target=context.target,
@@ -62,13 +69,13 @@ def check(context: PlanningContext) -> Findings:
                 state=context.facts.state,
             )
         )
-    findings = _check_gone(context)
-    for table, recorded in all_recorded(context):
+    findings = _check_target_exists(context)
+    for table, recorded in list_recorded_tables(context):
         findings += _check_table(context, table, recorded)
     return findings
 
 
-def _rebuilt_by_this_engine(context: PlanningContext) -> str:
+def _describe_rebuild(context: PlanningContext) -> str:
     target, state = context.target, context.facts.state
     if not context.request.in_pipeline:
         return f"rebuild it with --full-refresh {target}"
@@ -84,7 +91,7 @@ def _rebuilt_by_this_engine(context: PlanningContext) -> str:
     )
 
 
-def _check_gone(context: PlanningContext) -> Findings:
+def _check_target_exists(context: PlanningContext) -> Findings:
     tables, target = context.facts.tables, context.dataflow.target
     filled = context.stored.finished or context.stored.copied
     if not filled or target.name.key not in tables or tables[target.name.key] is not None:
@@ -92,7 +99,7 @@ def _check_gone(context: PlanningContext) -> Findings:
     remedy = f"rebuild it with --full-refresh {target.name}"
     if context.stored.finished and context.dataflow.migration:
         remedy = f"remove the folders of {target.name} under {context.facts.state}, to migrate it again"
-    return refused(Finding("TARGET_MISSING", location=target.location, table=target.name, advice=remedy))
+    return refuse(Finding("TARGET_MISSING", location=target.location, table=target.name, advice=remedy))
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,7 @@ class EngineChange:
     option: str
 
 
-def engine_change(
+def find_engine_change(
     stored: Stored, engine: EngineKind, recorded: Iterable[Recorded] = ()
 ) -> EngineChange | None:
     """Return the change if another engine has run a target's flows; None if this engine can continue."""
@@ -126,51 +133,53 @@ def engine_change(
     return EngineChange(_ENGINES[runs], as_sentence(_ENGINES[engine]).removesuffix("."), option)
 
 
-def newest_generation(context: PlanningContext) -> int:
+def find_newest_generation(context: PlanningContext) -> int:
     """Return the newest generation that anything is recorded of, lost state included."""
-    on_tables = (recorded.on_table.generation for _, recorded in all_recorded(context) if recorded.on_table)
-    return max(context.stored.generation, _newest_copy(context), *on_tables)
+    on_tables = (
+        recorded.on_table.generation for _, recorded in list_recorded_tables(context) if recorded.on_table
+    )
+    return max(context.stored.generation, _find_copied_generation(context), *on_tables)
 
 
-def all_recorded(context: PlanningContext) -> Iterator[tuple[Target, Recorded]]:
+def list_recorded_tables(context: PlanningContext) -> Iterator[tuple[Target, Recorded]]:
     """Yield a target and its staging tables with what is recorded of them."""
     for table in context.dataflow.tables:
         if recorded := context.facts.recorded.get(table.name.key):
             yield table, recorded
 
 
-def _newest_copy(context: PlanningContext) -> int:
+def _find_copied_generation(context: PlanningContext) -> int:
     tracking = context.stored.tracking
     return (tracking.copied or 0) if tracking else 0
 
 
-def settings(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -> FlowSettings:
+def collect_settings(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -> FlowSettings:
     """Return what a flow can't change once it has brought rows."""
     sources = {}
-    for read in context.follows(flow):
+    for read in context.list_reads(flow):
         if not read.unseen:
             source = context.facts.tables.get(read.table.key)
             sources[read.table.key] = source.table_id if source else ""
     return FlowSettings(cdc_settings(cdc if flow.kind == "cdc" else None), sources)
 
 
-def flows_into(context: PlanningContext, table: Target) -> Iterator[Flow]:
+def list_flows_into(context: PlanningContext, table: Target) -> Iterator[Flow]:
     """Return the streaming flows that fill one of a spec's tables."""
     return (flow for flow in context.dataflow.streaming_flows if flow.target.key == table.name.key)
 
 
 def is_recorded(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -> bool:
     """Return whether a flow's identity, as it is now, is recorded both on its table and in the state."""
-    now = settings(context, flow, cdc)
+    now = collect_settings(context, flow, cdc)
     recorded = context.facts.recorded.get(flow.target.key)
-    checkpoint = context.checkpoint(flow).id
+    checkpoint = context.find_checkpoint(flow).id
     return bool(
         recorded
         and checkpoint
         and all(
             table
             and table.generation == context.stored.generation
-            and (identity := _with_checkpoint(table.flows, checkpoint))
+            and (identity := _find_identity(table.flows, checkpoint))
             and not any(identity.changes(now))
             for table in (recorded.on_table, recorded.in_state)
         )
@@ -181,7 +190,7 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
     rebuild = f"rebuild it with --full-refresh {context.target}"
     on_table, in_state = recorded.on_table, recorded.in_state
     if in_state and in_state.table_id != recorded.table_id:
-        return refused(
+        return refuse(
             Finding(
                 "TARGET_REPLACED",
                 location=table.location,
@@ -192,7 +201,7 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
             )
         )
     if on_table and on_table.generation > context.stored.generation:
-        return refused(
+        return refuse(
             Finding(
                 "STATE_OLDER_THAN_TABLE",
                 location=table.location,
@@ -205,7 +214,7 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
         )
     set_back = recorded.set_back
     if set_back and set_back.version is None:
-        return refused(
+        return refuse(
             Finding(
                 "EVENT_LOG_MISSING",
                 location=table.location,
@@ -216,7 +225,7 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
             )
         )
     if set_back:
-        return refused(
+        return refuse(
             Finding(
                 "TARGET_SET_BACK",
                 location=table.location,
@@ -234,10 +243,12 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
             identities |= identity.flows
             made_with = identity.settings if made_with is None else made_with
     of_flows = Findings()
-    for flow in flows_into(context, table):
-        of_flows += context.ambiguous(flow) + _check_flow(context, table, flow, identities, recorded)
+    for flow in list_flows_into(context, table):
+        of_flows += context.check_ambiguous_rename(flow) + _check_flow(
+            context, table, flow, identities, recorded
+        )
     # What its flows brought says it better; before their first batch there is only what the copy rests on.
-    return findings + (of_flows or check_made_with(table, made_with, rebuild))
+    return findings + (of_flows or check_table_settings(table, made_with, rebuild))
 
 
 def _check_foreign_writes(context: PlanningContext, table: Target, recorded: Recorded) -> Findings:
@@ -246,7 +257,7 @@ def _check_foreign_writes(context: PlanningContext, table: Target, recorded: Rec
     for writes in recorded.foreign_writes:
         findings += _check_foreign_write(context, table, writes)
     if recorded.foreign_writes and not findings.refusals:
-        findings += planned(AcceptWrites(context.target, context.stored.generation, recorded.versions))
+        findings += plan_steps(AcceptWrites(context.target, context.stored.generation, recorded.versions))
     return findings
 
 
@@ -255,7 +266,7 @@ def _check_foreign_write(context: PlanningContext, table: Target, writes: Foreig
     written, rebuild = writes.table.plain_sql, f"rebuild it with --full-refresh {context.target}"
     if writes.left is None:
         rows = "events of the same keys" if of_target else "rows of the same keys"
-        return refused(
+        return refuse(
             Finding(
                 "ROWS_MAYBE_REMOVED",
                 location=table.location,
@@ -273,7 +284,7 @@ def _check_foreign_write(context: PlanningContext, table: Target, writes: Foreig
     if not writes.left:
         if writes.only_deletes or not of_target:
             return Findings()
-        return warned(Finding("VALUES_CHANGED_BY_OTHERS", writes=writes, other=writes.other))
+        return warn(Finding("VALUES_CHANGED_BY_OTHERS", writes=writes, other=writes.other))
     if of_target:
         left = counted(writes.left, "key or row", "keys or rows")
         removed, left = "rows", f"events of {left}, which the next event of a key restores"
@@ -282,7 +293,7 @@ def _check_foreign_write(context: PlanningContext, table: Target, writes: Foreig
         removed, left = "events", f"{left} of them, which no later event closes or replaces"
     statements = " ".join(f"{statement};" for statement in writes.statements)
     undo = f"undo it by RESTORE TABLE {written} TO VERSION AS OF {writes.before}"
-    return refused(
+    return refuse(
         Finding(
             "ROWS_REMOVED_BY_OTHERS",
             location=table.location,
@@ -304,12 +315,12 @@ def _check_flow(
     recorded: Recorded,
 ) -> Findings:
     rebuild = f"rebuild it with --full-refresh {context.target}"
-    checkpoint = context.checkpoint(flow)
+    checkpoint = context.find_checkpoint(flow)
     if checkpoint.offered is None:
         if recorded.batches.get(checkpoint.id, -1) >= 0:
             return _check_batches(context, table, flow, checkpoint, recorded)
-        if lost := _lost(context, flow, identities, recorded):
-            return refused(
+        if lost := _find_lost_flow(context, flow, identities, recorded):
+            return refuse(
                 Finding(
                     "FLOW_CHECKPOINT_MISSING",
                     location=flow.location,
@@ -321,11 +332,11 @@ def _check_flow(
                 )
             )
         return Findings()
-    identity = _with_checkpoint(identities, checkpoint.id)
+    identity = _find_identity(identities, checkpoint.id)
     if identity is None:
         if flow.name not in identities:
             return Findings()
-        return refused(
+        return refuse(
             Finding(
                 "FLOW_CHECKPOINT_REPLACED",
                 location=flow.location,
@@ -334,16 +345,16 @@ def _check_flow(
                 target=context.target,
             )
         )
-    return check_settings(context, table, flow, identity, rebuild) + _check_batches(
+    return check_flow_settings(context, table, flow, identity, rebuild) + _check_batches(
         context, table, flow, checkpoint, recorded
     )
 
 
-def check_settings(
+def check_flow_settings(
     context: PlanningContext, table: Target, flow: Flow, identity: FlowIdentity, rebuild: str
 ) -> Findings:
     """Refuse other settings than those that a flow has filled its table with."""
-    return refused(
+    return refuse(
         *(
             Finding(
                 "FLOW_SETTINGS_CHANGED",
@@ -354,17 +365,17 @@ def check_settings(
                 now=now,
                 advice=rebuild,
             )
-            for before, now in identity.changes(settings(context, flow, table.cdc))
+            for before, now in identity.changes(collect_settings(context, flow, table.cdc))
         )
     )
 
 
-def check_made_with(table: Target, made_with: Mapping[str, str] | None, rebuild: str) -> Findings:
+def check_table_settings(table: Target, made_with: Mapping[str, str] | None, rebuild: str) -> Findings:
     """Refuse other settings than those that a table was made and its history copied with, if recorded."""
     if made_with is None:
         return Findings()
     now = FlowSettings(cdc_settings(table.cdc))
-    return refused(
+    return refuse(
         *(
             Finding(
                 "TABLE_SETTINGS_CHANGED",
@@ -379,11 +390,11 @@ def check_made_with(table: Target, made_with: Mapping[str, str] | None, rebuild:
     )
 
 
-def _lost(
+def _find_lost_flow(
     context: PlanningContext, flow: Flow, identities: Mapping[str, FlowIdentity], recorded: Recorded
 ) -> str:
     """Name the flow whose checkpoint is gone and which a flow without a checkpoint is, or may be."""
-    checkpoint_ids = context.checkpoint_ids()
+    checkpoint_ids = context.list_checkpoint_ids()
     lost = [
         name
         for name, identity in identities.items()
@@ -393,7 +404,7 @@ def _lost(
     ]
     if flow.name in lost:
         return flow.name
-    if any(read.explicit is None for read in context.follows(flow)):
+    if any(read.explicit is None for read in context.list_reads(flow)):
         in_spec = {flow.name for flow in context.dataflow.flows}
         return next((name for name in lost if name not in in_spec), "")
     return ""
@@ -407,27 +418,27 @@ def _check_batches(
     if newest is None:
         return _check_forgotten_batches(context, table, flow, checkpoint)
     if checkpoint.offered is None or newest > checkpoint.offered:
-        findings += refused(
+        findings += refuse(
             Finding(
                 "CHECKPOINT_OLDER_THAN_TARGET",
                 location=flow.location,
                 flow=flow.name,
                 table=table.name,
-                checkpoint=_batch(checkpoint.offered),
+                checkpoint=_describe_batch(checkpoint.offered),
                 newest=newest,
                 target=context.target,
             )
         )
     brought = checkpoint.committed if not checkpoint.has_start_offset or checkpoint.committed != 1 else None
     if brought is not None and newest < brought:
-        findings += refused(
+        findings += refuse(
             Finding(
                 "CHECKPOINT_AHEAD_OF_TARGET",
                 location=flow.location,
                 flow=flow.name,
                 table=table.name,
-                checkpoint=_batch(brought),
-                newest=_batch(newest),
+                checkpoint=_describe_batch(brought),
+                newest=_describe_batch(newest),
                 target=context.target,
             )
         )
@@ -443,13 +454,13 @@ def _check_forgotten_batches(
     if not kept or checkpoint.offered is None:
         return Findings()
     if not checkpoint.pending:
-        return noted(
+        return add_note(
             f"{table.name} remembers a stream's batches for {kept} ({TRANSACTION_RETENTION}), and neither "
-            f"its log nor its history shows whether it has {_batch(checkpoint.offered)} of {flow.name}. The "
-            "checkpoint records that it has"
+            f"its log nor its history shows whether it has {_describe_batch(checkpoint.offered)} of "
+            f"{flow.name}. The checkpoint records that it has"
         )
     number = checkpoint.offered
-    return refused(
+    return refuse(
         Finding(
             "BATCH_NOT_REMEMBERED",
             location=flow.location,
@@ -464,10 +475,10 @@ def _check_forgotten_batches(
     )
 
 
-def _batch(number: int | None) -> str:
+def _describe_batch(number: int | None) -> str:
     return "no batch" if number is None or number < 0 else f"batch {number}"
 
 
-def _with_checkpoint(identities: Mapping[str, FlowIdentity], checkpoint: str) -> FlowIdentity | None:
+def _find_identity(identities: Mapping[str, FlowIdentity], checkpoint: str) -> FlowIdentity | None:
     """Find the flow that goes on from a checkpoint, whatever it was called then."""
     return next((identity for identity in identities.values() if identity.checkpoint == checkpoint), None)

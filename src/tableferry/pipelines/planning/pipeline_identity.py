@@ -12,14 +12,19 @@ from tableferry.pipelines.model.facts import Checkpoint
 from tableferry.pipelines.model.flows import Target
 from tableferry.pipelines.model.identities import FlowIdentity, Recorded, TableIdentity, cdc_settings
 from tableferry.pipelines.model.steps import Recognise
-from tableferry.pipelines.planning.context import Findings, PlanningContext, planned, refused
+from tableferry.pipelines.planning.context import Findings, PlanningContext, plan_steps, refuse
 from tableferry.pipelines.planning.full_refresh import RESET_ALLOWED
-from tableferry.pipelines.planning.identity import check_made_with, check_settings, flows_into, settings
+from tableferry.pipelines.planning.identity import (
+    check_flow_settings,
+    check_table_settings,
+    collect_settings,
+    list_flows_into,
+)
 
 _REFRESH = f"in full in its pipeline, for which its tableProperties must set {RESET_ALLOWED} to true"
 
 
-def check(context: PlanningContext) -> Findings:
+def check_pipeline_identity(context: PlanningContext) -> Findings:
     """Refuse a checkpoint that is lost, and a table or settings that aren't those that were recorded."""
     findings = _check_checkpoints(context)
     if _is_settled(context):
@@ -29,7 +34,7 @@ def check(context: PlanningContext) -> Findings:
     return findings
 
 
-def record(context: PlanningContext) -> Findings:
+def record_pipeline_identity(context: PlanningContext) -> Findings:
     """Let tables be known again, from when their copy is compared and before their live flows start."""
     findings = Findings()
     if not _is_settled(context):
@@ -37,9 +42,9 @@ def record(context: PlanningContext) -> Findings:
     for table in context.dataflow.tables:
         recorded = context.facts.recorded.get(table.name.key)
         if recorded and recorded.table_id:
-            identity = _identity(context, table, recorded.table_id, recorded.in_state)
+            identity = _build_identity(context, table, recorded.table_id, recorded.in_state)
             if identity != recorded.in_state:
-                findings += planned(
+                findings += plan_steps(
                     Recognise(context.target, context.stored.generation, table.name, identity)
                 )
     return findings
@@ -63,7 +68,7 @@ def _check_checkpoints(context: PlanningContext) -> Findings:
     for flow in context.dataflow.streaming_flows:
         checkpoint = context.facts.checkpoints.get((context.target.key, flow.name))
         if flow.name in ran and checkpoint == Checkpoint():
-            findings += refused(
+            findings += refuse(
                 Finding(
                     "PIPELINE_CHECKPOINT_MISSING",
                     location=flow.location,
@@ -87,12 +92,12 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
     if recorded.table_id is None:
         is_made = in_state is not None or table.name.key == context.target.key
         return (
-            refused(Finding("PIPELINE_TABLE_MISSING", location=table.location, table=table.name, advice=anew))
+            refuse(Finding("PIPELINE_TABLE_MISSING", location=table.location, table=table.name, advice=anew))
             if is_made
             else Findings()
         )
     if in_state and recorded.table_id and in_state.table_id != recorded.table_id:
-        return refused(
+        return refuse(
             Finding(
                 "PIPELINE_TABLE_REPLACED",
                 location=table.location,
@@ -105,21 +110,21 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
     if in_state is None or not recorded.table_id:
         return Findings()
     findings = Findings()
-    for flow in flows_into(context, table):
+    for flow in list_flows_into(context, table):
         identity = in_state.flows.get(flow.name)
-        if identity and context.checkpoint(flow).started:
-            findings += check_settings(context, table, flow, identity, rebuild)
-    return findings or check_made_with(table, in_state.settings, rebuild)
+        if identity and context.find_checkpoint(flow).started:
+            findings += check_flow_settings(context, table, flow, identity, rebuild)
+    return findings or check_table_settings(table, in_state.settings, rebuild)
 
 
-def _identity(
+def _build_identity(
     context: PlanningContext, table: Target, table_id: str, before: TableIdentity | None
 ) -> TableIdentity:
     """Return what is to be recorded of a table; flows that have brought nothing yet may still change."""
     flows = dict(before.flows) if before else {}
-    for flow in flows_into(context, table):
-        if flow.name not in flows or not context.checkpoint(flow).started:
-            now = settings(context, flow, table.cdc)
+    for flow in list_flows_into(context, table):
+        if flow.name not in flows or not context.find_checkpoint(flow).started:
+            now = collect_settings(context, flow, table.cdc)
             flows[flow.name] = FlowIdentity(now.settings, now.sources)
     start = context.migration_start if table is context.dataflow.target else None
     made_with = before.settings if before else None

@@ -10,41 +10,41 @@ from typing import Literal, Protocol
 from tableferry.pipelines.model.facts import Checkpoint
 from tableferry.spark.tables import TableName
 
-Kind = Literal["databricks", "declarative"]
+PipelineKind = Literal["databricks", "declarative"]
 
 
-Flows = Collection[tuple[TableName, str]]
+FlowNames = Collection[tuple[TableName, str]]
 """Flows by the spec's own target and their name in the spec."""
 
 
-Progress = Mapping[tuple[str, str], Checkpoint]
+FlowCheckpoints = Mapping[tuple[str, str], Checkpoint]
 """How far flows are, by the target's key and their name in the spec."""
 
 
-Starts = Mapping[str, datetime]
+StartTimes = Mapping[str, datetime]
 """When targets' migrations started, by the target's key; what their flows did before doesn't count."""
 
 
-NO_STARTS: Starts = {}
+NO_START_TIMES: StartTimes = {}
 
 
 class Pipeline(Protocol):
     """A declarative pipeline."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> PipelineKind:
         """Which engine defines its flows."""
 
-    def progress(self, flows: Flows, starts: Starts = NO_STARTS) -> Progress:
+    def progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
         """Say how far flows are; those that nobody can ask about now aren't named."""
 
 
 @dataclass(frozen=True)
-class Defining:
+class LoadingPipeline:
     """A pipeline whose source files are being loaded, and that can't be asked anything meanwhile."""
 
-    kind: Kind
+    kind: PipelineKind
 
-    def progress(self, flows: Flows, starts: Starts = NO_STARTS) -> Progress:
+    def progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
         """Know nothing."""
         return {}

@@ -21,7 +21,7 @@ from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.flows import DataFlow, Project
 from tableferry.pipelines.model.plan import EngineKind, LookBack, Plan, Request
 from tableferry.pipelines.planning.decide import decide
-from tableferry.pipelines.planning.engine_support import runnable
+from tableferry.pipelines.planning.engine_support import select_runnable_specs
 from tableferry.pipelines.planning.facts import Gatherer
 from tableferry.pipelines.planning.pipeline_port import Pipeline
 from tableferry.pipelines.state.lease import LeaseCheck, TargetLeases, skip_lease_check
@@ -154,7 +154,7 @@ def open_state(
         StateError: The project names no state volume.
     """
     loaded = project if isinstance(project, Project) else specs.load(project, environment=environment)
-    loaded = runnable(loaded, engine_of(pipeline))
+    loaded = select_runnable_specs(loaded, engine_of(pipeline))
     if loaded.state_volume is None:
         raise StateError("STATE_VOLUME_NOT_CONFIGURED", project=loaded.root)
     name = (

@@ -10,7 +10,13 @@ from tableferry.pipelines.engines.databricks import event_log
 from tableferry.pipelines.engines.declarative.configuration import Configuration, read_configuration
 from tableferry.pipelines.engines.declarative.plan_builder import flow_name
 from tableferry.pipelines.model.facts import Checkpoint
-from tableferry.pipelines.planning.pipeline_port import NO_STARTS, Flows, Kind, Progress, Starts
+from tableferry.pipelines.planning.pipeline_port import (
+    NO_START_TIMES,
+    FlowCheckpoints,
+    FlowNames,
+    PipelineKind,
+    StartTimes,
+)
 from tableferry.spark.tables import TableName
 
 # The start and the events were recorded by different clocks.
@@ -26,7 +32,7 @@ class DatabricksPipeline:
     """
 
     pipeline_id: str
-    kind: Kind = "databricks"
+    kind: PipelineKind = "databricks"
 
     def read_configuration(self) -> Configuration:
         """Read from the workspace which project the pipeline defines.
@@ -55,7 +61,7 @@ class DatabricksPipeline:
             )
             client.tables.delete(".".join([*filter(None, names[: 3 - len(table.parts)]), *table.parts]))
 
-    def progress(self, flows: Flows, starts: Starts = NO_STARTS) -> Progress:
+    def progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
         """Find each flow's newest event that proves a committed batch.
 
         A flow that has completed is done; one that wrote rows in a continuous update has started.

@@ -18,7 +18,7 @@ from tableferry.pipelines.engines.port import apply_definitions
 from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.flows import DeltaSource, JoinSource
 from tableferry.pipelines.model.plan import Plan
-from tableferry.pipelines.planning.pipeline_port import Defining
+from tableferry.pipelines.planning.pipeline_port import LoadingPipeline
 from tableferry.pipelines.planning.project import open_project
 from tableferry.spark import catalog
 from tableferry.spark.tables import TableName
@@ -45,7 +45,7 @@ def load_plan(runtime: PipelineRuntime, *_: object) -> PipelinePlan:
     spark, databricks = runtime.spark, runtime.on_databricks
     configured = configuration.read_configuration(lambda key: spark.conf.get(key, None))
     project = specs.load(configured.project, environment=configured.environment, reserved=configured.tokens)
-    pipeline = Defining("databricks" if databricks else "declarative")
+    pipeline = LoadingPipeline("databricks" if databricks else "declarative")
     planned, facts = open_project(project, spark, pipeline=pipeline).decided()
     if planned.refusals:
         raise Refused.of(planned.refusals)

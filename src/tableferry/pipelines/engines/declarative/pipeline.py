@@ -7,7 +7,13 @@ from pathlib import Path
 
 from tableferry.pipelines.engines.declarative.plan_builder import flow_name
 from tableferry.pipelines.model.facts import Checkpoint
-from tableferry.pipelines.planning.pipeline_port import NO_STARTS, Flows, Kind, Progress, Starts
+from tableferry.pipelines.planning.pipeline_port import (
+    NO_START_TIMES,
+    FlowCheckpoints,
+    FlowNames,
+    PipelineKind,
+    StartTimes,
+)
 from tableferry.pipelines.state import checkpoints
 
 
@@ -20,9 +26,9 @@ class SparkPipeline:
     """
 
     storage: Path
-    kind: Kind = "declarative"
+    kind: PipelineKind = "declarative"
 
-    def progress(self, flows: Flows, starts: Starts = NO_STARTS) -> Progress:
+    def progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
         """Read the newest checkpoint of each flow; a full refresh starts a new one.
 
         The path is ``_checkpoints/<catalog>/<schema>/<table>/<flow>/<number>``.
