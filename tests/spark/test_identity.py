@@ -287,7 +287,7 @@ def test_a_flow_is_complete_when_its_first_batch_is_committed(
     assert project.status().complete
 
 
-@soak.only  # tests/unit/test_recognition.py has the decision.
+@soak.only  # tests/unit/test_identity.py has the decision.
 def test_other_keys_and_another_scd_type_are_one_sentence(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("out_legacy", FEED, (1, "a", 1))
@@ -313,7 +313,7 @@ def test_other_keys_and_another_scd_type_are_one_sentence(project: Project) -> N
     assert project.rows("out", "id", "v") == [(1, "c")]
 
 
-@soak.only  # tests/unit/test_recognition.py has the decision, and the test above a table that was set back.
+@soak.only  # tests/unit/test_identity.py has the decision, and the test above a table that was set back.
 def test_a_log_of_events_that_was_set_back_is_known(project: Project, spark: SparkSession) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("out_legacy", FEED, (1, "a", 1))

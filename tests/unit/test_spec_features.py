@@ -557,11 +557,11 @@ def test_engine_names_the_specs_that_it_skips(project: ProjectFiles) -> None:
     )
     assert databricks == loaded
     assert [dataflow.id for dataflow in streamed.dataflows] == ["orders_append"]
-    days = f"{SPECS}days_main.json (days) is skipped: snapshot CDC of days runs only on Databricks: run the project in a pipeline on Databricks"
+    days = f"{SPECS}days_main.json (days) is skipped: [SPEC_SNAPSHOTS_OUTSIDE_DATABRICKS] Snapshot CDC of days runs only on Databricks. Run the project in a pipeline on Databricks."
     assert [str(skipped) for skipped in streamed.skipped] == [
         days,
         *(
-            f"{SPECS}gold_main.json (gold.{name}) is skipped: gold.{name} is a materialized view, which only a declarative pipeline refreshes: run the project in a pipeline on Databricks, or make it a streaming table with a flow"
+            f"{SPECS}gold_main.json (gold.{name}) is skipped: [SPEC_MATERIALIZED_VIEW_OUTSIDE_PIPELINE] Only a declarative pipeline refreshes gold.{name}, which is a materialized view. Run the project in a pipeline on Databricks, or make it a streaming table with a flow."
             for name in ("by_source", "by_sql")
         ),
     ]
@@ -572,7 +572,5 @@ def test_engine_names_the_specs_that_it_skips(project: ProjectFiles) -> None:
     # If the engine can run no spec of the project, it raises an error instead of skipping them.
     (project.root / MAIN).unlink()
     (project.root / SPECS / "days_main.json").unlink()
-    with pytest.raises(
-        SpecError, match="is a materialized view, which only a declarative pipeline refreshes"
-    ):
+    with pytest.raises(SpecError, match="Only a declarative pipeline refreshes gold"):
         select_runnable_specs(project.load(), "streaming")

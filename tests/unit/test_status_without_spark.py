@@ -285,8 +285,8 @@ def snapshot_target(finished: Finished) -> str:
         },
     )
     return (
-        f"{path} (silver.days) is skipped: snapshot CDC of silver.days runs only on Databricks: "
-        "run the project in a pipeline on Databricks"
+        f"{path} (silver.days) is skipped: [SPEC_SNAPSHOTS_OUTSIDE_DATABRICKS] Snapshot CDC of "
+        "silver.days runs only on Databricks. Run the project in a pipeline on Databricks."
     )
 
 
@@ -324,4 +324,4 @@ def test_status_with_a_skipped_target_is_no_failure_unless_the_target_is_named(f
     rows = [row for row in result.stdout.splitlines() if row.startswith("silver.")]
     assert [row.split()[:2] for row in rows] == [["silver.orders", "finished"]]
     asked = finished.status("--target", "silver.days", code=1)
-    assert "snapshot CDC of silver.days runs only on Databricks" in asked.output
+    assert "Snapshot CDC of silver.days runs only on Databricks" in asked.output

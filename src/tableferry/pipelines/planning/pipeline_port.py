@@ -1,4 +1,4 @@
-"""The declarative pipeline that runs the flows of a plan, as planning needs it."""
+"""The interface of the declarative pipeline that runs the flows of a plan."""
 
 from __future__ import annotations
 
@@ -12,18 +12,14 @@ from tableferry.spark.tables import TableName
 
 PipelineKind = Literal["databricks", "declarative"]
 
-
 FlowNames = Collection[tuple[TableName, str]]
-"""Flows by the spec's own target and their name in the spec."""
-
+"""Flows, each by the target of its spec and its name in the spec."""
 
 FlowCheckpoints = Mapping[tuple[str, str], Checkpoint]
-"""How far flows are, by the target's key and their name in the spec."""
-
+"""The checkpoints of flows, by the key of the spec's target and the flow's name in the spec."""
 
 StartTimes = Mapping[str, datetime]
-"""When targets' migrations started, by the target's key; what their flows did before doesn't count."""
-
+"""The start times of migrations, by the target's key; earlier updates of their flows don't count."""
 
 NO_START_TIMES: StartTimes = {}
 
@@ -33,18 +29,18 @@ class Pipeline(Protocol):
 
     @property
     def kind(self) -> PipelineKind:
-        """Which engine defines its flows."""
+        """The engine that defines its flows."""
 
     def progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
-        """Say how far flows are; those that nobody can ask about now aren't named."""
+        """Return the checkpoints of flows; a flow whose progress is unknown is missing from the result."""
 
 
 @dataclass(frozen=True)
 class LoadingPipeline:
-    """A pipeline whose source files are being loaded, and that can't be asked anything meanwhile."""
+    """A pipeline that is loading its source files, and can't report the progress of its flows until then."""
 
     kind: PipelineKind
 
     def progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
-        """Know nothing."""
+        """Return nothing, because the progress of every flow is unknown."""
         return {}
