@@ -224,7 +224,7 @@ def test_a_state_folder_that_cannot_be_written_stops_the_run_before_anything_els
     assert missing.startswith("[VOLUME_MISSING] /Volumes/main/ops/state")
 
 
-@soak.only  # tests/unit/test_identity.py tests the decisions; test_identity.py here tests what was lost or replaced.
+@soak.only  # tests/unit/test_identity.py and test_identity.py test tables and checkpoints.
 def test_state_that_is_not_whole_and_sources_that_are_not_what_they_were_stop_everything(
     project: Project, spark: SparkSession
 ) -> None:

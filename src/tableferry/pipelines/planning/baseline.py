@@ -21,6 +21,7 @@ from tableferry.pipelines.planning.context import (
     add_note,
     plan_steps,
     refuse,
+    refuse_all,
     warn,
 )
 from tableferry.spark.tables import TableFacts, TableName
@@ -41,15 +42,13 @@ def adopt_state(context: PlanningContext) -> tuple[Stored, Findings]:
         return stored, Findings()
     if not context.request.adopt:
         return stored, refuse(
-            Finding(
-                "STATE_OF_OTHER_PIPELINE",
-                target=target,
-                others=stored.elsewhere,
-                pipeline=context.request.pipeline_id,
-            )
+            "STATE_OF_OTHER_PIPELINE",
+            target=target,
+            others=stored.elsewhere,
+            pipeline=context.request.pipeline_id,
         )
     if adoptable is None:
-        return stored, refuse(Finding("STATE_OF_SEVERAL_PIPELINES", target=target, others=stored.elsewhere))
+        return stored, refuse("STATE_OF_SEVERAL_PIPELINES", target=target, others=stored.elsewhere)
     adopted = replace(adoptable, generation=stored.generation, resetting=stored.resetting)
     return adopted, plan_steps(Adopt(target, stored.elsewhere[0]))
 
@@ -65,23 +64,19 @@ def adopt_renamed_target(context: PlanningContext) -> Findings:
         return Findings()
     if len(earlier) > 1 or not context.request.adopt:
         return refuse(
-            Finding(
-                "LEGACY_TABLE_MIGRATED_BEFORE",
-                location=migration.location,
-                table=migration.table,
-                folders=earlier,
-                state=context.facts.state,
-            )
+            "LEGACY_TABLE_MIGRATED_BEFORE",
+            location=migration.location,
+            table=migration.table,
+            folders=earlier,
+            state=context.facts.state,
         )
     if context.facts.tables.get(target.key) is None:
         return refuse(
-            Finding(
-                "RENAMED_TARGET_MISSING",
-                location=migration.location,
-                target=target,
-                folder=earlier[0],
-                name=target.sql,
-            )
+            "RENAMED_TARGET_MISSING",
+            location=migration.location,
+            target=target,
+            folder=earlier[0],
+            name=target.sql,
         )
     return plan_steps(AdoptRenamed(target, earlier[0]))
 
@@ -113,26 +108,20 @@ def plan_migration_start(
         if recorded.copy.table.key == migration.table.key:
             return recorded, Findings()
         return recorded, refuse(
-            Finding(
-                "LEGACY_TABLE_CHANGED_IN_SPEC",
-                location=migration.location,
-                target=target,
-                recorded=recorded.copy.table,
-                table=migration.table,
-            )
+            "LEGACY_TABLE_CHANGED_IN_SPEC",
+            location=migration.location,
+            target=target,
+            recorded=recorded.copy.table,
+            table=migration.table,
         )
     findings = Findings()
     legacy = context.facts.tables.get(migration.table.key)
     if migration.table.key == target.key and not migration.take_over:
-        findings += refuse(Finding("TARGET_IS_LEGACY_TABLE", location=migration.location, target=target))
+        findings += refuse("TARGET_IS_LEGACY_TABLE", location=migration.location, target=target)
     elif legacy is None:
-        findings += refuse(
-            Finding("LEGACY_TABLE_MISSING", location=migration.location, table=migration.table)
-        )
+        findings += refuse("LEGACY_TABLE_MISSING", location=migration.location, table=migration.table)
     if target.key in context.facts.filled and not findings and not stopped:
-        findings += refuse(
-            Finding("TARGET_NOT_EMPTY", location=context.dataflow.target.location, target=target)
-        )
+        findings += refuse("TARGET_NOT_EMPTY", location=context.dataflow.target.location, target=target)
     findings += _check_earlier_runs(context, migration) + _check_readers(context, migration)
     hand_over = context.facts.hand_overs.get(target.key)
     not_proved: Finding | None = None
@@ -140,17 +129,15 @@ def plan_migration_start(
         if migration.content_first:
             not_proved = hand_over.why
         else:
-            findings += refuse(hand_over.why.at(migration.location))
+            findings += refuse_all([hand_over.why.at(migration.location)])
         hand_over = None
     elif hand_over is None and not findings and not stopped and _can_compare_rows(migration):
         return None, add_note("the hand-over point is looked for by plan and run")
     if migration.hand_over == "explicit":
-        findings += refuse(
-            *(
-                Finding("EXPLICIT_START_MISSING", location=read.location, source=read.table, how=read.how)
-                for read in context.list_all_reads()
-                if read.explicit is None and not read.unseen
-            )
+        findings += refuse_all(
+            Finding("EXPLICIT_START_MISSING", location=read.location, source=read.table, how=read.how)
+            for read in context.list_all_reads()
+            if read.explicit is None and not read.unseen
         )
     baselines: dict[str, Baseline] = {}
     if migration.auto_starting_versions:
@@ -195,13 +182,11 @@ def plan_migration_start(
     )
     if migration.take_over and hand_over.version != legacy.version:
         return None, refuse(
-            Finding(
-                "TAKE_OVER_OF_OLDER_VERSION",
-                location=migration.location,
-                target=target,
-                version=legacy.version,
-                hand_over=hand_over.version,
-            )
+            "TAKE_OVER_OF_OLDER_VERSION",
+            location=migration.location,
+            target=target,
+            version=legacy.version,
+            hand_over=hand_over.version,
         )
     counts = migration.hand_over == "explicit" or any(
         read.explicit is None and read.table.key in baselines for read in context.list_all_reads()
@@ -228,12 +213,10 @@ def _report_evidence(context: PlanningContext, hand_over: HandOver, not_proved: 
             return add_note(f"the hand-over point is proved: {hand_over.why}")
         case "assumed":
             if context.dataflow.migration and context.dataflow.migration.hand_over == "explicit":
-                return warn(Finding("HAND_OVER_ASSUMED_FROM_SPEC", target=context.target))
-            return warn(
-                Finding("HAND_OVER_NOT_PROVED", target=context.target, reason=not_proved.one_line)
-                if not_proved
-                else Finding("HAND_OVER_ASSUMED", target=context.target)
-            )
+                return warn("HAND_OVER_ASSUMED_FROM_SPEC", target=context.target)
+            if not_proved:
+                return warn("HAND_OVER_NOT_PROVED", target=context.target, reason=not_proved.one_line)
+            return warn("HAND_OVER_ASSUMED", target=context.target)
         case _:
             assert_never(hand_over.certainty)
 
@@ -247,7 +230,7 @@ def check_take_over_in_pipeline(context: PlanningContext) -> Findings:
     if not context.request.in_pipeline or not (wanted or recorded):
         return Findings()
     location = migration.location if migration else context.dataflow.file
-    return refuse(Finding("TAKE_OVER_IN_PIPELINE", location=location, target=context.target))
+    return refuse("TAKE_OVER_IN_PIPELINE", location=location, target=context.target)
 
 
 def check_other_writers(context: PlanningContext) -> Findings:
@@ -257,7 +240,7 @@ def check_other_writers(context: PlanningContext) -> Findings:
         return Findings()
     changed = {operation: seen for operation, seen in writes.others.items() if operation not in writes.added}
     findings = (
-        warn(Finding("ROWS_CHANGED_SINCE_TAKE_OVER", target=context.target, writes=writes.named(changed)))
+        warn("ROWS_CHANGED_SINCE_TAKE_OVER", target=context.target, writes=writes.named(changed))
         if changed
         else Findings()
     )
@@ -277,13 +260,11 @@ def check_other_writers(context: PlanningContext) -> Findings:
             f"belong there, {again}"
         )
     return findings + refuse(
-        Finding(
-            "WRITTEN_SINCE_TAKE_OVER",
-            target=context.target,
-            writers=" and ".join(writers),
-            version=writes.first,
-            advice=remedy,
-        )
+        "WRITTEN_SINCE_TAKE_OVER",
+        target=context.target,
+        writers=" and ".join(writers),
+        version=writes.first,
+        advice=remedy,
     )
 
 
@@ -296,21 +277,17 @@ def check_pinned_legacy_table(context: PlanningContext) -> Findings:
     legacy = context.facts.tables.get(migration.table.key)
     if legacy is None:
         return refuse(
-            Finding(
-                "LEGACY_TABLE_MISSING_BEFORE_COPY",
-                location=migration.location,
-                table=migration.table,
-                target=context.target,
-            )
+            "LEGACY_TABLE_MISSING_BEFORE_COPY",
+            location=migration.location,
+            table=migration.table,
+            target=context.target,
         )
     if (legacy.table_id and legacy.table_id != pinned.table_id) or legacy.version < pinned.version:
         return refuse(
-            Finding(
-                "LEGACY_TABLE_RECREATED",
-                location=migration.location,
-                table=migration.table,
-                version=pinned.version,
-            )
+            "LEGACY_TABLE_RECREATED",
+            location=migration.location,
+            table=migration.table,
+            version=pinned.version,
         )
     return Findings()
 
@@ -324,15 +301,15 @@ def end_migration(context: PlanningContext) -> Findings:
         if not stored.elsewhere or not unstarted:
             return Findings()
         return context.check_ambiguous_rename(unstarted) + refuse(
-            Finding("MIGRATION_SWITCHED_OFF_ELSEWHERE", file=file, target=target, others=stored.elsewhere)
+            "MIGRATION_SWITCHED_OFF_ELSEWHERE", file=file, target=target, others=stored.elsewhere
         )
-    incomplete = refuse(Finding("MIGRATION_SWITCHED_OFF", file=file, target=target))
+    incomplete = refuse("MIGRATION_SWITCHED_OFF", file=file, target=target)
     if not context.is_copied:
         return incomplete
     if unstarted:
         return context.check_ambiguous_rename(unstarted) + incomplete
     if is_assumed(context.dataflow, stored.migration_start) and not context.is_refreshed:
-        return warn(Finding("ASSUMED_MIGRATION_SWITCHED_OFF", target=target))
+        return warn("ASSUMED_MIGRATION_SWITCHED_OFF", target=target)
     certainty = stored.migration_start.certainty
     note = f"its migration is complete ({certainty}) and switched off: its state files are removed"
     return plan_steps(Forget(target)) + add_note(note)
@@ -360,18 +337,14 @@ def _check_earlier_runs(context: PlanningContext, migration: Migration) -> Findi
     if migration.take_over:
         # A full refresh would drop the rows of the old streams.
         return refuse(
-            Finding(
-                "FLOWS_RAN_BEFORE_TAKE_OVER",
-                location=migration.location,
-                flows=ran,
-                target=context.target,
-                state=context.facts.state,
-                statement=f"ALTER TABLE {context.target.sql} UNSET TBLPROPERTIES IF EXISTS ('{PROPERTY}')",
-            )
+            "FLOWS_RAN_BEFORE_TAKE_OVER",
+            location=migration.location,
+            flows=ran,
+            target=context.target,
+            state=context.facts.state,
+            statement=f"ALTER TABLE {context.target.sql} UNSET TBLPROPERTIES IF EXISTS ('{PROPERTY}')",
         )
-    return refuse(
-        Finding("FLOWS_RAN_BEFORE_MIGRATION", location=migration.location, flows=ran, target=context.target)
-    )
+    return refuse("FLOWS_RAN_BEFORE_MIGRATION", location=migration.location, flows=ran, target=context.target)
 
 
 def _check_readers(context: PlanningContext, migration: Migration) -> Findings:
@@ -390,12 +363,7 @@ def _check_readers(context: PlanningContext, migration: Migration) -> Findings:
         )
         if reader is not context.dataflow and follows and (stored.migration_start or stored.finished):
             findings += refuse(
-                Finding(
-                    "READER_WOULD_TAKE_HISTORY",
-                    location=migration.location,
-                    reader=name,
-                    target=context.target,
-                )
+                "READER_WOULD_TAKE_HISTORY", location=migration.location, reader=name, target=context.target
             )
     return findings
 
@@ -407,38 +375,34 @@ def _add_view(baseline: Baseline, read: Read) -> Baseline:
 def _check_source(context: PlanningContext, read: Read, source: TableFacts | None) -> Findings:
     """Refuse a source of which no baseline can be recorded, unless all its rows are new."""
     if read.unseen:
-        return refuse(read.unseen.at(read.location)) if read.explicit is None else Findings()
+        return refuse_all([read.unseen.at(read.location)]) if read.explicit is None else Findings()
     producer = context.producers.get(read.table.key)
     if source or producer is context.dataflow:
         return Findings()
     if producer is None:
-        return refuse(Finding("SOURCE_TABLE_MISSING", location=read.location, source=read.table))
+        return refuse("SOURCE_TABLE_MISSING", location=read.location, source=read.table)
     if read.explicit is None and not _has_explicit_starts(context, producer):
         return refuse(
-            Finding(
-                "PRODUCED_SOURCE_MISSING",
-                location=read.location,
-                source=read.table,
-                target=context.target,
-                how=read.how,
-            )
+            "PRODUCED_SOURCE_MISSING",
+            location=read.location,
+            source=read.table,
+            target=context.target,
+            how=read.how,
         )
     return Findings()
 
 
 def _check_old_sources(context: PlanningContext, migration: Migration, missing: Collection[str]) -> Findings:
     """Refuse to leave a source behind that fills the legacy table."""
-    return refuse(
-        *(
-            Finding(
-                "OLD_SOURCE_NOT_FOLLOWED",
-                location=migration.location,
-                table=migration.table,
-                source=described(source_id),
-                target=context.target,
-            )
-            for source_id in sorted(missing)
+    return refuse_all(
+        Finding(
+            "OLD_SOURCE_NOT_FOLLOWED",
+            location=migration.location,
+            table=migration.table,
+            source=described(source_id),
+            target=context.target,
         )
+        for source_id in sorted(missing)
     )
 
 
@@ -468,13 +432,11 @@ def _find_kafka_baseline(
         return None, Findings() if known and not taken else _refuse_unread_source(migration, read)
     if len(found) > 1:
         return None, refuse(
-            Finding(
-                "TOPICS_OF_SEVERAL_STREAMS",
-                location=read.location,
-                table=migration.table,
-                sources=sorted(found),
-                view=read.view,
-            )
+            "TOPICS_OF_SEVERAL_STREAMS",
+            location=read.location,
+            table=migration.table,
+            sources=sorted(found),
+            view=read.view,
         )
     if shared := _check_shared_checkpoint(context, read):
         return None, shared
@@ -482,7 +444,7 @@ def _find_kafka_baseline(
     held = context.facts.brokers.get(read.table.key)
     if not isinstance(held, KafkaRange):
         why = held or Finding("BROKER_NOT_ASKED", source=read.table)
-        return None, refuse(why.at(read.location))
+        return None, refuse_all([why.at(read.location)])
     # What a pipeline is given must name each partition.
     start = offset.completed(held.first)
     return Baseline(read.table, source_id, start.records, within=str(start)), check_broker_range(
@@ -495,26 +457,18 @@ def check_broker_range(read: Read, start: KafkaOffset, held: KafkaRange) -> Find
     if not (gone := held.gone(start)):
         return Findings()
     return refuse(
-        Finding(
-            "OFFSETS_EXPIRED",
-            location=read.location,
-            source=read.table,
-            partitions="; ".join(gone),
-            how=read.how,
-        )
+        "OFFSETS_EXPIRED", location=read.location, source=read.table, partitions="; ".join(gone), how=read.how
     )
 
 
 def _refuse_unread_source(migration: Migration, read: Read) -> Findings:
     """Refuse a source of a flow that no old stream reads."""
     return refuse(
-        Finding(
-            "SOURCE_NOT_READ_BY_OLD_STREAMS",
-            location=read.location,
-            table=migration.table,
-            source=read.table,
-            how=read.how,
-        )
+        "SOURCE_NOT_READ_BY_OLD_STREAMS",
+        location=read.location,
+        table=migration.table,
+        source=read.table,
+        how=read.how,
     )
 
 
@@ -523,6 +477,6 @@ def _check_shared_checkpoint(context: PlanningContext, read: Read) -> Findings:
     for flow in context.dataflow.streaming_flows:
         if read in (reads := context.list_reads(flow)) and len(reads) > 1:
             return refuse(
-                Finding("SOURCES_SHARE_CHECKPOINT", location=read.location, flow=flow.name, source=read.table)
+                "SOURCES_SHARE_CHECKPOINT", location=read.location, flow=flow.name, source=read.table
             )
     return Findings()

@@ -40,23 +40,28 @@ class Findings:
 
 
 def plan_steps(*steps: Step) -> Findings:
-    """Return steps that the run will do."""
+    """Return steps that the run will perform."""
     return Findings(steps=steps)
 
 
-def add_note(*notes: str) -> Findings:
-    """Return what a careful reader should know."""
-    return Findings(notes=notes)
+def add_note(note: str) -> Findings:
+    """Return a fact that the user should know and that needs no action."""
+    return Findings(notes=(note,))
 
 
-def warn(*warnings: Finding) -> Findings:
-    """Return what the user should do something about, while the target continues."""
-    return Findings(warnings=warnings)
+def warn(condition: str, /, **parameters: object) -> Findings:
+    """Return a condition that the user should resolve, although the target continues."""
+    return Findings(warnings=(Finding(condition, **parameters),))
 
 
-def refuse(*refusals: Finding) -> Findings:
-    """Return why a target can't continue."""
-    return Findings(refusals=refusals)
+def refuse(condition: str, /, **parameters: object) -> Findings:
+    """Return a condition that stops the target."""
+    return refuse_all([Finding(condition, **parameters)])
+
+
+def refuse_all(refusals: Iterable[Finding]) -> Findings:
+    """Return conditions that stop the target."""
+    return Findings(refusals=tuple(refusals))
 
 
 @dataclass(frozen=True)
@@ -153,9 +158,7 @@ class PlanningContext:
         if len(candidates) < 2:
             return Findings()
         return refuse(
-            Finding(
-                "RENAMED_FLOW_AMBIGUOUS", location=flow.location, flow=flow.name, candidates=[*candidates]
-            )
+            "RENAMED_FLOW_AMBIGUOUS", location=flow.location, flow=flow.name, candidates=[*candidates]
         )
 
     def check_repeated_read(self, flow: Flow) -> Findings:
@@ -174,17 +177,15 @@ class PlanningContext:
                 last = offset.version - 1 if offset.whole else offset.version
                 later = f" or start {flow.name} at version {offset.version} or later" if offset.whole else ""
                 findings += refuse(
-                    Finding(
-                        "RENAMED_FLOW_READS_AGAIN",
-                        location=flow.location,
-                        flow=flow.name,
-                        start=read.explicit,
-                        table=read.table,
-                        old=name,
-                        last=last,
-                        later=later,
-                        state=self.facts.state,
-                    )
+                    "RENAMED_FLOW_READS_AGAIN",
+                    location=flow.location,
+                    flow=flow.name,
+                    start=read.explicit,
+                    table=read.table,
+                    old=name,
+                    last=last,
+                    later=later,
+                    state=self.facts.state,
                 )
         return findings
 

@@ -18,7 +18,14 @@ from tableferry.pipelines.model.plan import FlowPlan, Plan, Request, TargetPlan
 from tableferry.pipelines.model.steps import FlowDefinition
 from tableferry.pipelines.model.target_state import Stored
 from tableferry.pipelines.planning import baseline, identity, pipeline_identity
-from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, refuse, warn
+from tableferry.pipelines.planning.context import (
+    Findings,
+    PlanningContext,
+    add_note,
+    refuse,
+    refuse_all,
+    warn,
+)
 from tableferry.pipelines.planning.definitions import define_flows
 from tableferry.pipelines.planning.flow_start import plan_flows
 from tableferry.pipelines.planning.full_refresh import (
@@ -69,7 +76,7 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
     if finished:
         findings += _check_finished(context)
     if stored.undoing:
-        findings += refuse(Finding("UNDO_OF_TARGET_UNFINISHED", target=context.target))
+        findings += refuse("UNDO_OF_TARGET_UNFINISHED", target=context.target)
         return _result(context, "refused", findings)
     later = baseline.list_uncopied_producers(context) if migration and not stored.migration_start else ()
     if later:
@@ -113,7 +120,7 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
             if context.request.in_pipeline
             else f"--full-refresh {context.target}"
         )
-        findings += warn(Finding("COPY_DIFFERS", target=context.target, how=how))
+        findings += warn("COPY_DIFFERS", target=context.target, how=how)
     if context.request.in_pipeline:
         findings += pipeline_identity.record_pipeline_identity(context)
     result = _result(context, phase, findings + define_flows(context, flows), flows)
@@ -143,9 +150,9 @@ def _result(
 
 
 def _check_finished(context: PlanningContext) -> Findings:
-    findings = warn(Finding("MIGRATION_FINISHED", target=context.target))
+    findings = warn("MIGRATION_FINISHED", target=context.target)
     if context.is_refreshed:
-        findings += refuse(Finding("REFRESH_OF_FINISHED_MIGRATION", target=context.target))
+        findings += refuse("REFRESH_OF_FINISHED_MIGRATION", target=context.target)
     return findings
 
 
@@ -153,12 +160,10 @@ def _check_auto_loader(context: PlanningContext) -> Findings:
     """Refuse views of Auto Loader outside Databricks."""
     if context.facts.auto_loader:
         return Findings()
-    return refuse(
-        *(
-            Finding("AUTO_LOADER_ONLY_ON_DATABRICKS", location=view.location, view=view.name)
-            for view in context.dataflow.views.values()
-            if isinstance(view.source, OtherSource) and view.source.format == AUTO_LOADER
-        )
+    return refuse_all(
+        Finding("AUTO_LOADER_ONLY_ON_DATABRICKS", location=view.location, view=view.name)
+        for view in context.dataflow.views.values()
+        if isinstance(view.source, OtherSource) and view.source.format == AUTO_LOADER
     )
 
 
@@ -167,17 +172,19 @@ def _check_declarative(dataflow: DataFlow) -> Findings:
 
     Spark 4.1 has no AUTO CDC; 4.2 has only SCD type 1, and not for the two flows that a migration needs.
     """
-    return refuse(
-        *(
-            Finding("AUTO_CDC_NOT_IN_SPARKS_OWN", location=table.location, table=table.name)
-            for table in dataflow.tables
-            if table.cdc
-        ),
-        *(
-            Finding("ONCE_NOT_IN_SPARKS_OWN", location=f"{flow.location}: {flow.name}")
-            for flow in dataflow.flows
-            if flow.once
-        ),
+    return refuse_all(
+        [
+            *(
+                Finding("AUTO_CDC_NOT_IN_SPARKS_OWN", location=table.location, table=table.name)
+                for table in dataflow.tables
+                if table.cdc
+            ),
+            *(
+                Finding("ONCE_NOT_IN_SPARKS_OWN", location=f"{flow.location}: {flow.name}")
+                for flow in dataflow.flows
+                if flow.once
+            ),
+        ]
     )
 
 
@@ -185,14 +192,10 @@ def _check_connect(context: PlanningContext) -> Findings:
     """Refuse streaming CDC flows of a Spark Connect client, which can't fold their batches."""
     if context.request.in_pipeline or not context.request.through_connect:
         return Findings()
-    return refuse(
-        *(
-            Finding(
-                "STREAMING_CDC_THROUGH_CONNECT", location=flow.location, flow=flow.name, target=flow.target
-            )
-            for flow in context.dataflow.streaming_flows
-            if flow.kind == "cdc"
-        )
+    return refuse_all(
+        Finding("STREAMING_CDC_THROUGH_CONNECT", location=flow.location, flow=flow.name, target=flow.target)
+        for flow in context.dataflow.streaming_flows
+        if flow.kind == "cdc"
     )
 
 

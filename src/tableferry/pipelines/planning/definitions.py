@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tableferry.errors import Finding
 from tableferry.pipelines.model.flows import CdcSettings, Flow, HistorySource, Target, View
 from tableferry.pipelines.model.plan import HISTORY_FLOW, HISTORY_VIEW, EngineKind, FlowPlan, pinned_name
 from tableferry.pipelines.model.reads import views_behind
@@ -20,7 +19,14 @@ from tableferry.pipelines.model.steps import (
     Start,
 )
 from tableferry.pipelines.planning import identity
-from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, plan_steps, refuse
+from tableferry.pipelines.planning.context import (
+    Findings,
+    PlanningContext,
+    add_note,
+    plan_steps,
+    refuse,
+    refuse_all,
+)
 from tableferry.pipelines.planning.full_refresh import (
     RESET_ALLOWED,
     check_reset_allowed,
@@ -44,7 +50,7 @@ def define_flows(context: PlanningContext, flows: Sequence[FlowPlan]) -> Finding
     kept: frozenset[str] = frozenset()
     if context.request.in_pipeline:
         kept = protected_tables(context.dataflows, context.facts)
-        findings += refuse(*check_reset_allowed(dataflow, kept, context.dataflows, context.facts))
+        findings += refuse_all(check_reset_allowed(dataflow, kept, context.dataflows, context.facts))
     for table in sorted(dataflow.tables, key=lambda table: table not in dataflow.staging):
         into = [plan for plan in flows if plan.flow.target.key == table.name.key]
         filled = any(plan.action in ("continue", "idle", "done") for plan in into)
@@ -106,9 +112,7 @@ def _check_properties(table: Target, engine: EngineKind) -> Findings:
     if table.cluster_auto:
         findings += add_note(f"clusterByAuto is for Databricks: elsewhere {table.name} isn't clustered")
     if table.row_filter:
-        findings += refuse(
-            Finding("ROW_FILTER_NOT_OUTSIDE_DATABRICKS", location=table.location, table=table.name)
-        )
+        findings += refuse("ROW_FILTER_NOT_OUTSIDE_DATABRICKS", location=table.location, table=table.name)
     return findings
 
 

@@ -16,9 +16,8 @@ def select_runnable_specs(project: Project, engine: EngineKind) -> Project:
     Raises:
         SpecError: A spec that the engine can't run has a migration, or the project has no other spec.
     """
-    specs = [
-        (spec, tuple(_list_problems(spec, engine))) for spec in (*project.dataflows, *project.materialized)
-    ]
+    written: tuple[DataFlow | MaterializedView, ...] = (*project.dataflows, *project.materialized)
+    specs = [(spec, tuple(_list_problems(spec, engine))) for spec in written]
     skipped = [Skipped(spec.file, spec.target.name, problems) for spec, problems in specs if problems]
     migrating = [
         problem

@@ -24,6 +24,7 @@ from tableferry.pipelines.planning.context import (
     add_note,
     plan_steps,
     refuse,
+    refuse_all,
     warn,
 )
 from tableferry.spark.tables import TableFacts, TableName
@@ -77,13 +78,11 @@ def _continue_renamed_flows(context: PlanningContext) -> Findings:
         old = context.find_old_name(flow)
         if old in continued:
             findings += refuse(
-                Finding(
-                    "RENAMED_FLOW_CONTINUED_TWICE",
-                    location=flow.location,
-                    flow=flow.name,
-                    other=continued[old],
-                    old=old,
-                )
+                "RENAMED_FLOW_CONTINUED_TWICE",
+                location=flow.location,
+                flow=flow.name,
+                other=continued[old],
+                old=old,
             )
         elif old:
             continued[old] = flow.name
@@ -96,9 +95,7 @@ def _plan_flow(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
     if flow.once:
         return FlowPlan(flow, "done" if checkpoint.done and not in_pipeline else "start"), Findings()
     if context.dataflow.views[flow.view].mode == "batch":
-        return FlowPlan(flow, "wait"), refuse(
-            Finding("FLOW_READS_BATCH", location=flow.location, view=flow.view)
-        )
+        return FlowPlan(flow, "wait"), refuse("FLOW_READS_BATCH", location=flow.location, view=flow.view)
     findings = Findings()
     positions = []
     for read in context.list_reads(flow):
@@ -159,21 +156,19 @@ def _check_row_changes(context: PlanningContext, flow: Flow, read: Read) -> Find
     if change is None:
         return Findings()
     return refuse(
-        Finding(
-            "SOURCE_ROWS_CHANGED",
-            location=read.location,
-            flow=flow.name,
-            source=read.table,
-            version=change.version,
-            operation=change.operation,
-            rows="rows" if change.rows is None else counted(change.rows, "row"),
-            next=change.version + 1,
-        )
+        "SOURCE_ROWS_CHANGED",
+        location=read.location,
+        flow=flow.name,
+        source=read.table,
+        version=change.version,
+        operation=change.operation,
+        rows="rows" if change.rows is None else counted(change.rows, "row"),
+        next=change.version + 1,
     )
 
 
 def _no_such_source(read: Read) -> Findings:
-    return refuse(Finding("SOURCE_TABLE_MISSING", location=read.location, source=read.table))
+    return refuse("SOURCE_TABLE_MISSING", location=read.location, source=read.table)
 
 
 def _find_position(
@@ -232,7 +227,7 @@ def _find_kafka_position(
     if held is None:
         return position, findings
     if isinstance(held, Finding):
-        return position, findings + refuse(held.at(read.location))
+        return position, findings + refuse_all([held.at(read.location)])
     return position, findings + check_broker_range(read, KafkaOffset.parse(baseline.within), held)
 
 
@@ -251,15 +246,7 @@ def _check_renamed_in_pipeline(context: PlanningContext, flow: Flow) -> Findings
         gone = [name for name in gone if _can_have_read(context, flow, name)]
         if not gone:
             return Findings()
-    return refuse(
-        Finding(
-            "PIPELINE_FLOW_RENAMED",
-            location=flow.location,
-            flow=flow.name,
-            gone=gone,
-            first=gone[0],
-        )
-    )
+    return refuse("PIPELINE_FLOW_RENAMED", location=flow.location, flow=flow.name, gone=gone, first=gone[0])
 
 
 def _can_have_read(context: PlanningContext, flow: Flow, gone: str) -> bool:
@@ -321,9 +308,7 @@ def _check_recreated(
     if not recreated:
         return Findings()
     return refuse(
-        Finding(
-            "SOURCE_RECREATED", location=read.location, source=read.table, target=context.target, how=read.how
-        )
+        "SOURCE_RECREATED", location=read.location, source=read.table, target=context.target, how=read.how
     )
 
 
@@ -334,7 +319,7 @@ def _find_start(
     migration, baseline = context.migration, context.find_baseline(read)
     if read.explicit == "latest":
         if baseline is None:
-            return None, refuse(Finding("START_LATEST_WITHOUT_BASELINE", location=read.location))
+            return None, refuse("START_LATEST_WITHOUT_BASELINE", location=read.location)
         note = f"{read.view} starts behind the baseline of {read.table}, the latest then"
         return baseline.version + 1, add_note(note)
     if read.explicit is not None:
@@ -348,19 +333,15 @@ def _find_start(
         return None, Findings()
     if migration.auto_starting_versions:
         return None, refuse(
-            Finding(
-                "SOURCE_ADDED_AFTER_BASELINE",
-                location=read.location,
-                source=read.table,
-                target=context.target,
-                how=read.how,
-            )
+            "SOURCE_ADDED_AFTER_BASELINE",
+            location=read.location,
+            source=read.table,
+            target=context.target,
+            how=read.how,
         )
     rows = context.facts.rows.get(read.table.key)
     size = counted(source.version + 1, "commit") + (f", {rows:,} rows" if rows is not None else "")
-    return None, warn(
-        Finding("SOURCE_READ_FROM_START", view=read.view, source=read.table, size=size, how=read.how)
-    )
+    return None, warn("SOURCE_READ_FROM_START", view=read.view, source=read.table, size=size, how=read.how)
 
 
 def _can_resume_without_start(
@@ -387,14 +368,12 @@ def _check_readable(context: PlanningContext, read: Read, start: int) -> Finding
     if earliest <= start:
         return Findings()
     return refuse(
-        Finding(
-            "BASELINE_NOT_READABLE",
-            location=read.location,
-            source=read.table,
-            version=start,
-            earliest=earliest,
-            how=read.how,
-        )
+        "BASELINE_NOT_READABLE",
+        location=read.location,
+        source=read.table,
+        version=start,
+        earliest=earliest,
+        how=read.how,
     )
 
 

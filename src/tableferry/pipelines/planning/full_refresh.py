@@ -17,7 +17,14 @@ from tableferry.pipelines.model.plan import HISTORY_FLOW
 from tableferry.pipelines.model.steps import Reset
 from tableferry.pipelines.model.target_state import Stored
 from tableferry.pipelines.planning import identity
-from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, plan_steps, refuse
+from tableferry.pipelines.planning.context import (
+    Findings,
+    PlanningContext,
+    add_note,
+    plan_steps,
+    refuse,
+    refuse_all,
+)
 from tableferry.spark.tables import TableName
 
 RESET_ALLOWED = "pipelines.reset.allowed"
@@ -44,7 +51,7 @@ def plan_full_refresh(context: PlanningContext) -> tuple[int, Findings]:
     if not stored.resetting:
         findings += _check_dropped_rows(context)
     if context.request.in_pipeline:
-        findings += refuse(Finding("REFRESH_BY_PIPELINE", target=context.target, property=RESET_ALLOWED))
+        findings += refuse("REFRESH_BY_PIPELINE", target=context.target, property=RESET_ALLOWED)
     generation = stored.generation if stored.resetting else identity.find_newest_generation(context) + 1
     tables = []
     for table in context.dataflow.tables:
@@ -70,22 +77,20 @@ def plan_full_refresh(context: PlanningContext) -> tuple[int, Findings]:
 def _check_dropped_rows(context: PlanningContext) -> Findings:
     """Refuse to drop rows that can't be written again, or that another target would then read twice."""
     target = context.target
-    findings = refuse(
-        *(
-            Finding("REFRESH_OF_TAKEN_OVER_TABLE", location=migration.location, target=target)
-            for migration in (context.migration,)
-            if migration and migration.take_over
-        ),
-        *(
-            Finding("REFRESH_OF_APPEND_ONLY_TABLE", location=table.location, table=table.name)
-            for table in context.dataflow.tables
-            if table.properties.get("delta.appendOnly", "").lower() == "true"
-        ),
-        *(
-            Finding("REFRESH_NOT_ALLOWED", location=table.location, table=table.name, property=RESET_ALLOWED)
-            for table in context.dataflow.tables
-            if reset_allowed(table) is False
-        ),
+    findings = Findings()
+    if context.migration and context.migration.take_over:
+        location = context.migration.location
+        findings += refuse("REFRESH_OF_TAKEN_OVER_TABLE", location=location, target=target)
+    tables = context.dataflow.tables
+    findings += refuse_all(
+        Finding("REFRESH_OF_APPEND_ONLY_TABLE", location=table.location, table=table.name)
+        for table in tables
+        if table.properties.get("delta.appendOnly", "").lower() == "true"
+    )
+    findings += refuse_all(
+        Finding("REFRESH_NOT_ALLOWED", location=table.location, table=table.name, property=RESET_ALLOWED)
+        for table in tables
+        if reset_allowed(table) is False
     )
     for reader in context.dataflows:
         if reader is context.dataflow or not any(
@@ -96,15 +101,13 @@ def _check_dropped_rows(context: PlanningContext) -> Findings:
         migration_start = context.facts.stored.get(name.key, Stored()).migration_start
         if migration_start and (baseline := migration_start.baselines.get(target.key)):
             findings += refuse(
-                Finding(
-                    "REFRESH_REPEATS_ROWS_OF_MIGRATED_READER",
-                    target=target,
-                    reader=name,
-                    version=baseline.version + 1,
-                )
+                "REFRESH_REPEATS_ROWS_OF_MIGRATED_READER",
+                target=target,
+                reader=name,
+                version=baseline.version + 1,
             )
         elif name.key not in context.request.full_refresh:
-            findings += refuse(Finding("REFRESH_REPEATS_ROWS_OF_READER", target=target, reader=name))
+            findings += refuse("REFRESH_REPEATS_ROWS_OF_READER", target=target, reader=name)
     return findings
 
 
@@ -114,7 +117,7 @@ def check_recorded_history(context: PlanningContext) -> Findings:
     if not context.is_refreshed or context.request.drop_history or not (history or context.stored.finished):
         return Findings()
     copied = f" (copied from {history})" if history else ""
-    return refuse(Finding("REFRESH_DROPS_HISTORY", target=context.target, copied=copied))
+    return refuse("REFRESH_DROPS_HISTORY", target=context.target, copied=copied)
 
 
 def recorded_history(context: PlanningContext) -> str:

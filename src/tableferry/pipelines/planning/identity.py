@@ -27,6 +27,7 @@ from tableferry.pipelines.planning.context import (
     add_note,
     plan_steps,
     refuse,
+    refuse_all,
     warn,
 )
 from tableferry.spark.tables import TRANSACTION_RETENTION
@@ -46,14 +47,12 @@ def check_identity(context: PlanningContext) -> Findings:
     recorded_of_tables = (recorded for _, recorded in list_recorded_tables(context))
     if change := find_engine_change(context.stored, context.request.engine, recorded_of_tables):
         return refuse(
-            Finding(
-                "ENGINE_CHANGED",
-                target=context.target,
-                recorded=change.recorded,
-                engine=change.engine,
-                option=change.option,
-                advice=_describe_rebuild(context),
-            )
+            "ENGINE_CHANGED",
+            target=context.target,
+            recorded=change.recorded,
+            engine=change.engine,
+            option=change.option,
+            advice=_describe_rebuild(context),
         )
     if context.request.in_pipeline:
         # A pipeline keeps its checkpoints to itself: what shows of it is for `pipeline_tables`.
@@ -61,13 +60,11 @@ def check_identity(context: PlanningContext) -> Findings:
     generation, newest = context.stored.generation, _find_copied_generation(context)
     if newest > generation:
         return refuse(
-            Finding(
-                "STATE_OLDER_THAN_COPY",
-                target=context.target,
-                copied=newest,
-                known=generation,
-                state=context.facts.state,
-            )
+            "STATE_OLDER_THAN_COPY",
+            target=context.target,
+            copied=newest,
+            known=generation,
+            state=context.facts.state,
         )
     findings = _check_target_exists(context)
     for table, recorded in list_recorded_tables(context):
@@ -99,7 +96,7 @@ def _check_target_exists(context: PlanningContext) -> Findings:
     remedy = f"rebuild it with --full-refresh {target.name}"
     if context.stored.finished and context.dataflow.migration:
         remedy = f"remove the folders of {target.name} under {context.facts.state}, to migrate it again"
-    return refuse(Finding("TARGET_MISSING", location=target.location, table=target.name, advice=remedy))
+    return refuse("TARGET_MISSING", location=target.location, table=target.name, advice=remedy)
 
 
 @dataclass(frozen=True)
@@ -191,49 +188,41 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
     on_table, in_state = recorded.on_table, recorded.in_state
     if in_state and in_state.table_id != recorded.table_id:
         return refuse(
-            Finding(
-                "TARGET_REPLACED",
-                location=table.location,
-                table=table.name,
-                recorded=in_state.table_id,
-                found=recorded.table_id,
-                target=context.target,
-            )
+            "TARGET_REPLACED",
+            location=table.location,
+            table=table.name,
+            recorded=in_state.table_id,
+            found=recorded.table_id,
+            target=context.target,
         )
     if on_table and on_table.generation > context.stored.generation:
         return refuse(
-            Finding(
-                "STATE_OLDER_THAN_TABLE",
-                location=table.location,
-                table=table.name,
-                refreshes=on_table.generation,
-                known=context.stored.generation,
-                state=context.facts.state,
-                target=context.target,
-            )
+            "STATE_OLDER_THAN_TABLE",
+            location=table.location,
+            table=table.name,
+            refreshes=on_table.generation,
+            known=context.stored.generation,
+            state=context.facts.state,
+            target=context.target,
         )
     set_back = recorded.set_back
     if set_back and set_back.version is None:
         return refuse(
-            Finding(
-                "EVENT_LOG_MISSING",
-                location=table.location,
-                change=set_back,
-                table=table.name,
-                version=set_back.left_at,
-                target=context.target,
-            )
+            "EVENT_LOG_MISSING",
+            location=table.location,
+            change=set_back,
+            table=table.name,
+            version=set_back.left_at,
+            target=context.target,
         )
     if set_back:
         return refuse(
-            Finding(
-                "TARGET_SET_BACK",
-                location=table.location,
-                change=set_back,
-                table=table.name,
-                version=set_back.left_at,
-                target=context.target,
-            )
+            "TARGET_SET_BACK",
+            location=table.location,
+            change=set_back,
+            table=table.name,
+            version=set_back.left_at,
+            target=context.target,
         )
     findings = _check_foreign_writes(context, table, recorded)
     identities: dict[str, FlowIdentity] = {}
@@ -267,24 +256,22 @@ def _check_foreign_write(context: PlanningContext, table: Target, writes: Foreig
     if writes.left is None:
         rows = "events of the same keys" if of_target else "rows of the same keys"
         return refuse(
-            Finding(
-                "ROWS_MAYBE_REMOVED",
-                location=table.location,
-                writes=writes,
-                before=writes.before,
-                reason=writes.unreadable,
-                other=writes.other,
-                rows=rows,
-                table=written,
-                property=REVIEWED,
-                last=writes.last,
-                target=context.target,
-            )
+            "ROWS_MAYBE_REMOVED",
+            location=table.location,
+            writes=writes,
+            before=writes.before,
+            reason=writes.unreadable,
+            other=writes.other,
+            rows=rows,
+            table=written,
+            property=REVIEWED,
+            last=writes.last,
+            target=context.target,
         )
     if not writes.left:
         if writes.only_deletes or not of_target:
             return Findings()
-        return warn(Finding("VALUES_CHANGED_BY_OTHERS", writes=writes, other=writes.other))
+        return warn("VALUES_CHANGED_BY_OTHERS", writes=writes, other=writes.other)
     if of_target:
         left = counted(writes.left, "key or row", "keys or rows")
         removed, left = "rows", f"events of {left}, which the next event of a key restores"
@@ -294,16 +281,14 @@ def _check_foreign_write(context: PlanningContext, table: Target, writes: Foreig
     statements = " ".join(f"{statement};" for statement in writes.statements)
     undo = f"undo it by RESTORE TABLE {written} TO VERSION AS OF {writes.before}"
     return refuse(
-        Finding(
-            "ROWS_REMOVED_BY_OTHERS",
-            location=table.location,
-            removed=removed,
-            writes=writes,
-            other=writes.other,
-            left=left,
-            statements=statements,
-            advice=undo if writes.restorable else rebuild,
-        )
+        "ROWS_REMOVED_BY_OTHERS",
+        location=table.location,
+        removed=removed,
+        writes=writes,
+        other=writes.other,
+        left=left,
+        statements=statements,
+        advice=undo if writes.restorable else rebuild,
     )
 
 
@@ -321,15 +306,13 @@ def _check_flow(
             return _check_batches(context, table, flow, checkpoint, recorded)
         if lost := _find_lost_flow(context, flow, identities, recorded):
             return refuse(
-                Finding(
-                    "FLOW_CHECKPOINT_MISSING",
-                    location=flow.location,
-                    lost=lost,
-                    flow=flow.name,
-                    table=table.name,
-                    state=context.facts.state,
-                    target=context.target,
-                )
+                "FLOW_CHECKPOINT_MISSING",
+                location=flow.location,
+                lost=lost,
+                flow=flow.name,
+                table=table.name,
+                state=context.facts.state,
+                target=context.target,
             )
         return Findings()
     identity = _find_identity(identities, checkpoint.id)
@@ -337,13 +320,11 @@ def _check_flow(
         if flow.name not in identities:
             return Findings()
         return refuse(
-            Finding(
-                "FLOW_CHECKPOINT_REPLACED",
-                location=flow.location,
-                flow=flow.name,
-                table=table.name,
-                target=context.target,
-            )
+            "FLOW_CHECKPOINT_REPLACED",
+            location=flow.location,
+            flow=flow.name,
+            table=table.name,
+            target=context.target,
         )
     return check_flow_settings(context, table, flow, identity, rebuild) + _check_batches(
         context, table, flow, checkpoint, recorded
@@ -354,19 +335,17 @@ def check_flow_settings(
     context: PlanningContext, table: Target, flow: Flow, identity: FlowIdentity, rebuild: str
 ) -> Findings:
     """Refuse other settings than those that a flow has filled its table with."""
-    return refuse(
-        *(
-            Finding(
-                "FLOW_SETTINGS_CHANGED",
-                location=flow.location,
-                flow=flow.name,
-                table=table.name,
-                before=before,
-                now=now,
-                advice=rebuild,
-            )
-            for before, now in identity.changes(collect_settings(context, flow, table.cdc))
+    return refuse_all(
+        Finding(
+            "FLOW_SETTINGS_CHANGED",
+            location=flow.location,
+            flow=flow.name,
+            table=table.name,
+            before=before,
+            now=now,
+            advice=rebuild,
         )
+        for before, now in identity.changes(collect_settings(context, flow, table.cdc))
     )
 
 
@@ -375,18 +354,16 @@ def check_table_settings(table: Target, made_with: Mapping[str, str] | None, reb
     if made_with is None:
         return Findings()
     now = FlowSettings(cdc_settings(table.cdc))
-    return refuse(
-        *(
-            Finding(
-                "TABLE_SETTINGS_CHANGED",
-                location=table.location,
-                table=table.name,
-                before=before,
-                now=after,
-                advice=rebuild,
-            )
-            for before, after in FlowSettings(made_with).changes(now)
+    return refuse_all(
+        Finding(
+            "TABLE_SETTINGS_CHANGED",
+            location=table.location,
+            table=table.name,
+            before=before,
+            now=after,
+            advice=rebuild,
         )
+        for before, after in FlowSettings(made_with).changes(now)
     )
 
 
@@ -419,28 +396,24 @@ def _check_batches(
         return _check_forgotten_batches(context, table, flow, checkpoint)
     if checkpoint.offered is None or newest > checkpoint.offered:
         findings += refuse(
-            Finding(
-                "CHECKPOINT_OLDER_THAN_TARGET",
-                location=flow.location,
-                flow=flow.name,
-                table=table.name,
-                checkpoint=_describe_batch(checkpoint.offered),
-                newest=newest,
-                target=context.target,
-            )
+            "CHECKPOINT_OLDER_THAN_TARGET",
+            location=flow.location,
+            flow=flow.name,
+            table=table.name,
+            checkpoint=_describe_batch(checkpoint.offered),
+            newest=newest,
+            target=context.target,
         )
     brought = checkpoint.committed if not checkpoint.has_start_offset or checkpoint.committed != 1 else None
     if brought is not None and newest < brought:
         findings += refuse(
-            Finding(
-                "CHECKPOINT_AHEAD_OF_TARGET",
-                location=flow.location,
-                flow=flow.name,
-                table=table.name,
-                checkpoint=_describe_batch(brought),
-                newest=_describe_batch(newest),
-                target=context.target,
-            )
+            "CHECKPOINT_AHEAD_OF_TARGET",
+            location=flow.location,
+            flow=flow.name,
+            table=table.name,
+            checkpoint=_describe_batch(brought),
+            newest=_describe_batch(newest),
+            target=context.target,
         )
     return findings
 
@@ -461,17 +434,15 @@ def _check_forgotten_batches(
         )
     number = checkpoint.offered
     return refuse(
-        Finding(
-            "BATCH_NOT_REMEMBERED",
-            location=flow.location,
-            table=table.name,
-            flow=flow.name,
-            kept=kept,
-            property=TRANSACTION_RETENTION,
-            batch=number,
-            before=number - 1,
-            state=context.facts.state,
-        )
+        "BATCH_NOT_REMEMBERED",
+        location=flow.location,
+        table=table.name,
+        flow=flow.name,
+        kept=kept,
+        property=TRANSACTION_RETENTION,
+        batch=number,
+        before=number - 1,
+        state=context.facts.state,
     )
 
 

@@ -7,7 +7,6 @@ time. While the pipeline's files are being loaded nobody can be asked, and nothi
 
 from __future__ import annotations
 
-from tableferry.errors import Finding
 from tableferry.pipelines.model.facts import Checkpoint
 from tableferry.pipelines.model.flows import Target
 from tableferry.pipelines.model.identities import FlowIdentity, Recorded, TableIdentity, cdc_settings
@@ -69,14 +68,12 @@ def _check_checkpoints(context: PlanningContext) -> Findings:
         checkpoint = context.facts.checkpoints.get((context.target.key, flow.name))
         if flow.name in ran and checkpoint == Checkpoint():
             findings += refuse(
-                Finding(
-                    "PIPELINE_CHECKPOINT_MISSING",
-                    location=flow.location,
-                    flow=flow.name,
-                    table=flow.target,
-                    target=context.target,
-                    advice=_REFRESH,
-                )
+                "PIPELINE_CHECKPOINT_MISSING",
+                location=flow.location,
+                flow=flow.name,
+                table=flow.target,
+                target=context.target,
+                advice=_REFRESH,
             )
     return findings
 
@@ -92,20 +89,18 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
     if recorded.table_id is None:
         is_made = in_state is not None or table.name.key == context.target.key
         return (
-            refuse(Finding("PIPELINE_TABLE_MISSING", location=table.location, table=table.name, advice=anew))
+            refuse("PIPELINE_TABLE_MISSING", location=table.location, table=table.name, advice=anew)
             if is_made
             else Findings()
         )
     if in_state and recorded.table_id and in_state.table_id != recorded.table_id:
         return refuse(
-            Finding(
-                "PIPELINE_TABLE_REPLACED",
-                location=table.location,
-                table=table.name,
-                recorded=in_state.table_id,
-                found=recorded.table_id,
-                advice=anew,
-            )
+            "PIPELINE_TABLE_REPLACED",
+            location=table.location,
+            table=table.name,
+            recorded=in_state.table_id,
+            found=recorded.table_id,
+            advice=anew,
         )
     if in_state is None or not recorded.table_id:
         return Findings()
