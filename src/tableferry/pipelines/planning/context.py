@@ -1,4 +1,4 @@
-"""What is decided of one target: the facts that it's decided from, and the findings that come of it."""
+"""The input of the planning functions for one target (facts and request) and their output (findings)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tableferry.spark.tables import TableName
 
 @dataclass(frozen=True)
 class Findings:
-    """What came of a decision, each in the order in which it was found."""
+    """The steps, notes, warnings and refusals that planning functions return, in the order of the checks."""
 
     steps: tuple[Step, ...] = ()
     notes: tuple[str, ...] = ()
@@ -26,7 +26,7 @@ class Findings:
     refusals: tuple[Finding, ...] = ()
 
     def __add__(self, later: Findings) -> Findings:
-        """Return these findings and later ones."""
+        """Append the findings of a later check."""
         return Findings(
             self.steps + later.steps,
             self.notes + later.notes,
@@ -35,7 +35,7 @@ class Findings:
         )
 
     def __bool__(self) -> bool:
-        """Say whether there are any."""
+        """Return whether any step, note, warning or refusal was found."""
         return bool(self.steps or self.notes or self.warnings or self.refusals)
 
 
@@ -66,15 +66,15 @@ def refuse_all(refusals: Iterable[Finding]) -> Findings:
 
 @dataclass(frozen=True)
 class PlanningContext:
-    """All that one target is decided from.
+    """The facts, the request and the earlier decisions from which one target is planned.
 
     Attributes:
-        dataflows: All specs of the project, each behind those whose targets it reads.
-        producers: The spec that makes a table, by the table's key.
-        filling: Keys of the tables into which this run brings rows, as far as that is decided.
-        stored: Its state, as it will be once it is adopted.
-        migration_start: Where its migration starts, once that is decided.
-        generation: The generation that its flows fill, once that is decided.
+        dataflows: All specs of the project, ordered: a spec follows the specs whose targets it reads.
+        producers: The spec that fills a table, by the table's key.
+        filling: Keys of the tables to which this run writes, among the targets planned up to now.
+        stored: Its state; an adopted state counts as its own.
+        migration_start: The start of its migration, or None until it's planned.
+        generation: The generation that its flows fill; each full refresh starts another one.
     """
 
     dataflow: DataFlow
@@ -89,58 +89,58 @@ class PlanningContext:
 
     @property
     def target(self) -> TableName:
-        """The table that is decided on."""
+        """The name of the table that is planned."""
         return self.dataflow.target.name
 
     @property
     def migration(self) -> Migration | None:
-        """Its migration, unless there is none or it's finished."""
+        """Its migration; None if the spec has no migration or the migration is finished."""
         return None if self.stored.finished else self.dataflow.migration
 
     @property
     def is_refreshed(self) -> bool:
-        """Whether a full refresh of it is asked for."""
+        """Whether the request names it for a full refresh."""
         return self.target.key in self.request.full_refresh
 
     @property
     def is_copied(self) -> bool:
-        """Whether the generation on disk holds the whole initial copy."""
+        """Whether the stored generation contains the whole initial copy."""
         return self.stored.copied and not self.stored.resetting
 
     @property
     def needs_copy(self) -> bool:
-        """Whether this run, or the pipeline, makes the initial copy."""
+        """Whether this run, or the pipeline, performs the initial copy."""
         if self.migration is None or self.migration.take_over:
             return False
         return not (self.is_copied and self.generation == self.stored.generation)
 
     @property
     def fills_new_generation(self) -> bool:
-        """Whether its flows fill a new generation, of which they have no checkpoint yet."""
+        """Whether its flows fill another generation than the stored one, and start without checkpoints."""
         return self.generation != self.stored.generation or self.stored.resetting
 
     def find_baseline(self, read: Read) -> Baseline | None:
-        """Return where a source stood when the migration started, if that is recorded."""
+        """Return the recorded baseline of a source, or None."""
         return self.migration_start.baselines.get(read.table.key) if self.migration_start else None
 
     def list_reads(self, flow: Flow) -> tuple[Read, ...]:
-        """Return what one of its flows follows."""
+        """Return the sources that one of its flows streams from."""
         return self.facts.follows(self.dataflow, flow)
 
     def list_all_reads(self) -> Iterable[Read]:
-        """Return what its streaming flows follow."""
+        """Return the sources of all its streaming flows."""
         return (read for flow in self.dataflow.streaming_flows for read in self.list_reads(flow))
 
     def is_own_table(self, read: Read) -> bool:
-        """Say whether its own spec makes a table: all its rows are new, for its own sources are tracked."""
+        """Return whether the target's own spec fills a table, all of whose rows are then new."""
         return self.producers.get(read.table.key) is self.dataflow
 
     def find_checkpoint(self, flow: Flow) -> Checkpoint:
-        """Return a flow's checkpoint, under whichever name it has one."""
+        """Return the checkpoint of a flow, under its own name or the name that it had before a rename."""
         return self._find_own_checkpoint(flow) or next(iter(self._find_renamed(flow).values()), Checkpoint())
 
     def list_checkpoint_ids(self) -> frozenset[str]:
-        """Return the ids of all checkpoints that are there, also of flows that the spec no longer has."""
+        """Return the ids of all checkpoints, including those of flows that were removed from the spec."""
         own = (
             checkpoint
             for (owner, _), checkpoint in self.facts.checkpoints.items()
@@ -149,11 +149,11 @@ class PlanningContext:
         return frozenset(checkpoint.id for checkpoint in (*own, *self._orphans.values()))
 
     def find_old_name(self, flow: Flow) -> str:
-        """Return the name under which a flow has its checkpoint, if that isn't its own; else nothing."""
+        """Return the earlier name of a renamed flow; empty for a flow with its own checkpoint or none."""
         return next(iter(self._find_renamed(flow)), "")
 
     def check_ambiguous_rename(self, flow: Flow) -> Findings:
-        """Refuse a new flow that may go on from more than one checkpoint."""
+        """Refuse a flow that could resume from more than one checkpoint of removed flows."""
         candidates = self._find_candidates(flow)
         if len(candidates) < 2:
             return Findings()
@@ -162,13 +162,13 @@ class PlanningContext:
         )
 
     def check_repeated_read(self, flow: Flow) -> Findings:
-        """Refuse a new flow that starts before the position of a flow which the spec no longer has."""
+        """Refuse a flow whose explicit start precedes the position of a removed flow on the same source."""
         if self._find_own_checkpoint(flow):
             return Findings()
         findings = Findings()
         for read in self.list_reads(flow):
             source = self.facts.tables.get(read.table.key)
-            if read.explicit is None or source is None:
+            if not source or read.explicit is None:
                 continue
             for name, checkpoint in self._orphans.items():
                 offset = checkpoint.offsets.get(source.table_id)
@@ -202,9 +202,9 @@ class PlanningContext:
         return candidates if len(candidates) == 1 else {}
 
     def _find_candidates(self, flow: Flow) -> Mapping[str, Checkpoint]:
-        """Find the checkpoints that a flow without one may have had under an earlier name.
+        """Find the checkpoints of removed flows from which a flow without a checkpoint can resume.
 
-        They have read the same sources. A start of the user's own means a new flow.
+        Such a checkpoint has read the same sources. An explicit start marks a flow as new.
         """
         if self._find_own_checkpoint(flow):
             return {}
@@ -225,7 +225,7 @@ class PlanningContext:
 
 
 def _has_read_topics(checkpoint: Checkpoint, kafka: Sequence[Mapping[str, str]]) -> bool:
-    """Say whether a checkpoint's topics are those to which readers with these options subscribe."""
+    """Return whether a checkpoint's topics are those to which readers with these options subscribe."""
     return len(checkpoint.kafka) == len(kafka) and all(
         any(topics.subscribes(options, offset) for options in kafka) for offset in checkpoint.kafka.values()
     )

@@ -1,8 +1,7 @@
-"""Decides whether the tables that a declarative pipeline fills are still those that hold a copied history.
+"""Check whether the tables that a declarative pipeline fills are still those that contain the copied history.
 
-A pipeline keeps its checkpoints to itself, and writes no table property for us. So which tables hold a
-history, and what their flows rest on, is recorded beside the state alone, by `prepare`, and compared each
-time. While the pipeline's files are being loaded nobody can be asked, and nothing is recorded or refused.
+The pipeline owns its checkpoints and writes no table property. So `prepare` records the identities in the
+state, and compares them before each update. While the pipeline loads its files, nothing is compared.
 """
 
 from __future__ import annotations
@@ -18,29 +17,28 @@ from tableferry.pipelines.planning.identity import (
     check_table_settings,
     collect_settings,
     list_flows_into,
+    list_recorded_tables,
 )
 
 _REFRESH = f"in full in its pipeline, for which its tableProperties must set {RESET_ALLOWED} to true"
 
 
 def check_pipeline_identity(context: PlanningContext) -> Findings:
-    """Refuse a checkpoint that is lost, and a table or settings that aren't those that were recorded."""
+    """Refuse a lost checkpoint, and a table or settings that differ from the recorded identity."""
     findings = _check_checkpoints(context)
     if _is_settled(context):
-        for table in context.dataflow.tables:
-            if recorded := context.facts.recorded.get(table.name.key):
-                findings += _check_table(context, table, recorded)
+        for table, recorded in list_recorded_tables(context):
+            findings += _check_table(context, table, recorded)
     return findings
 
 
 def record_pipeline_identity(context: PlanningContext) -> Findings:
-    """Let tables be known again, from when their copy is compared and before their live flows start."""
+    """Record the identity of each table after the comparison of the copy, before its live flows start."""
     findings = Findings()
     if not _is_settled(context):
         return findings
-    for table in context.dataflow.tables:
-        recorded = context.facts.recorded.get(table.name.key)
-        if recorded and recorded.table_id:
+    for table, recorded in list_recorded_tables(context):
+        if recorded.table_id:
             identity = _build_identity(context, table, recorded.table_id, recorded.in_state)
             if identity != recorded.in_state:
                 findings += plan_steps(
@@ -50,7 +48,7 @@ def record_pipeline_identity(context: PlanningContext) -> Findings:
 
 
 def _is_settled(context: PlanningContext) -> bool:
-    """Say whether the target holds a history that was compared."""
+    """Return whether the target contains a history that was compared with the legacy table."""
     stored = context.stored
     if stored.finished:
         return True
@@ -59,7 +57,7 @@ def _is_settled(context: PlanningContext) -> bool:
 
 
 def _check_checkpoints(context: PlanningContext) -> Findings:
-    """Refuse a flow without a checkpoint that has run; only a pipeline of Spark's own lets us look."""
+    """Refuse a flow that has run and has no checkpoint; only a pipeline of Spark's own shows checkpoints."""
     ran = context.stored.tracking.started if context.stored.tracking else ()
     findings = Findings()
     if context.request.engine != "declarative":
@@ -82,28 +80,25 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
     state, in_state = context.facts.state, recorded.in_state
     document = f"the state.json of {context.target} under {state}/checkpoints"
     rebuild = f'remove "tables" from {document} and refresh it {_REFRESH}'
-    anew = rebuild
+    restart = rebuild
     if context.stored.finished:
-        # Nothing would bring its history.
-        anew = f"remove the folder of {context.target} under {state}/checkpoints, to begin again"
+        # A refresh wouldn't restore the history.
+        restart = f"remove the folder of {context.target} under {state}/checkpoints, to begin again"
     if recorded.table_id is None:
-        is_made = in_state is not None or table.name.key == context.target.key
-        return (
-            refuse("PIPELINE_TABLE_MISSING", location=table.location, table=table.name, advice=anew)
-            if is_made
-            else Findings()
-        )
-    if in_state and recorded.table_id and in_state.table_id != recorded.table_id:
+        if in_state or table.name.key == context.target.key:
+            return refuse("PIPELINE_TABLE_MISSING", location=table.location, table=table.name, advice=restart)
+        return Findings()
+    if not in_state or not recorded.table_id:
+        return Findings()
+    if in_state.table_id != recorded.table_id:
         return refuse(
             "PIPELINE_TABLE_REPLACED",
             location=table.location,
             table=table.name,
             recorded=in_state.table_id,
             found=recorded.table_id,
-            advice=anew,
+            advice=restart,
         )
-    if in_state is None or not recorded.table_id:
-        return Findings()
     findings = Findings()
     for flow in list_flows_into(context, table):
         identity = in_state.flows.get(flow.name)
@@ -115,7 +110,7 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
 def _build_identity(
     context: PlanningContext, table: Target, table_id: str, before: TableIdentity | None
 ) -> TableIdentity:
-    """Return what is to be recorded of a table; flows that have brought nothing yet may still change."""
+    """Return the identity to record for a table; a flow can change until its first batch."""
     flows = dict(before.flows) if before else {}
     for flow in list_flows_into(context, table):
         if flow.name not in flows or not context.find_checkpoint(flow).started:
