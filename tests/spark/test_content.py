@@ -68,7 +68,7 @@ def test_rows_that_a_lagging_job_hasnt_read_are_appended_by_the_flow(
 
     migration = project.migration("out", details, handOver="content")
     project.standard("out", source, tableMigrationDetails=migration)
-    assert "the hand-over point is looked for by plan and run" in project.status().plan.targets[0].notes
+    assert "plan and run search for the hand-over point" in project.status().plan.targets[0].notes
     text = printed(project)
     assert "the hand-over point is proved: out_legacy@1 holds exactly the 4 rows made of src@4" in text
     assert project.run().ok

@@ -209,7 +209,7 @@ def test_a_hand_over_point_that_was_proved_is_recorded_as_such() -> None:
     # Where nothing is to start, nobody looks for it, and nothing is assumed in its place.
     target = only(facts(), by("content"))
     assert (target.phase, target.steps, target.refusals) == ("new", (), ())
-    assert target.notes == ("the hand-over point is looked for by plan and run",)
+    assert target.notes == ("plan and run search for the hand-over point",)
     # The nearest is shown.
     nearest = Verdict("old", "new", Aggregate(1), Aggregate(2))
     target = only(

@@ -1,4 +1,4 @@
-"""Decides where a target's migration starts: its baselines and its pinned copy, recorded once."""
+"""Plan the start of a target's migration: the baselines of its sources and the pinned version of its copy."""
 
 from __future__ import annotations
 
@@ -28,13 +28,17 @@ from tableferry.spark.tables import TableFacts, TableName
 
 
 def adopt_state(context: PlanningContext) -> tuple[Stored, Findings]:
-    """Return the state to go on with: another pipeline's, where the user asks that it's taken over."""
+    """Return the state of a target; with --adopt that of another pipeline, if the target has none.
+
+    Rule 2: Each target owns its state. A pipeline that finds the state of another pipeline stops, and offers
+    to adopt it; so does a target that was renamed (`adopt_renamed_target`).
+    """
     stored, target = context.stored, context.target
     adoptable = context.facts.adoptable.get(target.key)
     if stored.migration_start:
         same = adoptable and adoptable.migration_start
         if adoptable and same and same.recorded_at == stored.migration_start.recorded_at:
-            # An adoption died here: the other pipeline's files say the same.
+            # A run stopped during the adoption, because both pipelines have the same migration start.
             adopted = replace(stored, tracking=stored.tracking or adoptable.tracking)
             return adopted, plan_steps(Adopt(target, stored.elsewhere[0]))
         return stored, Findings()
@@ -47,16 +51,16 @@ def adopt_state(context: PlanningContext) -> tuple[Stored, Findings]:
             others=stored.elsewhere,
             pipeline=context.request.pipeline_id,
         )
-    if adoptable is None:
+    if not adoptable:
         return stored, refuse("STATE_OF_SEVERAL_PIPELINES", target=target, others=stored.elsewhere)
     adopted = replace(adoptable, generation=stored.generation, resetting=stored.resetting)
     return adopted, plan_steps(Adopt(target, stored.elsewhere[0]))
 
 
 def adopt_renamed_target(context: PlanningContext) -> Findings:
-    """Refuse a second migration of a legacy table, or adopt the first one whose target was renamed."""
+    """Refuse a second migration of a legacy table; with --adopt continue that of the renamed target."""
     migration, target, stored = context.migration, context.target, context.stored
-    if migration is None or stored.migration_start or stored.elsewhere or stored.finished:
+    if not migration or stored.migration_start or stored.elsewhere or stored.finished:
         return Findings()
     legacy = context.facts.tables.get(migration.table.key)
     earlier = context.facts.earlier.get(legacy.table_id) if legacy else None
@@ -70,7 +74,7 @@ def adopt_renamed_target(context: PlanningContext) -> Findings:
             folders=earlier,
             state=context.facts.state,
         )
-    if context.facts.tables.get(target.key) is None:
+    if not context.facts.tables.get(target.key):
         return refuse(
             "RENAMED_TARGET_MISSING",
             location=migration.location,
@@ -82,7 +86,7 @@ def adopt_renamed_target(context: PlanningContext) -> Findings:
 
 
 def list_uncopied_producers(context: PlanningContext) -> tuple[TableName, ...]:
-    """Targets of this project that the migration reads and whose own history isn't copied yet."""
+    """Return the targets that the migration reads and whose initial copy isn't complete."""
     if not (context.dataflow.migration and context.dataflow.migration.auto_starting_versions):
         return ()
     uncopied = {}
@@ -98,9 +102,12 @@ def list_uncopied_producers(context: PlanningContext) -> tuple[TableName, ...]:
 def plan_migration_start(
     context: PlanningContext, migration: Migration, *, stopped: bool
 ) -> tuple[MigrationStart | None, Findings]:
-    """Return where the migration starts, as recorded or about to be; None where that's refused.
+    """Return the recorded start of a migration, or plan to record it; None if the migration can't start.
 
-    ``stopped`` means that the target is refused already.
+    Rule 1: A baseline is written once. The first run records the version and the id of each source, and the
+    version of the legacy table that the copy reads. No later run changes them.
+
+    ``stopped`` means that an earlier check has refused the target.
     """
     target = context.target
     recorded = context.stored.migration_start
@@ -118,7 +125,7 @@ def plan_migration_start(
     legacy = context.facts.tables.get(migration.table.key)
     if migration.table.key == target.key and not migration.take_over:
         findings += refuse("TARGET_IS_LEGACY_TABLE", location=migration.location, target=target)
-    elif legacy is None:
+    elif not legacy:
         findings += refuse("LEGACY_TABLE_MISSING", location=migration.location, table=migration.table)
     if target.key in context.facts.filled and not findings and not stopped:
         findings += refuse("TARGET_NOT_EMPTY", location=context.dataflow.target.location, target=target)
@@ -131,8 +138,8 @@ def plan_migration_start(
         else:
             findings += refuse_all([hand_over.why.at(migration.location)])
         hand_over = None
-    elif hand_over is None and not findings and not stopped and _can_compare_rows(migration):
-        return None, add_note("the hand-over point is looked for by plan and run")
+    elif not hand_over and not findings and not stopped and _can_compare_rows(migration):
+        return None, add_note("plan and run search for the hand-over point")
     if migration.hand_over == "explicit":
         findings += refuse_all(
             Finding("EXPLICIT_START_MISSING", location=read.location, source=read.table, how=read.how)
@@ -141,36 +148,22 @@ def plan_migration_start(
         )
     baselines: dict[str, Baseline] = {}
     if migration.auto_starting_versions:
-        for read in context.list_all_reads():
-            if read.files:
-                # The spec requires that its own options say where it starts.
-                continue
-            if read.kafka is not None:
-                found, new = _find_kafka_baseline(context, migration, read, read.kafka, hand_over)
-                findings += new
-                if found:
-                    baselines[read.table.key] = _add_view(baselines.get(read.table.key, found), read)
-                continue
-            source = context.facts.tables.get(read.table.key)
-            findings += _check_source(context, read, source)
-            if source and not read.unseen and not context.is_own_table(read):
-                version = hand_over.positions.get(source.table_id) if hand_over else source.version
-                if version is None and read.explicit is None:
-                    findings += _refuse_unread_source(migration, read)
-                first = Baseline(
-                    read.table,
-                    source.table_id,
-                    source.version if version is None else version,
-                    within=hand_over.within.get(source.table_id, "") if hand_over else "",
-                )
-                baselines[read.table.key] = _add_view(baselines.get(read.table.key, first), read)
+        baselines, new = _collect_baselines(context, migration, hand_over)
+        findings += new
     if hand_over and not findings:
-        followed = {baseline.table_id for baseline in baselines.values()}
-        taken = hand_over.positions.keys() | hand_over.kafka.keys()
-        findings += _check_old_sources(context, migration, taken - followed)
-    if legacy is None or findings or stopped:
+        ids = {baseline.table_id for baseline in baselines.values()}
+        findings += _check_old_sources(context, migration, hand_over, ids)
+    if not legacy or findings or stopped:
         return None, findings
     hand_over = hand_over or HandOver(legacy.version, {}, {}, "assumed")
+    if migration.take_over and hand_over.version != legacy.version:
+        return None, refuse(
+            "TAKE_OVER_OF_OLDER_VERSION",
+            location=migration.location,
+            target=target,
+            version=legacy.version,
+            hand_over=hand_over.version,
+        )
     start = MigrationStart(
         context.request.pipeline_id,
         target,
@@ -180,29 +173,61 @@ def plan_migration_start(
         hand_over.batches,
         hand_over.certainty,
     )
-    if migration.take_over and hand_over.version != legacy.version:
-        return None, refuse(
-            "TAKE_OVER_OF_OLDER_VERSION",
-            location=migration.location,
-            target=target,
-            version=legacy.version,
-            hand_over=hand_over.version,
-        )
-    counts = migration.hand_over == "explicit" or any(
-        read.explicit is None and read.table.key in baselines for read in context.list_all_reads()
-    )
     findings = plan_steps(Begin(start))
-    findings += _report_evidence(context, hand_over, not_proved) if counts else Findings()
+    if migration.hand_over == "explicit" or any(
+        read.explicit is None and read.table.key in baselines for read in context.list_all_reads()
+    ):
+        findings += _report_evidence(context, migration, hand_over, not_proved)
     return start, findings
 
 
+def _collect_baselines(
+    context: PlanningContext, migration: Migration, hand_over: HandOver | None
+) -> tuple[dict[str, Baseline], Findings]:
+    """Return the baselines of all sources by table key, each with the views that read the source."""
+    baselines: dict[str, Baseline] = {}
+    findings = Findings()
+    for read in context.list_all_reads():
+        found, new = _find_baseline(context, migration, read, hand_over)
+        findings += new
+        if found:
+            baseline = baselines.get(read.table.key, found)
+            views = tuple(dict.fromkeys((*baseline.views, read.view)))
+            baselines[read.table.key] = replace(baseline, views=views)
+    return baselines, findings
+
+
+def _find_baseline(
+    context: PlanningContext, migration: Migration, read: Read, hand_over: HandOver | None
+) -> tuple[Baseline | None, Findings]:
+    """Return the baseline of a source: where the old stream stopped, or else the current version."""
+    if read.files:
+        # The spec requires reader options that give the start.
+        return None, Findings()
+    if read.kafka is not None:
+        return _find_kafka_baseline(context, migration, read, read.kafka, hand_over)
+    source = context.facts.tables.get(read.table.key)
+    findings = _check_source(context, read, source)
+    if not source or read.unseen or context.is_own_table(read):
+        return None, findings
+    baseline = Baseline(read.table, source.table_id, source.version)
+    if not hand_over:
+        return baseline, findings
+    if source.table_id not in hand_over.positions and read.explicit is None:
+        findings += _refuse_unread_source(migration, read)
+    version = hand_over.positions.get(source.table_id, source.version)
+    return replace(baseline, version=version, within=hand_over.within.get(source.table_id, "")), findings
+
+
 def _can_compare_rows(migration: Migration) -> bool:
-    """Say whether rows may be compared to find where the old job hands over."""
+    """Return whether a comparison of rows can find the hand-over point."""
     return migration.hand_over == "content" or (migration.hand_over == "checkpoint" and migration.or_content)
 
 
-def _report_evidence(context: PlanningContext, hand_over: HandOver, not_proved: Finding | None) -> Findings:
-    """Name the evidence for the hand-over point; ``not_proved`` is why comparing rows didn't prove it."""
+def _report_evidence(
+    context: PlanningContext, migration: Migration, hand_over: HandOver, not_proved: Finding | None
+) -> Findings:
+    """Report the evidence for the hand-over point; ``not_proved`` is why the rows don't prove it."""
     match hand_over.certainty:
         case "recorded":
             batches = " and ".join(f"batch {batch}" for batch in hand_over.batches.values())
@@ -212,7 +237,7 @@ def _report_evidence(context: PlanningContext, hand_over: HandOver, not_proved: 
         case "proved":
             return add_note(f"the hand-over point is proved: {hand_over.why}")
         case "assumed":
-            if context.dataflow.migration and context.dataflow.migration.hand_over == "explicit":
+            if migration.hand_over == "explicit":
                 return warn("HAND_OVER_ASSUMED_FROM_SPEC", target=context.target)
             if not_proved:
                 return warn("HAND_OVER_NOT_PROVED", target=context.target, reason=not_proved.one_line)
@@ -222,7 +247,7 @@ def _report_evidence(context: PlanningContext, hand_over: HandOver, not_proved: 
 
 
 def check_take_over_in_pipeline(context: PlanningContext) -> Findings:
-    """Refuse a pipeline as the engine of a target that is, was or is to be taken over."""
+    """Refuse a pipeline as the engine of a target that takes over the legacy table, now or earlier."""
     migration, stored = context.dataflow.migration, context.stored
     start = stored.migration_start
     wanted = migration is not None and migration.take_over
@@ -234,9 +259,9 @@ def check_take_over_in_pipeline(context: PlanningContext) -> Findings:
 
 
 def check_other_writers(context: PlanningContext) -> Findings:
-    """Refuse to write into a table that was taken over, and to which another process adds rows."""
+    """Refuse a target that was taken over and to which another process appends rows."""
     start, writes = context.migration_start, context.facts.legacy_writes.get(context.target.key)
-    if start is None or not start.take_over or writes is None:
+    if not start or not start.take_over or not writes:
         return Findings()
     changed = {operation: seen for operation, seen in writes.others.items() if operation not in writes.added}
     findings = (
@@ -253,7 +278,7 @@ def check_other_writers(context: PlanningContext) -> Findings:
     if writes.added:
         writers.append(f"another process ({writes.named(writes.added)})")
     again = "take the table over again: `tableferry pipelines undo`, then run"
-    remedy = f"remove the rows that are in it twice, and {again}"
+    remedy = f"remove the duplicate rows, and {again}"
     if not writes.mixed:
         remedy = (
             f"run RESTORE TABLE {context.target.sql} TO VERSION AS OF {writes.first - 1}. Or, if these rows "
@@ -269,13 +294,13 @@ def check_other_writers(context: PlanningContext) -> Findings:
 
 
 def check_pinned_legacy_table(context: PlanningContext) -> Findings:
-    """Refuse a copy whose legacy table isn't the one that was pinned any more."""
+    """Refuse a copy whose legacy table is missing, was recreated or restored to an older version."""
     migration, start = context.migration, context.migration_start
-    if migration is None or start is None:
+    if not migration or not start:
         return Findings()
     pinned = start.copy
     legacy = context.facts.tables.get(migration.table.key)
-    if legacy is None:
+    if not legacy:
         return refuse(
             "LEGACY_TABLE_MISSING_BEFORE_COPY",
             location=migration.location,
@@ -293,7 +318,7 @@ def check_pinned_legacy_table(context: PlanningContext) -> Findings:
 
 
 def end_migration(context: PlanningContext) -> Findings:
-    """Look at state that outlived its migration: it may go once nothing depends on it."""
+    """Remove the state of a migration that the spec has switched off, as soon as no flow depends on it."""
     stored, target, file = context.stored, context.target, context.dataflow.file
     flows = context.dataflow.streaming_flows
     unstarted = next((flow for flow in flows if not context.find_checkpoint(flow).started), None)
@@ -311,20 +336,20 @@ def end_migration(context: PlanningContext) -> Findings:
     if is_assumed(context.dataflow, stored.migration_start) and not context.is_refreshed:
         return warn("ASSUMED_MIGRATION_SWITCHED_OFF", target=target)
     certainty = stored.migration_start.certainty
-    note = f"its migration is complete ({certainty}) and switched off: its state files are removed"
+    note = f"its migration is complete ({certainty}) and switched off: the run removes its state files"
     return plan_steps(Forget(target)) + add_note(note)
 
 
 def is_assumed(dataflow: DataFlow, start: MigrationStart | None) -> bool:
-    """Return whether neither rows nor checkpoints show where the flows of a target start.
+    """Return whether a migration started at a hand-over point that neither rows nor checkpoints prove.
 
-    The spec may have lost or switched off the migration since then: the start is what counts.
+    The recorded start decides, because the spec can have switched off the migration since then.
     """
     return start is not None and start.certainty == "assumed" and bool(dataflow.streaming_flows)
 
 
 def _check_earlier_runs(context: PlanningContext, migration: Migration) -> Findings:
-    """Refuse to begin with flows that have run before: they continue from their checkpoints."""
+    """Refuse a start with flows that have run, because they would resume from their checkpoints."""
     if context.is_refreshed or context.stored.resetting or context.request.in_pipeline:
         return Findings()
     ran = [
@@ -335,7 +360,7 @@ def _check_earlier_runs(context: PlanningContext, migration: Migration) -> Findi
     if not ran:
         return Findings()
     if migration.take_over:
-        # A full refresh would drop the rows of the old streams.
+        # A full refresh isn't a remedy here, because it would drop the rows of the old streams.
         return refuse(
             "FLOWS_RAN_BEFORE_TAKE_OVER",
             location=migration.location,
@@ -348,38 +373,31 @@ def _check_earlier_runs(context: PlanningContext, migration: Migration) -> Findi
 
 
 def _check_readers(context: PlanningContext, migration: Migration) -> Findings:
-    """Refuse to copy a history that a reader, which has its own already, would take for new rows.
+    """Refuse a copy whose rows a reader with its own history would process as new rows.
 
-    It began while this target's spec was skipped, or was without its migration.
+    Such a reader started while this spec was skipped or had no migration.
     """
     findings = Findings()
-    for reader in context.dataflows:
-        name = reader.target.name
-        stored = context.facts.stored.get(name.key, Stored())
-        follows = any(
-            read.table.key == context.target.key and read.explicit is None
-            for flow in reader.streaming_flows
-            for read in context.facts.follows(reader, flow)
-        )
-        if reader is not context.dataflow and follows and (stored.migration_start or stored.finished):
+    for reader in context.list_readers():
+        stored = context.facts.stored.get(reader.key, Stored())
+        if stored.migration_start or stored.finished:
             findings += refuse(
-                "READER_WOULD_TAKE_HISTORY", location=migration.location, reader=name, target=context.target
+                "READER_WOULD_TAKE_HISTORY",
+                location=migration.location,
+                reader=reader.target.name,
+                target=context.target,
             )
     return findings
 
 
-def _add_view(baseline: Baseline, read: Read) -> Baseline:
-    return replace(baseline, views=tuple(dict.fromkeys((*baseline.views, read.view))))
-
-
 def _check_source(context: PlanningContext, read: Read, source: TableFacts | None) -> Findings:
-    """Refuse a source of which no baseline can be recorded, unless all its rows are new."""
+    """Refuse a source without a recordable baseline, unless all its rows are new."""
     if read.unseen:
         return refuse_all([read.unseen.at(read.location)]) if read.explicit is None else Findings()
     producer = context.producers.get(read.table.key)
     if source or producer is context.dataflow:
         return Findings()
-    if producer is None:
+    if not producer:
         return refuse("SOURCE_TABLE_MISSING", location=read.location, source=read.table)
     if read.explicit is None and not _has_explicit_starts(context, producer):
         return refuse(
@@ -392,8 +410,11 @@ def _check_source(context: PlanningContext, read: Read, source: TableFacts | Non
     return Findings()
 
 
-def _check_old_sources(context: PlanningContext, migration: Migration, missing: Collection[str]) -> Findings:
-    """Refuse to leave a source behind that fills the legacy table."""
+def _check_old_sources(
+    context: PlanningContext, migration: Migration, hand_over: HandOver, ids: Collection[str]
+) -> Findings:
+    """Refuse a migration whose flows leave out a source that fills the legacy table."""
+    old_ids = hand_over.positions.keys() | hand_over.kafka.keys()
     return refuse_all(
         Finding(
             "OLD_SOURCE_NOT_FOLLOWED",
@@ -402,12 +423,12 @@ def _check_old_sources(context: PlanningContext, migration: Migration, missing: 
             source=described(source_id),
             target=context.target,
         )
-        for source_id in sorted(missing)
+        for source_id in sorted(old_ids - set(ids))
     )
 
 
 def _has_explicit_starts(context: PlanningContext, producer: DataFlow) -> bool:
-    """Say whether all that will flow into another target comes after starts that the user gave."""
+    """Return whether every flow of another spec has an explicit start."""
     reads = [read for flow in producer.flows for read in context.facts.follows(producer, flow)]
     return bool(reads) and all(read.explicit is not None for read in reads)
 
@@ -419,9 +440,9 @@ def _find_kafka_baseline(
     options: Mapping[str, str],
     hand_over: HandOver | None,
 ) -> tuple[Baseline | None, Findings]:
-    """Return the offsets at which an old stream hands topics over; None if the spec gives the start.
+    """Return the offsets at which the old stream stopped; None if the spec gives the start.
 
-    ``options`` are those with which the topics are read.
+    ``options`` are the reader options of the topics.
     """
     if read.explicit is not None:
         return None, Findings()
@@ -445,7 +466,7 @@ def _find_kafka_baseline(
     if not isinstance(held, KafkaRange):
         why = held or Finding("BROKER_NOT_ASKED", source=read.table)
         return None, refuse_all([why.at(read.location)])
-    # What a pipeline is given must name each partition.
+    # The startingOffsets of a pipeline must name each partition.
     start = offset.completed(held.first)
     return Baseline(read.table, source_id, start.records, within=str(start)), check_broker_range(
         read, start, held
@@ -453,7 +474,7 @@ def _find_kafka_baseline(
 
 
 def check_broker_range(read: Read, start: KafkaOffset, held: KafkaRange) -> Findings:
-    """Refuse to go on at an offset that the broker doesn't hold any more."""
+    """Refuse a start at offsets that the broker has deleted."""
     if not (gone := held.gone(start)):
         return Findings()
     return refuse(
@@ -462,7 +483,7 @@ def check_broker_range(read: Read, start: KafkaOffset, held: KafkaRange) -> Find
 
 
 def _refuse_unread_source(migration: Migration, read: Read) -> Findings:
-    """Refuse a source of a flow that no old stream reads."""
+    """Return the refusal of a source that no old stream reads."""
     return refuse(
         "SOURCE_NOT_READ_BY_OLD_STREAMS",
         location=read.location,
@@ -473,7 +494,7 @@ def _refuse_unread_source(migration: Migration, read: Read) -> Findings:
 
 
 def _check_shared_checkpoint(context: PlanningContext, read: Read) -> Findings:
-    """Refuse a flow that reads other sources besides one that has a place of its own in a checkpoint."""
+    """Refuse a flow that reads topics together with other sources, because they would share a checkpoint."""
     for flow in context.dataflow.streaming_flows:
         if read in (reads := context.list_reads(flow)) and len(reads) > 1:
             return refuse(

@@ -131,6 +131,19 @@ class PlanningContext:
         """Return the sources of all its streaming flows."""
         return (read for flow in self.dataflow.streaming_flows for read in self.list_reads(flow))
 
+    def list_readers(self) -> Iterable[DataFlow]:
+        """Return the other specs whose flows stream from the target without an explicit start."""
+        return (
+            reader
+            for reader in self.dataflows
+            if reader is not self.dataflow
+            and any(
+                read.table.key == self.target.key and read.explicit is None
+                for flow in reader.streaming_flows
+                for read in self.facts.follows(reader, flow)
+            )
+        )
+
     def is_own_table(self, read: Read) -> bool:
         """Return whether the target's own spec fills a table, all of whose rows are then new."""
         return self.producers.get(read.table.key) is self.dataflow

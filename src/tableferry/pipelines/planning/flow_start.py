@@ -378,19 +378,13 @@ def _check_readable(context: PlanningContext, read: Read, start: int) -> Finding
 
 
 def _list_unrecorded_readers(context: PlanningContext) -> Sequence[Wait]:
-    """Wait until migrations that read this target have recorded where they start."""
+    """Wait until the migrations that read this target have recorded their starts."""
     if context.is_copied:
         return ()
     return [
         Wait(reader.target.name, None, None, Finding("READER_NOT_RECORDED", source=reader.target.name))
-        for reader in context.dataflows
-        if reader is not context.dataflow
-        and reader.migration
+        for reader in context.list_readers()
+        if reader.migration
         and reader.migration.auto_starting_versions
-        and context.facts.stored.get(reader.key, Stored()).migration_start is None
-        and any(
-            read.table.key == context.target.key and read.explicit is None
-            for flow in reader.flows
-            for read in context.facts.follows(reader, flow)
-        )
+        and not context.facts.stored.get(reader.key, Stored()).migration_start
     ]
