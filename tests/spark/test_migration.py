@@ -236,9 +236,9 @@ def test_a_flow_starts_where_its_spec_says_and_behind_the_baseline_otherwise(pro
     targets = project.plan().targets
     assert all(target.migration_start for target in targets)
     notes = {target.target.table: target.notes for target in targets}
-    assert notes["by_version"] == (f"v_by_version starts at 1 of {schema}.src, as the spec says",)
+    assert notes["by_version"] == (f"v_by_version starts at 1 of {schema}.src, as the spec states",)
     assert notes["by_time"] == (
-        f"v_by_time starts at timestamp:2020-01-01 of {schema}.src, as the spec says",
+        f"v_by_time starts at timestamp:2020-01-01 of {schema}.src, as the spec states",
     )
 
     assert project.run().ok
@@ -350,7 +350,7 @@ def test_without_automatic_versions_the_given_start_is_used_and_a_missing_one_is
     )
     project.standard("missing", "src", tableMigrationDetails=off)
     given, missing = project.plan().targets
-    assert given.notes == (f"v_given starts at 2 of {project.schema}.src, as the spec says",)
+    assert given.notes == (f"v_given starts at 2 of {project.schema}.src, as the spec states",)
     (warning,) = (found for found in missing.warnings if found.condition == "SOURCE_READ_FROM_START")
     check(warning, "SOURCE_READ_FROM_START", view="v_missing", size="3 commits, 3 rows")
     assert project.run().ok

@@ -435,7 +435,7 @@ def test_a_full_refresh_that_died_goes_on() -> None:
 def test_an_explicit_start_wins_and_is_reported() -> None:
     target = only(facts(stored=COPIED, explicit=2))
     assert target.flows[0].starts == {"v_orders": {SOURCE.key: 2}}
-    assert "v_orders starts at 2 of bronze.orders, as the spec says" in target.notes
+    assert "v_orders starts at 2 of bronze.orders, as the spec states" in target.notes
 
 
 def test_an_explicit_start_that_is_not_there_yet_waits() -> None:

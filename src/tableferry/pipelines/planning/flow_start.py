@@ -1,4 +1,4 @@
-"""Decides where each flow stands: it starts, goes on, has nothing new, or is left out until ready."""
+"""Plan each flow of a target: start, continue, leave idle, or leave out until its sources are ready."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ from tableferry.spark.tables import TableFacts, TableName
 
 @dataclass(frozen=True)
 class _Position:
-    """Where a flow stands in one of the tables that it follows.
+    """The position of a flow in one of its sources.
 
     Attributes:
-        ready: The flow can read it now.
-        has_new_commits: It may have commits that the flow hasn't taken.
-        starts: Where the stream starts, by the table's key; None goes on from the checkpoint.
-        empty: It has no commit yet where the flow is to start.
-        seed: Where within a commit the flow starts, as Spark writes it.
+        ready: The flow can read the source now.
+        has_new_commits: The source may have commits that the flow hasn't processed.
+        starts: The start of the stream by table key; None resumes from the checkpoint.
+        wait: The reason why the flow can't start.
+        commit_wait: The wait for the source's first commit after the baseline.
+        seed: The offset within a commit at which the flow starts, as Spark writes it.
     """
 
     read: Read
@@ -52,7 +53,7 @@ class _Position:
 
 
 def plan_flows(context: PlanningContext) -> tuple[tuple[FlowPlan, ...], Findings]:
-    """Decide what happens to each flow of a target."""
+    """Plan the flows of a target, in the order in which they run."""
     findings = (
         Findings()
         if context.fills_new_generation or context.request.in_pipeline
@@ -70,7 +71,7 @@ def plan_flows(context: PlanningContext) -> tuple[tuple[FlowPlan, ...], Findings
 
 
 def _continue_renamed_flows(context: PlanningContext) -> Findings:
-    """Let each flow that has another name now go on from the checkpoint that it had under the old one."""
+    """Plan that each renamed flow resumes from the checkpoint that it has under its old name."""
     findings = Findings()
     continued: dict[str, str] = {}
     for flow in context.dataflow.flows:
@@ -91,6 +92,11 @@ def _continue_renamed_flows(context: PlanningContext) -> Findings:
 
 
 def _plan_flow(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> tuple[FlowPlan, Findings]:
+    """Return the action for one flow, with its starts or its waits.
+
+    Rule 3: Omit, never gate. A flow without a source whose version exceeds the baseline is left out of the
+    run, because an empty batch would move the stream's offsets past commits that it never read.
+    """
     in_pipeline, started = context.request.in_pipeline, checkpoint.started
     if flow.once:
         return FlowPlan(flow, "done" if checkpoint.done and not in_pipeline else "start"), Findings()
@@ -109,51 +115,41 @@ def _plan_flow(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
         if position.starts:
             starts.setdefault(position.read.view, {}).update(position.starts)
     waits = [position.wait for position in positions if position.wait]
-    empty = [position.commit_wait for position in positions if position.commit_wait]
+    commit_waits = [position.commit_wait for position in positions if position.commit_wait]
     ready = started or any(position.ready for position in positions)
-    if empty and (in_pipeline or not ready):
-        # A pipeline can't start a source where there is no commit yet.
-        waits = [*empty, *waits]
+    if commit_waits and (in_pipeline or not ready):
+        # A pipeline can't start a stream at a version that doesn't exist yet.
+        waits = [*commit_waits, *waits]
     if not started and context.migration and not waits:
         waits += _list_unrecorded_readers(context)
     if in_pipeline and not started:
         findings += _check_renamed_in_pipeline(context, flow)
     if in_pipeline and context.migration and not context.is_copied:
-        # Only while nothing but the copy flows can the target be compared with the legacy table.
-        waits.append(
-            Wait(
-                context.migration.table,
-                None,
-                None,
-                Finding("LEGACY_TABLE_NOT_COPIED", source=context.migration.table),
-            )
-        )
+        # The target equals the legacy table only until the first live flow starts.
+        legacy = context.migration.table
+        waits.append(Wait(legacy, None, None, Finding("LEGACY_TABLE_NOT_COPIED", source=legacy)))
     if waits:
         return FlowPlan(flow, "wait", starts, tuple(waits)), findings
-    if (
-        started
-        and not checkpoint.pending
-        and not in_pipeline
-        and not any(position.has_new_commits for position in positions)
-    ):
+    has_work = checkpoint.pending or any(position.has_new_commits for position in positions)
+    if started and not in_pipeline and not has_work:
         return FlowPlan(flow, "idle", starts), findings
-    if empty and not started:
-        tables = ", ".join(str(wait.table) for wait in empty)
+    if commit_waits and not started:
+        tables = ", ".join(str(wait.table) for wait in commit_waits)
         findings += add_note(
             f"{flow.name} begins without {tables}, which has no commit after its baseline yet"
         )
     action: Literal["continue", "start"] = "continue" if started else "start"
     seed = "".join(position.seed for position in positions)
-    return FlowPlan(flow, action, starts, ahead=bool(empty), seed=seed), findings
+    return FlowPlan(flow, action, starts, ahead=bool(commit_waits), seed=seed), findings
 
 
 def _check_row_changes(context: PlanningContext, flow: Flow, read: Read) -> Findings:
-    """Refuse a flow whose source has deleted or changed rows since the flow's position.
+    """Refuse a flow whose source has deleted or changed rows after the flow's position.
 
-    Delta's stream of a table's rows fails at such a commit, unless reader options skip it.
+    A Delta stream fails at such a commit, unless reader options skip it.
     """
     change = context.facts.row_changes.get((context.target.key, flow.name, read.table.key))
-    if change is None:
+    if not change:
         return Findings()
     return refuse(
         "SOURCE_ROWS_CHANGED",
@@ -167,50 +163,46 @@ def _check_row_changes(context: PlanningContext, flow: Flow, read: Read) -> Find
     )
 
 
-def _no_such_source(read: Read) -> Findings:
-    return refuse("SOURCE_TABLE_MISSING", location=read.location, source=read.table)
-
-
 def _find_position(
     context: PlanningContext, read: Read, checkpoint: Checkpoint
 ) -> tuple[_Position, Findings]:
     started = checkpoint.started
     if read.unseen:
         baseline = context.find_baseline(read)
-        if baseline is None or (started and not context.request.in_pipeline):
-            continues = started and read.without_versions
-            goes_on: dict[str, Start | None] = {read.table.key: None} if continues else {}
-            return _Position(read, ready=True, has_new_commits=True, starts=goes_on), Findings()
+        if not baseline or (started and not context.request.in_pipeline):
+            resumes = started and read.without_versions
+            resumed: dict[str, Start | None] = {read.table.key: None} if resumes else {}
+            return _Position(read, ready=True, has_new_commits=True, starts=resumed), Findings()
         return _find_kafka_position(context, read, baseline, started=started)
     source = context.facts.tables.get(read.table.key)
-    if source is None and read.table.key not in context.producers:
-        return _Position(read), _no_such_source(read)
-    if source is None and not started and read.table.key not in context.filling:
+    if not source and read.table.key not in context.producers:
+        return _Position(read), refuse("SOURCE_TABLE_MISSING", location=read.location, source=read.table)
+    if not source and not started and read.table.key not in context.filling:
         wait = Wait(read.table, None, None, Finding("SOURCE_NOT_CREATED", source=read.table))
         return _Position(read, wait=wait), Findings()
     if source and (recreated := _check_recreated(context, read, source, checkpoint)):
         return _Position(read), recreated
     start, findings = _find_start(context, read, source, started=started)
-    continues = not context.request.in_pipeline and _can_resume_without_start(
+    resumes = not context.request.in_pipeline and _can_resume_without_start(
         context, read, source, checkpoint, start
     )
     baseline = context.find_baseline(read)
     seed = baseline.within if baseline and not started and read.explicit is None else ""
-    starts = {} if start is None else {read.table.key: None if continues or seed else start}
+    starts = {} if start is None else {read.table.key: None if resumes or seed else start}
     if source and isinstance(start, int) and not checkpoint.has_read(source):
         if source.version < start:
             why = Finding("SOURCE_AT_BASELINE", source=read.table, version=source.version)
             wait = Wait(read.table, start - 1, source.version, why)
             return _Position(read, starts=starts, commit_wait=wait), findings
         findings += _check_readable(context, read, start)
-    has_new_commits = source is None or _has_new_commits(context, read, source, checkpoint)
+    has_new_commits = not source or _has_new_commits(context, read, source, checkpoint)
     return _Position(read, ready=True, has_new_commits=has_new_commits, starts=starts, seed=seed), findings
 
 
 def _find_kafka_position(
     context: PlanningContext, read: Read, baseline: Baseline, *, started: bool
 ) -> tuple[_Position, Findings]:
-    """Start where the old stream stopped: by a checkpoint, or, in a pipeline, by ``startingOffsets``."""
+    """Start at the old stream's offsets: from a checkpoint, or in a pipeline from ``startingOffsets``."""
     position = _Position(read, ready=True, has_new_commits=True)
     if context.request.in_pipeline:
         position = replace(position, starts={read.table.key: baseline.within})
@@ -220,11 +212,9 @@ def _find_kafka_position(
         return position, Findings()
     findings = Findings()
     if read.kafka is not None and topics.gives_start(read.kafka):
-        findings += add_note(
-            f"{read.view} goes on at the old stream's offsets, whatever its startingOffsets say"
-        )
+        findings += add_note(f"{read.view} starts at the old stream's offsets, not at its startingOffsets")
     held = context.facts.brokers.get(read.table.key)
-    if held is None:
+    if not held:
         return position, findings
     if isinstance(held, Finding):
         return position, findings + refuse_all([held.at(read.location)])
@@ -232,7 +222,7 @@ def _find_kafka_position(
 
 
 def _check_renamed_in_pipeline(context: PlanningContext, flow: Flow) -> Findings:
-    """Refuse a flow that a pipeline would read from its start, if it may be a renamed flow."""
+    """Refuse a flow that a pipeline would start, if the flow could be a renamed one that has run."""
     ran = context.stored.tracking.started if context.stored.tracking else ()
     if context.stored.finished:
         # The finish removed the tracking.
@@ -250,9 +240,9 @@ def _check_renamed_in_pipeline(context: PlanningContext, flow: Flow) -> Findings
 
 
 def _can_have_read(context: PlanningContext, flow: Flow, gone: str) -> bool:
-    """Return whether a flow that the spec no longer has may have read a source of this flow into its table.
+    """Return whether a removed flow could have read a source of this flow into the same table.
 
-    It can't be determined while a pipeline is defined, which is after `prepare` has checked it.
+    A pipeline that loads its files doesn't know the ids of tables; `prepare` has made this check before it.
     """
     reads = context.list_reads(flow)
     sources = (context.facts.tables.get(read.table.key) for read in reads if not read.unseen)
@@ -262,15 +252,15 @@ def _can_have_read(context: PlanningContext, flow: Flow, gone: str) -> bool:
         return False
     for table, name, identity in _list_recorded_flows(context):
         if name == gone:
-            of_tables = set(identity.sources.values())
-            same_source = bool(ids & of_tables) or (is_unseen and not of_tables)
+            old_ids = set(identity.sources.values())
+            same_source = bool(ids & old_ids) or (is_unseen and not old_ids)
             return table.key == flow.target.key and same_source
-    # An earlier release recorded no sources.
+    # The state has no such flow: an older version of Tableferry wrote it, without the sources.
     return bool(ids) or is_unseen
 
 
 def _list_recorded_flows(context: PlanningContext) -> Iterator[tuple[TableName, str, FlowIdentity]]:
-    """Yield the flows that `prepare` recorded, with the tables that they fill."""
+    """Yield the flows that `prepare` recorded, each with the table that it fills."""
     for table in context.dataflow.tables:
         recorded = context.facts.recorded.get(table.name.key)
         if recorded and recorded.in_state:
@@ -282,12 +272,12 @@ def _has_new_commits(
     context: PlanningContext, read: Read, source: TableFacts, checkpoint: Checkpoint
 ) -> bool:
     offset = checkpoint.offsets.get(source.table_id)
-    passed = offset is not None and offset.whole and source.version < offset.version
-    return not passed or read.table.key in context.filling
+    is_processed = offset and offset.whole and source.version < offset.version
+    return not is_processed or read.table.key in context.filling
 
 
 def _sort_flows(context: PlanningContext) -> Iterable[Flow]:
-    """Order flows so that staging tables are filled before they are read."""
+    """Order flows so that a staging table is filled before a flow reads it."""
     into: dict[str, list[tuple[DataFlow, Flow]]] = {}
     for flow in context.dataflow.flows:
         into.setdefault(flow.target.key, []).append((context.dataflow, flow))
@@ -315,21 +305,25 @@ def _check_recreated(
 def _find_start(
     context: PlanningContext, read: Read, source: TableFacts | None, *, started: bool
 ) -> tuple[Start | None, Findings]:
-    """Return where a stream starts; None where it starts at the table's own start."""
+    """Return the start of a stream; None reads the whole source.
+
+    Rule 6: The user's options stay. An explicit start has priority over the baseline, and a note reports it.
+    A source that was added after the baseline needs an explicit start.
+    """
     migration, baseline = context.migration, context.find_baseline(read)
     if read.explicit == "latest":
-        if baseline is None:
+        if not baseline:
             return None, refuse("START_LATEST_WITHOUT_BASELINE", location=read.location)
-        note = f"{read.view} starts behind the baseline of {read.table}, the latest then"
+        note = f"{read.view} starts after the baseline of {read.table}, which was its latest version"
         return baseline.version + 1, add_note(note)
     if read.explicit is not None:
-        note = f"{read.view} starts at {read.explicit} of {read.table}, as the spec says"
+        note = f"{read.view} starts at {read.explicit} of {read.table}, as the spec states"
         return read.explicit, add_note(note)
-    if migration is None or context.is_own_table(read):
+    if not migration or context.is_own_table(read):
         return None, Findings()
-    if migration.auto_starting_versions and baseline is not None:
+    if migration.auto_starting_versions and baseline:
         return baseline.version + 1, Findings()
-    if started or source is None:
+    if started or not source:
         return None, Findings()
     if migration.auto_starting_versions:
         return None, refuse(
@@ -351,12 +345,12 @@ def _can_resume_without_start(
     checkpoint: Checkpoint,
     start: Start | None,
 ) -> bool:
-    """Say whether a stream needs no start, which Spark would look for in a log that is cleaned by now.
+    """Return whether a stream resumes from its checkpoint alone.
 
-    Before the second batch it asks for the first one again, which it knows by its start alone; without one it
-    would read the whole table instead.
+    Spark searches for a given start in the log, which can be cleaned by then. Until the second batch Spark
+    still needs the start, because it would read the whole table without it.
     """
-    if source is not None and not checkpoint.has_read(source):
+    if source and not checkpoint.has_read(source):
         return False
     if checkpoint.committed == 0 and isinstance(start, int):
         return context.facts.earliest.get(read.table.key, 0) > start
@@ -364,6 +358,11 @@ def _can_resume_without_start(
 
 
 def _check_readable(context: PlanningContext, read: Read, start: int) -> Findings:
+    """Refuse a start at a version that the source can't be read from.
+
+    Rule 7: Versions can vanish. If the log of the version after the baseline was cleaned, or the source was
+    recreated (`_check_recreated`), the plan refuses and states how to continue.
+    """
     earliest = context.facts.earliest.get(read.table.key, 0)
     if earliest <= start:
         return Findings()
