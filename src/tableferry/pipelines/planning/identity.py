@@ -1,4 +1,4 @@
-"""Decides whether a target and its checkpoints are still those that its flows have filled."""
+"""Check whether a target, its flows' checkpoints and their settings are still the recorded ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,11 @@ _ENGINES = {
 
 
 def check_identity(context: PlanningContext) -> Findings:
-    """Refuse a target where something was lost, replaced, or brought back from a backup, between two runs."""
+    """Refuse a target if its table, checkpoints, settings or state were lost, replaced or restored.
+
+    Rule 9: Identity is recorded: the target's table id, the checkpoint id of each flow, and its settings. A
+    missing or changed one is refused with the way to continue. Only a flow without a checkpoint gets a start.
+    """
     if context.stored.resetting or context.is_refreshed:
         return Findings()
     recorded_of_tables = (recorded for _, recorded in list_recorded_tables(context))
@@ -55,7 +59,7 @@ def check_identity(context: PlanningContext) -> Findings:
             advice=_describe_rebuild(context),
         )
     if context.request.in_pipeline:
-        # A pipeline keeps its checkpoints to itself: what shows of it is for `pipeline_tables`.
+        # The checkpoints belong to the pipeline; `check_pipeline_identity` checks its tables.
         return Findings()
     generation, newest = context.stored.generation, _find_copied_generation(context)
     if newest > generation:
@@ -72,16 +76,20 @@ def check_identity(context: PlanningContext) -> Findings:
     return findings
 
 
+def _rebuild(context: PlanningContext) -> str:
+    return f"rebuild it with --full-refresh {context.target}"
+
+
 def _describe_rebuild(context: PlanningContext) -> str:
     target, state = context.target, context.facts.state
     if not context.request.in_pipeline:
-        return f"rebuild it with --full-refresh {target}"
+        return _rebuild(context)
     if context.stored.finished:
         return (
             f"drop {target} and its folder under {state}/checkpoints, and the pipeline fills it with the "
             "rows that its sources still have"
         )
-    # Its baselines stay, for what has come since then is in no legacy table.
+    # Its baselines stay, because the legacy table lacks the rows since then.
     return (
         f"drop {target} and its folders under {state}/tracking and {state}/checkpoints, and the pipeline "
         "fills it again from its baselines"
@@ -93,7 +101,7 @@ def _check_target_exists(context: PlanningContext) -> Findings:
     filled = context.stored.finished or context.stored.copied
     if not filled or target.name.key not in tables or tables[target.name.key] is not None:
         return Findings()
-    remedy = f"rebuild it with --full-refresh {target.name}"
+    remedy = _rebuild(context)
     if context.stored.finished and context.dataflow.migration:
         remedy = f"remove the folders of {target.name} under {context.facts.state}, to migrate it again"
     return refuse("TARGET_MISSING", location=target.location, table=target.name, advice=remedy)
@@ -101,12 +109,12 @@ def _check_target_exists(context: PlanningContext) -> Findings:
 
 @dataclass(frozen=True)
 class EngineChange:
-    """A target whose flows another engine has run.
+    """The change of the engine that runs a target's flows.
 
     Attributes:
-        recorded: The engine that has run them.
-        engine: The engine that is to run them.
-        option: The option that continues with the first one.
+        recorded: The engine of the earlier runs.
+        engine: The engine of this run.
+        option: The option that selects the earlier engine.
     """
 
     recorded: str
@@ -120,7 +128,7 @@ def find_engine_change(
     """Return the change if another engine has run a target's flows; None if this engine can continue."""
     runs = stored.engine
     if not runs:
-        # A release that didn't record the engine wrote this, but each kind has left something of its own.
+        # State of an older version lacks the engine, but each engine leaves different records.
         in_pipeline = stored.tracking is not None and bool(stored.tracking.started)
         streamed = any(identities.has_checkpoints for identities in recorded)
         runs = "pipeline" if in_pipeline else "streaming" if streamed else ""
@@ -131,7 +139,7 @@ def find_engine_change(
 
 
 def find_newest_generation(context: PlanningContext) -> int:
-    """Return the newest generation that anything is recorded of, lost state included."""
+    """Return the newest generation that the state, the tracking or a table records."""
     on_tables = (
         recorded.on_table.generation for _, recorded in list_recorded_tables(context) if recorded.on_table
     )
@@ -139,7 +147,7 @@ def find_newest_generation(context: PlanningContext) -> int:
 
 
 def list_recorded_tables(context: PlanningContext) -> Iterator[tuple[Target, Recorded]]:
-    """Yield a target and its staging tables with what is recorded of them."""
+    """Yield the target and its staging tables, each with its recorded identity."""
     for table in context.dataflow.tables:
         if recorded := context.facts.recorded.get(table.name.key):
             yield table, recorded
@@ -151,7 +159,7 @@ def _find_copied_generation(context: PlanningContext) -> int:
 
 
 def collect_settings(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -> FlowSettings:
-    """Return what a flow can't change once it has brought rows."""
+    """Return the settings of a flow that can't change after its first batch."""
     sources = {}
     for read in context.list_reads(flow):
         if not read.unseen:
@@ -166,7 +174,7 @@ def list_flows_into(context: PlanningContext, table: Target) -> Iterator[Flow]:
 
 
 def is_recorded(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -> bool:
-    """Return whether a flow's identity, as it is now, is recorded both on its table and in the state."""
+    """Return whether both the table and the state record the current identity of a flow."""
     now = collect_settings(context, flow, cdc)
     recorded = context.facts.recorded.get(flow.target.key)
     checkpoint = context.find_checkpoint(flow).id
@@ -184,7 +192,6 @@ def is_recorded(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -
 
 
 def _check_table(context: PlanningContext, table: Target, recorded: Recorded) -> Findings:
-    rebuild = f"rebuild it with --full-refresh {context.target}"
     on_table, in_state = recorded.on_table, recorded.in_state
     if in_state and in_state.table_id != recorded.table_id:
         return refuse(
@@ -206,18 +213,9 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
             target=context.target,
         )
     set_back = recorded.set_back
-    if set_back and set_back.version is None:
-        return refuse(
-            "EVENT_LOG_MISSING",
-            location=table.location,
-            change=set_back,
-            table=table.name,
-            version=set_back.left_at,
-            target=context.target,
-        )
     if set_back:
         return refuse(
-            "TARGET_SET_BACK",
+            "EVENT_LOG_MISSING" if set_back.version is None else "TARGET_SET_BACK",
             location=table.location,
             change=set_back,
             table=table.name,
@@ -226,22 +224,21 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
         )
     findings = _check_foreign_writes(context, table, recorded)
     identities: dict[str, FlowIdentity] = {}
-    made_with: Mapping[str, str] | None = None
+    table_settings: Mapping[str, str] | None = None
     for identity in (on_table, in_state):
         if identity and identity.generation == context.stored.generation:
             identities |= identity.flows
-            made_with = identity.settings if made_with is None else made_with
+            table_settings = identity.settings if table_settings is None else table_settings
     of_flows = Findings()
     for flow in list_flows_into(context, table):
-        of_flows += context.check_ambiguous_rename(flow) + _check_flow(
-            context, table, flow, identities, recorded
-        )
-    # What its flows brought says it better; before their first batch there is only what the copy rests on.
-    return findings + (of_flows or check_table_settings(table, made_with, rebuild))
+        of_flows += context.check_ambiguous_rename(flow)
+        of_flows += _check_flow(context, table, flow, identities, recorded)
+    # A flow's finding is more exact; before the first batch only the settings of the copy are recorded.
+    return findings + (of_flows or check_table_settings(table, table_settings, _rebuild(context)))
 
 
 def _check_foreign_writes(context: PlanningContext, table: Target, recorded: Recorded) -> Findings:
-    """Refuse a CDC target whose rows and events differ by what other processes removed."""
+    """Refuse a CDC target if another process removed only its rows or only their events."""
     findings = Findings()
     for writes in recorded.foreign_writes:
         findings += _check_foreign_write(context, table, writes)
@@ -252,7 +249,7 @@ def _check_foreign_writes(context: PlanningContext, table: Target, recorded: Rec
 
 def _check_foreign_write(context: PlanningContext, table: Target, writes: ForeignWrites) -> Findings:
     of_target = writes.table == table.name
-    written, rebuild = writes.table.plain_sql, f"rebuild it with --full-refresh {context.target}"
+    written = writes.table.plain_sql
     if writes.left is None:
         rows = "events of the same keys" if of_target else "rows of the same keys"
         return refuse(
@@ -288,7 +285,7 @@ def _check_foreign_write(context: PlanningContext, table: Target, writes: Foreig
         other=writes.other,
         left=left,
         statements=statements,
-        advice=undo if writes.restorable else rebuild,
+        advice=undo if writes.restorable else _rebuild(context),
     )
 
 
@@ -299,7 +296,6 @@ def _check_flow(
     identities: Mapping[str, FlowIdentity],
     recorded: Recorded,
 ) -> Findings:
-    rebuild = f"rebuild it with --full-refresh {context.target}"
     checkpoint = context.find_checkpoint(flow)
     if checkpoint.offered is None:
         if recorded.batches.get(checkpoint.id, -1) >= 0:
@@ -316,25 +312,24 @@ def _check_flow(
             )
         return Findings()
     identity = _find_identity(identities, checkpoint.id)
-    if identity is None:
-        if flow.name not in identities:
-            return Findings()
-        return refuse(
-            "FLOW_CHECKPOINT_REPLACED",
-            location=flow.location,
-            flow=flow.name,
-            table=table.name,
-            target=context.target,
-        )
-    return check_flow_settings(context, table, flow, identity, rebuild) + _check_batches(
-        context, table, flow, checkpoint, recorded
+    if identity:
+        settings = check_flow_settings(context, table, flow, identity, _rebuild(context))
+        return settings + _check_batches(context, table, flow, checkpoint, recorded)
+    if flow.name not in identities:
+        return Findings()
+    return refuse(
+        "FLOW_CHECKPOINT_REPLACED",
+        location=flow.location,
+        flow=flow.name,
+        table=table.name,
+        target=context.target,
     )
 
 
 def check_flow_settings(
     context: PlanningContext, table: Target, flow: Flow, identity: FlowIdentity, rebuild: str
 ) -> Findings:
-    """Refuse other settings than those that a flow has filled its table with."""
+    """Refuse changed settings of a flow that has filled its table; ``rebuild`` is the remedy."""
     return refuse_all(
         Finding(
             "FLOW_SETTINGS_CHANGED",
@@ -349,9 +344,12 @@ def check_flow_settings(
     )
 
 
-def check_table_settings(table: Target, made_with: Mapping[str, str] | None, rebuild: str) -> Findings:
-    """Refuse other settings than those that a table was made and its history copied with, if recorded."""
-    if made_with is None:
+def check_table_settings(table: Target, recorded: Mapping[str, str] | None, rebuild: str) -> Findings:
+    """Refuse changed settings of a table that was created or copied with the recorded ones.
+
+    ``recorded`` is None if an older version has created the table; ``rebuild`` is the remedy.
+    """
+    if recorded is None:
         return Findings()
     now = FlowSettings(cdc_settings(table.cdc))
     return refuse_all(
@@ -363,14 +361,17 @@ def check_table_settings(table: Target, made_with: Mapping[str, str] | None, reb
             now=after,
             advice=rebuild,
         )
-        for before, after in FlowSettings(made_with).changes(now)
+        for before, after in FlowSettings(recorded).changes(now)
     )
 
 
 def _find_lost_flow(
     context: PlanningContext, flow: Flow, identities: Mapping[str, FlowIdentity], recorded: Recorded
 ) -> str:
-    """Name the flow whose checkpoint is gone and which a flow without a checkpoint is, or may be."""
+    """Return the name of the recorded flow with a lost checkpoint that a flow continues; empty if none.
+
+    The flow itself has no checkpoint. It continues the recorded flow if it has its name or can be its rename.
+    """
     checkpoint_ids = context.list_checkpoint_ids()
     lost = [
         name
@@ -404,14 +405,16 @@ def _check_batches(
             newest=newest,
             target=context.target,
         )
-    brought = checkpoint.committed if not checkpoint.has_start_offset or checkpoint.committed != 1 else None
-    if brought is not None and newest < brought:
+    # The first two batches of a flow that starts within a commit are empty: they only set its offset.
+    is_empty_start = checkpoint.has_start_offset and checkpoint.committed == 1
+    written = None if is_empty_start else checkpoint.committed
+    if written is not None and newest < written:
         findings += refuse(
             "CHECKPOINT_AHEAD_OF_TARGET",
             location=flow.location,
             flow=flow.name,
             table=table.name,
-            checkpoint=_describe_batch(brought),
+            checkpoint=_describe_batch(written),
             newest=_describe_batch(newest),
             target=context.target,
         )
@@ -421,7 +424,7 @@ def _check_batches(
 def _check_forgotten_batches(
     context: PlanningContext, table: Target, flow: Flow, checkpoint: Checkpoint
 ) -> Findings:
-    """Decide for a table whose log and history have lost a stream's batches."""
+    """Refuse a pending batch if the table's log and history no longer show the stream's batches."""
     known = context.facts.tables.get(table.name.key)
     kept = known.properties.get(TRANSACTION_RETENTION, "") if known else ""
     if not kept or checkpoint.offered is None:
@@ -451,5 +454,5 @@ def _describe_batch(number: int | None) -> str:
 
 
 def _find_identity(identities: Mapping[str, FlowIdentity], checkpoint: str) -> FlowIdentity | None:
-    """Find the flow that goes on from a checkpoint, whatever it was called then."""
+    """Return the recorded flow that has a checkpoint; its name may be an earlier one."""
     return next((identity for identity in identities.values() if identity.checkpoint == checkpoint), None)

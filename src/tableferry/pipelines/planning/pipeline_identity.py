@@ -117,11 +117,11 @@ def _build_identity(
             now = collect_settings(context, flow, table.cdc)
             flows[flow.name] = FlowIdentity(now.settings, now.sources)
     start = context.migration_start if table is context.dataflow.target else None
-    made_with = before.settings if before else None
+    recorded_settings = before.settings if before else None
     return TableIdentity(
         table_id,
         context.stored.generation,
         flows,
         before.history if before else f"{start.copy.table}@{start.copy.version}" if start else "",
-        cdc_settings(table.cdc) if made_with is None else made_with,
+        cdc_settings(table.cdc) if recorded_settings is None else recorded_settings,
     )
