@@ -1,11 +1,19 @@
-"""Defines, from decisions made, the tables, views and flows of one target's run."""
+"""Plan the definitions of one target's tables, views and flows, from the actions planned for its flows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from tableferry.pipelines.model.flows import CdcSettings, Flow, HistorySource, Target, View
+from tableferry.pipelines.model.flows import (
+    CdcSettings,
+    DataFlow,
+    Flow,
+    HistorySource,
+    Migration,
+    Target,
+    View,
+)
 from tableferry.pipelines.model.plan import HISTORY_FLOW, HISTORY_VIEW, EngineKind, FlowPlan, pinned_name
 from tableferry.pipelines.model.reads import views_behind
 from tableferry.pipelines.model.steps import (
@@ -18,6 +26,7 @@ from tableferry.pipelines.model.steps import (
     FlowDefinition,
     Start,
 )
+from tableferry.pipelines.model.target_state import MigrationStart
 from tableferry.pipelines.planning import identity
 from tableferry.pipelines.planning.context import (
     Findings,
@@ -36,75 +45,93 @@ from tableferry.pipelines.planning.full_refresh import (
 
 
 def define_flows(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings:
-    """Define the tables, views and flows of a run, from what happens to each flow."""
-    dataflow, migration_start = context.dataflow, context.migration_start
-    # A pipeline runs a run-once flow once by itself, and must know it when it refreshes in full.
-    copied = context.migration if context.needs_copy or context.request.in_pipeline else None
-    if copied and copied.take_over:
-        copied = None
+    """Plan the definitions of the tables, views and flows that a run needs."""
+    # A pipeline starts a run-once flow only once, but must define it for a full refresh.
+    migration = context.migration if context.needs_copy or context.request.in_pipeline else None
+    copied = None if migration and migration.take_over else migration
     running = [plan for plan in flows if plan.action in ("start", "continue")]
-    findings = Findings()
-    from_snapshots = [table for table in dataflow.tables if table.snapshots is not None]
+    from_snapshots = [table for table in context.dataflow.tables if table.snapshots is not None]
     if not running and not copied and not from_snapshots:
-        return findings
-    kept: frozenset[str] = frozenset()
-    if context.request.in_pipeline:
-        kept = protected_tables(context.dataflows, context.facts)
-        findings += refuse_all(check_reset_allowed(dataflow, kept, context.dataflows, context.facts))
-    for table in sorted(dataflow.tables, key=lambda table: table not in dataflow.staging):
-        into = [plan for plan in flows if plan.flow.target.key == table.name.key]
-        filled = any(plan.action in ("continue", "idle", "done") for plan in into)
-        filled |= table is dataflow.target and migration_start is not None and copied is None
-        create = not filled or context.request.in_pipeline
-        history = _name_history(context) if table is dataflow.target else ""
-        if table.name.key in kept:
-            table = replace(table, properties={**table.properties, RESET_ALLOWED: "false"})
-        findings += plan_steps(DefineTable(table, create=create, history=history))
-        if context.request.engine != "databricks" and not filled:
-            findings += _check_properties(table, context.request.engine)
-    if copied and migration_start:
-        cdc, clone = dataflow.target.cdc, pinned_name(context.target)
-        # A flow of a pipeline of Spark's own is a stream, and so is what AUTO CDC reads on Databricks.
-        streams = {"declarative": True, "databricks": bool(cdc) and copied.pinned_clone, "streaming": False}
-        source = HistorySource(
-            copied, migration_start.copy.version, cdc, clone if streams[context.request.engine] else None
-        )
-        view = View(HISTORY_VIEW, "batch", source, copied.location)
-        flow = Flow(HISTORY_FLOW, "append", context.target, HISTORY_VIEW, location=copied.location)
-        findings += plan_steps(
-            DefineView(view, context.target, once=True),
-            _define_flow(context, flow, FlowPlan(flow, "start"), once=True),
-        )
+        return Findings()
+    findings = _define_tables(context, flows, has_copy=copied is not None)
+    if copied and context.migration_start:
+        findings += _define_copy(context, copied, context.migration_start)
     for table in from_snapshots:
         read = table.snapshots.source if table.snapshots else ""
         if isinstance(read, str):
-            behind = views_behind(dataflow.views, read)
-            findings += plan_steps(*(DefineView(dataflow.views[name], context.target) for name in behind))
+            findings += plan_steps(
+                *(DefineView(view, context.target) for view in _list_views(context.dataflow, read))
+            )
         findings += plan_steps(DefineSnapshots(table, context.target))
     starts = _collect_starts(running)
     streamed = {
-        name
+        view.name
         for plan in running
         if not plan.flow.once
-        for name in views_behind(dataflow.views, plan.flow.view)
+        for view in _list_views(context.dataflow, plan.flow.view)
     }
     defined: set[str] = set()
     for plan in running:
-        for name in views_behind(dataflow.views, plan.flow.view):
-            if name not in defined:
-                defined.add(name)
-                # A view that run-once flows share with streaming ones has the starts of those.
-                view_starts = starts.get(name, {})
-                once = name not in streamed
-                findings += plan_steps(
-                    DefineView(dataflow.views[name], context.target, view_starts, once=once)
-                )
+        for view in _list_views(context.dataflow, plan.flow.view):
+            if view.name not in defined:
+                defined.add(view.name)
+                # A view that run-once and streaming flows share has the starts of the streaming flows.
+                view_starts, once = starts.get(view.name, {}), view.name not in streamed
+                findings += plan_steps(DefineView(view, context.target, view_starts, once=once))
         findings += plan_steps(_define_flow(context, plan.flow, plan, once=plan.flow.once))
     return findings
 
 
+def _list_views(dataflow: DataFlow, name: str) -> Iterator[View]:
+    """Yield a view and the views that it reads, in the order of their definition."""
+    return (dataflow.views[view] for view in views_behind(dataflow.views, name))
+
+
+def _define_tables(context: PlanningContext, flows: Sequence[FlowPlan], *, has_copy: bool) -> Findings:
+    dataflow, findings = context.dataflow, Findings()
+    protected: frozenset[str] = frozenset()
+    if context.request.in_pipeline:
+        protected = protected_tables(context.dataflows, context.facts)
+        findings += refuse_all(check_reset_allowed(dataflow, protected, context.dataflows, context.facts))
+    for table in sorted(dataflow.tables, key=lambda table: table not in dataflow.staging):
+        is_target = table is dataflow.target
+        filled = any(
+            plan.action in ("continue", "idle", "done")
+            for plan in flows
+            if plan.flow.target.key == table.name.key
+        )
+        filled |= is_target and context.migration_start is not None and not has_copy
+        history = _name_history(context) if is_target else ""
+        if table.name.key in protected:
+            table = replace(table, properties={**table.properties, RESET_ALLOWED: "false"})
+        create = not filled or context.request.in_pipeline
+        findings += plan_steps(DefineTable(table, create=create, history=history))
+        if context.request.engine != "databricks" and not filled:
+            findings += _check_properties(table, context.request.engine)
+    return findings
+
+
+def _define_copy(context: PlanningContext, migration: Migration, start: MigrationStart) -> Findings:
+    """Define the run-once flow of the initial copy.
+
+    Rule 4: The copy is pinned. It reads the recorded version of the legacy table, so that a full refresh
+    writes the same history again.
+    """
+    cdc = context.dataflow.target.cdc
+    # On Spark's own pipelines each flow is a stream, and so is the source of AUTO CDC on Databricks.
+    streams = {"declarative": True, "databricks": bool(cdc) and migration.pinned_clone, "streaming": False}
+    clone = pinned_name(context.target) if streams[context.request.engine] else None
+    source = HistorySource(migration, start.copy.version, cdc, clone)
+    view = View(HISTORY_VIEW, "batch", source, migration.location)
+    flow = Flow(HISTORY_FLOW, "append", context.target, HISTORY_VIEW, location=migration.location)
+    return plan_steps(
+        DefineView(view, context.target, once=True),
+        _define_flow(context, flow, FlowPlan(flow, "start"), once=True),
+    )
+
+
 def _check_properties(table: Target, engine: EngineKind) -> Findings:
-    """Say which properties of a table mean nothing outside Databricks, and refuse those that protect rows."""
+    """Note properties that have no effect outside Databricks, and refuse properties that protect rows."""
     findings = Findings()
     warned = [rule.name for rule in table.expectations if rule.action == "warn"]
     if warned and engine == "declarative":
@@ -117,18 +144,18 @@ def _check_properties(table: Target, engine: EngineKind) -> Findings:
 
 
 def _collect_starts(running: Iterable[FlowPlan]) -> dict[str, dict[str, Start | None]]:
-    """Return where the streams of each view start, by table."""
+    """Return the starts of the streams by view and table key."""
     starts: dict[str, dict[str, Start | None]] = {}
     for plan in running:
         for view, view_starts in plan.starts.items():
-            # A flow that goes on doesn't mind the start of a new one that shares its view.
+            # A flow that resumes ignores the start of a new flow on the same view.
             new = {table: start for table, start in view_starts.items() if start is not None}
             starts[view] = {**view_starts, **starts.get(view, {}), **new}
     return starts
 
 
 def _name_history(context: PlanningContext) -> str:
-    """Name the table and version whose history the target holds, or will."""
+    """Return the legacy table and version that the history comes from, as ``table@version``; or empty."""
     if start := context.migration_start:
         return f"{start.copy.table}@{start.copy.version}"
     return "" if context.is_refreshed or context.stored.resetting else recorded_history(context)
@@ -149,12 +176,12 @@ def _define_flow(context: PlanningContext, flow: Flow, plan: FlowPlan, *, once: 
 
 
 def _find_events_before(context: PlanningContext, cdc: CdcSettings) -> EventsBefore | None:
-    """Return the events that tell how new copied rows are.
+    """Return the events up to the baselines, which give the copied rows their sequences; None if they can't.
 
-    A truncate is newer than every row without a sequence, so its events can't tell it of some rows alone.
+    A truncate event is newer than every row without a sequence, so it would apply to all of them.
     """
     start = context.migration_start
-    if start is None or start.certainty == "assumed" or context.request.in_pipeline:
+    if not start or start.certainty == "assumed" or context.request.in_pipeline:
         return None
     if (
         cdc.scd_type != 1
