@@ -1,5 +1,4 @@
-"""Decisions from facts alone: what starts, what stays out, what is refused, and that a plan is a function of
-its facts."""
+"""The plan of a target from its facts: flows that start or wait, refusals with their remedies."""
 
 from __future__ import annotations
 
@@ -114,31 +113,33 @@ def plan(known: Facts, *flows: DataFlow, **request: object) -> Plan:
     return decide(project, known, replace(Request("p", NOW), **request))  # type: ignore[arg-type]
 
 
-def only(known: Facts, *flows: DataFlow, **request: object) -> TargetPlan:
+def plan_target(known: Facts, *flows: DataFlow, **request: object) -> TargetPlan:
     (target,) = plan(known, *flows, **request).targets
     return target
 
 
-def test_a_migration_that_began_for_another_target_is_no_new_one() -> None:
+def test_migration_of_legacy_table_with_earlier_target_is_refused_or_adopted() -> None:
     earlier = {"legacy-id": ("targetTable=silver.old",)}
-    target = only(facts(earlier=earlier, state="/state"))
+    target = plan_target(facts(earlier=earlier, state="/state"))
     [refusal] = target.refusals
     check(refusal, "LEGACY_TABLE_MIGRATED_BEFORE", table="silver.orders_legacy", state="/state")
     assert refusal.parameters["folders"] == ("targetTable=silver.old",)
     assert "run with --adopt" in refusal.remedy
     assert target.steps == ()
-    [missing] = only(facts(earlier=earlier), adopt=True).refusals
+    [missing] = plan_target(facts(earlier=earlier), adopt=True).refusals
     check(missing, "RENAMED_TARGET_MISSING", target=ORDERS, folder="targetTable=silver.old")
     assert "ALTER TABLE ... RENAME TO `silver`.`orders`" in missing.remedy
     existing = {**facts().tables, ORDERS.key: TableFacts(ORDERS, "id", 4)}
-    adopting = only(facts(earlier=earlier, tables=existing, filled=frozenset({ORDERS.key})), adopt=True)
+    adopting = plan_target(
+        facts(earlier=earlier, tables=existing, filled=frozenset({ORDERS.key})), adopt=True
+    )
     assert (adopting.refusals, adopting.steps) == ((), (AdoptRenamed(ORDERS, "targetTable=silver.old"),))
-    # One that goes on has its own.
-    assert only(facts(earlier=earlier, stored=COPIED)).refusals == ()
+    # A started migration has its own state.
+    assert plan_target(facts(earlier=earlier, stored=COPIED)).refusals == ()
 
 
-def test_the_first_plan_records_copies_and_leaves_the_live_flow_out() -> None:
-    target = only(facts())
+def test_first_plan_records_start_copies_and_omits_live_flow() -> None:
+    target = plan_target(facts())
     assert target.phase == "new"
     assert target.steps[0] == Begin(STARTED)
     assert [step.flow.name for step in target.steps if isinstance(step, DefineAppend)] == [
@@ -147,9 +148,9 @@ def test_the_first_plan_records_copies_and_leaves_the_live_flow_out() -> None:
     assert [(wait.table, wait.baseline, wait.current) for wait in target.waits] == [(SOURCE, 5, 5)]
 
 
-def test_old_streams_say_what_is_copied_and_where_its_flows_start() -> None:
+def test_hand_over_of_old_streams_pins_copy_and_baselines() -> None:
     handed = HandOver(8, {"source-id": 3}, {"query": 12})
-    target = only(facts(hand_overs={ORDERS.key: handed}))
+    target = plan_target(facts(hand_overs={ORDERS.key: handed}))
     copy = PinnedCopy(LEGACY, "legacy-id", 8)
     baselines = {SOURCE.key: Baseline(SOURCE, "source-id", 3, ("v_orders",))}
     start = replace(STARTED, copy=copy, baselines=baselines, batches={"query": 12}, certainty="recorded")
@@ -160,9 +161,9 @@ def test_old_streams_say_what_is_copied_and_where_its_flows_start() -> None:
     (read,) = (step for step in target.steps if isinstance(step, DefineView) and not step.once)
     assert read.starts == {SOURCE.key: 4}
 
-    # Where the user says where a flow starts, nobody needs to know how far the old streams are.
+    # An explicit start doesn't need the position of the old streams.
     other = HandOver(8, {}, {"query": 12})
-    assert not only(facts(hand_overs={ORDERS.key: other}, explicit=2)).refusals
+    assert not plan_target(facts(hand_overs={ORDERS.key: other}, explicit=2)).refusals
 
 
 @pytest.mark.parametrize(
@@ -185,36 +186,36 @@ def test_old_streams_say_what_is_copied_and_where_its_flows_start() -> None:
         ),
     ],
 )
-def test_old_streams_of_other_sources_are_refused(
+def test_hand_over_of_old_streams_with_other_sources_is_refused(
     handed: HandOver | NoHandOver, condition: str, parameters: dict[str, object]
 ) -> None:
-    target = only(facts(hand_overs={ORDERS.key: handed}))
+    target = plan_target(facts(hand_overs={ORDERS.key: handed}))
     [refusal] = target.refusals
     check(refusal, condition, **parameters)
     assert refusal.message.startswith("orders_main.json: ")
     assert target.steps == ()
 
 
-def by(hand_over: HandOverBy) -> DataFlow:
+def dataflow_by(hand_over: HandOverBy) -> DataFlow:
     (migration,) = filter(None, [dataflow().migration])
     return dataflow(migration=replace(migration, hand_over=hand_over))
 
 
-def test_a_hand_over_point_that_was_proved_is_recorded_as_such() -> None:
+def test_proved_hand_over_point_is_recorded_as_proved() -> None:
     handed = HandOver(9, {"source-id": 3}, {}, "proved", "silver.orders_legacy@9 holds exactly that")
-    target = only(facts(hand_overs={ORDERS.key: handed}), by("content"))
+    target = plan_target(facts(hand_overs={ORDERS.key: handed}), dataflow_by("content"))
     baselines = {SOURCE.key: Baseline(SOURCE, "source-id", 3, ("v_orders",))}
     assert target.steps[0] == Begin(replace(STARTED, baselines=baselines, certainty="proved"))
     assert target.notes[0].endswith("is proved: silver.orders_legacy@9 holds exactly that")
-    # Where nothing is to start, nobody looks for it, and nothing is assumed in its place.
-    target = only(facts(), by("content"))
+    # A plan without facts about the hand-over point notes that plan and run search for it.
+    target = plan_target(facts(), dataflow_by("content"))
     assert (target.phase, target.steps, target.refusals) == ("new", (), ())
     assert target.notes == ("plan and run search for the hand-over point",)
-    # The nearest is shown.
+    # The plan contains the best match of the search.
     nearest = Verdict("old", "new", Aggregate(1), Aggregate(2))
-    target = only(
+    target = plan_target(
         facts(hand_overs={ORDERS.key: NoHandOver(Finding("OTHER_ERROR", reason="None fits."), nearest)}),
-        by("content"),
+        dataflow_by("content"),
     )
     assert (target.phase, target.nearest) == ("refused", nearest)
 
@@ -238,14 +239,14 @@ def taken_over(**more: object) -> Facts:
     return replace(known, tables={**known.tables, ORDERS.key: TableFacts(ORDERS, "orders-id", 8)})
 
 
-def test_a_table_is_taken_over_without_a_copy() -> None:
+def test_take_over_starts_flow_without_copy() -> None:
     handed = HandOver(8, {"source-id": 3}, {"query": 12})
-    target = only(taken_over(hand_overs={ORDERS.key: handed}), TAKEN_OVER)
+    target = plan_target(taken_over(hand_overs={ORDERS.key: handed}), TAKEN_OVER)
     assert target.steps[0] == Begin(TAKEN)
     assert [step.flow.name for step in target.steps if isinstance(step, DefineAppend)] == ["f_orders"]
     assert not any(step.create for step in target.steps if isinstance(step, DefineTable))
     older = HandOver(7, {"source-id": 3}, {"query": 11})
-    (refusal,) = only(taken_over(hand_overs={ORDERS.key: older}), TAKEN_OVER).refusals
+    (refusal,) = plan_target(taken_over(hand_overs={ORDERS.key: older}), TAKEN_OVER).refusals
     check(refusal, "TAKE_OVER_OF_OLDER_VERSION", location="orders_main.json: m", version=8, hand_over=7)
 
 
@@ -268,37 +269,39 @@ def test_take_over_is_refused_in_a_pipeline(
     stored: Stored, flow: DataFlow, location: str, engine: str
 ) -> None:
     handed = {ORDERS.key: HandOver(8, {"source-id": 3}, {"query": 12})}
-    target = only(taken_over(stored=stored, hand_overs=handed), flow, engine=engine)
+    target = plan_target(taken_over(stored=stored, hand_overs=handed), flow, engine=engine)
     (refusal,) = target.refusals
     check(refusal, "TAKE_OVER_IN_PIPELINE", location=location, target=ORDERS)
     assert "tableferry pipelines run" in refusal.remedy
     assert (target.phase, target.steps) == ("refused", ())
 
 
-def test_a_table_that_was_taken_over_is_neither_rebuilt_nor_filled_by_two() -> None:
+def test_target_taken_over_refuses_full_refresh_and_other_writers() -> None:
     stored = Stored(TAKEN, Tracking({SOURCE.key: 5}, 0))
-    assert only(taken_over(stored=stored), TAKEN_OVER).phase == "ready"
-    (refusal,) = only(taken_over(stored=stored), TAKEN_OVER, full_refresh=frozenset({ORDERS.key})).refusals
+    assert plan_target(taken_over(stored=stored), TAKEN_OVER).phase == "ready"
+    (refusal,) = plan_target(
+        taken_over(stored=stored), TAKEN_OVER, full_refresh=frozenset({ORDERS.key})
+    ).refusals
     check(refusal, "REFRESH_OF_TAKEN_OVER_TABLE", target=ORDERS)
     writes = {ORDERS.key: LegacyWrites({"query": 13}, 9)}
-    (refusal,) = only(taken_over(stored=stored, legacy_writes=writes), TAKEN_OVER).refusals
+    (refusal,) = plan_target(taken_over(stored=stored, legacy_writes=writes), TAKEN_OVER).refusals
     check(refusal, "WRITTEN_SINCE_TAKE_OVER", target=ORDERS, version=9)
     check(refusal, "WRITTEN_SINCE_TAKE_OVER", writers="its old stream (up to batch 13)")
     assert "RESTORE TABLE `silver`.`orders` TO VERSION AS OF 8" in refusal.remedy
     undoing = replace(stored, undoing=True)
-    (refusal,) = only(taken_over(stored=undoing), TAKEN_OVER).refusals
+    (refusal,) = plan_target(taken_over(stored=undoing), TAKEN_OVER).refusals
     check(refusal, "UNDO_OF_TARGET_UNFINISHED", target=ORDERS)
 
 
-def test_a_flow_that_begins_within_a_commit_is_given_its_offset() -> None:
+def test_flow_with_baseline_within_commit_starts_at_offset() -> None:
     part = {"source-id": '{"index":2}'}
     handed = HandOver(8, {"source-id": 3}, {"query": 12}, within=part)
-    target = only(taken_over(hand_overs={ORDERS.key: handed}), TAKEN_OVER)
+    target = plan_target(taken_over(hand_overs={ORDERS.key: handed}), TAKEN_OVER)
     assert str(target.steps[0]).endswith("bronze.orders@3 and a part of 4")
     (flow,) = (step for step in target.steps if isinstance(step, DefineAppend))
     (read,) = (step for step in target.steps if isinstance(step, DefineView))
     assert (flow.seed, read.starts) == ('{"index":2}', {SOURCE.key: None})
-    # Once it has begun, its checkpoint says it, which brought nothing by its first two batches.
+    # After the start the checkpoint has the offset; its first two batches wrote no rows.
     baselines = {SOURCE.key: replace(TAKEN.baselines[SOURCE.key], within='{"index":2}')}
     stored = Stored(replace(TAKEN, baselines=baselines), Tracking({SOURCE.key: 5}, 0))
     begun = Checkpoint(
@@ -306,45 +309,47 @@ def test_a_flow_that_begins_within_a_commit_is_given_its_offset() -> None:
     )
     identity = TableIdentity("orders-id", 0, {"f_orders": FlowIdentity({}, {SOURCE.key: "source-id"}, "own")})
     recorded = {ORDERS.key: Recorded("orders-id", identity, identity, {"own": -1})}
-    target = only(taken_over(stored=stored, checkpoint=begun, recorded=recorded), TAKEN_OVER)
+    target = plan_target(taken_over(stored=stored, checkpoint=begun, recorded=recorded), TAKEN_OVER)
     assert [flow.action for flow in target.flows] == ["continue"]
     lost = replace(begun, offered=2, committed=2)
-    (refusal,) = only(taken_over(stored=stored, checkpoint=lost, recorded=recorded), TAKEN_OVER).refusals
+    (refusal,) = plan_target(
+        taken_over(stored=stored, checkpoint=lost, recorded=recorded), TAKEN_OVER
+    ).refusals
     check(refusal, "CHECKPOINT_AHEAD_OF_TARGET", flow="f_orders", table=ORDERS)
 
 
-def test_explicit_starts_are_asked_for_where_the_spec_says_that_it_gives_them() -> None:
-    (refusal,) = only(facts(), by("explicit")).refusals
+def test_hand_over_explicit_requires_explicit_starts() -> None:
+    (refusal,) = plan_target(facts(), dataflow_by("explicit")).refusals
     check(refusal, "EXPLICIT_START_MISSING", location="orders_main.json: v_orders", source=SOURCE)
     assert "give readerOptions.startingVersion" in refusal.remedy
-    target = only(facts(explicit=3), by("explicit"))
+    target = plan_target(facts(explicit=3), dataflow_by("explicit"))
     assert names(target.warnings) == ["HAND_OVER_ASSUMED_FROM_SPEC"]
 
 
-def test_a_table_that_forbids_a_full_refresh_isnt_dropped_by_a_run_either() -> None:
+def test_full_refresh_of_table_with_reset_not_allowed_is_refused() -> None:
     kept = Target(
         ORDERS, properties={"pipelines.reset.allowed": "false"}, location="orders_main.json: targetDetails"
     )
-    target = only(facts(stored=COPIED), dataflow(target=kept), full_refresh=frozenset({ORDERS.key}))
+    target = plan_target(facts(stored=COPIED), dataflow(target=kept), full_refresh=frozenset({ORDERS.key}))
     (refusal,) = target.refusals
     check(refusal, "REFRESH_NOT_ALLOWED", table=ORDERS, property="pipelines.reset.allowed")
     check(refusal, "REFRESH_NOT_ALLOWED", location="orders_main.json: targetDetails")
 
 
-def test_the_same_facts_give_the_same_plan() -> None:
+def test_plan_of_same_facts_is_equal() -> None:
     assert plan(facts(stored=COPIED)) == plan(facts(stored=COPIED))
 
 
 @pytest.mark.parametrize("version", [6, 7])
-def test_a_source_that_moved_on_starts_right_behind_its_baseline(version: int) -> None:
-    target = only(facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", version)))
+def test_flow_starts_at_version_after_baseline(version: int) -> None:
+    target = plan_target(facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", version)))
     assert target.phase == "ready"
     (read,) = (step for step in target.steps if isinstance(step, DefineView))
     assert read.starts == {SOURCE.key: 6}
 
 
 @pytest.mark.parametrize(("version", "engine"), [(7, "streaming"), (7, "declarative"), (5, "streaming")])
-def test_a_flow_over_two_streams_starts_with_one_of_them(version: int, engine: str) -> None:
+def test_flow_of_two_sources_starts_when_one_is_ready(version: int, engine: str) -> None:
     reads = tuple(Read("v_orders", table, "orders_main.json: v_orders") for table in (SOURCE, OTHER))
     baselines = {**STARTED.baselines, OTHER.key: Baseline(OTHER, "other-id", 2, ("v_orders",))}
     known = facts(
@@ -353,7 +358,7 @@ def test_a_flow_over_two_streams_starts_with_one_of_them(version: int, engine: s
         reads={(ORDERS.key, "f_orders"): reads},
     )
     known = replace(known, tables={**known.tables, OTHER.key: TableFacts(OTHER, "other-id", 2)})
-    target = only(known, engine=engine)
+    target = plan_target(known, engine=engine)
     [flow] = target.flows
     if (version, engine) == (7, "streaming"):
         assert (flow.action, flow.ahead, flow.waits) == ("start", True, ())
@@ -366,7 +371,7 @@ def test_a_flow_over_two_streams_starts_with_one_of_them(version: int, engine: s
         assert {wait.table for wait in flow.waits} == ({OTHER} if version == 7 else {SOURCE, OTHER})
 
 
-def test_a_flow_that_began_with_one_stream_minds_what_it_has_not_read_of_the_other() -> None:
+def test_started_flow_of_two_sources_keeps_start_of_unread_source() -> None:
     reads = tuple(Read("v_orders", table, "orders_main.json: v_orders") for table in (SOURCE, OTHER))
     baselines = {**STARTED.baselines, OTHER.key: Baseline(OTHER, "other-id", 2, ("v_orders",))}
     started = facts(
@@ -378,7 +383,7 @@ def test_a_flow_that_began_with_one_stream_minds_what_it_has_not_read_of_the_oth
 
     def at(version: int, earliest: int = 0) -> TargetPlan:
         tables = {**started.tables, OTHER.key: TableFacts(OTHER, "other-id", version)}
-        return only(replace(started, tables=tables, earliest={OTHER.key: earliest}))
+        return plan_target(replace(started, tables=tables, earliest={OTHER.key: earliest}))
 
     assert [at(version).flows[0].action for version in (2, 3)] == ["idle", "continue"]
     assert at(3).flows[0].starts == {"v_orders": {SOURCE.key: None, OTHER.key: 3}}
@@ -386,8 +391,10 @@ def test_a_flow_that_began_with_one_stream_minds_what_it_has_not_read_of_the_oth
     check(refusal, "BASELINE_NOT_READABLE", source=OTHER, version=3, earliest=4)
 
 
-def test_nothing_new_is_nothing_to_do() -> None:
-    target = only(facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 6), checkpoint=READ_TO_6))
+def test_flow_without_new_commits_is_idle() -> None:
+    target = plan_target(
+        facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 6), checkpoint=READ_TO_6)
+    )
     assert (target.phase, target.steps) == ("complete", ())
 
 
@@ -398,53 +405,55 @@ def test_nothing_new_is_nothing_to_do() -> None:
         Checkpoint({"source-id": Offset(7, False)}, offered=1, committed=1),
         replace(READ_TO_6, committed=0),
     ],
-    ids=["behind", "in the middle of a commit", "a batch is pending"],
+    ids=["commits left", "commit partly read", "batch pending"],
 )
-def test_a_stream_that_may_have_work_goes_on(checkpoint: Checkpoint) -> None:
-    target = only(facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 6), checkpoint=checkpoint))
+def test_flow_with_pending_or_new_commits_continues(checkpoint: Checkpoint) -> None:
+    target = plan_target(
+        facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 6), checkpoint=checkpoint)
+    )
     assert target.flows[0].action == "continue"
 
 
-def test_a_copy_that_died_is_made_again_from_the_same_version() -> None:
+def test_interrupted_copy_restarts_from_pinned_version() -> None:
     moved = facts(
         stored=Stored(STARTED),
         legacy=TableFacts(LEGACY, "legacy-id", 30),
         source=TableFacts(SOURCE, "source-id", 8),
     )
-    target = only(moved)
+    target = plan_target(moved)
     assert target.phase == "copying"
     assert target.migration_start == STARTED
     assert not [step for step in target.steps if isinstance(step, Begin)]
 
 
-def test_a_full_refresh_rebuilds_the_same_history() -> None:
+def test_full_refresh_copies_pinned_version_again() -> None:
     known = facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 8), checkpoint=READ_TO_6)
-    target = only(known, full_refresh=frozenset({ORDERS.key}))
+    target = plan_target(known, full_refresh=frozenset({ORDERS.key}))
     assert target.steps[0] == Reset(ORDERS, (ORDERS,), 1, {ORDERS.key: (HISTORY_FLOW,)})
     assert target.copy
     assert target.flows[0].starts == {"v_orders": {SOURCE.key: 6}}
     assert target.migration_start == STARTED
 
 
-def test_a_full_refresh_that_died_goes_on() -> None:
-    target = only(facts(stored=replace(COPIED, generation=1, resetting=True), checkpoint=READ_TO_6))
+def test_interrupted_full_refresh_is_resumed() -> None:
+    target = plan_target(facts(stored=replace(COPIED, generation=1, resetting=True), checkpoint=READ_TO_6))
     assert target.steps[0] == Reset(ORDERS, (ORDERS,), 1, {ORDERS.key: (HISTORY_FLOW,)})
     assert target.copy
 
 
-def test_an_explicit_start_wins_and_is_reported() -> None:
-    target = only(facts(stored=COPIED, explicit=2))
+def test_explicit_start_has_priority_and_is_noted() -> None:
+    target = plan_target(facts(stored=COPIED, explicit=2))
     assert target.flows[0].starts == {"v_orders": {SOURCE.key: 2}}
     assert "v_orders starts at 2 of bronze.orders, as the spec states" in target.notes
 
 
-def test_an_explicit_start_that_is_not_there_yet_waits() -> None:
-    assert only(facts(stored=COPIED, explicit=6)).flows[0].action == "wait"
+def test_flow_waits_for_explicit_start_after_newest_version() -> None:
+    assert plan_target(facts(stored=COPIED, explicit=6)).flows[0].action == "wait"
 
 
-def test_without_automatic_versions_a_missing_start_is_a_warning_with_figures() -> None:
+def test_source_without_start_or_automatic_versions_is_warned_with_sizes() -> None:
     flow = dataflow(migration=Migration(LEGACY, "hms", auto_starting_versions=False))
-    target = only(facts(rows={SOURCE.key: 1234}), flow)
+    target = plan_target(facts(rows={SOURCE.key: 1234}), flow)
     (warning,) = target.warnings
     check(warning, "SOURCE_READ_FROM_START", view="v_orders", source=SOURCE, size="6 commits, 1,234 rows")
     assert target.flows[0].action == "start"
@@ -452,7 +461,7 @@ def test_without_automatic_versions_a_missing_start_is_a_warning_with_figures() 
     assert target.migration_start.baselines == {}
 
 
-def test_a_view_that_was_renamed_keeps_its_source_s_baseline() -> None:
+def test_renamed_view_keeps_baseline_of_source() -> None:
     renamed = dataflow(
         views={"v_new": view("v_new", SOURCE)}, flows=(replace(FLOW, view="v_new", name="f_new"),)
     )
@@ -460,10 +469,10 @@ def test_a_view_that_was_renamed_keeps_its_source_s_baseline() -> None:
     known = facts(
         stored=COPIED, source=TableFacts(SOURCE, "source-id", 7), reads={(ORDERS.key, "f_new"): (read,)}
     )
-    assert only(known, renamed).flows[0].starts == {"v_new": {SOURCE.key: 6}}
+    assert plan_target(known, renamed).flows[0].starts == {"v_new": {SOURCE.key: 6}}
 
 
-def test_a_standard_flow_whose_view_was_renamed_goes_on_from_its_checkpoint() -> None:
+def test_standard_flow_with_renamed_view_continues_from_checkpoint() -> None:
     renamed = dataflow(
         views={"v_new": view("v_new", SOURCE)}, flows=(replace(FLOW, view="v_new", name="f_v_new"),)
     )
@@ -475,7 +484,7 @@ def test_a_standard_flow_whose_view_was_renamed_goes_on_from_its_checkpoint() ->
         checkpoints={},
         orphans={ORDERS.key: {"f_orders": READ_TO_6}},
     )
-    target = only(known, renamed)
+    target = plan_target(known, renamed)
     assert target.steps == (RenameFlow(ORDERS, 0, "f_orders", "f_v_new"),)
     assert target.flows[0].action == "idle"
 
@@ -499,7 +508,7 @@ def test_renamed_flow_that_starts_before_its_old_checkpoint_is_refused(
         orphans={ORDERS.key: {"f_orders": READ_TO_6}},
         state="/state",
     )
-    target = only(known, renamed)
+    target = plan_target(known, renamed)
     if not is_refused:
         assert (target.refusals, target.flows[0].starts) == ((), {"v_new": {SOURCE.key: start}})
         return
@@ -513,11 +522,11 @@ def test_renamed_flow_that_starts_before_its_old_checkpoint_is_refused(
         last=6,
         later=" or start f_v_new at version 7 or later",
     )
-    # After the folder is removed, the flow starts where the spec says.
-    assert only(replace(known, orphans={}), renamed).refusals == ()
+    # After the folder is removed, the flow starts at its explicit start.
+    assert plan_target(replace(known, orphans={}), renamed).refusals == ()
     # A full refresh drops the rows and all checkpoints.
     if start != "latest":
-        assert only(known, renamed, full_refresh=frozenset({ORDERS.key})).refusals == ()
+        assert plan_target(known, renamed, full_refresh=frozenset({ORDERS.key})).refusals == ()
 
 
 @pytest.mark.parametrize(
@@ -525,15 +534,15 @@ def test_renamed_flow_that_starts_before_its_old_checkpoint_is_refused(
 )
 def test_migration_of_target_whose_flows_have_run_before_is_refused(earlier: Checkpoint) -> None:
     known = facts(checkpoint=earlier)
-    target = only(known)
+    target = plan_target(known)
     [refusal] = target.refusals
     check(refusal, "FLOWS_RAN_BEFORE_MIGRATION", flows=["f_orders"], target=ORDERS)
     assert target.steps == ()
-    begun = only(known, full_refresh=frozenset({ORDERS.key}))
+    begun = plan_target(known, full_refresh=frozenset({ORDERS.key}))
     assert begun.refusals == ()
     assert [type(step) for step in begun.steps[:2]] == [Begin, Reset]
     # A checkpoint that has no batch yet has read nothing.
-    assert only(facts(checkpoint=Checkpoint(id="query"))).refusals == ()
+    assert plan_target(facts(checkpoint=Checkpoint(id="query"))).refusals == ()
 
 
 @pytest.mark.parametrize("hand_over", ["checkpoint", "version"])
@@ -547,7 +556,7 @@ def test_take_over_of_target_whose_flows_have_run_before_is_refused(
     spec = replace(TAKEN_OVER, migration=replace(TAKEN_OVER.migration, hand_over=hand_over))
     handed = {ORDERS.key: HandOver(8, {"source-id": 3}, {"query": 12})} if hand_over == "checkpoint" else {}
     known = taken_over(checkpoint=earlier, hand_overs=handed, state="/state")
-    target = only(known, spec)
+    target = plan_target(known, spec)
     [refusal] = target.refusals
     check(refusal, "FLOWS_RAN_BEFORE_TAKE_OVER", flows=["f_orders"], target=ORDERS, state="/state")
     assert (
@@ -555,7 +564,7 @@ def test_take_over_of_target_whose_flows_have_run_before_is_refused(
     )
     assert target.steps == ()
     # The remedy removes the checkpoints.
-    begun = only(replace(known, checkpoints={}), spec)
+    begun = plan_target(replace(known, checkpoints={}), spec)
     assert (begun.refusals, type(begun.steps[0])) == ((), Begin)
 
 
@@ -567,17 +576,17 @@ REFUSALS: dict[str, tuple[Facts, str, dict[str, object]]] = {
         "TARGET_NOT_EMPTY",
         {"target": ORDERS},
     ),
-    "the source was made anew": (
+    "the source was recreated": (
         facts(stored=COPIED, source=TableFacts(SOURCE, "new-id", 2)),
         "SOURCE_RECREATED",
         {"source": SOURCE, "target": ORDERS},
     ),
-    "the legacy table was made anew before the copy": (
+    "the legacy table was recreated before the copy": (
         facts(stored=Stored(STARTED), legacy=TableFacts(LEGACY, "new-id", 0)),
         "LEGACY_TABLE_RECREATED",
         {"table": LEGACY, "version": 9},
     ),
-    "the next version is gone": (
+    "the version after the baseline can't be read": (
         facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 9), earliest={SOURCE.key: 8}),
         "BASELINE_NOT_READABLE",
         {"version": 6, "earliest": 8},
@@ -603,7 +612,7 @@ REFUSALS: dict[str, tuple[Facts, str, dict[str, object]]] = {
         "STATE_OF_OTHER_PIPELINE",
         {"pipeline": "p"},
     ),
-    "another legacy table is named now": (
+    "the spec names another legacy table": (
         facts(stored=replace(COPIED, migration_start=replace(STARTED, copy=PinnedCopy(OTHER, "x", 1)))),
         "LEGACY_TABLE_CHANGED_IN_SPEC",
         {"recorded": OTHER, "table": LEGACY},
@@ -612,9 +621,9 @@ REFUSALS: dict[str, tuple[Facts, str, dict[str, object]]] = {
 
 
 @pytest.mark.parametrize("case", REFUSALS, ids=list(REFUSALS))
-def test_what_cannot_be_done_safely_is_refused_with_a_remedy_and_without_steps(case: str) -> None:
+def test_unsafe_plan_is_refused_with_remedy_and_without_steps(case: str) -> None:
     known, condition, parameters = REFUSALS[case]
-    target = only(known)
+    target = plan_target(known)
     check(
         next(finding for finding in target.refusals if finding.condition == condition),
         condition,
@@ -623,7 +632,7 @@ def test_what_cannot_be_done_safely_is_refused_with_a_remedy_and_without_steps(c
     assert (target.phase, target.steps) == ("refused", ())
 
 
-def test_a_source_that_joins_later_is_asked_about() -> None:
+def test_source_added_after_baseline_needs_explicit_start() -> None:
     extra = replace(FLOW, name="f_extra", view="v_extra")
     flow = dataflow(
         views={"v_orders": view("v_orders", SOURCE), "v_extra": view("v_extra", OTHER)}, flows=(FLOW, extra)
@@ -633,7 +642,7 @@ def test_a_source_that_joins_later_is_asked_about() -> None:
         (ORDERS.key, "f_extra"): (Read("v_extra", OTHER, "orders_main.json: v_extra"),),
     }
     tables = {SOURCE.key: TableFacts(SOURCE, "source-id", 5), OTHER.key: TableFacts(OTHER, "other-id", 3)}
-    target = only(facts(stored=COPIED, reads=reads, tables=tables), flow)
+    target = plan_target(facts(stored=COPIED, reads=reads, tables=tables), flow)
     (refusal,) = target.refusals
     check(refusal, "SOURCE_ADDED_AFTER_BASELINE", location="orders_main.json: v_extra", source=OTHER)
     assert "give readerOptions.startingVersion (0 = all of it)" in refusal.remedy
@@ -643,77 +652,77 @@ def test_state_of_another_pipeline_is_the_only_finding_of_its_target() -> None:
     known = facts(stored=Stored(elsewhere=("old",)), adoptable={ORDERS.key: COPIED})
     # The legacy table of a copied target isn't read.
     without_legacy = replace(known, tables={**known.tables, LEGACY.key: None})
-    assert names(only(without_legacy).refusals) == ["STATE_OF_OTHER_PIPELINE"]
+    assert names(plan_target(without_legacy).refusals) == ["STATE_OF_OTHER_PIPELINE"]
 
 
-def test_adopted_state_goes_on_where_it_was() -> None:
+def test_adopted_state_continues_without_second_copy() -> None:
     known = facts(
         stored=Stored(elsewhere=("old",)),
         source=TableFacts(SOURCE, "source-id", 7),
         adoptable={ORDERS.key: COPIED},
     )
-    target = only(known, adopt=True)
+    target = plan_target(known, adopt=True)
     assert target.steps[0] == Adopt(ORDERS, "old")
     assert target.flows[0].starts == {"v_orders": {SOURCE.key: 6}}
     assert not target.copy
 
 
 @pytest.mark.parametrize("certainty", ["proved", "recorded"])
-def test_state_that_outlived_a_complete_migration_goes(certainty: Certainty) -> None:
+def test_state_of_complete_migration_is_removed_when_switched_off(certainty: Certainty) -> None:
     stored = replace(COPIED, migration_start=replace(STARTED, certainty=certainty))
     known = facts(stored=stored, source=TableFacts(SOURCE, "source-id", 6), checkpoint=READ_TO_6)
-    assert only(known, dataflow(migration=None)).steps == (Forget(ORDERS),)
+    assert plan_target(known, dataflow(migration=None)).steps == (Forget(ORDERS),)
 
 
 def test_run_keeps_state_of_an_assumed_migration_whose_spec_has_no_migration_details() -> None:
     known = facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 6), checkpoint=READ_TO_6)
-    target = only(known, dataflow(migration=None))
+    target = plan_target(known, dataflow(migration=None))
     assert (target.steps, target.refusals, target.phase) == ((), (), "complete")
     assert names(target.warnings) == ["ASSUMED_MIGRATION_SWITCHED_OFF"]
 
 
-def test_switching_an_incomplete_migration_off_is_refused() -> None:
-    target = only(facts(stored=COPIED), dataflow(migration=None))
+def test_incomplete_migration_that_is_switched_off_is_refused() -> None:
+    target = plan_target(facts(stored=COPIED), dataflow(migration=None))
     assert names(target.refusals) == ["MIGRATION_SWITCHED_OFF"]
 
 
-def test_a_finished_migration_that_the_spec_still_has_goes_on_quietly() -> None:
+def test_finished_migration_in_spec_continues_with_warning() -> None:
     done = Stored(finished=True)
     known = facts(stored=done, checkpoint=READ_TO_6, source=TableFacts(SOURCE, "source-id", 8))
-    target = only(known)
+    target = plan_target(known)
     assert target.phase == "finished"
     assert target.flows[0].action == "continue"
     assert not target.copy
     assert [step.create for step in target.steps if isinstance(step, DefineTable)] == [False]
     assert names(refreshed(known).refusals)[0] == "REFRESH_OF_FINISHED_MIGRATION"
-    assert only(facts(stored=done)).phase == "finished"
+    assert plan_target(facts(stored=done)).phase == "finished"
 
 
 def refreshed(known: Facts, *flows: DataFlow) -> TargetPlan:
-    return only(known, *flows, full_refresh=frozenset({ORDERS.key}))
+    return plan_target(known, *flows, full_refresh=frozenset({ORDERS.key}))
 
 
-def test_an_adoption_that_died_is_gone_on_with() -> None:
+def test_interrupted_adoption_is_resumed() -> None:
     elsewhere = Stored(STARTED, elsewhere=("old",))
-    target = only(facts(stored=elsewhere, adoptable={ORDERS.key: COPIED}))
+    target = plan_target(facts(stored=elsewhere, adoptable={ORDERS.key: COPIED}))
     assert target.steps[0] == Adopt(ORDERS, "old")
     assert not target.copy
     stranger = replace(COPIED, migration_start=replace(STARTED, recorded_at=datetime(2025, 1, 1, tzinfo=UTC)))
-    assert only(facts(stored=elsewhere, adoptable={ORDERS.key: stranger})).copy
+    assert plan_target(facts(stored=elsewhere, adoptable={ORDERS.key: stranger})).copy
 
 
-def test_a_migration_that_another_pipeline_began_and_this_one_has_switched_off_is_not_forgotten() -> None:
+def test_switched_off_migration_of_other_pipeline_is_refused() -> None:
     known = facts(stored=Stored(elsewhere=("old",)))
-    (refusal,) = only(known, dataflow(migration=None)).refusals
+    (refusal,) = plan_target(known, dataflow(migration=None)).refusals
     check(refusal, "MIGRATION_SWITCHED_OFF_ELSEWHERE", target=ORDERS, others=("old",))
     started = replace(known, checkpoints={(ORDERS.key, "f_orders"): READ_TO_6})
-    assert not only(started, dataflow(migration=None)).refusals
+    assert not plan_target(started, dataflow(migration=None)).refusals
 
 
-def test_two_new_flows_do_not_both_go_on_from_one_old_checkpoint() -> None:
+def test_two_flows_that_would_continue_one_checkpoint_are_refused() -> None:
     flows = (replace(FLOW, name="f_eu"), replace(FLOW, name="f_us"))
     reads = {(ORDERS.key, flow.name): (Read("v_orders", SOURCE, "here"),) for flow in flows}
-    target = only(
+    target = plan_target(
         facts(stored=COPIED, reads=reads, checkpoints={}, orphans={ORDERS.key: {"f_orders": READ_TO_6}}),
         dataflow(flows=flows),
     )
@@ -721,24 +730,26 @@ def test_two_new_flows_do_not_both_go_on_from_one_old_checkpoint() -> None:
     check(refusal, "RENAMED_FLOW_CONTINUED_TWICE", flow="f_us", other="f_eu", old="f_orders")
 
 
-def test_latest_means_the_recorded_baseline_and_nothing_else() -> None:
+def test_explicit_start_latest_is_version_after_baseline() -> None:
     reads = {(ORDERS.key, "f_orders"): (Read("v_orders", SOURCE, "orders_main.json: v_orders", "latest"),)}
     known = facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 7), reads=reads)
-    assert only(known).flows[0].starts == {"v_orders": {SOURCE.key: 6}}
+    assert plan_target(known).flows[0].starts == {"v_orders": {SOURCE.key: 6}}
     plain = replace(known, stored={})
-    refusals = only(plain, dataflow(migration=None)).refusals
+    refusals = plan_target(plain, dataflow(migration=None)).refusals
     assert names(refusals) == ["START_LATEST_WITHOUT_BASELINE"]
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_live_flow_keeps_its_start_where_a_run_once_flow_shares_its_view(order: int) -> None:
+def test_live_flow_that_shares_view_with_run_once_flow_keeps_start(order: int) -> None:
     flows = (replace(FLOW, name="f_init", once=True), FLOW)[::order]
-    target = only(facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 7)), dataflow(flows=flows))
+    target = plan_target(
+        facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 7)), dataflow(flows=flows)
+    )
     (read,) = (step for step in target.steps if isinstance(step, DefineView))
     assert (read.starts, read.once) == ({SOURCE.key: 6}, False)
 
 
-def test_a_full_refresh_of_a_table_that_only_grows_is_refused() -> None:
+def test_full_refresh_of_append_only_table_is_refused() -> None:
     target = Target(
         ORDERS, properties={"delta.appendOnly": "TRUE"}, location="orders_main.json: targetDetails"
     )
@@ -783,7 +794,7 @@ class TestTwoTargets:
         )
         return replace(both, **more)  # type: ignore[arg-type]
 
-    def test_the_reader_starts_only_when_its_source_holds_its_copy_and_holds_the_source_s_flows_until_then(
+    def test_reader_starts_after_copy_of_source_and_source_flows_wait_for_reader(
         self,
     ) -> None:
         first, second = plan(self.facts(None, Stored(STARTED)), self.gold(), dataflow()).targets
@@ -791,7 +802,7 @@ class TestTwoTargets:
         assert first.flows[0].action == "wait"
         assert second.steps == ()
 
-    def test_then_it_records_its_baseline_before_anything_new_flows(self) -> None:
+    def test_reader_records_baseline_before_source_flows_start(self) -> None:
         planned = plan(self.facts(TableFacts(ORDERS, "orders-id", 1), COPIED), self.gold(), dataflow())
         first, second = planned.targets
         assert first.flows[0].action == "start"
@@ -800,12 +811,12 @@ class TestTwoTargets:
         assert second.migration_start.baselines[ORDERS.key].version == 1
         assert second.flows[0].action == "wait"
 
-    def test_a_source_that_this_project_will_make_is_asked_about(self) -> None:
+    def test_source_that_project_creates_later_needs_explicit_start(self) -> None:
         plain = dataflow(migration=None)
         _, second = plan(self.facts(None, Stored()), self.gold(), plain).targets
         check(second.refusals[0], "PRODUCED_SOURCE_MISSING", source=ORDERS)
 
-    def test_a_full_refresh_that_a_reader_would_take_twice_is_refused(self) -> None:
+    def test_full_refresh_that_reader_would_process_twice_is_refused(self) -> None:
         orders = TableFacts(ORDERS, "orders-id", 4)
         migration_start = MigrationStart(
             "p",
@@ -823,8 +834,8 @@ class TestTwoTargets:
         check(first.refusals[0], "REFRESH_REPEATS_ROWS_OF_READER", reader="gold.orders")
         assert not plan(known, plain, dataflow(), full_refresh=both).refusals
 
-    def test_a_history_that_a_reader_with_its_own_would_take_for_new_rows_is_not_copied(self) -> None:
-        """The reader began while the spec of what it reads was skipped, or had no migration."""
+    def test_copy_that_reader_would_process_as_new_rows_is_refused(self) -> None:
+        """The reader started while the spec of its source was skipped or had no migration."""
         orders = TableFacts(ORDERS, "orders-id", 4)
         copy = PinnedCopy(self.GOLD_LEGACY, "gold-id", 0)
         begun = MigrationStart("p", self.GOLD, copy, {ORDERS.key: Baseline(ORDERS, "orders-id", 1)}, NOW)
@@ -837,24 +848,24 @@ class TestTwoTargets:
         finished = (self.gold(migration=False), dataflow())
         first, _ = plan(self.facts(orders, Stored(), Stored(finished=True)), *finished).targets
         assert names(first.refusals) == ["READER_WOULD_TAKE_HISTORY"]
-        # Where the user says what is new to the reader, and where nothing reads it.
+        # An explicit start of the reader, or another source, makes the copy safe.
         reads = {**found.reads, (self.GOLD.key, "f_gold"): (Read("v_gold", ORDERS, "x", 0),)}
         assert not plan(replace(found, reads=reads), *both).targets[0].refusals
         reads = {**found.reads, (self.GOLD.key, "f_gold"): (Read("v_gold", OTHER, "x"),)}
         assert not plan(replace(found, reads=reads), *both).targets[0].refusals
-        # A reader without a history of its own takes all rows, and what has begun goes on.
+        # A reader without its own history reads all rows, and a started migration continues.
         assert not plan(self.facts(orders, Stored()), *finished).targets[0].refusals
-        going = self.facts(orders, Stored(STARTED), Stored(begun, Tracking({}, 0)))
-        assert not plan(going, *both).targets[0].refusals
+        started = self.facts(orders, Stored(STARTED), Stored(begun, Tracking({}, 0)))
+        assert not plan(started, *both).targets[0].refusals
 
-    def test_a_table_that_is_only_looked_up_is_filled_first(self) -> None:
+    def test_looked_up_table_is_filled_before_its_reader(self) -> None:
         lookup = View("v_gold", "stream", SqlSource("SELECT * FROM STREAM(bronze.x) JOIN silver.orders"), "x")
         reads = {(self.GOLD.key, "f_gold"): (Read("v_gold", OTHER, "x"),)}
         gold = replace(self.gold(migration=False), views={"v_gold": lookup})
         planned = plan(replace(self.facts(None, Stored()), reads=reads), gold, dataflow(migration=None))
         assert [target.target for target in planned.targets] == [ORDERS, self.GOLD]
 
-    def test_a_source_whose_own_starts_are_given_is_read_from_its_start(self) -> None:
+    def test_source_with_explicit_starts_is_read_from_its_start(self) -> None:
         plain = dataflow(migration=None)
         known = self.facts(None, Stored())
         reads = {**known.reads, (ORDERS.key, "f_orders"): (Read("v_orders", SOURCE, "x", 3),)}
@@ -864,15 +875,15 @@ class TestTwoTargets:
         assert second.flows[0].starts == {}
 
 
-def test_what_only_databricks_can_do_with_a_table_is_reported_and_a_row_filter_is_never_left_off() -> None:
-    target = only(facts(), dataflow(target=Target(ORDERS, cluster_auto=True)))
+def test_properties_for_databricks_are_noted_elsewhere_and_row_filter_is_refused() -> None:
+    target = plan_target(facts(), dataflow(target=Target(ORDERS, cluster_auto=True)))
     assert target.notes == ("clusterByAuto is for Databricks: elsewhere silver.orders isn't clustered",)
     filtered = dataflow(
         target=Target(ORDERS, row_filter="only_mine ON (id)", location="orders_main.json: here")
     )
-    (refusal,) = only(facts(), filtered).refusals
+    (refusal,) = plan_target(facts(), filtered).refusals
     check(refusal, "ROW_FILTER_NOT_OUTSIDE_DATABRICKS", location="orders_main.json: here", table=ORDERS)
-    assert not only(facts(), filtered, engine="databricks").refusals
+    assert not plan_target(facts(), filtered, engine="databricks").refusals
 
 
 def test_plan_shows_each_finding_with_its_condition_and_its_remedy_on_the_next_line() -> None:
@@ -898,7 +909,7 @@ CDC = Target(ORDERS, cdc=CdcSettings(("id",), "at", 1), location="orders_main.js
 @pytest.mark.parametrize("stored", [Stored(), Stored(STARTED), COPIED], ids=["new", "begun", "copied"])
 def test_streaming_cdc_is_refused_through_spark_connect(stored: Stored) -> None:
     flows = dataflow(target=CDC, flows=(replace(FLOW, kind="cdc"),))
-    target = only(facts(stored=stored), flows, through_connect=True)
+    target = plan_target(facts(stored=stored), flows, through_connect=True)
     (refusal,) = target.refusals
     check(
         refusal,
@@ -909,9 +920,9 @@ def test_streaming_cdc_is_refused_through_spark_connect(stored: Stored) -> None:
     )
     assert "--engine databricks" in refusal.remedy
     assert (target.phase, target.steps) == ("refused", ())
-    assert only(facts(stored=stored), flows).refusals == ()
-    # A pipeline folds them itself.
-    assert only(facts(stored=stored), flows, engine="databricks", through_connect=True).refusals == ()
+    assert plan_target(facts(stored=stored), flows).refusals == ()
+    # A pipeline applies AUTO CDC itself.
+    assert plan_target(facts(stored=stored), flows, engine="databricks", through_connect=True).refusals == ()
 
 
 @pytest.mark.parametrize(
@@ -922,7 +933,7 @@ def test_streaming_cdc_is_refused_through_spark_connect(stored: Stored) -> None:
     ],
 )
 def test_other_flows_run_through_spark_connect(flows: DataFlow) -> None:
-    target = only(facts(), flows, through_connect=True)
+    target = plan_target(facts(), flows, through_connect=True)
     assert target.refusals == ()
     assert target.copy
 

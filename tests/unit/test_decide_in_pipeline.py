@@ -1,4 +1,4 @@
-"""What is decided otherwise where a declarative pipeline runs the flows."""
+"""The plan of a target whose flows run in a declarative pipeline."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.unit.test_decide import (
     STARTED,
     dataflow,
     facts,
-    only,
     plan,
+    plan_target,
     view,
 )
 
@@ -40,37 +40,40 @@ from tableferry.pipelines.model.steps import (
 from tableferry.pipelines.model.target_state import Stored
 from tableferry.spark.tables import TableFacts, TableName
 
-MOVED_ON = TableFacts(SOURCE, "source-id", 6)
+SOURCE_AFTER_BASELINE = TableFacts(SOURCE, "source-id", 6)
 RAN = Checkpoint(done=True, others=True, offered=0, committed=0)
 
 
-def defined(target: TargetPlan) -> list[tuple[str, bool]]:
+def list_defined_flows(target: TargetPlan) -> list[tuple[str, bool]]:
     return [(step.flow.name, step.once) for step in target.steps if isinstance(step, DefineAppend)]
 
 
 @pytest.mark.parametrize("engine", ["databricks", "declarative"])
-def test_live_flows_wait_until_the_copy_is_compared(engine: str) -> None:
-    target = only(facts(source=MOVED_ON, stored=Stored(STARTED)), engine=engine)
+def test_live_flows_wait_for_comparison_of_copy(engine: str) -> None:
+    target = plan_target(facts(source=SOURCE_AFTER_BASELINE, stored=Stored(STARTED)), engine=engine)
     assert target.phase == "copying"
-    assert defined(target) == [(HISTORY_FLOW, True)]
+    assert list_defined_flows(target) == [(HISTORY_FLOW, True)]
     (wait,) = target.waits
     check(wait.why, "LEGACY_TABLE_NOT_COPIED", source=LEGACY)
-    target = only(facts(source=MOVED_ON, stored=COPIED), engine=engine)
+    target = plan_target(facts(source=SOURCE_AFTER_BASELINE, stored=COPIED), engine=engine)
     assert target.phase == "ready"
-    assert defined(target) == [(HISTORY_FLOW, True), (FLOW.name, False)]
+    assert list_defined_flows(target) == [(HISTORY_FLOW, True), (FLOW.name, False)]
 
 
-def test_the_copy_stays_in_the_pipeline_for_a_full_refresh_until_the_migration_is_finished() -> None:
-    running = facts(source=MOVED_ON, stored=COPIED, checkpoint=RAN)
-    assert defined(only(running, engine="databricks")) == [(HISTORY_FLOW, True), (FLOW.name, False)]
-    assert defined(only(running)) == [(FLOW.name, False)]
+def test_pipeline_keeps_copy_flow_until_migration_is_finished() -> None:
+    running = facts(source=SOURCE_AFTER_BASELINE, stored=COPIED, checkpoint=RAN)
+    assert list_defined_flows(plan_target(running, engine="databricks")) == [
+        (HISTORY_FLOW, True),
+        (FLOW.name, False),
+    ]
+    assert list_defined_flows(plan_target(running)) == [(FLOW.name, False)]
     finished = replace(running, stored={ORDERS.key: Stored(finished=True)})
-    assert defined(only(finished, engine="databricks")) == [(FLOW.name, False)]
+    assert list_defined_flows(plan_target(finished, engine="databricks")) == [(FLOW.name, False)]
 
 
-def test_a_flow_is_never_left_out_again_and_keeps_its_start() -> None:
-    running = facts(source=MOVED_ON, stored=COPIED, checkpoint=RAN)
-    target = only(running, engine="databricks")
+def test_started_flow_stays_in_pipeline_and_keeps_start() -> None:
+    running = facts(source=SOURCE_AFTER_BASELINE, stored=COPIED, checkpoint=RAN)
+    target = plan_target(running, engine="databricks")
     assert target.phase == "complete"
     assert [flow.action for flow in target.flows] == ["continue"]
     views = {step.view.name: step.starts for step in target.steps if isinstance(step, DefineView)}
@@ -78,25 +81,25 @@ def test_a_flow_is_never_left_out_again_and_keeps_its_start() -> None:
     assert [step.create for step in target.steps if isinstance(step, DefineTable)] == [True]
 
 
-def test_source_known_by_name_alone_is_the_recorded_one() -> None:
+def test_source_without_table_id_counts_as_recorded_one() -> None:
     # While a pipeline's file is loaded, Databricks may report no more of a table than its version.
-    named = replace(MOVED_ON, table_id="")
-    assert only(facts(stored=COPIED, source=named), engine="databricks").refusals == ()
-    (refusal,) = only(
+    named = replace(SOURCE_AFTER_BASELINE, table_id="")
+    assert plan_target(facts(stored=COPIED, source=named), engine="databricks").refusals == ()
+    (refusal,) = plan_target(
         facts(stored=COPIED, source=replace(named, table_id="another")), engine="databricks"
     ).refusals
     check(refusal, "SOURCE_RECREATED", source=SOURCE)
 
 
-def test_run_once_flows_of_the_spec_s_own_are_the_platform_s_to_run_once() -> None:
+def test_pipeline_always_defines_run_once_flows_of_spec() -> None:
     once = dataflow(flows=(replace(FLOW, once=True),))
     done = facts(stored=COPIED, checkpoint=Checkpoint(done=True))
-    assert (FLOW.name, True) in defined(only(done, once, engine="databricks"))
-    assert only(done, once).steps == ()
+    assert (FLOW.name, True) in list_defined_flows(plan_target(done, once, engine="databricks"))
+    assert plan_target(done, once).steps == ()
 
 
-def test_a_full_refresh_is_the_pipeline_s_own() -> None:
-    target = only(facts(stored=COPIED), engine="databricks", full_refresh=frozenset({ORDERS.key}))
+def test_full_refresh_by_run_in_pipeline_is_refused() -> None:
+    target = plan_target(facts(stored=COPIED), engine="databricks", full_refresh=frozenset({ORDERS.key}))
     assert target.steps == ()
     (refusal,) = target.refusals
     check(refusal, "REFRESH_BY_PIPELINE", target=ORDERS, property="pipelines.reset.allowed")
@@ -110,18 +113,18 @@ def test_a_full_refresh_is_the_pipeline_s_own() -> None:
         ("declarative", False, False, True),
         ("databricks", True, True, True),
         ("databricks", True, False, False),
-        # What is appended once there has to be a batch.
+        # A run-once flow of the databricks engine without AUTO CDC reads a batch.
         ("databricks", False, True, False),
         ("streaming", True, True, False),
     ],
 )
-def test_the_copy_streams_a_clone_where_a_flow_has_to_be_a_stream(
+def test_copy_reads_clone_if_engine_needs_stream(
     engine: str, cdc: bool, pinned_clone: bool, clone: bool
 ) -> None:
     settings = CdcSettings(("id",), "at", 2) if cdc else None
     migration = Migration(LEGACY, "hms", pinned_clone=pinned_clone)
     flow = dataflow(target=Target(ORDERS, settings), migration=migration)
-    target = only(facts(stored=Stored(STARTED)), flow, engine=engine)
+    target = plan_target(facts(stored=Stored(STARTED)), flow, engine=engine)
     assert target.clone == (TableName.parse("silver.orders__tableferry_pinned") if clone else None)
 
 
@@ -133,16 +136,16 @@ PROTECTED = {"pipelines.reset.allowed": "false"}
     [
         (Stored(STARTED), "databricks", True, PROTECTED),
         (COPIED, "declarative", True, PROTECTED),
-        # Nothing would bring the history back any more, whatever the spec has of the migration.
+        # After the migration is finished, nothing can restore the history.
         (Stored(finished=True), "databricks", True, PROTECTED),
         (Stored(finished=True), "databricks", False, PROTECTED),
-        # What never had a history has all that its sources hold.
+        # A target without a copied history contains only rows of its sources.
         (Stored(), "databricks", False, {}),
-        # `run --full-refresh` reads all that it copies before it drops a row.
+        # `run --full-refresh` reads the whole legacy table before it drops a row.
         (COPIED, "streaming", True, {}),
     ],
 )
-def test_a_pipeline_may_not_drop_a_copied_history(
+def test_table_with_copied_history_forbids_full_refresh(
     stored: Stored, engine: str, switched_on: bool, properties: dict[str, str]
 ) -> None:
     staging = Target(TableName.parse("silver.staging"))
@@ -150,23 +153,23 @@ def test_a_pipeline_may_not_drop_a_copied_history(
     flow = dataflow(staging=(staging,), migration=migration)
     tables = [
         step.target.properties
-        for step in only(facts(source=MOVED_ON, stored=stored), flow, engine=engine).steps
+        for step in plan_target(facts(source=SOURCE_AFTER_BASELINE, stored=stored), flow, engine=engine).steps
         if isinstance(step, DefineTable)
     ]
-    # Rows of a staging table that come again would come twice into a target that keeps what it has.
+    # A refreshed staging table would write its rows again into a target that keeps its rows.
     assert tables == [properties, properties]
 
 
-def feeding(**properties: str) -> DataFlow:
-    """A spec without a migration, whose table the migrated one reads."""
+def source_dataflow(**properties: str) -> DataFlow:
+    """Return a spec without a migration, whose table the migrated target reads."""
     table = Target(SOURCE, properties=properties, location="source_main.json: targetDetails")
     flow = replace(FLOW, name="f_source", target=SOURCE, view="v_raw")
     raw = view("v_raw", TableName.parse("raw.orders"))
     return dataflow(target=table, views={"v_raw": raw}, flows=(flow,), migration=None)
 
 
-def test_what_a_kept_table_reads_from_the_pipeline_is_kept_too() -> None:
-    # Else the platform ends every update with INVALID_RESETTABLE_DEPENDENCY.
+def test_table_that_protected_table_reads_forbids_full_refresh() -> None:
+    # Otherwise Databricks fails every update with INVALID_RESETTABLE_DEPENDENCY.
     def properties(*flows: DataFlow) -> dict[str, dict[str, str]]:
         known = facts(source=None, stored=COPIED)
         steps = plan(known, *flows, engine="databricks").steps
@@ -176,58 +179,65 @@ def test_what_a_kept_table_reads_from_the_pipeline_is_kept_too() -> None:
             if isinstance(step, DefineTable)
         }
 
-    assert properties(feeding(), dataflow()) == {"bronze.orders": PROTECTED, "silver.orders": PROTECTED}
+    assert properties(source_dataflow(), dataflow()) == {
+        "bronze.orders": PROTECTED,
+        "silver.orders": PROTECTED,
+    }
     open_ = Target(ORDERS, properties={"pipelines.reset.allowed": "true"})
-    assert properties(feeding(), dataflow(target=open_))["bronze.orders"] == {}
+    assert properties(source_dataflow(), dataflow(target=open_))["bronze.orders"] == {}
 
 
-def test_a_kept_table_that_reads_one_that_may_be_refreshed_is_refused() -> None:
+def test_protected_table_with_source_that_allows_full_refresh_is_refused() -> None:
     known = facts(source=None, stored=COPIED)
-    planned = plan(known, feeding(**{"pipelines.reset.allowed": "true"}), dataflow(), engine="databricks")
+    planned = plan(
+        known, source_dataflow(**{"pipelines.reset.allowed": "true"}), dataflow(), engine="databricks"
+    )
     (refusal,) = planned.refusals
     check(refusal, "RESET_ALLOWED_CONTRADICTS_READER", table=SOURCE, reader=ORDERS)
     check(refusal, "RESET_ALLOWED_CONTRADICTS_READER", location="source_main.json: targetDetails")
 
 
-def test_the_spec_may_allow_a_full_refresh() -> None:
+def test_spec_can_allow_full_refresh() -> None:
     allowed = Target(ORDERS, properties={"pipelines.reset.allowed": "true", "a": "b"})
-    target = only(facts(stored=COPIED), dataflow(target=allowed), engine="databricks")
+    target = plan_target(facts(stored=COPIED), dataflow(target=allowed), engine="databricks")
     assert [step.target.properties for step in target.steps if isinstance(step, DefineTable)] == [
         {"pipelines.reset.allowed": "true", "a": "b"}
     ]
 
 
-def test_a_start_that_is_gone_is_refused_until_the_flow_has_started() -> None:
+def test_expired_start_is_refused_until_flow_has_started() -> None:
     gone = {SOURCE.key: 7}
     late = facts(source=TableFacts(SOURCE, "source-id", 9), stored=COPIED, earliest=gone)
-    check(only(late, engine="databricks").refusals[0], "BASELINE_NOT_READABLE", source=SOURCE, version=6)
+    check(
+        plan_target(late, engine="databricks").refusals[0], "BASELINE_NOT_READABLE", source=SOURCE, version=6
+    )
     started = facts(source=TableFacts(SOURCE, "source-id", 9), stored=COPIED, checkpoint=RAN, earliest=gone)
-    assert only(started, engine="databricks").refusals == ()
+    assert plan_target(started, engine="databricks").refusals == ()
 
 
-def test_what_nobody_can_ask_while_a_pipeline_is_defined_refuses_nothing() -> None:
+def test_unknown_checkpoints_of_loading_pipeline_refuse_nothing() -> None:
     unknown = facts(
-        source=replace(MOVED_ON, table_id=""),
+        source=replace(SOURCE_AFTER_BASELINE, table_id=""),
         legacy=TableFacts(LEGACY, "", 9),
         stored=Stored(STARTED),
     )
-    assert only(unknown, engine="declarative").refusals == ()
+    assert plan_target(unknown, engine="declarative").refusals == ()
 
 
-def test_a_flow_that_the_pipeline_would_take_for_a_new_one_is_refused() -> None:
+def test_renamed_flow_without_start_is_refused_in_a_pipeline() -> None:
     tracking = replace(COPIED.tracking, started=("f_old",)) if COPIED.tracking else None
-    gone = facts(source=MOVED_ON, stored=replace(COPIED, tracking=tracking))
-    refused = only(gone, engine="databricks")
+    gone = facts(source=SOURCE_AFTER_BASELINE, stored=replace(COPIED, tracking=tracking))
+    refused = plan_target(gone, engine="databricks")
     assert refused.steps == ()
     (refusal,) = refused.refusals
     check(refusal, "PIPELINE_FLOW_RENAMED", location="orders_main.json: flow", flow="f_orders", first="f_old")
-    assert not any(isinstance(step, RenameFlow) for step in only(gone, engine="databricks").steps)
+    assert not any(isinstance(step, RenameFlow) for step in plan_target(gone, engine="databricks").steps)
 
 
 @pytest.mark.parametrize(
     ("recorded", "is_refused"),
     [
-        # An earlier release recorded no sources.
+        # State of an older version lacks the sources.
         (None, True),
         ({SOURCE.key: "source-id"}, True),
         ({OTHER.key: "other-id", SOURCE.key: "source-id"}, True),
@@ -240,11 +250,11 @@ def test_renamed_flow_with_a_start_is_refused_in_a_pipeline_if_it_may_read_its_s
     recorded: dict[str, str] | None, is_refused: bool
 ) -> None:
     tracking = replace(COPIED.tracking, started=("f_old",)) if COPIED.tracking else None
-    known = facts(source=MOVED_ON, stored=replace(COPIED, tracking=tracking), explicit=6)
+    known = facts(source=SOURCE_AFTER_BASELINE, stored=replace(COPIED, tracking=tracking), explicit=6)
     flows = {} if recorded is None else {"f_old": FlowIdentity({}, recorded)}
     identity = TableIdentity("orders-id", 0, flows, "silver.orders_legacy@9", {})
     known = replace(known, recorded={ORDERS.key: Recorded("orders-id", None, identity)})
-    target = only(known, engine="databricks")
+    target = plan_target(known, engine="databricks")
     if not is_refused:
         assert target.refusals == ()
         return
@@ -253,12 +263,12 @@ def test_renamed_flow_with_a_start_is_refused_in_a_pipeline_if_it_may_read_its_s
     assert (
         "keep f_old in the spec with enabled: false, and give readerOptions.startingVersion" in refusal.remedy
     )
-    # The remedy: the old flow stays in the spec, so the new one is another flow.
+    # The remedy keeps the old flow in the spec, which makes the other flow a new one.
     kept = dataflow(disabled=frozenset({"f_old"}))
-    assert only(known, kept, engine="databricks").refusals == ()
-    # While the pipeline defines its flows, the ids of its sources are unknown.
-    unknown = {**known.tables, SOURCE.key: replace(MOVED_ON, table_id="")}
-    assert only(replace(known, tables=unknown), engine="databricks").refusals == ()
+    assert plan_target(known, kept, engine="databricks").refusals == ()
+    # A pipeline that loads its files doesn't know the ids of its sources.
+    unknown = {**known.tables, SOURCE.key: replace(SOURCE_AFTER_BASELINE, table_id="")}
+    assert plan_target(replace(known, tables=unknown), engine="databricks").refusals == ()
 
 
 @pytest.mark.parametrize("explicit", [None, 6])
@@ -276,15 +286,15 @@ def test_renamed_flow_is_refused_in_a_pipeline_after_the_migration_is_finished(
     flows = {name: FlowIdentity({}, sources) for name, sources in recorded.items()}
     identity = TableIdentity("orders-id", 0, flows, "silver.orders_legacy@9", {})
     known = facts(
-        source=MOVED_ON,
+        source=SOURCE_AFTER_BASELINE,
         stored=Stored(finished=True, finished_by="databricks"),
         explicit=explicit,
         recorded={ORDERS.key: Recorded("orders-id", None, identity)},
     )
-    found = [refusal.condition for refusal in only(known, engine="databricks").refusals]
+    found = [refusal.condition for refusal in plan_target(known, engine="databricks").refusals]
     assert found == (["PIPELINE_FLOW_RENAMED"] if is_refused else [])
     kept = dataflow(disabled=frozenset({"f_old"}))
-    assert only(known, kept, engine="databricks").refusals == ()
+    assert plan_target(known, kept, engine="databricks").refusals == ()
 
 
 @pytest.mark.parametrize(("recorded", "is_refused"), [({}, True), ({OTHER.key: "other-id"}, False)])
@@ -297,30 +307,30 @@ def test_renamed_flow_of_a_topic_with_a_start_is_refused_in_a_pipeline_if_it_may
     )
     identity = TableIdentity("orders-id", 0, {"f_old": FlowIdentity({}, recorded)}, "", {})
     known = facts(
-        source=MOVED_ON,
+        source=SOURCE_AFTER_BASELINE,
         stored=replace(COPIED, tracking=tracking),
         reads={(ORDERS.key, "f_orders"): (topic,)},
         recorded={ORDERS.key: Recorded("orders-id", None, identity)},
     )
-    found = [refusal.condition for refusal in only(known, engine="databricks").refusals]
+    found = [refusal.condition for refusal in plan_target(known, engine="databricks").refusals]
     assert found == (["PIPELINE_FLOW_RENAMED"] if is_refused else [])
 
 
-def test_what_a_pipeline_of_spark_s_own_cannot_do_is_refused_before_anything_starts() -> None:
+def test_features_missing_in_sparks_own_pipelines_are_refused() -> None:
     once = dataflow(
         flows=(replace(FLOW, once=True),),
         target=Target(ORDERS, CdcSettings(("id",), "at", 2), location="orders_main.json: targetDetails"),
     )
-    refused = only(facts(), once, engine="declarative")
+    refused = plan_target(facts(), once, engine="declarative")
     assert refused.steps == ()
     cdc, once_only = refused.refusals
     check(cdc, "AUTO_CDC_NOT_IN_SPARKS_OWN", location="orders_main.json: targetDetails", table=ORDERS)
     check(once_only, "ONCE_NOT_IN_SPARKS_OWN", location="orders_main.json: flow: f_orders")
-    assert only(facts(), once, engine="databricks").refusals == ()
+    assert plan_target(facts(), once, engine="databricks").refusals == ()
 
 
-def filled_by(engine: str, *started: str) -> Stored:
-    """What is stored of a copied target that an engine has filled."""
+def stored_by(engine: str, *started: str) -> Stored:
+    """Return the state of a copied target that an engine has filled."""
     assert COPIED.tracking
     return replace(COPIED, tracking=replace(COPIED.tracking, engine=engine, started=started))
 
@@ -329,7 +339,7 @@ def filled_by(engine: str, *started: str) -> Stored:
     ("stored", "engine", "parameters"),
     [
         (
-            filled_by("databricks", FLOW.name),
+            stored_by("databricks", FLOW.name),
             "streaming",
             {
                 "recorded": "a pipeline on Databricks",
@@ -338,19 +348,19 @@ def filled_by(engine: str, *started: str) -> Stored:
                 "advice": "rebuild it with --full-refresh silver.orders",
             },
         ),
-        # A release before this recorded only which flows a pipeline has run.
+        # State of an older version records only the flows that a pipeline has run.
         (
-            filled_by("", FLOW.name),
+            stored_by("", FLOW.name),
             "streaming",
             {"recorded": "a pipeline", "option": "the same --engine as before"},
         ),
         (
-            filled_by("declarative"),
+            stored_by("declarative"),
             "databricks",
             {"recorded": "a pipeline of Spark's own", "engine": "A pipeline on Databricks"},
         ),
         (
-            filled_by("streaming"),
+            stored_by("streaming"),
             "declarative",
             {
                 "recorded": "the streaming engine",
@@ -374,40 +384,42 @@ def filled_by(engine: str, *started: str) -> Stored:
         ),
     ],
 )
-def test_another_engine_would_bring_rows_twice(
-    stored: Stored, engine: str, parameters: dict[str, str]
-) -> None:
-    target = only(facts(source=MOVED_ON, stored=stored, state="/state"), engine=engine)
+def test_other_engine_is_refused(stored: Stored, engine: str, parameters: dict[str, str]) -> None:
+    target = plan_target(facts(source=SOURCE_AFTER_BASELINE, stored=stored, state="/state"), engine=engine)
     assert (target.phase, target.steps) == ("refused", ())
     check(target.refusals[0], "ENGINE_CHANGED", **parameters)
 
 
-def test_what_the_same_engine_has_filled_goes_on() -> None:
+def test_target_continues_with_same_engine() -> None:
     for engine in ("streaming", "databricks", "declarative"):
-        for stored in (filled_by(engine), filled_by(""), Stored(finished=True, finished_by=engine)):
-            assert only(facts(source=MOVED_ON, stored=stored), engine=engine).refusals == ()
+        for stored in (stored_by(engine), stored_by(""), Stored(finished=True, finished_by=engine)):
+            assert (
+                plan_target(facts(source=SOURCE_AFTER_BASELINE, stored=stored), engine=engine).refusals == ()
+            )
     for engine in ("databricks", "declarative"):
-        ran = facts(source=MOVED_ON, stored=filled_by("", FLOW.name), checkpoint=RAN)
-        assert only(ran, engine=engine).refusals == ()
+        ran = facts(source=SOURCE_AFTER_BASELINE, stored=stored_by("", FLOW.name), checkpoint=RAN)
+        assert plan_target(ran, engine=engine).refusals == ()
 
 
-def test_a_full_refresh_by_the_streaming_engine_makes_the_target_its_own() -> None:
+def test_full_refresh_by_streaming_engine_changes_engine() -> None:
     refresh = frozenset({ORDERS.key})
-    found = facts(source=MOVED_ON, stored=filled_by("databricks", FLOW.name))
-    assert isinstance(only(found, full_refresh=refresh).steps[0], Reset)
-    # It died when the rows were dropped and nothing was copied again.
-    dropped = facts(source=MOVED_ON, stored=replace(filled_by("databricks", FLOW.name), generation=1))
-    assert only(dropped).refusals == ()
-    refusal = only(dropped, engine="databricks").refusals[0]
+    found = facts(source=SOURCE_AFTER_BASELINE, stored=stored_by("databricks", FLOW.name))
+    assert isinstance(plan_target(found, full_refresh=refresh).steps[0], Reset)
+    # The refresh stopped after it dropped the rows and before the copy.
+    dropped = facts(
+        source=SOURCE_AFTER_BASELINE, stored=replace(stored_by("databricks", FLOW.name), generation=1)
+    )
+    assert plan_target(dropped).refusals == ()
+    refusal = plan_target(dropped, engine="databricks").refusals[0]
     check(refusal, "ENGINE_CHANGED", recorded="the streaming engine")
 
 
-def test_a_table_that_the_streaming_engine_has_filled_is_no_pipeline_s() -> None:
-    """What an earlier release left says nothing of engines, but the flows' checkpoints have ids."""
+def test_target_with_streaming_checkpoints_is_refused_in_a_pipeline() -> None:
+    """State of an older version lacks the engine, but the ids of checkpoints show it."""
     identity = TableIdentity("orders-id", 0, {FLOW.name: FlowIdentity({}, {}, "query-id")})
     for recorded in (Recorded("orders-id", identity), Recorded("orders-id", None, identity)):
-        found = facts(source=MOVED_ON, stored=COPIED, recorded={ORDERS.key: recorded})
-        refusal = only(found, engine="databricks").refusals[0]
+        found = facts(source=SOURCE_AFTER_BASELINE, stored=COPIED, recorded={ORDERS.key: recorded})
+        refusal = plan_target(found, engine="databricks").refusals[0]
         check(refusal, "ENGINE_CHANGED", recorded="the streaming engine")
 
 
@@ -420,55 +432,55 @@ BOUND = TableIdentity(
 FINISHED = Stored(finished=True, finished_by="databricks")
 
 
-def keyed(cdc: CdcSettings | None = KEYED, **changes: object) -> DataFlow:
-    """A spec whose target is filled by AUTO CDC."""
+def cdc_dataflow(cdc: CdcSettings | None = KEYED, **changes: object) -> DataFlow:
+    """Return a spec whose target is filled by AUTO CDC."""
     target = Target(ORDERS, cdc=cdc, location="orders_main.json: targetDetails")
     return dataflow(target=target, flows=(CDC_FLOW if cdc else FLOW,), **changes)
 
 
-def known(
+def prepared_facts(
     bound: TableIdentity | None = BOUND,
     *,
     table_id: str | None = "orders-id",
     checkpoint: Checkpoint = RAN,
     stored: Stored = COPIED,
 ) -> Facts:
-    """What `prepare` finds: the target's table, unless the id is None, and what is recorded of it."""
-    found = facts(source=MOVED_ON, stored=stored, checkpoint=checkpoint, state="/state")
+    """Return the facts of `prepare`: the target (missing if its id is None) and its recorded identity."""
+    found = facts(source=SOURCE_AFTER_BASELINE, stored=stored, checkpoint=checkpoint, state="/state")
     table = None if table_id is None else TableFacts(ORDERS, table_id, 3)
     recorded = Recorded(table_id, None, bound)
     return replace(found, tables={**found.tables, ORDERS.key: table}, recorded={ORDERS.key: recorded})
 
 
-def recognised(found: Facts, flow: DataFlow | None = None) -> list[TableIdentity]:
-    target = only(found, flow or keyed(), engine="databricks")
+def list_recorded_identities(found: Facts, flow: DataFlow | None = None) -> list[TableIdentity]:
+    target = plan_target(found, flow or cdc_dataflow(), engine="databricks")
     assert target.refusals == ()
     return [step.identity for step in target.state_steps if isinstance(step, Recognise)]
 
 
-def test_a_table_is_known_again_once_its_copy_is_compared() -> None:
-    assert recognised(known(None)) == [BOUND]
-    assert recognised(known()) == []
-    # A copy that differs is made again, and one that isn't compared may be.
+def test_identity_is_recorded_after_comparison_of_copy() -> None:
+    assert list_recorded_identities(prepared_facts(None)) == [BOUND]
+    assert list_recorded_identities(prepared_facts()) == []
+    # A copy that differs, or that wasn't compared, can be rebuilt.
     assert COPIED.tracking
     for stored in (replace(COPIED, tracking=replace(COPIED.tracking, verified="differ")), Stored(STARTED)):
-        assert recognised(known(None, stored=stored)) == []
-    # What an earlier release has finished is known from now on.
+        assert list_recorded_identities(prepared_facts(None, stored=stored)) == []
+    # A target that an older version has finished gets an identity.
     flow_alone = replace(BOUND, history="")
-    assert recognised(known(None, stored=FINISHED)) == [flow_alone]
-    # A platform that doesn't say which table it is, and a pipeline that is being defined.
-    assert recognised(known(None, table_id="")) == []
-    assert recognised(known(BOUND, table_id="")) == []
-    assert recognised(replace(known(), recorded={})) == []
+    assert list_recorded_identities(prepared_facts(None, stored=FINISHED)) == [flow_alone]
+    # The platform reports no table id, or the pipeline is loading its files.
+    assert list_recorded_identities(prepared_facts(None, table_id="")) == []
+    assert list_recorded_identities(prepared_facts(BOUND, table_id="")) == []
+    assert list_recorded_identities(replace(prepared_facts(), recorded={})) == []
 
 
-def test_a_flow_that_has_brought_nothing_may_still_be_changed() -> None:
+def test_flow_without_batch_can_change_its_recorded_settings() -> None:
     sources = {SOURCE.key: "source-id", "bronze.gone": "gone-id"}
     before = replace(BOUND, flows={FLOW.name: FlowIdentity(MADE_WITH, sources)})
-    assert recognised(known(before, checkpoint=Checkpoint())) == [BOUND]
-    # One that another spec's owner takes out keeps what is recorded of it.
+    assert list_recorded_identities(prepared_facts(before, checkpoint=Checkpoint())) == [BOUND]
+    # A disabled flow keeps its recorded identity.
     more = replace(BOUND, flows={**BOUND.flows, "f_off": FlowIdentity(MADE_WITH, {})})
-    assert recognised(known(more)) == []
+    assert list_recorded_identities(prepared_facts(more)) == []
 
 
 @pytest.mark.parametrize("stored", [COPIED, FINISHED], ids=["copied", "finished"])
@@ -477,42 +489,42 @@ def test_a_flow_that_has_brought_nothing_may_still_be_changed() -> None:
     [
         (
             {"table_id": "new-id"},
-            keyed(),
+            cdc_dataflow(),
             "PIPELINE_TABLE_REPLACED",
             {"recorded": "orders-id", "found": "new-id"},
         ),
-        ({"table_id": None}, keyed(), "PIPELINE_TABLE_MISSING", {}),
+        ({"table_id": None}, cdc_dataflow(), "PIPELINE_TABLE_MISSING", {}),
         (
             {},
-            keyed(CdcSettings(("id", "v"), "at", 1)),
+            cdc_dataflow(CdcSettings(("id", "v"), "at", 1)),
             "FLOW_SETTINGS_CHANGED",
             {"flow": "f_orders", "before": "keys id", "now": "keys id, v"},
         ),
         (
             {},
-            keyed(CdcSettings(("id",), "at", 2)),
+            cdc_dataflow(CdcSettings(("id",), "at", 2)),
             "FLOW_SETTINGS_CHANGED",
             {"before": "scd_type 1", "now": "scd_type 2"},
         ),
-        ({}, keyed(None), "FLOW_SETTINGS_CHANGED", {"before": "keys id", "now": "no keys"}),
+        ({}, cdc_dataflow(None), "FLOW_SETTINGS_CHANGED", {"before": "keys id", "now": "no keys"}),
         (
             {"checkpoint": Checkpoint()},
-            keyed(CdcSettings(("id", "v"), "at", 1)),
+            cdc_dataflow(CdcSettings(("id", "v"), "at", 1)),
             "TABLE_SETTINGS_CHANGED",
             {"before": "keys id", "now": "keys id, v"},
         ),
         (
             {"bound": replace(BOUND, flows={FLOW.name: FlowIdentity(MADE_WITH, {"bronze.gone": "gone-id"})})},
-            keyed(),
+            cdc_dataflow(),
             "FLOW_SETTINGS_CHANGED",
             {"before": "sources bronze.gone", "now": re.compile("sources ")},
         ),
     ],
 )
-def test_a_pipeline_s_table_is_refused_once_it_is_another_or_its_settings_are(
+def test_pipeline_table_with_other_id_or_settings_is_refused(
     found: dict[str, Any], flow: DataFlow, condition: str, parameters: dict[str, Any], stored: Stored
 ) -> None:
-    target = only(known(**found, stored=stored), flow, engine="databricks")
+    target = plan_target(prepared_facts(**found, stored=stored), flow, engine="databricks")
     assert target.steps == ()
     check(target.refusals[0], condition, **parameters, table=ORDERS)
     if "table_id" in found:
@@ -524,25 +536,29 @@ def test_a_pipeline_s_table_is_refused_once_it_is_another_or_its_settings_are(
             "pipelines.reset.allowed to true"
         )
         assert target.refusals[0].remedy.endswith(f"or {remedy}.")
-    # A pipeline that is being defined can't ask, and the spec may be out of its migration.
+    # A finished target is checked without a migration in the spec; a pipeline that loads its files isn't.
     if stored.finished:
         plain = replace(flow, migration=None)
-        found_again = only(known(**found, stored=stored), plain, engine="databricks").refusals
+        found_again = plan_target(prepared_facts(**found, stored=stored), plain, engine="databricks").refusals
         check(found_again[0], condition, **parameters)
-    defining = replace(known(**found, stored=stored), recorded={}, tables=facts(source=MOVED_ON).tables)
-    assert only(defining, flow, engine="databricks").refusals == ()
+    defining = replace(
+        prepared_facts(**found, stored=stored), recorded={}, tables=facts(source=SOURCE_AFTER_BASELINE).tables
+    )
+    assert plan_target(defining, flow, engine="databricks").refusals == ()
 
 
-def test_a_checkpoint_that_a_pipeline_of_spark_s_own_has_lost_is_refused() -> None:
-    stored = filled_by("declarative", FLOW.name)
-    lost = facts(source=MOVED_ON, stored=stored)
-    target = only(lost, engine="declarative")
+def test_lost_checkpoint_of_sparks_own_pipeline_is_refused() -> None:
+    stored = stored_by("declarative", FLOW.name)
+    lost = facts(source=SOURCE_AFTER_BASELINE, stored=stored)
+    target = plan_target(lost, engine="declarative")
     assert (target.phase, target.steps) == ("refused", ())
     (refusal,) = target.refusals
     check(refusal, "PIPELINE_CHECKPOINT_MISSING", location="orders_main.json: flow", flow="f_orders")
     assert "pipelines.reset.allowed to true" in refusal.remedy
-    # After a full refresh there is a new one, which may not have brought anything yet.
+    # After a full refresh the flow has another checkpoint, which may have no batch yet.
     for checkpoint in (Checkpoint(id="query-id"), RAN):
-        assert only(facts(source=MOVED_ON, stored=stored, checkpoint=checkpoint), engine="declarative").steps
-    # Who is being defined can't say.
-    assert only(replace(lost, checkpoints={}), engine="declarative").steps
+        assert plan_target(
+            facts(source=SOURCE_AFTER_BASELINE, stored=stored, checkpoint=checkpoint), engine="declarative"
+        ).steps
+    # A pipeline that loads its files reports no checkpoints.
+    assert plan_target(replace(lost, checkpoints={}), engine="declarative").steps

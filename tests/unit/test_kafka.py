@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.conditions import check
-from tests.unit.test_decide import ORDERS, STARTED, dataflow, facts, only
+from tests.unit.test_decide import ORDERS, STARTED, dataflow, facts, plan_target
 
 from tableferry.errors import Finding
 from tableferry.pipelines.handover.finder import HandOverFinder
@@ -43,7 +43,7 @@ def planned(*, read: Read = READ, **more: Any) -> TargetPlan:
         "brokers": {TOPIC.key: BROKER_RANGE},
         **more,
     }
-    return only(facts(**known), dataflow(views={"v_orders": KAFKA}), **request)
+    return plan_target(facts(**known), dataflow(views={"v_orders": KAFKA}), **request)
 
 
 def test_first_plan_records_the_offset_with_added_partitions() -> None:

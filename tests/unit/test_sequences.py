@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.unit.test_decide import FLOW, ORDERS, SOURCE, STARTED, dataflow, facts, only
+from tests.unit.test_decide import FLOW, ORDERS, SOURCE, STARTED, dataflow, facts, plan_target
 
 from tableferry.pipelines.model.flows import CdcSettings, Target
 from tableferry.pipelines.model.plan import HISTORY_FLOW
@@ -19,7 +19,7 @@ def events_before(
     start: MigrationStart, cdc: CdcSettings = SCD1, *, explicit: int | None = None, **request: object
 ) -> EventsBefore | None:
     flow = dataflow(target=Target(ORDERS, cdc), flows=(replace(FLOW, kind="cdc"),))
-    target = only(facts(stored=Stored(start), explicit=explicit), flow, **request)
+    target = plan_target(facts(stored=Stored(start), explicit=explicit), flow, **request)
     [copy] = [
         step for step in target.steps if isinstance(step, DefineAutoCdc) and step.flow.name == HISTORY_FLOW
     ]
