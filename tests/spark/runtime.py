@@ -24,7 +24,7 @@ class FakePipeline:
         self.flows = flows
         self.since: list[StartTimes] = []
 
-    def progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
+    def read_progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
         self.since.append(starts)
         return {
             (owner.key, flow): Checkpoint(done=True, others=True, offered=0, committed=0)

@@ -106,10 +106,10 @@ def test_progress_ignores_events_before_migration_start(logged_in: FakeWorkspace
         logged_in.flow_progress("p1", flow_name("f_live", table), COMPLETED)
     flows, pipeline = [(target, "f_live"), (other, "f_live")], DatabricksPipeline("p1")
     started = datetime(2026, 1, 1, 1, tzinfo=UTC)
-    progress = pipeline.progress(flows, {target.key: started})
+    progress = pipeline.read_progress(flows, {target.key: started})
     assert [progress[owner.key, flow].done for owner, flow in flows] == [False, True]
     # Events up to five minutes before the start count, because clocks differ.
-    progress = pipeline.progress(flows, {target.key: datetime(2026, 1, 1, 0, 4, tzinfo=UTC)})
+    progress = pipeline.read_progress(flows, {target.key: datetime(2026, 1, 1, 0, 4, tzinfo=UTC)})
     assert [progress[owner.key, flow].done for owner, flow in flows] == [True, True]
 
 
@@ -132,7 +132,7 @@ def test_flow_is_started_after_first_committed_batch(
     target = TableName.parse("silver.orders")
     for status, metrics in events:
         logged_in.flow_progress("p1", flow_name("f_live", target), status, update="u1", **metrics)
-    checkpoint = DatabricksPipeline("p1").progress([(target, "f_live")])[target.key, "f_live"]
+    checkpoint = DatabricksPipeline("p1").read_progress([(target, "f_live")])[target.key, "f_live"]
     assert (checkpoint.started, checkpoint.done) == (started, done)
 
 

@@ -97,7 +97,7 @@ def _find_incomplete(migrating: Collection[tuple[DataFlow, Stored]], pipeline: P
         if stored.migration_start
     }
     flows = [(name, flow) for name, names in unrecorded.items() for flow in names]
-    progress = pipeline.progress(flows, starts) if flows else {}
+    progress = pipeline.read_progress(flows, starts) if flows else {}
     refusals = []
     for dataflow, stored in migrating:
         name = dataflow.target.name

@@ -57,7 +57,7 @@ def _is_copied(target: TargetPlan, pipeline: Pipeline) -> bool:
     """Return whether the pipeline has completed the initial copy."""
     assert target.migration_start is not None
     starts = {target.target.key: target.migration_start.recorded_at}
-    progress = pipeline.progress([(target.target, HISTORY_FLOW)], starts)
+    progress = pipeline.read_progress([(target.target, HISTORY_FLOW)], starts)
     return progress[target.target.key, HISTORY_FLOW].caught_up
 
 

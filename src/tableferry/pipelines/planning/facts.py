@@ -285,7 +285,7 @@ class Gatherer:
             for flow in dataflow.flows
         ]
         if self.pipeline is not None:
-            return stored, self.pipeline.progress(flows, self._starts(stored))
+            return stored, self.pipeline.read_progress(flows, self._starts(stored))
         keys = [(name.key, flow) for name, flow in flows]
         return stored, dict(zip(keys, self._each(progress, flows), strict=True))
 

@@ -31,7 +31,7 @@ class Pipeline(Protocol):
     def kind(self) -> PipelineKind:
         """The engine that defines its flows."""
 
-    def progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
+    def read_progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
         """Return the checkpoints of flows; a flow whose progress is unknown is missing from the result."""
 
 
@@ -41,6 +41,6 @@ class LoadingPipeline:
 
     kind: PipelineKind
 
-    def progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
+    def read_progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
         """Return nothing, because the progress of every flow is unknown."""
         return {}

@@ -61,7 +61,7 @@ class DatabricksPipeline:
             )
             client.tables.delete(".".join([*filter(None, names[: 3 - len(table.parts)]), *table.parts]))
 
-    def progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
+    def read_progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
         """Find each flow's newest event that proves a committed batch.
 
         A flow that has completed is done; one that wrote rows in a continuous update has started.

@@ -28,7 +28,7 @@ class SparkPipeline:
     storage: Path
     kind: PipelineKind = "declarative"
 
-    def progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
+    def read_progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
         """Read the newest checkpoint of each flow; a full refresh starts a new one.
 
         The path is ``_checkpoints/<catalog>/<schema>/<table>/<flow>/<number>``.
