@@ -108,9 +108,9 @@ def test_flow_without_recorded_identity_continues() -> None:
         (
             RECORDED,
             replace(CHECKPOINT, offered=2, committed=2),
-            "CHECKPOINT_OLDER_THAN_TARGET: knows of batch 2",
+            "CHECKPOINT_OLDER_THAN_TARGET: records batch 2",
         ),
-        (RECORDED, Checkpoint(id="query-id"), "CHECKPOINT_OLDER_THAN_TARGET: knows of no batch"),
+        (RECORDED, Checkpoint(id="query-id"), "CHECKPOINT_OLDER_THAN_TARGET: records no batch"),
         (
             replace(RECORDED, batches={"query-id": 2}),
             CHECKPOINT,

@@ -56,7 +56,7 @@ def check_identity(context: PlanningContext) -> Findings:
             recorded=change.recorded,
             engine=change.engine,
             option=change.option,
-            advice=_describe_rebuild(context),
+            advice=_advise_on_engine(context),
         )
     if context.request.in_pipeline:
         # The checkpoints belong to the pipeline; `check_pipeline_identity` checks its tables.
@@ -76,14 +76,14 @@ def check_identity(context: PlanningContext) -> Findings:
     return findings
 
 
-def _rebuild(context: PlanningContext) -> str:
+def _advise_full_refresh(context: PlanningContext) -> str:
     return f"rebuild it with --full-refresh {context.target}"
 
 
-def _describe_rebuild(context: PlanningContext) -> str:
+def _advise_on_engine(context: PlanningContext) -> str:
     target, state = context.target, context.facts.state
     if not context.request.in_pipeline:
-        return _rebuild(context)
+        return _advise_full_refresh(context)
     if context.stored.finished:
         return (
             f"drop {target} and its folder under {state}/checkpoints, and the pipeline fills it with the "
@@ -101,7 +101,7 @@ def _check_target_exists(context: PlanningContext) -> Findings:
     filled = context.stored.finished or context.stored.copied
     if not filled or target.name.key not in tables or tables[target.name.key] is not None:
         return Findings()
-    remedy = _rebuild(context)
+    remedy = _advise_full_refresh(context)
     if context.stored.finished and context.dataflow.migration:
         remedy = f"remove the folders of {target.name} under {context.facts.state}, to migrate it again"
     return refuse("TARGET_MISSING", location=target.location, table=target.name, advice=remedy)
@@ -234,7 +234,7 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
         of_flows += context.check_ambiguous_rename(flow)
         of_flows += _check_flow(context, table, flow, identities, recorded)
     # A flow's finding is more exact; before the first batch only the settings of the copy are recorded.
-    return findings + (of_flows or check_table_settings(table, table_settings, _rebuild(context)))
+    return findings + (of_flows or check_table_settings(table, table_settings, _advise_full_refresh(context)))
 
 
 def _check_foreign_writes(context: PlanningContext, table: Target, recorded: Recorded) -> Findings:
@@ -285,7 +285,7 @@ def _check_foreign_write(context: PlanningContext, table: Target, writes: Foreig
         other=writes.other,
         left=left,
         statements=statements,
-        advice=undo if writes.restorable else _rebuild(context),
+        advice=undo if writes.restorable else _advise_full_refresh(context),
     )
 
 
@@ -313,7 +313,7 @@ def _check_flow(
         return Findings()
     identity = _find_identity(identities, checkpoint.id)
     if identity:
-        settings = check_flow_settings(context, table, flow, identity, _rebuild(context))
+        settings = check_flow_settings(context, table, flow, identity, _advise_full_refresh(context))
         return settings + _check_batches(context, table, flow, checkpoint, recorded)
     if flow.name not in identities:
         return Findings()
