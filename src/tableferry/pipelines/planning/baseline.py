@@ -446,11 +446,11 @@ def _find_kafka_baseline(
     """
     if read.explicit is not None:
         return None, Findings()
-    taken = hand_over.kafka if hand_over else {}
-    found = {key: offset for key, offset in taken.items() if topics.subscribes(options, offset)}
+    old_offsets = hand_over.kafka if hand_over else {}
+    found = {key: offset for key, offset in old_offsets.items() if topics.subscribes(options, offset)}
     if not found:
         known = topics.gives_start(options)
-        return None, Findings() if known and not taken else _refuse_unread_source(migration, read)
+        return None, Findings() if known and not old_offsets else _refuse_unread_source(migration, read)
     if len(found) > 1:
         return None, refuse(
             "TOPICS_OF_SEVERAL_STREAMS",
@@ -459,26 +459,29 @@ def _find_kafka_baseline(
             sources=sorted(found),
             view=read.view,
         )
-    if shared := _check_shared_checkpoint(context, read):
-        return None, shared
+    if findings := _check_shared_checkpoint(context, read):
+        return None, findings
     ((source_id, offset),) = found.items()
-    held = context.facts.brokers.get(read.table.key)
-    if not isinstance(held, KafkaRange):
-        why = held or Finding("BROKER_NOT_ASKED", source=read.table)
+    available = context.facts.brokers.get(read.table.key)
+    if not isinstance(available, KafkaRange):
+        why = available or Finding("BROKER_NOT_ASKED", source=read.table)
         return None, refuse_all([why.at(read.location)])
     # The startingOffsets of a pipeline must name each partition.
-    start = offset.completed(held.first)
-    return Baseline(read.table, source_id, start.records, within=str(start)), check_broker_range(
-        read, start, held
-    )
+    start = offset.completed(available.first)
+    baseline = Baseline(read.table, source_id, start.records, within=str(start))
+    return baseline, check_broker_range(read, start, available)
 
 
-def check_broker_range(read: Read, start: KafkaOffset, held: KafkaRange) -> Findings:
+def check_broker_range(read: Read, start: KafkaOffset, available: KafkaRange) -> Findings:
     """Refuse a start at offsets that the broker has deleted."""
-    if not (gone := held.gone(start)):
+    if not (expired := available.gone(start)):
         return Findings()
     return refuse(
-        "OFFSETS_EXPIRED", location=read.location, source=read.table, partitions="; ".join(gone), how=read.how
+        "OFFSETS_EXPIRED",
+        location=read.location,
+        source=read.table,
+        partitions="; ".join(expired),
+        how=read.how,
     )
 
 

@@ -94,8 +94,8 @@ def _continue_renamed_flows(context: PlanningContext) -> Findings:
 def _plan_flow(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> tuple[FlowPlan, Findings]:
     """Return the action for one flow, with its starts or its waits.
 
-    Rule 3: Omit, never gate. A flow without a source whose version exceeds the baseline is left out of the
-    run, because an empty batch would move the stream's offsets past commits that it never read.
+    Rule 3: Omit, never gate. A flow is left out of the run until a source's version exceeds its baseline. A
+    view with ``WHERE 1=0`` would still move the stream's offsets, and rows would be lost.
     """
     in_pipeline, started = context.request.in_pipeline, checkpoint.started
     if flow.once:
@@ -213,12 +213,12 @@ def _find_kafka_position(
     findings = Findings()
     if read.kafka is not None and topics.gives_start(read.kafka):
         findings += add_note(f"{read.view} starts at the old stream's offsets, not at its startingOffsets")
-    held = context.facts.brokers.get(read.table.key)
-    if not held:
+    available = context.facts.brokers.get(read.table.key)
+    if not available:
         return position, findings
-    if isinstance(held, Finding):
-        return position, findings + refuse_all([held.at(read.location)])
-    return position, findings + check_broker_range(read, KafkaOffset.parse(baseline.within), held)
+    if isinstance(available, Finding):
+        return position, findings + refuse_all([available.at(read.location)])
+    return position, findings + check_broker_range(read, KafkaOffset.parse(baseline.within), available)
 
 
 def _check_renamed_in_pipeline(context: PlanningContext, flow: Flow) -> Findings:
