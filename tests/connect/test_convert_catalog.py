@@ -1,4 +1,4 @@
-"""Catalog entries and the native engine through databricks-connect, which sees no files of Spark."""
+"""Catalog entries and the native engine through databricks-connect, which can't access Spark's files."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Crash(BaseException):
     pass
 
 
-def die_before_the_copy(what: str) -> None:
+def crash_before_copy(what: str) -> None:
     if what.startswith(f"rows of {HISTORY_FLOW}"):
         raise Crash
 
@@ -45,7 +45,7 @@ def test_run_that_resumes_after_a_full_refresh_changes_nothing(
         targetDetails={"database": schema, "table": "out", "partitionColumns": ["v"]},
     )
     with pytest.raises(Crash):
-        project.run(before=die_before_the_copy)
+        project.run(before=crash_before_copy)
     rows = [(1, "a"), (2, "b")]
     assert project.run(full_refresh=[str(out)]).ok
     # The run was about to copy. Delta accepts the rows of a generation once, and none after its end.

@@ -26,7 +26,7 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
     project.create("right_", FEED, OLD[1])
     project.create("legacy", FEED, *OLD)
     both = f"SELECT * FROM STREAM({schema}.left_) UNION ALL SELECT * FROM STREAM({schema}.right_)"
-    meeting = (
+    join = (
         f"SELECT l.id, r.v, l.at FROM STREAM({schema}.left_) l JOIN STREAM({schema}.right_) r ON l.id = r.id"
     )
     copied = {"table": "legacy"}
@@ -34,7 +34,7 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
     project.standard("everything", {"sqlStatement": both}, migration=copied, sourceType="sql")
     if soak.SOAKING:
         project.standard("latest", {"sqlStatement": both}, cdc=latest, migration=copied, sourceType="sql")
-    project.standard("meets", {"sqlStatement": meeting}, migration=copied, sourceType="sql")
+    project.standard("meets", {"sqlStatement": join}, migration=copied, sourceType="sql")
     assert project.run().ok
     assert set(project.phases().values()) == {"waiting"}
     return project
@@ -58,7 +58,7 @@ def test_source_without_commits_is_read_when_it_gets_one(project: Project, spark
     assert all(note.endswith(f"begins without {late}") for note in notes)
     assert project.run().ok
     assert project.status().complete
-    expect([(3, "r", 2)], [*OLD, (3, "r", 2)], 0)
+    check_tables([(3, "r", 2)], [*OLD, (3, "r", 2)], 0)
 
     # A commit of the source that has been read, then of the other one, then of both.
     project.insert("right_", (4, "r", 3))
@@ -66,7 +66,7 @@ def test_source_without_commits_is_read_when_it_gets_one(project: Project, spark
     project.insert("left_", (3, "l", 4))
     assert project.run().ok
     rows: list[tuple[object, ...]] = [(3, "r", 2), (4, "r", 3), (3, "l", 4)]
-    expect(rows, [*OLD, (3, "l", 4), (4, "r", 3)], 1)
+    check_tables(rows, [*OLD, (3, "l", 4), (4, "r", 3)], 1)
     for table in ("left_", "right_"):
         project.insert(table, (4, table, 5))
     assert project.run().ok
