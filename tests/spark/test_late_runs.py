@@ -32,7 +32,7 @@ def crash_before_copy(what: str) -> None:
 
 
 @soak.only  # test_leases.py has suspended runs, tests/unit runs of an earlier generation.
-def test_run_that_resumes_after_a_full_refresh_changes_nothing(
+def test_run_that_resumes_after_full_refresh_changes_no_row(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
     project, out = Project(tmp_path / "shop", schema, spark), TableName((schema, "out"))

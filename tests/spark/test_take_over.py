@@ -45,7 +45,7 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
 
 
 @pytest.fixture
-def old(project: Project, spark: SparkSession, tmp_path: Path) -> Old:
+def run_old_stream(project: Project, spark: SparkSession, tmp_path: Path) -> RunOldStream:
     """Return a function that runs the old stream, file by file, over all rows or until it fails at one."""
 
     def run(
@@ -78,8 +78,8 @@ EVENTS = st.one_of(
 
 
 @soak.only
-def test_every_row_arrives_once_from_old_stream_or_flow(
-    project: Project, spark: SparkSession, old: Old, tmp_path: Path
+def test_table_contains_each_row_once_after_random_take_overs_and_undos(
+    project: Project, spark: SparkSession, run_old_stream: RunOldStream, tmp_path: Path
 ) -> None:
     """Take over, undo, take over again, with streams that fail within a commit and crashes at every effect.
 
@@ -120,13 +120,13 @@ def test_every_row_arrives_once_from_old_stream_or_flow(
                     with raises("WRITTEN_SINCE_TAKE_OVER", writers=re.compile("another process")):
                         pipelines.run(shop.root, spark)
                     pipelines.undo(shop.root, spark)
-                    ours = False
-                case "undo" if ours:
+                    taken_over = False
+                case "undo" if taken_over:
                     # A run must finish the crashed one first.
-                    dies(partial(pipelines.run, shop.root, spark), None)
-                    dies(partial(pipelines.undo, shop.root, spark), value)
-                    dies(partial(pipelines.undo, shop.root, spark), None, "NOTHING_TAKEN_OVER_YET")
-                    ours = False
+                    run_with_crash(partial(pipelines.run, shop.root, spark), None)
+                    run_with_crash(partial(pipelines.undo, shop.root, spark), value)
+                    run_with_crash(partial(pipelines.undo, shop.root, spark), None, "NOTHING_TAKEN_OVER_YET")
+                    taken_over = False
         found = sorted(row[0] for row in shop.rows(target))
         assert found == sorted([*foreign, *(row[0] for row in shop.rows(source))])
 
@@ -137,7 +137,7 @@ def undo(project: Project, crash_at: int | None = None) -> None:
     run_with_crash(partial(pipelines.undo, project.root, project.spark), crash_at)
 
 
-def dies(command: Callable[..., object], at: int | None, refused: str = "^$") -> None:
+def run_with_crash(command: Callable[..., object], at: int | None, refused: str = "^$") -> None:
     """Run a command that crashes directly before one of its effects."""
     effects = count()
 
@@ -159,8 +159,8 @@ def ids(project: Project) -> list[int]:
 
 
 @soak.slow
-def test_table_is_taken_over_and_given_back_several_times(project: Project, old: Old) -> None:
-    old()
+def test_take_over_and_undo_lose_and_repeat_no_row(project: Project, run_old_stream: RunOldStream) -> None:
+    run_old_stream()
     project.insert("src", (3, "c"))
     with project.nothing_written():
         plan = project.plan()
@@ -197,14 +197,14 @@ def test_table_is_taken_over_and_given_back_several_times(project: Project, old:
 
 
 def test_run_is_refused_after_another_process_added_rows(
-    project: Project, spark: SparkSession, old: Old, tmp_path: Path
+    project: Project, spark: SparkSession, run_old_stream: RunOldStream, tmp_path: Path
 ) -> None:
     run_old_stream()
     assert project.run().ok
     project.insert("src", (3, "c"))
     assert project.run().ok
     # The old job was deployed again with another checkpoint, and writes all rows a second time.
-    old(checkpoint=tmp_path / "redeployed")
+    run_old_stream(checkpoint=tmp_path / "redeployed")
     with (
         project.nothing_written(),
         raises("WRITTEN_SINCE_TAKE_OVER", writers=re.compile("STREAMING UPDATE")) as refused,
@@ -241,8 +241,8 @@ def test_run_is_refused_after_another_process_added_rows(
 
 
 @soak.slow
-def test_take_over_after_a_run_is_refused_until_its_checkpoints_are_removed(
-    project: Project, spark: SparkSession, old: Old
+def test_take_over_after_run_is_refused_until_checkpoints_are_removed(
+    project: Project, spark: SparkSession, run_old_stream: RunOldStream
 ) -> None:
     with_take_over = project.root / "dataflows/d/dataflowspec/out_main.json"
     spec = with_take_over.read_text("utf-8")
@@ -269,10 +269,10 @@ def test_take_over_after_a_run_is_refused_until_its_checkpoints_are_removed(
 
 
 @soak.slow
-def test_run_is_refused_while_the_old_stream_writes_too(
-    project: Project, spark: SparkSession, old: Old
+def test_run_is_refused_after_old_stream_writes_to_taken_over_table(
+    project: Project, spark: SparkSession, run_old_stream: RunOldStream
 ) -> None:
-    old()
+    run_old_stream()
     assert project.run().ok
     project.insert("src", (3, "c"))
     run_old_stream()

@@ -41,8 +41,8 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
 
 
 @soak.only  # tests/unit/test_decide.py tests the plan, and test_old_streams_property.py two streams.
-def test_source_without_commits_is_read_when_it_gets_one(project: Project, spark: SparkSession) -> None:
-    def expect(rows: list[tuple[object, ...]], latest: list[tuple[object, ...]], meets: int) -> None:
+def test_source_without_commits_is_read_after_its_first_commit(project: Project, spark: SparkSession) -> None:
+    def check_tables(rows: list[tuple[object, ...]], latest: list[tuple[object, ...]], meets: int) -> None:
         assert project.rows("everything") == sorted([*OLD, *rows], key=repr)
         if soak.SOAKING:
             assert project.rows("latest") == sorted(latest, key=repr)
@@ -77,7 +77,7 @@ def test_source_without_commits_is_read_when_it_gets_one(project: Project, spark
 
 
 @soak.only  # tests/unit/test_decide.py tests the plan.
-def test_versions_cleaned_before_they_were_read_are_refused(project: Project) -> None:
+def test_run_refuses_source_with_unread_commits_removed_from_log(project: Project) -> None:
     project.insert("right_", (3, "r", 2))
     assert project.run().ok
     for value in ("one", "two"):
