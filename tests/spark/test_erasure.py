@@ -140,8 +140,8 @@ def test_rows_deleted_during_run_are_compared_by_next_run(project: Project, spar
     run_cdc(project, "2")
     project.insert("src", (2, "b3", 3))
 
-    def delete(what: str) -> None:
-        if what.startswith("recording in the state at which version"):
+    def delete(effect: str) -> None:
+        if effect.startswith("recording in the state at which version"):
             spark.sql(f"DELETE FROM {project.schema}.out WHERE id = 1")
 
     project.run(before=delete)

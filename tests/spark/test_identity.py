@@ -36,7 +36,7 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
 
 
 @pytest.fixture
-def flowing(project: Project) -> Project:
+def started(project: Project) -> Project:
     """A migration with a started flow; the initial copy wrote rows 1 and 2, and the flow row 3."""
     project.create("src", COLUMNS, (1, "a"), (2, "b"))
     project.create("out_legacy", COLUMNS, (1, "a"), (2, "b"))
@@ -76,118 +76,118 @@ def without(folder: Path, kept: Path) -> Iterator[None]:
 
 
 def test_run_refuses_missing_replaced_or_set_back_state(
-    flowing: Project, spark: SparkSession, tmp_path: Path
+    started: Project, spark: SparkSession, tmp_path: Path
 ) -> None:
-    target, flow = f"{flowing.schema}.out", checkpoint(flowing)
-    flowing.insert("src", (4, "d"))
+    target, flow = f"{started.schema}.out", checkpoint(started)
+    started.insert("src", (4, "d"))
     shutil.copytree(flow, tmp_path / "older")
-    shutil.copytree(flowing.folder("out"), tmp_path / "older_table")
-    flowing.run()
+    shutil.copytree(started.folder("out"), tmp_path / "older_table")
+    started.run()
     # Spark rereads the commits of its last batch, so those must exist.
-    flowing.clean_log("src")
-    flowing.insert("src", (5, "e"))
-    flowing.run()
-    assert ids(flowing) == [1, 2, 3, 4, 5]
-    assert flowing.status().complete
+    started.clean_log("src")
+    started.insert("src", (5, "e"))
+    started.run()
+    assert ids(started) == [1, 2, 3, 4, 5]
+    assert started.status().complete
 
-    flowing.insert("src", (6, "f"))
+    started.insert("src", (6, "f"))
     gone = "FLOW_CHECKPOINT_MISSING"
     with without(flow, tmp_path / "kept"):
-        check_refused(flowing, gone)
-    with without(flowing.state / "checkpoints", tmp_path / "kept"):
-        check_refused(flowing, gone)
+        check_refused(started, gone)
+    with without(started.state / "checkpoints", tmp_path / "kept"):
+        check_refused(started, gone)
     with without(flow, tmp_path / "kept"):
         shutil.copytree(tmp_path / "older", flow)
-        check_refused(flowing, "CHECKPOINT_OLDER_THAN_TARGET")
+        check_refused(started, "CHECKPOINT_OLDER_THAN_TARGET")
         (flow / "metadata").write_text('{"id":"00000000-0000-0000-0000-000000000000"}')
-        check_refused(flowing, "FLOW_CHECKPOINT_REPLACED")
-    table = flowing.folder("out")
+        check_refused(started, "FLOW_CHECKPOINT_REPLACED")
+    table = started.folder("out")
     with without(table, tmp_path / "kept"):
         shutil.copytree(tmp_path / "older_table", table)
         check_refused(
-            flowing, r"TARGET_SET_BACK(?s:.*)was set back to version 3 since .*\s.*Restore version 5"
+            started, r"TARGET_SET_BACK(?s:.*)was set back to version 3 since .*\s.*Restore version 5"
         )
         # Older releases didn't record the versions.
-        document = next(flowing.state.glob("checkpoints/*/state.json"))
+        document = next(started.state.glob("checkpoints/*/state.json"))
         recorded = document.read_text()
         document.write_text(json.dumps({**json.loads(recorded), "versions": {}}))
-        check_refused(flowing, "CHECKPOINT_AHEAD_OF_TARGET")
+        check_refused(started, "CHECKPOINT_AHEAD_OF_TARGET")
         document.write_text(recorded)
-    flowing.run()
-    assert ids(flowing) == [1, 2, 3, 4, 5, 6]
+    started.run()
+    assert ids(started) == [1, 2, 3, 4, 5, 6]
 
-    flowing.insert("src", (7, "g"))
+    started.insert("src", (7, "g"))
     newest = deltalake.DeltaTable(str(table)).version()
     times = ((newest - 1, newest), (newest + 1, newest), (newest - 2, newest + 2))
     for back, whole in soak.amount(times[:1], times):
         spark.sql(f"RESTORE TABLE {target} TO VERSION AS OF {back}")
-        check_refused(flowing, rf"\.out was set back to version \d+ since (?s:.*)Restore version {newest}")
+        check_refused(started, rf"\.out was set back to version \d+ since (?s:.*)Restore version {newest}")
         spark.sql(f"RESTORE TABLE {target} TO VERSION AS OF {whole}")
     if soak.SOAKING:
         # Only Databricks replaces a table that has rows by a clone, so the table is emptied.
         spark.sql(f"TRUNCATE TABLE {target}")
         spark.sql(f"CREATE OR REPLACE TABLE {target} SHALLOW CLONE {target} VERSION AS OF {newest - 1}")
         check_refused(
-            flowing, rf"\.out was set back to an older version since (?s:.*)Restore version {newest}"
+            started, rf"\.out was set back to an older version since (?s:.*)Restore version {newest}"
         )
         spark.sql(f"RESTORE TABLE {target} TO VERSION AS OF {newest}")
-    flowing.run()
-    assert ids(flowing) == [1, 2, 3, 4, 5, 6, 7]
+    started.run()
+    assert ids(started) == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_renamed_target_keeps_its_migration(flowing: Project, spark: SparkSession) -> None:
-    flowing.insert("src", (4, "d"))
-    (flowing.root / "dataflows/d/dataflowspec/out_main.json").unlink()
-    flowing.standard("renamed", "src", migration={"table": "out_legacy"}, sourceViewName="v_out")
-    check_refused(flowing, r"LEGACY_TABLE_MIGRATED_BEFORE\] .*\.out_legacy has begun before")
+def test_renamed_target_keeps_its_migration(started: Project, spark: SparkSession) -> None:
+    started.insert("src", (4, "d"))
+    (started.root / "dataflows/d/dataflowspec/out_main.json").unlink()
+    started.standard("renamed", "src", migration={"table": "out_legacy"}, sourceViewName="v_out")
+    check_refused(started, r"LEGACY_TABLE_MIGRATED_BEFORE\] .*\.out_legacy has begun before")
 
-    old, new = (TableName.parse(f"{flowing.schema}.{name}") for name in ("out", "renamed"))
+    old, new = (TableName.parse(f"{started.schema}.{name}") for name in ("out", "renamed"))
     with raises("RENAMED_TARGET_MISSING"):
-        flowing.run(adopt=True)
+        started.run(adopt=True)
     spark.sql(f"ALTER TABLE {old.sql} RENAME TO {new.sql}")
-    flowing.run(adopt=True)
-    assert not list(flowing.state.glob(f"**/targetTable={old.key}"))
-    assert [row[0] for row in flowing.rows("renamed", "id")] == [1, 2, 3, 4]
-    assert flowing.status().complete
+    started.run(adopt=True)
+    assert not list(started.state.glob(f"**/targetTable={old.key}"))
+    assert [row[0] for row in started.rows("renamed", "id")] == [1, 2, 3, 4]
+    assert started.status().complete
 
 
 @pytest.mark.parametrize("has_history", [True, False])
 def test_flow_resumes_after_target_drops_record_of_batches(
-    flowing: Project, spark: SparkSession, has_history: bool
+    started: Project, spark: SparkSession, has_history: bool
 ) -> None:
     """Delta removes expired transaction identifiers of an idle stream from its checkpoints."""
     spark.sql(
-        f"ALTER TABLE {flowing.schema}.out "
+        f"ALTER TABLE {started.schema}.out "
         "SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 1 millisecond')"
     )
-    log = flowing.folder("out") / "_delta_log"
+    log = started.folder("out") / "_delta_log"
     jvm: Any = spark._jvm
     jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
-        spark._jsparkSession, str(flowing.folder("out"))
+        spark._jsparkSession, str(started.folder("out"))
     ).checkpoint()
     newest = max(path.name for path in log.glob("*.checkpoint.parquet"))
     for commit in log.glob("*.json"):
         # The batches can only be found in commits, which DESCRIBE HISTORY lists.
         if not has_history and commit.name[:20] < newest[:20]:
             commit.unlink()
-    flowing.insert("src", (4, "d"))
-    notes = [note for target in flowing.plan().targets for note in target.notes]
+    started.insert("src", (4, "d"))
+    notes = [note for target in started.plan().targets for note in target.notes]
     assert any("remembers a stream's batches" in note for note in notes) is not has_history
-    flowing.run()
-    assert ids(flowing) == [1, 2, 3, 4]
+    started.run()
+    assert ids(started) == [1, 2, 3, 4]
 
 
 @soak.slow
 def test_clone_runs_as_separate_target_and_replaced_original_is_refused(
-    flowing: Project, spark: SparkSession
+    started: Project, spark: SparkSession
 ) -> None:
-    target, twin = (f"{flowing.schema}.{table}" for table in ("out", "twin"))
+    target, twin = (f"{started.schema}.{table}" for table in ("out", "twin"))
     spark.sql(f"CREATE TABLE {twin} SHALLOW CLONE {target}")
     spark.sql(f"CREATE OR REPLACE TABLE {target} ({COLUMNS}) USING delta")
-    check_refused(flowing, r"\.out was replaced since its flows began")
+    check_refused(started, r"\.out was replaced since its flows began")
     # A clone has the properties of its original.
-    flowing.standard("twin", "src")
-    flowing.run(targets=[twin])
+    started.standard("twin", "src")
+    started.run(targets=[twin])
     assert spark.table(twin).count() == 6
 
 
@@ -235,28 +235,28 @@ def test_run_recreates_table_left_by_killed_process(
 
 
 @soak.slow
-def test_full_refresh_repairs_target_and_keeps_finished_history(flowing: Project) -> None:
-    target = [f"{flowing.schema}.out"]
-    shutil.rmtree(flowing.state / "checkpoints")
-    flowing.run(full_refresh=target)
-    flowing.insert("src", (4, "d"))
-    flowing.run()
-    assert ids(flowing) == [1, 2, 3, 4]
-    flowing.finish()
-    flowing.standard("out", "src")
-    flowing.insert("src", (5, "e"))
+def test_full_refresh_repairs_target_and_keeps_finished_history(started: Project) -> None:
+    target = [f"{started.schema}.out"]
+    shutil.rmtree(started.state / "checkpoints")
+    started.run(full_refresh=target)
+    started.insert("src", (4, "d"))
+    started.run()
+    assert ids(started) == [1, 2, 3, 4]
+    started.finish()
+    started.standard("out", "src")
+    started.insert("src", (5, "e"))
     check_refused(
-        flowing,
-        rf"REFRESH_DROPS_HISTORY\] .* \(copied from {flowing.schema}\.out_legacy@1\)",
+        started,
+        rf"REFRESH_DROPS_HISTORY\] .* \(copied from {started.schema}\.out_legacy@1\)",
         full_refresh=target,
     )
-    shutil.rmtree(flowing.state)
-    check_refused(flowing, "was refreshed 1 times, but the state records 0")
-    check_refused(flowing, "REFRESH_DROPS_HISTORY", full_refresh=target)
-    assert ids(flowing) == [1, 2, 3, 4]
-    flowing.run(full_refresh=target, drop_history=True)
+    shutil.rmtree(started.state)
+    check_refused(started, "was refreshed 1 times, but the state records 0")
+    check_refused(started, "REFRESH_DROPS_HISTORY", full_refresh=target)
+    assert ids(started) == [1, 2, 3, 4]
+    started.run(full_refresh=target, drop_history=True)
     # The source still contains all rows.
-    assert ids(flowing) == [1, 2, 3, 4, 5]
+    assert ids(started) == [1, 2, 3, 4, 5]
 
 
 @soak.slow

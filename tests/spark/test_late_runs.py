@@ -26,8 +26,8 @@ class Crash(BaseException):
     pass
 
 
-def crash_before_copy(what: str) -> None:
-    if what.startswith(f"rows of {HISTORY_FLOW}"):
+def crash_before_copy(effect: str) -> None:
+    if effect.startswith(f"rows of {HISTORY_FLOW}"):
         raise Crash
 
 

@@ -153,7 +153,7 @@ class Engine:
             return
         # A batch whose offsets were recorded consists of the same commits after a restart.
         _write_offset(folder / "offsets" / str(batch), table)
-        rows = read(self.lake / source.table.table, first, source)
+        rows = read_commits(self.lake / source.table.table, first, source)
         writer = deltalake.Transaction(checkpoints.read_query_id(folder), batch)
         self._append(definition.flow.target, rows, writer)
         commit = folder / "commits" / str(batch)
@@ -208,16 +208,16 @@ def rows_of(folder: Path, version: int | None = None) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in rows]
 
 
-def mapped(rows: list[tuple[Any, ...]], source: DeltaSource) -> list[tuple[Any, ...]]:
+def apply_view(rows: list[tuple[Any, ...]], source: DeltaSource) -> list[tuple[Any, ...]]:
     """Apply a view's conditions and expressions."""
     conditions, select = source.where or (None,), SELECTS[source.select]
     return [select(*row) for row in rows if all(WHERES[condition](row[1]) for condition in conditions)]
 
 
-def read(folder: Path, first: int | None, source: DeltaSource) -> list[tuple[Any, ...]]:
+def read_commits(folder: Path, first: int | None, source: DeltaSource) -> list[tuple[Any, ...]]:
     """Read a source's commits as Delta's stream does; all rows without a starting version."""
     if first is None:
-        return mapped(rows_of(folder), source)
+        return apply_view(rows_of(folder), source)
     options = {name for name, value in source.options.items() if value == "true"}
     found: list[tuple[Any, ...]] = []
     for log in sorted((folder / "_delta_log").glob("*.json"))[first:]:
@@ -229,10 +229,10 @@ def read(folder: Path, first: int | None, source: DeltaSource) -> list[tuple[Any
             continue
         for path in added:
             found += [(row["id"], row["v"]) for row in pq.read_table(folder / path).to_pylist()]
-    return mapped(found, source)
+    return apply_view(found, source)
 
 
-def find(
+def find_hand_over(
     metastore: Metastore,
     dataflow: DataFlow,
     migration: Migration,
@@ -256,7 +256,7 @@ def find(
         for view in views:
             assert isinstance(view, DeltaSource)
             folder = Path(by_key[view.table.key].folder or "")
-            source_rows.update(mapped(rows_of(folder, moment[view.table.key]), view))
+            source_rows.update(apply_view(rows_of(folder, moment[view.table.key]), view))
         if source_rows == legacy_rows:
             positions = {by_key[name].table_id: at for name, at in moment.items()}
             return HandOver(legacy.version, positions, {}, "proved", "the rows are the same")
@@ -333,7 +333,7 @@ class Lake:
 def lake() -> Iterator[Lake]:
     """Yield an empty lake; legacy tables are compared without Spark."""
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(content_search, "find_hand_over", find)
+        patch.setattr(content_search, "find_hand_over", find_hand_over)
         yield Lake(Path(folder) / "project", Path(folder) / "lake")
 
 

@@ -62,7 +62,7 @@ def volume(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return Path(workspace.make_volume("main", "bronze", "state"), "tableferry")
 
 
-def text(path: Path) -> str:
+def read_text(path: Path) -> str:
     content = storage.read_text(path)
     assert content is not None
     return content
@@ -89,11 +89,11 @@ def test_store_reads_certainty_of_hand_over_and_derives_missing_one(
     assert store.read(TARGET).migration_start == start
     storage.remove(store.state_file(TARGET))
     path = store.migration_start_file(TARGET)
-    storage.write_text(path, text(path).replace("handOver,", "").replace(",proved,", ","))
+    storage.write_text(path, read_text(path).replace("handOver,", "").replace(",proved,", ","))
     assert store.read(TARGET).migration_start == replace(start, certainty="recorded")
-    storage.write_text(path, text(path).replace("query:12", ""))
+    storage.write_text(path, read_text(path).replace("query:12", ""))
     assert store.read(TARGET).migration_start == replace(start, batches={}, certainty="assumed")
-    storage.write_text(path, text(path).replace("oldStreams", "handOver").replace(",,3", ",hoped,3"))
+    storage.write_text(path, read_text(path).replace("oldStreams", "handOver").replace(",,3", ",hoped,3"))
     with conditions.raises("BASELINE_FILE_INVALID", reason=re.compile("handOver is hoped")):
         store.read(TARGET)
 
@@ -103,8 +103,8 @@ def test_csv_files_have_documented_paths_and_columns(volume: Path) -> None:
     store.begin(migration_start())
     store.track(migration_start(), Tracking({"bronze.orders": BIG + 1}))
     folder = "pipelineId=p1/targetTable=silver.orders/part-00000.csv"
-    first = list(csv.DictReader(io.StringIO(text(volume / "initial_versions" / folder))))
-    second = list(csv.DictReader(io.StringIO(text(volume / "tracking" / folder))))
+    first = list(csv.DictReader(io.StringIO(read_text(volume / "initial_versions" / folder))))
+    second = list(csv.DictReader(io.StringIO(read_text(volume / "tracking" / folder))))
     assert [row["viewName"] for row in first] == ["v_c", "v_a", "v_b"]
     assert {"tableName", "viewName", "version"} <= first[0].keys()
     assert {"tableName", "viewName", "version", "currentVersion", "ready"} <= second[0].keys()
@@ -130,7 +130,7 @@ def test_store_keeps_engine_of_migration(volume: Path) -> None:
     assert adopted.read(TARGET).engine == "databricks"
     # Older versions wrote no document, and the oldest ones no column for the engine.
     storage.remove(adopted.state_file(TARGET))
-    rows = list(csv.DictReader(io.StringIO(text(adopted.tracking_file(TARGET)))))
+    rows = list(csv.DictReader(io.StringIO(read_text(adopted.tracking_file(TARGET)))))
     older = io.StringIO()
     writer = csv.DictWriter(older, [name for name in rows[0] if name != "engine"], extrasaction="ignore")
     writer.writeheader()
@@ -161,7 +161,7 @@ def test_finish_of_one_target_keeps_state_of_another(volume: Path) -> None:
 
 def check_truncations_are_refused(path: Path, condition: str, store: StateStore) -> None:
     """Truncate a file at every length, and check that it is refused."""
-    whole = text(path)
+    whole = read_text(path)
     # Each read through the Files API is a request. The same code parses the text, so fewer lengths suffice.
     step = amount(5, 1) if storage.is_mounted(store.volume) else amount(35, 7)
     ends = [offset for offset, sign in enumerate(whole) if sign == "\n"]
