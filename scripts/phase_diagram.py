@@ -1,4 +1,4 @@
-"""Draw the phases of a pipeline target from `tableferry.pipelines.model.phases`; `make render` writes the files."""
+"""Draw the phases of a pipeline target from `model/phases.py`; `make render` writes the files."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from pathlib import Path
 from tableferry.pipelines.model.phases import ACTIONS, PHASES, Phase
 
 ROOT = Path(__file__).parents[1]
-PICTURE, PAGE = (
-    ROOT / "docs" / "pictures" / "pipeline-phases.svg",
-    ROOT / "docs" / "concepts" / "pipelines.md",
-)
+PICTURE = ROOT / "docs" / "pictures" / "pipeline-phases.svg"
+PAGE = ROOT / "docs" / "concepts" / "pipelines.md"
 BEGIN, END = "<!-- Generated from model/phases.py by make render -->", "<!-- End of the generated part -->"
 
 _WIDTH, _HEIGHT, _STEP, _LEFT, _TOP = 220, 44, 76, 235, 20
@@ -20,7 +18,8 @@ _ORDER: tuple[Phase, ...] = (
     "plain", "later", "new", "copying", "differs", "waiting", "ready", "complete", "finished",
 )  # fmt: skip
 _STYLE = (
-    'text { font: 14px "Segoe UI", Roboto, Helvetica, Arial, sans-serif; fill: #1f2533; text-anchor: middle; }'
+    'text { font: 14px "Segoe UI", Roboto, Helvetica, Arial, sans-serif; fill: #1f2533; }'
+    " text { text-anchor: middle; }"
     " .box { fill: #fff; stroke: #3f51b5; stroke-width: 1.5; }"
     " .line { stroke: #5b6478; stroke-width: 1.5; fill: none; marker-end: url(#tip); }"
 )
@@ -35,17 +34,13 @@ def picture() -> str:
     )
     title = "Phases of a target, and the phases that can follow each"
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 690 {height}" role="img" aria-label="{title}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 690 {height}" role="img" '
+        f'aria-label="{title}">',
         f"<title>{title}</title>",
         tip,
         f"<style>{_STYLE}</style>",
         f'<rect width="690" height="{height}" rx="10" fill="#f7f8fc"/>',
-        *(
-            _arrow(phase, following)
-            for phase in _ORDER
-            for following in PHASES[phase].next
-            if following != phase
-        ),
+        *(_arrow(phase, after) for phase in _ORDER for after in PHASES[phase].next if after != phase),
     ]
     for phase in _ORDER:
         y = _y(phase)
@@ -61,7 +56,7 @@ def _y(phase: Phase) -> int:
 
 
 def _arrow(before: Phase, after: Phase) -> str:
-    """Return an arrow: straight down to the next box, otherwise a curve on the right down or on the left up."""
+    """Return an arrow: straight to the next box, a curve on the right down, or a curve on the left up."""
     start, stop = _ORDER.index(before), _ORDER.index(after)
     if stop == start + 1:
         x = _LEFT + _WIDTH / 2

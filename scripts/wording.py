@@ -48,15 +48,10 @@ src/tableferry/cli src/tableferry/convert src/tableferry/errors src/tableferry/f
 src/tableferry/storage src/tableferry/verify :(glob)src/tableferry/*.py benchmarks examples scripts/[!w]*.py
 """
 _FINISHED_TESTS = """
-:(glob)tests/[!fm]*.py tests/bundle tests/footers.py tests/metastore.py tests/workspace
-tests/spark/test_convert_*.py tests/spark/test_local_metastore.py tests/spark/test_session.py
-tests/spark/test_storage_hadoop.py tests/spark/test_verify.py tests/spark/conftest.py tests/spark/tables.py
-tests/spark/side_by_side.py tests/unit/conftest.py tests/unit/test_task_progress.py tests/unit/test_amounts.py
-tests/unit/test_catalog.py tests/unit/test_cli*.py tests/unit/test_comm*.py tests/unit/test_convert_*.py
-tests/unit/test_docs.py tests/unit/test_error*.py tests/unit/test_extras.py tests/unit/test_hive_locations.py
-tests/unit/test_imports.py tests/unit/test_lazy.py tests/unit/test_logs.py tests/unit/test_quoting.py
-tests/unit/test_report.py tests/unit/test_repository.py tests/unit/test_session.py tests/unit/test_storage.py
-tests/unit/test_status_without_spark.py tests/unit/test_verify*.py
+:(glob)tests/[!f]*.py tests/footers.py tests/bundle tests/connect tests/workspace
+tests/spark/[!ftw]*.py tests/spark/tables.py tests/spark/test_[!f]*.py tests/spark/test_f[ir]*.py
+tests/unit/c*.py tests/unit/test_[!dfrvw]*.py tests/unit/test_d[ao]*.py tests/unit/test_foreign_writes.py
+tests/unit/test_re[p-z]*.py tests/unit/test_ve*.py
 """
 _FINISHED_PAGES = """
 docs/benchmarks.md docs/concepts/conversion.md docs/how-to/convert-*.md docs/how-to/verify.md

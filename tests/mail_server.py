@@ -1,4 +1,4 @@
-"""A real mail server on loopback, and certificates for it."""
+"""A mail server on the loopback interface, and its certificates."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ USER, PASSWORD = "tableferry", "pass word"
 
 @dataclass(frozen=True)
 class Certificate:
-    """A self-signed certificate for 127.0.0.1, and its key, as PEM files."""
+    """A self-signed certificate for 127.0.0.1 and its key, as PEM files."""
 
     file: Path
     key: Path
 
     @classmethod
-    def made(cls, folder: Path) -> Certificate:
-        made = cls(folder / "server.pem", folder / "server.key")
-        asked = (
+    def create(cls, folder: Path) -> Certificate:
+        certificate = cls(folder / "server.pem", folder / "server.key")
+        command = (
             f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 "
-            f"-addext subjectAltName=IP:127.0.0.1 -keyout {made.key} -out {made.file}"
+            f"-addext subjectAltName=IP:127.0.0.1 -keyout {certificate.key} -out {certificate.file}"
         )
-        subprocess.run(asked.split(), check=True, capture_output=True)
-        return made
+        subprocess.run(command.split(), check=True, capture_output=True)
+        return certificate
 
     def context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -44,24 +44,24 @@ class Certificate:
 
 
 class MailServer:
-    """Takes mail, and refuses what it is set to refuse.
+    """A server that accepts e-mails, and replies with errors as a test configures.
 
     Attributes:
-        delivered: The Message-ID and the recipient of each letter, once for each time.
-        letters: Each letter that was taken, as often as it was.
-        sessions: How often somebody connected.
-        logins: How often somebody logged in.
-        sender: What is said to a sender; an empty text takes it.
-        rcpt: What is said to a recipient; an empty text takes it.
-        data: What is said to a letter after its text; an empty text takes it.
-        vanish: Whether the connection breaks after a letter was taken, before that is said.
+        delivered: The Message-ID and the recipient of each delivery.
+        emails: Each accepted e-mail, once per delivery.
+        sessions: The number of connections.
+        logins: The number of successful logins.
+        sender: Returns the error reply to MAIL; an empty text accepts the sender.
+        rcpt: Returns the error reply to RCPT; an empty text accepts the recipient.
+        data: Returns the error reply to DATA; an empty text accepts the e-mail.
+        vanish: Returns whether to close the connection before the reply to an accepted e-mail.
     """
 
     def __init__(
         self, certificate: Certificate | None = None, *, tls: str = "none", auth: bool = False
     ) -> None:
         self.delivered: list[tuple[str, str]] = []
-        self.letters: list[EmailMessage] = []
+        self.emails: list[EmailMessage] = []
         self.sessions = 0
         self.logins = 0
         self.sender: Callable[[], str] = lambda: ""
@@ -77,9 +77,13 @@ class MailServer:
         if certificate is not None and tls == "starttls":
             settings |= {"tls_context": certificate.context(), "require_starttls": True}
         if auth:
-            # aiosmtpd doesn't see that a connection which began with TLS has it.
-            inside = tls == "starttls"
-            settings |= {"authenticator": self._knows, "auth_required": inside, "auth_require_tls": inside}
+            # aiosmtpd doesn't recognize a connection that started with TLS as encrypted.
+            needs_tls = tls == "starttls"
+            settings |= {
+                "authenticator": self._authenticate,
+                "auth_required": needs_tls,
+                "auth_require_tls": needs_tls,
+            }
         self._controller = Controller(self, hostname="127.0.0.1", port=self.port, **settings)
 
     def __enter__(self) -> Self:
@@ -91,7 +95,7 @@ class MailServer:
     ) -> None:
         self._controller.stop()
 
-    def _knows(
+    def _authenticate(
         self, server: SMTP, session: Session, envelope: Envelope, mechanism: str, login: LoginPassword
     ) -> AuthResult:
         known = (login.login, login.password) == (USER.encode(), PASSWORD.encode())
@@ -123,9 +127,9 @@ class MailServer:
         if refusal := self.data():
             return refusal
         assert isinstance(envelope.content, bytes)
-        letter = message_from_bytes(envelope.content, policy=policy.SMTP)
-        self.letters.append(letter)
-        self.delivered += [(letter["Message-ID"], to) for to in envelope.rcpt_tos]
+        email = message_from_bytes(envelope.content, policy=policy.SMTP)
+        self.emails.append(email)
+        self.delivered += [(email["Message-ID"], to) for to in envelope.rcpt_tos]
         if self.vanish():
             assert isinstance(server.transport, asyncio.Transport)
             server.transport.abort()

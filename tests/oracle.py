@@ -97,7 +97,7 @@ def _apply_upsert(row: Row | None, event: Event, columns: Sequence[str], ignore_
 
 
 def _order_events(events: Iterable[Event]) -> dict[Key, list[Event]]:
-    """Return each key's events in order; of events with one sequence only that with the highest rank."""
+    """Return each key's events in order, with only the highest rank per sequence."""
     best: dict[Key, dict[Any, Event]] = {}
     for event in events:
         if event.operation == "truncate":

@@ -1,7 +1,7 @@
 """Random edits of a data flow spec between runs, and a plain-Python model of the rows of its target.
 
 `tests/unit/test_spec_edits.py` runs these scenarios without Spark, `tests/spark/test_spec_edits.py` with it.
-The model knows the commits of the sources and the specs, and calls nothing of the package.
+The model is computed only from the commits of the sources and the specs, without calls of the package.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from tableferry.errors import Refused, TableferryError
 
 Row = tuple[int, int, int | None]
-"""Number, value, and the column that only one of the select lists adds."""
+"""Number, value, and a column that only one of the select lists adds."""
 
 SCHEMA = pa.schema([("id", pa.int32()), ("v", pa.int32())])
 SOURCES = ("a", "b", "c")
-"""The first one feeds the legacy table from the start; edits add the others."""
+"""The old job always reads the first source; edits add the other ones."""
 
 WHERES: Mapping[str | None, Callable[[int], bool]] = {
     None: lambda v: True,
@@ -62,12 +62,12 @@ EditKind = Literal[
     "last good spec",
 ]
 BENIGN = frozenset(("where", "select", "compareExcept", "last good spec"))
-"""The edits after which a migration that has run must run on."""
+"""The edits after which a migration must continue to run."""
 
 
 @dataclass(frozen=True)
 class FlowText:
-    """One flow as the spec has it."""
+    """One flow of the spec."""
 
     source: str
     where: str | None = None
@@ -79,7 +79,7 @@ class FlowText:
 
 @dataclass(frozen=True)
 class SpecText:
-    """The spec as the user wrote it; a source is in it once."""
+    """The spec as the user wrote it; each source occurs once."""
 
     flows: Mapping[str, FlowText]
     target: str = "out"
@@ -90,10 +90,10 @@ class SpecText:
 
     @property
     def running(self) -> Mapping[str, FlowText]:
-        """The flows that are switched on."""
+        """The enabled flows."""
         return {name: flow for name, flow in self.flows.items() if flow.enabled}
 
-    def written(self, schema: str) -> dict[str, Any]:
+    def to_json(self, schema: str) -> dict[str, Any]:
         """Return the JSON of the spec."""
 
         def view(flow: FlowText) -> dict[str, Any]:
@@ -146,7 +146,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class SourceWrite:
-    """One commit to a source; the old job may not have read it when the migration begins."""
+    """One commit to a source; the old job doesn't process an unread one."""
 
     source: str
     kind: CommitKind
@@ -156,7 +156,7 @@ class SourceWrite:
 
 @dataclass(frozen=True)
 class Turn:
-    """Edits and commits, and then a run."""
+    """Edits and commits, followed by a run."""
 
     edits: tuple[Edit, ...]
     writes: tuple[SourceWrite, ...]
@@ -181,7 +181,7 @@ def _turns(kinds: Sequence[EditKind]) -> st.SearchStrategy[list[Turn]]:
     return st.lists(turns, min_size=3, max_size=7)
 
 
-# A few kinds in each scenario, so that they meet.
+# Each scenario has a few kinds of edits, so that they interact.
 TURNS = st.lists(st.sampled_from(get_args(EditKind)), min_size=2, max_size=5, unique=True).flatmap(_turns)
 STARTS = st.builds(
     SpecText,
@@ -199,7 +199,7 @@ STARTS = st.builds(
 FIRST = st.sampled_from(((0, 1, 2), ()))
 
 Drawn = tuple[SpecText, tuple[int, ...], list[Turn]]
-"""A scenario: the first spec, the values of the first rows, and what happens then."""
+"""A scenario: the first spec, the values of the first rows, and the turns."""
 
 KNOWN: Sequence[Drawn] = (
     # A flow with a start is renamed, a filter is changed, and the target is renamed.
@@ -217,7 +217,7 @@ KNOWN: Sequence[Drawn] = (
             Turn((Edit("last good spec"), Edit("options", 0, 1)), (SourceWrite("a", "delete", ()),)),
         ],
     ),
-    # The migration is added after a run, and the target is emptied for it.
+    # The migration is added after a run, and the target is emptied before it starts.
     (
         SpecText({"f_a": FlowText("a")}, migrates=False),
         (0, 1, 2),
@@ -227,7 +227,7 @@ KNOWN: Sequence[Drawn] = (
             Turn((Edit("empty the target"),), (SourceWrite("a", "append", (2,)),)),
         ],
     ),
-    # A flow gets another source after it has read nothing from the first one.
+    # The source of a flow is replaced before the flow has read a row.
     (
         SpecText({"f_b": FlowText("b")}, migrates=False),
         (0, 1, 2),
@@ -241,8 +241,8 @@ class Source:
     """The commits of a source table; version 0 created it.
 
     Attributes:
-        files: The rows of each file that the table still has, by the version that added it.
-        commits: What each version did: its kind, and the rows that it added.
+        files: The rows of each current file, by the version that added it.
+        commits: The kind of each version and the rows that it added.
     """
 
     files: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
@@ -250,16 +250,16 @@ class Source:
 
     @property
     def version(self) -> int:
-        """Its newest version."""
+        """The newest version."""
         return len(self.commits) - 1
 
     @property
     def rows(self) -> tuple[tuple[int, int], ...]:
-        """All rows of its newest version."""
+        """All rows of the newest version."""
         return tuple(row for file in self.files.values() for row in file)
 
     def rows_at(self, version: int) -> set[int]:
-        """Return the numbers of the rows that a version has."""
+        """Return the numbers of the rows of a version."""
         found: set[int] = set()
         for kind, rows in self.commits[: version + 1]:
             numbers = {number for number, _ in rows}
@@ -268,36 +268,36 @@ class Source:
 
 
 class Backend(Protocol):
-    """What runs the project, and the folder of its tables."""
+    """Runs the project on the tables of a folder."""
 
     root: Path
     lake: Path
     schema: str
 
     def register(self, table: str) -> None:
-        """Make a table known by its name."""
+        """Register a table in the catalog."""
 
     def run(self) -> None:
         """Run the project once."""
 
     def status(self) -> tuple[str, str]:
-        """Return the target's phase, and the certainty of its hand-over (empty for none)."""
+        """Return the target's phase, and the certainty of its hand-over (empty without a hand-over)."""
 
     def baselines(self, target: str) -> Mapping[str, int] | None:
-        """Return the recorded baselines by the source's short name; None if none are recorded."""
+        """Return the recorded baselines by the source's short name; None before they are recorded."""
 
 
 @dataclass
 class TargetModel:
-    """What one target must hold.
+    """The expected contents of one target.
 
     Attributes:
-        rows: All its rows.
-        position: The version that is read next, of each source whose flow has run.
-        started: Its migration has begun.
-        copied: It holds the copied history.
+        rows: All rows.
+        position: The next version to read of each source that a flow has read.
+        started: Whether the migration has started.
+        copied: Whether the target contains the initial copy.
         baselines: The recorded baselines, which never change.
-        gaps: Rows that the hand-over lost or doubled.
+        gaps: Rows that the hand-over lost or duplicated.
     """
 
     rows: Counter[Row] = field(default_factory=Counter)
@@ -315,13 +315,13 @@ class Scenario:
     """One migration whose spec is edited between runs.
 
     Attributes:
-        backend: What runs the project.
-        spec: The spec as it is now.
+        backend: Runs the project.
+        spec: The current spec.
         first: The values of the first rows of the first source and the legacy table.
         sources: The sources by name.
         legacy: The rows of the legacy table.
         targets: The models of all targets that the spec has named.
-        history: The specs before, the newest last.
+        history: The earlier specs, the newest last.
         good: The spec of the last run that was neither refused nor failed.
         edited: The kinds of the edits since then.
         readers: The names of the flows that have read a source.
@@ -359,11 +359,11 @@ class Scenario:
 
     @property
     def is_started(self) -> bool:
-        """Whether the old job was replaced: from then on it reads nothing."""
+        """Whether the migration has started; then the old job doesn't run."""
         return any(model.started for model in self.targets.values())
 
     def play(self, turns: Sequence[Turn]) -> None:
-        """Take all turns."""
+        """Play all turns."""
         try:
             for turn in turns:
                 for edit in turn.edits:
@@ -375,17 +375,17 @@ class Scenario:
             error.add_note("\n".join(self.log))
             raise
 
-    # What people write.
+    # Commits and edits of users.
 
     def write(self, write: SourceWrite) -> None:
-        """Commit to a source; until the migration starts, the old job copies new rows to the legacy table."""
+        """Commit to a source; the old job copies the rows to the legacy table before the migration."""
         source, folder = self.sources[write.source], self._folder(write.source)
         rows: tuple[tuple[int, int], ...]
         if write.kind == "append":
             rows = tuple((next(self.numbers), value) for value in write.values)
             _append(folder, rows)
             source.files[source.version + 1] = rows
-            if write.source in self._fed and not self.is_started and not write.unread:
+            if write.source in self._old_job_sources and not self.is_started and not write.unread:
                 _append(self._folder("legacy"), rows)
                 self.legacy += rows
         elif not source.files:
@@ -404,16 +404,16 @@ class Scenario:
         self.log.append(f"{write.source}@{source.version}: {write.kind} {rows}, legacy {self.legacy}")
 
     @property
-    def _fed(self) -> frozenset[str]:
+    def _old_job_sources(self) -> frozenset[str]:
         """The sources that the old job reads."""
         return frozenset(flow.source for flow in (self.history or [self.spec])[0].flows.values())
 
     def edit(self, edit: Edit) -> None:
-        """Change the spec, or empty the target, unless that isn't possible now."""
+        """Change the spec or empty the target, if that is possible."""
         if edit.kind == "empty the target":
-            self._empty()
+            self._empty_target()
             return
-        edited = self._edited(edit)
+        edited = self._apply_edit(edit)
         if edited is None or edited == self.spec:
             return
         self.history.append(self.spec)
@@ -422,46 +422,48 @@ class Scenario:
         self.log.append(f"edit: {edit.kind}: {edited}")
         self._write_spec()
 
-    def _empty(self) -> None:
-        """Delete all rows of the target, as a refusal asks for before a migration."""
+    def _empty_target(self) -> None:
+        """Delete all rows of the target before the migration starts, as a refusal requests."""
         if self.model.rows and not self.model.started:
             deltalake.DeltaTable(self._folder(self.spec.target)).delete()
             self.model.rows.clear()
             self.edited.add("empty the target")
             self.log.append("by hand: the target was emptied")
 
-    def _edited(self, edit: Edit) -> SpecText | None:
+    def _apply_edit(self, edit: Edit) -> SpecText | None:
         spec = self.spec
         names = sorted(spec.flows)
         name = names[edit.which % len(names)]
         flow = spec.flows[name]
         free = [source for source in SOURCES if source not in {each.source for each in spec.flows.values()}]
 
-        def having(**changes: Any) -> SpecText:
+        def with_flow(**changes: Any) -> SpecText:
             return replace(spec, flows={**spec.flows, name: replace(flow, **changes)})
 
         match edit.kind:
             case "where":
-                return having(where=list(WHERES)[edit.value % len(WHERES)])
+                return with_flow(where=list(WHERES)[edit.value % len(WHERES)])
             case "select":
-                return having(select=list(SELECTS)[edit.value % len(SELECTS)])
+                return with_flow(select=list(SELECTS)[edit.value % len(SELECTS)])
             case "options":
-                return having(options=OPTIONS[edit.value])
+                return with_flow(options=OPTIONS[edit.value])
             case "start":
-                return having(start=self._start(flow.source, edit.value))
+                return with_flow(start=self._choose_start(flow.source, edit.value))
             case "add a flow" if free:
                 source = free[edit.which % len(free)]
-                more = FlowText(source, start=self._start(source, edit.value), options=OPTIONS[edit.which])
-                return replace(spec, flows={**spec.flows, f"f_{source}{next(self.numbers)}": more})
+                added = FlowText(
+                    source, start=self._choose_start(source, edit.value), options=OPTIONS[edit.which]
+                )
+                return replace(spec, flows={**spec.flows, f"f_{source}{next(self.numbers)}": added})
             case "remove a flow" if len(names) > 1:
                 return replace(spec, flows={each: spec.flows[each] for each in names if each != name})
             case "rename a flow":
                 renamed = {f"{name}x" if each == name else each: spec.flows[each] for each in spec.flows}
                 return replace(spec, flows=renamed)
             case "another source" if free:
-                return having(source=free[edit.value % len(free)])
+                return with_flow(source=free[edit.value % len(free)])
             case "disable a flow" if not flow.enabled or len(spec.running) > 1:
-                return having(enabled=not flow.enabled)
+                return with_flow(enabled=not flow.enabled)
             case "rename the target":
                 return replace(spec, target="renamed" if spec.target == "out" else "out")
             case "another legacy table":
@@ -479,7 +481,7 @@ class Scenario:
                 return self.good
         return None
 
-    def _start(self, source: str, value: int) -> int | None:
+    def _choose_start(self, source: str, value: int) -> int | None:
         return (None, 0, 1, self.sources[source].version + 1)[value]
 
     # Actions of the project, compared with the model.
@@ -501,16 +503,16 @@ class Scenario:
             assert self._tables() == tables, "a refused run changed a target"
             assert self._may_refuse(), "refused without need"
         elif failure:
-            self._begin(model)
-            assert self._failing(model), "failed without need"
-            self._settle_failed(model, before)
+            self._record_start(model)
+            assert self._must_fail(model), "failed without need"
+            self._apply_partial_run(model, before)
         else:
             assert not self._must_refuse(), f"ran, although {self._must_refuse()}"
-            self._begin(model)
-            assert not self._failing(model), "a commit was passed over that the options don't allow"
-            self._copy(model)
+            self._record_start(model)
+            assert not self._must_fail(model), "a commit was skipped that the options don't allow to skip"
+            self._copy_history(model)
             for flow in self.spec.running.values():
-                self._take(model, flow)
+                self._read(model, flow)
             model.finished |= model.started and not self.spec.migrates
             self._compare(model)
             self.good = self.spec
@@ -522,7 +524,7 @@ class Scenario:
         phase, certainty = self.backend.status()
         self.log.append(f"  status: {phase} {certainty}")
         if certainty == "proved":
-            assert not model.gaps, f"proved, although the hand-over lost or doubled {sorted(model.gaps)}"
+            assert not model.gaps, f"proved, although the hand-over lost or duplicated {sorted(model.gaps)}"
         if phase == "complete":
             assert model.copied, "complete without its history"
             unread = [flow.source for flow in self.spec.running.values() if flow.source not in model.position]
@@ -530,10 +532,10 @@ class Scenario:
 
     def _compare(self, model: TargetModel) -> None:
         actual = self._rows(self.spec.target)
-        assert actual == model.rows, f"missing {model.rows - actual}, doubled {actual - model.rows}"
+        assert actual == model.rows, f"missing {model.rows - actual}, duplicated {actual - model.rows}"
 
     def _must_refuse(self) -> str:
-        """Return why a run can't be right; empty if one can."""
+        """Return why a run must be refused; empty if it may succeed."""
         model = self.model
         others = [each for name, each in self.targets.items() if name != self.spec.target]
         begun = {each.legacy for each in others if each.started and not each.finished}
@@ -555,13 +557,13 @@ class Scenario:
         return ""
 
     def _may_refuse(self) -> bool:
-        """Return whether a refusal is right: what ran must run on after no edit, and after a benign one."""
+        """Return whether a run may be refused: not without an edit or after only benign ones."""
         if self._must_refuse() or self.good is None:
             return True
         return not self.edited <= BENIGN
 
-    def _begin(self, model: TargetModel) -> None:
-        """Read the baselines that a first run recorded, and judge them by the commits of the sources."""
+    def _record_start(self, model: TargetModel) -> None:
+        """Read the baselines of the first run, and derive the gaps from the commits of the sources."""
         baselines = self.backend.baselines(self.spec.target)
         if model.started or baselines is None:
             return
@@ -587,33 +589,33 @@ class Scenario:
                 }
                 model.gaps |= later & legacy
 
-    def _copy(self, model: TargetModel) -> None:
+    def _copy_history(self, model: TargetModel) -> None:
         if model.started and not model.copied:
             model.copied = True
             copied = self.legacy if model.legacy == "legacy" else []
             model.rows.update((number, value, None) for number, value in copied)
 
-    def _first(self, model: TargetModel, flow: FlowText) -> int | None:
-        """Return the version at which a flow reads on; None for all rows of a table that is new to it."""
+    def _first_version(self, model: TargetModel, flow: FlowText) -> int | None:
+        """Return the version at which a flow starts or resumes; None for a snapshot of all rows."""
         start = model.position.get(flow.source)
         if start is None:
             start = flow.start
-        elif flow.start is not None and flow.start > start and self._is_new(flow):
-            # The user asked to skip the versions between the two.
+        elif flow.start is not None and flow.start > start and self._is_new_reader(flow):
+            # The start in the spec skips the versions between the two.
             start = flow.start
         if start is None and model.started and flow.source in model.baselines and not model.finished:
             start = model.baselines[flow.source] + 1
         return start
 
-    def _is_new(self, flow: FlowText) -> bool:
+    def _is_new_reader(self, flow: FlowText) -> bool:
         """Return whether the last good spec has no flow of that name that reads the source."""
         name = next(name for name, each in self.spec.flows.items() if each is flow)
         return name not in self.readers.get(flow.source, set())
 
-    def _news(self, model: TargetModel, flow: FlowText) -> tuple[list[Row], bool]:
+    def _rows_to_append(self, model: TargetModel, flow: FlowText) -> tuple[list[Row], bool]:
         """Return the rows that a flow appends, and whether a commit stops it."""
-        source, first = self.sources[flow.source], self._first(model, flow)
-        # Without a version a stream begins with all rows of now.
+        source, first = self.sources[flow.source], self._first_version(model, flow)
+        # Without a version a stream starts with all current rows.
         commits = [("append", source.rows)] if first is None else source.commits[first:]
         found: list[Row] = []
         for kind, rows in commits:
@@ -626,27 +628,27 @@ class Scenario:
                 return [], True
         return found, False
 
-    def _take(self, model: TargetModel, flow: FlowText) -> None:
-        first, source = self._first(model, flow), self.sources[flow.source]
+    def _read(self, model: TargetModel, flow: FlowText) -> None:
+        first, source = self._first_version(model, flow), self.sources[flow.source]
         if (first is not None and first > source.version) or (first is None and not source.rows):
             return
-        model.rows.update(self._news(model, flow)[0])
+        model.rows.update(self._rows_to_append(model, flow)[0])
         model.position[flow.source] = source.version + 1
         name = next(name for name, each in self.spec.flows.items() if each is flow)
         self.readers.setdefault(flow.source, set()).add(name)
 
-    def _failing(self, model: TargetModel) -> bool:
-        return any(self._news(model, flow)[1] for flow in self.spec.running.values())
+    def _must_fail(self, model: TargetModel) -> bool:
+        return any(self._rows_to_append(model, flow)[1] for flow in self.spec.running.values())
 
-    def _settle_failed(self, model: TargetModel, before: Counter[Row]) -> None:
-        """Find out which flows ran before another one failed; each of them has taken all or nothing."""
+    def _apply_partial_run(self, model: TargetModel, before: Counter[Row]) -> None:
+        """Find the flows that ran before another one failed; each has written all its rows or none."""
         actual = self._rows(self.spec.target)
         if model.started and not model.copied and (actual or not self.legacy):
-            self._copy(model)
+            self._copy_history(model)
         for flow in self.spec.running.values():
-            news, stopped = self._news(model, flow)
-            if not stopped and set(news) & set(actual - before):
-                self._take(model, flow)
+            rows, stopped = self._rows_to_append(model, flow)
+            if not stopped and set(rows) & set(actual - before):
+                self._read(model, flow)
         self._compare(model)
 
     def _check_baselines(self) -> None:
@@ -656,7 +658,7 @@ class Scenario:
                 assert baselines is not None
                 assert {**baselines} == model.baselines, "a baseline changed"
 
-    # The state on disk.
+    # Tables and state on disk.
 
     def _rows(self, table: str) -> Counter[Row]:
         folder = self._folder(table)
@@ -671,7 +673,7 @@ class Scenario:
         }
 
     def _state(self) -> Mapping[str, bytes]:
-        """Return the files of the state, without locks."""
+        """Return the contents of the state's files, without locks."""
         return {
             str(path): path.read_bytes()
             for path in (self.backend.root / "state").rglob("*")
@@ -684,7 +686,7 @@ class Scenario:
     def _write_spec(self) -> None:
         file = self.backend.root / "dataflows" / "d" / "dataflowspec" / "edited_main.json"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(self.spec.written(self.backend.schema)))
+        file.write_text(json.dumps(self.spec.to_json(self.backend.schema)))
 
 
 def _append(folder: Path, rows: Sequence[tuple[int, int]]) -> None:

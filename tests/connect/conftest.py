@@ -1,8 +1,8 @@
 """A Spark Connect server for the whole run, and databricks-connect's session on it.
 
-These tests run in the environment of databricks-connect. The server runs in the one of pyspark, whose Python
-TABLEFERRY_SERVER_PYTHON names. `make connect` makes both, and runs the tests in two processes that share the
-server.
+These tests run in the environment of databricks-connect. The server runs in the environment of pyspark;
+TABLEFERRY_SERVER_PYTHON names its Python. `make connect` creates both environments, and runs the tests in two
+processes that share the server.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell another process where the server is."""
+    """Pass the address of the server to another process."""
     node.workerinput["server"] = node.config.stash[_ADDRESS]
 
 
@@ -81,11 +81,11 @@ def server(pytestconfig: pytest.Config) -> str:
 
 @pytest.fixture(scope="session")
 def spark(server: str) -> Iterator[SparkSession]:
-    """The session that `resolve` gives where SPARK_REMOTE names the server and no workspace is configured."""
+    """The session of `resolve` if SPARK_REMOTE names the server and no workspace is configured."""
     with pytest.MonkeyPatch.context() as patch:
         for name in (*workspace.DATABRICKS_VARIABLES, "DATABRICKS_RUNTIME_VERSION"):
             patch.delenv(name, raising=False)
-        # A developer's own profile would lead these tests into a workspace.
+        # The profile of a developer would connect these tests to a workspace.
         patch.setenv("DATABRICKS_CONFIG_FILE", os.devnull)
         patch.setenv("SPARK_REMOTE", server)
         spark = session.resolve()
@@ -95,7 +95,7 @@ def spark(server: str) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def schema(spark: SparkSession) -> Iterator[str]:
-    """The name of an empty schema that goes, with all its tables, when the test ends."""
+    """The name of an empty schema that is dropped with all its tables when the test ends."""
     name = f"connect_{os.environ.get('PYTEST_XDIST_WORKER', '')}_{next(_numbers)}"
     spark.sql(f"CREATE SCHEMA {name}")
     yield name

@@ -59,7 +59,7 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
     return project
 
 
-def test_run_and_status_print_the_same_as_with_local_spark(
+def test_run_and_status_print_same_messages_as_local_spark(
     databricks_connect: Client, project: Project
 ) -> None:
     project.standard("orders", "src", migration={})

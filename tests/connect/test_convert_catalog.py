@@ -1,4 +1,4 @@
-"""Catalog entries and the native engine through databricks-connect, which sees no files of Spark."""
+"""Catalog entries and the native engine through databricks-connect, which can't access Spark's files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from tableferry.convert.catalog.switch import switch_to_delta
 from tableferry.spark.tables import TableName
 
 
-def test_table_is_converted_switched_and_compared(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_catalog_table_is_converted_and_switched_to_delta(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
     root = tmp_path / "t"
     spark.sql(
         f"CREATE TABLE {schema}.t (id int COMMENT 'the id', k int) USING parquet PARTITIONED BY (k) "
@@ -48,7 +50,9 @@ def test_table_is_converted_switched_and_compared(spark: SparkSession, schema: s
 
 
 @soak.slow
-def test_refusals_have_the_same_conditions(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_missing_table_or_folder_is_refused_with_same_condition(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
     with conditions.raises("TABLE_NOT_FOUND", table=re.compile(f"{schema}.nothing$")):
         entry(spark, TableName((schema, "nothing")))
     with conditions.raises("NATIVE_FOLDER_MISSING", reason=re.compile("nothing doesn't exist")):

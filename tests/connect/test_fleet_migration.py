@@ -1,4 +1,4 @@
-"""A fleet's tables move through databricks-connect, and back, whatever catalog they move to."""
+"""A fleet's tables are migrated and reverted through databricks-connect, also in a REST catalog."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
 
 @pytest.fixture
 def rest(spark: SparkSession, ours: Fleet, tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """Where a table moves to in a REST catalog."""
+    """The options of a job whose new table is in a REST catalog."""
     command = [os.environ[SERVER_PYTHON], "-m", "tests.rest_catalog", str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -50,8 +50,8 @@ def rest(spark: SparkSession, ours: Fleet, tmp_path: Path) -> Iterator[dict[str,
         server.stdin.close()
 
 
-def there_and_back(ours: Fleet, live: TableName, form: TargetFormat, **where: Any) -> None:
-    """Migrate `orders`, write to it on probation, and take it back."""
+def migrate_and_revert(ours: Fleet, live: TableName, form: TargetFormat, **where: Any) -> None:
+    """Migrate `orders`, write to it during probation, and revert it."""
     before = ours.rows("orders")
     ours.to_probation("orders", form=form, **where)
     assert tables_in(ours.spark, ours.schema) == ["orders", "orders_hive"]
@@ -72,13 +72,13 @@ def there_and_back(ours: Fleet, live: TableName, form: TargetFormat, **where: An
 
 @soak.slow
 @pytest.mark.parametrize("form", TargetFormat)
-def test_a_table_goes_there_and_back(ours: Fleet, form: TargetFormat) -> None:
-    there_and_back(ours, ours.name("orders"), form)
+def test_table_is_migrated_and_reverted(ours: Fleet, form: TargetFormat) -> None:
+    migrate_and_revert(ours, ours.name("orders"), form)
 
 
-def test_files_get_into_a_rest_catalog_by_pyiceberg(
+def test_migration_to_rest_catalog_adds_files_with_pyiceberg(
     ours: Fleet, rest: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Without it, Spark's add_files would do the same, after it has read every footer in its driver.
+    # Spark's add_files, which pyiceberg replaces, would read every footer in the driver.
     monkeypatch.setattr(iceberg, "_add_files", None)
-    there_and_back(ours, TableName((CATALOG, ours.schema, "orders")), TargetFormat.ICEBERG, **rest)
+    migrate_and_revert(ours, TableName((CATALOG, ours.schema, "orders")), TargetFormat.ICEBERG, **rest)

@@ -1,4 +1,4 @@
-"""The queue in Delta tables through databricks-connect: in one process, and shared by eight that may die."""
+"""The queue in Delta tables through databricks-connect, in one process and with workers that are killed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 if soak.SOAKING:
-    # The statements are those of tests/spark, and so is what is made of their answers.
+    # The statements and the code that reads their results are the same as in tests/spark.
     from tests.fleet_queue import (  # noqa: F401
         test_jobs_go_to_the_archive_and_come_back,
         test_many_are_saved_at_once_without_those_that_were_lost,
@@ -39,7 +39,7 @@ BATCH = soak.amount(3, 6)
 
 @pytest.fixture(scope="module")
 def location(spark: SparkSession) -> Iterator[str]:
-    """A schema with a queue's tables, which a test leaves as they are."""
+    """A schema with the tables of a queue, for all tests."""
     schema = f"connect_{os.environ.get('PYTEST_XDIST_WORKER', '')}_fleet_queue"
     made(spark, schema)
     yield schema
@@ -48,22 +48,22 @@ def location(spark: SparkSession) -> Iterator[str]:
 
 @pytest.fixture
 def queue(spark: SparkSession, location: str) -> Queue:
-    """An empty queue."""
+    """The queue, emptied."""
     return empty_queue(spark, location)
 
 
-def test_a_queue_that_isnt_there_says_how_to_make_it(spark: SparkSession, schema: str) -> None:
+def test_missing_queue_is_reported_with_its_condition(spark: SparkSession, schema: str) -> None:
     with conditions.raises("QUEUE_NOT_FOUND", queue=re.compile("^delta:")):
         store(spark, schema).jobs(everything())
 
 
-@soak.only  # tests/unit has such workers on the databases' queues, and tests/spark the rest of this one.
+@soak.only  # tests/unit kills workers of queues in databases, and tests/spark tests the rest of this queue.
 @soak.slow
-def test_workers_that_are_killed_lose_and_double_nothing(queue: Queue, location: str) -> None:
-    """Each is a process with a session of its own; Delta refuses all but one of those that write at once."""
+def test_killed_workers_lose_and_repeat_no_job(queue: Queue, location: str) -> None:
+    """Each worker is a process with a separate session; Delta refuses all but one of concurrent writes."""
     count = soak.amount(12, 48)
     added = queue.add(*(f"t{number}" for number in range(count)))
-    # Three die: with a batch to do, with half of one, and when all of it is saved.
+    # Three workers are killed: before a batch, after half of a batch, and after all of it is saved.
     half = BATCH // 2
     deaths = {0: (1, False), 1: (half + 1, False), 2: (BATCH, True)}
     how: dict[str, Any] = {"batch": BATCH, "at_once": BATCH, "loaded": ["pyspark.sql.connect.session"]}
@@ -72,7 +72,7 @@ def test_workers_that_are_killed_lose_and_double_nothing(queue: Queue, location:
     left = [job for job in queue.store.jobs(everything()) if job.state is not State.READY]
     assert Counter(job.claimed_by for job in left) == {"w0": BATCH, "w1": BATCH - half}
     assert all(job.lease_until == NOW + LEASE for job in left)
-    # Nobody takes them before the lease is over, and then somebody does.
+    # The jobs of killed workers can be claimed only after their leases end.
     early = NOW + LEASE - TICK
     assert list(queue.store.claim(to_preprocess(early), "w", now=early, lease=LEASE, limit=count)) == []
     assert run(url(location), 2, now=NOW + LEASE, **how) == [0, 0]

@@ -1,4 +1,4 @@
-"""A bundle from the template: its test of a workspace, through databricks-connect."""
+"""The workspace test of a bundle from the template passes through databricks-connect."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.connect.conftest import SERVER_PYTHON
 ROOT = Path(__file__).parents[2]
 
 
-# The fixtures keep a developer's own workspace and cookiecutter's settings out.
+# The fixtures isolate the test from the developer's workspace and cookiecutter's settings.
 @pytest.mark.usefixtures("spark", "cookiecutters_own_settings")
 @soak.slow
-def test_its_workspace_test_passes(server: str, tmp_path: Path) -> None:
-    # cookiecutter is in the environment that `make setup` makes.
+def test_workspace_test_of_generated_bundle_passes(server: str, tmp_path: Path) -> None:
+    # `make setup` installs cookiecutter.
     cookiecutter = Path(os.environ[SERVER_PYTHON]).with_name("cookiecutter")
     subprocess.run(
         [

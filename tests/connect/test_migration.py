@@ -1,4 +1,4 @@
-"""Whole migrations by databricks-connect, on the server's own tables."""
+"""Complete migrations through databricks-connect."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
     return Project(tmp_path / "shop", schema, spark)
 
 
-def test_appends_go_from_the_first_plan_to_the_finish(project: Project) -> None:
+def test_append_flow_is_migrated_from_first_plan_to_finish(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1), (2, None, 1))
     project.write(
@@ -47,7 +47,7 @@ def test_appends_go_from_the_first_plan_to_the_finish(project: Project) -> None:
     (report,) = project.run().targets
     assert report.verdict is not None
     assert report.verdict.matches
-    # No run can reproduce it, so no comparison compares it.
+    # No run can reproduce the column, so comparisons exclude it.
     assert report.verdict.excluded == ("loaded_at",)
     columns = ("id", "v", "at")
     assert project.rows("orders", *columns) == [(1, "a", 1), (2, None, 1)]
@@ -65,7 +65,7 @@ def test_appends_go_from_the_first_plan_to_the_finish(project: Project) -> None:
     assert project.rows("orders", *columns) == expected
     with project.nothing_written():
         assert project.phases() == {"orders": "complete"}
-    # The old job does the same.
+    # The old job processes the same rows.
     project.insert("orders_legacy", *expected[2:])
     (proof,) = project.verify().proofs
     assert (proof.proved, proof.rows) == (True, 5)
@@ -96,7 +96,7 @@ def get_df(spark, tokens):
     assert project.rows("orders") == [(1, "A"), (2, "z")]
 
 
-def test_streaming_cdc_is_refused_before_anything_is_written(project: Project) -> None:
+def test_streaming_cdc_is_refused_before_any_write(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", "id int, v string, s int, e int", (1, "x", 1, None))
     project.standard(
@@ -116,7 +116,7 @@ def test_streaming_cdc_is_refused_before_anything_is_written(project: Project) -
     assert project.rows("appended") == [(1, "a", 1)]
 
 
-def test_what_cannot_be_read_is_reported_with_its_place_before_anything_is_written(project: Project) -> None:
+def test_unreadable_table_or_view_is_reported_with_location_before_any_write(project: Project) -> None:
     schema = project.schema
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1))

@@ -1,4 +1,4 @@
-"""Which session databricks-connect gets on an open-source server."""
+"""The session of databricks-connect on an open-source server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparing tables by databricks-connect: the same verdicts and sentences as in Spark's own process."""
+"""Comparisons of tables through databricks-connect have the same verdicts and messages as in Spark."""
 
 from __future__ import annotations
 

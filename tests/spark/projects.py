@@ -1,4 +1,4 @@
-"""Small migration projects on disk, with their tables in one schema."""
+"""Small migration projects on disk whose tables are in one schema."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ Json = dict[str, Any]
 
 
 class Project:
-    """A project's folder, the schema of its tables (named without it), and the verbs on them."""
+    """A project's folder, the schema of its tables, and the commands.
+
+    Methods accept table names without the schema.
+    """
 
     def __init__(self, root: Path, schema: str, spark: SparkSession) -> None:
         self.root, self.schema, self.spark = root, schema, spark
@@ -55,9 +58,9 @@ class Project:
 
         Args:
             name: The target.
-            source: The source table, or the whole of sourceDetails.
-            cdc: Its cdcSettings.
-            migration: The migration's own sourceDetails; the legacy table is ``<name>_legacy`` unless named.
+            source: The source table, or the complete sourceDetails.
+            cdc: The cdcSettings.
+            migration: The migration's sourceDetails; the legacy table is ``<name>_legacy`` by default.
             extra: Other keys of the spec.
         """
         spec: Json = {
@@ -89,7 +92,7 @@ class Project:
         return {"database": self.schema, "table": table, "cdfEnabled": False, **more}
 
     def migration(self, name: str, source: Json | None = None, **more: Any) -> Json:
-        """Return the tableMigrationDetails of a target; no rows are compared unless a test asks for it."""
+        """Return the tableMigrationDetails of a target; by default the hand-over is assumed from versions."""
         if not (source or {}).get("checkpointLocation"):
             more = {"handOver": "version", **more}
         details = {"database": self.schema, "table": f"{name}_legacy", **(source or {})}
@@ -103,7 +106,7 @@ class Project:
             self.insert(table, *rows)
 
     def insert(self, table: str, *rows: tuple[object, ...]) -> None:
-        """Commit rows to a table, by delta-rs where it is installed."""
+        """Commit rows to a table, with delta-rs if possible."""
         if self._is_here(table):
             append(self._folder / table.lower(), rows)
             return
@@ -111,11 +114,11 @@ class Project:
         self.spark.sql(f"INSERT INTO {self._full(table)} VALUES {values}")
 
     def clean_log(self, table: str) -> None:
-        """Drop all commits of a table but the newest, as Delta does with those that are old enough."""
+        """Remove all commits of a table but the newest, as Delta's log cleanup does with old commits."""
         clean_log(self.folder(table))
 
     def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
-        """Return a table's rows in an order of their own, as delta-rs reads them where it is installed."""
+        """Return a table's rows, sorted, with delta-rs if possible."""
         if self._is_here(table):
             actual = rows_of(self._folder / table.lower(), columns)
         else:
@@ -143,7 +146,7 @@ class Project:
         return {target.target.table: target.phase for target in self.status().plan.targets}
 
     def folder(self, table: str) -> Path:
-        """Return where a table lies."""
+        """Return the location of a table."""
         location = self.spark.sql(f"DESCRIBE DETAIL {self._full(table)}").collect()[0]["location"]
         return Path(str(location).removeprefix("file:"))
 
@@ -159,7 +162,7 @@ class Project:
 
     @contextmanager
     def nothing_written(self) -> Iterator[None]:
-        """Make sure that a block changes no file of the project and commits to no table."""
+        """Check that a block changes no file of the project and commits to no table."""
         files, commits = self.contents()
         yield
         files_after, commits_after = self.contents()
@@ -185,7 +188,7 @@ class Project:
         return schema_folder(self.spark, self.schema)
 
     def _is_here(self, table: str) -> bool:
-        """Say whether delta-rs, which takes a hundredth of the time that Spark does, can have the table."""
+        """Return whether delta-rs can use the table; it takes a hundredth of Spark's time."""
         return find_spec("deltalake") is not None and (self._folder / table.lower() / "_delta_log").is_dir()
 
     def _full(self, table: str) -> str:
@@ -193,7 +196,7 @@ class Project:
 
 
 def delta_view(details: Json) -> Json:
-    """Return a view of a flow that follows a Delta table."""
+    """Return a streaming view of a Delta table."""
     return {"mode": "stream", "sourceType": "delta", "sourceDetails": details}
 
 

@@ -1,13 +1,16 @@
-"""Random scenarios of a migration, and a model of the rows that its target must hold.
+"""Random scenarios of a migration, and a model of the rows that its target must contain.
 
-A scenario is one migration: a source table or the union of two, a legacy table that an old job updates until
-the migration starts, and a target. Hypothesis draws the events: commits to the source (late ones
-too), commits to the legacy table after it was pinned, plans, runs, runs that die right before any of their
-effects, commits that land in the middle of a run, renamed views, added sources, full refreshes; and damage
-between two runs, before or after the live flow has begun: checkpoints or all state that are lost, older
-checkpoints, a target that was replaced or set back, a source's log that was cleaned, a batch that fails,
-another key or SCD type in the spec. After every run that comes to its end the target must equal a
-plain-Python oracle; a run may be refused only after damage.
+A scenario is one migration. It has a source table or the union of two, a target, and a legacy table. An old
+job updates the legacy table until the migration starts. Hypothesis draws the events:
+
+- commits to the source, also with late rows, and commits during a run;
+- commits to the legacy table after it was pinned;
+- plans, runs, full refreshes, and runs that crash right before any of their effects;
+- renamed views and added sources;
+- damage between two runs, before or after the live flow has started (see `Damage`).
+
+After every run that ends without an error the target must equal a plain-Python oracle. A run may be refused
+only after damage.
 """
 
 from __future__ import annotations
@@ -54,12 +57,12 @@ _numbers = count()
 
 
 class Crash(BaseException):
-    """The process dies here; nothing in the library may catch it."""
+    """The process crashes here; nothing in the library may catch this."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One row of a feed; its sequence is made unique by the scenario."""
+    """One row of a feed; the scenario gives it a unique sequence."""
 
     key: int
     value: int | None
@@ -69,20 +72,23 @@ class Change:
 
 @dataclass(frozen=True)
 class ScenarioEvent:
-    """Something that happens in a scenario: its kind, rows that it commits, and when.
+    """One event of a scenario.
 
-    Damage is done once a live flow has taken the rows, or early: while it may not have begun.
+    Attributes:
+        changes: The rows that it commits.
+        at: The number of the effect before which it happens.
+        early: Whether damage is done before a run processes the rows; the live flow may not have started.
     """
 
     kind: Literal[
         "commit",
-        "legacy",
+        "write legacy",
         "plan",
         "run",
         "crash",
         "during",
         "rename",
-        "join",
+        "add source",
         "refresh",
         "refresh crash",
         "damage",
@@ -108,8 +114,8 @@ damage_events = st.builds(
 scenario_events = st.one_of(
     st.builds(ScenarioEvent, st.just("commit"), changes),
     st.builds(ScenarioEvent, st.just("commit"), changes),
-    st.builds(ScenarioEvent, st.sampled_from(["run", "run", "plan", "rename", "join", "refresh"])),
-    st.builds(ScenarioEvent, st.sampled_from(["legacy", "during"]), changes, st.integers(0, 9)),
+    st.builds(ScenarioEvent, st.sampled_from(["run", "run", "plan", "rename", "add source", "refresh"])),
+    st.builds(ScenarioEvent, st.sampled_from(["write legacy", "during"]), changes, st.integers(0, 9)),
     st.builds(ScenarioEvent, st.sampled_from(["crash", "crash", "refresh crash"]), at=st.integers(0, 16)),
     *soak.amount((), [damage_events]),
 )
@@ -118,7 +124,7 @@ scenarios = st.tuples(changes, st.lists(scenario_events, min_size=1, max_size=3)
 
 @dataclass
 class Scenario:
-    """One migration, with a model of the rows that its target must hold."""
+    """One migration, with a model of the rows that its target must contain."""
 
     spark: SparkSession
     schema: str
@@ -129,11 +135,11 @@ class Scenario:
     union: bool = False
     clock: int = 10
     view: str = "v_feed"
-    begun: bool = False
-    newest: int = 0
-    old: list[Event] = field(default_factory=list)
-    live: list[Event] = field(default_factory=list)
-    joined: list[Event] | None = None
+    old_job_stopped: bool = False
+    last_sequence: int = 0
+    old_events: list[Event] = field(default_factory=list)
+    live_events: list[Event] = field(default_factory=list)
+    added_events: list[Event] | None = None
     columns: dict[str, dict[str, DataType]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -141,69 +147,69 @@ class Scenario:
         self.source, self.other = f"source_{number}", f"other_{number}"
         self.legacy, self.target = f"legacy_{number}", f"target_{number}"
         self._write_spec()
-        self._make(self.source, "id", "val", "seq", "op")
+        self._create_table(self.source, "id", "val", "seq", "op")
         if self.union:
-            self._make(self.other, "id", "val", "seq", "op")
+            self._create_table(self.other, "id", "val", "seq", "op")
         marks = {"append": ("op",), "scd1": (), "scd2": ("start_at", "end_at")}[self.kind]
-        self._make(self.legacy, "id", "val", "seq", *marks)
+        self._create_table(self.legacy, "id", "val", "seq", *marks)
         self.commit(self.history)
 
     @property
     def started(self) -> bool:
-        # Where all state is lost, the old job stays off all the same.
-        return self.begun or any((self.root / "state" / "initial_versions").glob("*/*/part-*.csv"))
+        # The old job stays stopped after all state is lost.
+        return self.old_job_stopped or any((self.root / "state" / "initial_versions").glob("*/*/part-*.csv"))
 
     def apply(self, event: ScenarioEvent) -> None:
         match event.kind:
             case "commit":
                 self.commit(event.changes)
-            case "legacy":
+            case "write legacy":
                 if self.started:
                     row = (9, 9, 999)
                     marks = {"append": ("U",), "scd1": (), "scd2": (999, None)}[self.kind]
                     self._write(self.legacy, [(*row, *marks)])
             case "plan":
-                before = self._files()
+                before = self._state_files()
                 pipelines.plan(self.root, self.spark)
-                assert self._files() == before
+                assert self._state_files() == before
             case "run":
                 self.run()
             case "crash":
-                self._die(event.at)
+                self._run_with_crash(event.at)
             case "during":
                 self.run(event)
             case "rename":
                 self.view += "x"
                 self._write_spec()
-            case "join":
-                if self.started and self.joined is None and not self.union:
-                    self.joined = []
-                    self._make(self.other, "id", "val", "seq", "op")
+            case "add source":
+                if self.started and self.added_events is None and not self.union:
+                    self.added_events = []
+                    self._create_table(self.other, "id", "val", "seq", "op")
                     self._write_spec()
             case "refresh":
                 self.run(refresh=True)
             case "refresh crash":
-                self._die(event.at, refresh=True)
+                self._run_with_crash(event.at, refresh=True)
             case "damage":
                 assert event.damage
-                self._hurt(event.damage, event)
+                self._apply_damage(event.damage, event)
 
     def commit(self, rows: tuple[Change, ...], *, running: bool = False) -> None:
-        """Commit to the source, or to both sources by turns once there are two.
+        """Commit to the source, or to both sources in turn.
 
-        The old job follows until the migration starts; while a run is under way it's paused already.
+        The old job processes the rows until the migration starts. During a run it is paused.
         """
         events = [self._event(row) for row in rows]
-        if self.joined is not None and self.clock % 2:
-            self.joined += events
-            self._write(self.other, [_row(event) for event in events])
+        if self.added_events is not None and self.clock % 2:
+            self.added_events += events
+            self._write(self.other, [_to_row(event) for event in events])
             return
         table = self.other if self.union and self.clock % 2 else self.source
-        self._write(table, [_row(event) for event in events])
+        self._write(table, [_to_row(event) for event in events])
         if self.started or running:
-            self.live += events
+            self.live_events += events
             return
-        self.old += events
+        self.old_events += events
         self._rebuild_legacy()
 
     def run(self, during: ScenarioEvent | None = None, *, refresh: bool = False) -> None:
@@ -219,7 +225,7 @@ class Scenario:
             pipelines.run(self.root, self.spark)
         self.check()
 
-    def _die(self, at: int, *, refresh: bool = False) -> None:
+    def _run_with_crash(self, at: int, *, refresh: bool = False) -> None:
         steps = count()
 
         def before(_: str) -> None:
@@ -233,25 +239,25 @@ class Scenario:
             return
         self.check()
 
-    def _hurt(self, damage: Damage, event: ScenarioEvent) -> None:
-        """Do damage between two runs, and what the refusal says, if it is refused."""
+    def _apply_damage(self, damage: Damage, event: ScenarioEvent) -> None:
+        """Do damage between two runs, and follow the remedy if the next run is refused."""
         self.run()
         self.commit(event.changes)
         if not event.early:
             self.run()
         if damage == "the spec has other settings":
-            self._refuse_other_settings()
+            self._check_other_settings_are_refused()
             self.run()
             return
         if damage == "a batch fails":
-            self._fail_a_batch(event.changes)
+            self._fail_batch(event.changes)
             return
-        undo = self._damage(damage)
+        undo = self._cause_damage(damage)
         self.commit(event.changes)
         try:
             self.run()
         except TableferryError as error:
-            # Spark asks for the commits of the last batch once more, which nobody can know before.
+            # Spark rereads the commits of the last batch, so a cleaned log fails only during the run.
             if not isinstance(error, Refused) and damage != "the source's log is cleaned":
                 raise
             if undo:
@@ -259,11 +265,11 @@ class Scenario:
             self.run(refresh=undo is None)
         else:
             if undo and damage == "the source's log is cleaned":
-                # A full refresh later on needs it.
+                # A later full refresh needs the log.
                 undo()
 
-    def _damage(self, damage: Damage) -> Callable[[], None] | None:
-        """Do it, and return what brings back what was there; None where a full refresh is a remedy."""
+    def _cause_damage(self, damage: Damage) -> Callable[[], None] | None:
+        """Do the damage, and return a function that undoes it; None if a full refresh is the remedy."""
         root, table = self.root / "state" / "checkpoints", f"{self.schema}.{self.target}"
         flows = sorted(root.glob("*/generation=*/f_*"))
         newest = deltalake.DeltaTable(self.folder / self.target).version()
@@ -277,26 +283,26 @@ class Scenario:
                     batch.unlink()
             case "the target is replaced":
                 self.spark.sql(f"CREATE OR REPLACE TABLE {table} USING delta AS SELECT * FROM {table}")
-            # One whose migration wasn't complete may have its first version alone.
+            # The target of an incomplete migration may have only version 0.
             case "the target is set back" if newest > 0:
                 self.spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF {newest - 1}")
-            # That an empty target was one already, nobody could know.
+            # An empty target doesn't show that it was a target, so a run would start again.
             case "all state is lost" if self.spark.table(table).take(1):
-                self.begun = True
-                return _taken_away([self.root / "state"])
+                self.old_job_stopped = True
+                return _move_aside([self.root / "state"])
             case "the source's log is cleaned":
                 folder = self.root / self.source
                 deltalake.DeltaTable(folder).create_checkpoint()
                 *old, _ = sorted(folder.joinpath("_delta_log").glob("*.json"))
-                return _taken_away(old)
+                return _move_aside(old)
         return None
 
-    def _fail_a_batch(self, changes: tuple[Change, ...]) -> None:
-        """Let the target refuse the rows of a batch; its migration isn't complete before one was taken."""
+    def _fail_batch(self, changes: tuple[Change, ...]) -> None:
+        """Let the target refuse a batch; its migration isn't complete before its first committed batch."""
         table = f"{self.schema}.{self.target}"
         began = any((self.root / "state" / "checkpoints").glob("*/generation=*/f_*/commits/[0-9]*"))
         self.commit(changes)
-        self.spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT refused CHECK (seq <> {self.newest})")
+        self.spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT refused CHECK (seq <> {self.last_sequence})")
         try:
             self.run()
         except TableferryError as error:
@@ -309,11 +315,11 @@ class Scenario:
         self.spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT refused")
         self.run()
 
-    def _refuse_other_settings(self) -> None:
+    def _check_other_settings_are_refused(self) -> None:
         others: list[Json] = [{"keys": ["id", "val"]}, {"scd_type": "2" if self.kind != "scd2" else "1"}]
         for other in others if self.kind != "append" else [{}]:
             self._write_spec(other)
-            before = self._files()
+            before = self._state_files()
             with pytest.raises(Refused) as caught:
                 pipelines.run(self.root, self.spark)
             findings = caught.value.parameters.get("findings", [caught.value.finding])
@@ -321,24 +327,25 @@ class Scenario:
                 "FLOW_SETTINGS_CHANGED",
                 "TABLE_SETTINGS_CHANGED",
             }
-            assert self._files() == before
+            assert self._state_files() == before
         self._write_spec()
 
     def check(self) -> None:
         rows = deltalake.DeltaTable(self.folder / self.target).to_pyarrow_table().to_pylist()
-        live = [*self.live, *(self.joined or ())]
+        live = [*self.live_events, *(self.added_events or ())]
         if self.kind == "append":
             actual = Counter((row["id"], row["val"], row["seq"], row["op"]) for row in rows)
-            assert actual == Counter(_row(event) for event in (*self.old, *live))
+            assert actual == Counter(_to_row(event) for event in (*self.old_events, *live))
         elif self.kind == "scd1":
             kept = [
-                Event(key, row["seq"], values=row, exact=True) for key, row in scd1(self.old, COLUMNS).items()
+                Event(key, row["seq"], values=row, exact=True)
+                for key, row in scd1(self.old_events, COLUMNS).items()
             ]
             expected = scd1([*kept, *live], COLUMNS)
             assert {(row["id"],): {"val": row["val"], "seq": row["seq"]} for row in rows} == expected
             assert len(rows) == len(expected)
         else:
-            history = scd2(self.old, COLUMNS)
+            history = scd2(self.old_events, COLUMNS)
             exact = [Event(row.key, row.start, values=row.values, exact=True) for row in history]
             exact += [Event(row.key, row.end, "delete", exact=True) for row in history if row.end is not None]
             expected_history = [
@@ -353,14 +360,14 @@ class Scenario:
 
     def _event(self, row: Change) -> Event:
         self.clock += 1
-        # A late row's sequence lies below those before it and is still nobody else's.
-        sequence = self.newest = self.clock * 100 - row.late * 137
+        # A late row's sequence is lower than earlier sequences, but still unique.
+        sequence = self.last_sequence = self.clock * 100 - row.late * 137
         if self.kind != "append" and row.delete:
             return Event((row.key,), sequence, "delete")
         return Event((row.key,), sequence, values={"val": row.value, "seq": sequence})
 
-    def _make(self, table: str, *columns: str) -> None:
-        """Make an empty table; delta-rs commits to it, in a hundredth of the time that Spark takes."""
+    def _create_table(self, table: str, *columns: str) -> None:
+        """Create an empty table with delta-rs, which commits in a hundredth of Spark's time."""
         self.columns[table] = {
             name: DataType.string() if name == "op" else DataType.int32() for name in columns
         }
@@ -377,28 +384,28 @@ class Scenario:
         )
 
     def _rebuild_legacy(self) -> None:
-        """Do what the old job does: keep the legacy table equal to what the source says."""
+        """Rewrite the legacy table from the events of the source, as the old job does."""
         rows: list[tuple[Any, ...]]
         if self.kind == "append":
-            rows = [_row(event) for event in self.old]
+            rows = [_to_row(event) for event in self.old_events]
         elif self.kind == "scd1":
-            rows = [(*key, row["val"], row["seq"]) for key, row in scd1(self.old, COLUMNS).items()]
+            rows = [(*key, row["val"], row["seq"]) for key, row in scd1(self.old_events, COLUMNS).items()]
         else:
             rows = [
                 (*row.key, row.values["val"], row.values["seq"], row.start, row.end)
-                for row in scd2(self.old, COLUMNS)
+                for row in scd2(self.old_events, COLUMNS)
             ]
         self._write(self.legacy, rows, "overwrite")
 
-    def _files(self) -> list[tuple[str, int]]:
+    def _state_files(self) -> list[tuple[str, int]]:
         state = self.root / "state"
         return sorted((str(path), path.stat().st_mtime_ns) for path in state.rglob("*"))
 
     def _write_spec(self, cdc: Json | None = None) -> None:
-        """Write a standard spec, or, with a second source, a flow spec whose first flow keeps its name.
+        """Write a standard spec, or, with an added source, a flow spec whose first flow keeps its name.
 
         Args:
-            cdc: Other settings than the scenario's own.
+            cdc: Settings that replace those of the scenario.
         """
         spec: dict[str, Any] = {
             "dataFlowId": self.target,
@@ -426,7 +433,7 @@ class Scenario:
             mapped = ["id", "val", "seq", "start_at AS __START_AT", "end_at AS __END_AT"]
             spec["tableMigrationDetails"]["sourceDetails"]["selectExp"] = mapped
         feed = {"database": self.schema, "table": self.source}
-        if self.joined is None:
+        if self.added_events is None:
             spec |= {"dataFlowType": "standard", "sourceSystem": "x", "sourceViewName": self.view}
             both = (f"SELECT * FROM STREAM({self.schema}.{table})" for table in (self.source, self.other))
             if self.union:
@@ -465,8 +472,8 @@ class Scenario:
         }
 
 
-def _taken_away(paths: list[Path]) -> Callable[[], None]:
-    """Take files or folders away, and return what brings them back in place of what is there then."""
+def _move_aside(paths: list[Path]) -> Callable[[], None]:
+    """Rename files or folders, and return a function that puts them back."""
     kept = {path: path.with_name(f"{path.name}.kept") for path in paths}
 
     def undo() -> None:
@@ -480,13 +487,13 @@ def _taken_away(paths: list[Path]) -> Callable[[], None]:
 
 
 def _newest_batch(checkpoint: Path) -> list[Path]:
-    """Return the files of a checkpoint's newest batch, with which it would know of the one before."""
+    """Return the files of a checkpoint's newest batch."""
     numbers = [int(path.name) for path in checkpoint.glob("offsets/*") if path.name.isdigit()]
     return (
         [*checkpoint.glob(f"*/{max(numbers)}"), *checkpoint.glob(f"*/.{max(numbers)}.crc")] if numbers else []
     )
 
 
-def _row(event: Event) -> tuple[Any, ...]:
+def _to_row(event: Event) -> tuple[Any, ...]:
     op = "D" if event.operation == "delete" else "U"
     return (event.key[0], event.values.get("val"), event.sequence, op)

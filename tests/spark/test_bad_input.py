@@ -1,4 +1,4 @@
-"""What users get wrong is reported in one sentence, with its location and remedy, and nothing is written."""
+"""A user's mistake is reported in one sentence with its location and remedy, and nothing is written."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
     return Project(tmp_path / "shop", schema, spark)
 
 
-def call(project: Project, command: str, *arguments: str) -> Result:
+def invoke(project: Project, command: str, *arguments: str) -> Result:
     return CliRunner().invoke(cli.app, ["pipelines", command, str(project.root), *arguments])
 
 
 def problems_of(project: Project, command: str = "run") -> list[str]:
-    """Run a command that must fail as a user's mistake does; return what it says."""
+    """Run a command that must fail because of a user's mistake; return the lines of its message."""
     with project.nothing_written():
-        result = call(project, command)
+        result = invoke(project, command)
     assert result.exit_code == 1, result.output
     assert "Traceback" not in result.output
-    # On a slow machine a step that takes seconds is reported on the way, with the time of day.
+    # On a slow machine the output also contains progress lines, which start with the time of day.
     lines = [line for line in result.stderr.splitlines() if not re.match(r"Spark: |\d\d:\d\d:\d\d ", line)]
     assert lines, result.output
     assert lines[0].startswith("Error: ")
     return [lines[0].removeprefix("Error: "), *lines[1:]]
 
 
-def only(project: Project, command: str = "run") -> str:
+def error_of(project: Project, command: str = "run") -> str:
     """Run a command that must fail with one error; return its message and its remedy as one line."""
     return " ".join(problems_of(project, command))
 
 
-@soak.only  # tests/unit has each fault of a file, and the test below a table's.
-def test_everything_that_is_wrong_in_a_project_s_files_is_reported_at_once(project: Project) -> None:
+@soak.only  # tests/unit tests each error in a file, and the next test those of tables.
+def test_plan_reports_all_errors_in_project_files_together(project: Project) -> None:
     project.spec("cut", '{"dataFlowId": "cut", ')
     project.spec("crooked", "dataFlowId: [crooked\n", "yaml")
     details = project.migration("typed", {"table": 5}, enabled="yes")
@@ -78,9 +78,7 @@ def test_everything_that_is_wrong_in_a_project_s_files_is_reported_at_once(proje
 
 
 @soak.slow
-def test_tables_that_will_not_do_are_reported_with_their_place_in_the_spec(
-    project: Project, spark: SparkSession
-) -> None:
+def test_unsuitable_tables_are_reported_with_location_in_spec(project: Project, spark: SparkSession) -> None:
     schema, spec = project.schema, "dataflows/d/dataflowspec/orders_main.json"
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1))
@@ -89,71 +87,75 @@ def test_tables_that_will_not_do_are_reported_with_their_place_in_the_spec(
 
     project.standard("orders", "nowhere", migration={})
     missing = f"Table {schema}.nowhere doesn't exist."
-    assert only(project).startswith(f"[SOURCE_TABLE_MISSING] {spec}: sourceDetails: {missing}")
-    planned = call(project, "plan")
+    assert error_of(project).startswith(f"[SOURCE_TABLE_MISSING] {spec}: sourceDetails: {missing}")
+    planned = invoke(project, "plan")
     assert planned.exit_code == 1
     assert missing in planned.stdout
     project.standard("orders", "src", migration={"table": "gone_legacy"})
     gone = f"{spec}: tableMigrationDetails: Table {schema}.gone_legacy doesn't exist."
-    assert only(project).startswith(f"[LEGACY_TABLE_MISSING] {gone}")
+    assert error_of(project).startswith(f"[LEGACY_TABLE_MISSING] {gone}")
     project.standard("orders", "files", migration={})
-    assert f"{spec}: sourceDetails: {schema}.files is a parquet table" in only(project)
-    debugged = call(project, "run", "--debug")
+    assert f"{spec}: sourceDetails: {schema}.files is a parquet table" in error_of(project)
+    debugged = invoke(project, "run", "--debug")
     assert isinstance(debugged.exception, TableError)
     project.standard("orders", "src", migration={"table": "seen"})
-    assert f"{spec}: tableMigrationDetails: {schema}.seen is a view" in only(project)
+    assert f"{spec}: tableMigrationDetails: {schema}.seen is a view" in error_of(project)
     files = {"path": str(project.root), "readerOptions": {"cloudFiles.format": "json"}}
     project.standard("orders", files, sourceType="cloudFiles")
-    assert only(project).startswith(f"[AUTO_LOADER_ONLY_ON_DATABRICKS] {spec}: sourceDetails: v_orders reads")
-    project.create("orders", FEED, (7, "somebody else's", 1))
+    assert error_of(project).startswith(
+        f"[AUTO_LOADER_ONLY_ON_DATABRICKS] {spec}: sourceDetails: v_orders reads"
+    )
+    project.create("orders", FEED, (7, "of another process", 1))
     project.standard("orders", "src", migration={})
-    assert only(project).startswith(
+    assert error_of(project).startswith(
         f"[TARGET_NOT_EMPTY] {spec}: targetDetails: {schema}.orders already has data"
     )
     spark.sql(f"TRUNCATE TABLE {schema}.orders")
     project.standard("orders", "src", migration={"selectExp": ["id", "nothing"]})
-    assert only(project).startswith(
+    assert error_of(project).startswith(
         f"[LEGACY_TABLE_NOT_READABLE] {spec}: tableMigrationDetails: {schema}.orders_legacy can't be read"
     )
 
 
 @soak.slow
-def test_a_live_view_that_cannot_be_read_is_reported_before_the_first_row_is_copied(project: Project) -> None:
+def test_unreadable_view_is_reported_before_initial_copy(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1))
     project.standard("orders", project.delta("src", selectExp=["id", "nothing"]), migration={})
-    assert "sourceDetails: v_orders can't be read (" in only(project)
+    assert "sourceDetails: v_orders can't be read (" in error_of(project)
     cdc = {"keys": ["id"], "sequence_by": "at", "scd_type": "1", "apply_as_deletes": "nothing = 'D'"}
     project.standard("orders", "src", cdc=cdc, migration={})
-    sentence = only(project)
+    sentence = error_of(project)
     assert sentence.startswith(
         "[CDC_EXPRESSION_INVALID] dataflows/d/dataflowspec/orders_main.json: An expression of cdcSettings"
     )
     assert sentence.endswith(" Correct the expression.")
     cdc = {"keys": ["nothing"], "sequence_by": "at", "scd_type": "1"}
     project.standard("orders", "src", cdc=cdc, migration={"selectExp": ["id", "v", "at", "id AS nothing"]})
-    assert "cdcSettings.keys names nothing, but the columns are id, v, at." in only(project)
+    assert "cdcSettings.keys names nothing, but the columns are id, v, at." in error_of(project)
     project.standard("orders", "src", migration={})
     project.run()
     with project.nothing_written():
         project.run()
     project.standard("orders", project.delta("src", selectExp=["id", "nothing"]), migration={})
     with project.nothing_written():
-        refreshed = call(project, "run", "--full-refresh", f"{project.schema}.orders")
+        refreshed = invoke(project, "run", "--full-refresh", f"{project.schema}.orders")
     assert "v_orders can't be read (" in refreshed.stderr
 
 
-def test_what_cannot_be_made_or_looked_up_is_reported_before_anything_is_written(project: Project) -> None:
+def test_missing_schema_missing_table_and_cyclic_views_are_reported_before_any_write(
+    project: Project,
+) -> None:
     schema, spec = project.schema, "dataflows/d/dataflowspec/orders_main.json"
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1))
     details = {"database": "nowhere_at_all", "table": "orders"}
     project.standard("orders", "src", migration={}, targetDetails=details)
     missing = f"{spec}: targetDetails: The schema of nowhere_at_all.orders doesn't exist."
-    assert only(project).startswith(f"[SCHEMA_OF_TARGET_MISSING] {missing}")
+    assert error_of(project).startswith(f"[SCHEMA_OF_TARGET_MISSING] {missing}")
     statement = f"SELECT s.* FROM STREAM({schema}.src) s JOIN {schema}.misspelt USING (id)"
     project.standard("orders", {"sqlStatement": statement}, migration={}, sourceType="sql")
-    assert "misspelt" in only(project)
+    assert "misspelt" in error_of(project)
     circle = {"v_a": "SELECT * FROM STREAM(v_b)", "v_b": "SELECT * FROM STREAM(v_a)"}
     flow = {
         "flowType": "append_view",
@@ -168,11 +170,11 @@ def test_what_cannot_be_made_or_looked_up_is_reported_before_anything_is_written
         },
     }
     project.flow("orders", {"f_a": flow}, migration={})
-    assert "circle" in only(project)
+    assert "circle" in error_of(project)
 
 
 @soak.slow
-def test_a_copy_whose_files_are_gone_stops_a_full_refresh_before_its_rows_are_dropped(
+def test_full_refresh_keeps_rows_if_files_of_legacy_table_are_missing(
     project: Project,
 ) -> None:
     project.create("src", FEED, (1, "a", 1))
@@ -182,33 +184,33 @@ def test_a_copy_whose_files_are_gone_stops_a_full_refresh_before_its_rows_are_dr
     for file in project.folder("orders_legacy").glob("*.parquet"):
         file.unlink()
     with project.nothing_written():
-        refreshed = call(project, "run", "--full-refresh", f"{project.schema}.orders")
+        refreshed = invoke(project, "run", "--full-refresh", f"{project.schema}.orders")
     assert refreshed.exit_code == 1
     assert "[REFRESH_CANNOT_READ_COPY]" in refreshed.stderr
     assert project.rows("orders", "id") == [(1,)]
 
 
 @soak.slow
-def test_a_target_whose_tables_are_missing_does_not_stop_another_one(project: Project) -> None:
+def test_target_runs_although_tables_of_another_target_are_missing(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1))
     project.standard("orders", "src", migration={})
     project.standard("broken", "nowhere", migration={})
     assert problems_of(project)[0].startswith("[SEVERAL_FINDINGS] 2 problems")
     name = f"{project.schema}.orders"
-    assert call(project, "run", "--target", name).exit_code == 0
+    assert invoke(project, "run", "--target", name).exit_code == 0
     assert project.rows("orders", "id") == [(1,)]
     with project.nothing_written():
-        both = call(project, "run", "--target", name, "--full-refresh", f"{project.schema}.broken")
+        both = invoke(project, "run", "--target", name, "--full-refresh", f"{project.schema}.broken")
     assert both.exit_code == 1
     assert "[REFRESHED_TARGET_NOT_CHOSEN]" in both.stderr
 
 
-def test_a_state_folder_that_cannot_be_written_stops_the_run_before_anything_else(project: Project) -> None:
+def test_unwritable_state_folder_stops_run_before_any_write(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1))
     project.standard("orders", "src", migration={})
-    # Nobody, not even root, may make a folder in these two places.
+    # No user, not even root, can create a folder at these two paths.
     project.state.write_text("a file in the folder's place")
     for command in ("run", "status"):
         unread, _remedy = problems_of(project, command)
@@ -224,10 +226,8 @@ def test_a_state_folder_that_cannot_be_written_stops_the_run_before_anything_els
     assert missing.startswith("[VOLUME_MISSING] /Volumes/main/ops/state")
 
 
-@soak.only  # tests/unit/test_identity.py and test_identity.py test tables and checkpoints.
-def test_state_that_is_not_whole_and_sources_that_are_not_what_they_were_stop_everything(
-    project: Project, spark: SparkSession
-) -> None:
+@soak.only  # tests/unit/test_identity.py tests the decisions, test_identity.py lost and replaced tables.
+def test_damaged_state_and_replaced_sources_stop_every_command(project: Project, spark: SparkSession) -> None:
     schema = project.schema
     project.create("src", FEED, (1, "a", 1), properties="delta.checkpointInterval = 1")
     project.create("other", FEED, (1, "a", 1))
@@ -243,11 +243,11 @@ def test_state_that_is_not_whole_and_sources_that_are_not_what_they_were_stop_ev
     project.insert("other", (2, "b", 2))
     project.run()
 
-    def damaged(path: Path, damage: Callable[[str], str]) -> str:
+    def error_of_damaged(path: Path, damage: Callable[[str], str]) -> str:
         whole = path.read_text()
         path.write_text(damage(whole))
-        sentence = only(project)
-        assert only(project, "status") == sentence
+        sentence = error_of(project)
+        assert error_of(project, "status") == sentence
         path.write_text(whole)
         assert str(path) in sentence
         return sentence
@@ -257,22 +257,22 @@ def test_state_that_is_not_whole_and_sources_that_are_not_what_they_were_stop_ev
     )
     tracking = project.state / "tracking/pipelineId=shop" / f"targetTable={schema}.orders" / "part-00000.csv"
     for path in (migration_start, tracking):
-        assert "it was cut short: 1 of 2 rows are left)" in damaged(
+        assert "it was cut short: 1 of 2 rows are left)" in error_of_damaged(
             path, lambda text: "".join(text.splitlines(True)[:-1])
         )
-        assert "[BASELINE_FILE_INVALID]" in damaged(path, lambda text: text[: len(text) // 2])
-        assert "[BASELINE_FILE_INVALID]" in damaged(path, lambda _: "")
+        assert "[BASELINE_FILE_INVALID]" in error_of_damaged(path, lambda text: text[: len(text) // 2])
+        assert "[BASELINE_FILE_INVALID]" in error_of_damaged(path, lambda _: "")
     migration_start.rename(hidden := migration_start.with_name("hidden"))
-    assert only(project).startswith(
+    assert error_of(project).startswith(
         f"[BASELINES_MISSING] {migration_start} is missing, but {tracking} exists"
     )
     hidden.rename(migration_start)
     offsets = project.state / f"checkpoints/targetTable={schema}.more/generation=0/f_v_more/offsets/0"
     for damage in (lambda text: text[:-20], lambda text: text.splitlines(True)[0], lambda _: ""):
-        assert "isn't a complete offset file" in damaged(offsets, damage)
+        assert "isn't a complete offset file" in error_of_damaged(offsets, damage)
     offsets.write_text("")
     name = f"{schema}.more"
-    assert call(project, "run", "--target", name, "--full-refresh", name).exit_code == 0
+    assert invoke(project, "run", "--target", name, "--full-refresh", name).exit_code == 0
     assert project.rows("more", "id") == [(1,), (2,)]
 
     project.insert("src", (2, "b", 2))
@@ -280,20 +280,18 @@ def test_state_that_is_not_whole_and_sources_that_are_not_what_they_were_stop_ev
     for path in (project.folder("src") / "_delta_log").iterdir():
         if path.name.lstrip(".")[:20].isdigit() and int(path.name.lstrip(".")[:20]) < 3:
             path.unlink()
-    sentence = only(project)
+    sentence = error_of(project)
     assert f"sourceDetails: {schema}.src can't be read from version 2 any more (the oldest is 3)" in sentence
     spark.sql(f"DROP TABLE {schema}.src")
     project.create("src", FEED, (1, "a", 1))
-    sentence = only(project)
+    sentence = error_of(project)
     assert f"sourceDetails: {schema}.src was recreated since {schema}.orders last read it" in sentence
     assert "Restore the old table" in sentence
     spark.sql(f"DROP TABLE {schema}.src")
-    assert f"sourceDetails: Table {schema}.src doesn't exist." in only(project)
+    assert f"sourceDetails: Table {schema}.src doesn't exist." in error_of(project)
 
 
-def test_changed_rows_of_a_source_are_refused_until_the_spec_skips_them(
-    project: Project, spark: SparkSession
-) -> None:
+def test_run_refuses_changed_source_rows_until_spec_skips_them(project: Project, spark: SparkSession) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.standard("orders", "src")
     project.run()
@@ -335,7 +333,7 @@ def test_changed_rows_of_a_source_are_refused_until_the_spec_skips_them(
         "one argument too many",
     ],
 )
-def test_wrong_usage_is_exit_code_2(arguments: list[str], tmp_path: Path) -> None:
+def test_wrong_usage_exits_with_code_2(arguments: list[str], tmp_path: Path) -> None:
     result = CliRunner().invoke(
         cli.app, ["pipelines", *(argument.format(root=tmp_path) for argument in arguments)]
     )
@@ -346,9 +344,7 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str], tmp_path: Path) -> Non
 
 
 @soak.slow
-def test_plan_says_which_legacy_rows_are_open_until_a_date_in_the_future(
-    project: Project, spark: SparkSession
-) -> None:
+def test_plan_reports_legacy_rows_that_end_in_future(project: Project, spark: SparkSession) -> None:
     project.create("src", "id INT, v STRING, at DATE")
     spark.sql(
         f"CREATE TABLE {project.schema}.out_legacy USING delta AS SELECT id, 'a' AS v, DATE'2020-01-01' AS "
@@ -360,7 +356,7 @@ def test_plan_says_which_legacy_rows_are_open_until_a_date_in_the_future(
     problem = f"2 rows of {project.schema}.out_legacy end in the future (the first at 9999-12-31)."
     remedy = "Map them in selectExp as NULLIF(end, DATE'9999-12-31') AS __END_AT"
     for arguments in ([], ["--check"]):
-        planned = call(project, "plan", *arguments)
+        planned = invoke(project, "plan", *arguments)
         assert planned.exit_code == 0
         assert "[ROWS_END_IN_FUTURE]" in planned.stdout
         text = " ".join(planned.stdout.split())
@@ -368,7 +364,7 @@ def test_plan_says_which_legacy_rows_are_open_until_a_date_in_the_future(
         assert remedy in text, text
 
 
-def test_a_source_column_wider_than_its_target_is_named_with_both_types_and_a_remedy(
+def test_source_column_wider_than_target_is_reported_with_types_and_remedy(
     project: Project, spark: SparkSession
 ) -> None:
     source, target = (f"{project.schema}.{table}" for table in ("src", "out"))

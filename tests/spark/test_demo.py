@@ -1,3 +1,5 @@
+"""The demo prints the actual counts of its tables, and its project and data are as documented."""
+
 from __future__ import annotations
 
 import io
@@ -20,7 +22,10 @@ COPIED = "rows of history copied; the copy matches the legacy table row for row"
 
 
 def is_in_sample(tailnum: str | None) -> bool:
-    """Some 7,000 flights, with those of aircraft that changed carrier, after an absence or without one."""
+    """Return whether an aircraft is in the sample of 7,000 flights.
+
+    The sample contains aircraft that changed carrier, with and without an absence.
+    """
     if tailnum is None:
         return False
     return bool(re.fullmatch("N9..AT|N(197|200|232)PQ", tailnum)) or zlib.crc32(tailnum.encode()) % 80 == 0
@@ -28,7 +33,7 @@ def is_in_sample(tailnum: str | None) -> bool:
 
 @pytest.fixture
 def schemas(spark: SparkSession, schema: str) -> Iterator[tuple[str, str]]:
-    """Two names for schemas that the demo makes; they go with all their tables."""
+    """Two names for schemas that the demo creates; they are dropped with all tables."""
     names = f"{schema}_bronze", f"{schema}_silver"
     yield names
     for name in names:
@@ -36,7 +41,7 @@ def schemas(spark: SparkSession, schema: str) -> Iterator[tuple[str, str]]:
 
 
 @soak.slow
-def test_the_demo_tells_the_truth(spark: SparkSession, schemas: tuple[str, str], tmp_path: Path) -> None:
+def test_demo_prints_actual_counts(spark: SparkSession, schemas: tuple[str, str], tmp_path: Path) -> None:
     bronze, silver = schemas
     printed = io.StringIO()
     console = Console(file=printed, width=200, markup=False, highlight=False)
@@ -54,7 +59,7 @@ def test_the_demo_tells_the_truth(spark: SparkSession, schemas: tuple[str, str],
     assert copied < dimension == spark.table(f"{silver}.aircraft_check").count()
 
     assert "the hand-over point is recorded by the old streams: batch " in text
-    # How far the stream was at the first run, nobody knows; it had August at least, and no October.
+    # The stream's position at the first run varies; it has read at least August, and no October.
     (flights_copied,) = re.findall(rf"{silver}.flights: ([0-9,]+) {COPIED}", text)
     assert flights.where("month <= 8").count() <= int(flights_copied.replace(",", "")) <= history
     for fact in (
@@ -77,8 +82,8 @@ def test_the_demo_tells_the_truth(spark: SparkSession, schemas: tuple[str, str],
     assert sorted(map(str, finished.finished)) == [f"{silver}.aircraft", f"{silver}.flights"]
 
 
-@soak.only  # They come with a package, whose version is pinned; the test above has a part of them.
-def test_the_data_are_all_there_and_hold_every_kind_of_change(spark: SparkSession, tmp_path: Path) -> None:
+@soak.only  # The data are from a package with a pinned version, and the test above uses a sample.
+def test_demo_data_contain_all_flights_and_every_kind_of_change(spark: SparkSession, tmp_path: Path) -> None:
     story = demo.Demo(spark, tmp_path, Console(file=io.StringIO()))
     flights = demo.read_flights(story)
     assert flights.num_rows == 336_776
@@ -101,11 +106,14 @@ def test_the_data_are_all_there_and_hold_every_kind_of_change(spark: SparkSessio
         changes=spark.createDataFrame(demo.find_aircraft_changes(story, flights)),
     ).first()
     assert actual is not None
-    assert tuple(actual[:2]) == (0, 0)  # no two events at one instant, and none that says nothing new
+    assert tuple(actual[:2]) == (
+        0,
+        0,
+    )  # No aircraft has two events at the same time or two equal events in a row.
     assert all(actual[2:])
 
 
-def test_the_project_is_right_as_it_stands() -> None:
+def test_demo_project_migrates_both_targets() -> None:
     project = specs.load(demo.PROJECT)
     assert [str(dataflow.target.name) for dataflow in project.dataflows] == [
         "silver.aircraft",
@@ -114,7 +122,7 @@ def test_the_project_is_right_as_it_stands() -> None:
     assert all(dataflow.migration for dataflow in project.dataflows)
 
 
-def test_starting_anew_removes_only_what_a_demo_made(tmp_path: Path) -> None:
+def test_clear_folder_removes_only_files_of_a_demo(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("years of work")

@@ -18,8 +18,8 @@ QUERIES = {
     "to_date('2026-01-01') AS fixed FROM range(3)": ("y", "u", "w"),
     "SELECT id, copied, other FROM (SELECT id, loaded AS copied, id AS other FROM "
     "(SELECT id, uuid() AS loaded FROM range(3)))": ("copied",),
-    "WITH w AS (SELECT id, uuid() AS u FROM range(3)) SELECT a.id, a.u AS one, b.u AS two FROM w a JOIN w b "
-    "ON a.id = b.id": ("one", "two"),
+    "WITH w AS (SELECT id, uuid() AS u FROM range(3)) SELECT a.id, a.u AS u1, b.u AS u2 FROM w a JOIN w b "
+    "ON a.id = b.id": ("u1", "u2"),
     "SELECT id, 'x' AS u FROM range(2) UNION ALL SELECT id, uuid() FROM range(3)": ("u",),
     "SELECT id % 2 AS parity, max(struct(id, u)) AS newest, count(*) AS n FROM (SELECT id, uuid() AS u FROM "
     "range(3)) GROUP BY id % 2": ("newest",),

@@ -1,4 +1,4 @@
-"""Rows that people delete by hand from a CDC target, or from its event log, between two runs."""
+"""Rows that a user deletes from a CDC target or from its event log between two runs."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
     return project
 
 
-def follow(project: Project, scd_type: str) -> None:
+def run_cdc(project: Project, scd_type: str) -> None:
     cdc = {"keys": ["id"], "sequence_by": "at", "scd_type": scd_type, "except_column_list": ["at"]}
     project.standard("out", "src", cdc=cdc)
     project.run()
 
 
-def refusal(project: Project, match: str) -> str:
-    """Return why a run is refused, which writes nothing."""
+def refusal_message(project: Project, match: str) -> str:
+    """Check that a run is refused without a write; return the message."""
     with project.nothing_written(), pytest.raises(Refused, match=match) as raised:
         project.run()
     return str(raised.value)
@@ -49,14 +49,14 @@ def run_statements(project: Project, reason: str, verb: str) -> None:
         project.spark.sql(statement)
 
 
-def logged(project: Project) -> set[tuple[int, str]]:
+def logged_rows(project: Project) -> set[tuple[int, str]]:
     """Return the keys and values in the event log, whose columns delta-rs doesn't map."""
     rows = project.spark.table(f"{project.schema}.{LOG}").select("id", "v").collect()
     return {(row[0], row[1]) for row in rows}
 
 
-def test_erased_key_of_scd_1_comes_back_only_by_a_newer_event(project: Project, spark: SparkSession) -> None:
-    follow(project, "1")
+def test_erased_scd1_key_returns_only_with_newer_event(project: Project, spark: SparkSession) -> None:
+    run_cdc(project, "1")
     out = f"{project.schema}.out"
     for table in (out, f"{project.schema}.{LOG}"):
         spark.sql(f"OPTIMIZE {table}")
@@ -65,11 +65,13 @@ def test_erased_key_of_scd_1_comes_back_only_by_a_newer_event(project: Project, 
 
     spark.sql(f"DELETE FROM {out} WHERE id = 1")
     project.insert("src", (2, "b3", 3))
-    reason = refusal(project, r"removed rows in version \d+ of \S+\.out \(DELETE\), but .* events of 1 key")
+    reason = refusal_message(
+        project, r"removed rows in version \d+ of \S+\.out \(DELETE\), but .* events of 1 key"
+    )
     run_statements(project, reason, "MERGE")
     project.run()
     assert project.rows("out") == [(2, "b3"), (3, "c")]
-    assert {row[0] for row in logged(project)} == {2, 3}
+    assert {row[0] for row in logged_rows(project)} == {2, 3}
     project.insert("src", (1, "again", 4))
     spark.sql(f"UPDATE {out} SET v = 'c2' WHERE id = 3")
     [target] = project.plan().targets
@@ -78,49 +80,55 @@ def test_erased_key_of_scd_1_comes_back_only_by_a_newer_event(project: Project, 
     assert project.rows("out") == [(1, "again"), (2, "b3"), (3, "c2")]
 
 
-def test_erased_rows_of_scd_2_stay_erased(project: Project, spark: SparkSession) -> None:
-    follow(project, "2")
+def test_erased_scd2_rows_stay_erased(project: Project, spark: SparkSession) -> None:
+    run_cdc(project, "2")
     out = f"{project.schema}.out"
     spark.sql(f"DELETE FROM {out} WHERE id = 1")
     spark.sql(f"DELETE FROM {out} WHERE id = 2 AND __END_AT IS NULL")
-    # The third is erased as the how-to says.
+    # The third key is erased as in the how-to guide.
     spark.sql(f"DELETE FROM {project.schema}.{LOG} WHERE id = 3")
     spark.sql(f"DELETE FROM {out} WHERE id = 3")
     project.insert("src", (1, "a3", 3), (2, "b3", 3), (2, "late", 2))
-    reason = refusal(project, r"versions \d+ to \d+ of \S+\.out \(DELETE\), but .* events of 2 keys or rows")
+    reason = refusal_message(
+        project, r"versions \d+ to \d+ of \S+\.out \(DELETE\), but .* events of 2 keys or rows"
+    )
     run_statements(project, reason, "MERGE")
-    assert logged(project) == {(2, "b"), (2, None)}
+    assert logged_rows(project) == {(2, "b"), (2, None)}
     project.run()
-    # No row covers the time from 2 to 3: the one before isn't open again.
+    # No row covers the time from 2 to 3, because the previous row stays closed.
     assert project.rows("out") == [(1, "a3", 3, None), (2, "b", 1, 2), (2, "b3", 3, None)]
 
 
-def test_emptied_event_log_leaves_no_second_open_row(project: Project, spark: SparkSession) -> None:
-    follow(project, "2")
+def test_emptied_event_log_causes_no_second_open_row(project: Project, spark: SparkSession) -> None:
+    run_cdc(project, "2")
     log = f"{project.schema}.{LOG}"
     spark.sql(f"DELETE FROM {log}")
-    reason = refusal(project, rf"removed events in version \d+ of \S+{LOG} .* still has 5 rows of them")
+    reason = refusal_message(
+        project, rf"removed events in version \d+ of \S+{LOG} .* still has 5 rows of them"
+    )
     run_statements(project, reason, "RESTORE")
     assert not project.plan().refusals
     spark.sql(f"DELETE FROM {log} WHERE id < 3")
     project.insert("src", (1, "a3", 3))
-    run_statements(project, refusal(project, "still has 4 rows of them"), "MERGE")
+    run_statements(project, refusal_message(project, "still has 4 rows of them"), "MERGE")
     project.run()
     assert project.rows("out") == [(1, "a3", 3, None), (3, "c", 1, None)]
 
 
 @soak.slow
-def test_erasure_of_a_version_that_was_vacuumed_needs_a_statement_that_it_is_done(
+def test_erasure_in_vacuumed_version_must_be_confirmed_by_statement(
     project: Project, spark: SparkSession
 ) -> None:
-    follow(project, "1")
+    run_cdc(project, "1")
     folder = project.folder("out")
     before = deltalake.DeltaTable(folder).file_uris()
     spark.sql(f"DELETE FROM {project.schema}.out WHERE id = 1")
     for file in {*before} - {*deltalake.DeltaTable(folder).file_uris()}:
         Path(file).unlink()
     project.insert("src", (2, "b3", 3))
-    reason = refusal(project, r"can't be read \(.*\), so it can't be determined whether \S+ still has")
+    reason = refusal_message(
+        project, r"can't be read \(.*\), so it can't be determined whether \S+ still has"
+    )
     spark.sql(f"DELETE FROM {project.schema}.{LOG} WHERE id = 1")
     run_statements(project, reason, "ALTER")
     project.run()
@@ -128,18 +136,16 @@ def test_erasure_of_a_version_that_was_vacuumed_needs_a_statement_that_it_is_don
 
 
 @soak.slow
-def test_rows_deleted_during_a_run_are_compared_before_the_next(
-    project: Project, spark: SparkSession
-) -> None:
-    follow(project, "2")
+def test_rows_deleted_during_run_are_compared_by_next_run(project: Project, spark: SparkSession) -> None:
+    run_cdc(project, "2")
     project.insert("src", (2, "b3", 3))
 
-    def delete(what: str) -> None:
-        if what.startswith("recording in the state at which version"):
+    def delete(effect: str) -> None:
+        if effect.startswith("recording in the state at which version"):
             spark.sql(f"DELETE FROM {project.schema}.out WHERE id = 1")
 
     project.run(before=delete)
     project.insert("src", (1, "a3", 3))
-    run_statements(project, refusal(project, "still has events of 1 key"), "MERGE")
+    run_statements(project, refusal_message(project, "still has events of 1 key"), "MERGE")
     project.run()
     assert [row for row in project.rows("out") if row[0] == 1] == [(1, "a3", 3, None)]

@@ -1,4 +1,4 @@
-"""`finish` takes out only what rows, a checkpoint or the user vouch for, and `auto` compares rows first."""
+"""`finish` needs a hand-over that rows, a checkpoint or the user confirm, and `auto` compares rows first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLUMNS = "id int, v string"
 
 @pytest.fixture
 def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
-    """A source with three rows, of which the old job has processed two."""
+    """A source with three rows; the old job has processed two of them."""
     project = Project(tmp_path / "shop", schema, spark)
     project.create("src", COLUMNS, (1, "a"), (2, "b"))
     project.create("out_legacy", COLUMNS, (1, "a"), (2, "b"))
@@ -36,7 +36,7 @@ def ids(project: Project) -> list[int]:
     return [row[0] for row in project.rows("out", "id")]
 
 
-def test_finish_refuses_an_assumed_hand_over_that_lost_a_row_until_the_user_accepts_it(
+def test_finish_refuses_assumed_hand_over_that_lost_row_until_user_accepts(
     project: Project,
 ) -> None:
     migrate(project, "version")
@@ -53,7 +53,7 @@ def test_finish_refuses_an_assumed_hand_over_that_lost_a_row_until_the_user_acce
 
 
 @pytest.mark.parametrize("switched_off", [False, True])
-def test_finish_refuses_an_assumed_hand_over_after_its_migration_details_are_gone(
+def test_finish_refuses_assumed_hand_over_after_migration_is_removed_from_spec(
     project: Project, switched_off: bool
 ) -> None:
     migrate(project, "version")
@@ -73,11 +73,11 @@ def test_finish_refuses_an_assumed_hand_over_after_its_migration_details_are_gon
     assert [certainty for _, certainty in finished.certainties] == ["assumed"]
 
 
-def test_finish_proves_an_assumed_hand_over_by_the_sources_at_the_baseline(project: Project) -> None:
+def test_finish_proves_assumed_hand_over_from_sources_at_baseline(project: Project) -> None:
     project.insert("out_legacy", (3, "c"))
     migrate(project, "version")
     project.run()
-    # The old job has stopped, so that the new table has a row more.
+    # The old job has stopped, so only the new table gets this row.
     project.insert("src", (4, "d"))
     project.run()
     report = project.finish()
@@ -85,7 +85,7 @@ def test_finish_proves_an_assumed_hand_over_by_the_sources_at_the_baseline(proje
     assert [proof.proved for proof in report.proofs] == [True]
 
 
-def test_auto_starts_where_rows_show_that_the_old_job_stopped(project: Project) -> None:
+def test_auto_hand_over_starts_after_rows_that_old_job_processed(project: Project) -> None:
     migrate(project, "auto")
     notes = project.plan().targets[0].notes
     assert any("is proved: " in note and "out_legacy@1 holds exactly the 2 rows" in note for note in notes)
@@ -93,7 +93,7 @@ def test_auto_starts_where_rows_show_that_the_old_job_stopped(project: Project) 
     assert ids(project) == [1, 2, 3]
 
 
-def test_auto_assumes_the_newest_versions_where_no_rows_fit_and_says_why(project: Project) -> None:
+def test_auto_hand_over_without_matching_rows_assumes_newest_versions_with_warning(project: Project) -> None:
     project.spark.sql(f"UPDATE {project.schema}.out_legacy SET v = 'changed' WHERE id = 1")
     migrate(project, "auto")
     found = project.plan().targets[0].warnings
@@ -105,7 +105,7 @@ def test_auto_assumes_the_newest_versions_where_no_rows_fit_and_says_why(project
     assert ids(project) == [1, 2, 4]
 
 
-def test_columns_that_no_run_can_reproduce_are_left_out_of_comparisons_and_named(project: Project) -> None:
+def test_comparison_excludes_and_names_columns_that_are_not_reproducible(project: Project) -> None:
     project.insert("out_legacy", (3, "c"))
     mapped = ["id", "v", "current_timestamp() AS loaded_at", "'old' AS job"]
     source = project.delta("src", selectExp=["id", "v", "current_timestamp() AS loaded_at", "'new' AS job"])
@@ -126,7 +126,7 @@ def test_columns_that_no_run_can_reproduce_are_left_out_of_comparisons_and_named
     assert proof.verdict.excluded == ("job", "loaded_at")
 
 
-def test_name_in_compare_except_that_is_no_column_is_refused_with_the_columns_that_exist(
+def test_unknown_column_in_compare_except_is_refused_with_existing_columns(
     project: Project,
 ) -> None:
     message = r"compareExcept names laoded_at, .* The columns are id, v"

@@ -1,4 +1,4 @@
-"""A migration whose state is in a workspace's volume, looked at and taken out from a laptop."""
+"""A laptop plans, inspects and finishes a migration whose state is in a workspace's volume."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
-    """A project with one migration, whose copy was made and whose streaming flow runs."""
+    """A project with one complete migration."""
     project = Project(tmp_path / "shop", schema, spark)
     project.create("src", "id int", (1,))
     project.create("rows_legacy", "id int", (1,))
@@ -30,8 +30,8 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
     return project
 
 
-def into_a_volume(project: Project, workspace: FakeWorkspace) -> str:
-    """Move a project's state into a volume, as if it had been there from the start."""
+def move_state_to_volume(project: Project, workspace: FakeWorkspace) -> str:
+    """Copy a project's state into a volume, and configure the project to use it."""
     root = workspace.make_volume("main", "bronze", "state")
     for path in project.state.rglob("*"):
         path_in_volume = f"{root}/{path.relative_to(project.state)}"
@@ -44,10 +44,8 @@ def into_a_volume(project: Project, workspace: FakeWorkspace) -> str:
 
 
 @soak.slow
-def test_plan_status_and_finish_work_from_a_laptop_and_a_run_is_refused(
-    project: Project, logged_in: FakeWorkspace
-) -> None:
-    root = into_a_volume(project, logged_in)
+def test_laptop_can_plan_and_finish_but_not_run(project: Project, logged_in: FakeWorkspace) -> None:
+    root = move_state_to_volume(project, logged_in)
     before = dict(logged_in.files)
     assert project.phases() == {"rows": "complete"}
     with raises("STATE_VOLUME_NOT_MOUNTED", volume=re.compile(str(root))):
@@ -61,10 +59,10 @@ def test_plan_status_and_finish_work_from_a_laptop_and_a_run_is_refused(
 
 
 @soak.slow
-def test_somebody_who_was_given_no_right_to_the_state_is_told_so_in_one_sentence(
+def test_plan_without_privilege_on_state_volume_reports_privilege(
     project: Project, logged_in: FakeWorkspace
 ) -> None:
-    root = into_a_volume(project, logged_in)
+    root = move_state_to_volume(project, logged_in)
     logged_in.denied = (f"{root}/initial_versions",)
     with conditions.raises(
         "VOLUME_REQUEST_FAILED",

@@ -14,7 +14,7 @@ from tests.broker import Broker
 from tests.spark.projects import Project
 from tests.spark.tables import rows_of
 from tests.spark.test_kafka import COLUMNS, migrate
-from tests.spark.test_kills import Processes, Statements
+from tests.spark.test_kills import Processes, StatementCollector
 
 KILLED = 12
 ROUNDS = range(3, 9)
@@ -47,13 +47,13 @@ def test_killed_streams_and_runs_lose_no_record(
     random, numbers, folder, old = Random(f"{mode} {soak.SEED}"), count(), tmp_path / "t", tmp_path / "old"
     processes = Processes(tmp_path / "warehouse", random)
     legacy = "out" if mode == "takeOver" else "out_legacy"
-    processes.make(
+    processes.run_statements(
         [
             f"CREATE SCHEMA killed LOCATION '{folder}'",
             f"CREATE TABLE killed.{legacy} ({COLUMNS}) USING delta",
         ]
     )
-    spark: Any = Statements([])
+    spark: Any = StatementCollector([])
     shop = Project(tmp_path / "shop", "killed", spark)
     broker.create("orders", 2)
     migrate(shop, broker, "orders", old, mode=mode, legacy={"table": legacy})

@@ -1,4 +1,4 @@
-"""The root bundle's job, task by task, with the parameters that stand in its file; not run on Databricks."""
+"""The tasks of the root bundle's job run locally with the parameters of its resource file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PIPELINE = "p1"
 
 
 class Job:
-    """The job `migrate` of the root bundle, on a workspace whose pipeline draws a project."""
+    """The job `migrate` of the root bundle, on a workspace with one pipeline."""
 
     def __init__(self, workspace: FakeWorkspace, spark: SparkSession, schema: str, project: Path) -> None:
         self.workspace, self.spark, self.project = workspace, spark, project
@@ -42,12 +42,12 @@ class Job:
         }.items():
             written = written.replace("${" + reference, value)
         definition = yaml.safe_load(written)["resources"]["pipelines"]["migration"]
-        # The platform puts the pipeline's own id beside what its definition says.
+        # The platform adds the pipeline's id to the configuration of its definition.
         self.configuration: dict[str, str] = {**definition["configuration"], "pipelines.id": PIPELINE}
         workspace.pipelines[PIPELINE] = {"pipeline_id": PIPELINE, "name": "migration", "spec": definition}
 
     def run(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Run the tasks in their order, and fail with the first that fails."""
+        """Run the tasks in order until one fails."""
         for task in self.tasks:
             if "pipeline_task" in task:
                 self._update()
@@ -74,7 +74,7 @@ class Job:
             self.workspace.flow_progress(PIPELINE, f"spark_catalog.any.{flow}", "COMPLETED")
 
 
-def test_two_runs_of_the_job_migrate_the_example(
+def test_example_is_migrated_by_two_runs_of_job(
     logged_in: FakeWorkspace,
     spark: SparkSession,
     schema: str,
@@ -82,12 +82,12 @@ def test_two_runs_of_the_job_migrate_the_example(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    # The job runs where the tables are; whose log begins with it.
+    # The job runs in the workspace of the tables, and the pipeline's event log starts with it.
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     logged_in.first_event = datetime.now(UTC)
     project = tmp_path / "orders"
     shutil.copytree(ROOT / "src" / "orders", project)
-    # What stands for the platform here runs append flows only.
+    # The fake platform runs only append flows.
     shutil.rmtree(project / "dataflows" / "customers")
     configs = project / "pipeline_configs"
     state = yaml.safe_dump({"table_migration_state_volume_path": str(tmp_path / "state")})
@@ -105,7 +105,7 @@ def test_two_runs_of_the_job_migrate_the_example(
     complete = rf"{schema}.orders +complete \(proved\): safe to remove +20 +matches"
     assert re.search(complete, capsys.readouterr().out)
     assert verify.verify_tables(spark, f"{schema}.orders_feed", f"{schema}.orders").matches
-    # A task that fails must fail the job.
+    # A failed task fails the job.
     logged_in.pipelines.clear()
     with pytest.raises(SystemExit) as left:
         job.run(monkeypatch)

@@ -19,7 +19,7 @@ from tests import soak
 from tests.broker import Broker
 from tests.conditions import raises
 from tests.spark.projects import Project
-from tests.spark.test_take_over import dies
+from tests.spark.test_take_over import run_with_crash
 
 from tableferry import pipelines
 from tableferry.errors import Refused
@@ -338,12 +338,12 @@ def test_every_record_arrives_once_from_old_stream_or_flow(
                     old()
                 case "run":
                     ours = True
-                    dies(partial(pipelines.run, shop.root, spark), value)
+                    run_with_crash(partial(pipelines.run, shop.root, spark), value)
                 case "undo" if ours and takes_over:
                     # A run must finish the crashed one first.
-                    dies(partial(pipelines.run, shop.root, spark), None)
-                    dies(partial(pipelines.undo, shop.root, spark), value)
-                    dies(partial(pipelines.undo, shop.root, spark), None, "NOTHING_TAKEN_OVER_YET")
+                    run_with_crash(partial(pipelines.run, shop.root, spark), None)
+                    run_with_crash(partial(pipelines.undo, shop.root, spark), value)
+                    run_with_crash(partial(pipelines.undo, shop.root, spark), None, "NOTHING_TAKEN_OVER_YET")
                     ours = False
         assert sorted(int(value) for value in values(shop, target)) == list(range(next(sent)))
         if not takes_over:

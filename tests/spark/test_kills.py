@@ -1,7 +1,7 @@
-"""The processes of real runs are killed, by SIGKILL and wherever they are, and the next run goes on.
+"""Runs are killed by SIGKILL at random moments, and the next run resumes.
 
-Each round commits to a scenario's source and kills a run of the command line, several times, and lets one
-come to its end: then its target must equal the oracle. Python dies alone, or Java does, or both at once.
+Each round several times commits to a scenario's source and kills a run of the command line. The last run of a
+round isn't killed; after it the target must equal the oracle. The test kills Python, Java or both.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import pytest
 from tests import quick, soak
 from tests.spark.scenarios import Change, Kind, Scenario, ScenarioEvent
 
-# So many runs of a round are to be killed, and so many of each kind of target must be: fifty of all three.
+# Attempted kills per round, and the least number of killed runs per kind of target: fifty for all three.
 KILLS, KILLED = 3, 17
-# A run that comes to its end before isn't killed, and how many do depends on the machine.
+# A run may end before it can be killed. The number of such runs depends on the machine.
 ROUNDS = range(7, 25)
 COMMAND = "from tableferry.cli import main; main()"
-MAKE = """
+RUN_STATEMENTS = """
 import sys
 from pathlib import Path
 from tableferry.spark import session
@@ -38,8 +38,8 @@ for statement in sys.argv[2:]:
 
 
 @dataclass
-class Statements:
-    """Takes the place of a session: collects statements that a process of its own runs."""
+class StatementCollector:
+    """A session that only collects statements; a separate process runs them."""
 
     waiting: list[str] = field(default_factory=list)
 
@@ -52,10 +52,10 @@ class Processes:
     """Starts processes on one warehouse, and kills them.
 
     Attributes:
-        warehouse: Where their Spark keeps its tables.
-        random: When they die, and which of them.
-        seconds: How long a run takes at most, once it speaks of its target.
-        killed: How many died, by what they were about.
+        warehouse: The warehouse of their Spark.
+        random: Chooses the time of a kill and the processes.
+        seconds: The longest duration of a run after its first message about the target.
+        killed: The number of killed processes by their last message.
     """
 
     warehouse: Path
@@ -63,8 +63,8 @@ class Processes:
     seconds: float = 3.0
     killed: Counter[str] = field(default_factory=Counter)
 
-    def changes(self) -> tuple[Change, ...]:
-        """Draw what the next commit brings."""
+    def draw_changes(self) -> tuple[Change, ...]:
+        """Draw the rows of the next commit."""
         choose = self.random
         return tuple(
             Change(
@@ -76,42 +76,42 @@ class Processes:
             for _ in range(choose.randrange(1, 30))
         )
 
-    def make(self, statements: list[str]) -> None:
-        self._finish(self._start("-c", MAKE, str(self.warehouse), *statements))
+    def run_statements(self, statements: list[str]) -> None:
+        self._finish(self._start("-c", RUN_STATEMENTS, str(self.warehouse), *statements))
 
     def run(self, *arguments: str, kill: bool) -> None:
-        """Run the command line; a run that is to be killed may come to its end before."""
+        """Run the command line; it may end before it is killed."""
         warehouse = ("--warehouse", str(self.warehouse))
         self.execute(COMMAND, *arguments, *warehouse, "--verbose", "--debug", kill=kill)
 
     def execute(self, program: str, *arguments: str, kill: bool) -> None:
-        """Run a Python program that says ``killed.…`` once it's about its target."""
+        """Run a Python program that prints ``killed.…`` when it starts work on its target."""
         process = self._start("-c", program, *arguments)
         messages: list[str] = []
-        speaking = threading.Event()
-        reader = threading.Thread(target=_read, args=(process.stdout, messages, speaking))
+        has_started = threading.Event()
+        reader = threading.Thread(target=_read_output, args=(process.stdout, messages, has_started))
         reader.start()
-        speaking.wait()
-        since = time.monotonic()
+        has_started.wait()
+        started_at = time.monotonic()
         try:
-            # The longest run is one that goes on after others were killed: most of them end earlier.
+            # The longest runs are those that resume after a kill; most runs end earlier.
             code = process.wait(self.random.uniform(0, 0.7 * self.seconds) if kill else None)
         except subprocess.TimeoutExpired:
             self._kill(process, messages)
         else:
             reader.join()
             assert code == 0, "\n".join(messages)
-            self.seconds = max(self.seconds, time.monotonic() - since)
+            self.seconds = max(self.seconds, time.monotonic() - started_at)
         reader.join()
 
     def _kill(self, process: subprocess.Popen[str], lines: list[str]) -> None:
-        java = _children(process.pid)
+        java = _java_descendants(process.pid)
         victims = self.random.choice([[process.pid], java, [process.pid, *java]])
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
         self.killed[lines[-1].split(": ", 1)[-1].split(",")[0][:60]] += 1
         process.wait()
-        # Java ends by itself when its Python is gone, and holds its warehouse until then.
+        # Java ends some time after its Python process, and uses the warehouse until then.
         while any(_is_alive(pid) for pid in java):
             time.sleep(0.1)
 
@@ -136,29 +136,29 @@ class KilledScenario(Scenario):
     processes: Processes
 
     def run(self, during: ScenarioEvent | None = None, *, refresh: bool = False) -> None:
-        statements = cast("Statements", self.spark).waiting
+        statements = cast("StatementCollector", self.spark).waiting
         if statements:
-            self.processes.make(statements)
+            self.processes.run_statements(statements)
             statements.clear()
         second = ("--full-refresh", f"{self.schema}.{self.target}") if refresh else ()
         for _ in range(KILLS):
-            self.commit(self.processes.changes())
+            self.commit(self.processes.draw_changes())
             self.processes.run("pipelines", "run", str(self.root), *second, kill=True)
         self.processes.run("pipelines", "run", str(self.root), kill=False)
         self.check()
 
 
-@soak.only  # What dies before any of its effects, and in what order, is test_property.py's.
+@soak.only  # test_property.py tests crashes before each effect.
 @pytest.mark.parametrize("kind", get_args(Kind))
-def test_a_killed_process_loses_nothing(
+def test_killed_runs_lose_and_repeat_no_row(
     kind: Kind, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     random = Random(f"{kind} {soak.SEED}")
     folder = tmp_path / "tables"
-    spark: Any = Statements([f"CREATE SCHEMA killed LOCATION '{folder}'"])
+    spark: Any = StatementCollector([f"CREATE SCHEMA killed LOCATION '{folder}'"])
 
     processes = Processes(tmp_path / "warehouse", random)
-    scenario = KilledScenario(spark, "killed", folder, tmp_path / "scenario", kind, processes.changes())
+    scenario = KilledScenario(spark, "killed", folder, tmp_path / "scenario", kind, processes.draw_changes())
     scenario.processes = processes
     killed = processes.killed
     for number in range(ROUNDS.stop):
@@ -170,18 +170,18 @@ def test_a_killed_process_loses_nothing(
     assert killed.total() >= KILLED
 
 
-def _read(stream: IO[str] | None, lines: list[str], speaking: threading.Event) -> None:
+def _read_output(stream: IO[str] | None, lines: list[str], has_started: threading.Event) -> None:
     assert stream is not None
     for line in stream:
         lines.append(line.rstrip())
-        # Before it speaks of the target, it only plans.
+        # Before its first message about the target, a run only plans.
         if "killed." in line:
-            speaking.set()
-    speaking.set()
+            has_started.set()
+    has_started.set()
 
 
-def _children(pid: int) -> list[int]:
-    """Name the Java processes below one."""
+def _java_descendants(pid: int) -> list[int]:
+    """Return the ids of the Java processes that descend from a process."""
     actual = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -190,7 +190,7 @@ def _children(pid: int) -> list[int]:
             continue
         child, parent = int(stat.parent.name), int(text.rpartition(")")[2].split()[1])
         if parent == pid:
-            actual += [child] if "(java)" in text else _children(child)
+            actual += [child] if "(java)" in text else _java_descendants(child)
     return actual
 
 

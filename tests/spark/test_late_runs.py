@@ -26,13 +26,13 @@ class Crash(BaseException):
     pass
 
 
-def die_before_the_copy(what: str) -> None:
-    if what.startswith(f"rows of {HISTORY_FLOW}"):
+def crash_before_copy(effect: str) -> None:
+    if effect.startswith(f"rows of {HISTORY_FLOW}"):
         raise Crash
 
 
 @soak.only  # test_leases.py has suspended runs, tests/unit runs of an earlier generation.
-def test_run_that_resumes_after_a_full_refresh_changes_nothing(
+def test_run_that_resumes_after_full_refresh_changes_no_row(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
     project, out = Project(tmp_path / "shop", schema, spark), TableName((schema, "out"))
@@ -45,7 +45,7 @@ def test_run_that_resumes_after_a_full_refresh_changes_nothing(
         targetDetails={"database": schema, "table": "out", "partitionColumns": ["v"]},
     )
     with pytest.raises(Crash):
-        project.run(before=die_before_the_copy)
+        project.run(before=crash_before_copy)
     rows = [(1, "a"), (2, "b")]
     assert project.run(full_refresh=[str(out)]).ok
     # The run was about to copy. Delta accepts the rows of a generation once, and none after its end.

@@ -1,6 +1,6 @@
-"""Whole migrations on real tables: what is copied, what flows on behind it, and what stays exactly once.
+"""Complete migrations on real tables: initial copy, flows after the baseline, full refresh and finish.
 
-Two targets in one pipeline, a dry run, a renamed view, a commit at a bad moment: each must go right here.
+Each test checks that the target contains every row exactly once.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
     return Project(tmp_path / "shop", schema, spark)
 
 
-def jobs(spark: SparkSession) -> int:
-    """Return how many Spark jobs were ever started."""
+def count_jobs(spark: SparkSession) -> int:
+    """Return the number of Spark jobs that were started in the session."""
     return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
 
 
-@soak.only  # In make test the demo goes all the way with appends and SCD type 2, and test_history has type 1.
-def test_append_scd1_and_scd2_go_from_the_first_plan_to_the_finish(
+@soak.only  # make test migrates appends and SCD type 2 in the demo, and type 1 in test_history.
+def test_append_scd1_and_scd2_targets_are_migrated_from_first_plan_to_finish(
     project: Project, spark: SparkSession
 ) -> None:
     project.create("src", FEED, (1, "a", 1), (2, "b", 2))
@@ -77,7 +77,7 @@ def test_append_scd1_and_scd2_go_from_the_first_plan_to_the_finish(
     ):
         project.finish()
 
-    # The copy is pinned, so what the legacy tables become doesn't matter any more.
+    # The copy is of a pinned version, so later changes of the legacy tables have no effect.
     spark.sql(f"DELETE FROM {project.schema}.validity_legacy WHERE id = 1")
     spark.sql(f"UPDATE {project.schema}.rows_legacy SET v = 'changed'")
     project.insert("src", (2, "c", 20), (3, "z", -1), (4, "d", 21), (4, "d", 21))
@@ -110,13 +110,13 @@ def test_append_scd1_and_scd2_go_from_the_first_plan_to_the_finish(
         (f"{project.schema}.{name}", "1", "2", "true", "shop") for name in sorted(expected)
     ]
 
-    before = jobs(spark)
+    before = count_jobs(spark)
     with project.nothing_written():
         result = project.run()
-    assert jobs(spark) == before
+    assert count_jobs(spark) == before
     assert not any(target.results or target.plan.steps for target in result.targets)
 
-    # Random interleavings rebuild the others; what was copied here by one commit is copied anew.
+    # A full refresh repeats the initial copy. test_property.py refreshes the other kinds of targets.
     project.run(full_refresh=[f"{project.schema}.rows"])
     assert project.rows("rows") == sorted(expected["rows"], key=repr)
 
@@ -130,8 +130,13 @@ def test_append_scd1_and_scd2_go_from_the_first_plan_to_the_finish(
     assert project.rows("rows") == sorted([*expected["rows"], (5, "e", 30)], key=repr)
 
 
+def start_note(view: str, start: str) -> str:
+    """Return the note of a plan about a view with a start in its spec."""
+    return f"{view} starts at {start}, as the spec states"
+
+
 def change_both_and_run(project: Project) -> None:
-    """Add to both sources, change and delete rows of the feed, and let the flows go on."""
+    """Append to both sources, change and delete rows of the feed, and run the flows."""
     project.insert("src", (2, "b", 2))
     project.insert("feed", (3, "c"), (9, "no"))
     project.spark.sql(f"UPDATE {project.schema}.feed SET v = 'B' WHERE id = 2")
@@ -140,7 +145,7 @@ def change_both_and_run(project: Project) -> None:
     assert project.status().complete
 
 
-def test_every_kind_of_source_goes_on_right_behind_its_baseline(project: Project) -> None:
+def test_flow_over_every_kind_of_source_starts_after_baseline(project: Project) -> None:
     schema = project.schema
     project.create("legacy", "id int, v string", (0, "old"))
     project.create("src", FEED, (1, "a", 1))
@@ -194,19 +199,21 @@ def get_df(spark, tokens):
 
 
 @soak.slow
-def test_a_flow_starts_where_its_spec_says_and_behind_the_baseline_otherwise(project: Project) -> None:
+def test_flow_starts_at_version_of_spec_or_after_baseline(project: Project) -> None:
     schema = project.schema
     project.create("legacy", "id int, v string", (0, "old"))
     project.create("src", FEED, (1, "a", 1))
     project.create("feed", "id int, v string", (1, "a"), (2, "b"))
-    taken: Any = {"selectExp": ["id", "v"]}
+    selected: Any = {"selectExp": ["id", "v"]}
     copied: Any = {"table": "legacy"}
     passing = project.delta("feed", whereClause=["id <> 9"], readerOptions={"skipChangeCommits": "true"})
-    project.standard("by_options", passing | taken, migration=copied)
+    project.standard("by_options", passing | selected, migration=copied)
     project.standard(
-        "by_version", project.delta("src", readerOptions={"startingVersion": "1"}) | taken, migration=copied
+        "by_version",
+        project.delta("src", readerOptions={"startingVersion": "1"}) | selected,
+        migration=copied,
     )
-    project.standard("by_path", {"tablePath": str(project.folder("src")), **taken}, migration=copied)
+    project.standard("by_path", {"tablePath": str(project.folder("src")), **selected}, migration=copied)
     project.spec(
         "by_time",
         f"""
@@ -236,10 +243,8 @@ def test_a_flow_starts_where_its_spec_says_and_behind_the_baseline_otherwise(pro
     targets = project.plan().targets
     assert all(target.migration_start for target in targets)
     notes = {target.target.table: target.notes for target in targets}
-    assert notes["by_version"] == (f"v_by_version starts at 1 of {schema}.src, as the spec states",)
-    assert notes["by_time"] == (
-        f"v_by_time starts at timestamp:2020-01-01 of {schema}.src, as the spec states",
-    )
+    assert notes["by_version"] == (start_note("v_by_version", f"1 of {schema}.src"),)
+    assert notes["by_time"] == (start_note("v_by_time", f"timestamp:2020-01-01 of {schema}.src"),)
 
     assert project.run().ok
     waiting = {name for name, phase in project.phases().items() if phase == "waiting"}
@@ -254,7 +259,7 @@ def test_a_flow_starts_where_its_spec_says_and_behind_the_baseline_otherwise(pro
 
 
 @soak.slow
-def test_a_flow_spec_with_a_staging_table_fills_both_once(project: Project) -> None:
+def test_flow_spec_with_staging_table_writes_each_row_once_to_both(project: Project) -> None:
     schema = project.schema
     project.create("src", FEED, (1, "b", 2))
     project.create("other", FEED)
@@ -289,7 +294,7 @@ def test_a_flow_spec_with_a_staging_table_fills_both_once(project: Project) -> N
     (staging,) = target.waits[2:]
     check(staging.why, "SOURCE_NOT_CREATED", source=f"{project.schema}.orders_rows")
 
-    # One of the two sources is to be read from where it stands: its flow doesn't wait for the other one's.
+    # The flow with a start in its spec doesn't wait for the flow of the other source.
     spec({"startingVersion": "1"})
     assert project.run().ok
     assert project.rows("orders_rows") == [(1, "b", 2)]
@@ -303,18 +308,18 @@ def test_a_flow_spec_with_a_staging_table_fills_both_once(project: Project) -> N
 
 
 class Crash(Exception):
-    """The process dies."""
+    """The process crashes."""
 
 
-@soak.only  # In make test the property has them.
-def test_a_crash_and_a_commit_at_any_moment_lose_and_repeat_nothing(project: Project) -> None:
+@soak.only  # make test has random crashes and commits in test_property.py.
+def test_crash_and_commit_before_any_effect_lose_and_repeat_no_row(project: Project) -> None:
     project.create("src", FEED, (0, "before", 0))
     project.create("orders_legacy", FEED, (0, "before", 0))
     project.standard("orders", "src", migration={})
     moments: list[str] = []
 
     def commit_and_crash(moment: str) -> None:
-        # Versions and names stand behind the second word.
+        # Versions and names follow the second word.
         if (kind := " ".join(moment.split(" ")[:2])) in moments:
             return
         moments.append(kind)
@@ -338,7 +343,7 @@ def test_a_crash_and_a_commit_at_any_moment_lose_and_repeat_nothing(project: Pro
 
 
 @soak.slow
-def test_without_automatic_versions_the_given_start_is_used_and_a_missing_one_is_warned_of(
+def test_run_without_automatic_versions_uses_given_start_and_warns_of_missing_one(
     project: Project,
 ) -> None:
     project.create("src", FEED, (1, "a", 1), (2, "b", 2))
@@ -350,7 +355,7 @@ def test_without_automatic_versions_the_given_start_is_used_and_a_missing_one_is
     )
     project.standard("missing", "src", tableMigrationDetails=off)
     given, missing = project.plan().targets
-    assert given.notes == (f"v_given starts at 2 of {project.schema}.src, as the spec states",)
+    assert given.notes == (start_note("v_given", f"2 of {project.schema}.src"),)
     (warning,) = (found for found in missing.warnings if found.condition == "SOURCE_READ_FROM_START")
     check(warning, "SOURCE_READ_FROM_START", view="v_missing", size="3 commits, 3 rows")
     assert project.run().ok
@@ -360,7 +365,7 @@ def test_without_automatic_versions_the_given_start_is_used_and_a_missing_one_is
 
 
 @soak.slow
-def test_a_renamed_view_another_pipeline_and_an_added_source_lose_and_repeat_nothing(
+def test_renamed_view_changed_pipeline_and_added_source_lose_and_repeat_no_row(
     project: Project,
 ) -> None:
     project.create("src", FEED, (1, "a", 1))
@@ -432,7 +437,7 @@ def test_a_renamed_view_another_pipeline_and_an_added_source_lose_and_repeat_not
 
 
 @soak.slow
-def test_a_standard_spec_s_view_can_be_renamed_after_its_flow_has_started(project: Project) -> None:
+def test_flow_of_standard_spec_resumes_after_its_view_is_renamed(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1))
     project.standard("orders", "src", migration={})
@@ -446,9 +451,7 @@ def test_a_standard_spec_s_view_can_be_renamed_after_its_flow_has_started(projec
 
 
 @soak.slow
-def test_migration_that_is_added_after_a_run_begins_with_a_full_refresh(
-    project: Project, spark: SparkSession
-) -> None:
+def test_migration_added_after_run_begins_with_full_refresh(project: Project, spark: SparkSession) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1))
     project.standard("orders", "src")
@@ -473,7 +476,7 @@ def test_migration_that_is_added_after_a_run_begins_with_a_full_refresh(
 
 
 @soak.slow
-def test_renamed_flow_with_a_start_reads_again_only_after_its_old_checkpoint_is_removed(
+def test_renamed_flow_with_start_rereads_only_after_old_checkpoint_is_removed(
     project: Project,
 ) -> None:
     def spec(flow: str, start: int) -> None:
@@ -509,7 +512,7 @@ def elsewhere(spark: SparkSession, schema: str) -> Iterator[str]:
 
 
 @soak.slow
-def test_same_short_names_one_target_at_a_time_and_one_process_at_a_time(
+def test_concurrent_run_of_same_target_is_refused_and_other_target_runs(
     project: Project, elsewhere: str
 ) -> None:
     schema = project.schema
@@ -522,9 +525,9 @@ def test_same_short_names_one_target_at_a_time_and_one_process_at_a_time(
     project.standard("account", "src", migration={"table": "legacy"})
     moments: list[str] = []
 
-    def meanwhile(moment: str) -> None:
+    def run_concurrently(moment: str) -> None:
         if not moments:
-            # A lock belongs to an open file: a second run in this thread is as good as one elsewhere.
+            # A lock belongs to an open file, so a second run in this thread acts like another process.
             for options in ({}, {"targets": [f"{schema}.customer"]}):
                 with conditions.raises(
                     "LOCK_HELD", task=re.compile("customer$|the project"), file=re.compile(str(project.state))
@@ -533,7 +536,7 @@ def test_same_short_names_one_target_at_a_time_and_one_process_at_a_time(
             project.run(targets=[f"{schema}.account"])
         moments.append(moment)
 
-    done = project.run(targets=[f"{schema}.customer"], before=meanwhile)
+    done = project.run(targets=[f"{schema}.customer"], before=run_concurrently)
     assert [target.plan.target.table for target in done.targets] == ["customer"]
     assert project.rows("customer") == [(1, "customer", 1)]
     assert project.rows("account") == [(1, "account", 1)]
@@ -547,27 +550,25 @@ def test_same_short_names_one_target_at_a_time_and_one_process_at_a_time(
 
 
 @soak.slow
-def test_where_nothing_can_be_locked_the_first_migration_start_still_wins(project: Project) -> None:
+def test_first_recorded_migration_start_is_kept_without_locks(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1))
     project.standard("orders", "src", migration={})
     (first,) = (step.migration_start for step in project.plan().steps if isinstance(step, Begin))
 
-    def overtaken(moment: str) -> None:
+    def record_another_start(moment: str) -> None:
         if moment.startswith("record where"):
             project.insert("src", (2, "b", 2))
             assert StateStore(project.state, first.pipeline_id).begin(first)
 
     with raises("MIGRATION_STARTED_BY_ANOTHER_RUN"):
-        project.run(before=overtaken)
+        project.run(before=record_another_start)
     project.run()
     assert project.rows("orders", "id") == [(1,), (2,)]
 
 
 @soak.slow
-def test_scd2_history_keeps_its_nulls_its_columns_and_its_closes(
-    project: Project, spark: SparkSession
-) -> None:
+def test_scd2_history_keeps_nulls_columns_and_closed_intervals(project: Project, spark: SparkSession) -> None:
     project.create("src", "id int, v string, note string, at int", (1, "a", "n", 1))
     columns = "id int, v string, note string, junk int, eff_from int, eff_to int"
     project.create("orders_legacy", columns + ", meta struct<loaded:timestamp, file:string>")
@@ -628,7 +629,7 @@ def test_scd2_history_keeps_its_nulls_its_columns_and_its_closes(
 
 
 @soak.slow
-def test_a_sequence_of_several_fields_is_compared_by_its_fields(
+def test_sequence_with_several_fields_is_compared_field_by_field(
     project: Project, spark: SparkSession
 ) -> None:
     project.create("src", "id int, v string, at int, n int", (1, "a", 1, 1))
@@ -652,7 +653,7 @@ def test_a_sequence_of_several_fields_is_compared_by_its_fields(
 
 
 @soak.slow
-def test_scd1_is_verified_by_the_rows_that_no_interval_has_closed(project: Project) -> None:
+def test_scd1_copy_of_history_contains_only_open_rows(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create(
         "orders_legacy",
@@ -669,9 +670,7 @@ def test_scd1_is_verified_by_the_rows_that_no_interval_has_closed(project: Proje
 
 
 @soak.slow
-def test_a_target_s_spark_settings_hold_for_its_own_flows_alone(
-    project: Project, spark: SparkSession
-) -> None:
+def test_spark_conf_of_target_applies_only_to_its_flows(project: Project, spark: SparkSession) -> None:
     zone = "spark.sql.session.timeZone"
     project.create("src", FEED, (1, "a", 1))
     feed = project.delta("src", selectExp=["id", "current_timezone() AS zone"])
@@ -692,7 +691,7 @@ def test_a_target_s_spark_settings_hold_for_its_own_flows_alone(
 
 
 @soak.slow
-def test_a_target_that_reads_another_target_starts_after_its_copy(project: Project) -> None:
+def test_target_that_reads_another_target_starts_after_copy_of_that_target(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("silver_legacy", FEED, (1, "a", 1))
     project.create("gold_legacy", FEED, (1, "a", 1))
@@ -709,7 +708,7 @@ def test_a_target_that_reads_another_target_starts_after_its_copy(project: Proje
 
 
 @soak.slow
-def test_a_source_that_the_project_has_yet_to_make_is_asked_about(project: Project) -> None:
+def test_missing_source_that_project_produces_needs_start_in_spec(project: Project) -> None:
     project.create("src", FEED, (1, "a", 1))
     project.create("gold_legacy", FEED, (0, "old", 0))
     project.standard("bronze", "src")
@@ -726,7 +725,7 @@ def test_a_source_that_the_project_has_yet_to_make_is_asked_about(project: Proje
 
 @pytest.fixture
 def unity(spark: SparkSession, schema: str) -> Iterator[None]:
-    """A current catalog that isn't the metastore's, as Unity Catalog's isn't."""
+    """A current catalog that, like Unity Catalog, isn't the metastore's."""
     kind = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
     spark.conf.set("spark.sql.catalog.unity", kind)
     spark.conf.set("spark.sql.catalog.unity.url", "jdbc:derby:memory:unity;create=true")
@@ -736,7 +735,7 @@ def unity(spark: SparkSession, schema: str) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("unity")
-def test_catalog_type_says_in_which_catalog_the_legacy_table_is(project: Project) -> None:
+def test_catalog_type_selects_catalog_of_legacy_table(project: Project) -> None:
     schema = f"spark_catalog.{project.schema}"
     project.create(f"{schema}.src", FEED)
     source = {"database": schema, "table": "src", "cdfEnabled": False}
@@ -752,7 +751,7 @@ def test_catalog_type_says_in_which_catalog_the_legacy_table_is(project: Project
 
 
 @soak.slow
-def test_versions_beyond_32_bits_are_kept_whole(project: Project, spark: SparkSession) -> None:
+def test_baseline_keeps_version_above_32_bits(project: Project, spark: SparkSession) -> None:
     project.create("src", FEED, (1, "a", 1), properties="delta.checkpointInterval = 1")
     project.create("orders_legacy", FEED, (1, "a", 1))
     log = project.folder("src") / "_delta_log"
@@ -774,7 +773,7 @@ def test_versions_beyond_32_bits_are_kept_whole(project: Project, spark: SparkSe
 
 
 def _renumber(log: Path, version: int, new_version: int) -> None:
-    """Make a commit and its checkpoint the oldest ones of a log, under another number."""
+    """Give a commit and its checkpoint another version, and remove all other files of the log."""
     for path in log.iterdir():
         name = path.name.lstrip(".")
         if name.startswith(f"{version:020}") and not path.name.startswith(".") and path.suffix != ".crc":
@@ -787,7 +786,7 @@ def _renumber(log: Path, version: int, new_version: int) -> None:
     last.write_text(last.read_text().replace(f'"version":{version}', f'"version":{new_version}'))
 
 
-def test_what_does_not_fit_is_found_before_anything_is_copied(project: Project, spark: SparkSession) -> None:
+def test_narrow_copied_column_is_refused_before_initial_copy(project: Project, spark: SparkSession) -> None:
     project.create("src", "id bigint, v string", (1, "a"))
     project.create("t_legacy", "id int, v string", (0, "z"))
     project.standard("t", "src", migration={})
@@ -804,7 +803,7 @@ def test_what_does_not_fit_is_found_before_anything_is_copied(project: Project, 
     assert project.rows("t") == [(0, "z"), (2**40, "b")]
 
 
-def test_rows_that_do_not_tell_how_new_they_are_are_warned_of(project: Project) -> None:
+def test_plan_warns_of_legacy_rows_without_sequence(project: Project) -> None:
     project.create("src", "id int, v string, at int", (1, "a", 1))
     project.create("t_legacy", "id int, v string", (1, "a"))
     cdc = {"keys": ["id"], "sequence_by": "at", "scd_type": "1", "except_column_list": ["at"]}
@@ -817,7 +816,7 @@ def test_rows_that_do_not_tell_how_new_they_are_are_warned_of(project: Project) 
     assert "COPY_WITHOUT_SEQUENCE" not in names(target.warnings)
 
 
-def test_what_the_legacy_table_has_and_its_target_will_not_is_reported(
+def test_plan_reports_constraints_and_partitioning_that_target_lacks(
     project: Project, spark: SparkSession
 ) -> None:
     project.create("src", "id int, day string", (1, "a"))

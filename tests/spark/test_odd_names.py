@@ -1,6 +1,6 @@
 """Catalogs, schemas, tables, columns and folders with hyphens, dots and backticks, on every route.
 
-Spark's own catalog takes none of these for schemas and tables, so Iceberg's stands for a catalog of Unity's.
+Spark's catalog accepts no such names of schemas and tables, so the tests use an Iceberg catalog.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def my_cat(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Spa
     return spark
 
 
-def test_names_without_a_schema_mean_it(my_cat: SparkSession) -> None:
+def test_table_name_without_schema_is_resolved_in_current_schema(my_cat: SparkSession) -> None:
     try:
         session.use(my_cat, "my-cat", "my-schema")
         assert my_cat.table("`a+b`").count() == 2
@@ -51,7 +51,7 @@ def test_names_without_a_schema_mean_it(my_cat: SparkSession) -> None:
         session.use(my_cat, "spark_catalog", "default")
 
 
-def test_tables_are_compared(my_cat: SparkSession) -> None:
+def test_verify_compares_tables_with_odd_names(my_cat: SparkSession) -> None:
     same = verify.verify_tables(my_cat, str(ODD), COPY.sql, keys=["the key-1"])
     assert (same.matches, same.source.rows) == (True, 2)
     my_cat.sql(f"INSERT INTO {COPY.sql} VALUES (5, 'b', 6)")
@@ -60,7 +60,7 @@ def test_tables_are_compared(my_cat: SparkSession) -> None:
     assert not other.matches
 
 
-def test_tables_are_listed_and_found(my_cat: SparkSession) -> None:
+def test_catalog_listing_finds_tables_with_odd_names(my_cat: SparkSession) -> None:
     names = {ODD.table, COPY.table}
     for name in names:
         assert name in list_tables(my_cat, ODD.parts[:2], [name])
@@ -75,9 +75,9 @@ def dynamic(spark: SparkSession) -> Iterator[None]:
         yield
 
 
-@soak.only  # tests/unit has how names are quoted.
+@soak.only  # tests/unit tests how names are quoted.
 @pytest.mark.usefixtures("dynamic")
-def test_a_fleet_moves_a_table_through_an_iceberg_catalog_of_any_name(
+def test_fleet_migrates_table_through_catalog_with_odd_name(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
     for key in ("", ".type"):
@@ -97,7 +97,7 @@ def test_a_fleet_moves_a_table_through_an_iceberg_catalog_of_any_name(
     assert ours.rows("orders") == ours.rows("orders_hive") == sorted([*before, (3, "y", "k")], key=repr)
 
 
-def test_a_folder_is_converted_and_compared(spark: SparkSession, tmp_path: Path) -> None:
+def test_folder_with_odd_name_is_converted_and_compared(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "it`s my-lake.v2"
     spark.sql("SELECT 1 AS `k-1`, 'a' AS `p``q`").write.partitionBy("p`q").parquet(str(folder))
     (table,) = convert.run([str(folder)], spark, verify=True).tables
@@ -109,7 +109,7 @@ def test_a_folder_is_converted_and_compared(spark: SparkSession, tmp_path: Path)
 
 
 @soak.slow
-def test_a_migration_keeps_columns_and_folders_of_any_name(
+def test_migration_keeps_columns_and_folders_with_odd_names(
     tmp_path: Path, schema: str, spark: SparkSession
 ) -> None:
     project = Project(tmp_path / "it`s my-shop.v2", schema, spark)

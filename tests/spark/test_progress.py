@@ -1,4 +1,4 @@
-"""What a run says on its way, and what it counts: from the commits that it made."""
+"""Log records of a run's progress, and its counts from the commits that it made."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
     return Project(tmp_path / "shop", schema, spark)
 
 
-def ended(caplog: pytest.LogCaptureFixture, table: str) -> list[dict[str, Any]]:
-    """Return the steps of a table that ended, with what they counted."""
+def finished_steps(caplog: pytest.LogCaptureFixture, table: str) -> list[dict[str, Any]]:
+    """Return the finished steps of a table with their counts."""
     names = ("step", "rows", "files", "batches")
     return [
         {name: value for name in names if (value := getattr(record, name, None)) is not None}
@@ -41,7 +41,7 @@ def ended(caplog: pytest.LogCaptureFixture, table: str) -> list[dict[str, Any]]:
 
 
 @soak.slow
-def test_a_run_counts_what_it_committed_and_says_each_batch(
+def test_run_counts_committed_rows_and_logs_each_batch(
     project: Project, spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     project.create("src", FEED, (1, "a", 1), (2, "b", 2))
@@ -54,7 +54,7 @@ def test_a_run_counts_what_it_committed_and_says_each_batch(
     caplog.set_level(logging.INFO, "tableferry")
     project.run()
     table = f"{project.schema}.rows"
-    assert [step for step in ended(caplog, table) if "rows" in step] == [
+    assert [step for step in finished_steps(caplog, table) if "rows" in step] == [
         {"step": "copy the history", "rows": 2, "files": 1},
         {"step": "compare the copy with the legacy table", "rows": 2},
     ]
@@ -62,12 +62,12 @@ def test_a_run_counts_what_it_committed_and_says_each_batch(
 
     for number in range(3, 7):
         project.insert("src", (number, "no" if number == 6 else "c", number))
-    # Spark itself remembers the last batches alone.
+    # Spark keeps the progress of only the last batches.
     with session.settings(spark, {"spark.sql.streaming.numRecentProgressUpdates": "2"}, "the test"):
         done = project.run()
     counts = {target.plan.target.table: [result.rows for result in target.results] for target in done.targets}
     assert counts == {"rows": [3], "latest": [4]}
-    [stream] = ended(caplog, table)
+    [stream] = finished_steps(caplog, table)
     assert (stream["step"], stream["rows"]) == ("stream f_v_rows", 3)
     batches = [
         (record.table, record.rows)  # type: ignore[attr-defined]
@@ -79,7 +79,7 @@ def test_a_run_counts_what_it_committed_and_says_each_batch(
     assert Counter(batches)[latest, 2] == 2
 
 
-def test_a_long_write_counts_its_tasks_rows_and_bytes(spark: SparkSession, schema: str) -> None:
+def test_task_counts_tasks_rows_and_bytes_of_long_write(spark: SparkSession, schema: str) -> None:
     asked: list[int] = []
 
     def expected() -> Size:
@@ -99,9 +99,9 @@ def test_a_long_write_counts_its_tasks_rows_and_bytes(spark: SparkSession, schem
     assert running.refresher is None
 
 
-def test_where_the_driver_is_closed_nothing_is_counted() -> None:
+def test_task_counts_nothing_without_access_to_driver() -> None:
     class Closed:
-        """A session on a cluster that several people share."""
+        """A session on a shared cluster, which has no access to the driver."""
 
         @property
         def sparkContext(self) -> Any:
@@ -114,13 +114,13 @@ def test_where_the_driver_is_closed_nothing_is_counted() -> None:
 
 
 @soak.slow
-def test_commits_are_those_after_a_version(spark: SparkSession, schema: str) -> None:
+def test_commits_after_returns_commits_after_given_version(spark: SparkSession, schema: str) -> None:
     name = TableName((schema, "t"))
     assert newest_version(spark, name) == -1
     assert commits_after(spark, name, -1) == ()
     often = "TBLPROPERTIES ('delta.checkpointInterval' = '1')"
     spark.sql(f"CREATE TABLE {name.sql} (id INT) USING delta {often}")
-    # Such a character ends a line for Python, and not for JSON.
+    # U+2028 ends a line in Python, but not in JSON.
     with session.settings(spark, {"spark.databricks.delta.commitInfo.userMetadata": "a\u2028b"}, "the test"):
         for number in range(3):
             spark.sql(f"INSERT INTO {name.sql} VALUES ({number})")
@@ -130,7 +130,7 @@ def test_commits_are_those_after_a_version(spark: SparkSession, schema: str) -> 
     assert counted(newer, "numOutputRows") == 2
     assert counted(commits_after(spark, name, -1), "numOutputRows") is None
     assert counted((), "numOutputRows") == 0
-    # A log that is cleaned up no longer says what its commits did.
+    # A cleaned log doesn't contain the operations of removed commits.
     known = facts(spark, name)
     assert known is not None
     Path(str(known.folder), "_delta_log", f"{2:020}.json").unlink()

@@ -1,4 +1,4 @@
-"""Every row exactly once and every interval exact, whatever happens in whatever order."""
+"""Random scenarios of a migration write each row exactly once and each interval exactly."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.spark.tables import schema_folder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# How many scenarios run at once, and how often: an append's run costs half of what a run with MERGEs does.
-AT_ONCE: dict[Kind, int] = {
+# An example runs n scenarios concurrently. A run with appends takes half the time of a run with MERGE.
+CONCURRENT: dict[Kind, int] = {
     "append": soak.amount(2, 12),
     "scd1": 12,
     "scd2": soak.amount(2, 12),
@@ -28,16 +28,18 @@ EXAMPLES: dict[Kind, int] = {
     "scd1": 4,
     "scd2": soak.amount(2, 3),
 }
-# Each of them once, however the random ones are drawn.
+# Each kind of damage happens once, independently of the random scenarios.
 DAMAGE: list[tuple[Kind, Damage, bool]] = soak.amount(
     [("append", "all state is lost", True), ("append", "the spec has other settings", True)],
-    [(kind, damage, early) for kind in AT_ONCE for damage in get_args(Damage) for early in (False, True)],
+    [(kind, damage, early) for kind in CONCURRENT for damage in get_args(Damage) for early in (False, True)],
 )
 Drawn = tuple[tuple[Change, ...], list[ScenarioEvent], bool]
 _numbers = count()
 
 
-def test_damage_is_refused_or_gone_on_with(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_run_after_damage_is_refused_or_matches_oracle(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
     folder = schema_folder(spark, schema)
     more = (Change(0, 2, 0, False), Change(1, 1, 0, False))
 
@@ -53,14 +55,14 @@ def test_damage_is_refused_or_gone_on_with(spark: SparkSession, schema: str, tmp
     with ThreadPoolExecutor(12) as pool:
         ended = [running.exception() for running in [pool.submit(run, *damage) for damage in DAMAGE]]
     if failures := [error for error in ended if isinstance(error, Exception)]:
-        raise ExceptionGroup("not as it should be", failures)
+        raise ExceptionGroup("scenarios with damage failed", failures)
 
 
-# Type 2 holds what type 1 keeps of each key, and test_cdc_property.py compares both to an oracle.
+# Type 2 contains the rows of type 1, and test_cdc_property.py compares both to an oracle.
 @pytest.mark.parametrize("kind", soak.amount(["append", "scd2"], ["append", "scd1", "scd2"]))
-def test_every_row_exactly_once(kind: Kind, spark: SparkSession, schema: str, tmp_path: Path) -> None:
-    """Several interleavings at once, for a single one leaves cores idle."""
-
+def test_random_scenario_writes_each_row_exactly_once(
+    kind: Kind, spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
     folder = schema_folder(spark, schema)
 
     def run(drawn: Drawn) -> None:
@@ -73,10 +75,11 @@ def test_every_row_exactly_once(kind: Kind, spark: SparkSession, schema: str, tm
         scenario.run()
 
     @soak.slow_examples(EXAMPLES[kind])
-    @given(st.lists(scenarios, min_size=AT_ONCE[kind], max_size=AT_ONCE[kind]))
+    @given(st.lists(scenarios, min_size=CONCURRENT[kind], max_size=CONCURRENT[kind]))
     def interleavings(drawn: list[Drawn]) -> None:
-        # Hypothesis starts with the simplest scenario, as often as there are scenarios.
+        # Hypothesis starts with n copies of the simplest scenario.
         distinct = {repr(scenario): scenario for scenario in drawn}.values()
+        # A single scenario leaves cores idle.
         with ThreadPoolExecutor(len(distinct)) as pool:
             for running in [pool.submit(run, scenario) for scenario in distinct]:
                 running.result()

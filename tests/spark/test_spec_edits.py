@@ -1,4 +1,4 @@
-"""Random edits of a spec between runs, with Spark: each run is refused, or no row is lost or doubled."""
+"""Random edits of a spec between runs, with Spark: each run is refused, or writes each row exactly once."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _numbers = count()
-AT_ONCE = 12
+CONCURRENT = 12
 
 
 @dataclass
 class Warehouse:
-    """A schema and a project on it: the scenario's backend with Spark."""
+    """A schema and a project that uses it: the scenario's backend with Spark."""
 
     spark: SparkSession
     schema: str
@@ -36,7 +36,7 @@ class Warehouse:
     lake: Path
 
     def register(self, table: str) -> None:
-        """Make a table known by its name."""
+        """Register a table in the catalog."""
         self.spark.sql(f"CREATE TABLE {self.schema}.{table} USING delta LOCATION '{self.lake / table}'")
 
     def run(self) -> None:
@@ -44,7 +44,7 @@ class Warehouse:
         pipelines.run(self.root, self.spark, pipeline_id="p")
 
     def status(self) -> tuple[str, str]:
-        """Return what `pipelines.status` shows."""
+        """Return the phase and the certainty of the hand-over from `pipelines.status`."""
         [target] = pipelines.status(self.root, self.spark, pipeline_id="p").plan.targets
         return target.phase, target.migration_start.certainty if target.migration_start else ""
 
@@ -56,7 +56,7 @@ class Warehouse:
         return {baseline.table.table: baseline.version for baseline in start.baselines.values()}
 
 
-def test_edits_of_a_spec_between_runs_lose_and_double_no_row(spark: SparkSession, tmp_path: Path) -> None:
+def test_spec_edits_between_runs_lose_and_repeat_no_row(spark: SparkSession, tmp_path: Path) -> None:
     def run(drawn: Drawn) -> None:
         start, first, turns = drawn
         name = f"spec_edits_{next(_numbers)}"
@@ -65,10 +65,10 @@ def test_edits_of_a_spec_between_runs_lose_and_double_no_row(spark: SparkSession
         Scenario(warehouse, start, first).play(turns)
 
     @soak.slow_examples(8)
-    @given(st.lists(st.tuples(STARTS, FIRST, TURNS), min_size=1, max_size=AT_ONCE))
+    @given(st.lists(st.tuples(STARTS, FIRST, TURNS), min_size=1, max_size=CONCURRENT))
     def scenarios(drawn: list[Drawn]) -> None:
         distinct = {repr(scenario): scenario for scenario in drawn}
-        with ThreadPoolExecutor(AT_ONCE) as pool:
+        with ThreadPoolExecutor(CONCURRENT) as pool:
             for running in [pool.submit(run, scenario) for scenario in distinct.values()]:
                 running.result()
 

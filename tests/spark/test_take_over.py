@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 COLUMNS = "id int, v string"
 
-Old = Callable[..., None]
+RunOldStream = Callable[..., None]
 
 
 class Crash(BaseException):
-    """The process dies."""
+    """The process crashes."""
 
 
 @pytest.fixture
@@ -45,18 +45,18 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
 
 
 @pytest.fixture
-def old(project: Project, spark: SparkSession, tmp_path: Path) -> Old:
+def run_old_stream(project: Project, spark: SparkSession, tmp_path: Path) -> RunOldStream:
     """Return a function that runs the old stream, file by file, over all rows or until it fails at one."""
 
     def run(
         source: str = "src",
         target: str = "out",
         checkpoint: Path = tmp_path / "old",
-        dies_at: int | None = None,
+        fails_at: int | None = None,
     ) -> None:
         rows = spark.readStream.option("maxFilesPerTrigger", 1).table(f"{project.schema}.{source}")
-        if dies_at is not None:
-            rows = rows.where(f"assert_true(id <> {dies_at}) IS NULL")
+        if fails_at is not None:
+            rows = rows.where(f"assert_true(id <> {fails_at}) IS NULL")
         writer = rows.writeStream.format("delta").trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(checkpoint))
         try:
@@ -78,8 +78,8 @@ EVENTS = st.one_of(
 
 
 @soak.only
-def test_every_row_arrives_once_from_old_stream_or_flow(
-    project: Project, spark: SparkSession, old: Old, tmp_path: Path
+def test_table_contains_each_row_once_after_random_take_overs_and_undos(
+    project: Project, spark: SparkSession, run_old_stream: RunOldStream, tmp_path: Path
 ) -> None:
     """Take over, undo, take over again, with streams that fail within a commit and crashes at every effect.
 
@@ -96,10 +96,10 @@ def test_every_row_arrives_once_from_old_stream_or_flow(
         rows = count(1)
         shop.create(source, COLUMNS, (next(rows), "x"))
         shop.create(target, COLUMNS)
-        old(source, target, checkpoint)
+        run_old_stream(source, target, checkpoint)
         details = {"table": target, "checkpointLocation": str(checkpoint)}
         shop.standard(target, source, tableMigrationDetails=shop.migration(target, details, mode="takeOver"))
-        ours = False
+        taken_over = False
         foreign: list[int] = []
         for kind, value in [*events, ("commit", 1), ("run", None), ("commit", 2), ("run", None)]:
             match kind:
@@ -107,37 +107,37 @@ def test_every_row_arrives_once_from_old_stream_or_flow(
                     ids = [(next(rows), "x") for _ in range(value or 1)]
                     frame = spark.createDataFrame(ids, COLUMNS).repartitionByRange(len(ids), "id")
                     frame.write.format("delta").mode("append").saveAsTable(f"{shop.schema}.{source}")
-                case "old" if not ours:
-                    dies_at = None if value is None else next(rows) - 1 - value
-                    old(source, target, checkpoint, dies_at)
+                case "old" if not taken_over:
+                    fails_at = None if value is None else next(rows) - 1 - value
+                    run_old_stream(source, target, checkpoint, fails_at)
                 case "run":
-                    ours = True
-                    dies(partial(pipelines.run, shop.root, spark), value)
-                case "foreign" if ours:
-                    dies(partial(pipelines.run, shop.root, spark), None)
+                    taken_over = True
+                    run_with_crash(partial(pipelines.run, shop.root, spark), value)
+                case "foreign" if taken_over:
+                    run_with_crash(partial(pipelines.run, shop.root, spark), None)
                     foreign.append(-next(rows))
                     shop.insert(target, (foreign[-1], "foreign"))
                     with raises("WRITTEN_SINCE_TAKE_OVER", writers=re.compile("another process")):
                         pipelines.run(shop.root, spark)
                     pipelines.undo(shop.root, spark)
-                    ours = False
-                case "undo" if ours:
+                    taken_over = False
+                case "undo" if taken_over:
                     # A run must finish the crashed one first.
-                    dies(partial(pipelines.run, shop.root, spark), None)
-                    dies(partial(pipelines.undo, shop.root, spark), value)
-                    dies(partial(pipelines.undo, shop.root, spark), None, "NOTHING_TAKEN_OVER_YET")
-                    ours = False
+                    run_with_crash(partial(pipelines.run, shop.root, spark), None)
+                    run_with_crash(partial(pipelines.undo, shop.root, spark), value)
+                    run_with_crash(partial(pipelines.undo, shop.root, spark), None, "NOTHING_TAKEN_OVER_YET")
+                    taken_over = False
         found = sorted(row[0] for row in shop.rows(target))
         assert found == sorted([*foreign, *(row[0] for row in shop.rows(source))])
 
     scenario()
 
 
-def undo(project: Project, dies_at: int | None = None) -> None:
-    dies(partial(pipelines.undo, project.root, project.spark), dies_at)
+def undo(project: Project, crash_at: int | None = None) -> None:
+    run_with_crash(partial(pipelines.undo, project.root, project.spark), crash_at)
 
 
-def dies(command: Callable[..., object], at: int | None, refused: str = "^$") -> None:
+def run_with_crash(command: Callable[..., object], at: int | None, refused: str = "^$") -> None:
     """Run a command that crashes directly before one of its effects."""
     effects = count()
 
@@ -159,8 +159,8 @@ def ids(project: Project) -> list[int]:
 
 
 @soak.slow
-def test_table_is_taken_over_and_given_back_several_times(project: Project, old: Old) -> None:
-    old()
+def test_take_over_and_undo_lose_and_repeat_no_row(project: Project, run_old_stream: RunOldStream) -> None:
+    run_old_stream()
     project.insert("src", (3, "c"))
     with project.nothing_written():
         plan = project.plan()
@@ -182,7 +182,7 @@ def test_table_is_taken_over_and_given_back_several_times(project: Project, old:
     assert project.run().ok
     undo(project)
     project.insert("src", (5, "e"))
-    old()
+    run_old_stream()
     assert ids(project) == [1, 2, 3, 4, 5]
     project.insert("src", (6, "f"))
     assert project.run().ok
@@ -197,14 +197,14 @@ def test_table_is_taken_over_and_given_back_several_times(project: Project, old:
 
 
 def test_run_is_refused_after_another_process_added_rows(
-    project: Project, spark: SparkSession, old: Old, tmp_path: Path
+    project: Project, spark: SparkSession, run_old_stream: RunOldStream, tmp_path: Path
 ) -> None:
-    old()
+    run_old_stream()
     assert project.run().ok
     project.insert("src", (3, "c"))
     assert project.run().ok
     # The old job was deployed again with another checkpoint, and writes all rows a second time.
-    old(checkpoint=tmp_path / "redeployed")
+    run_old_stream(checkpoint=tmp_path / "redeployed")
     with (
         project.nothing_written(),
         raises("WRITTEN_SINCE_TAKE_OVER", writers=re.compile("STREAMING UPDATE")) as refused,
@@ -241,21 +241,21 @@ def test_run_is_refused_after_another_process_added_rows(
 
 
 @soak.slow
-def test_take_over_after_a_run_is_refused_until_its_checkpoints_are_removed(
-    project: Project, spark: SparkSession, old: Old
+def test_take_over_after_run_is_refused_until_checkpoints_are_removed(
+    project: Project, spark: SparkSession, run_old_stream: RunOldStream
 ) -> None:
     with_take_over = project.root / "dataflows/d/dataflowspec/out_main.json"
     spec = with_take_over.read_text("utf-8")
-    old()
+    run_old_stream()
     project.standard("out", "src")
     project.run()
     assert ids(project) == [1, 1, 2, 2]
     project.insert("src", (3, "c"))
-    old()
+    run_old_stream()
     with_take_over.write_text(spec, "utf-8")
     with project.nothing_written(), raises("FLOWS_RAN_BEFORE_TAKE_OVER", flows=["f_v_out"]) as refused:
         project.run()
-    # The remedy: delete the rows, remove the folder, run the statement.
+    # The remedy is to delete the rows, remove the folder and run the statement.
     spark.sql(f"DELETE FROM {project.schema}.out")
     project.insert("out", (1, "a"), (2, "b"), (3, "c"))
     [folder] = (project.state / "checkpoints").glob("target*")
@@ -269,13 +269,13 @@ def test_take_over_after_a_run_is_refused_until_its_checkpoints_are_removed(
 
 
 @soak.slow
-def test_run_is_refused_while_the_old_stream_writes_too(
-    project: Project, spark: SparkSession, old: Old
+def test_run_is_refused_after_old_stream_writes_to_taken_over_table(
+    project: Project, spark: SparkSession, run_old_stream: RunOldStream
 ) -> None:
-    old()
+    run_old_stream()
     assert project.run().ok
     project.insert("src", (3, "c"))
-    old()
+    run_old_stream()
     with (
         project.nothing_written(),
         raises("WRITTEN_SINCE_TAKE_OVER", writers=re.compile(r"its old stream \(up to batch 1\)")) as refused,
@@ -291,7 +291,7 @@ def test_run_is_refused_while_the_old_stream_writes_too(
     project.insert("src", (4, "d"))
     assert project.run().ok
     project.insert("src", (5, "e"))
-    old()
+    run_old_stream()
     assert ids(project) == [1, 2, 3, 4, 4, 5]
     with raises("WRITTEN_SINCE_TAKE_OVER"):
         project.run()

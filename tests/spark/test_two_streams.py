@@ -26,7 +26,7 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
     project.create("right_", FEED, OLD[1])
     project.create("legacy", FEED, *OLD)
     both = f"SELECT * FROM STREAM({schema}.left_) UNION ALL SELECT * FROM STREAM({schema}.right_)"
-    meeting = (
+    join = (
         f"SELECT l.id, r.v, l.at FROM STREAM({schema}.left_) l JOIN STREAM({schema}.right_) r ON l.id = r.id"
     )
     copied = {"table": "legacy"}
@@ -34,15 +34,15 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
     project.standard("everything", {"sqlStatement": both}, migration=copied, sourceType="sql")
     if soak.SOAKING:
         project.standard("latest", {"sqlStatement": both}, cdc=latest, migration=copied, sourceType="sql")
-    project.standard("meets", {"sqlStatement": meeting}, migration=copied, sourceType="sql")
+    project.standard("meets", {"sqlStatement": join}, migration=copied, sourceType="sql")
     assert project.run().ok
     assert set(project.phases().values()) == {"waiting"}
     return project
 
 
 @soak.only  # tests/unit/test_decide.py tests the plan, and test_old_streams_property.py two streams.
-def test_source_without_commits_is_read_when_it_gets_one(project: Project, spark: SparkSession) -> None:
-    def expect(rows: list[tuple[object, ...]], latest: list[tuple[object, ...]], meets: int) -> None:
+def test_source_without_commits_is_read_after_its_first_commit(project: Project, spark: SparkSession) -> None:
+    def check_tables(rows: list[tuple[object, ...]], latest: list[tuple[object, ...]], meets: int) -> None:
         assert project.rows("everything") == sorted([*OLD, *rows], key=repr)
         if soak.SOAKING:
             assert project.rows("latest") == sorted(latest, key=repr)
@@ -58,7 +58,7 @@ def test_source_without_commits_is_read_when_it_gets_one(project: Project, spark
     assert all(note.endswith(f"begins without {late}") for note in notes)
     assert project.run().ok
     assert project.status().complete
-    expect([(3, "r", 2)], [*OLD, (3, "r", 2)], 0)
+    check_tables([(3, "r", 2)], [*OLD, (3, "r", 2)], 0)
 
     # A commit of the source that has been read, then of the other one, then of both.
     project.insert("right_", (4, "r", 3))
@@ -66,7 +66,7 @@ def test_source_without_commits_is_read_when_it_gets_one(project: Project, spark
     project.insert("left_", (3, "l", 4))
     assert project.run().ok
     rows: list[tuple[object, ...]] = [(3, "r", 2), (4, "r", 3), (3, "l", 4)]
-    expect(rows, [*OLD, (3, "l", 4), (4, "r", 3)], 1)
+    check_tables(rows, [*OLD, (3, "l", 4), (4, "r", 3)], 1)
     for table in ("left_", "right_"):
         project.insert(table, (4, table, 5))
     assert project.run().ok
@@ -77,7 +77,7 @@ def test_source_without_commits_is_read_when_it_gets_one(project: Project, spark
 
 
 @soak.only  # tests/unit/test_decide.py tests the plan.
-def test_versions_cleaned_before_they_were_read_are_refused(project: Project) -> None:
+def test_run_refuses_source_with_unread_commits_removed_from_log(project: Project) -> None:
     project.insert("right_", (3, "r", 2))
     assert project.run().ok
     for value in ("one", "two"):

@@ -102,7 +102,7 @@ class Scenario:
         self.vanish_at: int | None = None
         self.had_accident = False
         mail_server.delivered.clear()
-        mail_server.letters.clear()
+        mail_server.emails.clear()
         mail_server.rcpt, mail_server.vanish = self.rcpt, self.vanish
 
     def clock(self) -> datetime:
@@ -157,7 +157,7 @@ class Scenario:
         return "450 mailbox busy" if address in self.moody else ""
 
     def vanish(self) -> bool:
-        return self.vanish_at is not None and len(self.mail_server.letters) == self.vanish_at + 1
+        return self.vanish_at is not None and len(self.mail_server.emails) == self.vanish_at + 1
 
     def give_first_table_to(self, owners: frozenset[str]) -> None:
         """Change the owners, unless they were notified."""
@@ -177,7 +177,7 @@ class Scenario:
                 tables_by_mail[task, letter.level, to].add(message_id)
         jobs = self.store.jobs(everything())
         names = {job.task_id: f"d.{job.tbl_name}" for job in jobs}
-        for mail in self.mail_server.letters:
+        for mail in self.mail_server.emails:
             text = mail.get_body(("plain",))
             assert text is not None
             listed = [name for name in names.values() if f"  {name}\r\n" in text.get_content()]
@@ -290,7 +290,7 @@ def test_everybody_is_notified_and_a_repeated_notification_has_its_first_message
             scenario.give_first_table_to(run.owners)
         scenario.moody = run.moody
         scenario.vanish_at = (
-            None if run.vanish_at is None else len(scenario.mail_server.letters) + run.vanish_at
+            None if run.vanish_at is None else len(scenario.mail_server.emails) + run.vanish_at
         )
         scenario.run(run.batch_size, run.accident)
     scenario.check()

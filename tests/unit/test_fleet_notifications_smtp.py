@@ -24,7 +24,7 @@ ANN, BOB, EVE = "ann@corp.example", "bob@corp.example", "eve@corp.example"
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    return Certificate.made(tmp_path_factory.mktemp("certificate"))
+    return Certificate.create(tmp_path_factory.mktemp("certificate"))
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def letter(*to: str, number: int = 1, mail: MailSettings = MailSettings()) -> Em
 def test_a_notification_arrives_as_it_was_written(mail_server: MailServer) -> None:
     with closing(SmtpOutbox(settings(mail_server))) as post:
         assert post.send(letter(ANN), [ANN]) == Delivery()
-    (came,) = mail_server.letters
+    (came,) = mail_server.emails
     assert came["Subject"] == "Grüße"
     assert came["To"] == ANN
     text, html = came.iter_parts()
@@ -62,7 +62,7 @@ def test_no_recipient_of_many_sees_another(mail_server: MailServer) -> None:
     with closing(SmtpOutbox(settings(mail_server))) as post:
         post.send(letter(ANN, BOB), [ANN, BOB])
     assert [to for _, to in mail_server.delivered] == [ANN, BOB]
-    assert ANN not in str(mail_server.letters[0])
+    assert ANN not in str(mail_server.emails[0])
 
 
 def test_no_line_on_the_wire_is_longer_than_a_server_takes() -> None:
@@ -83,7 +83,7 @@ def test_notifications_go_encrypted_to_a_server_that_is_trusted(certificate: Cer
         login = {"user": USER, "password": SecretStr(PASSWORD), "tls": tls}
         with closing(SmtpOutbox(settings(mail_server, ca_file=certificate.file, **login))) as post:
             assert post.send(letter(ANN), [ANN]) == Delivery()
-        assert (len(mail_server.letters), mail_server.logins) == (1, 1)
+        assert (len(mail_server.emails), mail_server.logins) == (1, 1)
         with (
             closing(SmtpOutbox(settings(mail_server, **login))) as post,
             conditions.raises("MAIL_TLS_FAILED", reason=re.compile("self-signed certificate")),
@@ -95,7 +95,7 @@ def test_notifications_go_encrypted_to_a_server_that_is_trusted(certificate: Cer
             conditions.raises("MAIL_LOGIN_REFUSED", user="tableferry", reply=re.compile("^535")),
         ):
             post.send(letter(ANN), [ANN])
-        assert len(mail_server.letters) == 1
+        assert len(mail_server.emails) == 1
 
 
 def test_a_server_without_encryption_gets_no_notification(mail_server: MailServer) -> None:
@@ -210,7 +210,7 @@ def test_notifications_share_a_connection(mail_server: MailServer) -> None:
     with closing(SmtpOutbox(settings(mail_server))) as post:
         for number in range(3):
             post.send(letter(ANN, number=number), [ANN])
-    assert (mail_server.sessions, len(mail_server.letters)) == (1, 3)
+    assert (mail_server.sessions, len(mail_server.emails)) == (1, 3)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A run over views, with the catalog left out: which jobs count, and in which order views are made."""
+"""Moves of views without a catalog: the jobs that they depend on, and the order of the views."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def name(table: str) -> TableName:
 
 @dataclass
 class Catalog:
-    """What stands for the catalog: views by their names, and what was made."""
+    """A fake catalog: the texts of the views by name, before (`views`) and after a move (`moved`)."""
 
     store: Store
     views: dict[str, str] = field(default_factory=dict)
-    made: dict[str, str] = field(default_factory=dict)
+    moved: dict[str, str] = field(default_factory=dict)
 
     def read(self, _: Warehouse, schema: TableName, wanted: Callable[[TableName], bool]) -> list[View]:
         assert schema == TableName(("spark_catalog", "sales"))
@@ -45,17 +45,17 @@ class Catalog:
         return [View(view, self.views[view.table], ("spark_catalog", "sales")) for view in names]
 
     def make(self, _: Warehouse, move: ViewMove, **how: Any) -> None:
-        self.made[move.view.name.table] = move.text
+        self.moved[move.view.name.table] = move.text
 
-    def table(self, table: str, **columns: Any) -> None:
-        """Make a job whose table has gone to the schema lake, and is completed."""
+    def add_job(self, table: str, **columns: Any) -> None:
+        """Add a completed job whose table was migrated to the schema `lake`."""
         self.store.add([NewJob(name(table), TargetFormat.DELTA, target_schema="lake")], NOW)
         [job] = self.store.jobs(named([name(table)]))
         done = {"state": DROPPED, "desired_state": DROPPED, "comm_level3_date": NOW, "in_process": False}
         self.store.edit(replace(job, **{**done, **columns}), NOW)
 
     def run(self, *views: str, **how: Any) -> dict[str, str]:
-        # The session isn't asked for anything.
+        # The fake catalog needs no session.
         warehouse = Warehouse(None, None)  # type: ignore[arg-type]
         self.report = move_views(self.store, warehouse, ViewOptions(views, **how))
         return {view.view.table: view.outcome for view in self.report.views}
@@ -77,22 +77,22 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
     return catalog
 
 
-def test_archived_jobs_count_too(catalog: Catalog) -> None:
-    catalog.table("orders")
-    catalog.table("items")
+def test_views_of_archived_jobs_are_moved(catalog: Catalog) -> None:
+    catalog.add_job("orders")
+    catalog.add_job("items")
     assert catalog.store.archive(finished(), NOW) == 2
     catalog.views = {"v": "SELECT * FROM orders", "w": "SELECT * FROM items"}
     assert catalog.run(dry_run=True) == {"v": "planned", "w": "planned"}
     [items] = catalog.store.archived(named([name("items")]))
     [items] = catalog.store.unarchive([items.task_id], NOW)
     catalog.store.edit(replace(items, desired_state=State.WRITES_BLOCKED), NOW)
-    # That one is being reverted.
+    # The job of items is being reverted.
     assert catalog.run() == {"v": "moved"}
-    assert catalog.made == {"v": "SELECT * FROM `spark_catalog`.`lake`.`orders`"}
+    assert catalog.moved == {"v": "SELECT * FROM `spark_catalog`.`lake`.`orders`"}
 
 
-def test_views_in_a_circle_are_refused_and_the_others_made_in_order(catalog: Catalog) -> None:
-    catalog.table("orders")
+def test_views_in_cycle_are_refused_and_other_views_created_in_order(catalog: Catalog) -> None:
+    catalog.add_job("orders")
     catalog.views = {
         "orders": "SELECT * FROM lake.orders",
         "a": "SELECT * FROM b, c",
@@ -101,28 +101,28 @@ def test_views_in_a_circle_are_refused_and_the_others_made_in_order(catalog: Cat
         "d": "SELECT * FROM orders",
         "x": "SELECT * FROM y, orders",
         "y": "SELECT * FROM x",
-        "z": "SELECT 1 AS one",
+        "z": "SELECT 1 AS id",
     }
-    # The view that stands for the table isn't one of these, nor is that over no table.
+    # The view `orders` replaces the migrated table, and `z` reads no table; neither is moved.
     outcomes = catalog.run()
-    assert list(catalog.made) == ["d", "b", "c", "a"]
+    assert list(catalog.moved) == ["d", "b", "c", "a"]
     assert {outcomes.pop(view) for view in ("x", "y")} == {"refused"}
     assert set(outcomes.values()) == {"moved"}
     error = catalog.report.views[-1].error
     assert error.startswith("[VIEW_CYCLE] spark_catalog.sales.x and spark_catalog.sales.y read each other")
 
 
-def test_named_views_bring_along_what_they_read(catalog: Catalog) -> None:
-    catalog.table("orders")
+def test_named_view_is_moved_with_views_that_it_reads(catalog: Catalog) -> None:
+    catalog.add_job("orders")
     catalog.views = {"b": "SELECT * FROM orders", "a": "SELECT * FROM b", "c": "SELECT * FROM orders"}
     assert catalog.run("sales.a") == {"b": "moved", "a": "moved"}
     assert catalog.run("SALES") == {"b": "moved", "a": "moved", "c": "moved"}
     assert catalog.run("sales.c*", "spark_catalog.sales.b") == {"b": "moved", "c": "moved"}
 
 
-def test_a_schema_whose_tables_went_to_several_places_says_nothing_of_its_views(catalog: Catalog) -> None:
-    catalog.table("orders")
-    catalog.table("items", target_schema=None)
+def test_view_is_refused_after_tables_of_its_schema_moved_to_several_schemas(catalog: Catalog) -> None:
+    catalog.add_job("orders")
+    catalog.add_job("items", target_schema=None)
     catalog.views = {"v": "SELECT * FROM orders"}
     assert catalog.run() == {"v": "refused"}
     assert "[VIEWS_OF_SEVERAL_SCHEMAS]" in catalog.report.views[0].error

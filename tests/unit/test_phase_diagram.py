@@ -1,4 +1,4 @@
-"""The generated picture and tables of phases, and the phases that the scenarios of spec edits pass through."""
+"""The generated picture and tables of the phases of a target."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Random edits of a spec between runs, without Spark: each run is refused, or no row is lost or doubled.
+"""Random edits of a spec between runs, without Spark: each run is refused, or writes each row exactly once.
 
-The specs, the state, the facts, the plans and the Delta logs are real. Only Spark's part is done here: a flow
-reads the commits of a source's log, a copy is appended, and a legacy table is compared with its sources.
+The specs, the state, the plans and the Delta logs are real. This module replaces only Spark: a flow reads the
+commits of a source's log, a copy is appended, and a legacy table is compared with its sources.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from tableferry.spark.tables import TableFacts, TableName
 
 
 class Metastore(LocalMetastore):
-    """The lake's tables by name, and the two questions about them that a plan asks a session."""
+    """The lake's tables by name, with the two methods of a session that a plan calls."""
 
     def table(self, sql: str) -> Any:
-        """Return the rows of a table, of which some may be taken."""
+        """Return an object whose `take` returns rows of a table."""
         rows = rows_of(self._folder(sql))
         return SimpleNamespace(take=lambda most: rows[:most])
 
@@ -67,12 +67,12 @@ class Metastore(LocalMetastore):
 
 @dataclass
 class Engine:
-    """Does what Spark does with append flows.
+    """An engine that runs append flows without Spark.
 
     Attributes:
         lake: The folder of the tables.
         store: The state.
-        plan: What is performed.
+        plan: The plan that is performed.
     """
 
     lake: Path
@@ -84,19 +84,19 @@ class Engine:
     flows: list[DefineAppend] = field(default_factory=list)
 
     def define_table(self, definition: DefineTable) -> None:
-        """Name a streaming table."""
+        """Define a streaming table."""
         self.tables[definition.target.name.key] = definition
 
     def define_view(self, definition: DefineView) -> None:
-        """Name an input."""
+        """Define the view that a flow reads."""
         self.views[definition.view.name] = definition
 
     def define_append_flow(self, definition: DefineAppend) -> None:
-        """Name a flow."""
+        """Define an append flow."""
         self.flows.append(definition)
 
     def define_auto_cdc_flow(self, definition: object) -> None:
-        """Fail: no scenario has such a flow."""
+        """Fail, because no scenario has such a flow."""
         raise AssertionError(definition)
 
     define_snapshots = define_auto_cdc_flow
@@ -149,11 +149,11 @@ class Engine:
         if first is not None and first > table.version:
             return
         if first is None and not rows_of(self.lake / source.table.table):
-            # Spark makes no batch of a table without rows.
+            # Spark writes no batch for a table without rows.
             return
-        # A batch that was offered is made of the same commits again.
+        # A batch whose offsets were recorded consists of the same commits after a restart.
         _write_offset(folder / "offsets" / str(batch), table)
-        rows = read(self.lake / source.table.table, first, source)
+        rows = read_commits(self.lake / source.table.table, first, source)
         writer = deltalake.Transaction(checkpoints.read_query_id(folder), batch)
         self._append(definition.flow.target, rows, writer)
         commit = folder / "commits" / str(batch)
@@ -203,21 +203,21 @@ def _write_offset(file: Path, table: TableFacts) -> None:
 
 
 def rows_of(folder: Path, version: int | None = None) -> list[tuple[Any, ...]]:
-    """Return the rows of a version."""
+    """Return the rows of a version; None for the newest."""
     rows = deltalake.DeltaTable(folder, version=version).to_pyarrow_table().to_pylist()
     return [tuple(row.values()) for row in rows]
 
 
-def mapped(rows: list[tuple[Any, ...]], source: DeltaSource) -> list[tuple[Any, ...]]:
+def apply_view(rows: list[tuple[Any, ...]], source: DeltaSource) -> list[tuple[Any, ...]]:
     """Apply a view's conditions and expressions."""
     conditions, select = source.where or (None,), SELECTS[source.select]
     return [select(*row) for row in rows if all(WHERES[condition](row[1]) for condition in conditions)]
 
 
-def read(folder: Path, first: int | None, source: DeltaSource) -> list[tuple[Any, ...]]:
-    """Read a source's commits from a version on as Delta's stream does; all rows without a version."""
+def read_commits(folder: Path, first: int | None, source: DeltaSource) -> list[tuple[Any, ...]]:
+    """Read a source's commits as Delta's stream does; all rows without a starting version."""
     if first is None:
-        return mapped(rows_of(folder), source)
+        return apply_view(rows_of(folder), source)
     options = {name for name, value in source.options.items() if value == "true"}
     found: list[tuple[Any, ...]] = []
     for log in sorted((folder / "_delta_log").glob("*.json"))[first:]:
@@ -229,10 +229,10 @@ def read(folder: Path, first: int | None, source: DeltaSource) -> list[tuple[Any
             continue
         for path in added:
             found += [(row["id"], row["v"]) for row in pq.read_table(folder / path).to_pylist()]
-    return mapped(found, source)
+    return apply_view(found, source)
 
 
-def find(
+def find_hand_over(
     metastore: Metastore,
     dataflow: DataFlow,
     migration: Migration,
@@ -240,8 +240,8 @@ def find(
     sources: list[TableFacts],
     *_: Any,
 ) -> HandOver | NoHandOver:
-    """Compare the legacy table with moments of its sources, as `content.find` does."""
-    held = Counter((*row, None) for row in rows_of(Path(legacy.folder or ""), legacy.version))
+    """Compare the legacy table with moments of its sources, as `content_search.find` does."""
+    legacy_rows = Counter((*row, None) for row in rows_of(Path(legacy.folder or ""), legacy.version))
     views = [dataflow.views[flow.view].source for flow in dataflow.streaming_flows]
     by_key = {source.name.key: source for source in sources}
     moment = {key: source.version for key, source in by_key.items()}
@@ -252,12 +252,12 @@ def find(
         if int(log.stem) > 0
     ]
     for _, version, key in [*sorted(commits, reverse=True), (0, 0, "")]:
-        brought: Counter[tuple[Any, ...]] = Counter()
+        source_rows: Counter[tuple[Any, ...]] = Counter()
         for view in views:
             assert isinstance(view, DeltaSource)
             folder = Path(by_key[view.table.key].folder or "")
-            brought.update(mapped(rows_of(folder, moment[view.table.key]), view))
-        if brought == held:
+            source_rows.update(apply_view(rows_of(folder, moment[view.table.key]), view))
+        if source_rows == legacy_rows:
             positions = {by_key[name].table_id: at for name, at in moment.items()}
             return HandOver(legacy.version, positions, {}, "proved", "the rows are the same")
         if key:
@@ -267,7 +267,7 @@ def find(
 
 @dataclass
 class Lake:
-    """A folder of Delta tables and a project on them: the scenario's backend without Spark."""
+    """A folder of Delta tables and a project that uses them: the scenario's backend without Spark."""
 
     root: Path
     lake: Path
@@ -276,7 +276,7 @@ class Lake:
 
     @property
     def metastore(self) -> Metastore:
-        """The tables that are there."""
+        """The tables in the folder."""
 
         def entry(schema: str, table: str) -> Entry | None:
             folder = self.lake / table
@@ -290,10 +290,10 @@ class Lake:
         return Metastore(entry)
 
     def register(self, table: str) -> None:
-        """Do nothing: what is in the folder is known."""
+        """Do nothing, because the metastore finds each table in the folder."""
 
     def run(self) -> None:
-        """Do what `pipelines.run` does, without its looks at columns."""
+        """Run the project as `pipelines.run` does, without the checks of columns."""
         opened = self._opened()
         plan = self._decided(opened)
         if plan.refusals:
@@ -310,7 +310,7 @@ class Lake:
         runner.track(progress(*opened.decided()))
 
     def status(self) -> tuple[str, str]:
-        """Return what `pipelines.status` shows."""
+        """Return the phase and the certainty of the hand-over from `pipelines.status`."""
         [target] = StatusReport(self._opened().decided()[0]).plan.targets
         return target.phase, target.migration_start.certainty if target.migration_start else ""
 
@@ -331,9 +331,9 @@ class Lake:
 
 @contextmanager
 def lake() -> Iterator[Lake]:
-    """Provide an empty lake whose legacy tables are compared without Spark."""
+    """Yield an empty lake; legacy tables are compared without Spark."""
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(content_search, "find_hand_over", find)
+        patch.setattr(content_search, "find_hand_over", find_hand_over)
         yield Lake(Path(folder) / "project", Path(folder) / "lake")
 
 
@@ -342,7 +342,7 @@ def lake() -> Iterator[Lake]:
 @example(KNOWN[1])
 @example(KNOWN[2])
 @given(st.tuples(STARTS, FIRST, TURNS))
-def test_edits_of_a_spec_between_runs_lose_and_double_no_row(drawn: Drawn) -> None:
+def test_spec_edits_between_runs_lose_and_repeat_no_row(drawn: Drawn) -> None:
     start, first, turns = drawn
     with lake() as backend:
         Scenario(backend, start, first).play(turns)

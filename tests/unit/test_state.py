@@ -1,6 +1,6 @@
-"""State files: written whole, read strictly, adopted, and distinguished from no state at all.
+"""State files: atomic writes, refusal of damaged files, adoption of another pipeline's state, and locks.
 
-Once in a folder of this machine, and once in a volume that only the workspace's Files API reaches.
+Most tests run in a local folder and in a volume that only the workspace's Files API can reach.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ def volume(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return Path(workspace.make_volume("main", "bronze", "state"), "tableferry")
 
 
-def text(path: Path) -> str:
+def read_text(path: Path) -> str:
     content = storage.read_text(path)
     assert content is not None
     return content
 
 
-def test_what_is_written_is_read_back_with_64_bit_versions(volume: Path) -> None:
+def test_store_reads_back_state_with_64_bit_versions(volume: Path) -> None:
     store = StateStore(volume, "p1")
     assert store.read(TARGET) == Stored()
     assert store.begin(migration_start())
@@ -80,7 +80,7 @@ def test_what_is_written_is_read_back_with_64_bit_versions(volume: Path) -> None
     assert (actual.tracking.copied, actual.tracking.copied_rows, actual.tracking.verified) == (0, 12, "match")
 
 
-def test_certainty_of_hand_over_is_kept_and_derived_where_an_older_version_recorded_none(
+def test_store_reads_certainty_of_hand_over_and_derives_missing_one(
     volume: Path,
 ) -> None:
     store = StateStore(volume, "p1")
@@ -89,36 +89,36 @@ def test_certainty_of_hand_over_is_kept_and_derived_where_an_older_version_recor
     assert store.read(TARGET).migration_start == start
     storage.remove(store.state_file(TARGET))
     path = store.migration_start_file(TARGET)
-    storage.write_text(path, text(path).replace("handOver,", "").replace(",proved,", ","))
+    storage.write_text(path, read_text(path).replace("handOver,", "").replace(",proved,", ","))
     assert store.read(TARGET).migration_start == replace(start, certainty="recorded")
-    storage.write_text(path, text(path).replace("query:12", ""))
+    storage.write_text(path, read_text(path).replace("query:12", ""))
     assert store.read(TARGET).migration_start == replace(start, batches={}, certainty="assumed")
-    storage.write_text(path, text(path).replace("oldStreams", "handOver").replace(",,3", ",hoped,3"))
+    storage.write_text(path, read_text(path).replace("oldStreams", "handOver").replace(",,3", ",hoped,3"))
     with conditions.raises("BASELINE_FILE_INVALID", reason=re.compile("handOver is hoped")):
         store.read(TARGET)
 
 
-def test_the_files_lie_where_the_document_says_and_have_its_columns(volume: Path) -> None:
+def test_csv_files_have_documented_paths_and_columns(volume: Path) -> None:
     store = StateStore(volume, "p1")
     store.begin(migration_start())
     store.track(migration_start(), Tracking({"bronze.orders": BIG + 1}))
     folder = "pipelineId=p1/targetTable=silver.orders/part-00000.csv"
-    first = list(csv.DictReader(io.StringIO(text(volume / "initial_versions" / folder))))
-    second = list(csv.DictReader(io.StringIO(text(volume / "tracking" / folder))))
+    first = list(csv.DictReader(io.StringIO(read_text(volume / "initial_versions" / folder))))
+    second = list(csv.DictReader(io.StringIO(read_text(volume / "tracking" / folder))))
     assert [row["viewName"] for row in first] == ["v_c", "v_a", "v_b"]
     assert {"tableName", "viewName", "version"} <= first[0].keys()
     assert {"tableName", "viewName", "version", "currentVersion", "ready"} <= second[0].keys()
     assert {row["viewName"]: row["ready"] for row in second} == {"v_a": "true", "v_b": "true", "v_c": "false"}
 
 
-def test_a_migration_start_is_written_once_by_one_of_many(volume: Path) -> None:
+def test_one_of_concurrent_stores_records_migration_start(volume: Path) -> None:
     stores = [StateStore(volume, "p1") for _ in range(16)]
     with ThreadPoolExecutor(16) as pool:
         won = list(pool.map(lambda store: store.begin(migration_start()), stores))
     assert sorted(won) == [False] * 15 + [True]
 
 
-def test_the_engine_that_runs_a_migration_is_kept_with_it(volume: Path) -> None:
+def test_store_keeps_engine_of_migration(volume: Path) -> None:
     store, streaming = StateStore(volume, "p1", "databricks"), StateStore(volume, "p1")
     store.begin(migration_start())
     store.track(migration_start(), Tracking({}, 0, 5, "match"))
@@ -128,9 +128,9 @@ def test_the_engine_that_runs_a_migration_is_kept_with_it(volume: Path) -> None:
     adopted = StateStore(volume, "p2")
     adopted.adopt(TARGET, "p1")
     assert adopted.read(TARGET).engine == "databricks"
-    # Older versions wrote no document, and at first no such column.
+    # Older versions wrote no document, and the oldest ones no column for the engine.
     storage.remove(adopted.state_file(TARGET))
-    rows = list(csv.DictReader(io.StringIO(text(adopted.tracking_file(TARGET)))))
+    rows = list(csv.DictReader(io.StringIO(read_text(adopted.tracking_file(TARGET)))))
     older = io.StringIO()
     writer = csv.DictWriter(older, [name for name in rows[0] if name != "engine"], extrasaction="ignore")
     writer.writeheader()
@@ -142,7 +142,7 @@ def test_the_engine_that_runs_a_migration_is_kept_with_it(volume: Path) -> None:
     assert adopted.read(TARGET).engine == "databricks"
 
 
-def test_finish_records_that_table_was_taken_over(volume: Path) -> None:
+def test_finish_records_take_over(volume: Path) -> None:
     store = StateStore(volume, "p1")
     store.begin(replace(migration_start(), copy=PinnedCopy(TARGET, "id-2", 7)))
     for _ in range(2):
@@ -150,7 +150,7 @@ def test_finish_records_that_table_was_taken_over(volume: Path) -> None:
         assert store.read(TARGET) == Stored(finished=True, finished_by="streaming", taken_over=True)
 
 
-def test_targets_never_touch_each_other(volume: Path) -> None:
+def test_finish_of_one_target_keeps_state_of_another(volume: Path) -> None:
     store, other = StateStore(volume, "p1"), TableName.parse("silver.customers")
     store.begin(migration_start())
     store.begin(migration_start(target=other))
@@ -159,10 +159,10 @@ def test_targets_never_touch_each_other(volume: Path) -> None:
     assert store.read(other) == Stored(finished=True, finished_by="streaming")
 
 
-def cut_anywhere(path: Path, condition: str, store: StateStore) -> None:
+def check_truncations_are_refused(path: Path, condition: str, store: StateStore) -> None:
     """Truncate a file at every length, and check that it is refused."""
-    whole = text(path)
-    # Each read through the Files API is a request, and the text is parsed by the same code.
+    whole = read_text(path)
+    # Each read through the Files API is a request. The same code parses the text, so fewer lengths suffice.
     step = amount(5, 1) if storage.is_mounted(store.volume) else amount(35, 7)
     ends = [offset for offset, sign in enumerate(whole) if sign == "\n"]
     for length in sorted({*range(0, len(whole), step), *ends, *(offset + 1 for offset in ends[:-1])}):
@@ -171,24 +171,24 @@ def cut_anywhere(path: Path, condition: str, store: StateStore) -> None:
             store.read(TARGET)
 
 
-def test_truncated_document_is_refused(volume: Path) -> None:
+def test_store_refuses_truncated_document(volume: Path) -> None:
     store = StateStore(volume, "p1")
     store.begin(migration_start())
     store.track(migration_start(), Tracking({}, 0))
-    cut_anywhere(store.state_file(TARGET), "STATE_FILE_INVALID", store)
+    check_truncations_are_refused(store.state_file(TARGET), "STATE_FILE_INVALID", store)
 
 
 @pytest.mark.parametrize("kind", ["initial_versions", "tracking"])
-def test_truncated_csv_file_without_document_is_refused(volume: Path, kind: str) -> None:
+def test_store_refuses_truncated_csv_file_without_document(volume: Path, kind: str) -> None:
     store = StateStore(volume, "p1")
     store.begin(migration_start())
     store.track(migration_start(), Tracking({}, 0))
     storage.remove(store.state_file(TARGET))
     path = volume / kind / "pipelineId=p1/targetTable=silver.orders/part-00000.csv"
-    cut_anywhere(path, "BASELINE_FILE_INVALID", store)
+    check_truncations_are_refused(path, "BASELINE_FILE_INVALID", store)
 
 
-def test_hand_over_of_files_by_an_earlier_version_is_refused(volume: Path) -> None:
+def test_store_refuses_hand_over_of_files_by_earlier_version(volume: Path) -> None:
     store = StateStore(volume, "p1")
     files = TableName.at("cloudFiles:/in")
     baseline = Baseline(files, "files:query:0", 7, ("v_in",), '{"logOffset":7}')
@@ -197,7 +197,7 @@ def test_hand_over_of_files_by_an_earlier_version_is_refused(volume: Path) -> No
         store.read(TARGET)
 
 
-def test_a_missing_migration_start_beside_tracking_is_refused(volume: Path) -> None:
+def test_store_refuses_tracking_without_migration_start(volume: Path) -> None:
     store = StateStore(volume, "p1")
     store.begin(migration_start())
     store.track(migration_start(), Tracking({}))
@@ -207,7 +207,7 @@ def test_a_missing_migration_start_beside_tracking_is_refused(volume: Path) -> N
         store.read(TARGET)
 
 
-def test_progress_of_a_generation_that_another_run_has_replaced_is_not_written(volume: Path) -> None:
+def test_store_refuses_progress_of_replaced_generation(volume: Path) -> None:
     store = StateStore(volume, "p1")
     store.begin(migration_start())
     store.track(migration_start(), Tracking({"bronze.orders": 9}, 1, 5, "match"))
@@ -219,7 +219,7 @@ def test_progress_of_a_generation_that_another_run_has_replaced_is_not_written(v
     assert (found.current["bronze.orders"], found.copied_rows) == (9, 5)
 
 
-def test_state_of_another_pipeline_is_named_and_adopted(volume: Path) -> None:
+def test_store_names_and_adopts_state_of_another_pipeline(volume: Path) -> None:
     old, new = StateStore(volume, "old"), StateStore(volume, "new id/2")
     old.begin(migration_start("old"))
     old.track(migration_start("old"), Tracking({"bronze.orders": 9}, 0, 5, "match"))
@@ -235,7 +235,7 @@ def test_state_of_another_pipeline_is_named_and_adopted(volume: Path) -> None:
     assert old.read(TARGET).elsewhere == ("new id/2",)
 
 
-def test_generations_and_their_reset(volume: Path) -> None:
+def test_generation_is_resetting_until_reset_ends(volume: Path) -> None:
     store = StateStore(volume, "p1")
     storage.make_folder(store.checkpoint(TARGET, 0, "f_a") / "offsets")
     store.start_generation(TARGET, 1)
@@ -243,13 +243,13 @@ def test_generations_and_their_reset(volume: Path) -> None:
     store.end_reset(TARGET, 1)
     assert (store.read(TARGET).generation, store.read(TARGET).resetting) == (1, False)
     assert storage.names(store.checkpoints(TARGET)) == ("state.json",)
-    # The document counts, not the folders: a generation that is being reset never looks complete.
+    # The document determines the generation, not the folders, so an unfinished reset isn't complete.
     storage.make_folder(store.checkpoints(TARGET) / "generation=2")
     store.start_generation(TARGET, 3)
     assert (store.read(TARGET).generation, store.read(TARGET).resetting) == (3, True)
 
 
-def test_unreadable_mark_of_older_version_is_refused(volume: Path) -> None:
+def test_store_refuses_unreadable_mark_of_older_version(volume: Path) -> None:
     store = StateStore(volume, "p1")
     storage.write_text(store.checkpoints(TARGET) / "_resetting", "")
     with conditions.raises("STATE_FILE_INVALID", file=re.compile("_resetting$")):
@@ -263,7 +263,7 @@ class Crash(BaseException):
 IDENTITY = TableIdentity("table-id", 0, {})
 
 
-def copied(store: StateStore, target: TableName = TARGET) -> None:
+def record_copied_state(store: StateStore, target: TableName = TARGET) -> None:
     """Record the state of a migration whose copy is complete."""
     start = migration_start(store.pipeline_id, target)
     store.begin(start)
@@ -286,48 +286,50 @@ def undo(store: StateStore) -> None:
 RENAMED = TableName.parse("silver.old")
 OPERATIONS: dict[str, tuple[Callable[[StateStore], object], Callable[[StateStore], object]]] = {
     "begin": (lambda store: None, lambda store: store.begin(migration_start())),
-    "track": (copied, lambda store: store.track(migration_start(), Tracking({}, 0, 6, "match"))),
-    "finish": (copied, lambda store: store.finish(TARGET)),
-    "refresh": (copied, refresh),
-    "undo": (copied, undo),
+    "track": (record_copied_state, lambda store: store.track(migration_start(), Tracking({}, 0, 6, "match"))),
+    "finish": (record_copied_state, lambda store: store.finish(TARGET)),
+    "refresh": (record_copied_state, refresh),
+    "undo": (record_copied_state, undo),
     "adopt": (
-        lambda store: copied(replace(store, pipeline_id="old")),
+        lambda store: record_copied_state(replace(store, pipeline_id="old")),
         lambda store: store.adopt(TARGET, "old"),
     ),
     "rename": (
-        lambda store: copied(store, RENAMED),
+        lambda store: record_copied_state(store, RENAMED),
         lambda store: store.adopt_renamed(TARGET, "targetTable=silver.old"),
     ),
 }
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_operation_that_is_repeated_after_a_crash_at_any_effect_has_the_same_result(
+def test_operation_repeated_after_crash_at_any_effect_has_same_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
     prepare, operate = OPERATIONS[operation]
-    really = {name: getattr(storage, name) for name in ("write_text", "create_text", "remove", "move")}
+    originals = {name: getattr(storage, name) for name in ("write_text", "create_text", "remove", "move")}
     expected = StateStore(tmp_path / "expected", "p1")
     prepare(expected)
     operate(expected)
-    for dies_at in count():
-        store = StateStore(tmp_path / str(dies_at), "p1")
+    for crash_at in count():
+        store = StateStore(tmp_path / str(crash_at), "p1")
         prepare(store)
         before = store.read(TARGET)
         effects = count()
 
-        def effect(name: str, *values: Any, effects: Iterator[int] = effects, dies_at: int = dies_at) -> Any:
-            if next(effects) == dies_at:
+        def effect(
+            name: str, *values: Any, effects: Iterator[int] = effects, crash_at: int = crash_at
+        ) -> Any:
+            if next(effects) == crash_at:
                 raise Crash
-            return really[name](*values)
+            return originals[name](*values)
 
         crashed = True
         with monkeypatch.context() as patched, suppress(Crash):
-            for name in really:
+            for name in originals:
                 patched.setattr(storage, name, partial(effect, name))
             operate(store)
             crashed = False
-        # At no moment does the state lack a start that was recorded, unless it shows where it is.
+        # The state always contains the recorded start, or shows its location.
         between = store.read(TARGET)
         if before.migration_start and not between.migration_start:
             assert between.finished or between.undoing or between == Stored()
@@ -344,7 +346,7 @@ def test_operation_that_is_repeated_after_a_crash_at_any_effect_has_the_same_res
         assert without_times(found) == without_times(wanted)
         assert store.starts_of_other_targets({TARGET.key: found}) == {}
         if not crashed:
-            assert dies_at
+            assert crash_at
             break
 
 
@@ -402,7 +404,7 @@ def older_states() -> dict[str, Stored]:
 
 
 @pytest.mark.parametrize("phase", OLDER)
-def test_state_of_an_older_version_is_read_and_converted_by_the_first_write(volume: Path, phase: str) -> None:
+def test_first_write_converts_state_of_older_version(volume: Path, phase: str) -> None:
     expected = older_states()[phase]
     for name, content in OLDER[phase].items():
         storage.write_text(volume / name, content)
@@ -413,20 +415,20 @@ def test_state_of_an_older_version_is_read_and_converted_by_the_first_write(volu
     assert storage.exists(store.state_file(TARGET))
     versions = {**expected.versions, "silver.staging": 5}
     assert store.read(TARGET) == replace(expected, versions=versions)
-    # The older files don't count any more.
+    # The older files have no effect after the first write.
     for name in OLDER[phase]:
         if name.startswith("checkpoints/") and not name.endswith("metadata"):
             storage.remove(volume / name)
     assert store.read(TARGET) == replace(expected, versions=versions)
 
 
-def test_a_folder_that_cannot_be_written_is_named(volume: Path) -> None:
+def test_store_names_folder_that_is_not_writable(volume: Path) -> None:
     storage.write_text(volume / "state", "a file in the folder's place")
     with pytest.raises(StateError, match=r"state.* can't be"):
         StateStore(volume / "state", "p1").begin(migration_start())
 
 
-def test_a_flow_s_checkpoint_gets_another_name_and_can_get_it_again(volume: Path) -> None:
+def test_rename_of_checkpoint_can_be_repeated(volume: Path) -> None:
     store = StateStore(volume, "p1")
     old, new = (store.checkpoint(TARGET, 0, name) for name in ("f_old", "f_new"))
     for name in ("offsets/0", "offsets/.0.crc", "commits/0", "metadata"):
@@ -440,7 +442,7 @@ def test_a_flow_s_checkpoint_gets_another_name_and_can_get_it_again(volume: Path
         }
 
 
-def test_long_names_are_shortened_and_stay_apart(tmp_path: Path) -> None:
+def test_shortened_long_names_stay_distinct(tmp_path: Path) -> None:
     name = "日" * 40
     targets = [TableName.parse(f"silver.`{name}{end}`") for end in ("a", "b")]
     store = StateStore(tmp_path, "部" * 60)
@@ -464,7 +466,7 @@ def test_long_names_are_shortened_and_stay_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [242, 243, 244, 300])
-def test_a_name_is_shortened_only_where_a_folder_could_not_have_it(length: int) -> None:
+def test_folder_name_is_shortened_only_above_255_bytes(length: int) -> None:
     folder = StateStore(Path("state"), "p1").checkpoints(TableName.parse("x" * length)).name
     # The schema "default." is part of the name.
     whole = f"targetTable=default.{'x' * length}"
@@ -472,8 +474,8 @@ def test_a_name_is_shortened_only_where_a_folder_could_not_have_it(length: int) 
     assert len(folder) <= 255
 
 
-def test_a_volume_that_is_not_there_is_not_made(logged_in: FakeWorkspace) -> None:
-    store = StateStore(Path("/Volumes/nobody/has/this/state"), "p1")
+def test_store_does_not_create_missing_volume(logged_in: FakeWorkspace) -> None:
+    store = StateStore(Path("/Volumes/main/missing/state"), "p1")
     with conditions.raises("VOLUME_MISSING_IN_WORKSPACE", host=re.compile("^http://127")):
         store.begin(migration_start())
     assert logged_in.folders == set()
@@ -481,9 +483,9 @@ def test_a_volume_that_is_not_there_is_not_made(logged_in: FakeWorkspace) -> Non
 
 @pytest.fixture(params=["volume", "other mount"])
 def mounted(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder as a cluster mounts one of cloud storage: whole files, in order, without links and locks.
+    """A folder with the limits of cloud storage on a cluster: only sequential writes, no links, no locks.
 
-    Databricks' page on volumes has the limits: "direct-append or non-sequential (random) writes" fail.
+    Databricks' page on volumes states: "direct-append or non-sequential (random) writes" fail.
     """
     root = tmp_path / "mounted"
     root.mkdir()
@@ -520,7 +522,7 @@ def mounted(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     return root
 
 
-def test_what_is_said_to_refuse_does(mounted: Path) -> None:
+def test_mounted_folder_refuses_append_and_random_writes(mounted: Path) -> None:
     (mounted / "whole").write_text("text")
     for mode in ("a", "r+", "w+"):
         with pytest.raises(OSError, match="not supported"):
@@ -529,7 +531,7 @@ def test_what_is_said_to_refuse_does(mounted: Path) -> None:
         os.open(mounted / "whole", os.O_RDWR)
 
 
-def test_a_migration_s_state_is_kept_where_no_file_can_be_appended_to(mounted: Path) -> None:
+def test_store_keeps_state_on_mount_without_appends(mounted: Path) -> None:
     store = StateStore(mounted / "state", "p1")
     for first in (True, False):
         with storage.locked([store.lock_file(TARGET)], "the migration of a"):
@@ -544,10 +546,10 @@ def test_a_migration_s_state_is_kept_where_no_file_can_be_appended_to(mounted: P
     assert store.read(TARGET) == Stored(finished=True, finished_by="streaming", versions={"silver.orders": 7})
 
 
-def test_nobody_takes_a_file_from_a_writer_on_another_machine(
+def test_write_keeps_unfinished_file_of_writer_on_another_machine(
     mounted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where locks hold on this machine alone, a file that nobody here writes isn't one left behind."""
+    """If locks work only on one machine, a file without a local writer may still have a writer elsewhere."""
     written = mounted / f".tracking.csv.{'0' * 32}"
     written.write_text("half")
     monkeypatch.setattr("fcntl.flock", lambda handle, operation: None)
@@ -555,7 +557,7 @@ def test_nobody_takes_a_file_from_a_writer_on_another_machine(
     assert (written.exists(), storage.read_text(mounted / "tracking.csv")) == (True, "whole")
 
 
-def test_one_lock_at_a_time(tmp_path: Path) -> None:
+def test_second_lock_on_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "checkpoints" / "_a.lock"
     with (
         storage.locked([path], "the migration of a"),
@@ -567,9 +569,9 @@ def test_one_lock_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_renamed_target_has_identities_and_versions_under_its_new_name(volume: Path) -> None:
+def test_adopted_renamed_target_has_identities_and_versions_under_new_name(volume: Path) -> None:
     store = StateStore(volume, "p1")
-    copied(store, RENAMED)
+    record_copied_state(store, RENAMED)
     other = TableName.parse("silver.other")
     assert store.starts_of_other_targets({TARGET.key: Stored()}) == {"legacy-id": ("targetTable=silver.old",)}
     store.adopt_renamed(TARGET, "targetTable=silver.old")
