@@ -85,7 +85,7 @@ def measure(spark: SparkSession, folder: Path, targets: int, *, quiet: bool = Fa
         store = StateStore(folder / "state", "bench")
         for target in planned.targets:
             for step in target.state_steps:
-                assert isinstance(step, Begin)
+                assert isinstance(step, RecordStart)
                 assert store.begin(step.migration_start)
             apply_definitions(target.definitions, engine)
 

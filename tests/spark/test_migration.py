@@ -19,7 +19,7 @@ from tests.spark.projects import Project, delta_view
 
 from tableferry import pipelines
 from tableferry.errors import Refused, TableferryError
-from tableferry.pipelines.model.steps import Begin
+from tableferry.pipelines.model.steps import RecordStart
 from tableferry.pipelines.state.store import StateStore
 
 if TYPE_CHECKING:
@@ -554,7 +554,7 @@ def test_first_recorded_migration_start_is_kept_without_locks(project: Project) 
     project.create("src", FEED, (1, "a", 1))
     project.create("orders_legacy", FEED, (1, "a", 1))
     project.standard("orders", "src", migration={})
-    (first,) = (step.migration_start for step in project.plan().steps if isinstance(step, Begin))
+    (first,) = (step.migration_start for step in project.plan().steps if isinstance(step, RecordStart))
 
     def record_another_start(moment: str) -> None:
         if moment.startswith("record where"):

@@ -14,8 +14,8 @@ from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.flows import AUTO_LOADER, Migration, OtherSource, Project, View
 from tableferry.pipelines.model.plan import EngineKind, Request, TargetPlan
 from tableferry.pipelines.model.reads import followed
-from tableferry.pipelines.model.steps import Begin, DefineAppend
-from tableferry.pipelines.model.target_state import Stored
+from tableferry.pipelines.model.steps import DefineAppend, RecordStart
+from tableferry.pipelines.model.target_state import TargetState
 from tableferry.pipelines.planning.decide import decide
 from tableferry.spark.local_metastore import LocalMetastore
 from tableferry.spark.tables import TableFacts
@@ -44,7 +44,7 @@ def decided(engine: EngineKind, *, auto_loader: bool, migration: Migration | Non
     flow = dataflow(views={"v_orders": VIEW}, migration=migration)
     facts = Facts(
         {LEGACY.key: TableFacts(LEGACY, "legacy-id", 9)},
-        {ORDERS.key: Stored()},
+        {ORDERS.key: TargetState()},
         {(ORDERS.key, FLOW.name): followed(flow.views, FLOW.view, {})},
         auto_loader=auto_loader,
     )
@@ -66,7 +66,7 @@ def test_view_of_auto_loader_is_refused_outside_databricks(
 def test_streaming_engine_on_databricks_starts_auto_loader_by_its_own_options() -> None:
     target = decided("streaming", auto_loader=True, migration=MIGRATION)
     assert target.refusals == ()
-    (begin,) = (step for step in target.steps if isinstance(step, Begin))
+    (begin,) = (step for step in target.steps if isinstance(step, RecordStart))
     assert (begin.migration_start.baselines, begin.migration_start.certainty) == ({}, "assumed")
     flows = [(step.flow.name, step.seed) for step in target.steps if isinstance(step, DefineAppend)]
     assert (FLOW.name, "") in flows

@@ -32,11 +32,11 @@ from tableferry.pipelines.model.source_offsets import Offset
 from tableferry.pipelines.model.steps import (
     Adopt,
     AdoptRenamed,
-    Begin,
     DefineAppend,
     DefineTable,
     DefineView,
-    Forget,
+    RecordStart,
+    RemoveMigration,
     RenameFlow,
     Reset,
     Start,
@@ -46,7 +46,7 @@ from tableferry.pipelines.model.target_state import (
     Certainty,
     MigrationStart,
     PinnedCopy,
-    Stored,
+    TargetState,
     Tracking,
 )
 from tableferry.pipelines.planning.decide import decide
@@ -83,7 +83,7 @@ def facts(
     *,
     source: TableFacts | None = TableFacts(SOURCE, "source-id", 5),
     legacy: TableFacts | None = TableFacts(LEGACY, "legacy-id", 9),
-    stored: Stored = Stored(),
+    stored: TargetState = TargetState(),
     checkpoint: Checkpoint = Checkpoint(),
     explicit: int | None = None,
     **more: object,
@@ -104,7 +104,7 @@ STARTED = MigrationStart(
     {SOURCE.key: Baseline(SOURCE, "source-id", 5, ("v_orders",))},
     NOW,
 )
-COPIED = Stored(STARTED, Tracking({SOURCE.key: 5}, 0, 10, "match"))
+COPIED = TargetState(STARTED, Tracking({SOURCE.key: 5}, 0, 10, "match"))
 READ_TO_6 = Checkpoint({"source-id": Offset(7, True)}, offered=1, committed=1)
 
 
@@ -141,7 +141,7 @@ def test_migration_of_legacy_table_with_earlier_target_is_refused_or_adopted() -
 def test_first_plan_records_start_copies_and_omits_live_flow() -> None:
     target = plan_target(facts())
     assert target.phase == "new"
-    assert target.steps[0] == Begin(STARTED)
+    assert target.steps[0] == RecordStart(STARTED)
     assert [step.flow.name for step in target.steps if isinstance(step, DefineAppend)] == [
         "f_tableferry_history"
     ]
@@ -154,7 +154,7 @@ def test_hand_over_of_old_streams_pins_copy_and_baselines() -> None:
     copy = PinnedCopy(LEGACY, "legacy-id", 8)
     baselines = {SOURCE.key: Baseline(SOURCE, "source-id", 3, ("v_orders",))}
     start = replace(STARTED, copy=copy, baselines=baselines, batches={"query": 12}, certainty="recorded")
-    assert target.steps[0] == Begin(start)
+    assert target.steps[0] == RecordStart(start)
     assert target.notes[0] == (
         "the hand-over point is recorded by the old streams: batch 12 of their checkpoints"
     )
@@ -205,7 +205,7 @@ def test_proved_hand_over_point_is_recorded_as_proved() -> None:
     handed = HandOver(9, {"source-id": 3}, {}, "proved", "silver.orders_legacy@9 holds exactly that")
     target = plan_target(facts(hand_overs={ORDERS.key: handed}), dataflow_by("content"))
     baselines = {SOURCE.key: Baseline(SOURCE, "source-id", 3, ("v_orders",))}
-    assert target.steps[0] == Begin(replace(STARTED, baselines=baselines, certainty="proved"))
+    assert target.steps[0] == RecordStart(replace(STARTED, baselines=baselines, certainty="proved"))
     assert target.notes[0].endswith("is proved: silver.orders_legacy@9 holds exactly that")
     # A plan without facts about the hand-over point notes that plan and run search for it.
     target = plan_target(facts(), dataflow_by("content"))
@@ -254,19 +254,22 @@ def test_take_over_starts_flow_without_copy() -> None:
 @pytest.mark.parametrize(
     ("stored", "flow", "location"),
     [
-        pytest.param(Stored(), TAKEN_OVER, "orders_main.json: m", id="new"),
-        pytest.param(Stored(TAKEN, Tracking({}, 0)), TAKEN_OVER, "orders_main.json: m", id="begun"),
+        pytest.param(TargetState(), TAKEN_OVER, "orders_main.json: m", id="new"),
+        pytest.param(TargetState(TAKEN, Tracking({}, 0)), TAKEN_OVER, "orders_main.json: m", id="begun"),
         pytest.param(
-            Stored(finished=True, taken_over=True), TAKEN_OVER, "orders_main.json: m", id="finished"
+            TargetState(finished=True, taken_over=True), TAKEN_OVER, "orders_main.json: m", id="finished"
         ),
         pytest.param(
-            Stored(finished=True, taken_over=True), dataflow(migration=None), "orders_main.json", id="removed"
+            TargetState(finished=True, taken_over=True),
+            dataflow(migration=None),
+            "orders_main.json",
+            id="removed",
         ),
-        pytest.param(Stored(TAKEN), dataflow(migration=None), "orders_main.json", id="switched off"),
+        pytest.param(TargetState(TAKEN), dataflow(migration=None), "orders_main.json", id="switched off"),
     ],
 )
 def test_take_over_is_refused_in_a_pipeline(
-    stored: Stored, flow: DataFlow, location: str, engine: str
+    stored: TargetState, flow: DataFlow, location: str, engine: str
 ) -> None:
     handed = {ORDERS.key: HandOver(8, {"source-id": 3}, {"query": 12})}
     target = plan_target(taken_over(stored=stored, hand_overs=handed), flow, engine=engine)
@@ -354,7 +357,7 @@ def test_flow_of_two_sources_starts_when_one_is_ready(version: int, engine: str)
     baselines = {**STARTED.baselines, OTHER.key: Baseline(OTHER, "other-id", 2, ("v_orders",))}
     known = facts(
         source=TableFacts(SOURCE, "source-id", version),
-        stored=Stored(replace(STARTED, baselines=baselines), Tracking({}, 0, 9, "match")),
+        stored=TargetState(replace(STARTED, baselines=baselines), Tracking({}, 0, 9, "match")),
         reads={(ORDERS.key, "f_orders"): reads},
     )
     known = replace(known, tables={**known.tables, OTHER.key: TableFacts(OTHER, "other-id", 2)})
@@ -376,7 +379,7 @@ def test_started_flow_of_two_sources_keeps_start_of_unread_source() -> None:
     baselines = {**STARTED.baselines, OTHER.key: Baseline(OTHER, "other-id", 2, ("v_orders",))}
     started = facts(
         source=TableFacts(SOURCE, "source-id", 6),
-        stored=Stored(replace(STARTED, baselines=baselines), Tracking({}, 0, 9, "match")),
+        stored=TargetState(replace(STARTED, baselines=baselines), Tracking({}, 0, 9, "match")),
         checkpoint=replace(READ_TO_6, others=True),
         reads={(ORDERS.key, "f_orders"): reads},
     )
@@ -416,14 +419,14 @@ def test_flow_with_pending_or_new_commits_continues(checkpoint: Checkpoint) -> N
 
 def test_interrupted_copy_restarts_from_pinned_version() -> None:
     moved = facts(
-        stored=Stored(STARTED),
+        stored=TargetState(STARTED),
         legacy=TableFacts(LEGACY, "legacy-id", 30),
         source=TableFacts(SOURCE, "source-id", 8),
     )
     target = plan_target(moved)
     assert target.phase == "copying"
     assert target.migration_start == STARTED
-    assert not [step for step in target.steps if isinstance(step, Begin)]
+    assert not [step for step in target.steps if isinstance(step, RecordStart)]
 
 
 def test_full_refresh_copies_pinned_version_again() -> None:
@@ -540,7 +543,7 @@ def test_migration_of_target_whose_flows_have_run_before_is_refused(earlier: Che
     assert target.steps == ()
     begun = plan_target(known, full_refresh=frozenset({ORDERS.key}))
     assert begun.refusals == ()
-    assert [type(step) for step in begun.steps[:2]] == [Begin, Reset]
+    assert [type(step) for step in begun.steps[:2]] == [RecordStart, Reset]
     # A checkpoint that has no batch yet has read nothing.
     assert plan_target(facts(checkpoint=Checkpoint(id="query"))).refusals == ()
 
@@ -608,7 +611,7 @@ REFUSALS: dict[str, tuple[Facts, str, dict[str, object]]] = {
         },
     ),
     "the state is another pipeline's": (
-        facts(stored=Stored(elsewhere=("old",))),
+        facts(stored=TargetState(elsewhere=("old",))),
         "STATE_OF_OTHER_PIPELINE",
         {"pipeline": "p"},
     ),
@@ -649,7 +652,7 @@ def test_source_added_after_baseline_needs_explicit_start() -> None:
 
 
 def test_state_of_another_pipeline_is_the_only_finding_of_its_target() -> None:
-    known = facts(stored=Stored(elsewhere=("old",)), adoptable={ORDERS.key: COPIED})
+    known = facts(stored=TargetState(elsewhere=("old",)), adoptable={ORDERS.key: COPIED})
     # The legacy table of a copied target isn't read.
     without_legacy = replace(known, tables={**known.tables, LEGACY.key: None})
     assert names(plan_target(without_legacy).refusals) == ["STATE_OF_OTHER_PIPELINE"]
@@ -657,7 +660,7 @@ def test_state_of_another_pipeline_is_the_only_finding_of_its_target() -> None:
 
 def test_adopted_state_continues_without_second_copy() -> None:
     known = facts(
-        stored=Stored(elsewhere=("old",)),
+        stored=TargetState(elsewhere=("old",)),
         source=TableFacts(SOURCE, "source-id", 7),
         adoptable={ORDERS.key: COPIED},
     )
@@ -776,7 +779,11 @@ class TestTwoTargets:
         )
 
     def facts(
-        self, orders: TableFacts | None, orders_state: Stored, gold_state: Stored = Stored(), **more: object
+        self,
+        orders: TableFacts | None,
+        orders_state: TargetState,
+        gold_state: TargetState = TargetState(),
+        **more: object,
     ) -> Facts:
         base = facts(stored=orders_state, source=TableFacts(SOURCE, "source-id", 8))
         both = replace(
@@ -797,7 +804,7 @@ class TestTwoTargets:
     def test_reader_starts_after_copy_of_source_and_source_flows_wait_for_reader(
         self,
     ) -> None:
-        first, second = plan(self.facts(None, Stored(STARTED)), self.gold(), dataflow()).targets
+        first, second = plan(self.facts(None, TargetState(STARTED)), self.gold(), dataflow()).targets
         assert (first.target, first.phase, second.phase) == (ORDERS, "copying", "later")
         assert first.flows[0].action == "wait"
         assert second.steps == ()
@@ -806,14 +813,14 @@ class TestTwoTargets:
         planned = plan(self.facts(TableFacts(ORDERS, "orders-id", 1), COPIED), self.gold(), dataflow())
         first, second = planned.targets
         assert first.flows[0].action == "start"
-        assert isinstance(planned.steps[0], Begin)
+        assert isinstance(planned.steps[0], RecordStart)
         assert second.migration_start is not None
         assert second.migration_start.baselines[ORDERS.key].version == 1
         assert second.flows[0].action == "wait"
 
     def test_source_that_project_creates_later_needs_explicit_start(self) -> None:
         plain = dataflow(migration=None)
-        _, second = plan(self.facts(None, Stored()), self.gold(), plain).targets
+        _, second = plan(self.facts(None, TargetState()), self.gold(), plain).targets
         check(second.refusals[0], "PRODUCED_SOURCE_MISSING", source=ORDERS)
 
     def test_full_refresh_that_reader_would_process_twice_is_refused(self) -> None:
@@ -826,7 +833,7 @@ class TestTwoTargets:
             NOW,
         )
         both = frozenset({ORDERS.key, self.GOLD.key})
-        known = self.facts(orders, COPIED, Stored(migration_start, Tracking({}, 0)))
+        known = self.facts(orders, COPIED, TargetState(migration_start, Tracking({}, 0)))
         first, _ = plan(known, self.gold(), dataflow(), full_refresh=both).targets
         check(first.refusals[0], "REFRESH_REPEATS_ROWS_OF_MIGRATED_READER", reader="gold.orders", version=2)
         known, plain = self.facts(orders, COPIED), self.gold(migration=False)
@@ -840,13 +847,13 @@ class TestTwoTargets:
         copy = PinnedCopy(self.GOLD_LEGACY, "gold-id", 0)
         begun = MigrationStart("p", self.GOLD, copy, {ORDERS.key: Baseline(ORDERS, "orders-id", 1)}, NOW)
         both = (self.gold(), dataflow())
-        found = self.facts(orders, Stored(), Stored(begun, Tracking({}, 0)))
+        found = self.facts(orders, TargetState(), TargetState(begun, Tracking({}, 0)))
         first, _ = plan(found, *both).targets
         assert first.steps == ()
         (refusal,) = first.refusals
         check(refusal, "READER_WOULD_TAKE_HISTORY", reader="gold.orders", target=ORDERS)
         finished = (self.gold(migration=False), dataflow())
-        first, _ = plan(self.facts(orders, Stored(), Stored(finished=True)), *finished).targets
+        first, _ = plan(self.facts(orders, TargetState(), TargetState(finished=True)), *finished).targets
         assert names(first.refusals) == ["READER_WOULD_TAKE_HISTORY"]
         # An explicit start of the reader, or another source, makes the copy safe.
         reads = {**found.reads, (self.GOLD.key, "f_gold"): (Read("v_gold", ORDERS, "x", 0),)}
@@ -862,12 +869,12 @@ class TestTwoTargets:
         lookup = View("v_gold", "stream", SqlSource("SELECT * FROM STREAM(bronze.x) JOIN silver.orders"), "x")
         reads = {(self.GOLD.key, "f_gold"): (Read("v_gold", OTHER, "x"),)}
         gold = replace(self.gold(migration=False), views={"v_gold": lookup})
-        planned = plan(replace(self.facts(None, Stored()), reads=reads), gold, dataflow(migration=None))
+        planned = plan(replace(self.facts(None, TargetState()), reads=reads), gold, dataflow(migration=None))
         assert [target.target for target in planned.targets] == [ORDERS, self.GOLD]
 
     def test_source_with_explicit_starts_is_read_from_its_start(self) -> None:
         plain = dataflow(migration=None)
-        known = self.facts(None, Stored())
+        known = self.facts(None, TargetState())
         reads = {**known.reads, (ORDERS.key, "f_orders"): (Read("v_orders", SOURCE, "x", 3),)}
         _, second = plan(replace(known, reads=reads), self.gold(), plain).targets
         assert second.refusals == ()
@@ -906,8 +913,10 @@ def test_plan_shows_each_finding_with_its_condition_and_its_remedy_on_the_next_l
 CDC = Target(ORDERS, cdc=CdcSettings(("id",), "at", 1), location="orders_main.json: targetDetails")
 
 
-@pytest.mark.parametrize("stored", [Stored(), Stored(STARTED), COPIED], ids=["new", "begun", "copied"])
-def test_streaming_cdc_is_refused_through_spark_connect(stored: Stored) -> None:
+@pytest.mark.parametrize(
+    "stored", [TargetState(), TargetState(STARTED), COPIED], ids=["new", "begun", "copied"]
+)
+def test_streaming_cdc_is_refused_through_spark_connect(stored: TargetState) -> None:
     flows = dataflow(target=CDC, flows=(replace(FLOW, kind="cdc"),))
     target = plan_target(facts(stored=stored), flows, through_connect=True)
     (refusal,) = target.refusals
@@ -942,10 +951,10 @@ def test_other_flows_run_through_spark_connect(flows: DataFlow) -> None:
     ("stored", "flow", "condition"),
     [
         pytest.param(COPIED, dataflow(), "NOT_TAKEN_OVER", id="copied"),
-        pytest.param(Stored(finished=True), TAKEN_OVER, "UNDO_AFTER_FINISH", id="finished"),
-        pytest.param(Stored(), TAKEN_OVER, "NOTHING_TAKEN_OVER_YET", id="not begun"),
+        pytest.param(TargetState(finished=True), TAKEN_OVER, "UNDO_AFTER_FINISH", id="finished"),
+        pytest.param(TargetState(), TAKEN_OVER, "NOTHING_TAKEN_OVER_YET", id="not begun"),
         pytest.param(
-            Stored(TAKEN, Tracking({}, 0, engine="databricks")),
+            TargetState(TAKEN, Tracking({}, 0, engine="databricks")),
             TAKEN_OVER,
             "UNDO_BY_OTHER_ENGINE",
             id="other engine",
@@ -953,7 +962,7 @@ def test_other_flows_run_through_spark_connect(flows: DataFlow) -> None:
     ],
 )
 def test_undo_is_refused_without_take_over_by_streaming_engine(
-    stored: Stored, flow: DataFlow, condition: str
+    stored: TargetState, flow: DataFlow, condition: str
 ) -> None:
     known = taken_over(stored=stored)
     with raises(condition, target=ORDERS):

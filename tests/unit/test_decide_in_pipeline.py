@@ -33,11 +33,11 @@ from tableferry.pipelines.model.steps import (
     DefineAppend,
     DefineTable,
     DefineView,
-    Recognise,
+    RecordTableIdentity,
     RenameFlow,
     Reset,
 )
-from tableferry.pipelines.model.target_state import Stored
+from tableferry.pipelines.model.target_state import TargetState
 from tableferry.spark.tables import TableFacts, TableName
 
 SOURCE_AFTER_BASELINE = TableFacts(SOURCE, "source-id", 6)
@@ -134,7 +134,7 @@ PROTECTED = {"pipelines.reset.allowed": "false"}
 @pytest.mark.parametrize(
     ("stored", "engine", "switched_on", "properties"),
     [
-        (Stored(STARTED), "databricks", True, PROTECTED),
+        (TargetState(STARTED), "databricks", True, PROTECTED),
         (COPIED, "declarative", True, PROTECTED),
         # After the migration is finished, nothing can restore the history.
         (Stored(finished=True), "databricks", True, PROTECTED),
@@ -219,7 +219,7 @@ def test_unknown_checkpoints_of_loading_pipeline_refuse_nothing() -> None:
     unknown = facts(
         source=replace(SOURCE_AFTER_BASELINE, table_id=""),
         legacy=TableFacts(LEGACY, "", 9),
-        stored=Stored(STARTED),
+        stored=TargetState(STARTED),
     )
     assert plan_target(unknown, engine="declarative").refusals == ()
 
@@ -370,12 +370,12 @@ def stored_by(engine: str, *started: str) -> Stored:
             },
         ),
         (
-            Stored(finished=True, finished_by="databricks"),
+            TargetState(finished=True, finished_by="databricks"),
             "streaming",
             {"recorded": "a pipeline on Databricks"},
         ),
         (
-            Stored(finished=True, finished_by="streaming"),
+            TargetState(finished=True, finished_by="streaming"),
             "databricks",
             {
                 "advice": "drop silver.orders and its folder under /state/checkpoints, and the pipeline "
@@ -429,7 +429,7 @@ MADE_WITH = {"keys": "id", "scd_type": "1", "sequence_by": "at"}
 BOUND = TableIdentity(
     "orders-id", 0, {FLOW.name: FlowIdentity(MADE_WITH, {SOURCE.key: "source-id"})}, f"{LEGACY}@9", MADE_WITH
 )
-FINISHED = Stored(finished=True, finished_by="databricks")
+FINISHED = TargetState(finished=True, finished_by="databricks")
 
 
 def cdc_dataflow(cdc: CdcSettings | None = KEYED, **changes: object) -> DataFlow:
@@ -443,7 +443,7 @@ def prepared_facts(
     *,
     table_id: str | None = "orders-id",
     checkpoint: Checkpoint = RAN,
-    stored: Stored = COPIED,
+    stored: TargetState = COPIED,
 ) -> Facts:
     """Return the facts of `prepare`: the target (missing if its id is None) and its recorded identity."""
     found = facts(source=SOURCE_AFTER_BASELINE, stored=stored, checkpoint=checkpoint, state="/state")
@@ -455,7 +455,7 @@ def prepared_facts(
 def list_recorded_identities(found: Facts, flow: DataFlow | None = None) -> list[TableIdentity]:
     target = plan_target(found, flow or cdc_dataflow(), engine="databricks")
     assert target.refusals == ()
-    return [step.identity for step in target.state_steps if isinstance(step, Recognise)]
+    return [step.identity for step in target.state_steps if isinstance(step, RecordTableIdentity)]
 
 
 def test_identity_is_recorded_after_comparison_of_copy() -> None:

@@ -31,8 +31,8 @@ from tableferry.pipelines.model.identities import (
 )
 from tableferry.pipelines.model.plan import HISTORY_FLOW
 from tableferry.pipelines.model.source_offsets import Offset
-from tableferry.pipelines.model.steps import AcceptWrites, DefineAppend, DefineTable, Reset
-from tableferry.pipelines.model.target_state import Stored
+from tableferry.pipelines.model.steps import DefineAppend, DefineTable, RecordVersions, Reset
+from tableferry.pipelines.model.target_state import TargetState
 from tableferry.spark.tables import TRANSACTION_RETENTION, TableFacts
 
 RECORDED_FLOW = FlowIdentity({}, {SOURCE.key: "source-id"}, "query-id")
@@ -161,11 +161,15 @@ def test_lost_replaced_or_restored_table_or_checkpoint_is_refused(
     [
         (COPIED, dataflow(), "rebuild it with --full-refresh silver.orders"),
         (
-            Stored(finished=True),
+            TargetState(finished=True),
             dataflow(),
             "remove the folders of silver.orders under /state, to migrate it again",
         ),
-        (Stored(finished=True), dataflow(migration=None), "rebuild it with --full-refresh silver.orders"),
+        (
+            TargetState(finished=True),
+            dataflow(migration=None),
+            "rebuild it with --full-refresh silver.orders",
+        ),
     ],
 )
 def test_missing_target_is_refused_without_new_commits(stored: Stored, flow: DataFlow, remedy: str) -> None:
@@ -252,8 +256,8 @@ def test_rows_removed_from_target_and_event_log_are_accepted_once() -> None:
     target = plan_target(identity_facts(gone))
     assert not target.refusals
     assert "VALUES_CHANGED_BY_OTHERS" not in names(target.warnings)
-    assert [step for step in target.steps if isinstance(step, AcceptWrites)] == [
-        AcceptWrites(ORDERS, 0, versions)
+    assert [step for step in target.steps if isinstance(step, RecordVersions)] == [
+        RecordVersions(ORDERS, 0, versions)
     ]
 
 

@@ -17,8 +17,8 @@ from tableferry.pipelines.model.flows import OtherSource, Project, View
 from tableferry.pipelines.model.plan import TargetPlan
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.source_offsets import KafkaOffset, KafkaRange
-from tableferry.pipelines.model.steps import Begin, DefineAppend, DefineView, RenameFlow, Step
-from tableferry.pipelines.model.target_state import Baseline, Stored, Tracking
+from tableferry.pipelines.model.steps import DefineAppend, DefineView, RecordStart, RenameFlow, Step
+from tableferry.pipelines.model.target_state import Baseline, TargetState, Tracking
 from tableferry.spark.tables import TableName
 
 TOPIC = TableName.at("kafka://orders")
@@ -48,7 +48,7 @@ def planned(*, read: Read = READ, **more: Any) -> TargetPlan:
 
 def test_first_plan_records_the_offset_with_added_partitions() -> None:
     target = planned()
-    (begin,) = (step for step in target.steps if isinstance(step, Begin))
+    (begin,) = (step for step in target.steps if isinstance(step, RecordStart))
     baseline = begin.migration_start.baselines[TOPIC.key]
     assert baseline == Baseline(TOPIC, "kafka:orders", 10, ("v_orders",), SEED)
     assert str(begin).endswith(f"baselines kafka://orders at {SEED}")
@@ -62,7 +62,9 @@ def test_first_plan_records_the_offset_with_added_partitions() -> None:
 
 def test_pipeline_passes_the_offset_to_the_view_at_every_update() -> None:
     baselines = {TOPIC.key: Baseline(TOPIC, "kafka:orders", 10, ("v_orders",), SEED)}
-    stored = Stored(replace(STARTED, baselines=baselines), Tracking({}, 0, 10, "match", engine="databricks"))
+    stored = TargetState(
+        replace(STARTED, baselines=baselines), Tracking({}, 0, 10, "match", engine="databricks")
+    )
     for checkpoint in (Checkpoint(), Checkpoint(committed=4, offered=4)):
         target = planned(stored=stored, checkpoint=checkpoint, brokers={}, engine="databricks")
         (view,) = (step for step in target.steps if isinstance(step, DefineView) and not step.once)
@@ -145,7 +147,7 @@ def test_flow_that_cant_start_at_the_offset_is_refused(changes: dict[str, Any], 
 
 def test_renamed_flow_keeps_its_checkpoint() -> None:
     baselines = {TOPIC.key: Baseline(TOPIC, "kafka:orders", 10, ("v_orders",), SEED)}
-    stored = Stored(replace(STARTED, baselines=baselines), Tracking({}, 0, 10, "match"))
+    stored = TargetState(replace(STARTED, baselines=baselines), Tracking({}, 0, 10, "match"))
 
     def steps(read: KafkaOffset) -> tuple[Step, ...]:
         ran = Checkpoint(kafka={"kafka:…": read}, others=True, offered=4, committed=4, id="f")
@@ -158,7 +160,7 @@ def test_renamed_flow_keeps_its_checkpoint() -> None:
 def test_start_in_the_users_options_wins_over_the_checkpoint() -> None:
     target = planned(read=replace(READ, explicit="its own options"), hand_overs={})
     assert not target.refusals
-    (begin,) = (step for step in target.steps if isinstance(step, Begin))
+    (begin,) = (step for step in target.steps if isinstance(step, RecordStart))
     assert begin.migration_start.baselines == {}
 
 

@@ -9,7 +9,7 @@ from tests.unit.test_decide import FLOW, ORDERS, SOURCE, STARTED, dataflow, fact
 from tableferry.pipelines.model.flows import CdcSettings, Target
 from tableferry.pipelines.model.plan import HISTORY_FLOW
 from tableferry.pipelines.model.steps import DefineAutoCdc, EventsBefore
-from tableferry.pipelines.model.target_state import Baseline, MigrationStart, Stored
+from tableferry.pipelines.model.target_state import Baseline, MigrationStart, TargetState
 
 SCD1 = CdcSettings(keys=("id",), sequence_by="at", scd_type=1)
 PROVED = replace(STARTED, certainty="proved")

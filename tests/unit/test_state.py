@@ -31,7 +31,13 @@ from tableferry import storage
 from tableferry.errors import StateError
 from tableferry.pipelines.model.flows import log_name
 from tableferry.pipelines.model.identities import FlowIdentity, TableIdentity
-from tableferry.pipelines.model.target_state import Baseline, MigrationStart, PinnedCopy, Stored, Tracking
+from tableferry.pipelines.model.target_state import (
+    Baseline,
+    MigrationStart,
+    PinnedCopy,
+    TargetState,
+    Tracking,
+)
 from tableferry.pipelines.state.store import StateStore
 from tableferry.spark.tables import TableName
 
@@ -70,7 +76,7 @@ def read_text(path: Path) -> str:
 
 def test_store_reads_back_state_with_64_bit_versions(volume: Path) -> None:
     store = StateStore(volume, "p1")
-    assert store.read(TARGET) == Stored()
+    assert store.read(TARGET) == TargetState()
     assert store.begin(migration_start())
     store.track(migration_start(), Tracking({"bronze.orders": BIG + 1}, 0, 12, "match"))
     actual = store.read(TARGET)
@@ -147,7 +153,7 @@ def test_finish_records_take_over(volume: Path) -> None:
     store.begin(replace(migration_start(), copy=PinnedCopy(TARGET, "id-2", 7)))
     for _ in range(2):
         store.finish(TARGET)
-        assert store.read(TARGET) == Stored(finished=True, finished_by="streaming", taken_over=True)
+        assert store.read(TARGET) == TargetState(finished=True, finished_by="streaming", taken_over=True)
 
 
 def test_finish_of_one_target_keeps_state_of_another(volume: Path) -> None:
@@ -156,7 +162,7 @@ def test_finish_of_one_target_keeps_state_of_another(volume: Path) -> None:
     store.begin(migration_start(target=other))
     store.finish(other)
     assert store.read(TARGET).migration_start == migration_start()
-    assert store.read(other) == Stored(finished=True, finished_by="streaming")
+    assert store.read(other) == TargetState(finished=True, finished_by="streaming")
 
 
 def check_truncations_are_refused(path: Path, condition: str, store: StateStore) -> None:
@@ -223,7 +229,7 @@ def test_store_names_and_adopts_state_of_another_pipeline(volume: Path) -> None:
     old, new = StateStore(volume, "old"), StateStore(volume, "new id/2")
     old.begin(migration_start("old"))
     old.track(migration_start("old"), Tracking({"bronze.orders": 9}, 0, 5, "match"))
-    assert new.read(TARGET) == Stored(elsewhere=("old",))
+    assert new.read(TARGET) == TargetState(elsewhere=("old",))
     assert not new.begin(migration_start("new id/2"))
     new.adopt(TARGET, "old")
     actual = new.read(TARGET)
@@ -332,12 +338,12 @@ def test_operation_repeated_after_crash_at_any_effect_has_same_result(
         # The state always contains the recorded start, or shows its location.
         between = store.read(TARGET)
         if before.migration_start and not between.migration_start:
-            assert between.finished or between.undoing or between == Stored()
+            assert between.finished or between.undoing or between == TargetState()
         if operation == "rename" and not between.migration_start:
             assert store.starts_of_other_targets({TARGET.key: between})
         if operation == "adopt" and not between.migration_start:
             assert between.elsewhere == ("old",)
-        if operation == "undo" and between == Stored():
+        if operation == "undo" and between == TargetState():
             assert not storage.names(store.checkpoints(TARGET))
         else:
             operate(store)
@@ -350,7 +356,7 @@ def test_operation_repeated_after_crash_at_any_effect_has_same_result(
             break
 
 
-def without_times(state: Stored) -> Stored:
+def without_times(state: TargetState) -> TargetState:
     if state.tracking is None:
         return state
     return replace(state, tracking=replace(state.tracking, updated_at=None))
@@ -379,27 +385,29 @@ def older_states() -> dict[str, Stored]:
     done = replace(tracking, copied=0, copied_rows=12, verified="match")
     versions = {TARGET.key: 7, log_name(TARGET).key: 3}
     tables = {TARGET.key: identity}
-    copied = Stored(start, replace(done, started=("f_new", "f ;odd")), tables=tables, versions=versions)
+    copied = TargetState(start, replace(done, started=("f_new", "f ;odd")), tables=tables, versions=versions)
     second = {TARGET.key: replace(identity, generation=1)}
-    refreshed = Stored(start, replace(done, copied=1), generation=1, tables=second, versions={TARGET.key: 9})
+    refreshed = TargetState(
+        start, replace(done, copied=1), generation=1, tables=second, versions={TARGET.key: 9}
+    )
     finished = replace(refreshed, migration_start=None, tracking=None, finished=True, finished_by="streaming")
     taken = replace(start, copy=PinnedCopy(TARGET, "id-2", 7))
-    undoing = Stored(
+    undoing = TargetState(
         taken, replace(tracking, current={"bronze.orders": BIG, 'bronze.odd, "name"': 0}, copied=0)
     )
     undoing = replace(undoing, undoing=True)
     return {
-        "begun": Stored(start),
-        "tracked": Stored(start, tracking),
+        "begun": TargetState(start),
+        "tracked": TargetState(start, tracking),
         "copied": copied,
         "resetting": replace(copied, generation=1, resetting=True),
         "refreshed": refreshed,
         "finished": finished,
         "finished_half": finished,
-        "taken_over": Stored(finished=True, finished_by="streaming", taken_over=True),
+        "taken_over": TargetState(finished=True, finished_by="streaming", taken_over=True),
         "undoing": undoing,
-        "undone_half": Stored(undoing=True),
-        "unmigrated": Stored(tables=tables, versions={TARGET.key: 7}),
+        "undone_half": TargetState(undoing=True),
+        "unmigrated": TargetState(tables=tables, versions={TARGET.key: 7}),
     }
 
 
@@ -543,7 +551,9 @@ def test_store_keeps_state_on_mount_without_appends(mounted: Path) -> None:
     assert (actual.copied, store.versions(TARGET, 0)) == (True, {"silver.orders": 7})
     with storage.locked([store.lock_file(TARGET)], "the migration of a"):
         store.finish(TARGET)
-    assert store.read(TARGET) == Stored(finished=True, finished_by="streaming", versions={"silver.orders": 7})
+    assert store.read(TARGET) == TargetState(
+        finished=True, finished_by="streaming", versions={"silver.orders": 7}
+    )
 
 
 def test_write_keeps_unfinished_file_of_writer_on_another_machine(
@@ -573,13 +583,15 @@ def test_adopted_renamed_target_has_identities_and_versions_under_new_name(volum
     store = StateStore(volume, "p1")
     record_copied_state(store, RENAMED)
     other = TableName.parse("silver.other")
-    assert store.starts_of_other_targets({TARGET.key: Stored()}) == {"legacy-id": ("targetTable=silver.old",)}
+    assert store.starts_of_other_targets({TARGET.key: TargetState()}) == {
+        "legacy-id": ("targetTable=silver.old",)
+    }
     store.adopt_renamed(TARGET, "targetTable=silver.old")
     found = store.read(TARGET)
     assert found.migration_start == migration_start()
     assert found.copied
     assert store.identities(TARGET, 0) == {TARGET.key: IDENTITY}
     assert store.versions(TARGET, 0) == {TARGET.key: 7, log_name(TARGET).key: 3}
-    assert store.starts_of_other_targets({other.key: Stored()}) == {
+    assert store.starts_of_other_targets({other.key: TargetState()}) == {
         "legacy-id": ("targetTable=silver.orders",)
     }

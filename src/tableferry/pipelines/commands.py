@@ -16,7 +16,7 @@ from tableferry.pipelines.handover.proofs import Proof, prove_start
 from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.flows import Project
 from tableferry.pipelines.model.plan import LOOK_BACK, LookBack, Plan, TargetPlan
-from tableferry.pipelines.model.steps import Begin
+from tableferry.pipelines.model.steps import RecordStart
 from tableferry.pipelines.planning.pipeline_port import Pipeline
 from tableferry.pipelines.planning.project import open_project, open_state, target_keys
 from tableferry.pipelines.preparation import drop_clone
@@ -109,7 +109,7 @@ def check(planned: Plan, spark: SparkSession) -> tuple[UnrepresentableRows, ...]
 
 def check_start(planned: Plan, spark: SparkSession) -> tuple[Proof, ...]:
     """Compare, for every migration that a plan starts on an assumption, the legacy table with its sources."""
-    starting = (target for target in planned.targets if any(isinstance(s, Begin) for s in target.steps))
+    starting = (target for target in planned.targets if any(isinstance(s, RecordStart) for s in target.steps))
     return tuple(
         prove_start(spark, target)
         for target in starting

@@ -30,13 +30,13 @@ from tableferry.pipelines.model.flows import CdcSettings, DataFlow, Project, log
 from tableferry.pipelines.model.identities import on_table
 from tableferry.pipelines.model.plan import HISTORY_FLOW, Plan, TargetPlan
 from tableferry.pipelines.model.steps import (
-    AcceptWrites,
     Adopt,
     AdoptRenamed,
-    Begin,
     DefineAutoCdc,
-    Forget,
-    Recognise,
+    RecordStart,
+    RecordTableIdentity,
+    RecordVersions,
+    RemoveMigration,
     RenameFlow,
     Reset,
     StateStep,
@@ -116,7 +116,7 @@ class Runner:
         if source and source.cdc and planned.engine == "databricks":
             legacy = views.read_legacy_table(self._spark, source)
             scd2_history_events.check_sequence(legacy, source.cdc, source.migration.location)
-        if any(isinstance(step, Begin | Reset) for step in target.state_steps):
+        if any(isinstance(step, RecordStart | Reset) for step in target.state_steps):
             self._validate_flows(planned.project, target.dataflow)
         if any(isinstance(step, Reset) for step in target.state_steps):
             self._validate_copy(target)
@@ -187,18 +187,18 @@ class Runner:
                 self.store.adopt(step.target, step.pipeline_id)
             case AdoptRenamed():
                 self.store.adopt_renamed(step.target, step.folder)
-            case Begin():
+            case RecordStart():
                 if not self.store.begin(step.migration_start):
                     raise Busy("MIGRATION_STARTED_BY_ANOTHER_RUN", target=step.migration_start.target)
             case Reset():
                 self._reset(step)
             case RenameFlow():
                 self.store.rename_flow(step.target, step.generation, step.old, step.new)
-            case Forget():
+            case RemoveMigration():
                 self.store.finish(step.target)
-            case Recognise():
+            case RecordTableIdentity():
                 self.store.identify(step.target, step.generation, step.table, step.identity)
-            case AcceptWrites():
+            case RecordVersions():
                 self.store.leave(step.target, step.generation, step.versions)
             case _:
                 assert_never(step)

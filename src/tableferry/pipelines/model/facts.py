@@ -13,7 +13,7 @@ from tableferry.pipelines.model.flows import DataFlow, Flow
 from tableferry.pipelines.model.identities import Recorded
 from tableferry.pipelines.model.reads import Read, looked_up
 from tableferry.pipelines.model.source_offsets import KafkaOffset, KafkaRange, Offset
-from tableferry.pipelines.model.target_state import Certainty, Stored
+from tableferry.pipelines.model.target_state import Certainty, TargetState
 from tableferry.spark.tables import TableFacts
 from tableferry.verify import Verdict
 
@@ -166,11 +166,11 @@ class Facts:
     """
 
     tables: Mapping[str, TableFacts | None]
-    stored: Mapping[str, Stored]
+    stored: Mapping[str, TargetState]
     reads: Mapping[tuple[str, str], tuple[Read, ...]]
     checkpoints: Mapping[tuple[str, str], Checkpoint] = field(default_factory=dict)
     orphans: Mapping[str, Mapping[str, Checkpoint]] = field(default_factory=dict)
-    adoptable: Mapping[str, Stored] = field(default_factory=dict)
+    adoptable: Mapping[str, TargetState] = field(default_factory=dict)
     earlier: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     filled: frozenset[str] = frozenset()
     earliest: Mapping[str, int] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from tableferry.pipelines.model.facts import LegacyWrites
 from tableferry.pipelines.model.flows import DataFlow, Flow, HistorySource, Project
 from tableferry.pipelines.model.phases import Action, Phase
 from tableferry.pipelines.model.steps import DefineView, Definition, Start, StateStep, Step
-from tableferry.pipelines.model.target_state import MigrationStart, Stored
+from tableferry.pipelines.model.target_state import MigrationStart, TargetState
 from tableferry.spark.tables import TableName
 from tableferry.verify import Verdict
 
@@ -90,7 +90,7 @@ class TargetPlan:
     warnings: tuple[Finding, ...] = ()
     refusals: tuple[Finding, ...] = ()
     migration_start: MigrationStart | None = None
-    stored: Stored = field(default_factory=Stored)
+    stored: TargetState = field(default_factory=TargetState)
     copy: bool = False
     generation: int = 0
     legacy_writes: LegacyWrites | None = None

@@ -44,7 +44,7 @@ class AdoptRenamed:
 
 
 @dataclass(frozen=True)
-class Begin:
+class RecordStart:
     """Record the baselines and the pinned copy, before the first row is copied."""
 
     migration_start: MigrationStart
@@ -97,7 +97,7 @@ class RenameFlow:
 
 
 @dataclass(frozen=True)
-class Forget:
+class RemoveMigration:
     """Take out a migration that is complete and switched off."""
 
     target: TableName
@@ -107,7 +107,7 @@ class Forget:
 
 
 @dataclass(frozen=True)
-class Recognise:
+class RecordTableIdentity:
     """Record which table a pipeline fills, so that another one in its place is known for another.
 
     Attributes:
@@ -127,7 +127,7 @@ class Recognise:
 
 
 @dataclass(frozen=True)
-class AcceptWrites:
+class RecordVersions:
     """Record that what other processes wrote to a CDC target and its event log fits together.
 
     Attributes:
@@ -265,7 +265,16 @@ class DefineSnapshots:
         return f"apply {what} to {self.target.name} as SCD type {snapshots.scd_type}"
 
 
-StateStep = Adopt | AdoptRenamed | Begin | Reset | RenameFlow | Forget | Recognise | AcceptWrites
+StateStep = (
+    Adopt
+    | AdoptRenamed
+    | RecordStart
+    | Reset
+    | RenameFlow
+    | RemoveMigration
+    | RecordTableIdentity
+    | RecordVersions
+)
 FlowDefinition = DefineAppend | DefineAutoCdc
 Definition = DefineTable | DefineView | DefineSnapshots | FlowDefinition
 Step = StateStep | Definition

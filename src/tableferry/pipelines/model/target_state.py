@@ -113,7 +113,7 @@ class Tracking:
 
 
 @dataclass(frozen=True)
-class Stored:
+class TargetState:
     """The recorded state of one target.
 
     Attributes:

@@ -94,7 +94,7 @@ def list_uncopied_producers(context: PlanningContext) -> tuple[TableName, ...]:
         producer = context.producers.get(read.table.key)
         if producer and producer is not context.dataflow and producer.migration and read.explicit is None:
             target = producer.target.name
-            if not context.facts.stored.get(target.key, Stored()).copied:
+            if not context.facts.stored.get(target.key, TargetState()).copied:
                 uncopied[target.key] = target
     return tuple(uncopied.values())
 

@@ -12,7 +12,7 @@ from tableferry.pipelines.model.flows import DataFlow, Flow, Migration
 from tableferry.pipelines.model.plan import Request
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.steps import Step
-from tableferry.pipelines.model.target_state import Baseline, MigrationStart, Stored
+from tableferry.pipelines.model.target_state import Baseline, MigrationStart, TargetState
 from tableferry.spark.tables import TableName
 
 
@@ -83,7 +83,7 @@ class PlanningContext:
     facts: Facts
     request: Request
     filling: frozenset[str]
-    stored: Stored
+    stored: TargetState
     migration_start: MigrationStart | None = None
     generation: int = 0
 

@@ -45,7 +45,7 @@ def decide(project: Project, facts: Facts, request: Request) -> Plan:
     plans = []
     for dataflow in dataflows:
         if not request.only or dataflow.key in request.only:
-            stored = facts.stored.get(dataflow.key, Stored())
+            stored = facts.stored.get(dataflow.key, TargetState())
             plan = _target_plan(
                 PlanningContext(dataflow, dataflows, producers, facts, request, filling, stored)
             )
@@ -199,7 +199,7 @@ def _check_connect(context: PlanningContext) -> Findings:
     )
 
 
-def phase_of(stored: Stored, actions: Collection[str], *, copies: bool) -> Phase:
+def phase_of(stored: TargetState, actions: Collection[str], *, copies: bool) -> Phase:
     """Return where a target with a migration stands.
 
     ``actions`` is what happens to its flows next; ``copies`` means that its history has yet to be copied, or

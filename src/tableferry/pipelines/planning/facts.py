@@ -78,7 +78,7 @@ class Gatherer:
         keys = {dataflow.key for dataflow in chosen}
         followed = {key: flow_reads for key, flow_reads in all_flows.items() if key[0] in keys}
         stored, progress = self._remembered()
-        adoptable: dict[str, Stored] = {}
+        adoptable: dict[str, TargetState] = {}
         for dataflow in chosen:
             target = dataflow.target.name
             elsewhere = stored[target.key].elsewhere
@@ -160,7 +160,7 @@ class Gatherer:
     def _hand_overs(
         self,
         chosen: Sequence[DataFlow],
-        known: Mapping[str, Stored],
+        known: Mapping[str, TargetState],
         tables: Mapping[str, TableFacts | None],
         followed: Mapping[FlowKey, tuple[Read, ...]],
     ) -> Mapping[str, HandOver | NoHandOver]:
@@ -179,7 +179,7 @@ class Gatherer:
     def _brokers(
         self,
         chosen: Sequence[DataFlow],
-        known: Mapping[str, Stored],
+        known: Mapping[str, TargetState],
         progress: Mapping[FlowKey, Checkpoint],
         followed: Mapping[FlowKey, tuple[Read, ...]],
     ) -> Mapping[str, KafkaRange | Finding]:
@@ -220,7 +220,7 @@ class Gatherer:
     def _legacy_writes(
         self,
         chosen: Sequence[DataFlow],
-        known: Mapping[str, Stored],
+        known: Mapping[str, TargetState],
         own: Mapping[str, frozenset[str]],
         *,
         all_of_them: bool,
@@ -264,7 +264,7 @@ class Gatherer:
                 followed[key] = reads.followed(dataflow.views, flow.view, python)
         return followed
 
-    def _remembered(self) -> tuple[Mapping[str, Stored], Mapping[FlowKey, Checkpoint]]:
+    def _remembered(self) -> tuple[Mapping[str, TargetState], Mapping[FlowKey, Checkpoint]]:
         """Read the state of all targets, and how far the flows of the chosen ones are."""
         targets = [dataflow.target.name for dataflow in self.project.dataflows]
         stored = dict(zip((name.key for name in targets), self._each(self.store.read, targets), strict=True))
@@ -289,7 +289,7 @@ class Gatherer:
         keys = [(name.key, flow) for name, flow in flows]
         return stored, dict(zip(keys, self._each(progress, flows), strict=True))
 
-    def _starts(self, stored: Mapping[str, Stored]) -> Mapping[str, datetime]:
+    def _starts(self, stored: Mapping[str, TargetState]) -> Mapping[str, datetime]:
         """Return when migrations started; one that isn't recorded yet starts now, at the earliest."""
         now = datetime.now(UTC)
         return {
@@ -308,7 +308,7 @@ class Gatherer:
             return [work(item) for item in items]
         return catalog.parallel_map(work, items)
 
-    def _orphans(self, dataflow: DataFlow, stored: Mapping[str, Stored]) -> Mapping[str, Checkpoint]:
+    def _orphans(self, dataflow: DataFlow, stored: Mapping[str, TargetState]) -> Mapping[str, Checkpoint]:
         target, generation = dataflow.target.name, stored[dataflow.key].generation
         known = {flow.name for flow in dataflow.flows} | dataflow.disabled
         gone = set(self.store.flows(target, generation, known)) - known
@@ -337,7 +337,7 @@ class Gatherer:
     def _filled_by_pipeline(
         self,
         chosen: Sequence[DataFlow],
-        stored: Mapping[str, Stored],
+        stored: Mapping[str, TargetState],
         tables: Mapping[str, TableFacts | None],
     ) -> Mapping[str, TableFacts | None]:
         """Ask for the tables of a pipeline that hold a copied history, as far as its platform tells."""
@@ -361,7 +361,7 @@ class Gatherer:
         return dict(zip((name.key for name in names), catalog.parallel_map(facts, names), strict=True))
 
     def _recorded_of_pipeline(
-        self, stored: Mapping[str, Stored], tables: Mapping[str, TableFacts | None]
+        self, stored: Mapping[str, TargetState], tables: Mapping[str, TableFacts | None]
     ) -> Mapping[str, Recorded]:
         """Return what is recorded of a pipeline's tables, which have no checkpoints here."""
         recorded = {}
@@ -378,7 +378,7 @@ class Gatherer:
 
     def _recorded(
         self,
-        stored: Mapping[str, Stored],
+        stored: Mapping[str, TargetState],
         tables: Mapping[str, TableFacts | None],
         progress: Mapping[FlowKey, Checkpoint],
     ) -> Mapping[str, Recorded]:
@@ -439,7 +439,7 @@ class Gatherer:
     def _earliest(
         self,
         followed: Mapping[FlowKey, tuple[Read, ...]],
-        stored: Mapping[str, Stored],
+        stored: Mapping[str, TargetState],
         progress: Mapping[FlowKey, Checkpoint],
         tables: Mapping[str, TableFacts | None],
     ) -> Mapping[str, int]:
@@ -464,7 +464,7 @@ class Gatherer:
     def _row_changes(
         self,
         followed: Mapping[FlowKey, tuple[Read, ...]],
-        stored: Mapping[str, Stored],
+        stored: Mapping[str, TargetState],
         progress: Mapping[FlowKey, Checkpoint],
         tables: Mapping[str, TableFacts | None],
     ) -> Mapping[tuple[str, str, str], RowChanges]:

@@ -16,7 +16,7 @@ from tableferry.pipelines.model.plan import FlowPlan, Wait
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.source_offsets import KafkaOffset
 from tableferry.pipelines.model.steps import RenameFlow, Start
-from tableferry.pipelines.model.target_state import Baseline, Stored
+from tableferry.pipelines.model.target_state import Baseline, TargetState
 from tableferry.pipelines.planning.baseline import check_broker_range
 from tableferry.pipelines.planning.context import (
     Findings,

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from tableferry import storage
 from tableferry.errors import StateError
 from tableferry.pipelines.model.identities import TableIdentity
-from tableferry.pipelines.model.target_state import Stored
+from tableferry.pipelines.model.target_state import TargetState
 from tableferry.spark.tables import TableName
 
 _FINISHED, _UNDOING, _RESETTING = "_finished", "_undoing", "_resetting"
@@ -29,7 +29,7 @@ _TAKEN_OVER = "takeOver"
 _T = TypeVar("_T")
 
 
-def read(checkpoints: Path, target: TableName) -> Stored:
+def read(checkpoints: Path, target: TableName) -> TargetState:
     """Return the state of a target without a document, apart from its start and its progress.
 
     Args:
@@ -42,7 +42,7 @@ def read(checkpoints: Path, target: TableName) -> Stored:
     generation, resetting = _generation(checkpoints)
     # A full refresh drops the tables of the generation before.
     folder = checkpoints / f"generation={generation - 1 if resetting else generation}"
-    state = Stored(
+    state = TargetState(
         generation=generation,
         resetting=resetting,
         undoing=storage.read_text(checkpoints / _UNDOING) is not None,

@@ -1,6 +1,6 @@
 """The state of a pipeline's targets, as one JSON document per target in the state volume.
 
-    <volume>/checkpoints/targetTable=…/state.json                       the `Stored` of the target
+    <volume>/checkpoints/targetTable=…/state.json                       the `TargetState` of the target
     <volume>/checkpoints/targetTable=…/generation=…/<flow>/             checkpoints of Structured Streaming
     <volume>/initial_versions/pipelineId=…/targetTable=…/part-….csv     projection: the `MigrationStart`
     <volume>/tracking/pipelineId=…/targetTable=…/part-….csv             projection: the `Tracking`
@@ -27,7 +27,7 @@ from tableferry import storage
 from tableferry.errors import Busy, StateError
 from tableferry.pipelines.model.flows import log_name
 from tableferry.pipelines.model.identities import TableIdentity
-from tableferry.pipelines.model.target_state import MigrationStart, Stored, Tracking
+from tableferry.pipelines.model.target_state import MigrationStart, TargetState, Tracking
 from tableferry.pipelines.state import older_layout
 from tableferry.pipelines.state.csv_projection import (
     start_from_csv,
@@ -45,7 +45,7 @@ _LONGEST_NAME = 255
 _SAFE = " ()-_.,~!@$&+;<>[]|"
 
 _T = TypeVar("_T")
-_JSON = TypeAdapter(Stored)
+_JSON = TypeAdapter(TargetState)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class StateStore:
     pipeline_id: str
     engine: str = "streaming"
 
-    def read(self, target: TableName) -> Stored:
+    def read(self, target: TableName) -> TargetState:
         """Return the recorded state of a target; missing files mean that nothing was recorded.
 
         Raises:
@@ -82,7 +82,7 @@ class StateStore:
             return replace(state, migration_start=None, tracking=None, elsewhere=(start.pipeline_id,))
         return state
 
-    def _load(self, target: TableName) -> Stored:
+    def _load(self, target: TableName) -> TargetState:
         """Return the recorded state of a target, whichever pipeline recorded it."""
         document = self._document(target)
         if document is None:
@@ -96,7 +96,7 @@ class StateStore:
             start = self._projected_start(self.migration_start_file(target), target)
         return replace(document, migration_start=start)
 
-    def _load_older(self, target: TableName) -> Stored:
+    def _load_older(self, target: TableName) -> TargetState:
         state = older_layout.read(self.checkpoints(target), target)
         if state.finished:
             return state
@@ -111,7 +111,7 @@ class StateStore:
             )
         return replace(state, migration_start=start, tracking=tracking)
 
-    def starts_of_other_targets(self, known: Mapping[str, Stored]) -> Mapping[str, tuple[str, ...]]:
+    def starts_of_other_targets(self, known: Mapping[str, TargetState]) -> Mapping[str, tuple[str, ...]]:
         """Return the folders of migrations of other targets than the known ones, by the legacy table's id.
 
         Such a target was renamed in the spec, or its spec was removed.
@@ -321,13 +321,13 @@ class StateStore:
         """Return the folder of a target's checkpoints and its document; all pipelines share it."""
         return self.volume / "checkpoints" / _file_name("targetTable=", target.key)
 
-    def _of_generation(self, target: TableName, generation: int) -> Stored:
+    def _of_generation(self, target: TableName, generation: int) -> TargetState:
         state = self._load(target)
         if state.generation > generation:
             raise Busy("REFRESHED_BY_ANOTHER_RUN", target=target)
         return state
 
-    def _document(self, target: TableName) -> Stored | None:
+    def _document(self, target: TableName) -> TargetState | None:
         path = self.state_file(target)
         text = storage.read_text(path)
         if text is None:
@@ -338,7 +338,7 @@ class StateStore:
             reason = f"{error.errors()[0]['msg']}"
             raise StateError("STATE_FILE_INVALID", file=path, reason=reason) from error
 
-    def _write(self, target: TableName, state: Stored) -> None:
+    def _write(self, target: TableName, state: TargetState) -> None:
         text = _JSON.dump_json(state, indent=2, exclude={"elsewhere"}, exclude_defaults=True)
         storage.write_text(self.state_file(target), text.decode())
 
