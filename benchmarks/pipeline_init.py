@@ -116,7 +116,7 @@ def measure(spark: SparkSession, folder: Path, targets: int, *, quiet: bool = Fa
         )
     for planned in pipelines.plan(project, spark, pipeline_id="bench").targets:
         assert planned.migration_start
-        store.track(planned.migration_start, Tracking({}, 0, 1, "match"))
+        store.record_progress(planned.migration_start, Tracking({}, 0, 1, "match"))
     show("later start", start)
     for table in tables:
         if table.startswith("source"):

@@ -559,7 +559,7 @@ def test_first_recorded_migration_start_is_kept_without_locks(project: Project) 
     def record_another_start(moment: str) -> None:
         if moment.startswith("record where"):
             project.insert("src", (2, "b", 2))
-            assert StateStore(project.state, first.pipeline_id).begin(first)
+            assert StateStore(project.state, first.pipeline_id).record_start(first)
 
     with raises("MIGRATION_STARTED_BY_ANOTHER_RUN"):
         project.run(before=record_another_start)

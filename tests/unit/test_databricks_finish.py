@@ -55,7 +55,7 @@ def flow(project: ProjectFiles, logged_in: FakeWorkspace, monkeypatch: pytest.Mo
 def store(flow: str) -> StateStore:
     """The state of a migration that has started."""
     store = StateStore(Path("/Volumes/main/bronze/state"), PIPELINE, "databricks")
-    assert store.begin(start())
+    assert store.record_start(start())
     return store
 
 
@@ -77,7 +77,7 @@ def finish(project: ProjectFiles, *more: str) -> Result:
 def test_finish_refuses_assumed_hand_over(
     project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
 ) -> None:
-    store.track(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", started=(flow,)))
+    store.record_progress(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", started=(flow,)))
     refused = call("finish", project)
     assert refused.exit_code == 1
     assert_error_contains(refused, r"ASSUMED_HAND_OVER_NOT_COMPARED.* --accept-assumed")
@@ -88,7 +88,7 @@ def test_finish_refuses_assumed_hand_over(
 def test_finish_refuses_assumed_hand_over_without_migration_in_spec(
     project: ProjectFiles, store: StateStore, flow: str, enabled: bool | None
 ) -> None:
-    store.track(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", started=(flow,)))
+    store.record_progress(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", started=(flow,)))
     spec = project.append()
     if enabled is None:
         del spec["tableMigrationDetails"]
@@ -104,7 +104,7 @@ def test_finish_refuses_assumed_hand_over_without_migration_in_spec(
 def test_finish_removes_state_of_complete_migration(
     project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
 ) -> None:
-    store.track(start(), Tracking({SOURCE.key: 5}, copied=0, copied_rows=9, verified="match"))
+    store.record_progress(start(), Tracking({SOURCE.key: 5}, copied=0, copied_rows=9, verified="match"))
     logged_in.flow_progress(PIPELINE, f"main.silver.{flow_name(flow, TARGET)}", "COMPLETED")
     done = finish(project)
     assert (done.exit_code, done.stderr) == (0, "")
@@ -117,7 +117,7 @@ def test_finish_removes_state_of_complete_migration(
 def test_finish_refuses_flow_whose_first_batch_failed(
     project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
 ) -> None:
-    store.track(start(), Tracking({SOURCE.key: 5}, copied=0, copied_rows=9, verified="match"))
+    store.record_progress(start(), Tracking({SOURCE.key: 5}, copied=0, copied_rows=9, verified="match"))
     for status in ("QUEUED", "STARTING", "RUNNING", "FAILED"):
         logged_in.flow_progress(PIPELINE, f"main.silver.{flow_name(flow, TARGET)}", status)
     refused = finish(project)
@@ -131,7 +131,7 @@ def test_finish_refuses_flow_whose_first_batch_failed(
 def test_finish_skips_event_log_for_flows_recorded_as_started(
     project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
 ) -> None:
-    store.track(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", started=(flow,)))
+    store.record_progress(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", started=(flow,)))
     assert finish(project).exit_code == 0
     assert store.read(TARGET).finished
     assert EVENTS not in logged_in.asked
@@ -140,7 +140,7 @@ def test_finish_skips_event_log_for_flows_recorded_as_started(
 def test_finish_refuses_migration_of_other_engine(
     project: ProjectFiles, store: StateStore, flow: str, logged_in: FakeWorkspace
 ) -> None:
-    store.track(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", engine="streaming"))
+    store.record_progress(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", engine="streaming"))
     logged_in.flow_progress(PIPELINE, f"main.silver.{flow_name(flow, TARGET)}", "COMPLETED")
     refused = finish(project)
     assert refused.exit_code == 1
@@ -155,7 +155,7 @@ def test_finish_drops_clone_before_state(
 ) -> None:
     settings = {"keys": ["id"], "sequence_by": "at", "scd_type": "2"}
     project.write("dataflows/sales/dataflowspec/orders_main.json", project.append(cdcSettings=settings))
-    store.track(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", started=(flow,)))
+    store.record_progress(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", started=(flow,)))
     logged_in.pipelines[PIPELINE]["spec"]["catalog"] = "main"
     clone = "main.silver.orders__tableferry_pinned"
     logged_in.put_table(clone)
@@ -186,7 +186,7 @@ def test_finish_refuses_incomplete_migration(
     project: ProjectFiles, store: StateStore, logged_in: FakeWorkspace, tracking: Tracking | None, why: str
 ) -> None:
     if tracking:
-        store.track(start(), tracking)
+        store.record_progress(start(), tracking)
     logged_in.page = 1
     for update in range(4):
         logged_in.flow_progress(PIPELINE, "main.silver.another", "COMPLETED", update=f"u{update}")
@@ -211,7 +211,7 @@ def test_finish_refuses_migration_without_start_under_this_pipeline(
 def test_finish_reads_event_log_back_to_migration_start(
     project: ProjectFiles, store: StateStore, logged_in: FakeWorkspace
 ) -> None:
-    store.track(start(), Tracking({}, 0, 9, "match"))
+    store.record_progress(start(), Tracking({}, 0, 9, "match"))
     logged_in.page = 1
     for day in (1, 30, 31):
         logged_in.first_event = datetime(2025, 12, day, 12, tzinfo=UTC)

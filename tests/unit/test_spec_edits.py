@@ -113,7 +113,7 @@ class Engine:
             owner, generation = self.flows[0].owner, self.flows[0].generation
             if created or name.key not in self.store.identities(owner, generation):
                 identity = TableIdentity(self._facts(name).table_id, generation, {}, definition.history, {})
-                self.store.identify(owner, generation, name, identity)
+                self.store.record_table_identity(owner, generation, name, identity)
         for flow in self.flows:
             source = self.views[flow.flow.view].view.source
             if isinstance(source, HistorySource):
@@ -123,14 +123,16 @@ class Engine:
                 self._stream(flow, source)
         for flow in self.flows:
             version = self._facts(flow.flow.target).version
-            self.store.leave(flow.owner, flow.generation, {flow.flow.target.key: version})
+            self.store.record_versions(flow.owner, flow.generation, {flow.flow.target.key: version})
 
     def _copy(self, definition: DefineAppend, source: HistorySource) -> None:
         rows = rows_of(self.lake / source.migration.table.table, source.version)
         self._append(definition.flow.target, [(number, value, None) for number, value in rows])
         [target] = self.plan.targets
         assert target.migration_start is not None
-        self.store.track(target.migration_start, Tracking({}, definition.generation, len(rows), "match"))
+        self.store.record_progress(
+            target.migration_start, Tracking({}, definition.generation, len(rows), "match")
+        )
 
     def _stream(self, definition: DefineAppend, source: DeltaSource) -> None:
         folder = self.store.checkpoint(definition.owner, definition.generation, definition.flow.name)
@@ -174,7 +176,7 @@ class Engine:
         if facts.properties.get(PROPERTY) != text:
             log = deltalake.DeltaTable(self.lake / table.table)
             log.alter.set_table_properties({PROPERTY: text}, raise_if_not_exists=False)
-        self.store.identify(definition.owner, 0, table, identity)
+        self.store.record_table_identity(definition.owner, 0, table, identity)
 
     def _append(self, table: TableName, rows: list[Any], writer: deltalake.Transaction | None = None) -> None:
         schema = pa.schema([*SCHEMA, ("extra", pa.int32())]) if any(row[2] for row in rows) else SCHEMA

@@ -77,8 +77,8 @@ def read_text(path: Path) -> str:
 def test_store_reads_back_state_with_64_bit_versions(volume: Path) -> None:
     store = StateStore(volume, "p1")
     assert store.read(TARGET) == TargetState()
-    assert store.begin(migration_start())
-    store.track(migration_start(), Tracking({"bronze.orders": BIG + 1}, 0, 12, "match"))
+    assert store.record_start(migration_start())
+    store.record_progress(migration_start(), Tracking({"bronze.orders": BIG + 1}, 0, 12, "match"))
     actual = store.read(TARGET)
     assert actual.migration_start == migration_start()
     assert actual.tracking is not None
@@ -91,7 +91,7 @@ def test_store_reads_certainty_of_hand_over_and_derives_missing_one(
 ) -> None:
     store = StateStore(volume, "p1")
     start = replace(migration_start(), batches={"query": 12}, certainty="proved")
-    store.begin(start)
+    store.record_start(start)
     assert store.read(TARGET).migration_start == start
     storage.remove(store.state_file(TARGET))
     path = store.migration_start_file(TARGET)
@@ -106,8 +106,8 @@ def test_store_reads_certainty_of_hand_over_and_derives_missing_one(
 
 def test_csv_files_have_documented_paths_and_columns(volume: Path) -> None:
     store = StateStore(volume, "p1")
-    store.begin(migration_start())
-    store.track(migration_start(), Tracking({"bronze.orders": BIG + 1}))
+    store.record_start(migration_start())
+    store.record_progress(migration_start(), Tracking({"bronze.orders": BIG + 1}))
     folder = "pipelineId=p1/targetTable=silver.orders/part-00000.csv"
     first = list(csv.DictReader(io.StringIO(read_text(volume / "initial_versions" / folder))))
     second = list(csv.DictReader(io.StringIO(read_text(volume / "tracking" / folder))))
@@ -126,11 +126,11 @@ def test_one_of_concurrent_stores_records_migration_start(volume: Path) -> None:
 
 def test_store_keeps_engine_of_migration(volume: Path) -> None:
     store, streaming = StateStore(volume, "p1", "databricks"), StateStore(volume, "p1")
-    store.begin(migration_start())
-    store.track(migration_start(), Tracking({}, 0, 5, "match"))
+    store.record_start(migration_start())
+    store.record_progress(migration_start(), Tracking({}, 0, 5, "match"))
     tracking = streaming.read(TARGET).tracking
     assert tracking is not None
-    streaming.track(migration_start(), tracking)
+    streaming.record_progress(migration_start(), tracking)
     adopted = StateStore(volume, "p2")
     adopted.adopt(TARGET, "p1")
     assert adopted.read(TARGET).engine == "databricks"
@@ -150,7 +150,7 @@ def test_store_keeps_engine_of_migration(volume: Path) -> None:
 
 def test_finish_records_take_over(volume: Path) -> None:
     store = StateStore(volume, "p1")
-    store.begin(replace(migration_start(), copy=PinnedCopy(TARGET, "id-2", 7)))
+    store.record_start(replace(migration_start(), copy=PinnedCopy(TARGET, "id-2", 7)))
     for _ in range(2):
         store.finish(TARGET)
         assert store.read(TARGET) == TargetState(finished=True, finished_by="streaming", taken_over=True)
@@ -158,8 +158,8 @@ def test_finish_records_take_over(volume: Path) -> None:
 
 def test_finish_of_one_target_keeps_state_of_another(volume: Path) -> None:
     store, other = StateStore(volume, "p1"), TableName.parse("silver.customers")
-    store.begin(migration_start())
-    store.begin(migration_start(target=other))
+    store.record_start(migration_start())
+    store.record_start(migration_start(target=other))
     store.finish(other)
     assert store.read(TARGET).migration_start == migration_start()
     assert store.read(other) == TargetState(finished=True, finished_by="streaming")
@@ -187,8 +187,8 @@ def test_store_refuses_truncated_document(volume: Path) -> None:
 @pytest.mark.parametrize("kind", ["initial_versions", "tracking"])
 def test_store_refuses_truncated_csv_file_without_document(volume: Path, kind: str) -> None:
     store = StateStore(volume, "p1")
-    store.begin(migration_start())
-    store.track(migration_start(), Tracking({}, 0))
+    store.record_start(migration_start())
+    store.record_progress(migration_start(), Tracking({}, 0))
     storage.remove(store.state_file(TARGET))
     path = volume / kind / "pipelineId=p1/targetTable=silver.orders/part-00000.csv"
     check_truncations_are_refused(path, "BASELINE_FILE_INVALID", store)
@@ -198,15 +198,15 @@ def test_store_refuses_hand_over_of_files_by_earlier_version(volume: Path) -> No
     store = StateStore(volume, "p1")
     files = TableName.at("cloudFiles:/in")
     baseline = Baseline(files, "files:query:0", 7, ("v_in",), '{"logOffset":7}')
-    assert store.begin(replace(migration_start(), baselines={files.key: baseline}))
+    assert store.record_start(replace(migration_start(), baselines={files.key: baseline}))
     with conditions.raises("STATE_OF_FILE_HAND_OVER", source=files, target=TARGET):
         store.read(TARGET)
 
 
 def test_store_refuses_tracking_without_migration_start(volume: Path) -> None:
     store = StateStore(volume, "p1")
-    store.begin(migration_start())
-    store.track(migration_start(), Tracking({}))
+    store.record_start(migration_start())
+    store.record_progress(migration_start(), Tracking({}))
     storage.remove(store.state_file(TARGET))
     storage.remove(store.migration_start_file(TARGET))
     with conditions.raises("BASELINES_MISSING", file=re.compile("initial_versions")):
@@ -215,11 +215,11 @@ def test_store_refuses_tracking_without_migration_start(volume: Path) -> None:
 
 def test_store_refuses_progress_of_replaced_generation(volume: Path) -> None:
     store = StateStore(volume, "p1")
-    store.begin(migration_start())
-    store.track(migration_start(), Tracking({"bronze.orders": 9}, 1, 5, "match"))
+    store.record_start(migration_start())
+    store.record_progress(migration_start(), Tracking({"bronze.orders": 9}, 1, 5, "match"))
     for stale in (Tracking({"bronze.orders": 8}, 0, 4, "match"), Tracking({"bronze.orders": 8})):
         with conditions.raises("REFRESHED_BY_ANOTHER_RUN", target=TARGET):
-            store.track(migration_start(), stale)
+            store.record_progress(migration_start(), stale)
     found = store.read(TARGET).tracking
     assert found is not None
     assert (found.current["bronze.orders"], found.copied_rows) == (9, 5)
@@ -227,10 +227,10 @@ def test_store_refuses_progress_of_replaced_generation(volume: Path) -> None:
 
 def test_store_names_and_adopts_state_of_another_pipeline(volume: Path) -> None:
     old, new = StateStore(volume, "old"), StateStore(volume, "new id/2")
-    old.begin(migration_start("old"))
-    old.track(migration_start("old"), Tracking({"bronze.orders": 9}, 0, 5, "match"))
+    old.record_start(migration_start("old"))
+    old.record_progress(migration_start("old"), Tracking({"bronze.orders": 9}, 0, 5, "match"))
     assert new.read(TARGET) == TargetState(elsewhere=("old",))
-    assert not new.begin(migration_start("new id/2"))
+    assert not new.record_start(migration_start("new id/2"))
     new.adopt(TARGET, "old")
     actual = new.read(TARGET)
     assert actual.migration_start is not None
@@ -272,11 +272,11 @@ IDENTITY = TableIdentity("table-id", 0, {})
 def record_copied_state(store: StateStore, target: TableName = TARGET) -> None:
     """Record the state of a migration whose copy is complete."""
     start = migration_start(store.pipeline_id, target)
-    store.begin(start)
-    store.track(start, Tracking({}, 0, 5, "match"))
+    store.record_start(start)
+    store.record_progress(start, Tracking({}, 0, 5, "match"))
     storage.write_text(store.checkpoint(target, 0, "f_new") / "metadata", "{}")
-    store.identify(target, 0, target, replace(IDENTITY))
-    store.leave(target, 0, {target.key: 7, log_name(target).key: 3})
+    store.record_table_identity(target, 0, target, replace(IDENTITY))
+    store.record_versions(target, 0, {target.key: 7, log_name(target).key: 3})
 
 
 def refresh(store: StateStore) -> None:
@@ -286,7 +286,7 @@ def refresh(store: StateStore) -> None:
 
 def undo(store: StateStore) -> None:
     store.start_undo(TARGET)
-    store.forget(TARGET)
+    store.remove(TARGET)
 
 
 RENAMED = TableName.parse("silver.old")
@@ -419,7 +419,7 @@ def test_first_write_converts_state_of_older_version(volume: Path, phase: str) -
     store = StateStore(volume, "p1")
     assert store.read(TARGET) == expected
     generation = expected.generation
-    store.leave(TARGET, generation, {"silver.staging": 5})
+    store.record_versions(TARGET, generation, {"silver.staging": 5})
     assert storage.exists(store.state_file(TARGET))
     versions = {**expected.versions, "silver.staging": 5}
     assert store.read(TARGET) == replace(expected, versions=versions)
@@ -433,7 +433,7 @@ def test_first_write_converts_state_of_older_version(volume: Path, phase: str) -
 def test_store_names_folder_that_is_not_writable(volume: Path) -> None:
     storage.write_text(volume / "state", "a file in the folder's place")
     with pytest.raises(StateError, match=r"state.* can't be"):
-        StateStore(volume / "state", "p1").begin(migration_start())
+        StateStore(volume / "state", "p1").record_start(migration_start())
 
 
 def test_rename_of_checkpoint_can_be_repeated(volume: Path) -> None:
@@ -456,8 +456,8 @@ def test_shortened_long_names_stay_distinct(tmp_path: Path) -> None:
     store = StateStore(tmp_path, "部" * 60)
     for number, target in enumerate(targets):
         start = replace(migration_start(), pipeline_id=store.pipeline_id, target=target)
-        assert store.begin(start)
-        store.track(start, Tracking({"bronze.orders": number}))
+        assert store.record_start(start)
+        store.record_progress(start, Tracking({"bronze.orders": number}))
         for flow in (f"f_{name}", "f_short"):
             storage.write_text(store.checkpoint(target, 0, flow) / "metadata", flow)
     for number, target in enumerate(targets):
@@ -485,7 +485,7 @@ def test_folder_name_is_shortened_only_above_255_bytes(length: int) -> None:
 def test_store_does_not_create_missing_volume(logged_in: FakeWorkspace) -> None:
     store = StateStore(Path("/Volumes/main/missing/state"), "p1")
     with conditions.raises("VOLUME_MISSING_IN_WORKSPACE", host=re.compile("^http://127")):
-        store.begin(migration_start())
+        store.record_start(migration_start())
     assert logged_in.folders == set()
 
 
@@ -543,9 +543,9 @@ def test_store_keeps_state_on_mount_without_appends(mounted: Path) -> None:
     store = StateStore(mounted / "state", "p1")
     for first in (True, False):
         with storage.locked([store.lock_file(TARGET)], "the migration of a"):
-            assert store.begin(migration_start()) is first
-            store.track(migration_start(), Tracking({"bronze.orders": BIG + 1}, 0, 12, "match"))
-            store.leave(TARGET, 0, {"silver.orders": 7})
+            assert store.record_start(migration_start()) is first
+            store.record_progress(migration_start(), Tracking({"bronze.orders": BIG + 1}, 0, 12, "match"))
+            store.record_versions(TARGET, 0, {"silver.orders": 7})
     actual = store.read(TARGET)
     assert actual.migration_start == migration_start()
     assert (actual.copied, store.versions(TARGET, 0)) == (True, {"silver.orders": 7})

@@ -49,8 +49,8 @@ class Finished:
         store = StateStore(project.root / "state", "p1")
         copy = PinnedCopy(LEGACY, "legacy id", 3)
         start = MigrationStart("p1", TARGET, copy, {SOURCE.key: Baseline(SOURCE, self.source_id, 0)}, NOW)
-        assert store.begin(start)
-        store.track(start, Tracking({}, copied=0))
+        assert store.record_start(start)
+        store.record_progress(start, Tracking({}, copied=0))
         (flow,) = project.load(environment="dev").dataflows[0].streaming_flows
         self.checkpoint = store.checkpoint(TARGET, 0, flow.name)
         self.read_to(1)

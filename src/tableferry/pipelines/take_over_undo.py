@@ -57,7 +57,7 @@ def undo_take_over(
         before(f"removing the property {PROPERTY} from {name}")
         spark.sql(f"ALTER TABLE {name.sql} UNSET TBLPROPERTIES IF EXISTS ('{PROPERTY}')")
     before(f"removing the state of {name}")
-    store.forget(name)
+    store.remove(name)
 
 
 def _find_undo_blocker(plan: Plan, facts: Facts, target: TargetPlan) -> Finding | None:

@@ -188,7 +188,7 @@ class Runner:
             case AdoptRenamed():
                 self.store.adopt_renamed(step.target, step.folder)
             case RecordStart():
-                if not self.store.begin(step.migration_start):
+                if not self.store.record_start(step.migration_start):
                     raise Busy("MIGRATION_STARTED_BY_ANOTHER_RUN", target=step.migration_start.target)
             case Reset():
                 self._reset(step)
@@ -197,9 +197,9 @@ class Runner:
             case RemoveMigration():
                 self.store.finish(step.target)
             case RecordTableIdentity():
-                self.store.identify(step.target, step.generation, step.table, step.identity)
+                self.store.record_table_identity(step.target, step.generation, step.table, step.identity)
             case RecordVersions():
-                self.store.leave(step.target, step.generation, step.versions)
+                self.store.record_versions(step.target, step.generation, step.versions)
             case _:
                 assert_never(step)
 
@@ -215,7 +215,7 @@ class Runner:
         """Write the progress that was made."""
         for migration_start, tracking in made:
             self.before(f"recording the progress of {migration_start.target}")
-            self.store.track(migration_start, tracking)
+            self.store.record_progress(migration_start, tracking)
 
     def _empty(self, table: TableName, reset: Reset) -> None:
         """Drop all rows of a table, if it's there, and keep out what earlier runs may still bring.
@@ -291,7 +291,7 @@ class Runner:
             "match" if verdict.matches else "differ",
         )
         self.before(f"recording that {target.target} is copied")
-        self.store.track(migration_start, tracking)
+        self.store.record_progress(migration_start, tracking)
 
 
 def _events(frame: DataFrame, settings: CdcSettings, file: str) -> DataFrame:

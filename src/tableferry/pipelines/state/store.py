@@ -133,7 +133,7 @@ class StateStore:
                 found[table_id] = (*found.get(table_id, ()), name)
         return found
 
-    def begin(self, migration_start: MigrationStart) -> bool:
+    def record_start(self, migration_start: MigrationStart) -> bool:
         """Record where a migration starts; of several concurrent calls exactly one returns True."""
         target = migration_start.target
         state = self._load(target)
@@ -144,7 +144,7 @@ class StateStore:
         self._write(target, replace(state, migration_start=migration_start))
         return True
 
-    def track(self, migration_start: MigrationStart, tracking: Tracking) -> None:
+    def record_progress(self, migration_start: MigrationStart, tracking: Tracking) -> None:
         """Record the progress of a target.
 
         Raises:
@@ -230,10 +230,10 @@ class StateStore:
         self._remove_projections(target)
 
     def start_undo(self, target: TableName) -> None:
-        """Record that a table is returned to its old streams. Until `forget`, no flow runs."""
+        """Record that a table is returned to its old streams. Until `remove`, no flow runs."""
         self._write(target, replace(self._load(target), undoing=True))
 
-    def forget(self, target: TableName) -> None:
+    def remove(self, target: TableName) -> None:
         """Remove the state and the checkpoints of a target."""
         self._remove_projections(target)
         # The document is removed last: it records that an undo is in progress.
@@ -243,7 +243,9 @@ class StateStore:
                 storage.remove(folder / name)
         storage.remove(folder)
 
-    def identify(self, target: TableName, generation: int, table: TableName, identity: TableIdentity) -> None:
+    def record_table_identity(
+        self, target: TableName, generation: int, table: TableName, identity: TableIdentity
+    ) -> None:
         """Record the identity of a table that a target's flows fill.
 
         Raises:
@@ -252,7 +254,7 @@ class StateStore:
         state = self._of_generation(target, generation)
         self._write(target, replace(state, tables={**state.tables, table.key: identity}))
 
-    def leave(self, target: TableName, generation: int, versions: Mapping[str, int]) -> None:
+    def record_versions(self, target: TableName, generation: int, versions: Mapping[str, int]) -> None:
         """Record the versions of tables after a target's flows have run, by the table's key.
 
         Raises:

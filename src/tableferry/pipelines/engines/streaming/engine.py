@@ -215,7 +215,7 @@ class StreamingEngine:
                 table.key: self._left_at(table, recorded.get(table.key) if is_cdc else None)
                 for table, is_cdc in tables.items()
             }
-            self._store.leave(owner, generation, versions)
+            self._store.record_versions(owner, generation, versions)
 
     def _left_at(self, table: TableName, recorded: int | None) -> int:
         """Return a table's newest version; for a CDC table the one before the first foreign write since.
@@ -355,7 +355,7 @@ class StreamingEngine:
         self._before(f"recording in the state which table {table} is")
         settings = cdc_settings(definition.target.cdc)
         identity = TableIdentity(self._facts(table).table_id, generation, {}, definition.history, settings)
-        self._store.identify(owner, generation, table, identity)
+        self._store.record_table_identity(owner, generation, table, identity)
 
     def _facts(self, table: TableName) -> TableFacts:
         table_facts = facts(self._spark, table)
@@ -383,7 +383,7 @@ class StreamingEngine:
             self._before(f"recording on {table} that {name} fills it")
             self._spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ('{PROPERTY}' = {literal(text)})")
         self._before(f"recording in the state that {name} fills {table}")
-        self._store.identify(owner, generation, table, identity)
+        self._store.record_table_identity(owner, generation, table, identity)
 
     def _stream(self, definition: FlowDefinition, running: Task, broken: Counter[str]) -> str:
         rules = self._tables[definition.flow.target.key].target.expectations
