@@ -485,7 +485,7 @@ def test_standard_flow_with_renamed_view_continues_from_checkpoint() -> None:
         source=TableFacts(SOURCE, "source-id", 6),
         reads={(ORDERS.key, "f_v_new"): (read,)},
         checkpoints={},
-        orphans={ORDERS.key: {"f_orders": READ_TO_6}},
+        orphaned_checkpoints={ORDERS.key: {"f_orders": READ_TO_6}},
     )
     target = plan_target(known, renamed)
     assert target.steps == (RenameFlow(ORDERS, 0, "f_orders", "f_v_new"),)
@@ -508,7 +508,7 @@ def test_renamed_flow_that_starts_before_its_old_checkpoint_is_refused(
         source=TableFacts(SOURCE, "source-id", 8),
         reads={(ORDERS.key, "f_v_new"): (read,)},
         checkpoints={},
-        orphans={ORDERS.key: {"f_orders": READ_TO_6}},
+        orphaned_checkpoints={ORDERS.key: {"f_orders": READ_TO_6}},
         state="/state",
     )
     target = plan_target(known, renamed)
@@ -575,7 +575,7 @@ REFUSALS: dict[str, tuple[Facts, str, dict[str, object]]] = {
     "the legacy table is missing": (facts(legacy=None), "LEGACY_TABLE_MISSING", {"table": LEGACY}),
     "the source is missing": (facts(source=None), "SOURCE_TABLE_MISSING", {"source": SOURCE}),
     "the target has other data": (
-        facts(filled=frozenset({ORDERS.key})),
+        facts(nonempty_targets=frozenset({ORDERS.key})),
         "TARGET_NOT_EMPTY",
         {"target": ORDERS},
     ),
@@ -652,7 +652,7 @@ def test_source_added_after_baseline_needs_explicit_start() -> None:
 
 
 def test_state_of_another_pipeline_is_the_only_finding_of_its_target() -> None:
-    known = facts(stored=TargetState(elsewhere=("old",)), adoptable={ORDERS.key: COPIED})
+    known = facts(stored=TargetState(elsewhere=("old",)), adoptable_states={ORDERS.key: COPIED})
     # The legacy table of a copied target isn't read.
     without_legacy = replace(known, tables={**known.tables, LEGACY.key: None})
     assert names(plan_target(without_legacy).refusals) == ["STATE_OF_OTHER_PIPELINE"]
@@ -662,7 +662,7 @@ def test_adopted_state_continues_without_second_copy() -> None:
     known = facts(
         stored=TargetState(elsewhere=("old",)),
         source=TableFacts(SOURCE, "source-id", 7),
-        adoptable={ORDERS.key: COPIED},
+        adoptable_states={ORDERS.key: COPIED},
     )
     target = plan_target(known, adopt=True)
     assert target.steps[0] == Adopt(ORDERS, "old")
@@ -793,7 +793,7 @@ class TestTwoTargets:
                 ORDERS.key: orders,
                 self.GOLD_LEGACY.key: TableFacts(self.GOLD_LEGACY, "gold-id", 0),
             },
-            stored={**base.stored, self.GOLD.key: gold_state},
+            states={**base.states, self.GOLD.key: gold_state},
             reads={
                 **base.reads,
                 (self.GOLD.key, "f_gold"): (Read("v_gold", ORDERS, "gold_main.json: v_gold"),),

@@ -289,7 +289,7 @@ def test_renamed_flow_is_refused_in_a_pipeline_after_the_migration_is_finished(
         source=SOURCE_AFTER_BASELINE,
         stored=Stored(finished=True, finished_by="databricks"),
         explicit=explicit,
-        recorded={ORDERS.key: Recorded("orders-id", None, identity)},
+        table_evidence={ORDERS.key: Recorded("orders-id", None, identity)},
     )
     found = [refusal.condition for refusal in plan_target(known, engine="databricks").refusals]
     assert found == (["PIPELINE_FLOW_RENAMED"] if is_refused else [])
@@ -310,7 +310,7 @@ def test_renamed_flow_of_a_topic_with_a_start_is_refused_in_a_pipeline_if_it_may
         source=SOURCE_AFTER_BASELINE,
         stored=replace(COPIED, tracking=tracking),
         reads={(ORDERS.key, "f_orders"): (topic,)},
-        recorded={ORDERS.key: Recorded("orders-id", None, identity)},
+        table_evidence={ORDERS.key: Recorded("orders-id", None, identity)},
     )
     found = [refusal.condition for refusal in plan_target(known, engine="databricks").refusals]
     assert found == (["PIPELINE_FLOW_RENAMED"] if is_refused else [])
@@ -449,7 +449,7 @@ def prepared_facts(
     found = facts(source=SOURCE_AFTER_BASELINE, stored=stored, checkpoint=checkpoint, state="/state")
     table = None if table_id is None else TableFacts(ORDERS, table_id, 3)
     recorded = Recorded(table_id, None, bound)
-    return replace(found, tables={**found.tables, ORDERS.key: table}, recorded={ORDERS.key: recorded})
+    return replace(found, tables={**found.tables, ORDERS.key: table}, table_evidence={ORDERS.key: recorded})
 
 
 def list_recorded_identities(found: Facts, flow: DataFlow | None = None) -> list[TableIdentity]:

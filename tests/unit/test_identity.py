@@ -49,7 +49,7 @@ def identity_facts(
         source=SOURCE_AFTER_BASELINE,
         stored=stored,
         checkpoint=checkpoint,
-        recorded={ORDERS.key: recorded},
+        table_evidence={ORDERS.key: recorded},
         state="/state",
     )
 
@@ -374,7 +374,7 @@ def test_changed_settings_before_first_live_batch_are_refused(
 
     def known(identity: TableIdentity) -> Facts:
         return facts(
-            source=source, stored=COPIED, recorded={ORDERS.key: Recorded("orders-id", None, identity)}
+            source=source, stored=COPIED, table_evidence={ORDERS.key: Recorded("orders-id", None, identity)}
         )
 
     def spec(cdc: CdcSettings | None) -> DataFlow:

@@ -151,7 +151,7 @@ def test_renamed_flow_keeps_its_checkpoint() -> None:
 
     def steps(read: KafkaOffset) -> tuple[Step, ...]:
         ran = Checkpoint(kafka={"kafka:…": read}, others=True, offered=4, committed=4, id="f")
-        return planned(stored=stored, orphans={ORDERS.key: {"f_old": ran}}).steps
+        return planned(stored=stored, orphaned_checkpoints={ORDERS.key: {"f_old": ran}}).steps
 
     assert steps(BATCH_3)[0] == RenameFlow(ORDERS, 0, "f_old", "f_orders")
     assert not any(isinstance(step, RenameFlow) for step in steps(KafkaOffset({("x", 0): 1})))

@@ -120,7 +120,7 @@ def test_csv_files_have_documented_paths_and_columns(volume: Path) -> None:
 def test_one_of_concurrent_stores_records_migration_start(volume: Path) -> None:
     stores = [StateStore(volume, "p1") for _ in range(16)]
     with ThreadPoolExecutor(16) as pool:
-        won = list(pool.map(lambda store: store.begin(migration_start()), stores))
+        won = list(pool.map(lambda store: store.record_start(migration_start()), stores))
     assert sorted(won) == [False] * 15 + [True]
 
 

@@ -129,7 +129,7 @@ def _compare(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Fact
     for flow in target.dataflow.flows:
         if flow.once or any(
             read.explicit is not None or (read.unseen and read.table.key not in start.baselines)
-            for read in facts.follows(target.dataflow, flow)
+            for read in facts.streamed_reads(target.dataflow, flow)
         ):
             raise RowsNotDerivableError("FLOW_STARTS_WHERE_SPEC_SAYS", flow=flow.name)
     legacy, now = table_facts(spark, start.copy.table), table_facts(spark, target.target)

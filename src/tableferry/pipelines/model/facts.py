@@ -20,13 +20,13 @@ from tableferry.verify import Verdict
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a flow's checkpoint says.
+    """The progress that a flow's checkpoint records.
 
     Attributes:
-        offsets: By table id; Delta tables alone have one.
-        kafka: How far it has read Kafka, by the source's id.
+        offsets: Positions in Delta tables, by table id.
+        kafka: Positions in Kafka topics, by source id.
         done: A run-once flow has run.
-        others: It reads a source that isn't a Delta table, or that had nothing to read yet.
+        others: The flow also reads a source that isn't a Delta table, or that had no data yet.
         offered: The number of the newest batch that was started, or None.
         committed: The number of the newest batch that was finished, or None.
         id: What the target knows it by; empty where nobody has started it.
@@ -44,11 +44,11 @@ class Checkpoint:
 
     @property
     def started(self) -> bool:
-        """Whether the flow has finished a batch, so that it goes on from here and needs no start."""
+        """Whether the flow has finished a batch, so that it continues and needs no start."""
         return self.committed is not None
 
     def has_read(self, source: TableFacts) -> bool:
-        """Say whether the flow has started to read a table; it may have started with those of another."""
+        """Return whether the flow has started to read a table, which may be one of several."""
         known = source.table_id in self.offsets or not (self.offsets and source.table_id)
         return self.started and known
 
@@ -59,7 +59,7 @@ class Checkpoint:
 
     @property
     def caught_up(self) -> bool:
-        """Whether the flow is done, or has taken all that its sources held when it ran last."""
+        """Whether the flow is done, or had processed all of its sources when it last ran."""
         known = bool(self.offsets or self.kafka)
         whole = known and all(offset.whole for offset in self.offsets.values())
         return self.done or (whole and not self.pending)
@@ -67,15 +67,15 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class HandOver:
-    """A version of a legacy table of which it's known how far into the sources it reaches.
+    """A version of the legacy table whose position in each source is known.
 
     Attributes:
-        positions: The last version of each source whose rows it holds, by the source's table id.
-        batches: The newest batch of each old stream that it holds, by the query's id.
-        certainty: What says so.
-        why: The same in words, where it's proved.
-        within: Where that is within the commit behind, by the source's table id, as Spark wrote it.
-        kafka: How far into Kafka's topics it reaches, by the source's id.
+        positions: The last source version whose rows the legacy table contains, by the source's table id.
+        batches: The newest batch of each old stream that it contains, by the query's id.
+        certainty: The kind of evidence.
+        why: The evidence in words, if it is a proof.
+        within: The offset within the next commit, as Spark writes it, by the source's table id.
+        kafka: The positions in Kafka topics, by source id.
     """
 
     version: int
@@ -89,11 +89,11 @@ class HandOver:
 
 @dataclass(frozen=True)
 class NoHandOver:
-    """Nobody knows how far into its sources a legacy table reaches.
+    """The hand-over point of a legacy table can't be determined.
 
     Attributes:
         why: The finding.
-        nearest: How it compares with the versions of the sources that are nearest.
+        nearest: The comparison with the nearest versions of the sources.
     """
 
     why: Finding
@@ -136,77 +136,80 @@ class LegacyWrites:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything a decision is made from.
+    """Everything that a plan is decided from.
+
+    Target keys and table keys are `TableName.key`. A flow's key is its target's key and its name.
 
     Attributes:
-        tables: Facts by `TableName.key`; None for a table that isn't there.
-        stored: State by the target's key.
-        orphans: Checkpoints of flows that the spec no longer has, by the target's key and the flow's name.
-        adoptable: The one other pipeline's state by the target's key, where there is one.
-        earlier: State folders of migrations of targets that the project doesn't have, by the legacy table's
-            id.
-        checkpoints: By the target's key and the flow's name.
-        reads: What each flow follows, by the target's key and the flow's name.
-        filled: Keys of targets that hold rows, asked only where no state is recorded.
-        earliest: The oldest streamable version by table key, asked only where a stream is to start.
-        rows: Row counts by table key, asked only where a source is read from its start.
-        row_changes: The first commit after a flow's position that its stream stops at, by the target's key,
-            the flow's name and the table's key.
-        recorded: What is recorded of a table that flows fill, by its key; absent while there is none. Of a
-            pipeline's tables only those that hold a copied history, and none while it is being defined.
-        hand_overs: Where old jobs hand over, or why nobody knows, by the target's key; asked only of
-            migrations that haven't started, and name checkpoints or are to be compared by content. The latter
-            are absent where nothing is to start.
-        legacy_writes: What was committed to a legacy table since its copy is pinned, or since it was taken
-            over, by the target's key; of copies it's asked only for people.
-        brokers: What the brokers hold of Kafka's topics, or why they can't be asked, by the key of the
-            `Read`; asked only where a flow is to start from an old stream's offset.
-        auto_loader: Whether Auto Loader exists where the flows run; asked only if a view reads by it.
-        state: Where the state is, for messages.
+        tables: Metadata by table key; None for a table that doesn't exist.
+        states: Recorded states by target key.
+        reads: The tables, topics and files that a flow streams, by flow key.
+        checkpoints: By flow key.
+        orphaned_checkpoints: Checkpoints of flows that aren't in the spec, by target key and flow name.
+        adoptable_states: The state that exactly one other pipeline recorded, by target key.
+        unclaimed_state_folders: State folders of targets outside the project, by the legacy table's id.
+        nonempty_targets: Keys of targets that contain rows. Read only for targets without recorded state.
+        earliest: The oldest version that can be streamed, by table key. Read only if a stream is to start.
+        rows: Row counts by table key. Read only for a source that is read from its start.
+        row_changes: The first commit after a flow's position that fails its stream, by target key, flow name
+            and table key.
+        table_evidence: Identity and batches of a table that flows fill, by table key. A table that doesn't
+            exist has no entry. In a pipeline, only tables with copied history have one, and while the
+            pipeline is being defined, no table has.
+        hand_overs: The hand-over point, or why it is unknown, by target key. Determined only for
+            migrations that haven't started and that name checkpoints or compare content. Content is
+            compared only if a flow is to start.
+        legacy_writes: Commits to a legacy table after its pinned version, or after it was taken over, by
+            target key. For copies they are only shown to the user.
+        brokers: The offsets that a Kafka broker has, or why it can't be read, by the key of the `Read`. Read
+            only if a flow is to start at an old stream's offset.
+        auto_loader: Auto Loader exists where the flows run. Determined only if a view reads with it.
+        state: The folder of the state, for messages.
     """
 
     tables: Mapping[str, TableFacts | None]
-    stored: Mapping[str, TargetState]
+    states: Mapping[str, TargetState]
     reads: Mapping[tuple[str, str], tuple[Read, ...]]
     checkpoints: Mapping[tuple[str, str], Checkpoint] = field(default_factory=dict)
-    orphans: Mapping[str, Mapping[str, Checkpoint]] = field(default_factory=dict)
-    adoptable: Mapping[str, TargetState] = field(default_factory=dict)
-    earlier: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    filled: frozenset[str] = frozenset()
+    orphaned_checkpoints: Mapping[str, Mapping[str, Checkpoint]] = field(default_factory=dict)
+    adoptable_states: Mapping[str, TargetState] = field(default_factory=dict)
+    unclaimed_state_folders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    nonempty_targets: frozenset[str] = frozenset()
     earliest: Mapping[str, int] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
     row_changes: Mapping[tuple[str, str, str], RowChanges] = field(default_factory=dict)
-    recorded: Mapping[str, Recorded] = field(default_factory=dict)
+    table_evidence: Mapping[str, Recorded] = field(default_factory=dict)
     hand_overs: Mapping[str, HandOver | NoHandOver] = field(default_factory=dict)
     legacy_writes: Mapping[str, LegacyWrites] = field(default_factory=dict)
     brokers: Mapping[str, KafkaRange | Finding] = field(default_factory=dict)
     auto_loader: bool = True
     state: str = ""
 
-    def follows(self, dataflow: DataFlow, flow: Flow) -> tuple[Read, ...]:
-        """Return what a flow follows."""
+    def streamed_reads(self, dataflow: DataFlow, flow: Flow) -> tuple[Read, ...]:
+        """Return the sources that a flow streams."""
         return self.reads.get((dataflow.key, flow.name), ())
 
-    def needs(self, dataflow: DataFlow, flow: Flow) -> frozenset[str]:
-        """Return the keys of the tables that a flow reads, those that it only looks up included."""
-        return looked_up(dataflow.views, flow.view) | self.followed(dataflow, flow)
+    def input_table_keys(self, dataflow: DataFlow, flow: Flow) -> frozenset[str]:
+        """Return the keys of the tables that a flow streams or reads whole."""
+        return looked_up(dataflow.views, flow.view) | self.streamed_table_keys(dataflow, flow)
 
-    def followed(self, dataflow: DataFlow, flow: Flow) -> frozenset[str]:
-        """Return the keys of the tables that a flow follows."""
-        return frozenset(read.table.key for read in self.follows(dataflow, flow))
+    def streamed_table_keys(self, dataflow: DataFlow, flow: Flow) -> frozenset[str]:
+        """Return the keys of the tables that a flow streams."""
+        return frozenset(read.table.key for read in self.streamed_reads(dataflow, flow))
 
-    def in_order(self, into: Mapping[str, Sequence[tuple[DataFlow, Flow]]]) -> tuple[str, ...]:
-        """Order tables so that each comes after those that the flows into it read.
+    def order_tables(self, flows_by_table: Mapping[str, Sequence[tuple[DataFlow, Flow]]]) -> tuple[str, ...]:
+        """Order tables so that each table follows the inputs of the flows that fill it.
 
-        Where that goes in a circle, what is only looked up gives way; else they stay as they are.
+        If inputs form a cycle, only streamed inputs count. If these form one too, the order stays.
         """
-        for read in (self.needs, self.followed):
-            needs = {
-                key: frozenset(table for flow in flows for table in read(*flow)) & into.keys() - {key}
-                for key, flows in into.items()
+        for list_inputs in (self.input_table_keys, self.streamed_table_keys):
+            inputs = {
+                key: frozenset(table for flow in flows for table in list_inputs(*flow))
+                & flows_by_table.keys() - {key}
+                for key, flows in flows_by_table.items()
             }
             try:
-                return tuple(TopologicalSorter(needs).static_order())
+                return tuple(TopologicalSorter(inputs).static_order())
             except CycleError:
                 continue
-        return tuple(into)
+        return tuple(flows_by_table)

@@ -34,7 +34,7 @@ def adopt_state(context: PlanningContext) -> tuple[Stored, Findings]:
     to adopt it; so does a target that was renamed (`adopt_renamed_target`).
     """
     stored, target = context.stored, context.target
-    adoptable = context.facts.adoptable.get(target.key)
+    adoptable = context.facts.adoptable_states.get(target.key)
     if stored.migration_start:
         same = adoptable and adoptable.migration_start
         if adoptable and same and same.recorded_at == stored.migration_start.recorded_at:
@@ -63,7 +63,7 @@ def adopt_renamed_target(context: PlanningContext) -> Findings:
     if not migration or stored.migration_start or stored.elsewhere or stored.finished:
         return Findings()
     legacy = context.facts.tables.get(migration.table.key)
-    earlier = context.facts.earlier.get(legacy.table_id) if legacy else None
+    earlier = context.facts.unclaimed_state_folders.get(legacy.table_id) if legacy else None
     if not earlier:
         return Findings()
     if len(earlier) > 1 or not context.request.adopt:
@@ -94,7 +94,7 @@ def list_uncopied_producers(context: PlanningContext) -> tuple[TableName, ...]:
         producer = context.producers.get(read.table.key)
         if producer and producer is not context.dataflow and producer.migration and read.explicit is None:
             target = producer.target.name
-            if not context.facts.stored.get(target.key, TargetState()).copied:
+            if not context.facts.states.get(target.key, TargetState()).copied:
                 uncopied[target.key] = target
     return tuple(uncopied.values())
 

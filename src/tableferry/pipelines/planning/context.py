@@ -204,7 +204,7 @@ class PlanningContext:
 
     @property
     def _orphans(self) -> Mapping[str, Checkpoint]:
-        return self.facts.orphans.get(self.target.key, {})
+        return self.facts.orphaned_checkpoints.get(self.target.key, {})
 
     def _find_own_checkpoint(self, flow: Flow) -> Checkpoint | None:
         checkpoint = self.facts.checkpoints.get((self.target.key, flow.name))

@@ -45,7 +45,7 @@ def decide(project: Project, facts: Facts, request: Request) -> Plan:
     plans = []
     for dataflow in dataflows:
         if not request.only or dataflow.key in request.only:
-            stored = facts.stored.get(dataflow.key, TargetState())
+            stored = facts.states.get(dataflow.key, TargetState())
             plan = _target_plan(
                 PlanningContext(dataflow, dataflows, producers, facts, request, filling, stored)
             )
@@ -58,7 +58,7 @@ def in_order(project: Project, facts: Facts) -> tuple[DataFlow, ...]:
     """Order data flows so that each comes after those whose targets it reads; circles stay as they are."""
     by_target = {dataflow.key: dataflow for dataflow in project.dataflows}
     into = {key: [(dataflow, flow) for flow in dataflow.flows] for key, dataflow in by_target.items()}
-    return tuple(by_target[key] for key in facts.in_order(into))
+    return tuple(by_target[key] for key in facts.order_tables(into))
 
 
 def _target_plan(context: PlanningContext) -> TargetPlan:

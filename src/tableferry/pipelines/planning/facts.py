@@ -136,20 +136,20 @@ class Gatherer:
         }
         return Facts(
             tables=tables,
-            stored=stored,
+            states=stored,
             reads=all_flows,
             checkpoints=progress,
-            orphans=orphans,
-            adoptable=adoptable,
-            earlier=self.store.starts_of_other_targets(stored) if is_new else {},
-            filled=frozenset(filled) - {""},
+            orphaned_checkpoints=orphans,
+            adoptable_states=adoptable,
+            unclaimed_state_folders=self.store.starts_of_other_targets(stored) if is_new else {},
+            nonempty_targets=frozenset(filled) - {""},
             # A flow that is being defined can't be asked whether it has started: Delta refuses a bad start.
             earliest={}
             if isinstance(self.pipeline, LoadingPipeline)
             else self._earliest(followed, known, progress, tables),
             rows=self._row_counts(followed, tables) if count_rows else {},
             row_changes=self._row_changes(followed, known, progress, tables),
-            recorded=recorded,
+            table_evidence=recorded,
             hand_overs=self._hand_overs(chosen, known, tables, followed),
             legacy_writes=self._legacy_writes(chosen, known, own, all_of_them=count_rows),
             brokers=self._brokers(chosen, known, progress, followed),
@@ -247,7 +247,7 @@ class Gatherer:
 
     def hold(self, facts: Facts) -> bool:
         """Say whether nobody has run the project since its facts were gathered; asks no table."""
-        return (facts.stored, facts.checkpoints) == self._remembered()
+        return (facts.states, facts.checkpoints) == self._remembered()
 
     def _all_reads(self) -> Mapping[FlowKey, tuple[Read, ...]]:
         """Return what every streaming flow follows; Python views are asked by running their function."""

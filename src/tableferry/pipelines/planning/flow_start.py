@@ -262,7 +262,7 @@ def _can_have_read(context: PlanningContext, flow: Flow, gone: str) -> bool:
 def _list_recorded_flows(context: PlanningContext) -> Iterator[tuple[TableName, str, FlowIdentity]]:
     """Yield the flows that `prepare` recorded, each with the table that it fills."""
     for table in context.dataflow.tables:
-        recorded = context.facts.recorded.get(table.name.key)
+        recorded = context.facts.table_evidence.get(table.name.key)
         if recorded and recorded.in_state:
             for name, identity in recorded.in_state.flows.items():
                 yield table.name, name, identity
@@ -281,7 +281,7 @@ def _sort_flows(context: PlanningContext) -> Iterable[Flow]:
     into: dict[str, list[tuple[DataFlow, Flow]]] = {}
     for flow in context.dataflow.flows:
         into.setdefault(flow.target.key, []).append((context.dataflow, flow))
-    return [flow for key in context.facts.in_order(into) for _, flow in into[key]]
+    return [flow for key in context.facts.order_tables(into) for _, flow in into[key]]
 
 
 def _check_recreated(

@@ -172,7 +172,7 @@ def check_reset_allowed(
 
 
 def _has_history(dataflow: DataFlow, facts: Facts) -> bool:
-    stored = facts.stored.get(dataflow.key, TargetState())
+    stored = facts.states.get(dataflow.key, TargetState())
     return bool(dataflow.migration or stored.migration_start or stored.finished)
 
 

@@ -149,7 +149,7 @@ def find_newest_generation(context: PlanningContext) -> int:
 def list_recorded_tables(context: PlanningContext) -> Iterator[tuple[Target, Recorded]]:
     """Yield the target and its staging tables, each with its recorded identity."""
     for table in context.dataflow.tables:
-        if recorded := context.facts.recorded.get(table.name.key):
+        if recorded := context.facts.table_evidence.get(table.name.key):
             yield table, recorded
 
 
