@@ -29,7 +29,7 @@ from arro3.core import Array, DataType, Table
 
 from tableferry import pipelines
 from tableferry.pipelines.engines.port import apply_definitions
-from tableferry.pipelines.model.steps import Begin
+from tableferry.pipelines.model.steps import RecordStart
 from tableferry.pipelines.model.target_state import Tracking
 from tableferry.pipelines.state.store import StateStore
 from tableferry.spark import session
@@ -86,7 +86,7 @@ def measure(spark: SparkSession, folder: Path, targets: int, *, quiet: bool = Fa
         for target in planned.targets:
             for step in target.state_steps:
                 assert isinstance(step, RecordStart)
-                assert store.begin(step.migration_start)
+                assert store.record_start(step.migration_start)
             apply_definitions(target.definitions, engine)
 
     def describe() -> None:

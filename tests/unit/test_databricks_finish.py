@@ -203,7 +203,7 @@ def test_finish_refuses_migration_without_start_under_this_pipeline(
     project: ProjectFiles, flow: str, logged_in: FakeWorkspace
 ) -> None:
     assert_error_contains(finish(project), r"silver\.orders: The migration isn't complete \(not begun\)")
-    StateStore(Path("/Volumes/main/bronze/state"), "old").begin(start("old"))
+    StateStore(Path("/Volumes/main/bronze/state"), "old").record_start(start("old"))
     assert_error_contains(finish(project), r"\(not begun; it began under pipelineId=old\)")
     assert EVENTS not in logged_in.asked
 

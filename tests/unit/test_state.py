@@ -374,7 +374,7 @@ def older_start() -> MigrationStart:
     return replace(migration_start(), baselines=baselines, batches={"query": 12}, certainty="recorded")
 
 
-def older_states() -> dict[str, Stored]:
+def older_states() -> dict[str, TargetState]:
     """Return the state in each phase that an older version has written in `older_state.json`."""
     settings = {"keys": "id", "scd_type": "1", "sequence_by": "seq"}
     flow = FlowIdentity(settings, {"bronze.orders": "id-1"}, "checkpoint-id")

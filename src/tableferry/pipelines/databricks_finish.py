@@ -12,7 +12,7 @@ from tableferry.errors import Finding, Refused
 from tableferry.pipelines.model.flows import DataFlow, Project
 from tableferry.pipelines.model.phases import OVER, phase_label
 from tableferry.pipelines.model.plan import pinned_name
-from tableferry.pipelines.model.target_state import Stored
+from tableferry.pipelines.model.target_state import TargetState
 from tableferry.pipelines.planning.baseline import is_assumed
 from tableferry.pipelines.planning.decide import phase_of
 from tableferry.pipelines.planning.identity import find_engine_change
@@ -77,7 +77,7 @@ def finish_without_spark(
     )
 
 
-def _find_assumed(migrating: Collection[tuple[DataFlow, Stored]]) -> list[Finding]:
+def _find_assumed(migrating: Collection[tuple[DataFlow, TargetState]]) -> list[Finding]:
     """Return a refusal for each migration whose hand-over is neither proved nor recorded."""
     return [
         Finding("ASSUMED_HAND_OVER_NOT_COMPARED", target=dataflow.target.name)
@@ -86,7 +86,9 @@ def _find_assumed(migrating: Collection[tuple[DataFlow, Stored]]) -> list[Findin
     ]
 
 
-def _find_incomplete(migrating: Collection[tuple[DataFlow, Stored]], pipeline: Pipeline) -> list[Finding]:
+def _find_incomplete(
+    migrating: Collection[tuple[DataFlow, TargetState]], pipeline: Pipeline
+) -> list[Finding]:
     """Return a refusal for each migration that isn't complete, or that another engine runs."""
     unrecorded = {
         dataflow.target.name: _list_unrecorded_flows(dataflow, stored) for dataflow, stored in migrating
@@ -123,7 +125,7 @@ def _find_incomplete(migrating: Collection[tuple[DataFlow, Stored]], pipeline: P
     return refusals
 
 
-def _list_unrecorded_flows(dataflow: DataFlow, stored: Stored) -> list[str]:
+def _list_unrecorded_flows(dataflow: DataFlow, stored: TargetState) -> list[str]:
     """Return the streaming flows of a running migration that its state doesn't report as started."""
     if stored.migration_start is None or stored.finished:
         return []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tableferry.errors import TableError
 from tableferry.pipelines.engines.performer import Runner
 from tableferry.pipelines.model.plan import HISTORY_FLOW, Plan, TargetPlan, pinned_name
-from tableferry.pipelines.model.steps import Forget, Recognise
+from tableferry.pipelines.model.steps import RecordTableIdentity, RemoveMigration
 from tableferry.pipelines.model.target_state import PinnedCopy
 from tableferry.pipelines.planning.pipeline_port import Pipeline
 from tableferry.pipelines.planning.project import OpenedProject
@@ -39,7 +39,7 @@ def prepare_targets(plan: Plan, opened: OpenedProject, runner: Runner) -> None:
     """
     for target in plan.targets:
         runner.perform_state_steps(target)
-        if any(isinstance(step, Forget) for step in target.state_steps):
+        if any(isinstance(step, RemoveMigration) for step in target.state_steps):
             drop_pinned_clone(target, opened)
         if target.clone and (target.copy or _is_clone_missing(target, opened)):
             _create_pinned_clone(target, target.clone, opened.spark, runner)
@@ -49,7 +49,7 @@ def prepare_targets(plan: Plan, opened: OpenedProject, runner: Runner) -> None:
         # The next update may start flows, so the identities of the compared tables are recorded before it.
         decided, _ = opened.decided()
         for target in decided.targets:
-            steps = tuple(step for step in target.steps if isinstance(step, Recognise))
+            steps = tuple(step for step in target.steps if isinstance(step, RecordTableIdentity))
             runner.perform_state_steps(replace(target, steps=steps))
 
 

@@ -16,7 +16,7 @@ from tableferry.pipelines.model.flows import AUTO_LOADER, DataFlow, OtherSource,
 from tableferry.pipelines.model.phases import Phase
 from tableferry.pipelines.model.plan import FlowPlan, Plan, Request, TargetPlan
 from tableferry.pipelines.model.steps import FlowDefinition
-from tableferry.pipelines.model.target_state import Stored
+from tableferry.pipelines.model.target_state import TargetState
 from tableferry.pipelines.planning import baseline, identity, pipeline_identity
 from tableferry.pipelines.planning.context import (
     Findings,

@@ -15,7 +15,7 @@ from tableferry.pipelines.model.facts import Checkpoint, Facts
 from tableferry.pipelines.model.flows import DataFlow, Target, log_name
 from tableferry.pipelines.model.plan import HISTORY_FLOW
 from tableferry.pipelines.model.steps import Reset
-from tableferry.pipelines.model.target_state import Stored
+from tableferry.pipelines.model.target_state import TargetState
 from tableferry.pipelines.planning import identity
 from tableferry.pipelines.planning.context import (
     Findings,
@@ -94,11 +94,11 @@ def _check_dropped_rows(context: PlanningContext) -> Findings:
     )
     for reader in context.dataflows:
         if reader is context.dataflow or not any(
-            target.key in context.facts.followed(reader, flow) for flow in reader.flows
+            target.key in context.facts.streamed_table_keys(reader, flow) for flow in reader.flows
         ):
             continue
         name = reader.target.name
-        migration_start = context.facts.stored.get(name.key, Stored()).migration_start
+        migration_start = context.facts.states.get(name.key, TargetState()).migration_start
         if migration_start and (baseline := migration_start.baselines.get(target.key)):
             findings += refuse(
                 "REFRESH_REPEATS_ROWS_OF_MIGRATED_READER",
@@ -122,7 +122,7 @@ def check_recorded_history(context: PlanningContext) -> Findings:
 
 def recorded_history(context: PlanningContext) -> str:
     """Return the table and version whose history the target contains; empty if it contains none."""
-    recorded = context.facts.recorded.get(context.target.key)
+    recorded = context.facts.table_evidence.get(context.target.key)
     return recorded.on_table.history if recorded and recorded.on_table else ""
 
 
@@ -183,5 +183,5 @@ def _read_by(
     for dataflow in dataflows:
         for flow in dataflow.flows:
             if flow.target.key in protected:
-                for key in facts.needs(dataflow, flow):
+                for key in facts.input_table_keys(dataflow, flow):
                     yield key, flow.target
