@@ -225,10 +225,10 @@ def delete_rows(
         return foreign_writes.find_foreign_writes(spark, cdc, known[0], known[1], *commits)
 
     [writes] = found()
-    assert writes.left == 1
+    assert writes.remaining == 1
     for statement in writes.statements:
         spark.sql(statement)
-    assert [writes.left for writes in found()] == [0, 0]
+    assert [writes.remaining for writes in found()] == [0, 0]
     if not one_row or [other[:2] for other in rows].count(row[:2]) == 1:
         return [event for event in events if event.key != row[:2]]
     return [

@@ -107,7 +107,9 @@ def test_status_from_metastore_equals_status_from_spark_in_each_state(
     project.insert("rows_legacy", (9, "z", 9))
     complete = by_metastore(project, copies)
     assert phases(complete) == {"complete"}
-    assert any(target.legacy_writes and target.legacy_writes.others for target in complete.plan.targets)
+    assert any(
+        target.legacy_writes and target.legacy_writes.foreign_commits for target in complete.plan.targets
+    )
     project.finish(accept_assumed=True)
     finished = by_metastore(project, copies)
     assert (phases(finished), actions(finished)) == ({"finished"}, {"idle"})

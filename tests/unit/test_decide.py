@@ -12,7 +12,7 @@ from tests.conditions import check, names, raises
 
 from tableferry.errors import Finding
 from tableferry.formats.delta.row_changes import RowChanges
-from tableferry.pipelines.model.facts import Checkpoint, Facts, HandOver, LegacyWrites, NoHandOver
+from tableferry.pipelines.model.facts import Checkpoint, Facts, HandOver, LegacyWrites, UnknownHandOver
 from tableferry.pipelines.model.flows import (
     CdcSettings,
     DataFlow,
@@ -25,7 +25,7 @@ from tableferry.pipelines.model.flows import (
     Target,
     View,
 )
-from tableferry.pipelines.model.identities import FlowIdentity, Recorded, TableIdentity
+from tableferry.pipelines.model.identities import FlowIdentity, TableEvidence, TableIdentity
 from tableferry.pipelines.model.plan import HISTORY_FLOW, Plan, Request, TargetPlan
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.source_offsets import Offset
@@ -170,7 +170,7 @@ def test_hand_over_of_old_streams_pins_copy_and_baselines() -> None:
     ("handed", "condition", "parameters"),
     [
         (
-            NoHandOver(Finding("OLD_STREAM_KEEPS_STATE", folder="/old")),
+            UnknownHandOver(Finding("OLD_STREAM_KEEPS_STATE", folder="/old")),
             "OLD_STREAM_KEEPS_STATE",
             {"location": "orders_main.json: tableMigrationDetails", "folder": "/old"},
         ),

@@ -26,7 +26,7 @@ from tests.unit.test_decide import (
 from tableferry.errors import Finding
 from tableferry.pipelines.model.facts import Checkpoint, Facts
 from tableferry.pipelines.model.flows import CdcSettings, DataFlow, Migration, Target
-from tableferry.pipelines.model.identities import FlowIdentity, Recorded, TableIdentity
+from tableferry.pipelines.model.identities import FlowIdentity, TableEvidence, TableIdentity
 from tableferry.pipelines.model.plan import HISTORY_FLOW, TargetPlan
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.steps import (
@@ -289,7 +289,7 @@ def test_renamed_flow_is_refused_in_a_pipeline_after_the_migration_is_finished(
         source=SOURCE_AFTER_BASELINE,
         stored=Stored(finished=True, finished_by="databricks"),
         explicit=explicit,
-        table_evidence={ORDERS.key: Recorded("orders-id", None, identity)},
+        table_evidence={ORDERS.key: TableEvidence("orders-id", None, identity)},
     )
     found = [refusal.condition for refusal in plan_target(known, engine="databricks").refusals]
     assert found == (["PIPELINE_FLOW_RENAMED"] if is_refused else [])
@@ -310,7 +310,7 @@ def test_renamed_flow_of_a_topic_with_a_start_is_refused_in_a_pipeline_if_it_may
         source=SOURCE_AFTER_BASELINE,
         stored=replace(COPIED, tracking=tracking),
         reads={(ORDERS.key, "f_orders"): (topic,)},
-        table_evidence={ORDERS.key: Recorded("orders-id", None, identity)},
+        table_evidence={ORDERS.key: TableEvidence("orders-id", None, identity)},
     )
     found = [refusal.condition for refusal in plan_target(known, engine="databricks").refusals]
     assert found == (["PIPELINE_FLOW_RENAMED"] if is_refused else [])
@@ -448,7 +448,7 @@ def prepared_facts(
     """Return the facts of `prepare`: the target (missing if its id is None) and its recorded identity."""
     found = facts(source=SOURCE_AFTER_BASELINE, stored=stored, checkpoint=checkpoint, state="/state")
     table = None if table_id is None else TableFacts(ORDERS, table_id, 3)
-    recorded = Recorded(table_id, None, bound)
+    recorded = TableEvidence(table_id, None, bound)
     return replace(found, tables={**found.tables, ORDERS.key: table}, table_evidence={ORDERS.key: recorded})
 
 

@@ -24,10 +24,10 @@ from tableferry.pipelines.model.identities import (
     FlowIdentity,
     FlowSettings,
     ForeignWrites,
-    Recorded,
-    SetBack,
+    TableEvidence,
     TableIdentity,
-    on_table,
+    TableRollback,
+    parse_identity_property,
 )
 from tableferry.pipelines.model.plan import HISTORY_FLOW
 from tableferry.pipelines.model.source_offsets import Offset
@@ -218,7 +218,7 @@ DELETED = ForeignWrites(ORDERS, log_name(ORDERS), 5, 6, ("DELETE",), 2, ("MERGE 
             "run MERGE INTO log; Or undo it by RESTORE TABLE silver.orders TO VERSION AS OF 5",
         ),
         (
-            replace(DELETED, table=log_name(ORDERS), other=ORDERS, left=1, restorable=False),
+            replace(DELETED, table=log_name(ORDERS), counterpart=ORDERS, remaining=1, restorable=False),
             "ROWS_REMOVED_BY_OTHERS",
             {
                 "removed": "events",
@@ -228,7 +228,7 @@ DELETED = ForeignWrites(ORDERS, log_name(ORDERS), 5, 6, ("DELETE",), 2, ("MERGE 
             "run MERGE INTO log; Or rebuild it with --full-refresh silver.orders",
         ),
         (
-            replace(DELETED, last=8, left=None, unreadable="VACUUM"),
+            replace(DELETED, last=8, remaining=None, unreadable="VACUUM"),
             "ROWS_MAYBE_REMOVED",
             {
                 "writes": "versions 6 to 8 of silver.orders (DELETE)",
@@ -374,7 +374,9 @@ def test_changed_settings_before_first_live_batch_are_refused(
 
     def known(identity: TableIdentity) -> Facts:
         return facts(
-            source=source, stored=COPIED, table_evidence={ORDERS.key: Recorded("orders-id", None, identity)}
+            source=source,
+            stored=COPIED,
+            table_evidence={ORDERS.key: TableEvidence("orders-id", None, identity)},
         )
 
     def spec(cdc: CdcSettings | None) -> DataFlow:
@@ -433,9 +435,9 @@ def test_identity_property_round_trips_and_is_ignored_on_clone() -> None:
     appended = replace(IDENTITY, settings={})
     assert TableIdentity.from_json(appended.to_json()) == appended
     table = TableFacts(ORDERS, "orders-id", 3, properties={PROPERTY: text})
-    assert on_table(table) == IDENTITY
-    assert on_table(replace(table, table_id="clone-id")) is None
-    assert on_table(replace(table, properties={})) is None
+    assert parse_identity_property(table) == IDENTITY
+    assert parse_identity_property(replace(table, table_id="clone-id")) is None
+    assert parse_identity_property(replace(table, properties={})) is None
     for broken in ("", "{", "[]", "{}", '{"table_id": "x", "generation": "y", "flows": {}, "history": ""}'):
         with raises("IDENTITY_PROPERTY_INVALID", table=ORDERS, property=PROPERTY):
-            on_table(replace(table, properties={PROPERTY: broken}))
+            parse_identity_property(replace(table, properties={PROPERTY: broken}))

@@ -12,7 +12,7 @@ from tests.unit.test_decide import ORDERS, STARTED, dataflow, facts, plan_target
 from tableferry.errors import Finding
 from tableferry.pipelines.handover.finder import HandOverFinder
 from tableferry.pipelines.model import source_offsets, topics
-from tableferry.pipelines.model.facts import Checkpoint, HandOver, NoHandOver
+from tableferry.pipelines.model.facts import Checkpoint, HandOver, UnknownHandOver
 from tableferry.pipelines.model.flows import OtherSource, Project, View
 from tableferry.pipelines.model.plan import TargetPlan
 from tableferry.pipelines.model.reads import Read
@@ -234,5 +234,5 @@ def test_source_without_versions_is_refused_for_content(read: Read) -> None:
     reads = {(ORDERS.key, "f_orders"): (read,)}
     finder = HandOverFinder(spark, project, {}, reads, False, 100)
     found = finder.find([by_content])[ORDERS.key]
-    assert isinstance(found, NoHandOver)
+    assert isinstance(found, UnknownHandOver)
     check(found.why, "SOURCE_WITHOUT_VERSIONS", source="kafka://orders")

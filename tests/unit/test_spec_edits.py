@@ -29,9 +29,14 @@ from tableferry.errors import Finding, Refused, TableferryError
 from tableferry.pipelines.engines.performer import Runner, progress
 from tableferry.pipelines.engines.port import apply_definitions
 from tableferry.pipelines.handover import content_search
-from tableferry.pipelines.model.facts import HandOver, NoHandOver
+from tableferry.pipelines.model.facts import HandOver, UnknownHandOver
 from tableferry.pipelines.model.flows import DataFlow, DeltaSource, HistorySource, Migration
-from tableferry.pipelines.model.identities import PROPERTY, FlowIdentity, TableIdentity, on_table
+from tableferry.pipelines.model.identities import (
+    PROPERTY,
+    FlowIdentity,
+    TableIdentity,
+    parse_identity_property,
+)
 from tableferry.pipelines.model.plan import Plan
 from tableferry.pipelines.model.source_offsets import Offset
 from tableferry.pipelines.model.steps import DefineAppend, DefineTable, DefineView
@@ -168,7 +173,10 @@ class Engine:
         checkpoint = checkpoints.create_query_id(folder)
         facts = self._facts(table)
         flows: dict[str, FlowIdentity] = {}
-        for recorded in (on_table(facts), self.store.identities(definition.owner, 0).get(table.key)):
+        for recorded in (
+            parse_identity_property(facts),
+            self.store.identities(definition.owner, 0).get(table.key),
+        ):
             flows |= recorded.flows if recorded else {}
         flows[name] = FlowIdentity(settings.settings, settings.sources, checkpoint)
         identity = TableIdentity(facts.table_id, 0, flows, self.tables[table.key].history, {})
@@ -264,7 +272,7 @@ def find_hand_over(
             return HandOver(legacy.version, positions, {}, "proved", "the rows are the same")
         if key:
             moment[key] = version - 1
-    return NoHandOver(Finding("HAND_OVER_NOT_FOUND_BY_CONTENT", reason="no moment fits", advice=""))
+    return UnknownHandOver(Finding("HAND_OVER_NOT_FOUND_BY_CONTENT", reason="no moment fits", advice=""))
 
 
 @dataclass

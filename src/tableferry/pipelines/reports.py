@@ -425,7 +425,9 @@ def _target_data(target: TargetPlan) -> dict[str, Any]:
             "copied": target.stored.copied,
             "rows": tracking.copied_rows if tracking else None,
             "verified": (tracking.verified or None) if tracking else None,
-            "writtenSince": {operation: list(versions) for operation, versions in writes.others.items()}
+            "writtenSince": {
+                operation: list(versions) for operation, versions in writes.foreign_commits.items()
+            }
             if writes
             else None,
             "handOver": migration_start.certainty,
@@ -499,7 +501,7 @@ def _find_legacy_writes(target: TargetPlan) -> Iterator[Finding]:
     if writes.batches:
         batches = ", ".join(f"batch {batch}" for batch in writes.batches.values())
         yield Finding("OLD_STREAM_STILL_RUNS", target=target.target, table=start.copy.table, batches=batches)
-    if writes.others:
+    if writes.foreign_commits:
         yield Finding(
             "LEGACY_TABLE_WRITTEN",
             target=target.target,

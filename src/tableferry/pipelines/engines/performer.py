@@ -27,7 +27,7 @@ from tableferry.pipelines.engines.streaming.engine import FlowResult, StreamingE
 from tableferry.pipelines.handover import copied_sequences, copies
 from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.flows import CdcSettings, DataFlow, Project, log_name
-from tableferry.pipelines.model.identities import on_table
+from tableferry.pipelines.model.identities import parse_identity_property
 from tableferry.pipelines.model.plan import HISTORY_FLOW, Plan, TargetPlan
 from tableferry.pipelines.model.steps import (
     Adopt,
@@ -249,7 +249,7 @@ class Runner:
             in_state = None
         streams = [
             flow.checkpoint
-            for identity in (in_state, on_table(table))
+            for identity in (in_state, parse_identity_property(table))
             for flow in (identity.flows.values() if identity else ())
             if flow.checkpoint and not flow.settings
         ]

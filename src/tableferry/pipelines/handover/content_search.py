@@ -82,7 +82,7 @@ def find_hand_over(
             reason, advice = error.sentence, error.remedy
         except SPARK_ERRORS as error:
             reason, advice = first_line(error), "Fix the cause, and run again."
-    return NoHandOver(Finding("HAND_OVER_NOT_FOUND_BY_CONTENT", reason=reason, advice=advice))
+    return UnknownHandOver(Finding("HAND_OVER_NOT_FOUND_BY_CONTENT", reason=reason, advice=advice))
 
 
 def _read_commits(spark: SparkSession, source: TableFacts, look_back: LookBack) -> list[Commit]:
@@ -319,7 +319,7 @@ class _Search:
                 legacy, moment = comparison.label, comparison.name_moment(tried[at])
                 if purges:
                     # The purged rows stay missing, however long the old job runs.
-                    return NoHandOver(
+                    return UnknownHandOver(
                         Finding(
                             "HAND_OVER_HIDDEN_BY_PURGES",
                             legacy=legacy,

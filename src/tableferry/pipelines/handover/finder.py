@@ -87,7 +87,7 @@ class HandOverFinder:
         migration = dataflow.migration
         assert migration is not None
         if (legacy := self.tables.get(migration.table.key)) is None:
-            return NoHandOver(
+            return UnknownHandOver(
                 Finding("LEGACY_TABLE_MISSING", location=migration.location, table=migration.table)
             )
         folders = self.project.checkpoints(migration)
@@ -101,7 +101,7 @@ class HandOverFinder:
         except QueryWithoutCommitsError as error:
             return None if migration.or_content else NoHandOver(error.finding)
         except StateError as error:
-            return NoHandOver(error.finding)
+            return UnknownHandOver(error.finding)
 
     def _find_by_content(self, dataflow: DataFlow) -> HandOver | NoHandOver | None:
         migration = dataflow.migration

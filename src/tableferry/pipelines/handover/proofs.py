@@ -20,7 +20,7 @@ from tableferry.pipelines.handover import content_search, copies, expected_rows,
 from tableferry.pipelines.handover.expected_rows import FlowOutput, RowsNotDerivableError, TargetOutput
 from tableferry.pipelines.handover.stream_checkpoints import Limits
 from tableferry.pipelines.model import reads
-from tableferry.pipelines.model.facts import Checkpoint, Facts, HandOver, NoHandOver
+from tableferry.pipelines.model.facts import Checkpoint, Facts, HandOver, UnknownHandOver
 from tableferry.pipelines.model.flows import DataFlow
 from tableferry.pipelines.model.plan import Plan, TargetPlan
 from tableferry.pipelines.model.source_offsets import KafkaOffset

@@ -10,7 +10,7 @@ from tableferry.amounts import counted
 from tableferry.errors import Finding
 from tableferry.formats.delta.row_changes import RowChanges
 from tableferry.pipelines.model.flows import DataFlow, Flow
-from tableferry.pipelines.model.identities import Recorded
+from tableferry.pipelines.model.identities import TableEvidence
 from tableferry.pipelines.model.reads import Read, looked_up
 from tableferry.pipelines.model.source_offsets import KafkaOffset, KafkaRange, Offset
 from tableferry.pipelines.model.target_state import Certainty, TargetState
@@ -88,7 +88,7 @@ class HandOver:
 
 
 @dataclass(frozen=True)
-class NoHandOver:
+class UnknownHandOver:
     """The hand-over point of a legacy table can't be determined.
 
     Attributes:
@@ -102,36 +102,36 @@ class NoHandOver:
 
 @dataclass(frozen=True)
 class LegacyWrites:
-    """What was committed to a legacy table after the version that its copy is pinned to.
+    """Commits to a legacy table after its pinned version.
 
     Attributes:
-        batches: The newest batch of each old stream from which the migration goes on, by the query's id.
-        first: The first version of these batches and of ``added``; None where there is none.
-        others: The versions that others have made, the newest first, by what they call their operation.
-        more: There are older ones that weren't looked at.
-        added: Of a table that was taken over, those of ``others`` that added rows.
-        mixed: The flows of the migration wrote after ``first``.
+        batches: The newest batch of each old stream that the migration continues, by the query's id.
+        first: The first version of these batches and of ``foreign_appends``; None without any.
+        foreign_commits: Versions that other writers committed, the newest first, by operation.
+        is_truncated: Older commits weren't read.
+        foreign_appends: If the table was taken over, the ``foreign_commits`` that added rows.
+        is_interleaved: The flows of the migration wrote after ``first``.
     """
 
     batches: Mapping[str, int] = field(default_factory=dict)
     first: int | None = None
-    others: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    more: bool = False
-    added: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    mixed: bool = False
+    foreign_commits: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    is_truncated: bool = False
+    foreign_appends: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    is_interleaved: bool = False
 
     def __str__(self) -> str:
-        """Name the others' commits, in a few words."""
-        return self.named(self.others)
+        """List the commits of other writers."""
+        return self.describe(self.foreign_commits)
 
-    def named(self, commits: Mapping[str, Sequence[int]]) -> str:
-        """Name some commits, in a few words."""
+    def describe(self, commits: Mapping[str, Sequence[int]]) -> str:
+        """List commits by operation, each with the number of versions and the newest one."""
         named = [
             f"{operation or 'a commit that its log tells no more of'} ({counted(len(versions), 'version')}, "
             f"the newest is {versions[0]})"
             for operation, versions in commits.items()
         ]
-        return ", ".join(named) + (" and maybe others before" if self.more and named else "")
+        return ", ".join(named) + (" and maybe others before" if self.is_truncated and named else "")
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Facts:
 
     Attributes:
         tables: Metadata by table key; None for a table that doesn't exist.
-        states: Recorded states by target key.
+        states: TableEvidence states by target key.
         reads: The tables, topics and files that a flow streams, by flow key.
         checkpoints: By flow key.
         orphaned_checkpoints: Checkpoints of flows that aren't in the spec, by target key and flow name.
@@ -178,8 +178,8 @@ class Facts:
     earliest: Mapping[str, int] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
     row_changes: Mapping[tuple[str, str, str], RowChanges] = field(default_factory=dict)
-    table_evidence: Mapping[str, Recorded] = field(default_factory=dict)
-    hand_overs: Mapping[str, HandOver | NoHandOver] = field(default_factory=dict)
+    table_evidence: Mapping[str, TableEvidence] = field(default_factory=dict)
+    hand_overs: Mapping[str, HandOver | UnknownHandOver] = field(default_factory=dict)
     legacy_writes: Mapping[str, LegacyWrites] = field(default_factory=dict)
     brokers: Mapping[str, KafkaRange | Finding] = field(default_factory=dict)
     auto_loader: bool = True

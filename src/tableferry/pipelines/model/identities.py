@@ -1,9 +1,8 @@
-"""Which table, which checkpoint and which settings the rows of a flow rest on.
+"""Identities of tables and flows: the table id, checkpoint and settings that produced the rows of a target.
 
-A name or a folder's presence says little: a table may be made anew under its name, a checkpoint may be lost,
-or brought back from a backup. So each flow's identity is recorded before its first batch, once in the
-properties of the table that it fills and once beside its checkpoint: whichever of the two is lost, the other
-tells.
+A table can be recreated under its name, and a checkpoint can be lost or restored from a backup. So each
+flow's identity is recorded before its first batch, in the properties of its target and in the state volume.
+If one of the two is lost, the other one remains.
 """
 
 from __future__ import annotations
@@ -17,36 +16,36 @@ from tableferry.pipelines.model.flows import CdcSettings
 from tableferry.spark.tables import TableFacts, TableName
 
 PROPERTY = "tableferry.flows"
-"""The table property that holds a `TableIdentity` as JSON."""
+"""The table property that contains a `TableIdentity` as JSON."""
 
 REVIEWED = "tableferry.reviewedVersion"
-"""The table property that states up to which version a person has checked the commits of others."""
+"""The table property with the version up to which a user has reviewed foreign commits."""
 
 
 @dataclass(frozen=True)
 class FlowSettings:
-    """What a flow can't change once it has brought rows.
+    """The settings and sources that a flow must keep after its first rows.
 
     Attributes:
-        settings: ``keys``, ``scd_type`` and ``sequence_by`` of AUTO CDC, as text; empty for one that appends.
-        sources: The Delta tables that it follows: each table's id by its `TableName.key`; the id is empty
-            where the table wasn't made yet.
+        settings: ``keys``, ``scd_type`` and ``sequence_by`` of AUTO CDC, as text; empty for an append flow.
+        sources: Ids of the Delta tables that it streams, by `TableName.key`. The id of a table that wasn't
+            created yet is empty.
     """
 
     settings: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def changes(self, now: FlowSettings) -> Iterator[tuple[str, str]]:
-        """Yield what differs, as it was and as it is."""
+        """Yield each difference as the old and the new text."""
         for name in {**self.settings, **now.settings}:
             before, after = self.settings.get(name), now.settings.get(name)
             if before != after:
                 yield _setting(name, before), _setting(name, after)
-        if self._others(now) or now._others(self):
+        if self._has_other_sources(now) or now._has_other_sources(self):
             yield f"sources {', '.join(sorted(self.sources))}", f"sources {', '.join(sorted(now.sources))}"
 
-    def _others(self, known: FlowSettings) -> bool:
-        """Say whether it follows a table that ``known`` doesn't, by neither its name nor its id."""
+    def _has_other_sources(self, known: FlowSettings) -> bool:
+        """Return whether a source matches no source of ``known``, neither by name nor by id."""
         return any(
             key not in known.sources and table_id not in {*known.sources.values()} - {""}
             for key, table_id in self.sources.items()
@@ -54,7 +53,7 @@ class FlowSettings:
 
 
 def cdc_settings(cdc: CdcSettings | None) -> Mapping[str, str]:
-    """Return the settings of AUTO CDC that rows rest on, as text; none where rows are appended."""
+    """Return the settings of AUTO CDC that determine the rows, as text; empty for an append target."""
     if cdc is None:
         return {}
     return {"keys": ", ".join(cdc.keys), "scd_type": str(cdc.scd_type), "sequence_by": cdc.sequence_by}
@@ -62,10 +61,10 @@ def cdc_settings(cdc: CdcSettings | None) -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class FlowIdentity(FlowSettings):
-    """What a flow's rows rest on.
+    """The checkpoint, settings and sources that produced a flow's rows.
 
     Attributes:
-        checkpoint: The id in the checkpoint's ``metadata``, under which a Delta table counts its batches.
+        checkpoint: The id in the checkpoint's ``metadata``. The target's log counts batches under it.
     """
 
     checkpoint: str = ""
@@ -73,14 +72,14 @@ class FlowIdentity(FlowSettings):
 
 @dataclass(frozen=True)
 class TableIdentity:
-    """What the rows of one table rest on.
+    """The flows, settings and copied history that produced the rows of a table.
 
     Attributes:
-        table_id: The id of its Delta log; a clone has another one, and the properties of its original.
-        generation: How often its target was refreshed in full.
-        flows: By name, those that have started in this generation.
-        history: The table and version whose history was copied into it; empty for none.
-        settings: The `cdc_settings` that it was made and copied with; None where nobody recorded them.
+        table_id: The id of its Delta log. A clone has a different id, but the properties of its original.
+        generation: The number of full refreshes of its target.
+        flows: The flows that have started in this generation, by name.
+        history: The table and version whose history was copied into it, or empty.
+        settings: The `cdc_settings` at creation and copy; None if they weren't recorded.
     """
 
     table_id: str
@@ -90,15 +89,15 @@ class TableIdentity:
     settings: Mapping[str, str] | None = None
 
     def to_json(self) -> str:
-        """Write it as JSON."""
+        """Return the identity as JSON."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> TableIdentity:
-        """Read what `to_json` wrote.
+        """Parse the JSON that `to_json` returned.
 
         Raises:
-            ValueError: It's something else.
+            ValueError: The text is different JSON, or none.
         """
         try:
             recorded = json.loads(text)
@@ -112,17 +111,17 @@ class TableIdentity:
                 None if settings is None else {str(name): str(value) for name, value in settings.items()},
             )
         except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"it isn't what was recorded of flows: {error}") from error
+            raise ValueError(f"the JSON isn't an identity of a table: {error}") from error
 
 
 @dataclass(frozen=True)
-class SetBack:
-    """A table that somebody has set back since flows last filled it.
+class TableRollback:
+    """A table whose version is older than after the last run of its flows.
 
     Attributes:
         table: The table.
-        left_at: Its version when they had run.
-        version: The version that it was set back to, -1 for one that nobody can tell; None if it is gone.
+        left_at: Its version after the last run.
+        version: The version that it was set back to, -1 if it is unknown; None if the table is missing.
     """
 
     table: TableName
@@ -144,25 +143,25 @@ class ForeignWrites:
     """Commits of other processes to a CDC target, or to its event log, that may have removed rows.
 
     Attributes:
-        table: The table that they wrote to.
-        other: The other one of target and event log.
-        before: The version before the first of them.
-        last: The version of the last one.
-        operations: The operations of their commits, each once.
-        left: How many of the removed keys and rows the other table still has; None if ``before`` can't be
-            read.
-        statements: What removes these there.
+        table: The table that the commits changed, the target or the event log.
+        counterpart: The event log of that target, or the target of that event log.
+        before: The version before the first commit.
+        last: The version of the last commit.
+        operations: The distinct operations of the commits.
+        remaining: The number of removed keys and rows that the counterpart still has; None if version
+            ``before`` can't be read.
+        statements: The statements that remove these rows from the counterpart.
         unreadable: Why ``before`` can't be read.
-        only_deletes: They changed no value and added no row.
+        only_deletes: The commits changed no value and added no row.
         restorable: No later commit changed rows, so ``before`` can be restored.
     """
 
     table: TableName
-    other: TableName
+    counterpart: TableName
     before: int
     last: int
     operations: tuple[str, ...]
-    left: int | None
+    remaining: int | None
     statements: tuple[str, ...] = ()
     unreadable: str = ""
     only_deletes: bool = True
@@ -175,44 +174,43 @@ class ForeignWrites:
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """What is recorded of a table, and what it says itself.
+class TableEvidence:
+    """Evidence of the flows that filled a table, from its log and properties and from the state.
 
     Attributes:
-        table_id: The id of its Delta log; empty where its platform doesn't say, None where there is no such
-            table.
-        on_table: From its property; None where it has none, or one that a clone took over.
-        in_state: From beside the checkpoints.
-        batches: By the checkpoint's id, the newest batch that the table holds of it, -1 for none; one that
-            the table can't say anything about isn't in here.
-        set_back: Where somebody has set it, or its log of events, back since its flows last ran.
-        foreign_writes: What others may have removed from it, or from its event log, since then.
-        versions: Its version and its event log's at which that was determined, by the table's key.
-        queries: The ids of the streaming queries that append to it, as far as checkpoints and identities
-            tell.
+        table_id: The id of its Delta log; empty if the platform doesn't report it, None if the table is
+            missing.
+        property_identity: The identity in its property. None without the property, or in a clone.
+        state_identity: The identity in the state.
+        batches: The newest batch in the table's log, by checkpoint id; -1 if the log has no batch. A
+            checkpoint has no entry if the log can't answer.
+        rollback: Set if the table, or its event log, was set back after the last run of its flows.
+        foreign_writes: Commits of other processes since then, to the table or its event log.
+        versions: The versions of the table and its event log at that check, by table key.
+        queries: The known ids of the streaming queries that append to it.
     """
 
     table_id: str | None
-    on_table: TableIdentity | None = None
-    in_state: TableIdentity | None = None
+    property_identity: TableIdentity | None = None
+    state_identity: TableIdentity | None = None
     batches: Mapping[str, int] = field(default_factory=dict)
-    set_back: SetBack | None = None
+    rollback: TableRollback | None = None
     foreign_writes: tuple[ForeignWrites, ...] = ()
     versions: Mapping[str, int] = field(default_factory=dict)
     queries: frozenset[str] = frozenset()
 
     @property
     def has_checkpoints(self) -> bool:
-        """Whether its flows have checkpoints that the state holds; those of a pipeline are its own."""
-        identities = filter(None, (self.on_table, self.in_state))
+        """Whether its flows have checkpoints in the state, not in a pipeline."""
+        identities = filter(None, (self.property_identity, self.state_identity))
         return any(flow.checkpoint for identity in identities for flow in identity.flows.values())
 
 
-def on_table(table: TableFacts) -> TableIdentity | None:
-    """Read a table's property; None where it has none, or one of the table that it is a clone of.
+def parse_identity_property(table: TableFacts) -> TableIdentity | None:
+    """Return the identity in a table's property; None without one, or if the table is a clone.
 
     Raises:
-        TableError: It's something else.
+        TableError: The property isn't an identity.
     """
     if (text := table.properties.get(PROPERTY)) is None:
         return None

@@ -35,7 +35,7 @@ def pinned_name(target: TableName) -> TableName:
 
 
 @dataclass(frozen=True)
-class Wait:
+class SourceWait:
     """A source that keeps a flow out: it stands at ``current`` and must move past ``baseline``."""
 
     table: TableName
@@ -45,7 +45,7 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class FlowPlan:
+class PlannedFlow:
     """What happens to one flow.
 
     Attributes:
@@ -59,7 +59,7 @@ class FlowPlan:
     flow: Flow
     action: Action
     starts: Mapping[str, Mapping[str, Start | None]] = field(default_factory=dict)
-    waits: tuple[Wait, ...] = ()
+    waits: tuple[SourceWait, ...] = ()
     ahead: bool = False
     seed: str = ""
 
@@ -85,7 +85,7 @@ class TargetPlan:
     dataflow: DataFlow
     phase: Phase
     steps: tuple[Step, ...] = ()
-    flows: tuple[FlowPlan, ...] = ()
+    flows: tuple[PlannedFlow, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[Finding, ...] = ()
     refusals: tuple[Finding, ...] = ()
@@ -129,7 +129,7 @@ class TargetPlan:
         return tuple(step for step in self.steps if isinstance(step, Definition))
 
     @property
-    def waits(self) -> tuple[Wait, ...]:
+    def waits(self) -> tuple[SourceWait, ...]:
         """Everything that its flows wait for, each once."""
         return tuple(dict.fromkeys(wait for flow in self.flows for wait in flow.waits))
 

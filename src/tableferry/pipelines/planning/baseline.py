@@ -8,7 +8,7 @@ from typing import assert_never
 
 from tableferry.errors import Finding
 from tableferry.pipelines.model import topics
-from tableferry.pipelines.model.facts import HandOver, NoHandOver
+from tableferry.pipelines.model.facts import HandOver, UnknownHandOver
 from tableferry.pipelines.model.flows import DataFlow, Migration
 from tableferry.pipelines.model.identities import PROPERTY
 from tableferry.pipelines.model.reads import Read
@@ -132,7 +132,7 @@ def plan_migration_start(
     findings += _check_earlier_runs(context, migration) + _check_readers(context, migration)
     hand_over = context.facts.hand_overs.get(target.key)
     not_proved: Finding | None = None
-    if isinstance(hand_over, NoHandOver):
+    if isinstance(hand_over, UnknownHandOver):
         if migration.content_first:
             not_proved = hand_over.why
         else:
@@ -263,7 +263,11 @@ def check_other_writers(context: PlanningContext) -> Findings:
     start, writes = context.migration_start, context.facts.legacy_writes.get(context.target.key)
     if not start or not start.take_over or not writes:
         return Findings()
-    changed = {operation: seen for operation, seen in writes.others.items() if operation not in writes.added}
+    changed = {
+        operation: seen
+        for operation, seen in writes.foreign_commits.items()
+        if operation not in writes.foreign_appends
+    }
     findings = (
         warn("ROWS_CHANGED_SINCE_TAKE_OVER", target=context.target, writes=writes.named(changed))
         if changed
@@ -275,8 +279,8 @@ def check_other_writers(context: PlanningContext) -> Findings:
     if writes.batches:
         batches = " and ".join(f"batch {batch}" for batch in writes.batches.values())
         writers.append(f"its old stream (up to {batches})")
-    if writes.added:
-        writers.append(f"another process ({writes.named(writes.added)})")
+    if writes.foreign_appends:
+        writers.append(f"another process ({writes.describe(writes.foreign_appends)})")
     again = "take the table over again: `tableferry pipelines undo`, then run"
     remedy = f"remove the duplicate rows, and {again}"
     if not writes.mixed:

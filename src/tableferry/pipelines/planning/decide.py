@@ -11,10 +11,10 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from tableferry.errors import Finding
-from tableferry.pipelines.model.facts import Facts, NoHandOver
+from tableferry.pipelines.model.facts import Facts, UnknownHandOver
 from tableferry.pipelines.model.flows import AUTO_LOADER, DataFlow, OtherSource, Project
 from tableferry.pipelines.model.phases import Phase
-from tableferry.pipelines.model.plan import FlowPlan, Plan, Request, TargetPlan
+from tableferry.pipelines.model.plan import Plan, PlannedFlow, Request, TargetPlan
 from tableferry.pipelines.model.steps import FlowDefinition
 from tableferry.pipelines.model.target_state import TargetState
 from tableferry.pipelines.planning import baseline, identity, pipeline_identity
@@ -128,7 +128,7 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
 
 
 def _result(
-    context: PlanningContext, phase: Phase, findings: Findings, flows: tuple[FlowPlan, ...] | None = None
+    context: PlanningContext, phase: Phase, findings: Findings, flows: tuple[PlannedFlow, ...] | None = None
 ) -> TargetPlan:
     """Return the plan of a target, without flows where it ends before these are decided."""
     hand_over = context.facts.hand_overs.get(context.target.key)
@@ -145,7 +145,7 @@ def _result(
         copy=flows is not None and context.needs_copy,
         generation=context.generation,
         legacy_writes=context.facts.legacy_writes.get(context.target.key),
-        nearest=hand_over.nearest if isinstance(hand_over, NoHandOver) else None,
+        nearest=hand_over.nearest if isinstance(hand_over, UnknownHandOver) else None,
     )
 
 

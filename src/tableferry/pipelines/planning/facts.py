@@ -21,7 +21,7 @@ from tableferry.formats.delta.row_changes import RowChanges
 from tableferry.pipelines.handover import foreign_writes, kafka, stream_checkpoints
 from tableferry.pipelines.handover.finder import HandOverFinder
 from tableferry.pipelines.model import reads
-from tableferry.pipelines.model.facts import Checkpoint, Facts, HandOver, LegacyWrites, NoHandOver
+from tableferry.pipelines.model.facts import Checkpoint, Facts, HandOver, LegacyWrites, UnknownHandOver
 from tableferry.pipelines.model.flows import (
     AUTO_LOADER,
     DataFlow,
@@ -30,7 +30,12 @@ from tableferry.pipelines.model.flows import (
     PythonSource,
     log_name,
 )
-from tableferry.pipelines.model.identities import ForeignWrites, Recorded, SetBack, on_table
+from tableferry.pipelines.model.identities import (
+    ForeignWrites,
+    TableEvidence,
+    TableRollback,
+    parse_identity_property,
+)
 from tableferry.pipelines.model.plan import LookBack
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.source_offsets import KafkaRange
@@ -163,7 +168,7 @@ class Gatherer:
         known: Mapping[str, TargetState],
         tables: Mapping[str, TableFacts | None],
         followed: Mapping[FlowKey, tuple[Read, ...]],
-    ) -> Mapping[str, HandOver | NoHandOver]:
+    ) -> Mapping[str, HandOver | UnknownHandOver]:
         # A pipeline that is being defined is refused unless its start is recorded.
         if isinstance(self.pipeline, LoadingPipeline):
             return {}
@@ -362,7 +367,7 @@ class Gatherer:
 
     def _recorded_of_pipeline(
         self, stored: Mapping[str, TargetState], tables: Mapping[str, TableFacts | None]
-    ) -> Mapping[str, Recorded]:
+    ) -> Mapping[str, TableEvidence]:
         """Return what is recorded of a pipeline's tables, which have no checkpoints here."""
         recorded = {}
         for dataflow in self.project.chosen(self.only):
@@ -373,7 +378,9 @@ class Gatherer:
             for key in keys:
                 facts = tables[key]
                 table_id = facts.table_id if facts else None
-                recorded[key] = Recorded(table_id, on_table(facts) if facts else None, identities.get(key))
+                recorded[key] = TableEvidence(
+                    table_id, parse_identity_property(facts) if facts else None, identities.get(key)
+                )
         return recorded
 
     def _recorded(
@@ -381,7 +388,7 @@ class Gatherer:
         stored: Mapping[str, TargetState],
         tables: Mapping[str, TableFacts | None],
         progress: Mapping[FlowKey, Checkpoint],
-    ) -> Mapping[str, Recorded]:
+    ) -> Mapping[str, TableEvidence]:
         """Ask each table that flows fill what is recorded of them there and in the state."""
         recorded = {}
         for dataflow in self.project.chosen(self.only):
@@ -393,7 +400,7 @@ class Gatherer:
                 facts = tables.get(key)
                 if facts is None:
                     continue
-                table_identities = (on_table(facts), identities.get(key))
+                table_identities = (parse_identity_property(facts), identities.get(key))
                 # A merge makes commits of its own, which say nothing of the stream that brought their rows.
                 queries = frozenset(
                     progress[owner.key, flow.name].id
@@ -413,7 +420,7 @@ class Gatherer:
                     # Rows are worked out from the events of their key: without some they come out wrong.
                     log_facts = catalog.facts(self.spark, log)
                     if log_facts is None:
-                        set_back = SetBack(log, versions[log.key], None)
+                        set_back = TableRollback(log, versions[log.key], None)
                     else:
                         log_commits = self._commits_since(log_facts, versions)
                         set_back = _set_back(log_facts, versions, log_commits)
@@ -424,7 +431,7 @@ class Gatherer:
                             )
                 queries -= {""}
                 batches = newest_batches(self.spark, facts, queries)
-                recorded[key] = Recorded(
+                recorded[key] = TableEvidence(
                     facts.table_id, *table_identities, batches, set_back, writes, at, queries
                 )
         return recorded
@@ -530,9 +537,11 @@ def _first_change(read: Read, commits: Sequence[Commit]) -> RowChanges | None:
     return next(changes, None)
 
 
-def _set_back(table: TableFacts, versions: Mapping[str, int], commits: Sequence[Commit]) -> SetBack | None:
+def _set_back(
+    table: TableFacts, versions: Mapping[str, int], commits: Sequence[Commit]
+) -> TableRollback | None:
     left_at = versions.get(table.name.key)
     if left_at is None or table.version == left_at:
         return None
     version = set_back(commits, left_at) if table.version > left_at else table.version
-    return None if version is None else SetBack(table.name, left_at, version)
+    return None if version is None else TableRollback(table.name, left_at, version)

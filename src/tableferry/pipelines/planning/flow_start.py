@@ -12,7 +12,7 @@ from tableferry.pipelines.model import topics
 from tableferry.pipelines.model.facts import Checkpoint
 from tableferry.pipelines.model.flows import DataFlow, Flow
 from tableferry.pipelines.model.identities import FlowIdentity
-from tableferry.pipelines.model.plan import FlowPlan, Wait
+from tableferry.pipelines.model.plan import PlannedFlow, SourceWait
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.source_offsets import KafkaOffset
 from tableferry.pipelines.model.steps import RenameFlow, Start
@@ -99,7 +99,7 @@ def _plan_flow(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
     """
     in_pipeline, started = context.request.in_pipeline, checkpoint.started
     if flow.once:
-        return FlowPlan(flow, "done" if checkpoint.done and not in_pipeline else "start"), Findings()
+        return PlannedFlow(flow, "done" if checkpoint.done and not in_pipeline else "start"), Findings()
     if context.dataflow.views[flow.view].mode == "batch":
         return FlowPlan(flow, "wait"), refuse("FLOW_READS_BATCH", location=flow.location, view=flow.view)
     findings = Findings()
@@ -263,8 +263,8 @@ def _list_recorded_flows(context: PlanningContext) -> Iterator[tuple[TableName, 
     """Yield the flows that `prepare` recorded, each with the table that it fills."""
     for table in context.dataflow.tables:
         recorded = context.facts.table_evidence.get(table.name.key)
-        if recorded and recorded.in_state:
-            for name, identity in recorded.in_state.flows.items():
+        if recorded and recorded.state_identity:
+            for name, identity in recorded.state_identity.flows.items():
                 yield table.name, name, identity
 
 

@@ -123,7 +123,7 @@ def check_recorded_history(context: PlanningContext) -> Findings:
 def recorded_history(context: PlanningContext) -> str:
     """Return the table and version whose history the target contains; empty if it contains none."""
     recorded = context.facts.table_evidence.get(context.target.key)
-    return recorded.on_table.history if recorded and recorded.on_table else ""
+    return recorded.property_identity.history if recorded and recorded.property_identity else ""
 
 
 def reset_allowed(table: Target) -> bool | None:

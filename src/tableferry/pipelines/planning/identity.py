@@ -15,7 +15,7 @@ from tableferry.pipelines.model.identities import (
     FlowIdentity,
     FlowSettings,
     ForeignWrites,
-    Recorded,
+    TableEvidence,
     cdc_settings,
 )
 from tableferry.pipelines.model.plan import EngineKind
@@ -186,7 +186,7 @@ def is_recorded(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -
             and table.generation == context.stored.generation
             and (identity := _find_identity(table.flows, checkpoint))
             and not any(identity.changes(now))
-            for table in (recorded.on_table, recorded.in_state)
+            for table in (recorded.property_identity, recorded.state_identity)
         )
     )
 
@@ -265,15 +265,15 @@ def _check_foreign_write(context: PlanningContext, table: Target, writes: Foreig
             last=writes.last,
             target=context.target,
         )
-    if not writes.left:
+    if not writes.remaining:
         if writes.only_deletes or not of_target:
             return Findings()
         return warn("VALUES_CHANGED_BY_OTHERS", writes=writes, other=writes.other)
     if of_target:
-        left = counted(writes.left, "key or row", "keys or rows")
+        left = counted(writes.remaining, "key or row", "keys or rows")
         removed, left = "rows", f"events of {left}, which the next event of a key restores"
     else:
-        left = counted(writes.left, "row")
+        left = counted(writes.remaining, "row")
         removed, left = "events", f"{left} of them, which no later event closes or replaces"
     statements = " ".join(f"{statement};" for statement in writes.statements)
     undo = f"undo it by RESTORE TABLE {written} TO VERSION AS OF {writes.before}"
@@ -294,7 +294,7 @@ def _check_flow(
     table: Target,
     flow: Flow,
     identities: Mapping[str, FlowIdentity],
-    recorded: Recorded,
+    recorded: TableEvidence,
 ) -> Findings:
     checkpoint = context.find_checkpoint(flow)
     if checkpoint.offered is None:
@@ -389,7 +389,7 @@ def _find_lost_flow(
 
 
 def _check_batches(
-    context: PlanningContext, table: Target, flow: Flow, checkpoint: Checkpoint, recorded: Recorded
+    context: PlanningContext, table: Target, flow: Flow, checkpoint: Checkpoint, recorded: TableEvidence
 ) -> Findings:
     findings = Findings()
     newest = recorded.batches.get(checkpoint.id)

@@ -76,8 +76,8 @@ def _check_checkpoints(context: PlanningContext) -> Findings:
     return findings
 
 
-def _check_table(context: PlanningContext, table: Target, recorded: Recorded) -> Findings:
-    state, in_state = context.facts.state, recorded.in_state
+def _check_table(context: PlanningContext, table: Target, recorded: TableEvidence) -> Findings:
+    state, in_state = context.facts.state, recorded.state_identity
     document = f"the state.json of {context.target} under {state}/checkpoints"
     rebuild = f'remove "tables" from {document} and refresh it {_REFRESH}'
     restart = rebuild

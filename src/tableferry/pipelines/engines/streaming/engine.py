@@ -37,7 +37,7 @@ from tableferry.pipelines.model.identities import (
     FlowSettings,
     TableIdentity,
     cdc_settings,
-    on_table,
+    parse_identity_property,
 )
 from tableferry.pipelines.model.steps import (
     DefineAppend,
@@ -371,7 +371,10 @@ class StreamingEngine:
         checkpoint = checkpoints.create_query_id(self._checkpoint(definition))
         table_facts = self._facts(table)
         flows: dict[str, FlowIdentity] = {}
-        for recorded in (on_table(table_facts), self._store.identities(owner, generation).get(table.key)):
+        for recorded in (
+            parse_identity_property(table_facts),
+            self._store.identities(owner, generation).get(table.key),
+        ):
             if recorded and recorded.generation == generation:
                 flows |= recorded.flows
         flows[name] = FlowIdentity(settings.settings, settings.sources, checkpoint)
