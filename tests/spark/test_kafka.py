@@ -258,7 +258,7 @@ def test_view_in_a_pipeline_starts_at_the_old_streams_offsets(
 ) -> None:
     broker.send(topic, numbered(0, 10), 2)
     reader = {**options(broker), "subscribe": topic, "startingOffsets": "earliest"}
-    key, start = topics.name(reader).key, f'{{"{topic}":{{"0":3,"1":4}}}}'
+    key, start = topics.source_name(reader).key, f'{{"{topic}":{{"0":3,"1":4}}}}'
     view = PipelineView(
         "v", OtherSource("kafka", reader, select=tuple(SELECT)), "main: v", starts={key: start}
     )

@@ -137,7 +137,7 @@ class Scenario:
         )
 
     def _start(self) -> Any:
-        return self.project.plan().targets[0].stored.migration_start
+        return self.project.plan().targets[0].state.migration_start
 
     def _version(self) -> int:
         (row,) = self.spark.sql(f"DESCRIBE HISTORY {self.project.schema}.{self.legacy} LIMIT 1").collect()

@@ -13,7 +13,7 @@ from tableferry import pipelines
 from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.flows import AUTO_LOADER, Migration, OtherSource, Project, View
 from tableferry.pipelines.model.plan import EngineKind, Request, TargetPlan
-from tableferry.pipelines.model.reads import followed
+from tableferry.pipelines.model.reads import list_streamed_reads
 from tableferry.pipelines.model.steps import DefineAppend, RecordStart
 from tableferry.pipelines.model.target_state import TargetState
 from tableferry.pipelines.planning.decide import decide
@@ -45,7 +45,7 @@ def decided(engine: EngineKind, *, auto_loader: bool, migration: Migration | Non
     facts = Facts(
         {LEGACY.key: TableFacts(LEGACY, "legacy-id", 9)},
         {ORDERS.key: TargetState()},
-        {(ORDERS.key, FLOW.name): followed(flow.views, FLOW.view, {})},
+        {(ORDERS.key, FLOW.name): list_streamed_reads(flow.views, FLOW.view, {})},
         auto_loader=auto_loader,
     )
     plan = decide(Project("/p", "p", (flow,), "/state"), facts, Request("p", NOW, engine=engine))

@@ -10,7 +10,7 @@ import pytest
 from tests.conditions import raises
 
 from tableferry.pipelines.model.facts import Checkpoint
-from tableferry.pipelines.model.source_offsets import Offset
+from tableferry.pipelines.model.source_offsets import DeltaOffset
 from tableferry.pipelines.state import checkpoints
 
 
@@ -36,11 +36,11 @@ def test_newest_batch_counts_and_is_pending_without_a_commit(tmp_path: Path) -> 
     write_batch(tmp_path, 9, source(3))
     write_batch(tmp_path, 10, source(2**31 + 5), source(7, table="t2"))
     (tmp_path / "offsets" / ".10.crc").write_text("")
-    whole = {"t1": Offset(2**31 + 5, True), "t2": Offset(7, True)}
+    whole = {"t1": DeltaOffset(2**31 + 5, True), "t2": DeltaOffset(7, True)}
     assert checkpoints.read(tmp_path) == Checkpoint(whole, offered=10, committed=10)
     write_batch(tmp_path, 11, source(2**31 + 6), committed=False)
     actual = checkpoints.read(tmp_path)
-    assert actual == Checkpoint({"t1": Offset(2**31 + 6, True)}, offered=11, committed=10)
+    assert actual == Checkpoint({"t1": DeltaOffset(2**31 + 6, True)}, offered=11, committed=10)
     assert (actual.pending, actual.started) == (True, True)
 
 
@@ -116,7 +116,7 @@ def test_offset_lines_end_only_at_newlines(tmp_path: Path) -> None:
     offsets = tmp_path / "offsets" / "0"
     settings = '{"conf":{"spark.app.name":"a\u2028b"}}'
     offsets.write_text("\n".join(["v1", settings, source(3)]), "utf-8")
-    assert checkpoints.read(tmp_path).offsets == {"t1": Offset(3, True)}
+    assert checkpoints.read(tmp_path).offsets == {"t1": DeltaOffset(3, True)}
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_offset_is_whole_only_between_two_commits(tmp_path: Path, line: str, who
 def test_source_that_isnt_a_delta_table_has_no_offset(tmp_path: Path) -> None:
     write_batch(tmp_path, 0, '{"logOffset":3}', "-", source(1))
     actual = checkpoints.read(tmp_path)
-    assert (actual.offsets, actual.others, actual.started) == ({"t1": Offset(1, True)}, True, True)
+    assert (actual.offsets, actual.others, actual.started) == ({"t1": DeltaOffset(1, True)}, True, True)
 
 
 def test_flow_without_delta_sources_has_started(tmp_path: Path) -> None:

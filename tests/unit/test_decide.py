@@ -28,7 +28,7 @@ from tableferry.pipelines.model.flows import (
 from tableferry.pipelines.model.identities import FlowIdentity, TableEvidence, TableIdentity
 from tableferry.pipelines.model.plan import HISTORY_FLOW, Plan, Request, TargetPlan
 from tableferry.pipelines.model.reads import Read
-from tableferry.pipelines.model.source_offsets import Offset
+from tableferry.pipelines.model.source_offsets import DeltaOffset
 from tableferry.pipelines.model.steps import (
     Adopt,
     AdoptRenamed,
@@ -105,7 +105,7 @@ STARTED = MigrationStart(
     NOW,
 )
 COPIED = TargetState(STARTED, Tracking({SOURCE.key: 5}, 0, 10, "match"))
-READ_TO_6 = Checkpoint({"source-id": Offset(7, True)}, offered=1, committed=1)
+READ_TO_6 = Checkpoint({"source-id": DeltaOffset(7, True)}, offered=1, committed=1)
 
 
 def plan(known: Facts, *flows: DataFlow, **request: object) -> Plan:
@@ -404,8 +404,8 @@ def test_flow_without_new_commits_is_idle() -> None:
 @pytest.mark.parametrize(
     "checkpoint",
     [
-        Checkpoint({"source-id": Offset(6, True)}, offered=1, committed=1),
-        Checkpoint({"source-id": Offset(7, False)}, offered=1, committed=1),
+        Checkpoint({"source-id": DeltaOffset(6, True)}, offered=1, committed=1),
+        Checkpoint({"source-id": DeltaOffset(7, False)}, offered=1, committed=1),
         replace(READ_TO_6, committed=0),
     ],
     ids=["commits left", "commit partly read", "batch pending"],
@@ -533,7 +533,7 @@ def test_renamed_flow_that_starts_before_its_old_checkpoint_is_refused(
 
 
 @pytest.mark.parametrize(
-    "earlier", [READ_TO_6, Checkpoint({"source-id": Offset(7, True)}, offered=0), Checkpoint(done=True)]
+    "earlier", [READ_TO_6, Checkpoint({"source-id": DeltaOffset(7, True)}, offered=0), Checkpoint(done=True)]
 )
 def test_migration_of_target_whose_flows_have_run_before_is_refused(earlier: Checkpoint) -> None:
     known = facts(checkpoint=earlier)
@@ -550,7 +550,7 @@ def test_migration_of_target_whose_flows_have_run_before_is_refused(earlier: Che
 
 @pytest.mark.parametrize("hand_over", ["checkpoint", "version"])
 @pytest.mark.parametrize(
-    "earlier", [READ_TO_6, Checkpoint({"source-id": Offset(7, True)}, offered=0), Checkpoint(done=True)]
+    "earlier", [READ_TO_6, Checkpoint({"source-id": DeltaOffset(7, True)}, offered=0), Checkpoint(done=True)]
 )
 def test_take_over_of_target_whose_flows_have_run_before_is_refused(
     earlier: Checkpoint, hand_over: HandOverBy

@@ -303,7 +303,7 @@ def test_renamed_flow_of_a_topic_with_a_start_is_refused_in_a_pipeline_if_it_may
 ) -> None:
     tracking = replace(COPIED.tracking, started=("f_old",)) if COPIED.tracking else None
     topic = Read(
-        "v_orders", SOURCE, "orders_main.json: v_orders", 6, unseen=Finding("OTHER_ERROR", reason="x")
+        "v_orders", SOURCE, "orders_main.json: v_orders", 6, unmanaged=Finding("OTHER_ERROR", reason="x")
     )
     identity = TableIdentity("orders-id", 0, {"f_old": FlowIdentity({}, recorded)}, "", {})
     known = facts(

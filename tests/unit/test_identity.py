@@ -30,7 +30,7 @@ from tableferry.pipelines.model.identities import (
     parse_identity_property,
 )
 from tableferry.pipelines.model.plan import HISTORY_FLOW
-from tableferry.pipelines.model.source_offsets import Offset
+from tableferry.pipelines.model.source_offsets import DeltaOffset
 from tableferry.pipelines.model.steps import DefineAppend, DefineTable, RecordVersions, Reset
 from tableferry.pipelines.model.target_state import TargetState
 from tableferry.spark.tables import TRANSACTION_RETENTION, TableFacts

@@ -69,7 +69,7 @@ def test_pipeline_passes_the_offset_to_the_view_at_every_update() -> None:
         target = planned(stored=stored, checkpoint=checkpoint, brokers={}, engine="databricks")
         (view,) = (step for step in target.steps if isinstance(step, DefineView) and not step.once)
         assert view.starts == {TOPIC.key: SEED}
-        assert topics.starting(OPTIONS, SEED) == {"subscribe": "orders", "startingOffsets": SEED}
+        assert topics.start_options(OPTIONS, SEED) == {"subscribe": "orders", "startingOffsets": SEED}
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_start_in_the_users_options_wins_over_the_checkpoint() -> None:
 def test_reader_subscribes_to_all_topics_of_an_offset(
     options: dict[str, str], offset: dict[tuple[str, int], int], *, expected: bool
 ) -> None:
-    assert topics.subscribes(options, KafkaOffset(offset)) is expected
+    assert topics.is_subscribed(options, KafkaOffset(offset)) is expected
 
 
 def test_reader_options_are_recognized_in_any_case() -> None:
@@ -197,18 +197,18 @@ def test_reader_options_are_recognized_in_any_case() -> None:
         "startingOffsets": '{"a":{"0":1,"1":0}}',
         "endingOffsets": '{"a":{"0":4,"1":2}}',
     }
-    patient = topics.one_of_each({"kafka.request.timeout.ms": "99", "startingOffsets": "latest"})
+    patient = topics.probe_options({"kafka.request.timeout.ms": "99", "startingOffsets": "latest"})
     assert (patient["kafka.request.timeout.ms"], patient["startingOffsets"]) == ("99", "earliest")
 
 
 def test_furthest_offset_is_chosen_by_partition() -> None:
     line = '{"orders":{"0":6,"1":4}}'
     others = ["-", '{"other":{"0":99}}', '{"orders":{"0":5,"1":7,"2":1}}', '{"seqNum":4}']
-    assert source_offsets.furthest(line, others) == '{"orders":{"0":6,"1":7,"2":1}}'
-    assert source_offsets.furthest(line, ['{"other":{"0":9}}']) == line
-    assert source_offsets.furthest("-", [line]) == "-"
+    assert source_offsets.select_latest_offset(line, others) == '{"orders":{"0":6,"1":7,"2":1}}'
+    assert source_offsets.select_latest_offset(line, ['{"other":{"0":9}}']) == line
+    assert source_offsets.select_latest_offset("-", [line]) == "-"
     delta = '{"sourceVersion":1,"reservoirId":"t","reservoirVersion":%d,"index":-1,"isStartingVersion":false}'
-    assert source_offsets.furthest(delta % 3, [delta % 5, delta % 4, line]) == delta % 5
+    assert source_offsets.select_latest_offset(delta % 3, [delta % 5, delta % 4, line]) == delta % 5
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_flow_that_reads_several_topics_has_one_offset() -> None:
     known = source_offsets.read('{"b":{"0":2},"a":{"0":1,"10":3}}')
     assert known == ("kafka:a,b", KafkaOffset({("a", 0): 1, ("a", 10): 3, ("b", 0): 2}))
     assert str(known[1]) == '{"a":{"0":1,"10":3},"b":{"0":2}}'
-    assert known[1].records == 6
+    assert known[1].record_count == 6
 
 
 @pytest.mark.parametrize("read", [READ, replace(READ, kafka=None, files=True)])

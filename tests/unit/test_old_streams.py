@@ -19,7 +19,7 @@ from tableferry.pipelines.handover.stream_checkpoints import (
     read_batch_offsets,
 )
 from tableferry.pipelines.model.facts import HandOver, LegacyWrites
-from tableferry.pipelines.model.source_offsets import Offset
+from tableferry.pipelines.model.source_offsets import DeltaOffset
 from tableferry.spark.tables import TableName
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -39,8 +39,8 @@ def other(
     return Commit(version, operation, {}, metrics, user_metadata=user_metadata)
 
 
-def whole(version: int, table: str = "t1") -> dict[str, Offset]:
-    return {table: Offset(version, True)}
+def whole(version: int, table: str = "t1") -> dict[str, DeltaOffset]:
+    return {table: DeltaOffset(version, True)}
 
 
 def within_commit(version: int) -> dict[str, Offset]:
@@ -63,7 +63,7 @@ def test_batch_that_ends_within_a_commit_is_left_to_the_flow() -> None:
 
 def test_batch_within_a_commit_is_handed_over_if_the_flow_can_start_there() -> None:
     commits = [batch(5, "q2", 7), batch(4, "q1", 3)]
-    part = {"t1": Offset(9, False, '{"index":2}')}
+    part = {"t1": DeltaOffset(9, False, '{"index":2}')}
     offsets = {"q1": {3: part}, "q2": {7: whole(4, "t2")}}
     found = choose_version([ONE, TWO], commits, offsets, mid_commit_sources={"t1"})
     batches = {"q1": 3, "q2": 7}

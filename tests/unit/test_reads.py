@@ -52,16 +52,16 @@ def test_an_explicit_start_is_read_as_spark_reads_options(
 def test_a_delta_source_is_followed_by_its_name_or_by_its_path() -> None:
     path = TableName.at("/data/src/")
     reads = views(v_name=DeltaSource(SRC, options={"startingVersion": "4"}), v_path=DeltaSource(path))
-    assert followed(reads, "v_name", {}) == (Read("v_name", SRC, "x_main.json: v_name", 4),)
-    assert [read.table.key for read in followed(reads, "v_path", {})] == ["/data/src"]
+    assert list_streamed_reads(reads, "v_name", {}) == (Read("v_name", SRC, "x_main.json: v_name", 4),)
+    assert [read.table.key for read in list_streamed_reads(reads, "v_path", {})] == ["/data/src"]
 
 
 def test_static_sides_of_a_join_and_batch_views_are_looked_up_not_followed() -> None:
     sides = (JoinSide("s", "stream", DeltaSource(SRC)), JoinSide("d", "static", DeltaSource(DIM)))
     reads = views(v_join=JoinSource(sides, (Join("left", "s.id = d.id"),)))
-    assert tables(followed(reads, "v_join", {})) == ["bronze.src"]
+    assert tables(list_streamed_reads(reads, "v_join", {})) == ["bronze.src"]
     reads["v_batch"] = View("v_batch", "batch", DeltaSource(DIM), "x")
-    assert followed(reads, "v_batch", {}) == ()
+    assert list_streamed_reads(reads, "v_batch", {}) == ()
 
 
 def test_sql_follows_what_it_streams_through_other_views_too() -> None:
@@ -74,17 +74,17 @@ def test_sql_follows_what_it_streams_through_other_views_too() -> None:
         ),
     )
     python = {"v_python": (Read("v_python", TableName.parse("bronze.seen"), "y"),)}
-    assert tables(followed(reads, "v_sql", python)) == ["bronze.src", "bronze.seen", "a.b.c"]
-    assert views_behind(reads, "v_sql") == ("v_src", "v_python", "v_sql")
+    assert tables(list_streamed_reads(reads, "v_sql", python)) == ["bronze.src", "bronze.seen", "a.b.c"]
+    assert list_upstream_views(reads, "v_sql") == ("v_src", "v_python", "v_sql")
 
 
 def test_sql_that_streams_nothing_and_sources_that_are_no_tables_say_why_nothing_is_known_of_them() -> None:
     reads = views(v_sql=SqlSource("SELECT * FROM bronze.src"), v_kafka=OtherSource("kafka"))
-    (read,) = followed(reads, "v_sql", {})
+    (read,) = list_streamed_reads(reads, "v_sql", {})
     assert read.explicit is None
-    check(read.unseen, "NO_STREAM_IN_SQL")
-    (read,) = followed(reads, "v_kafka", {})
-    check(read.unseen, "SOURCE_NOT_A_TABLE", format="kafka")
+    check(read.unmanaged, "NO_STREAM_IN_SQL")
+    (read,) = list_streamed_reads(reads, "v_kafka", {})
+    check(read.unmanaged, "SOURCE_NOT_A_TABLE", format="kafka")
 
 
 def test_a_name_of_four_parts_is_refused_with_its_place() -> None:

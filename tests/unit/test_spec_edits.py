@@ -38,7 +38,7 @@ from tableferry.pipelines.model.identities import (
     parse_identity_property,
 )
 from tableferry.pipelines.model.plan import Plan
-from tableferry.pipelines.model.source_offsets import Offset
+from tableferry.pipelines.model.source_offsets import DeltaOffset
 from tableferry.pipelines.model.steps import DefineAppend, DefineTable, DefineView
 from tableferry.pipelines.model.target_state import Tracking
 from tableferry.pipelines.planning.project import OpenedProject, open_project
@@ -150,7 +150,7 @@ class Engine:
         if checkpoint.committed is not None:
             offsets, _ = checkpoints.read_batch(folder, checkpoint.committed)
             offset = offsets[table.table_id]
-            assert isinstance(offset, Offset)
+            assert isinstance(offset, DeltaOffset)
             first, batch = offset.version, checkpoint.committed + 1
         assert first is None or isinstance(first, int)
         if first is not None and first > table.version:

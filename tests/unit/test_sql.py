@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tableferry.pipelines.model.sql import references, renamed
+from tableferry.pipelines.model.sql import find_references, replace_references
 
 STATEMENT = """
 WITH a AS (SELECT * FROM x.y) -- FROM STREAM(not.this)
@@ -17,7 +17,9 @@ WHERE id IN (SELECT id FROM lookup)
 
 
 def test_streams_and_look_ups_are_distinguished() -> None:
-    streamed_by_name = {".".join(reference.parts): reference.streamed for reference in references(STATEMENT)}
+    streamed_by_name = {
+        ".".join(reference.parts): reference.streamed for reference in find_references(STATEMENT)
+    }
     assert {name for name, streamed in streamed_by_name.items() if streamed} == {
         "v_orders",
         "bronze.e",
@@ -29,7 +31,9 @@ def test_streams_and_look_ups_are_distinguished() -> None:
 
 
 def test_names_take_the_place_of_the_whole_stream() -> None:
-    text = renamed(STATEMENT, {reference: "T" for reference in references(STATEMENT) if reference.streamed})
+    text = replace_references(
+        STATEMENT, {reference: "T" for reference in find_references(STATEMENT) if reference.streamed}
+    )
     assert "FROM T o" in text
     assert "c.id, T e" in text
     assert "JOIN T ON true" in text
@@ -41,4 +45,4 @@ def test_names_take_the_place_of_the_whole_stream() -> None:
     "statement", ["SELECT stream FROM t", "SELECT 1", "SELECT * FROM range(3)", "SELECT a AS stream FROM t"]
 )
 def test_nothing_is_streamed_without_stream(statement: str) -> None:
-    assert not [reference for reference in references(statement) if reference.streamed]
+    assert not [reference for reference in find_references(statement) if reference.streamed]

@@ -414,7 +414,7 @@ def _print_skipped(console: Console, skipped: Sequence[Skipped]) -> None:
 
 
 def _target_data(target: TargetPlan) -> dict[str, Any]:
-    tracking, migration_start = target.stored.tracking, target.migration_start
+    tracking, migration_start = target.state.tracking, target.migration_start
     writes = target.legacy_writes
     return {
         "target": str(target.target),
@@ -422,7 +422,7 @@ def _target_data(target: TargetPlan) -> dict[str, Any]:
         "copy": {
             "table": str(migration_start.copy.table),
             "version": migration_start.copy.version,
-            "copied": target.stored.copied,
+            "copied": target.state.copied,
             "rows": tracking.copied_rows if tracking else None,
             "verified": (tracking.verified or None) if tracking else None,
             "writtenSince": {
@@ -457,8 +457,8 @@ def _target_data(target: TargetPlan) -> dict[str, Any]:
 def _print_targets(console: Console, targets: Sequence[TargetPlan]) -> None:
     rows = []
     for target in targets:
-        tracking = target.stored.tracking
-        copied = tracking.copied_rows if tracking and target.stored.copied else None
+        tracking = target.state.tracking
+        copied = tracking.copied_rows if tracking and target.state.copied else None
         rows.append(
             (
                 target.target,

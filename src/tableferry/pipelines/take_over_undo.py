@@ -37,14 +37,14 @@ def undo_take_over(
     For an old stream that has written after the take-over, the offsets of its newest batch count too, unless
     RESTORE removed those writes. ``before`` is called with a description right before each effect.
     """
-    name, start = target.target, target.stored.migration_start
+    name, start = target.target, target.state.migration_start
     before(f"recording in the state that the take-over of {name} is being undone")
     store.start_undo(name)
     if start is not None:
         for folder in _list_old_checkpoints(plan, target):
             # A flow without a batch has no offsets, so its old stream stays at its newest batch.
             flow_checkpoints = [
-                store.checkpoint(name, target.stored.generation, flow.name)
+                store.checkpoint(name, target.state.generation, flow.name)
                 for flow in target.dataflow.streaming_flows
             ]
             query = checkpoints.read_query_id(folder)
@@ -61,7 +61,7 @@ def undo_take_over(
 
 
 def _find_undo_blocker(plan: Plan, facts: Facts, target: TargetPlan) -> Finding | None:
-    migration, stored, name = target.dataflow.migration, target.stored, target.target
+    migration, stored, name = target.dataflow.migration, target.state, target.target
     if migration is None or not migration.take_over:
         return Finding("NOT_TAKEN_OVER", target=name)
     if stored.finished:

@@ -189,7 +189,7 @@ class Update:
 def _migrating(plan: Plan) -> tuple[TargetPlan, ...]:
     """Return the targets that have, or had, a migration."""
     return tuple(
-        target for target in plan.targets if target.dataflow.migration or target.stored.migration_start
+        target for target in plan.targets if target.dataflow.migration or target.state.migration_start
     )
 
 

@@ -308,8 +308,8 @@ def progress(planned: Plan, facts: Facts) -> tuple[tuple[MigrationStart, Trackin
     """
     made = []
     for target in planned.targets:
-        start, tracking = target.migration_start, target.stored.tracking
-        if not start or not target.stored.migration_start or not target.dataflow.migration:
+        start, tracking = target.migration_start, target.state.tracking
+        if not start or not target.state.migration_start or not target.dataflow.migration:
             continue
         old = tracking or Tracking({})
         seen = {key: source.version for key in start.baselines if (source := facts.tables.get(key))}

@@ -80,7 +80,7 @@ class FlowOutput:
             spark,
             dataflow,
             flow,
-            {read.table.key: read.table for read in followed if not read.without_versions},
+            {read.table.key: read.table for read in followed if not read.is_versionless},
             {read.table.key: read.kafka for read in followed if read.kafka is not None},
             *_inspect_sources(dataflow, flow),
         )
@@ -225,7 +225,9 @@ def _inspect_sources(dataflow: DataFlow, flow: Flow) -> tuple[bool, bool]:
             case JoinSource(sides):
                 sources = [side.source for side in sides if side.mode == "stream"]
             case SqlSource(statement):
-                streamed = (reference.parts for reference in sql.references(statement) if reference.streamed)
+                streamed = (
+                    reference.parts for reference in sql.find_references(statement) if reference.streamed
+                )
                 kinds |= {False for parts in streamed if parts[-1] not in dataflow.views}
             case OtherSource("kafka"):
                 kinds.add(True)

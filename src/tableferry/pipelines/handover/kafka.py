@@ -31,7 +31,7 @@ def read_offset_range(spark: SparkSession, options: Mapping[str, str]) -> KafkaR
     Raises:
         TableError: The broker doesn't answer.
     """
-    records = spark.readStream.format("kafka").options(**topics.one_of_each(options)).load()
+    records = spark.readStream.format("kafka").options(**topics.probe_options(options)).load()
     oldest = F.collect_list(F.struct("topic", "partition", "offset"))
     try:
         query = (
@@ -47,7 +47,7 @@ def read_offset_range(spark: SparkSession, options: Mapping[str, str]) -> KafkaR
             query.stop()
     except SPARK_ERRORS as error:
         raise TableError(
-            "BROKER_NOT_ANSWERING", topic=topics.name(options), reason=first_line(error)
+            "BROKER_NOT_ANSWERING", topic=topics.source_name(options), reason=first_line(error)
         ) from error
 
 
@@ -60,10 +60,14 @@ def count_records(
         TableError: The first records have expired, or the broker doesn't answer.
     """
     try:
-        return spark.read.format("kafka").options(**topics.between(options, start, end)).load().count()
+        return spark.read.format("kafka").options(**topics.range_options(options, start, end)).load().count()
     except SPARK_ERRORS as error:
         raise TableError(
-            "TOPIC_NOT_READABLE", topic=topics.name(options), start=start, end=end, reason=first_line(error)
+            "TOPIC_NOT_READABLE",
+            topic=topics.source_name(options),
+            start=start,
+            end=end,
+            reason=first_line(error),
         ) from error
 
 

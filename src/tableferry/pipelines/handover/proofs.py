@@ -105,7 +105,7 @@ def prove_start(spark: SparkSession, target: TargetPlan) -> Proof:
     until = {key: baseline.version for key, baseline in start.baselines.items()}
     try:
         for flow in target.dataflow.flows:
-            for read in reads.followed(target.dataflow.views, flow.view, {}):
+            for read in reads.list_streamed_reads(target.dataflow.views, flow.view, {}):
                 if isinstance(read.explicit, str):
                     raise RowsNotDerivableError(
                         "EXPLICIT_START_NOT_A_VERSION", view=read.view, start=read.explicit
@@ -128,7 +128,7 @@ def _compare(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Fact
         raise RowsNotDerivableError("HISTORY_NOT_COPIED")
     for flow in target.dataflow.flows:
         if flow.once or any(
-            read.explicit is not None or (read.unseen and read.table.key not in start.baselines)
+            read.explicit is not None or (read.unmanaged and read.table.key not in start.baselines)
             for read in facts.streamed_reads(target.dataflow, flow)
         ):
             raise RowsNotDerivableError("FLOW_STARTS_WHERE_SPEC_SAYS", flow=flow.name)

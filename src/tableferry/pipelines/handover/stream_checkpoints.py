@@ -23,7 +23,7 @@ from tableferry.formats.delta.commits import SETTING_BACK, WITHOUT_ROWS, Commit,
 from tableferry.pipelines.model import source_offsets
 from tableferry.pipelines.model.facts import HandOver, LegacyWrites
 from tableferry.pipelines.model.flows import BY_VERSION
-from tableferry.pipelines.model.source_offsets import KafkaOffset, Offset, SourceOffset
+from tableferry.pipelines.model.source_offsets import DeltaOffset, KafkaOffset, SourceOffset
 from tableferry.pipelines.model.target_state import MigrationStart
 from tableferry.pipelines.state import checkpoints
 from tableferry.pipelines.state.run_once_flows import is_run_once_commit
@@ -224,7 +224,7 @@ def choose_version(
         read = [offsets[query][batch] for query, batch in batches.items()]
         found = _merge_offsets(batches, read, limits, mid_commit_sources)
         if not isinstance(found, StateError):
-            tables = {key: offset for key, offset in found.items() if isinstance(offset, Offset)}
+            tables = {key: offset for key, offset in found.items() if isinstance(offset, DeltaOffset)}
             return HandOver(
                 commit.version,
                 {table_id: offset.version - 1 for table_id, offset in tables.items()},
@@ -289,7 +289,7 @@ def _position_in_commit(offset: SourceOffset) -> str:
 
 def _format_offset(offset: SourceOffset) -> str:
     match offset:
-        case Offset(version):
+        case DeltaOffset(version):
             return f"version {version - 1}"
         case KafkaOffset():
             return f"offsets {offset}"

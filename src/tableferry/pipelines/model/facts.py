@@ -11,8 +11,8 @@ from tableferry.errors import Finding
 from tableferry.formats.delta.row_changes import RowChanges
 from tableferry.pipelines.model.flows import DataFlow, Flow
 from tableferry.pipelines.model.identities import TableEvidence
-from tableferry.pipelines.model.reads import Read, looked_up
-from tableferry.pipelines.model.source_offsets import KafkaOffset, KafkaRange, Offset
+from tableferry.pipelines.model.reads import Read, list_input_table_keys
+from tableferry.pipelines.model.source_offsets import DeltaOffset, KafkaOffset, KafkaRange
 from tableferry.pipelines.model.target_state import Certainty, TargetState
 from tableferry.spark.tables import TableFacts
 from tableferry.verify import Verdict
@@ -33,7 +33,7 @@ class Checkpoint:
         has_start_offset: Its first two batches contain only the offset where it starts, and no rows.
     """
 
-    offsets: Mapping[str, Offset] = field(default_factory=dict)
+    offsets: Mapping[str, DeltaOffset] = field(default_factory=dict)
     kafka: Mapping[str, KafkaOffset] = field(default_factory=dict)
     done: bool = False
     others: bool = False
@@ -191,7 +191,7 @@ class Facts:
 
     def input_table_keys(self, dataflow: DataFlow, flow: Flow) -> frozenset[str]:
         """Return the keys of the tables that a flow streams or reads whole."""
-        return looked_up(dataflow.views, flow.view) | self.streamed_table_keys(dataflow, flow)
+        return list_input_table_keys(dataflow.views, flow.view) | self.streamed_table_keys(dataflow, flow)
 
     def streamed_table_keys(self, dataflow: DataFlow, flow: Flow) -> frozenset[str]:
         """Return the keys of the tables that a flow streams."""

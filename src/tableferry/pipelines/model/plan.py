@@ -74,7 +74,7 @@ class TargetPlan:
         warnings: What the user should do something about, while the run continues.
         refusals: Why it can't continue.
         migration_start: Its baselines, recorded or about to be.
-        stored: Its state as found.
+        state: Its state as found.
         copy: The history is copied in this run.
         generation: The generation that its flows fill.
         legacy_writes: What its legacy table was given since the copy is pinned; None where nobody asked.
@@ -90,7 +90,7 @@ class TargetPlan:
     warnings: tuple[Finding, ...] = ()
     refusals: tuple[Finding, ...] = ()
     migration_start: MigrationStart | None = None
-    stored: TargetState = field(default_factory=TargetState)
+    state: TargetState = field(default_factory=TargetState)
     copy: bool = False
     generation: int = 0
     legacy_writes: LegacyWrites | None = None

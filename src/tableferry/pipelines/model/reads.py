@@ -38,9 +38,9 @@ class Read:
 
     Attributes:
         explicit: The start that the user's own reader options give, or None.
-        unseen: Why the start can't be managed, or None.
+        unmanaged: Why the start can't be managed, or None.
         kafka: The options with which Kafka is read, which has no versions, but offsets; None for a table.
-        how: How the user gives a start here.
+        start_option: How the user gives a start here.
         files: Auto Loader reads it; its own options say where it starts.
         stops_at: The commits of the table that stop a stream with the view's reader options: those that
             delete or change rows (``changes``), or none.
@@ -50,29 +50,29 @@ class Read:
     table: TableName
     location: str
     explicit: Start | None = None
-    unseen: Finding | None = None
+    unmanaged: Finding | None = None
     kafka: Mapping[str, str] | None = None
-    how: str = "give readerOptions.startingVersion"
+    start_option: str = "give readerOptions.startingVersion"
     files: bool = False
     stops_at: StopsAt = "changes"
 
     @property
-    def without_versions(self) -> bool:
+    def is_versionless(self) -> bool:
         """Whether it's Kafka's topics or files, of which only a checkpoint says how far they are read."""
         return self.kafka is not None or self.files
 
 
-def looked_up(views: Mapping[str, View], name: str) -> frozenset[str]:
+def list_input_table_keys(views: Mapping[str, View], name: str) -> frozenset[str]:
     """Return the keys of the tables that a view names, followed ones or not; Python views name none."""
     keys: set[str] = set()
-    for view_name in views_behind(views, name):
+    for view_name in list_upstream_views(views, name):
         match views[view_name].source:
             case DeltaSource(table):
                 keys.add(table.key)
             case JoinSource(sides):
                 keys |= {side.source.table.key for side in sides}
             case SqlSource(statement):
-                references = [reference.parts for reference in sql.references(statement)]
+                references = [reference.parts for reference in sql.find_references(statement)]
                 keys |= {TableName(parts).key for parts in references if len(parts) <= 3}
             case PythonSource() | OtherSource() | HistorySource():
                 pass
@@ -81,14 +81,14 @@ def looked_up(views: Mapping[str, View], name: str) -> frozenset[str]:
     return frozenset(keys)
 
 
-def views_behind(views: Mapping[str, View], name: str) -> tuple[str, ...]:
+def list_upstream_views(views: Mapping[str, View], name: str) -> tuple[str, ...]:
     """Return a view and the views that its SQL names, those that are read first."""
     behind: dict[str, None] = {}
 
     def visit(view_name: str, above: tuple[str, ...]) -> None:
         view = views[view_name]
         if isinstance(view.source, SqlSource):
-            for reference in sql.references(view.source.statement):
+            for reference in sql.find_references(view.source.statement):
                 inner = reference.parts[-1]
                 if len(reference.parts) == 1 and inner in views and inner not in above:
                     visit(inner, (*above, inner))
@@ -98,7 +98,7 @@ def views_behind(views: Mapping[str, View], name: str) -> tuple[str, ...]:
     return tuple(behind)
 
 
-def followed(
+def list_streamed_reads(
     views: Mapping[str, View],
     name: str,
     python: Mapping[str, tuple[Read, ...]],
@@ -127,9 +127,9 @@ def followed(
         case PythonSource():
             return python.get(name, ())
         case OtherSource("kafka", options):
-            given = "its own options" if topics.gives_offsets(options) else None
+            given = "its own options" if topics.has_start_offsets(options) else None
             how = "give readerOptions.startingOffsets"
-            topic = topics.name(options)
+            topic = topics.source_name(options)
             return (
                 Read(
                     name,
@@ -195,19 +195,21 @@ def _sql(
     above: tuple[str, ...],
 ) -> tuple[Read, ...]:
     reads: list[Read] = []
-    for reference in sql.references(statement):
+    for reference in sql.find_references(statement):
         if not reference.streamed:
             continue
         inner = reference.parts[-1]
         if len(reference.parts) == 1 and inner in views:
             if inner != name:
-                reads += followed(views, inner, python, above)
+                reads += list_streamed_reads(views, inner, python, above)
         elif len(reference.parts) > 3:
             raise TableError(
                 "NAME_WITH_TOO_MANY_PARTS", location=views[name].location, name=".".join(reference.parts)
             )
         else:
-            reads.append(Read(name, TableName(reference.parts), views[name].location, how=_HOW_IN_SQL))
+            reads.append(
+                Read(name, TableName(reference.parts), views[name].location, start_option=_HOW_IN_SQL)
+            )
     if not reads:
         nothing = Finding("NO_STREAM_IN_SQL")
         return (Read(name, TableName.at(f"sql:{name}"), views[name].location, None, nothing),)

@@ -16,7 +16,7 @@ _AT_A_COMMIT_S_START = (-1, -100)
 
 
 @dataclass(frozen=True)
-class Offset:
+class DeltaOffset:
     """How far a stream has read a Delta table: all before ``version``, and, if ``whole``, nothing of it.
 
     Attributes:
@@ -45,10 +45,10 @@ class KafkaOffset:
     @classmethod
     def parse(cls, text: str) -> KafkaOffset:
         """Read the text of one."""
-        return cls.read(json.loads(text))
+        return cls.from_topics(json.loads(text))
 
     @classmethod
-    def read(cls, topics: Mapping[str, Mapping[str, int]]) -> KafkaOffset:
+    def from_topics(cls, topics: Mapping[str, Mapping[str, int]]) -> KafkaOffset:
         """Read one as Spark writes it."""
         return cls(
             {
@@ -71,24 +71,24 @@ class KafkaOffset:
         return frozenset(topic for topic, _ in self.next)
 
     @property
-    def records(self) -> int:
+    def record_count(self) -> int:
         """How many offsets lie before it: how far it is, in one number."""
         return sum(self.next.values())
 
-    def reaches(self, other: KafkaOffset) -> bool:
+    def has_reached(self, other: KafkaOffset) -> bool:
         """Say whether this is at least as far as another one in every partition."""
         return all(self.next.get(partition, 0) >= offset for partition, offset in other.next.items())
 
-    def behind(self, other: KafkaOffset) -> int:
+    def count_records_until(self, other: KafkaOffset) -> int:
         """Return how many offsets lie between this one and another that is further on."""
         return sum(offset - self.next.get(partition, 0) for partition, offset in other.next.items())
 
-    def furthest(self, other: KafkaOffset) -> KafkaOffset:
+    def advance_to(self, other: KafkaOffset) -> KafkaOffset:
         """Return what of the two is further on, partition by partition."""
         both = {**self.next, **other.next}
         return KafkaOffset({key: max(self.next.get(key, 0), other.next.get(key, 0)) for key in both})
 
-    def completed(self, other: KafkaOffset) -> KafkaOffset:
+    def add_partitions_of(self, other: KafkaOffset) -> KafkaOffset:
         """Add the partitions that another one has besides, at its offsets."""
         return KafkaOffset({**other.next, **self.next})
 
@@ -105,7 +105,7 @@ class KafkaRange:
     first: KafkaOffset
     end: KafkaOffset
 
-    def gone(self, offset: KafkaOffset) -> tuple[str, ...]:
+    def list_unreadable_partitions(self, offset: KafkaOffset) -> tuple[str, ...]:
         """Say, partition by partition, what can't be read any more from an offset on."""
         found = []
         for (topic, partition), wanted in sorted(offset.next.items()):
@@ -123,10 +123,10 @@ class KafkaRange:
         return tuple(found)
 
 
-SourceOffset = Offset | KafkaOffset
+SourceOffset = DeltaOffset | KafkaOffset
 
 
-def read(line: str) -> tuple[str, SourceOffset] | None:
+def parse_offset(line: str) -> tuple[str, SourceOffset] | None:
     """Return a source's id and how far it's read; None where nothing was read yet, or of another source.
 
     The id of a Delta table is its own. An offset of Kafka names the topics alone, not the broker.
@@ -140,41 +140,43 @@ def read(line: str) -> tuple[str, SourceOffset] | None:
     source = json.loads(line)
     if "reservoirId" in source:
         whole = source["index"] in _AT_A_COMMIT_S_START and not source["isStartingVersion"]
-        return source["reservoirId"], Offset(int(source["reservoirVersion"]), whole, "" if whole else line)
+        return source["reservoirId"], DeltaOffset(
+            int(source["reservoirVersion"]), whole, "" if whole else line
+        )
     if source and all(map(_is_partitions, source.values())):
-        offset = KafkaOffset.read(source)
-        return kafka_id(offset.topics), offset
+        offset = KafkaOffset.from_topics(source)
+        return kafka_source_id(offset.topics), offset
     return None
 
 
-def kafka_id(topics: frozenset[str]) -> str:
+def kafka_source_id(topics: frozenset[str]) -> str:
     """Return what tells topics from the other sources of a stream."""
     return "kafka:" + ",".join(sorted(topics))
 
 
-def is_kafka(source_id: str) -> bool:
+def is_kafka_source(source_id: str) -> bool:
     """Say whether a source is Kafka, not a Delta table."""
     return source_id.startswith("kafka:")
 
 
-def is_of_files(line: str) -> bool:
+def is_file_offset(line: str) -> bool:
     """Return whether a line is the offset of Spark's file stream or of Auto Loader."""
     return line.startswith(('{"logOffset":', '{"seqNum":'))
 
 
-def described(source_id: str) -> str:
+def describe_source(source_id: str) -> str:
     """Say what a source is, as far as its id tells."""
-    return source_id if is_kafka(source_id) else f"the Delta table with the id {source_id}"
+    return source_id if is_kafka_source(source_id) else f"the Delta table with the id {source_id}"
 
 
-def furthest(line: str, others: Iterable[str]) -> str:
+def select_latest_offset(line: str, others: Iterable[str]) -> str:
     """Return what is furthest on of the offsets of one source, as Spark writes them; skip other sources'."""
     for other in others:
-        mine, theirs = read(line), read(other)
+        mine, theirs = parse_offset(line), parse_offset(other)
         match (mine and mine[1]), (theirs and theirs[1]):
             case KafkaOffset() as known, KafkaOffset() as new if known.topics & new.topics:
-                line = str(known.furthest(new))
-            case Offset(), Offset() if mine and theirs and mine[0] == theirs[0]:
+                line = str(known.advance_to(new))
+            case DeltaOffset(), DeltaOffset() if mine and theirs and mine[0] == theirs[0]:
                 line = max(line, other, key=_order)
             case _:
                 pass

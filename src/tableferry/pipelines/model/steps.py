@@ -57,7 +57,7 @@ class RecordStart:
         return f"record where {start.target} begins: {copy}, {baselines}"
 
     def _baseline(self, baseline: Baseline) -> str:
-        if baseline.of_kafka:
+        if baseline.is_kafka:
             return f"{baseline.table} at {baseline.within}"
         part = f" and a part of {baseline.version + 1}" if baseline.within else ""
         return f"{baseline.table}@{baseline.version}{part}"

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, PlainSerializer
 
 from tableferry.pipelines.model.identities import TableIdentity
-from tableferry.pipelines.model.source_offsets import is_kafka
+from tableferry.pipelines.model.source_offsets import is_kafka_source
 from tableferry.spark.tables import TableName
 
 Certainty = Literal["recorded", "proved", "assumed"]
@@ -47,9 +47,9 @@ class Baseline:
     within: str = ""
 
     @property
-    def of_kafka(self) -> bool:
+    def is_kafka(self) -> bool:
         """Whether it's of Kafka's topics, not of a table."""
-        return is_kafka(self.table_id)
+        return is_kafka_source(self.table_id)
 
 
 @dataclass(frozen=True)

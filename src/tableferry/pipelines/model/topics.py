@@ -16,14 +16,14 @@ _LIMITS = ("maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay", "m
 _EVERYWHERE = ("earliest", "latest")
 
 
-def name(options: Mapping[str, str]) -> TableName:
+def source_name(options: Mapping[str, str]) -> TableName:
     """Name what a reader subscribes to, in the place of a table."""
     lowered = _lowered(options)
     topics = lowered.get("subscribe") or lowered.get("subscribepattern") or lowered.get("assign", "")
     return TableName.at(f"kafka://{topics}")
 
 
-def subscribes(options: Mapping[str, str], offset: KafkaOffset) -> bool:
+def is_subscribed(options: Mapping[str, str], offset: KafkaOffset) -> bool:
     """Say whether a reader subscribes to all topics of an offset."""
     lowered = _lowered(options)
     if "subscribepattern" in lowered:
@@ -33,18 +33,18 @@ def subscribes(options: Mapping[str, str], offset: KafkaOffset) -> bool:
     return offset.topics == {topic.strip() for topic in lowered.get("subscribe", "").split(",")}
 
 
-def gives_start(options: Mapping[str, str]) -> bool:
+def has_start(options: Mapping[str, str]) -> bool:
     """Say whether a reader's options say where it starts."""
     return any(option in _STARTS for option in _lowered(options))
 
 
-def gives_offsets(options: Mapping[str, str]) -> bool:
+def has_start_offsets(options: Mapping[str, str]) -> bool:
     """Say whether they give a start within the topics, which is neither all that is there nor the newest."""
     lowered = _lowered(options)
     return any(lowered.get(option, "earliest") not in _EVERYWHERE for option in _STARTS)
 
 
-def between(options: Mapping[str, str], start: KafkaOffset, end: KafkaOffset) -> dict[str, str]:
+def range_options(options: Mapping[str, str], start: KafkaOffset, end: KafkaOffset) -> dict[str, str]:
     """Return the options that read what lies between two offsets as a batch; the first ones end there."""
     return {
         **_without(options, *_STARTS, *_ENDS, *_LIMITS),
@@ -53,12 +53,12 @@ def between(options: Mapping[str, str], start: KafkaOffset, end: KafkaOffset) ->
     }
 
 
-def starting(options: Mapping[str, str], start: str) -> dict[str, str]:
+def start_options(options: Mapping[str, str], start: str) -> dict[str, str]:
     """Return the options that start a stream at an offset, as Spark writes it, or at ``earliest``."""
     return {**_without(options, *_STARTS), "startingOffsets": start}
 
 
-def one_of_each(options: Mapping[str, str]) -> dict[str, str]:
+def probe_options(options: Mapping[str, str]) -> dict[str, str]:
     """Return the options that read the oldest record of each partition, unless no broker answers soon."""
     patience = {
         "kafka.default.api.timeout.ms": "15000",

@@ -240,5 +240,6 @@ class PlanningContext:
 def _has_read_topics(checkpoint: Checkpoint, kafka: Sequence[Mapping[str, str]]) -> bool:
     """Return whether a checkpoint's topics are those to which readers with these options subscribe."""
     return len(checkpoint.kafka) == len(kafka) and all(
-        any(topics.subscribes(options, offset) for options in kafka) for offset in checkpoint.kafka.values()
+        any(topics.is_subscribed(options, offset) for options in kafka)
+        for offset in checkpoint.kafka.values()
     )

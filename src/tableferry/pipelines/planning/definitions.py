@@ -190,7 +190,7 @@ def _find_events_before(context: PlanningContext, cdc: CdcSettings) -> EventsBef
     ):
         return None
     baselines = start.baselines.values()
-    if any(baseline.of_kafka or baseline.within for baseline in baselines):
+    if any(baseline.is_kafka or baseline.within for baseline in baselines):
         return None
     return EventsBefore(
         context.dataflow, {key: baseline.version for key, baseline in start.baselines.items()}

@@ -97,7 +97,7 @@ class Gatherer:
         locations: dict[str, str] = {}
         for read in chain.from_iterable(followed.values()):
             locations[read.table.key] = read.location
-            if not read.unseen:
+            if not read.unmanaged:
                 names[read.table.key] = read.table
         unstarted: list[TableName] = []
         is_new = False
@@ -266,7 +266,7 @@ class Gatherer:
             }
             for flow in dataflow.streaming_flows:
                 key = (dataflow.key, flow.name)
-                followed[key] = reads.followed(dataflow.views, flow.view, python)
+                followed[key] = reads.list_streamed_reads(dataflow.views, flow.view, python)
         return followed
 
     def _remembered(self) -> tuple[Mapping[str, TargetState], Mapping[FlowKey, Checkpoint]]:
@@ -489,7 +489,7 @@ class Gatherer:
             is_fresh = target in self.refreshed or stored[target].resetting or not checkpoint.started
             for read in flow_reads:
                 source = tables.get(read.table.key)
-                if source is None or read.stops_at == "nothing" or read.unseen:
+                if source is None or read.stops_at == "nothing" or read.unmanaged:
                     continue
                 first: Start | None = None
                 if is_fresh:

@@ -247,7 +247,7 @@ def _can_have_read(context: PlanningContext, flow: Flow, gone: str) -> bool:
     reads = context.list_reads(flow)
     sources = (context.facts.tables.get(read.table.key) for read in reads if not read.unseen)
     ids = {source.table_id for source in sources if source}
-    is_unseen = any(read.unseen for read in reads)
+    is_unseen = any(read.unmanaged for read in reads)
     if "" in ids:
         return False
     for table, name, identity in _list_recorded_flows(context):

@@ -250,11 +250,11 @@ class _ViewReader:
     def _read_other(self, view: str, source: OtherSource, *, streamed: bool) -> DataFrame:
         options = source.options
         if source.format == "kafka":
-            key = topics.name(options).key
+            key = topics.source_name(options).key
             if offset_range := self.offsets.get(key):
-                options = topics.between(options, *offset_range)
+                options = topics.range_options(options, *offset_range)
             elif (start := self.starts.get(view, {}).get(key)) is not None:
-                options = topics.starting(options, str(start))
+                options = topics.start_options(options, str(start))
         reader: Any = self.spark.readStream if streamed else self.spark.read
         reader = reader.format(source.format).options(**options)
         if source.schema_file:
@@ -264,7 +264,7 @@ class _ViewReader:
     def _read_sql(self, name: str, statement: str, starts: Mapping[str, Start | None]) -> DataFrame:
         """Run a statement after temporary views have replaced its streams and the spec's views."""
         names: dict[sql.Reference, str] = {}
-        for reference in sql.references(statement):
+        for reference in sql.find_references(statement):
             inner = reference.parts[-1]
             if len(reference.parts) == 1 and inner in self.views and inner != name:
                 as_batch = self.as_batch or not reference.streamed
@@ -289,7 +289,7 @@ class _ViewReader:
                 continue
             names[reference] = f"tableferry_{uuid.uuid4().hex}"
             frame.createOrReplaceTempView(names[reference])
-        return self.spark.sql(sql.renamed(statement, names))
+        return self.spark.sql(sql.replace_references(statement, names))
 
 
 def _range_options(commits: CommitRange, *, change_feed: bool = False) -> dict[str, str]:

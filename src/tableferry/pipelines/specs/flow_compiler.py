@@ -191,7 +191,7 @@ class FlowCompiler:
         source = self._view_compiler.compile_sql(details.sql_statement, details.sql_path, location)
         if source is None:
             return None
-        is_streamed = any(reference.streamed for reference in sql.references(source.statement))
+        is_streamed = any(reference.streamed for reference in sql.find_references(source.statement))
         mode: flows.Mode = "stream" if is_streamed else "batch"
         return self._add_generated_view(flows.View(f"v_{flow_name}", mode, source, str(location)))
 

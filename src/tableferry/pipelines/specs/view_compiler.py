@@ -48,7 +48,7 @@ class ViewCompiler:
             statement = self.table_compiler.substitutions.apply_to_sql(content)
         resolved = self.table_compiler.tables.resolve_sql((statement or "").strip().rstrip(";"), self.views)
         try:
-            sql.references(resolved)
+            sql.find_references(resolved)
         except sql.SqlglotError as error:
             cause = error.__cause__ if isinstance(error.__cause__, sql.SqlglotError) else error
             place.report(Finding("SPEC_SQL_INVALID", reason=" ".join(str(cause).split())))

@@ -15,7 +15,7 @@ from tableferry import storage
 from tableferry.errors import StateError
 from tableferry.pipelines.model import source_offsets
 from tableferry.pipelines.model.facts import Checkpoint
-from tableferry.pipelines.model.source_offsets import KafkaOffset, Offset, SourceOffset
+from tableferry.pipelines.model.source_offsets import DeltaOffset, KafkaOffset, SourceOffset
 
 DONE = "done"
 """The file that marks a run-once flow as done, in the folder in which other flows have their checkpoint."""
@@ -44,7 +44,7 @@ def read(folder: Path) -> Checkpoint:
         read_to, others = read_batch(folder, newest)
     except StateError as error:
         raise StateError("FLOW_CHECKPOINT_DAMAGED", folder=folder, reason=error.sentence) from error
-    offsets = {source_id: offset for source_id, offset in read_to.items() if isinstance(offset, Offset)}
+    offsets = {source_id: offset for source_id, offset in read_to.items() if isinstance(offset, DeltaOffset)}
     kafka = {source_id: offset for source_id, offset in read_to.items() if isinstance(offset, KafkaOffset)}
     return Checkpoint(
         offsets,

@@ -95,7 +95,7 @@ def tracking_to_csv(migration_start: MigrationStart, tracking: Tracking) -> str:
     for key, baseline in sorted(migration_start.baselines.items()):
         current = tracking.current.get(key, baseline.version)
         # A flow can start at an offset of Kafka before any record follows it.
-        ready = "true" if current > baseline.version or baseline.of_kafka else "false"
+        ready = "true" if current > baseline.version or baseline.is_kafka else "false"
         rows += [
             (baseline.table, view, baseline.version, current, ready, *whole)
             for view in baseline.views or ("",)

@@ -71,7 +71,7 @@ def _list_folders(planned: Plan, facts: Facts, spark: SparkSession) -> dict[str,
     """
     names: dict[str, TableName] = {}
     for reads in facts.reads.values():
-        names |= {read.table.key: read.table for read in reads if not read.unseen}
+        names |= {read.table.key: read.table for read in reads if not read.unmanaged}
     for dataflow in planned.project.dataflows:
         for view in dataflow.views.values():
             match view.source:

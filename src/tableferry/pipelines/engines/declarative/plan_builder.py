@@ -33,7 +33,7 @@ from tableferry.pipelines.model.flows import (
     Target,
 )
 from tableferry.pipelines.model.plan import HISTORY_VIEW
-from tableferry.pipelines.model.reads import looked_up
+from tableferry.pipelines.model.reads import list_input_table_keys
 from tableferry.pipelines.model.steps import (
     DefineAppend,
     DefineAutoCdc,
@@ -245,7 +245,7 @@ class PipelinePlanBuilder:
                 view.location,
                 streamed=view.mode == "stream" and not as_batch,
                 starts={} if as_batch else definition.starts,
-                inside=bool(looked_up({name: view}, name) & self._own_tables),
+                inside=bool(list_input_table_keys({name: view}, name) & self._own_tables),
                 folders=self._folders,
             )
             if isinstance(source, SqlSource):
@@ -257,7 +257,7 @@ class PipelinePlanBuilder:
     def _rewrite_statement(self, definition: DefineView, statement: str, view: str, *, as_batch: bool) -> str:
         """Replace the spec's views and the streamed tables in a statement by their names in the pipeline."""
         names: dict[sql.Reference, str] = {}
-        for reference in sql.references(statement):
+        for reference in sql.find_references(statement):
             inner = self._definitions.get((definition.owner.key, reference.parts[-1]))
             if len(reference.parts) == 1 and inner and inner is not definition:
                 streamed = reference.streamed and not as_batch and inner.view.mode == "stream"
@@ -271,7 +271,7 @@ class PipelinePlanBuilder:
                 continue
             if streamed:
                 names[reference] = f"STREAM({names[reference]})"
-        return sql.renamed(statement, names)
+        return sql.replace_references(statement, names)
 
     def _add_streamed_table(self, definition: DefineView, table: TableName, view: str, as_batch: bool) -> str:
         """Return the name of a table that SQL streams; add a view if the stream has a starting version."""

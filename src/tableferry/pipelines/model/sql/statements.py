@@ -30,7 +30,7 @@ class Reference:
     end: int
 
 
-def references(statement: str) -> tuple[Reference, ...]:
+def find_references(statement: str) -> tuple[Reference, ...]:
     """Return the tables that stand after FROM or JOIN, and all that is streamed, in order."""
     tokens = Databricks().tokenize(statement)
     listed: list[Reference] = []
@@ -57,7 +57,7 @@ def references(statement: str) -> tuple[Reference, ...]:
     return tuple(listed)
 
 
-def renamed(statement: str, names: Mapping[Reference, str]) -> str:
+def replace_references(statement: str, names: Mapping[Reference, str]) -> str:
     """Return the statement with other names in place of some references."""
     for reference, name in sorted(names.items(), key=lambda item: item[0].start, reverse=True):
         statement = statement[: reference.start] + name + statement[reference.end :]
