@@ -55,7 +55,7 @@ def test_checkpoint_with_start_offset_has_started_after_both_batches(
 ) -> None:
     part, started = (
         source(7, 2),
-        Checkpoint({"t1": Offset(7, False)}, offered=1, committed=1, has_start_offset=True),
+        Checkpoint({"t1": DeltaOffset(7, False)}, offered=1, committed=1, has_start_offset=True),
     )
     checkpoints.write_start_offset(tmp_path / "f", part)
     assert checkpoints.read(tmp_path / "f") == started
@@ -68,7 +68,7 @@ def test_checkpoint_with_start_offset_has_started_after_both_batches(
     # A suspended run that repeats it later doesn't reset the offset.
     write_batch(tmp_path / "f", 2, source(8))
     checkpoints.write_start_offset(tmp_path / "f", part)
-    assert checkpoints.read(tmp_path / "f").offsets == {"t1": Offset(8, True)}
+    assert checkpoints.read(tmp_path / "f").offsets == {"t1": DeltaOffset(8, True)}
 
 
 def test_checkpoint_is_advanced_to_the_offsets_where_others_stopped(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_checkpoint_is_advanced_to_the_offsets_where_others_stopped(tmp_path: Pa
     write_batch(second, 8, source(7, table="t2"))
     # Batch 7 doesn't count, so the second source's offset is that of the flow.
     checkpoints.advance_offsets(old, 6, [first, second, tmp_path / "none"])
-    advanced = Checkpoint({"t1": Offset(6, False), "t2": Offset(7, True)}, offered=9, committed=9)
+    advanced = Checkpoint({"t1": DeltaOffset(6, False), "t2": DeltaOffset(7, True)}, offered=9, committed=9)
     assert checkpoints.read(old) == advanced
     checkpoints.advance_offsets(old, 6, [first, second])
     assert checkpoints.read(old) == advanced
@@ -88,7 +88,7 @@ def test_checkpoint_is_advanced_to_the_offsets_where_others_stopped(tmp_path: Pa
     # The furthest offset of each source counts, also within a commit.
     write_batch(old, 10, source(6, 2), source(9, table="t2"))
     checkpoints.advance_offsets(old, None, [first, second])
-    advanced = Checkpoint({"t1": Offset(6, False), "t2": Offset(9, True)}, offered=12, committed=12)
+    advanced = Checkpoint({"t1": DeltaOffset(6, False), "t2": DeltaOffset(9, True)}, offered=12, committed=12)
     assert checkpoints.read(old) == advanced
     assert '"index": 4' in (old / "offsets" / "12").read_text()
     assert checkpoints.read_advanced_batches(old) == {11: 12, 10: 12, 8: 9, 7: 9, 6: 9}
@@ -136,7 +136,7 @@ def test_offset_lines_end_only_at_newlines(tmp_path: Path) -> None:
 )
 def test_offset_is_whole_only_between_two_commits(tmp_path: Path, line: str, whole: bool) -> None:
     write_batch(tmp_path, 0, line)
-    assert checkpoints.read(tmp_path).offsets == {"t1": Offset(4, whole)}
+    assert checkpoints.read(tmp_path).offsets == {"t1": DeltaOffset(4, whole)}
 
 
 def test_source_that_isnt_a_delta_table_has_no_offset(tmp_path: Path) -> None:

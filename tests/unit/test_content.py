@@ -15,7 +15,7 @@ from tests.unit.test_decide import SOURCE, dataflow
 from tableferry.formats.delta.commits import Commit
 from tableferry.pipelines.handover.content_search import _Search, list_moments
 from tableferry.pipelines.handover.expected_rows import FlowOutput
-from tableferry.pipelines.model.facts import HandOver, NoHandOver
+from tableferry.pipelines.model.facts import HandOver, UnknownHandOver
 from tableferry.pipelines.model.flows import DeltaSource, View
 from tableferry.progress import Task
 
@@ -115,7 +115,7 @@ def test_moment_is_found_only_if_no_row_is_lost_or_written_twice(
     deletes = [number for number, each in enumerate(commits) if not isinstance(each, int) or each < 0]
     purges = {len(commits) - number: f"src@{number + 1} (DELETE)" for number in deletes}
     found = _Search(comparison, 0, Task("look"), purges)._find_contained(tried, {"src": "id"})
-    if isinstance(found, NoHandOver):
+    if isinstance(found, UnknownHandOver):
         assert any(purge in found.why.message for purge in purges.values())
     if not isinstance(found, HandOver):
         assert deletes or not appended[position]

@@ -306,9 +306,9 @@ def test_flow_with_baseline_within_commit_starts_at_offset() -> None:
     assert (flow.seed, read.starts) == ('{"index":2}', {SOURCE.key: None})
     # After the start the checkpoint has the offset; its first two batches wrote no rows.
     baselines = {SOURCE.key: replace(TAKEN.baselines[SOURCE.key], within='{"index":2}')}
-    stored = Stored(replace(TAKEN, baselines=baselines), Tracking({SOURCE.key: 5}, 0))
+    stored = TargetState(replace(TAKEN, baselines=baselines), Tracking({SOURCE.key: 5}, 0))
     begun = Checkpoint(
-        {"source-id": Offset(4, False)}, offered=1, committed=1, id="own", has_start_offset=True
+        {"source-id": DeltaOffset(4, False)}, offered=1, committed=1, id="own", has_start_offset=True
     )
     identity = TableIdentity("orders-id", 0, {"f_orders": FlowIdentity({}, {SOURCE.key: "source-id"}, "own")})
     recorded = {ORDERS.key: Recorded("orders-id", identity, identity, {"own": -1})}

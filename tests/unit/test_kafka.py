@@ -182,12 +182,12 @@ def test_reader_subscribes_to_all_topics_of_an_offset(
 
 
 def test_reader_options_are_recognized_in_any_case() -> None:
-    assert topics.gives_offsets({"STARTINGOFFSETS": '{"a":{"0":1}}'})
-    assert topics.gives_offsets({"startingTimestamp": "1"})
-    assert not topics.gives_offsets({"startingOffsets": "latest"})
-    assert topics.gives_start({"startingoffsets": "latest"})
-    assert not topics.gives_start({"subscribe": "a"})
-    read = topics.between(
+    assert topics.has_start_offsets({"STARTINGOFFSETS": '{"a":{"0":1}}'})
+    assert topics.has_start_offsets({"startingTimestamp": "1"})
+    assert not topics.has_start_offsets({"startingOffsets": "latest"})
+    assert topics.has_start({"startingoffsets": "latest"})
+    assert not topics.has_start({"subscribe": "a"})
+    read = topics.range_options(
         {"subscribe": "a", "startingoffsets": "latest", "maxOffsetsPerTrigger": "1"},
         KafkaOffset({("a", 0): 1}),
         KafkaOffset({("a", 0): 4, ("a", 1): 2}),
@@ -215,11 +215,11 @@ def test_furthest_offset_is_chosen_by_partition() -> None:
     "line", ["-", "{}", '{"logOffset":7}', '{"seqNum":4,"sourceVersion":1}', '{"a":{}}', '{"a":{"x":1}}']
 )
 def test_offset_of_another_source_is_unknown(line: str) -> None:
-    assert source_offsets.read(line) is None
+    assert source_offsets.parse_offset(line) is None
 
 
 def test_flow_that_reads_several_topics_has_one_offset() -> None:
-    known = source_offsets.read('{"b":{"0":2},"a":{"0":1,"10":3}}')
+    known = source_offsets.parse_offset('{"b":{"0":2},"a":{"0":1,"10":3}}')
     assert known == ("kafka:a,b", KafkaOffset({("a", 0): 1, ("a", 10): 3, ("b", 0): 2}))
     assert str(known[1]) == '{"a":{"0":1,"10":3},"b":{"0":2}}'
     assert known[1].record_count == 6

@@ -43,8 +43,8 @@ def whole(version: int, table: str = "t1") -> dict[str, DeltaOffset]:
     return {table: DeltaOffset(version, True)}
 
 
-def within_commit(version: int) -> dict[str, Offset]:
-    return {"t1": Offset(version, False)}
+def within_commit(version: int) -> dict[str, DeltaOffset]:
+    return {"t1": DeltaOffset(version, False)}
 
 
 def test_newest_version_is_handed_over_with_rows_of_other_writers() -> None:
@@ -70,7 +70,7 @@ def test_batch_within_a_commit_is_handed_over_if_the_flow_can_start_there() -> N
     assert found == HandOver(5, {"t1": 8, "t2": 3}, batches, within={"t1": '{"index":2}'})
     with raises("OLD_STREAM_WITHIN_VERSION", version=9):
         choose_version([ONE, TWO], commits, offsets, mid_commit_sources={"t2"})
-    other_part = {"q1": {3: part}, "q2": {7: {"t1": Offset(9, False, '{"index":3}')}}}
+    other_part = {"q1": {3: part}, "q2": {7: {"t1": DeltaOffset(9, False, '{"index":3}')}}}
     with raises("OLD_STREAMS_APART"):
         choose_version([ONE, TWO], commits, other_part, mid_commit_sources={"t1"})
 
@@ -210,4 +210,4 @@ def test_commits_of_flows_and_maintenance_arent_foreign(
     commits: list[Commit], added: dict[str, list[int]], first: int | None, mixed: bool
 ) -> None:
     writes = classify_target_commits(commits, {"old"}, {"own"}, TableName.parse("silver.out"), more=False)
-    assert (writes.added, writes.first, writes.mixed) == (added, first, mixed)
+    assert (writes.foreign_appends, writes.first, writes.is_interleaved) == (added, first, mixed)

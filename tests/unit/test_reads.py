@@ -18,7 +18,12 @@ from tableferry.pipelines.model.flows import (
     View,
     explicit_start,
 )
-from tableferry.pipelines.model.reads import Read, find_skipping_options, followed, views_behind
+from tableferry.pipelines.model.reads import (
+    Read,
+    find_skipping_options,
+    list_streamed_reads,
+    list_upstream_views,
+)
 from tableferry.spark.tables import TableName
 
 SRC, DIM = TableName.parse("bronze.src"), TableName.parse("bronze.dim")
@@ -89,7 +94,7 @@ def test_sql_that_streams_nothing_and_sources_that_are_no_tables_say_why_nothing
 
 def test_a_name_of_four_parts_is_refused_with_its_place() -> None:
     with raises("NAME_WITH_TOO_MANY_PARTS", location="x_main.json: v_sql", name="a.b.c.d"):
-        followed(views(v_sql=SqlSource("SELECT * FROM STREAM(a.b.c.d)")), "v_sql", {})
+        list_streamed_reads(views(v_sql=SqlSource("SELECT * FROM STREAM(a.b.c.d)")), "v_sql", {})
 
 
 @pytest.mark.parametrize(
@@ -119,5 +124,5 @@ def test_skipping_option_counts_only_if_its_value_is_true(
     ],
 )
 def test_stream_stops_at_the_commits_that_no_option_skips(options: dict[str, str], stops_at: str) -> None:
-    (read,) = followed(views(v=DeltaSource(SRC, options=options)), "v", {})
+    (read,) = list_streamed_reads(views(v=DeltaSource(SRC, options=options)), "v", {})
     assert read.stops_at == stops_at

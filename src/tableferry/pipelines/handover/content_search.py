@@ -25,7 +25,7 @@ from tableferry.formats.delta.commits import WITHOUT_ROWS, Commit, commits_after
 from tableferry.pipelines.cdc import change_feed
 from tableferry.pipelines.handover import copies
 from tableferry.pipelines.handover.expected_rows import RowsNotDerivableError, TargetOutput, union_by_name
-from tableferry.pipelines.model.facts import HandOver, NoHandOver
+from tableferry.pipelines.model.facts import HandOver, UnknownHandOver
 from tableferry.pipelines.model.flows import CdcSettings, DataFlow, HistorySource, Migration
 from tableferry.pipelines.model.plan import LOOK_BACK, LookBack
 from tableferry.pipelines.sources import views
@@ -55,7 +55,7 @@ def find_hand_over(
     legacy: TableFacts,
     sources: Collection[TableFacts],
     look_back: LookBack = LOOK_BACK,
-) -> HandOver | NoHandOver:
+) -> HandOver | UnknownHandOver:
     """Find the newest moment whose rows the legacy table contains.
 
     Args:
@@ -271,7 +271,7 @@ class _Search:
     running: Task
     purges: Mapping[int, str] = field(default_factory=dict)
 
-    def find(self, tried: Sequence[Moment], sources: Collection[TableFacts]) -> HandOver | NoHandOver:
+    def find(self, tried: Sequence[Moment], sources: Collection[TableFacts]) -> HandOver | UnknownHandOver:
         """Return the hand-over point among some moments, the newest first."""
         settings, verdict = self.comparison.cdc, None
         ids = {source.name.key: source.table_id for source in sources}
@@ -295,7 +295,7 @@ class _Search:
             nearest=verdict.target_label,
             nearest_rows=f"{verdict.target.rows:,}",
         )
-        return NoHandOver(finding, verdict)
+        return UnknownHandOver(finding, verdict)
 
     def _build_hand_over(self, moment: Moment, ids: Mapping[str, str], why: str) -> HandOver:
         positions = {ids[key]: version for key, version in moment.items()}
@@ -303,7 +303,7 @@ class _Search:
 
     def _find_contained(
         self, tried: Sequence[Moment], ids: Mapping[str, str]
-    ) -> HandOver | NoHandOver | None:
+    ) -> HandOver | UnknownHandOver | None:
         """Find the newest moment whose rows the table contains, if it also has rows that the sources deleted.
 
         The table must contain no later rows of the sources. That is checked at the next moment, at the newest
@@ -328,7 +328,7 @@ class _Search:
                             purges=joined(list(purges.values())),
                         )
                     )
-                return NoHandOver(
+                return UnknownHandOver(
                     Finding("HAND_OVER_WITHIN_LATER_ROWS", legacy=legacy, moment=moment, later=later)
                 )
         older = counted(comparison.rows.count() - count, "older row")

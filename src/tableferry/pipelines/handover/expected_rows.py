@@ -75,7 +75,7 @@ class FlowOutput:
             raise RowsNotDerivableError(
                 "FLOW_RUNS_ONCE" if flow.once else "FLOW_FILLS_STAGING_TABLE", flow=flow.name
             )
-        followed = reads.followed(dataflow.views, flow.view, {})
+        followed = reads.list_streamed_reads(dataflow.views, flow.view, {})
         return cls(
             spark,
             dataflow,
@@ -94,7 +94,10 @@ class FlowOutput:
         """
         for key, options in self.topics.items():
             start, end = offsets[key]
-            records, expected = kafka.count_records(self.spark, options, start, end), start.behind(end)
+            records, expected = (
+                kafka.count_records(self.spark, options, start, end),
+                start.count_records_until(end),
+            )
             if records < expected:
                 raise RowsNotDerivableError(
                     "TOPIC_COMPACTED", topic=key, start=start, end=end, records=records, offsets=expected
@@ -214,7 +217,7 @@ def union_by_name(frames: list[DataFrame]) -> DataFrame:
 def _inspect_sources(dataflow: DataFlow, flow: Flow) -> tuple[bool, bool]:
     """Return `FlowOutput.reads_new_rows` and `FlowOutput.skips_commits` of a flow."""
     kinds, skips_commits = set(), False
-    for name in reads.views_behind(dataflow.views, flow.view):
+    for name in reads.list_upstream_views(dataflow.views, flow.view):
         view = dataflow.views[name]
         sources: list[DeltaSource] = []
         match view.source:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tableferry.errors import Finding, StateError
 from tableferry.pipelines.handover import content_search, stream_checkpoints
 from tableferry.pipelines.handover.stream_checkpoints import QueryWithoutCommitsError
-from tableferry.pipelines.model.facts import HandOver, NoHandOver
+from tableferry.pipelines.model.facts import HandOver, UnknownHandOver
 from tableferry.pipelines.model.flows import DataFlow, DeltaSource, Project
 from tableferry.pipelines.model.plan import LookBack
 from tableferry.pipelines.model.reads import Read
@@ -23,9 +23,9 @@ AUTO_COMPARE_LIMIT = 10_000_000_000
 """The largest size in bytes of a legacy table and its sources that ``handOver: auto`` compares."""
 
 
-def _note_failed_checkpoint(hand_over: HandOver | NoHandOver) -> HandOver | NoHandOver:
+def _note_failed_checkpoint(hand_over: HandOver | UnknownHandOver) -> HandOver | UnknownHandOver:
     """Add to a result by content that the checkpoint's query made none of the table's commits."""
-    if isinstance(hand_over, NoHandOver):
+    if isinstance(hand_over, UnknownHandOver):
         why = hand_over.why
         not_found = Finding("HAND_OVER_NOT_FOUND", reason=why.sentence, advice=why.remedy)
         return replace(hand_over, why=not_found)
@@ -51,7 +51,7 @@ class HandOverFinder:
     in_pipeline: bool
     look_back: LookBack
 
-    def find(self, dataflows: Iterable[DataFlow]) -> Mapping[str, HandOver | NoHandOver]:
+    def find(self, dataflows: Iterable[DataFlow]) -> Mapping[str, HandOver | UnknownHandOver]:
         """Return the hand-over points, or the reasons why they can't be found, by the target's key.
 
         A target is left out if its spec names neither method, or if its rows aren't compared.
@@ -66,7 +66,7 @@ class HandOverFinder:
                     by_content.append(dataflow)
                 case "version" if self.look_back and dataflow.migration and dataflow.migration.content_first:
                     by_content.append(dataflow)
-        found: dict[str, HandOver | NoHandOver] = {}
+        found: dict[str, HandOver | UnknownHandOver] = {}
         found_by_checkpoint = parallel_map(self._find_by_checkpoint, by_checkpoint)
         for dataflow, hand_over in zip(by_checkpoint, found_by_checkpoint, strict=True):
             if hand_over is None:
@@ -82,7 +82,7 @@ class HandOverFinder:
                 found[dataflow.key] = hand_over
         return found
 
-    def _find_by_checkpoint(self, dataflow: DataFlow) -> HandOver | NoHandOver | None:
+    def _find_by_checkpoint(self, dataflow: DataFlow) -> HandOver | UnknownHandOver | None:
         """Find by checkpoints; None if a query made no commits and the spec allows a search by content."""
         migration = dataflow.migration
         assert migration is not None
@@ -99,11 +99,11 @@ class HandOverFinder:
         try:
             return stream_checkpoints.find_hand_over(self.spark, legacy, folders, mid_commit_sources=sources)
         except QueryWithoutCommitsError as error:
-            return None if migration.or_content else NoHandOver(error.finding)
+            return None if migration.or_content else UnknownHandOver(error.finding)
         except StateError as error:
             return UnknownHandOver(error.finding)
 
-    def _find_by_content(self, dataflow: DataFlow) -> HandOver | NoHandOver | None:
+    def _find_by_content(self, dataflow: DataFlow) -> HandOver | UnknownHandOver | None:
         migration = dataflow.migration
         assert migration is not None
         legacy = self.tables.get(migration.table.key)
@@ -113,14 +113,14 @@ class HandOverFinder:
             for read in self.followed.get((dataflow.key, flow.name), ())
         ]
         keys = {read.table.key for read in streamed}
-        if unversioned := next((read.table for read in streamed if read.without_versions), None):
-            return NoHandOver(Finding("SOURCE_WITHOUT_VERSIONS", source=unversioned))
+        if unversioned := next((read.table for read in streamed if read.is_versionless), None):
+            return UnknownHandOver(Finding("SOURCE_WITHOUT_VERSIONS", source=unversioned))
         sources = [source for key in keys if (source := self.tables.get(key))]
         if not self.look_back or legacy is None or len(sources) < len(keys):
             return None
         if migration.content_first and (size := self._sum_bytes([legacy, *sources])) > AUTO_COMPARE_LIMIT:
             limit = f"{AUTO_COMPARE_LIMIT:,}"
-            return NoHandOver(
+            return UnknownHandOver(
                 Finding("TOO_LARGE_TO_COMPARE", table=migration.table, bytes=f"{size:,}", limit=limit)
             )
         return content_search.find_hand_over(self.spark, dataflow, migration, legacy, sources, self.look_back)

@@ -79,7 +79,7 @@ def _await_range(query: StreamingQuery) -> KafkaRange:
     # Some attributes of `progress` are the text of a Python mapping; its JSON is parsed instead.
     progress_json = json.loads(progress.json)
     batch_end, end = (
-        KafkaOffset.read(progress_json["sources"][0][name]) for name in ("endOffset", "latestOffset")
+        KafkaOffset.from_topics(progress_json["sources"][0][name]) for name in ("endOffset", "latestOffset")
     )
     read = progress_json["observedMetrics"][_OLDEST][_OLDEST]
     found = {(record["topic"], record["partition"]): record["offset"] for record in read}

@@ -124,7 +124,7 @@ def prove_start(spark: SparkSession, target: TargetPlan) -> Proof:
 
 def _compare(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts) -> Proof:
     start, history = target.migration_start, target.history
-    if start is None or history is None or not target.stored.copied:
+    if start is None or history is None or not target.state.copied:
         raise RowsNotDerivableError("HISTORY_NOT_COPIED")
     for flow in target.dataflow.flows:
         if flow.once or any(
@@ -196,7 +196,7 @@ def _build_hand_over_of_take_over(start: MigrationStart) -> HandOver:
         RowsNotDerivableError: The old stream stopped within a commit.
     """
     for baseline in start.baselines.values():
-        if baseline.within and not baseline.of_kafka:
+        if baseline.within and not baseline.is_kafka:
             raise RowsNotDerivableError(
                 "OLD_STREAM_STOPPED_WITHIN_VERSION", table=baseline.table, version=baseline.version + 1
             )
@@ -236,7 +236,7 @@ def _compare_with_sources(
 
 def _find_by_content(
     spark: SparkSession, target: TargetPlan, legacy: TableFacts, facts: Facts, positions: Mapping[str, int]
-) -> HandOver | NoHandOver:
+) -> HandOver | UnknownHandOver:
     """Find the source versions whose rows the legacy table contains, if a batch job fills it."""
     start, migration = target.migration_start, target.dataflow.migration
     assert start is not None
@@ -282,17 +282,19 @@ class _Lag:
 
     @property
     def record_count(self) -> int:
-        return sum(start.behind(end) for start, end in self.offsets.values())
+        return sum(start.count_records_until(end) for start, end in self.offsets.values())
 
     def includes(self, output: FlowOutput) -> bool:
         """Return whether a flow has read any of these commits and records."""
-        records = (start.behind(end) for key in output.topics for start, end in (self.offsets[key],))
+        records = (
+            start.count_records_until(end) for key in output.topics for start, end in (self.offsets[key],)
+        )
         return any(self.commits[key] for key in output.tables) or any(records)
 
 
 def _read_newest_positions(start: MigrationStart, facts: Facts) -> Limits:
     """Return the newest version of each source, by the source's id; Kafka isn't supported."""
-    if kafka := next((baseline for baseline in start.baselines.values() if baseline.of_kafka), None):
+    if kafka := next((baseline for baseline in start.baselines.values() if baseline.is_kafka), None):
         raise RowsNotDerivableError("PIPELINE_POSITION_UNKNOWN", source=kafka.table)
     sources = {
         baseline.table_id: facts.tables.get(key) or baseline for key, baseline in start.baselines.items()
@@ -308,7 +310,7 @@ def _read_flow_positions(target: TargetPlan, start: MigrationStart, facts: Facts
         if checkpoint.offered is not None and not checkpoint.caught_up:
             raise RowsNotDerivableError("FLOW_STOPPED_WITHIN_COMMIT", flow=flow.name)
         # A flow that reads topics reads no other source.
-        topics = [start.baselines.get(read.table.key) for read in facts.follows(target.dataflow, flow)]
+        topics = [start.baselines.get(read.table.key) for read in facts.streamed_reads(target.dataflow, flow)]
         for baseline, position in zip(filter(None, topics), checkpoint.kafka.values(), strict=False):
             if positions.setdefault(baseline.table_id, position) != position:
                 raise RowsNotDerivableError("FLOWS_APART", target=target.target)
@@ -320,7 +322,7 @@ def _read_flow_positions(target: TargetPlan, start: MigrationStart, facts: Facts
 
 def _list_baseline_positions(start: MigrationStart) -> dict[str, int | KafkaOffset]:
     return {
-        baseline.table_id: KafkaOffset.parse(baseline.within) if baseline.of_kafka else baseline.version
+        baseline.table_id: KafkaOffset.parse(baseline.within) if baseline.is_kafka else baseline.version
         for baseline in start.baselines.values()
     }
 

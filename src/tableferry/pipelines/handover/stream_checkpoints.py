@@ -169,7 +169,9 @@ def classify_target_commits(
     if writes.first is not None:
         firsts.append(writes.first)
     first = min(firsts, default=None)
-    return replace(writes, added=added, first=first, mixed=first is not None and newest_own > first)
+    return replace(
+        writes, foreign_appends=added, first=first, is_interleaved=first is not None and newest_own > first
+    )
 
 
 class _OffsetCache(dict[int, BatchOffsets]):
@@ -264,13 +266,13 @@ def _merge_offsets(
             known = positions.setdefault(source_id, offset)
             limit = limits.get(source_id)
             match offset, limit:
-                case Offset(), int():
+                case DeltaOffset(), int():
                     exceeds_limit = offset.version - 1 > limit
                 case KafkaOffset(), KafkaOffset():
-                    exceeds_limit = not limit.reaches(offset)
+                    exceeds_limit = not limit.has_reached(offset)
                 case _:
                     exceeds_limit = False
-            if isinstance(offset, Offset) and not offset.whole and source_id not in mid_commit_sources:
+            if isinstance(offset, DeltaOffset) and not offset.whole and source_id not in mid_commit_sources:
                 return StateError(
                     "OLD_STREAM_WITHIN_VERSION", batch=batch, query=query, version=offset.version
                 )
@@ -284,7 +286,7 @@ def _merge_offsets(
 
 
 def _position_in_commit(offset: SourceOffset) -> str:
-    return offset.within if isinstance(offset, Offset) else ""
+    return offset.within if isinstance(offset, DeltaOffset) else ""
 
 
 def _format_offset(offset: SourceOffset) -> str:
@@ -317,7 +319,7 @@ def read_batch_offsets(stream: OldStream, batch: int) -> BatchOffsets:
         offsets, others = checkpoints.read_batch(stream.folder, batch)
     except StateError as error:
         return StateError("OLD_CHECKPOINT_DAMAGED", reason=error.sentence)
-    if any(map(source_offsets.is_of_files, checkpoints.read_source_offsets(stream.folder, batch))):
+    if any(map(source_offsets.is_file_offset, checkpoints.read_source_offsets(stream.folder, batch))):
         return StateError("OLD_STREAM_READS_FILES", folder=stream.folder, batch=batch)
     if others:
         return StateError("OLD_STREAM_SOURCE_UNKNOWN", folder=stream.folder, batch=batch, advice=BY_VERSION)

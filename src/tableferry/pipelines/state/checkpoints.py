@@ -72,7 +72,7 @@ def read_batch(folder: Path, batch: int) -> tuple[Mapping[str, SourceOffset], bo
         json.loads(settings)
         if not log_version or not lines:
             raise ValueError("the file has no source")
-        known = [source_offsets.read(line) for line in lines]
+        known = [source_offsets.parse_offset(line) for line in lines]
     except (ValueError, KeyError) as error:
         raise StateError("OFFSET_FILE_INCOMPLETE", file=path) from error
     return dict(offset for offset in known if offset), None in known
@@ -147,7 +147,7 @@ def advance_offsets(folder: Path, batch: int | None, others: Iterable[Path]) -> 
         for line in read_source_offsets(other, last)
     ]
     counting = sources if batch is None else read_source_offsets(folder, batch)
-    wanted = [source_offsets.furthest(line, stopped_at) for line in counting]
+    wanted = [source_offsets.select_latest_offset(line, stopped_at) for line in counting]
     if wanted == sources and _find_newest_batch(folder / "commits") == newest:
         return
     # The marks are written first. A started batch that never finished gets a mark too, because it is skipped.
