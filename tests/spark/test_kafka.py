@@ -185,7 +185,7 @@ def test_expired_offsets_are_refused_with_the_remaining_range(
     broker.send(topic, numbered(4, 14), 2)
     broker.expire(topic, 1, before=6)
     migrate(project, broker, topic, tmp_path / "old")
-    left = f"partition 1 of {topic} holds offsets 6 to 7, and 2 to 6 have expired"
+    left = f"partition 1 of {topic} contains offsets 6 to 7, and 2 to 6 have expired"
     with pytest.raises(Refused, match=left):
         project.run()
     assert not project.spark.catalog.tableExists(f"{project.schema}.out")

@@ -54,7 +54,7 @@ def test_engine_receives_each_definition_by_its_method_in_order() -> None:
 
 def test_definitions_are_described_in_one_line() -> None:
     assert [str(step) for step in (TABLE, VIEW, ONCE, STREAMING)] == [
-        "create silver.orders unless it's there",
+        "create silver.orders unless it exists",
         "read v_orders from bronze.orders@6",
         "append v_orders to silver.orders, once",
         "apply v_orders to silver.orders as SCD type 1",

@@ -83,7 +83,7 @@ def test_pipeline_passes_the_offset_to_the_view_at_every_update() -> None:
                     )
                 }
             },
-            "partition 0 of orders holds offsets 8 to 9, and 6 to 8 have expired",
+            "partition 0 of orders contains offsets 8 to 9, and 6 to 8 have expired",
         ),
         (
             {
@@ -93,7 +93,7 @@ def test_pipeline_passes_the_offset_to_the_view_at_every_update() -> None:
                     )
                 }
             },
-            "partition 1 of orders holds offsets 4 to 2, but was recreated, because 4 is next",
+            "partition 1 of orders contains offsets 4 to 2, but was recreated, because 4 is next",
         ),
         (
             {
@@ -222,7 +222,7 @@ def test_flow_that_reads_several_topics_has_one_offset() -> None:
     known = source_offsets.parse_offset('{"b":{"0":2},"a":{"0":1,"10":3}}')
     assert known == ("kafka:a,b", KafkaOffset({("a", 0): 1, ("a", 10): 3, ("b", 0): 2}))
     assert str(known[1]) == '{"a":{"0":1,"10":3},"b":{"0":2}}'
-    assert known[1].record_count == 6
+    assert known[1].offset_sum == 6
 
 
 @pytest.mark.parametrize("read", [READ, replace(READ, kafka=None, files=True)])

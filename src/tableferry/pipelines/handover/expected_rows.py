@@ -96,7 +96,7 @@ class FlowOutput:
             start, end = offsets[key]
             records, expected = (
                 kafka.count_records(self.spark, options, start, end),
-                start.count_records_until(end),
+                start.count_offsets_until(end),
             )
             if records < expected:
                 raise RowsNotDerivableError(

@@ -282,12 +282,12 @@ class _Lag:
 
     @property
     def record_count(self) -> int:
-        return sum(start.count_records_until(end) for start, end in self.offsets.values())
+        return sum(start.count_offsets_until(end) for start, end in self.offsets.values())
 
     def includes(self, output: FlowOutput) -> bool:
         """Return whether a flow has read any of these commits and records."""
         records = (
-            start.count_records_until(end) for key in output.topics for start, end in (self.offsets[key],)
+            start.count_offsets_until(end) for key in output.topics for start, end in (self.offsets[key],)
         )
         return any(self.commits[key] for key in output.tables) or any(records)
 

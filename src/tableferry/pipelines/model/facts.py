@@ -29,7 +29,7 @@ class Checkpoint:
         others: The flow also reads a source that isn't a Delta table, or that had no data yet.
         offered: The number of the newest batch that was started, or None.
         committed: The number of the newest batch that was finished, or None.
-        id: What the target knows it by; empty where nobody has started it.
+        id: The id under which the target's log counts its batches; empty before the first start.
         has_start_offset: Its first two batches contain only the offset where it starts, and no rows.
     """
 

@@ -1,4 +1,4 @@
-"""What a plan is made from and what it says."""
+"""The plan of a run: targets, flows, steps and findings."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from tableferry.spark.tables import TableName
 from tableferry.verify import Verdict
 
 EngineKind = Literal["streaming", "databricks", "declarative"]
-"""What runs a plan's flows: Tableferry itself, a pipeline on Databricks, or one of Spark's own."""
+"""The engine of the flows: Tableferry, a pipeline on Databricks, or a pipeline of Apache Spark."""
 
 LookBack = int | datetime
-"""With how many moments of its sources a legacy table is compared at most, or with those since which time."""
+"""The limit of a content comparison: the number of source versions, or the time of the oldest one."""
 
 LOOK_BACK = 100
-"""With how many it's compared unless the user says it."""
+"""The default number of source versions."""
 
 HISTORY_VIEW = "v_tableferry_history"
 HISTORY_FLOW = "f_tableferry_history"
 
 
 def pinned_name(target: TableName) -> TableName:
-    """Name the clone of the legacy table that the copy into a target streams."""
+    """Return the name of the clone that the initial copy streams."""
     return TableName((*target.parts[:-1], f"{target.table}__tableferry_pinned"))
 
 
 @dataclass(frozen=True)
 class SourceWait:
-    """A source that keeps a flow out: it stands at ``current`` and must move past ``baseline``."""
+    """A flow waits until a source at version ``current`` has a commit after ``baseline``."""
 
     table: TableName
     baseline: int | None
@@ -46,14 +46,13 @@ class SourceWait:
 
 @dataclass(frozen=True)
 class PlannedFlow:
-    """What happens to one flow.
+    """A flow in a plan.
 
     Attributes:
-        action: What the run does with it: `phases.ACTIONS` explains the values.
-        starts: Where its streams start, by view and table key; None goes on from the checkpoint.
-        ahead: A start is ahead of its source, which has no commit there yet.
-        seed: The offset, as Spark writes it, that its fresh checkpoint begins at; empty where ``starts`` say
-            where it begins.
+        action: The run's action, see `phases.ACTIONS`.
+        starts: The start of each stream, by view and table key; None continues from the checkpoint.
+        ahead: The start of a source has no commit yet.
+        seed: The offset at which its fresh checkpoint starts, as Spark writes it; empty if ``starts`` apply.
     """
 
     flow: Flow
@@ -66,20 +65,20 @@ class PlannedFlow:
 
 @dataclass(frozen=True)
 class TargetPlan:
-    """What happens to one target, and why.
+    """A target in a plan.
 
     Attributes:
-        steps: What the run does, in order; empty if nothing is to do.
-        notes: What a careful reader should know.
-        warnings: What the user should do something about, while the run continues.
-        refusals: Why it can't continue.
-        migration_start: Its baselines, recorded or about to be.
-        state: Its state as found.
-        copy: The history is copied in this run.
+        steps: The steps of the run, in order.
+        notes: Additional information.
+        warnings: Findings that need an action of the user, but don't prevent the run.
+        refusals: Findings that prevent the run.
+        migration_start: The baselines, recorded or about to be recorded.
+        state: The recorded state before the run.
+        copy: The run copies the history.
         generation: The generation that its flows fill.
-        legacy_writes: What its legacy table was given since the copy is pinned; None where nobody asked.
-        nearest: How its legacy table compares with the nearest versions of the sources, where none is the
-            hand-over point.
+        legacy_writes: Commits to the legacy table after the pinned version; None if they weren't read.
+        nearest: The comparison of the legacy table with the nearest source versions, if no hand-over point
+            was found.
     """
 
     dataflow: DataFlow
@@ -98,29 +97,29 @@ class TargetPlan:
 
     @property
     def target(self) -> TableName:
-        """The table that it fills."""
+        """The name of the target."""
         return self.dataflow.target.name
 
     @property
     def history(self) -> HistorySource | None:
-        """What its history is copied from, once that is pinned; None without a migration."""
+        """The source of its copied history; None before it is pinned, and without a migration."""
         migration, start, cdc = self.dataflow.migration, self.migration_start, self.dataflow.target.cdc
         return HistorySource(migration, start.copy.version, cdc) if migration and start else None
 
     @property
     def copied_from(self) -> HistorySource | None:
-        """What its history is copied from in this run; None where it isn't copied."""
+        """The source of the history that this run copies, or None."""
         return self.history if self.copy else None
 
     @property
     def clone(self) -> TableName | None:
-        """The clone that its copy streams; None where it reads the legacy table itself, or there is none."""
+        """The clone that its copy streams, or None."""
         sources = (step.view.source for step in self.steps if isinstance(step, DefineView))
         return next((source.clone for source in sources if isinstance(source, HistorySource)), None)
 
     @property
     def state_steps(self) -> tuple[StateStep, ...]:
-        """The steps that change only what Tableferry remembers, or drop data for a full refresh."""
+        """The steps that change the recorded state, or drop data for a full refresh."""
         return tuple(step for step in self.steps if isinstance(step, StateStep))
 
     @property
@@ -130,17 +129,18 @@ class TargetPlan:
 
     @property
     def waits(self) -> tuple[SourceWait, ...]:
-        """Everything that its flows wait for, each once."""
+        """The distinct waits of its flows."""
         return tuple(dict.fromkeys(wait for flow in self.flows for wait in flow.waits))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What one run of a project does: its targets in the order in which they are filled.
+    """The plan of one run of a project.
 
     Attributes:
-        pipeline_id: The pipeline whose state is used.
-        engine: What runs the flows.
+        pipeline_id: The id under which state is recorded.
+        targets: The targets in the order in which they are filled.
+        engine: The engine of the flows.
     """
 
     project: Project
@@ -155,27 +155,27 @@ class Plan:
 
     @property
     def refusals(self) -> tuple[Finding, ...]:
-        """Why the run is refused as a whole; empty if it may go on."""
+        """The findings that prevent the run."""
         return tuple(refusal for target in self.targets for refusal in target.refusals)
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """All steps in the order in which they are performed: what is remembered first."""
+        """All steps in the order in which they are performed: the state steps first."""
         state_steps = [step for target in self.targets for step in target.state_steps]
         return (*state_steps, *(step for target in self.targets for step in target.definitions))
 
 
 @dataclass(frozen=True)
 class Request:
-    """How a plan is asked for.
+    """The options of a plan.
 
     Attributes:
-        pipeline_id: The pipeline under whose id state is recorded.
+        pipeline_id: The id under which state is recorded.
         full_refresh: Keys of the targets to rebuild.
-        adopt: Take over state that another pipeline recorded.
+        adopt: Adopt state that another pipeline recorded.
         only: Keys of the targets to plan; empty means all.
-        drop_history: Rebuild finished migrations too, whose history doesn't come back.
-        through_connect: A Spark Connect client is to run the flows.
+        drop_history: Rebuild also finished migrations, without their copied history.
+        through_connect: A Spark Connect client runs the flows.
     """
 
     pipeline_id: str

@@ -1,4 +1,4 @@
-"""Which tables each view follows: what needs a baseline, and what is only looked up."""
+"""The sources that a view streams, which need a baseline, and the tables that it reads whole."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ StopsAt = Literal["changes", "changes except deletes", "nothing"]
 
 @dataclass(frozen=True)
 class Read:
-    """A table that a view follows.
+    """A table, topic or folder that a view streams.
 
     Attributes:
         explicit: The start that the user's own reader options give, or None.
         unmanaged: Why the start can't be managed, or None.
-        kafka: The options with which Kafka is read, which has no versions, but offsets; None for a table.
-        start_option: How the user gives a start here.
-        files: Auto Loader reads it; its own options say where it starts.
-        stops_at: The commits of the table that stop a stream with the view's reader options: those that
-            delete or change rows (``changes``), or none.
+        kafka: The reader options of Kafka, which has offsets instead of versions; None for a table.
+        start_remedy: The advice on how to set a start in the spec.
+        files: Auto Loader reads it, and its options determine the start.
+        stops_at: The kind of commits that fail a stream with the view's reader options. ``changes`` are
+            commits that delete or change rows.
     """
 
     view: str
@@ -52,18 +52,18 @@ class Read:
     explicit: Start | None = None
     unmanaged: Finding | None = None
     kafka: Mapping[str, str] | None = None
-    start_option: str = "give readerOptions.startingVersion"
+    start_remedy: str = "give readerOptions.startingVersion"
     files: bool = False
     stops_at: StopsAt = "changes"
 
     @property
     def is_versionless(self) -> bool:
-        """Whether it's Kafka's topics or files, of which only a checkpoint says how far they are read."""
+        """Whether only a checkpoint records its progress, as for Kafka topics and files."""
         return self.kafka is not None or self.files
 
 
 def list_input_table_keys(views: Mapping[str, View], name: str) -> frozenset[str]:
-    """Return the keys of the tables that a view names, followed ones or not; Python views name none."""
+    """Return the keys of the tables that a view names, streamed or read whole. Python views name no table."""
     keys: set[str] = set()
     for view_name in list_upstream_views(views, name):
         match views[view_name].source:
@@ -82,8 +82,8 @@ def list_input_table_keys(views: Mapping[str, View], name: str) -> frozenset[str
 
 
 def list_upstream_views(views: Mapping[str, View], name: str) -> tuple[str, ...]:
-    """Return a view and the views that its SQL names, those that are read first."""
-    behind: dict[str, None] = {}
+    """Return a view and the views that its SQL names, inputs first."""
+    ordered: dict[str, None] = {}
 
     def visit(view_name: str, above: tuple[str, ...]) -> None:
         view = views[view_name]
@@ -92,10 +92,10 @@ def list_upstream_views(views: Mapping[str, View], name: str) -> tuple[str, ...]
                 inner = reference.parts[-1]
                 if len(reference.parts) == 1 and inner in views and inner not in above:
                     visit(inner, (*above, inner))
-        behind[view_name] = None
+        ordered[view_name] = None
 
     visit(name, (name,))
-    return tuple(behind)
+    return tuple(ordered)
 
 
 def list_streamed_reads(
@@ -104,12 +104,16 @@ def list_streamed_reads(
     python: Mapping[str, tuple[Read, ...]],
     above: tuple[str, ...] = (),
 ) -> tuple[Read, ...]:
-    """Return what a view follows, through the views that its SQL streams.
+    """Return the sources that a view streams, also through the views that its SQL streams.
 
-    ``python`` is what the Python views were seen to follow, by view; ``above`` are the views that led here.
+    Args:
+        views: The views of the data flow, by name.
+        name: The view.
+        python: The sources of the Python views, by view.
+        above: The views that stream this one.
 
     Raises:
-        TableError: Views stream each other in a circle.
+        TableError: Views stream each other in a cycle.
     """
     view = views[name]
     if name in above:
@@ -153,7 +157,7 @@ def list_streamed_reads(
                 ),
             )
         case OtherSource(format=format_):
-            # The spec lets such a source through only with its own start, or where nothing manages starts.
+            # The spec permits such a source only with its own start, or without managed starts.
             given = "its own options"
             return (
                 Read(
@@ -208,7 +212,7 @@ def _sql(
             )
         else:
             reads.append(
-                Read(name, TableName(reference.parts), views[name].location, start_option=_HOW_IN_SQL)
+                Read(name, TableName(reference.parts), views[name].location, start_remedy=_HOW_IN_SQL)
             )
     if not reads:
         nothing = Finding("NO_STREAM_IN_SQL")

@@ -1,9 +1,9 @@
-"""Reads how far a stream is in each of its sources, from the line of JSON that Spark writes for each.
+"""Parse the offsets in a stream's checkpoint: one line of JSON for each source.
 
 Delta: ``{"sourceVersion":1,"reservoirId":"…","reservoirVersion":5,"index":-1,"isStartingVersion":false}``.
-Kafka: ``{"topic":{"0":17,"1":4}}``, of each partition the offset that is read next. Files:
-``{"logOffset":7}``, or ``{"seqNum":7,…}`` for Auto Loader, which don't say which files were read. A dash
-stands for a source that had nothing to read yet.
+Kafka: ``{"topic":{"0":17,"1":4}}``, the next offset of each partition.
+Files: ``{"logOffset":7}``, or ``{"seqNum":7,…}`` for Auto Loader. They don't name the files that were read.
+A source without data has a dash.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-_AT_A_COMMIT_S_START = (-1, -100)
+_COMMIT_START_INDEXES = (-1, -100)
 
 
 @dataclass(frozen=True)
 class DeltaOffset:
-    """How far a stream has read a Delta table: all before ``version``, and, if ``whole``, nothing of it.
+    """A stream's position in a Delta table. All commits before ``version`` are read.
 
     Attributes:
-        within: The same as Spark wrote it, where it isn't whole.
+        whole: The position is at the start of ``version``, not within its commit.
+        within: The offset as Spark wrote it, if it is within a commit; else empty.
     """
 
     version: int
@@ -34,22 +35,22 @@ class DeltaOffset:
 
 @dataclass(frozen=True)
 class KafkaOffset:
-    """How far a stream has read topics of Kafka.
+    """A stream's position in Kafka topics.
 
     Attributes:
-        next: By topic and partition, the offset that is read next.
+        next: The next offset to read, by topic and partition.
     """
 
     next: Mapping[tuple[str, int], int]
 
     @classmethod
     def parse(cls, text: str) -> KafkaOffset:
-        """Read the text of one."""
+        """Parse an offset from Spark's JSON."""
         return cls.from_topics(json.loads(text))
 
     @classmethod
     def from_topics(cls, topics: Mapping[str, Mapping[str, int]]) -> KafkaOffset:
-        """Read one as Spark writes it."""
+        """Build an offset from Spark's JSON object."""
         return cls(
             {
                 (topic, int(partition)): int(offset)
@@ -59,7 +60,7 @@ class KafkaOffset:
         )
 
     def __str__(self) -> str:
-        """Write it as Spark does."""
+        """Return the offset as Spark writes it."""
         topics: dict[str, dict[str, int]] = {}
         for (topic, partition), offset in sorted(self.next.items()):
             topics.setdefault(topic, {})[str(partition)] = offset
@@ -67,46 +68,46 @@ class KafkaOffset:
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics."""
+        """The names of its topics."""
         return frozenset(topic for topic, _ in self.next)
 
     @property
-    def record_count(self) -> int:
-        """How many offsets lie before it: how far it is, in one number."""
+    def offset_sum(self) -> int:
+        """The sum of its offsets, as one number for its progress."""
         return sum(self.next.values())
 
     def has_reached(self, other: KafkaOffset) -> bool:
-        """Say whether this is at least as far as another one in every partition."""
+        """Return whether no partition is before the other offset."""
         return all(self.next.get(partition, 0) >= offset for partition, offset in other.next.items())
 
-    def count_records_until(self, other: KafkaOffset) -> int:
-        """Return how many offsets lie between this one and another that is further on."""
+    def count_offsets_until(self, other: KafkaOffset) -> int:
+        """Return the number of offsets from this one to a later one."""
         return sum(offset - self.next.get(partition, 0) for partition, offset in other.next.items())
 
     def advance_to(self, other: KafkaOffset) -> KafkaOffset:
-        """Return what of the two is further on, partition by partition."""
+        """Return the later offset of each partition."""
         both = {**self.next, **other.next}
         return KafkaOffset({key: max(self.next.get(key, 0), other.next.get(key, 0)) for key in both})
 
     def add_partitions_of(self, other: KafkaOffset) -> KafkaOffset:
-        """Add the partitions that another one has besides, at its offsets."""
+        """Add the partitions that only the other offset has."""
         return KafkaOffset({**other.next, **self.next})
 
 
 @dataclass(frozen=True)
 class KafkaRange:
-    """What a broker holds of the topics that a stream reads.
+    """The offsets that a broker has of a stream's topics.
 
     Attributes:
-        first: The oldest offset of each partition that is still there.
-        end: The offset behind the newest one.
+        first: The oldest offset of each partition.
+        end: The offset after the newest record of each partition.
     """
 
     first: KafkaOffset
     end: KafkaOffset
 
     def list_unreadable_partitions(self, offset: KafkaOffset) -> tuple[str, ...]:
-        """Say, partition by partition, what can't be read any more from an offset on."""
+        """Describe each partition that can't be read from the given offset."""
         found = []
         for (topic, partition), wanted in sorted(offset.next.items()):
             name = f"partition {partition} of {topic}"
@@ -115,10 +116,12 @@ class KafkaRange:
                 continue
             first, end = self.first.next[topic, partition], self.end.next[topic, partition]
             if wanted < first:
-                found.append(f"{name} holds offsets {first} to {end}, and {wanted} to {first} have expired")
+                found.append(
+                    f"{name} contains offsets {first} to {end}, and {wanted} to {first} have expired"
+                )
             elif wanted > end:
                 found.append(
-                    f"{name} holds offsets {first} to {end}, but was recreated, because {wanted} is next"
+                    f"{name} contains offsets {first} to {end}, but was recreated, because {wanted} is next"
                 )
         return tuple(found)
 
@@ -127,19 +130,20 @@ SourceOffset = DeltaOffset | KafkaOffset
 
 
 def parse_offset(line: str) -> tuple[str, SourceOffset] | None:
-    """Return a source's id and how far it's read; None where nothing was read yet, or of another source.
+    """Return the source id and the offset in a line; None without data, or for neither Delta nor Kafka.
 
-    The id of a Delta table is its own. An offset of Kafka names the topics alone, not the broker.
+    The source id of a Delta table is its table id. That of Kafka names the topics, because the line
+    doesn't contain the broker.
 
     Raises:
-        ValueError: The line isn't whole.
-        KeyError: It lacks something.
+        ValueError: The line is incomplete JSON.
+        KeyError: A key is missing.
     """
     if not line.startswith("{"):
         return None
     source = json.loads(line)
     if "reservoirId" in source:
-        whole = source["index"] in _AT_A_COMMIT_S_START and not source["isStartingVersion"]
+        whole = source["index"] in _COMMIT_START_INDEXES and not source["isStartingVersion"]
         return source["reservoirId"], DeltaOffset(
             int(source["reservoirVersion"]), whole, "" if whole else line
         )
@@ -150,12 +154,12 @@ def parse_offset(line: str) -> tuple[str, SourceOffset] | None:
 
 
 def kafka_source_id(topics: frozenset[str]) -> str:
-    """Return what tells topics from the other sources of a stream."""
+    """Return the source id of Kafka topics."""
     return "kafka:" + ",".join(sorted(topics))
 
 
 def is_kafka_source(source_id: str) -> bool:
-    """Say whether a source is Kafka, not a Delta table."""
+    """Return whether a source id is that of Kafka topics."""
     return source_id.startswith("kafka:")
 
 
@@ -165,12 +169,12 @@ def is_file_offset(line: str) -> bool:
 
 
 def describe_source(source_id: str) -> str:
-    """Say what a source is, as far as its id tells."""
+    """Name a source in a message by its id."""
     return source_id if is_kafka_source(source_id) else f"the Delta table with the id {source_id}"
 
 
 def select_latest_offset(line: str, others: Iterable[str]) -> str:
-    """Return what is furthest on of the offsets of one source, as Spark writes them; skip other sources'."""
+    """Return the latest offset of a line's source among all lines, as Spark writes it."""
     for other in others:
         mine, theirs = parse_offset(line), parse_offset(other)
         match (mine and mine[1]), (theirs and theirs[1]):
@@ -184,7 +188,7 @@ def select_latest_offset(line: str, others: Iterable[str]) -> str:
 
 
 def _order(line: str) -> tuple[int, bool, int]:
-    """Return what of two offsets of one Delta table says which is further on."""
+    """Return the sort key of a Delta offset."""
     offset = json.loads(line)
     return int(offset["reservoirVersion"]), not offset["isStartingVersion"], int(offset["index"])
 

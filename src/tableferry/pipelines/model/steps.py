@@ -14,12 +14,12 @@ from tableferry.pipelines.model.target_state import Baseline, MigrationStart
 from tableferry.spark.tables import TableName
 
 Start = int | str
-"""A starting version, ``latest``, or ``timestamp:…`` for a starting timestamp."""
+"""A starting version, ``latest``, or ``timestamp:…`` with a starting timestamp."""
 
 
 @dataclass(frozen=True)
 class Adopt:
-    """Take over the state that another pipeline recorded of this target."""
+    """Adopt the state that another pipeline recorded of this target."""
 
     target: TableName
     pipeline_id: str
@@ -30,10 +30,10 @@ class Adopt:
 
 @dataclass(frozen=True)
 class AdoptRenamed:
-    """Use the state of a migration whose target had another name.
+    """Adopt the state of a target that was renamed.
 
     Attributes:
-        folder: The name of the folders that its state is in.
+        folder: The name of the old target's state folders.
     """
 
     target: TableName
@@ -45,7 +45,7 @@ class AdoptRenamed:
 
 @dataclass(frozen=True)
 class RecordStart:
-    """Record the baselines and the pinned copy, before the first row is copied."""
+    """Record the baselines and the pinned version, before the first row is copied."""
 
     migration_start: MigrationStart
 
@@ -65,13 +65,13 @@ class RecordStart:
 
 @dataclass(frozen=True)
 class Reset:
-    """Drop the target's data and checkpoints, so that the same history is rebuilt.
+    """Drop the target's data and checkpoints, so that the same history is copied again.
 
     Attributes:
         target: The target.
-        tables: The tables that are emptied: it, its staging tables, and their logs of events.
+        tables: The tables to empty: the target, its staging tables, and their event logs.
         generation: The generation that starts.
-        run_once: Names of the flows that run a single time, by the key of the table that they fill.
+        run_once: Names of the run-once flows, by the key of the table that they fill.
     """
 
     target: TableName
@@ -85,7 +85,7 @@ class Reset:
 
 @dataclass(frozen=True)
 class RenameFlow:
-    """Let a flow go on from the checkpoint that it had under another name."""
+    """Rename the checkpoint of a flow, so that the renamed flow continues from it."""
 
     target: TableName
     generation: int
@@ -93,12 +93,12 @@ class RenameFlow:
     new: str
 
     def __str__(self) -> str:
-        return f"let {self.new} of {self.target} go on from the checkpoint of {self.old}"
+        return f"continue {self.new} of {self.target} from the checkpoint of {self.old}"
 
 
 @dataclass(frozen=True)
 class RemoveMigration:
-    """Take out a migration that is complete and switched off."""
+    """Remove the state of a complete migration that the spec doesn't enable."""
 
     target: TableName
 
@@ -108,13 +108,13 @@ class RemoveMigration:
 
 @dataclass(frozen=True)
 class RecordTableIdentity:
-    """Record which table a pipeline fills, so that another one in its place is known for another.
+    """Record the identity of a table that a pipeline fills, so that a recreated table is detected.
 
     Attributes:
-        target: The spec's own target.
+        target: The target of the spec.
         generation: The target's generation.
         table: The table.
-        identity: What its rows rest on.
+        identity: Its identity.
     """
 
     target: TableName
@@ -123,17 +123,17 @@ class RecordTableIdentity:
     identity: TableIdentity
 
     def __str__(self) -> str:
-        return f"record which table {self.table} is"
+        return f"record the identity of {self.table}"
 
 
 @dataclass(frozen=True)
 class RecordVersions:
-    """Record that what other processes wrote to a CDC target and its event log fits together.
+    """Record up to which versions foreign writes to a CDC target and its event log were found consistent.
 
     Attributes:
-        target: The spec's own target.
+        target: The target of the spec.
         generation: The target's generation.
-        versions: The versions up to which it was checked, by the table's key.
+        versions: The last checked versions, by the table's key.
     """
 
     target: TableName
@@ -147,11 +147,11 @@ class RecordVersions:
 
 @dataclass(frozen=True)
 class DefineTable:
-    """Make sure that a streaming table is there.
+    """Create a streaming table unless it exists.
 
     Attributes:
-        create: It may be made; else it must be there, for flows have filled it already.
-        history: The table and version whose history it holds, or will; empty for none.
+        create: If False, the table must exist, because flows have filled it.
+        history: The table and version whose history is copied into it, or empty.
     """
 
     target: Target
@@ -159,17 +159,17 @@ class DefineTable:
     history: str = ""
 
     def __str__(self) -> str:
-        return f"create {self.target.name} unless it's there" if self.create else f"fill {self.target.name}"
+        return f"create {self.target.name} unless it exists" if self.create else f"fill {self.target.name}"
 
 
 @dataclass(frozen=True)
 class DefineView:
-    """Name an input.
+    """Define a view.
 
     Attributes:
-        owner: The spec's own target; a view's name is known to the flows of its spec alone.
-        starts: Where its streams start, by `TableName.key`; a table that isn't named is read from its start,
-            and None goes on from a checkpoint, whatever start the user's own options name.
+        owner: The target of the spec. Only flows of that spec can read the view.
+        starts: The start of each stream, by `TableName.key`. A table without an entry is read from its start.
+            None continues from a checkpoint and overrides the start in the user's options.
         once: Only a run-once flow reads it.
     """
 
@@ -196,11 +196,11 @@ class DefineAppend:
     """Append a view's rows to the target.
 
     Attributes:
-        owner: The spec's own target, to which the checkpoint belongs.
+        owner: The target of the spec, which owns the checkpoint.
         generation: The owner's generation.
-        identify: Record this of the flow before it brings rows; None where that is done.
-        ahead: It starts where one of its sources has no commit yet.
-        seed: The offset that its fresh checkpoint is to begin at, as Spark writes it.
+        identify: The settings to record before the first rows; None if they are recorded.
+        ahead: The start of a source has no commit yet.
+        seed: The offset at which its fresh checkpoint starts, as Spark writes it.
     """
 
     flow: Flow
@@ -218,7 +218,7 @@ class DefineAppend:
 
 @dataclass(frozen=True)
 class EventsBefore:
-    """The events that a target's flows made of their sources up to the baselines.
+    """The events that the sources of a target contain up to the baselines.
 
     Attributes:
         until: The last version of each source, by `TableName.key`.
@@ -230,10 +230,10 @@ class EventsBefore:
 
 @dataclass(frozen=True)
 class DefineAutoCdc:
-    """Apply a view's events to the target as AUTO CDC does; most fields mean what `DefineAppend`'s do.
+    """Apply a view's events to the target as AUTO CDC does. The other fields are those of `DefineAppend`.
 
     Attributes:
-        events_before: What tells the sequences of copied rows that have none; None where that isn't known.
+        events_before: The events that contain the sequences of copied rows; None if these aren't available.
     """
 
     flow: Flow
@@ -253,7 +253,7 @@ class DefineAutoCdc:
 
 @dataclass(frozen=True)
 class DefineSnapshots:
-    """Take a table's snapshots, which are compared with what it holds; the owner is the spec's own target."""
+    """Apply snapshots to a target as AUTO CDC does. The owner is the target of the spec."""
 
     target: Target
     owner: TableName

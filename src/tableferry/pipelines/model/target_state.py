@@ -1,4 +1,4 @@
-"""What is recorded of a target: its baselines, its pinned copy, its progress."""
+"""The recorded state of a target: its baselines, its pinned version, its progress."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ Name = Annotated[TableName, BeforeValidator(_parse), PlainSerializer(str)]
 
 @dataclass(frozen=True, order=True)
 class Baseline:
-    """Where a source stood when the migration started: streaming flows start at the next version.
+    """The last source version whose rows the legacy table contains. Streaming flows start at the next one.
+
+    For Kafka topics, ``version`` is the sum of the start offsets, and ``within`` contains the start offsets.
 
     Attributes:
-        table: The source's name, as the spec gives it; `TableName.key` of it is its identity.
+        table: The source's name in the spec.
         table_id: The id of its Delta log.
         views: The views that read it.
-        within: Where the flows start within the next version, as Spark writes it; empty at its begin.
-
-    Of Kafka's topics ``version`` is how many offsets lie before the start, and ``within`` is the start.
+        within: The offset within the next version at which the flows start, as Spark writes it; empty for its
+            start.
     """
 
     table: Name
@@ -48,13 +49,13 @@ class Baseline:
 
     @property
     def is_kafka(self) -> bool:
-        """Whether it's of Kafka's topics, not of a table."""
+        """Whether the source is Kafka, not a Delta table."""
         return is_kafka_source(self.table_id)
 
 
 @dataclass(frozen=True)
 class PinnedCopy:
-    """The legacy table at the version that the copy reads, however often it's made."""
+    """The legacy table at the pinned version, which each initial copy reads."""
 
     table: Name
     table_id: str
@@ -63,15 +64,15 @@ class PinnedCopy:
 
 @dataclass(frozen=True)
 class MigrationStart:
-    """A target's baselines and its pinned copy, recorded together before the first row is copied.
+    """A target's baselines and pinned version, recorded together before the first row is copied.
 
     Attributes:
         pipeline_id: The pipeline that recorded it.
         baselines: By `TableName.key` of the source.
-        recorded_at: When, in UTC.
-        batches: The newest batch of each old stream that the copy holds, by the query's id, where their
-            checkpoints said where the migration starts.
-        certainty: What says that the copy holds the sources up to their baselines, and no more.
+        recorded_at: The time in UTC.
+        batches: The newest batch of each old stream that the copy contains, by the query's id. Empty if the
+            hand-over isn't from checkpoints.
+        certainty: The evidence that the copy contains the sources' rows up to the baselines, and no others.
     """
 
     pipeline_id: str
@@ -84,23 +85,23 @@ class MigrationStart:
 
     @property
     def take_over(self) -> bool:
-        """Whether the flows go on in the legacy table itself."""
+        """Whether the legacy table is the target, so that no copy is made."""
         return self.copy.table.key == self.target.key
 
 
 @dataclass(frozen=True)
 class Tracking:
-    """How far a target's migration is.
+    """The progress of a target's migration.
 
     Attributes:
-        current: The newest version seen of each source, by `TableName.key`.
-        copied: The generation of the target that holds the whole copy, or None before that.
-        copied_rows: How many rows the copy brought.
-        verified: ``match`` or ``differ`` once the copy was compared with the legacy table, else empty.
-        updated_at: When this was written, in UTC.
+        current: The newest version read of each source, by `TableName.key`.
+        copied: The generation of the target that contains the complete copy; None before the copy.
+        copied_rows: The number of copied rows.
+        verified: ``match`` or ``differ`` after the copy was compared with the legacy table, else empty.
+        updated_at: The time of this record in UTC.
         started: Names of the streaming flows that a declarative pipeline has run.
-        engine: What runs its flows: ``streaming``, ``databricks`` or ``declarative``; empty where a release
-            that didn't record it wrote this.
+        engine: The engine of its flows: ``streaming``, ``databricks`` or ``declarative``; empty in state of
+            early releases.
     """
 
     current: Mapping[str, int]

@@ -1,4 +1,4 @@
-"""Understands the options of a Kafka reader, whose names Spark reads in any case."""
+"""Read and write the options of a Kafka reader. Spark ignores the case of their names."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tableferry.spark.tables import TableName
 _STARTS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 _ENDS = ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp")
 _LIMITS = ("maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay", "maxrecordsperpartition")
-_EVERYWHERE = ("earliest", "latest")
+_WITHOUT_OFFSET = ("earliest", "latest")
 
 
 def source_name(options: Mapping[str, str]) -> TableName:
-    """Name what a reader subscribes to, in the place of a table."""
+    """Return the subscription of a reader as a table name."""
     lowered = _lowered(options)
     topics = lowered.get("subscribe") or lowered.get("subscribepattern") or lowered.get("assign", "")
     return TableName.at(f"kafka://{topics}")
 
 
 def is_subscribed(options: Mapping[str, str], offset: KafkaOffset) -> bool:
-    """Say whether a reader subscribes to all topics of an offset."""
+    """Return whether a reader subscribes to all topics of an offset."""
     lowered = _lowered(options)
     if "subscribepattern" in lowered:
         return all(re.fullmatch(lowered["subscribepattern"], topic) for topic in offset.topics)
@@ -34,18 +34,18 @@ def is_subscribed(options: Mapping[str, str], offset: KafkaOffset) -> bool:
 
 
 def has_start(options: Mapping[str, str]) -> bool:
-    """Say whether a reader's options say where it starts."""
+    """Return whether the options contain a start."""
     return any(option in _STARTS for option in _lowered(options))
 
 
 def has_start_offsets(options: Mapping[str, str]) -> bool:
-    """Say whether they give a start within the topics, which is neither all that is there nor the newest."""
+    """Return whether the options contain a start other than ``earliest`` and ``latest``."""
     lowered = _lowered(options)
-    return any(lowered.get(option, "earliest") not in _EVERYWHERE for option in _STARTS)
+    return any(lowered.get(option, "earliest") not in _WITHOUT_OFFSET for option in _STARTS)
 
 
 def range_options(options: Mapping[str, str], start: KafkaOffset, end: KafkaOffset) -> dict[str, str]:
-    """Return the options that read what lies between two offsets as a batch; the first ones end there."""
+    """Return options that read the records between two offsets as a batch."""
     return {
         **_without(options, *_STARTS, *_ENDS, *_LIMITS),
         "startingOffsets": str(KafkaOffset({key: start.next.get(key, 0) for key in end.next})),
@@ -54,12 +54,12 @@ def range_options(options: Mapping[str, str], start: KafkaOffset, end: KafkaOffs
 
 
 def start_options(options: Mapping[str, str], start: str) -> dict[str, str]:
-    """Return the options that start a stream at an offset, as Spark writes it, or at ``earliest``."""
+    """Return options that start a stream at an offset, as Spark writes it, or at ``earliest``."""
     return {**_without(options, *_STARTS), "startingOffsets": start}
 
 
 def probe_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that read the oldest record of each partition, unless no broker answers soon."""
+    """Return options that read the oldest record of each partition, with short timeouts."""
     patience = {
         "kafka.default.api.timeout.ms": "15000",
         "kafka.request.timeout.ms": "10000",

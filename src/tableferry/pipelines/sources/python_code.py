@@ -188,7 +188,7 @@ def list_python_reads(
     how = "set startingVersion on the reader in its function"
     return tuple(
         # The function's reader options aren't known.
-        Read(view.name, table, view.location, start, start_option=how, stops_at="nothing")
+        Read(view.name, table, view.location, start, start_remedy=how, stops_at="nothing")
         for table, start in tracked.followed_tables.items()
     )
 

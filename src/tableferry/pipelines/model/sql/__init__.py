@@ -1,6 +1,7 @@
-"""SQL of the project's own: which tables a statement names, and other names in their place.
+"""Find and replace the table names in a SQL statement.
 
-It is loaded at first use, because sqlglot takes longer to import than a project without SQL takes to check.
+The package is loaded at first use, because importing sqlglot takes longer than checking a project
+without SQL.
 """
 
 import lazy_loader

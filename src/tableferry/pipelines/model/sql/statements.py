@@ -1,4 +1,4 @@
-"""Finds what a SELECT follows and what it looks up, by its tokens, and puts other names in their place."""
+"""Find the table names in the tokens of a SELECT, and replace them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Reference:
 
     Attributes:
         parts: Its identifiers, without backticks and without a leading ``live``.
-        streamed: It stands in ``STREAM(…)`` or after ``STREAM``.
-        start: Index of the first character that a new name replaces, ``STREAM(…)`` included.
-        end: Index behind the last one.
+        streamed: The name is in ``STREAM(…)`` or after ``STREAM``.
+        start: Index of the first character to replace, including ``STREAM(``.
+        end: Index after the last character to replace.
     """
 
     parts: tuple[str, ...]
@@ -31,7 +31,7 @@ class Reference:
 
 
 def find_references(statement: str) -> tuple[Reference, ...]:
-    """Return the tables that stand after FROM or JOIN, and all that is streamed, in order."""
+    """Return the tables after FROM or JOIN and all streamed tables, in the order of the text."""
     tokens = Databricks().tokenize(statement)
     listed: list[Reference] = []
     position = 0
@@ -58,7 +58,7 @@ def find_references(statement: str) -> tuple[Reference, ...]:
 
 
 def replace_references(statement: str, names: Mapping[Reference, str]) -> str:
-    """Return the statement with other names in place of some references."""
+    """Return the statement with references replaced by names."""
     for reference, name in sorted(names.items(), key=lambda item: item[0].start, reverse=True):
         statement = statement[: reference.start] + name + statement[reference.end :]
     return statement
@@ -76,7 +76,7 @@ def _is_stream(tokens: list[Token], position: int) -> bool:
 
 
 def _chain(tokens: list[Token], position: int) -> tuple[tuple[str, ...], int]:
-    """Read ``a.b.c`` from a position on; return its parts and the position behind it."""
+    """Read ``a.b.c`` at a position; return its parts and the position after it."""
     parts: list[str] = []
     while position < len(tokens) and (_is_name(tokens[position]) or (parts and _is_word(tokens[position]))):
         parts.append(tokens[position].text)
@@ -87,7 +87,7 @@ def _chain(tokens: list[Token], position: int) -> tuple[tuple[str, ...], int]:
 
 
 def _is_name(token: Token) -> bool:
-    # A keyword may name a table (`FROM source.orders`), but one that opens a subquery or a clause can't.
+    # A keyword may be a table name (`FROM source.orders`), unless it starts a subquery or a clause.
     return token.token_type in _NAMES or (_is_word(token) and token.token_type not in _NOT_TABLES)
 
 
