@@ -27,7 +27,7 @@ class FakePipeline:
     def read_progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
         self.since.append(starts)
         return {
-            (owner.key, flow): Checkpoint(done=True, others=True, offered=0, committed=0)
+            (owner.key, flow): Checkpoint(done=True, has_untracked_sources=True, offered=0, committed=0)
             if flow in self.flows
             else Checkpoint()
             for owner, flow in flows

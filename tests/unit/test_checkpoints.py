@@ -142,7 +142,11 @@ def test_offset_is_whole_only_between_two_commits(tmp_path: Path, line: str, who
 def test_source_that_isnt_a_delta_table_has_no_offset(tmp_path: Path) -> None:
     write_batch(tmp_path, 0, '{"logOffset":3}', "-", source(1))
     actual = checkpoints.read(tmp_path)
-    assert (actual.offsets, actual.others, actual.started) == ({"t1": DeltaOffset(1, True)}, True, True)
+    assert (actual.offsets, actual.has_untracked_sources, actual.started) == (
+        {"t1": DeltaOffset(1, True)},
+        True,
+        True,
+    )
 
 
 def test_flow_without_delta_sources_has_started(tmp_path: Path) -> None:

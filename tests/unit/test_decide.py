@@ -380,7 +380,7 @@ def test_started_flow_of_two_sources_keeps_start_of_unread_source() -> None:
     started = facts(
         source=TableFacts(SOURCE, "source-id", 6),
         stored=TargetState(replace(STARTED, baselines=baselines), Tracking({}, 0, 9, "match")),
-        checkpoint=replace(READ_TO_6, others=True),
+        checkpoint=replace(READ_TO_6, has_untracked_sources=True),
         reads={(ORDERS.key, "f_orders"): reads},
     )
 

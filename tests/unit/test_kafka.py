@@ -150,7 +150,7 @@ def test_renamed_flow_keeps_its_checkpoint() -> None:
     stored = TargetState(replace(STARTED, baselines=baselines), Tracking({}, 0, 10, "match"))
 
     def steps(read: KafkaOffset) -> tuple[Step, ...]:
-        ran = Checkpoint(kafka={"kafka:…": read}, others=True, offered=4, committed=4, id="f")
+        ran = Checkpoint(kafka={"kafka:…": read}, has_untracked_sources=True, offered=4, committed=4, id="f")
         return planned(stored=stored, orphaned_checkpoints={ORDERS.key: {"f_old": ran}}).steps
 
     assert steps(BATCH_3)[0] == RenameFlow(ORDERS, 0, "f_old", "f_orders")

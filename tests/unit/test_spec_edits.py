@@ -317,7 +317,7 @@ class Lake:
             for target in plan.targets:
                 apply_definitions(target.definitions, engine)
             engine.update()
-        runner.track(progress(*opened.decided()))
+        runner.track(progress(*opened.decide_plan()))
 
     def status(self) -> tuple[str, str]:
         """Return the phase and the certainty of the hand-over from `pipelines.status`."""
@@ -336,7 +336,7 @@ class Lake:
         return open_project(self.root, session)
 
     def _decided(self, opened: OpenedProject) -> Plan:
-        return opened.decided(look_back=100)[0]
+        return opened.decide_plan(look_back=100)[0]
 
 
 @contextmanager

@@ -48,20 +48,20 @@ def plan(
     environment: str | None = None,
     pipeline: Pipeline | None = None,
 ) -> Plan:
-    """Decide what a run would do, or what an update of a pipeline would; writes nothing.
+    """Plan a run, or an update of a pipeline, without writing.
 
     Args:
         project: A folder with ``dataflows/`` and ``pipeline_configs/``, one spec file, or a loaded project.
-        spark: Where the tables are.
+        spark: The session that reads the tables.
         targets: Names of the target tables to plan; empty means all.
         full_refresh: Names of the targets to rebuild.
-        adopt: Take over state that was recorded under another pipeline's id.
-        drop_history: Rebuild finished migrations too, whose history doesn't come back.
-        look_back: With how many moments of its sources a legacy table is compared at most, or with
-            those since which time, where that is to find the hand-over point; by default 100.
+        adopt: Adopt state that was recorded under another pipeline's id.
+        drop_history: Rebuild also finished migrations, without their copied history.
+        look_back: The number of source versions, or the time of the oldest one, with which a legacy table is
+            compared to find the hand-over point; by default 100 versions.
         pipeline_id: The pipeline's id; by default TABLEFERRY_PIPELINE_ID, the running pipeline's own, or the
             project's name.
-        environment: Which ``<environment>_substitutions`` file applies.
+        environment: The ``<environment>_substitutions`` file to apply.
         pipeline: The declarative pipeline that runs the flows, unless `run` does.
 
     Raises:
@@ -72,8 +72,8 @@ def plan(
     opened = open_project(
         project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )
-    planned, facts = opened.decided(
-        opened.keys(full_refresh),
+    planned, facts = opened.decide_plan(
+        opened.resolve_keys(full_refresh),
         adopt=adopt,
         count_rows=True,
         drop_history=drop_history,
@@ -102,13 +102,13 @@ def _with_row_findings(target: TargetPlan, facts: Facts, spark: SparkSession) ->
 
 
 def check(planned: Plan, spark: SparkSession) -> tuple[UnrepresentableRows, ...]:
-    """Count and list, for every copy in a plan, the legacy rows that AUTO CDC can't represent."""
+    """Count the legacy rows that AUTO CDC can't represent, for each copy in a plan."""
     counted = (count_unrepresentable_rows(target, spark) for target in planned.targets)
     return tuple(rows for rows in counted if rows is not None)
 
 
 def check_start(planned: Plan, spark: SparkSession) -> tuple[Proof, ...]:
-    """Compare, for every migration that a plan starts on an assumption, the legacy table with its sources."""
+    """Compare the legacy table with its sources for every migration that starts at an assumed hand-over."""
     starting = (target for target in planned.targets if any(isinstance(s, RecordStart) for s in target.steps))
     return tuple(
         prove_start(spark, target)
@@ -130,19 +130,19 @@ def run(
     environment: str | None = None,
     before: Before = lambda _: None,
 ) -> RunReport:
-    """Make one update: copy what isn't copied, take every commit that is there, and stop.
+    """Run one update: copy the history, process all commits of the sources, and stop.
 
-    A run that died anywhere is gone on with by running again. The arguments are those of `plan`; the data and
-    checkpoints of what is rebuilt are dropped, and its history is the same again. ``before`` is called with a
-    description right before each effect.
+    After a crash, the next run continues. The arguments are those of `plan`. A full refresh drops the data
+    and checkpoints of its targets, and copies the same history again. ``before`` is called with a
+    description before each effect.
 
     Raises:
-        Refused: The plan can't go on safely, or the state's volume isn't mounted here; nothing was written.
+        Refused: A finding prevents the run, or the state's volume isn't mounted here; nothing was written.
         Busy: Another process runs one of these targets.
         TableferryError: As for `plan`, or a flow failed.
     """
     opened = open_project(project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment)
-    refreshed = opened.keys(full_refresh)
+    refreshed = opened.resolve_keys(full_refresh)
     update = Update(
         opened,
         before,
@@ -167,13 +167,14 @@ def prepare(
     environment: str | None = None,
     before: Before = lambda _: None,
 ) -> RunReport:
-    """Do what an update of a declarative pipeline can't do itself; run it before each update.
+    """Prepare the next update of a declarative pipeline.
 
-    It records where migrations start, compares copies that the pipeline has made, and records how far all is.
-    What it can't do yet is left for the next time. The arguments are those of `plan` and `run`.
+    It records the start of migrations, compares the pipeline's copies with the legacy tables, and records
+    progress. Steps that must wait are done before a later update. The arguments are those of `plan` and
+    `run`.
 
     Raises:
-        Refused: The plan can't go on safely; nothing was written.
+        Refused: A finding prevents the update; nothing was written.
         Busy: Another process prepares one of these targets.
         TableferryError: As for `plan`.
     """
@@ -192,19 +193,18 @@ def status(
     environment: str | None = None,
     pipeline: Pipeline | None = None,
 ) -> StatusReport:
-    """Say for each target whether it's copying, waiting for which sources, or complete; writes nothing.
+    """Report the phase, progress and findings of each target, without writing.
 
-    In place of a session it takes what `session.metastore` opens, and returns the same report or none. The
-    other arguments are those of `plan`.
+    ``spark`` may be a local metastore from `session.metastore`. The other arguments are those of `plan`.
 
     Raises:
-        NeedsSpark: The metastore and the tables' logs don't say all: pass a session.
+        NeedsSpark: The metastore and the tables' logs aren't sufficient: pass a session.
     """
     session = cast("SparkSession", spark)
     opened = open_project(
         project, session, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )
-    return StatusReport(opened.decided(count_rows=True)[0])
+    return StatusReport(opened.decide_plan(count_rows=True)[0])
 
 
 def verify(
@@ -216,11 +216,11 @@ def verify(
     environment: str | None = None,
     pipeline: Pipeline | None = None,
 ) -> VerifyReport:
-    """Compare each target with its legacy table, as far as the old streams and the flows are; writes nothing.
+    """Compare each target with its legacy table, without writing.
 
-    Where old streams said where they hand over, neither they nor the flows need to stop: what the flows have
-    taken and the old streams haven't is read from the sources. Otherwise the old jobs must have taken what
-    the flows have. The arguments are those of `plan`.
+    If the hand-over is from old streams' checkpoints, neither the streams nor the flows need to stop: rows
+    that only the flows have processed are read from the sources. Otherwise, the old jobs must have processed
+    all rows that the flows have. The arguments are those of `plan`.
     """
     opened = open_project(
         project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
@@ -237,13 +237,13 @@ def undo(
     environment: str | None = None,
     before: Before = lambda _: None,
 ) -> UndoReport:
-    """Give tables that were taken over back to their old streams, which go on where the flows have stopped.
+    """Return tables that were taken over to their old streams, which continue after the flows' last commits.
 
-    The old streams' checkpoints are moved on, and the migration's state and checkpoints are removed. The
+    The old streams' checkpoints are advanced, and the migration's state and checkpoints are removed. The
     arguments are those of `plan` and `run`.
 
     Raises:
-        Refused: A target wasn't taken over, or can't be given back; nothing was done.
+        Refused: A target wasn't taken over, or can't be returned; nothing was written.
         Busy: Another process runs one of these targets.
     """
     opened = open_project(project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment)
@@ -261,17 +261,17 @@ def finish(
     verify: bool = True,
     accept_assumed: bool = False,
 ) -> FinishReport:
-    """Take complete migrations out: remove their state files, and keep their data and flows' checkpoints.
+    """Finish complete migrations: remove their state files, and keep their data and flows' checkpoints.
 
-    A target whose hand-over an old stream recorded is compared with that stream's rows first, unless
-    ``verify`` is False. Where the hand-over was assumed, the legacy table is compared with its sources at
-    the baselines; ``accept_assumed`` finishes such a migration without that. The other arguments are those of
-    `plan`. A pipeline on Databricks is finished without ``spark``, and without a comparison.
+    If the hand-over is from old streams' checkpoints, the target is first compared with the rows of these
+    streams, unless ``verify`` is False. If the hand-over was assumed, the legacy table is compared with its
+    sources at the baselines, unless ``accept_assumed`` is True. A pipeline on Databricks is finished without
+    a comparison, and needs no ``spark``. The other arguments are those of `plan`.
 
     Raises:
-        Refused: A migration isn't complete, its target differs from what the old streams wrote, or neither
-            rows nor ``accept_assumed`` vouch for an assumed hand-over; nothing was removed.
-        TableferryError: There is no session, and no pipeline on Databricks.
+        Refused: A migration isn't complete, its target differs from the rows of the old streams, or an
+            assumed hand-over is neither proved nor accepted; nothing was removed.
+        TableferryError: A session is required, but was not passed.
     """
     if pipeline is not None and pipeline.kind == "databricks":
         loaded, store = open_state(

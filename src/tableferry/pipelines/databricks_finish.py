@@ -46,7 +46,7 @@ def finish_without_spark(
         Refused: A migration isn't complete, or its hand-over was assumed; nothing was removed.
         TableferryError: A clone can't be dropped; its migration isn't finished.
     """
-    chosen = project.chosen(only)
+    chosen = project.select_dataflows(only)
     states = parallel_map(store.read, [dataflow.target.name for dataflow in chosen])
     migrating = {
         dataflow.target.name: (dataflow, stored)

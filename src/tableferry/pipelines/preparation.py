@@ -47,7 +47,7 @@ def prepare_targets(plan: Plan, opened: OpenedProject, runner: Runner) -> None:
             runner.compare(target)
     if runner.verdicts:
         # The next update may start flows, so the identities of the compared tables are recorded before it.
-        decided, _ = opened.decided()
+        decided, _ = opened.decide_plan()
         for target in decided.targets:
             steps = tuple(step for step in target.steps if isinstance(step, RecordTableIdentity))
             runner.perform_state_steps(replace(target, steps=steps))

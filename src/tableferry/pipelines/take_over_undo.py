@@ -84,4 +84,4 @@ def _find_undo_blocker(plan: Plan, facts: Facts, target: TargetPlan) -> Finding 
 
 def _list_old_checkpoints(plan: Plan, target: TargetPlan) -> tuple[Path, ...]:
     assert target.dataflow.migration is not None
-    return plan.project.checkpoints(target.dataflow.migration)
+    return plan.project.list_checkpoint_folders(target.dataflow.migration)

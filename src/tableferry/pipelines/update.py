@@ -66,7 +66,7 @@ class Update:
             # The renamed state decides the next steps.
             plan, _ = self._decide(self._runner.validate)
             self._runner.run(plan)
-        return self._opened.decided()
+        return self._opened.decide_plan()
 
     def prepare(self) -> RunReport:
         """Do what an update of the project's declarative pipeline can't do itself."""
@@ -78,7 +78,7 @@ class Update:
                     if any(isinstance(step, AdoptRenamed) for step in plan.steps):
                         plan, _ = self._decide(self._runner.validate)
                         preparation.prepare_targets(plan, self._opened, self._runner)
-                    plan, facts = self._opened.decided()
+                    plan, facts = self._opened.decide_plan()
                 self._runner.track(progress(plan, facts))
         return self._report(plan)
 
@@ -134,8 +134,8 @@ class Update:
 
     def undo(self) -> UndoReport:
         """Return tables that were taken over to their old streams."""
-        with self._opened.locked() as self._runner.check_lease:
-            plan, facts = self._opened.decided()
+        with self._opened.lock_targets() as self._runner.check_lease:
+            plan, facts = self._opened.decide_plan()
             check_undo(plan, facts)
             for target in plan.targets:
                 undo_take_over(self._opened.spark, self._opened.store, plan, target, self._runner.before)
@@ -144,7 +144,7 @@ class Update:
     def verify(self) -> VerifyReport:
         """Compare targets with their legacy tables; writes nothing."""
         while True:
-            plan, facts = self._opened.decided()
+            plan, facts = self._opened.decide_plan()
             found = (
                 proofs.prove_target(self._opened.spark, plan, target, facts)
                 for target in plan.targets
@@ -152,7 +152,7 @@ class Update:
             )
             report = VerifyReport(plan.pipeline_id, tuple(filter(None, found)))
             # What another run brings meanwhile may be on one side only.
-            if report.ok or self._opened.hold(facts):
+            if report.ok or self._opened.has_current_facts(facts):
                 return report
 
     @contextmanager
@@ -160,14 +160,14 @@ class Update:
         self, plan: Plan, facts: Facts, check: Callable[[Plan], None]
     ) -> Iterator[tuple[Plan, Facts]]:
         """Lock the targets. Yield the plan, or a new one if another process changed their state meanwhile."""
-        with self._opened.locked() as self._runner.check_lease:
-            if not self._opened.hold(facts, self._refreshed):
+        with self._opened.lock_targets() as self._runner.check_lease:
+            if not self._opened.has_current_facts(facts, self._refreshed):
                 plan, facts = self._decide(check)
             yield plan, facts
 
     def _decide(self, check: Callable[[Plan], None]) -> tuple[Plan, Facts]:
         """Gather facts, and return the plan that passes a check, with its facts."""
-        plan, facts = self._opened.decided(
+        plan, facts = self._opened.decide_plan(
             self._refreshed,
             adopt=self._adopt,
             drop_history=self._drop_history,

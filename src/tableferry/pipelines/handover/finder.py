@@ -90,7 +90,7 @@ class HandOverFinder:
             return UnknownHandOver(
                 Finding("LEGACY_TABLE_MISSING", location=migration.location, table=migration.table)
             )
-        folders = self.project.checkpoints(migration)
+        folders = self.project.list_checkpoint_folders(migration)
         sources = [
             source.table_id
             for key in self._find_mid_commit_sources(dataflow)

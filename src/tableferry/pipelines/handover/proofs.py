@@ -148,7 +148,7 @@ def _compare(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Fact
     if start.take_over:
         hand_over = _build_hand_over_of_take_over(start)
     elif start.batches:
-        checkpoints = planned.project.checkpoints(history.migration)
+        checkpoints = planned.project.list_checkpoint_folders(history.migration)
         if not checkpoints:
             raise RowsNotDerivableError("OLD_CHECKPOINTS_NOT_NAMED", location=history.migration.location)
         hand_over = stream_checkpoints.find_hand_over(spark, legacy, checkpoints, positions)

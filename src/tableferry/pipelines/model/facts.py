@@ -26,7 +26,7 @@ class Checkpoint:
         offsets: Positions in Delta tables, by table id.
         kafka: Positions in Kafka topics, by source id.
         done: A run-once flow has run.
-        others: The flow also reads a source that isn't a Delta table, or that had no data yet.
+        has_untracked_sources: The flow also reads a source that isn't a Delta table, or that had no data yet.
         offered: The number of the newest batch that was started, or None.
         committed: The number of the newest batch that was finished, or None.
         id: The id under which the target's log counts its batches; empty before the first start.
@@ -36,7 +36,7 @@ class Checkpoint:
     offsets: Mapping[str, DeltaOffset] = field(default_factory=dict)
     kafka: Mapping[str, KafkaOffset] = field(default_factory=dict)
     done: bool = False
-    others: bool = False
+    has_untracked_sources: bool = False
     offered: int | None = None
     committed: int | None = None
     id: str = ""

@@ -1,7 +1,7 @@
-"""The one shape that every data flow spec becomes: what reads what, and what it fills.
+"""The compiled form of every data flow spec: views, flows, targets and migrations.
 
-Nothing here knows files, pydantic or Spark. `spec` makes these, `plan` decides over them, `views` reads them
-with Spark and the engines run them.
+The module depends neither on the files of a spec nor on Spark. `specs` builds these classes, `planning`
+decides on them, and the engines run them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tableferry.errors import Problem
 from tableferry.spark.tables import TableName
 
 HandOverBy = Literal["checkpoint", "content", "version", "explicit"]
-"""The old streams' checkpoints, comparing rows, the sources' versions of the moment, or the spec itself."""
+"""Old streams' checkpoints, a comparison of rows, the current source versions, or the spec's own starts."""
 
 BY_VERSION = "set handOver to version, which loses the rows that the old job hasn't processed yet"
-"""The last resort, for messages: the new flows start after the sources' current versions."""
+"""The advice to start the flows after the current source versions."""
 
 Mode = Literal["stream", "batch"]
 ScdType = Literal[1, 2]
@@ -28,23 +28,23 @@ Deduplicate = Literal["off", "full_row", "keys_only"]
 RefreshPolicy = Literal["auto", "incremental", "incremental_strict", "full"]
 
 AUTO_LOADER = "cloudFiles"
-"""The reader of Auto Loader, which only Databricks has."""
+"""The reader format of Auto Loader, which only Databricks has."""
 
 QUARANTINED = "is_quarantined"
-"""The column that says of a row whether it breaks a data quality rule."""
+"""The column that contains whether a row breaks a data quality rule."""
 
 _LOG = "__tableferry_events_"
 
 
 @dataclass(frozen=True)
 class PythonCode:
-    """A Python function from the project: a file or a module, and the tokens it's called with.
+    """A Python function in a file or a module of the project.
 
     Attributes:
-        file: The absolute path of a ``.py`` file, or None where ``module`` is given.
-        module: ``package.module.function`` (the function included), or None where ``file`` is given.
-        tokens: Passed to the function as they stand.
-        folders: The project's own folders in which a module is looked for too.
+        file: The absolute path of a ``.py`` file; None if ``module`` is set.
+        module: ``package.module.function``; None if ``file`` is set.
+        tokens: The argument of the function.
+        folders: Folders of the project that are also searched for the module.
     """
 
     file: str | None
@@ -62,10 +62,10 @@ class DeltaSource:
     Attributes:
         table: The table, by name or by path.
         change_feed: Read the change data feed, not the rows.
-        change_types: Which ``_change_type`` values pass, where ``change_feed``.
-        from_setup: Its changes count from the version at which its own pipeline last set it up.
+        change_types: The ``_change_type`` values to keep of a change data feed.
+        from_setup: Read changes from the version at which the table's own pipeline last set it up.
         options: The user's reader options, values as text.
-        where: SQL conditions, all of which must hold.
+        where: SQL conditions, joined with AND.
         select: SQL expressions; empty means every column.
         schema_file: Absolute path of a .json or .ddl schema, or None.
         transform: A function ``apply_transform(df, tokens) -> DataFrame``, or None.
@@ -84,7 +84,7 @@ class DeltaSource:
 
 @dataclass(frozen=True)
 class JoinSide:
-    """One input of a join: its alias in the conditions, and whether it's followed or looked up."""
+    """An input of a join, which is streamed or read whole (static)."""
 
     alias: str
     mode: Literal["stream", "static"]
@@ -93,7 +93,7 @@ class JoinSide:
 
 @dataclass(frozen=True)
 class Join:
-    """How the n-th side (from the second on) joins what stands left of it."""
+    """The join of a side with all sides to its left."""
 
     kind: Literal["left", "inner"]
     condition: str
@@ -111,7 +111,7 @@ class JoinSource:
 
 @dataclass(frozen=True)
 class SqlSource:
-    """A SELECT; what it reads as ``STREAM(name)`` is followed, everything else is looked up."""
+    """A SELECT. It streams each ``STREAM(name)``, and reads other tables whole."""
 
     statement: str
 
@@ -125,9 +125,13 @@ class PythonSource:
 
 @dataclass(frozen=True)
 class OtherSource:
-    """Files or a broker (cloudFiles, kafka, batchFiles): read by Spark's own reader, never tracked.
+    """Files or a broker (cloudFiles, kafka, batchFiles) that Spark reads by format.
 
-    ``format`` is Spark's name of the reader, ``path`` what ``load`` is given; the others are `DeltaSource`'s.
+    The other attributes are those of `DeltaSource`.
+
+    Attributes:
+        format: Spark's name of the reader.
+        path: The argument of ``load``, or None.
     """
 
     format: str
@@ -140,13 +144,13 @@ class OtherSource:
 
 @dataclass(frozen=True)
 class HistorySource:
-    """The legacy table as it stood when the migration started, mapped by the migration's own expressions.
+    """The legacy table at its pinned version, mapped by the migration's expressions.
 
     Attributes:
-        migration: What is copied, and how it's mapped.
-        version: The version that the copy is pinned to.
-        cdc: The target's settings, or None if it's plain appends.
-        clone: A clone of that version which nobody writes to, to be streamed; None reads the version whole.
+        migration: The migration.
+        version: The pinned version.
+        cdc: The target's AUTO CDC settings; None for an append target.
+        clone: A clone of the pinned version to stream; None reads the version whole.
     """
 
     migration: Migration
@@ -163,8 +167,8 @@ class View:
     """A named input of a flow.
 
     Attributes:
-        mode: ``stream``: followed commit by commit; ``batch``: read whole.
-        location: Where the spec defines it, for messages: ``orders_main.json: sourceDetails``.
+        mode: ``stream`` reads commit by commit, ``batch`` reads the whole source.
+        location: Its place in the spec, for messages: ``orders_main.json: sourceDetails``.
     """
 
     name: str
@@ -175,16 +179,16 @@ class View:
 
 @dataclass(frozen=True)
 class CdcSettings:
-    """AUTO CDC's settings, in its own words.
+    """The settings of AUTO CDC.
 
     Attributes:
         keys: Columns that identify a row.
         sequence_by: SQL expression that orders the events of a key.
-        scd_type: 1 keeps the newest row; 2 keeps every validity interval.
+        scd_type: 1 keeps the newest row, 2 keeps every validity interval.
         where: SQL condition on the events, or None.
         apply_as_deletes: SQL condition that makes an event a delete, or None.
         apply_as_truncates: SQL condition that makes an event a truncate (SCD type 1 only), or None.
-        ignore_null_updates: A NULL in an update keeps the older value.
+        ignore_null_updates: A NULL in an update keeps the current value.
         column_list: The columns that the target keeps; empty means all.
         except_column_list: The columns that the target leaves out.
         track_history_column_list: Only these columns' changes open a new interval; empty means all.
@@ -205,7 +209,7 @@ class CdcSettings:
 
 
 def log_name(target: TableName) -> TableName:
-    """Name the table beside a target of AUTO CDC that holds its events; it goes where the target goes."""
+    """Return the name of a target's event log: a table in the target's schema or folder."""
     if target.path is not None:
         folder, name = posixpath.split(target.path)
         return TableName.at(posixpath.join(folder, _LOG + name))
@@ -214,21 +218,21 @@ def log_name(target: TableName) -> TableName:
 
 @dataclass(frozen=True)
 class SnapshotFiles:
-    """Snapshots of a table in files, each file with its snapshot's version in its path.
+    """Snapshots of a table in files whose paths contain the snapshot's version.
 
     Attributes:
         format: Spark's name of the reader.
         path: A pattern: ``{version}`` and ``{fragment}``, or a regular expression with the named groups
             ``version_…`` and ``fragment``, from the first path segment that has one.
         options: The user's reader options, values as text.
-        version_type: What a version is read as.
-        starting_version: The first version that counts, as it's written; None for all.
+        version_type: The type of the versions.
+        starting_version: The first version to read, as in the path; None for all.
         datetime_format: Python's format of a ``timestamp`` version.
-        where: SQL condition on the rows, in which ``{version}`` is the version as it's written; or None.
+        where: SQL condition on the rows, or None. ``{version}`` is the version as in the path.
         select: SQL expressions; empty means every column.
         schema_file: Absolute path of a .json or .ddl schema, or None.
-        recursive: Files below subfolders count too.
-        deduplicate: Which rows of a snapshot are left out as repeated ones.
+        recursive: Read files in subfolders too.
+        deduplicate: The rows of a snapshot that count as duplicates and are left out.
     """
 
     format: str
@@ -246,7 +250,7 @@ class SnapshotFiles:
 
 @dataclass(frozen=True)
 class SnapshotTable:
-    """Snapshots of a table in another one, whose ``version_column`` says which row is of which snapshot.
+    """Snapshots of a table in another table. Its ``version_column`` contains the version of a row's snapshot.
 
     The other attributes are those of `SnapshotFiles`.
     """
@@ -261,11 +265,11 @@ class SnapshotTable:
 
 @dataclass(frozen=True)
 class SnapshotCdc:
-    """AUTO CDC from snapshots, in its own words.
+    """The settings of AUTO CDC from snapshots.
 
     Attributes:
-        source: The name of the view that is a snapshot at each run, or where the snapshots of all times are.
-        location: Where the spec asks for it, for messages.
+        source: The name of a view that is read as one snapshot at each run, or the historical snapshots.
+        location: Its place in the spec, for messages.
 
     The other attributes are those of `CdcSettings`.
     """
@@ -280,11 +284,12 @@ class SnapshotCdc:
 
 @dataclass(frozen=True)
 class Expectation:
-    """A data quality rule: what happens to a row whose ``constraint`` doesn't hold.
+    """A data quality rule.
 
     Attributes:
-        action: ``flag`` lets the column `QUARANTINED` say whether it holds; ``quarantine`` lets only rows
-            pass for which it doesn't.
+        constraint: An SQL condition that rows must meet.
+        action: The treatment of rows that break it. ``flag`` sets the column `QUARANTINED`. ``quarantine``
+            keeps only rows that break the rule.
     """
 
     name: str
@@ -294,14 +299,14 @@ class Expectation:
 
 @dataclass(frozen=True)
 class MetadataColumn:
-    """A column that says how a row came: from SQL, from a detail of the run, or a struct of such columns.
+    """A column about the origin of a row: an SQL expression, a detail of the run, or a struct of both.
 
     Attributes:
-        type: Its type as JSON, as Spark writes it in a schema.
-        sql: The SQL expression that gives its value, or None.
-        detail: The detail of the run or the pipeline that is its value, or None.
-        value: That detail where it's known before the run, or None.
-        fields: The columns of a struct; empty where it has a value itself.
+        type: Its type as JSON, as in Spark's schemas.
+        sql: The SQL expression of its value, or None.
+        detail: The name of the detail of the run or the pipeline, or None.
+        value: The value of that detail if it is known before the run, or None.
+        fields: The columns of a struct; empty for other columns.
     """
 
     name: str
@@ -317,16 +322,16 @@ class Target:
     """A streaming table that flows fill.
 
     Attributes:
-        cdc: How events become rows, or None for plain appends.
+        cdc: The AUTO CDC settings; None for appends.
         schema_file: Absolute path of a .json or .ddl schema, or None.
-        cluster_auto: Databricks chooses the clustering; elsewhere it says nothing.
-        properties: Table properties, the mandatory ones of global.json included.
-        path: Where its data lies, for an external table, or None.
-        spark_conf: Settings that its flows want.
-        expectations: Data quality rules on what flows in; the copied history isn't judged by them.
-        location: Where the spec defines it, for messages.
-        metadata: Columns that what flows in gets; the copied history has its own.
-        snapshots: The snapshots that it's filled from, or None; then no flow fills it.
+        cluster_auto: Databricks chooses the clustering; ignored elsewhere.
+        properties: Table properties, including the mandatory ones of global.json.
+        path: The folder of an external table, or None.
+        spark_conf: Spark settings for its flows.
+        expectations: Data quality rules for the rows of flows, but not for the copied history.
+        location: Its place in the spec, for messages.
+        metadata: Columns that are added to the rows of flows. The copied history contains its own values.
+        snapshots: The snapshots that fill it in place of flows, or None.
     """
 
     name: TableName
@@ -348,13 +353,13 @@ class Target:
 
 @dataclass(frozen=True)
 class Flow:
-    """One flow: a view's rows or events into a target.
+    """A flow that appends or applies a view to a target.
 
     Attributes:
         name: ``f_…``, unique for its target.
         kind: ``append`` or ``cdc`` (the spec's ``merge``; it uses the target's `CdcSettings`).
         view: The name of the view it reads, in the same `DataFlow`.
-        column_prefix: Put before every column's name, but for those in ``column_prefix_exceptions``.
+        column_prefix: Prefix of all column names except ``column_prefix_exceptions``.
     """
 
     name: str
@@ -369,22 +374,22 @@ class Flow:
 
 @dataclass(frozen=True)
 class Migration:
-    """The table whose history is copied into the target before its streaming flows go on.
+    """The migration of a legacy table's history into a target.
 
     Attributes:
-        catalog_type: ``hms`` or ``uc``: where the legacy table is registered.
-        auto_starting_versions: Record the sources' versions and start the streaming flows right behind them.
+        catalog_type: The catalog of the legacy table: Hive metastore or Unity Catalog.
+        auto_starting_versions: Record baselines and start the streaming flows after them.
         select: SQL expressions over the legacy table; empty means every column.
-        where: SQL conditions on it, all of which must hold.
+        where: SQL conditions on it, joined with AND.
         except_columns: Columns that are left out after ``select``.
-        leave_out_not_representable: Leave out validity rows that AUTO CDC can't represent, and say how many.
-        take_over: The legacy table is the target itself, and isn't copied.
-        pinned_clone: Where a pipeline fills an SCD target, its copy streams a clone of the pinned version.
-        hand_over: What says where the streaming flows go on.
-        or_content: For ``checkpoint``: compare rows where the stream didn't write by a sink of its own.
-        content_first: For ``version``: use the versions that rows prove, and the newest ones where none fits.
-        checkpoints: Those of the old streams that fill the legacy table, for ``checkpoint``.
-        compare_except: Columns that no comparison with the legacy table compares.
+        leave_out_not_representable: Leave out and count the validity rows that AUTO CDC can't represent.
+        take_over: The legacy table is the target, and isn't copied.
+        pinned_clone: If a pipeline fills an SCD target, the copy streams a clone of the pinned version.
+        hand_over: The source of the hand-over point.
+        or_content: For ``checkpoint``: compare rows if a stream didn't write with Delta's sink.
+        content_first: For ``version``: prefer versions that a comparison proves to the current ones.
+        checkpoints: The checkpoint folders of the old streams, for ``checkpoint``.
+        compare_except: Columns that comparisons with the legacy table leave out.
     """
 
     table: TableName
@@ -406,15 +411,15 @@ class Migration:
 
 @dataclass(frozen=True)
 class DataFlow:
-    """Everything that one data flow spec says: its target (and staging tables), views, flows and migration.
+    """A compiled data flow spec.
 
     Attributes:
-        file: The spec's main file, as messages name it.
+        file: The name of the spec's main file, for messages.
         staging: Staging tables of its flow groups.
         views: By name.
-        flows: Enabled flows in the spec's order, those into staging tables included.
+        flows: Enabled flows in the spec's order, including those into staging tables.
         migration: The enabled migration, or None.
-        disabled: Names of the flows that are switched off, whose checkpoints wait for them.
+        disabled: Names of the disabled flows, whose checkpoints are kept.
         quarantine: The table of the rows that break a rule of the target, or None.
     """
 
@@ -433,7 +438,7 @@ class DataFlow:
 
     @property
     def key(self) -> str:
-        """The `TableName.key` of its target, by which its state and facts go."""
+        """The `TableName.key` of its target."""
         return self.target.name.key
 
     @property
@@ -449,15 +454,15 @@ class DataFlow:
 
 @dataclass(frozen=True)
 class MaterializedView:
-    """A table that is the result of a query: it holds what its view does, as of the last update.
+    """A table that contains the result of a view at the last update.
 
     Attributes:
         id: The ``dataFlowId`` of its spec, which may define several.
-        target: The table; its expectations are on what the view holds.
-        views: By name: the one that it holds, and those behind it.
-        view: The name of the one that it holds.
-        refresh_policy: How Databricks brings it up to date, or None.
-        private: It's known inside the pipeline only.
+        target: The table, with the expectations on the view's rows.
+        views: The view and the views that it reads, by name.
+        view: The name of the view.
+        refresh_policy: The way in which Databricks updates it, or None.
+        private: It is visible only inside the pipeline.
         quarantine: The materialized view of the rows that break a rule of this one, or None.
     """
 
@@ -481,23 +486,23 @@ class Skipped:
     problems: tuple[Problem, ...]
 
     def __str__(self) -> str:
-        """Say in one line what is skipped and why."""
-        what = f"{self.file} ({self.target})" if self.target else self.file
-        return f"{what} is skipped: " + "; ".join(problem.text for problem in self.problems)
+        """Name the spec and the reasons in one line."""
+        spec = f"{self.file} ({self.target})" if self.target else self.file
+        return f"{spec} is skipped: " + "; ".join(problem.text for problem in self.problems)
 
 
 @dataclass(frozen=True)
 class Project:
-    """All data flows of a project, and the settings that they share.
+    """All data flows of a project, and their common settings.
 
     Attributes:
         root: The project's folder (or the one spec file's folder), absolute.
         name: The folder's name.
         dataflows: Ordered by target.
-        state_volume: ``table_migration_state_volume_path``; relative paths are taken from ``root``. None if
-            unset.
+        state_volume: ``table_migration_state_volume_path``, relative to ``root`` if it is a relative path;
+            None if unset.
         spark_config: Spark settings of global.json.
-        state_shared: Several machines may run the project on its state; None where its place says so.
+        state_shared: Several machines may run the project on its state; None if the volume's path decides.
         materialized: Ordered by target.
     """
 
@@ -510,7 +515,7 @@ class Project:
     state_shared: bool | None = None
     materialized: tuple[MaterializedView, ...] = ()
 
-    def chosen(self, only: Collection[str]) -> tuple[DataFlow, ...]:
+    def select_dataflows(self, only: Collection[str]) -> tuple[DataFlow, ...]:
         """Return the data flows with these keys; no keys mean all."""
         return tuple(dataflow for dataflow in self.dataflows if not only or dataflow.key in only)
 
@@ -520,13 +525,13 @@ class Project:
         views = (view for dataflow in self.dataflows for view in dataflow.views.values())
         return any(isinstance(view.source, OtherSource) and view.source.format == "kafka" for view in views)
 
-    def checkpoints(self, migration: Migration) -> tuple[Path, ...]:
-        """Return where the checkpoints of a migration's old streams are."""
+    def list_checkpoint_folders(self, migration: Migration) -> tuple[Path, ...]:
+        """Return the checkpoint folders of a migration's old streams."""
         return tuple(Path(self.root, folder) for folder in migration.checkpoints)
 
 
 def explicit_start(options: Mapping[str, str]) -> int | str | None:
-    """Return the start that reader options give; their names are read in any case, as Spark does."""
+    """Return the start in reader options, whose names are case-insensitive, or None."""
     lowered = {name.lower(): value for name, value in options.items()}
     if version := lowered.get("startingversion"):
         return int(version) if version.isdigit() else version

@@ -78,7 +78,7 @@ class Gatherer:
 
     def gather(self, *, count_rows: bool = False) -> Facts:
         """Gather them; to count the rows of sources that are read from their start costs a query each."""
-        chosen = self.project.chosen(self.only)
+        chosen = self.project.select_dataflows(self.only)
         all_flows = self._all_reads()
         keys = {dataflow.key for dataflow in chosen}
         followed = {key: flow_reads for key, flow_reads in all_flows.items() if key[0] in keys}
@@ -216,7 +216,7 @@ class Gatherer:
         """Return whether Auto Loader exists where the flows run; ask the session only if a view needs it."""
         if self.pipeline is not None and self.pipeline.kind == "databricks":
             return True
-        chosen = self.project.chosen(self.only)
+        chosen = self.project.select_dataflows(self.only)
         sources = (view.source for dataflow in chosen for view in dataflow.views.values())
         if not any(isinstance(source, OtherSource) and source.format == AUTO_LOADER for source in sources):
             return True
@@ -286,7 +286,7 @@ class Gatherer:
 
         flows = [
             (dataflow.target.name, flow.name)
-            for dataflow in self.project.chosen(self.only)
+            for dataflow in self.project.select_dataflows(self.only)
             for flow in dataflow.flows
         ]
         if self.pipeline is not None:
@@ -299,7 +299,7 @@ class Gatherer:
         now = datetime.now(UTC)
         return {
             key: state.migration_start.recorded_at if state.migration_start else now
-            for dataflow in self.project.chosen(self.only)
+            for dataflow in self.project.select_dataflows(self.only)
             if dataflow.migration and not (state := stored[key := dataflow.key]).finished
         }
 
@@ -370,7 +370,7 @@ class Gatherer:
     ) -> Mapping[str, TableEvidence]:
         """Return what is recorded of a pipeline's tables, which have no checkpoints here."""
         recorded = {}
-        for dataflow in self.project.chosen(self.only):
+        for dataflow in self.project.select_dataflows(self.only):
             owner = dataflow.target.name
             keys = [table.name.key for table in dataflow.tables if table.name.key in tables]
             state = stored[owner.key]
@@ -391,7 +391,7 @@ class Gatherer:
     ) -> Mapping[str, TableEvidence]:
         """Ask each table that flows fill what is recorded of them there and in the state."""
         recorded = {}
-        for dataflow in self.project.chosen(self.only):
+        for dataflow in self.project.select_dataflows(self.only):
             owner = dataflow.target.name
             state = stored[owner.key]
             identities, versions = state.identities(state.generation), state.versions_of(state.generation)
@@ -513,7 +513,7 @@ class Gatherer:
     ) -> Mapping[str, int]:
         sources = {
             read.table.key: read.table
-            for dataflow in self.project.chosen(self.only)
+            for dataflow in self.project.select_dataflows(self.only)
             if dataflow.migration and not dataflow.migration.auto_starting_versions
             for flow in dataflow.flows
             for read in followed.get((dataflow.key, flow.name), ())

@@ -293,7 +293,9 @@ def _check_recreated(
     recreated = (
         baseline.table_id != source.table_id
         if baseline
-        else checkpoint.offsets and not checkpoint.others and source.table_id not in checkpoint.offsets
+        else checkpoint.offsets
+        and not checkpoint.has_untracked_sources
+        and source.table_id not in checkpoint.offsets
     )
     if not recreated:
         return Findings()

@@ -1,4 +1,4 @@
-"""Opens a project for a command: its files, its state, its pipeline's id, and what of it is asked for."""
+"""Open a project for a command: its specs, state, pipeline id and chosen targets."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class OpenedProject:
     """A project with its state.
 
     Attributes:
-        only: Keys of the targets that are asked for; empty means all.
-        pipeline: What runs the flows, unless Tableferry itself does.
+        only: Keys of the chosen targets; empty means all.
+        pipeline: The pipeline that runs the flows; None if Tableferry runs them.
     """
 
     project: Project
@@ -49,7 +49,7 @@ class OpenedProject:
     only: frozenset[str]
     pipeline: Pipeline | None = None
 
-    def decided(
+    def decide_plan(
         self,
         refreshed: frozenset[str] = frozenset(),
         *,
@@ -59,16 +59,20 @@ class OpenedProject:
         look_back: LookBack = 0,
         through_connect: bool = False,
     ) -> tuple[Plan, Facts]:
-        """Decide what a run would do, and return what that was decided from.
+        """Return the plan of a run, and the facts from which it was decided.
 
-        ``refreshed`` are the keys of the targets to rebuild; ``count_rows`` counts the rows of sources that
-        are read from their start; ``look_back`` is how many moments of its sources a legacy table may be
-        compared with; ``through_connect`` means that a Spark Connect client is to run the flows.
+        Args:
+            refreshed: Keys of the targets to rebuild.
+            adopt: Adopt state that another pipeline recorded.
+            count_rows: Count the rows of sources that are read from their start.
+            drop_history: Rebuild also finished migrations, without their copied history.
+            look_back: The limit of a comparison with source versions.
+            through_connect: A Spark Connect client runs the flows.
         """
         gatherer = replace(self._gatherer(refreshed), look_back=look_back)
         engine = engine_of(self.pipeline)
         while True:
-            with task(_log, "look at sources and targets", level=logging.DEBUG):
+            with task(_log, "read sources and targets", level=logging.DEBUG):
                 facts = gatherer.gather(count_rows=count_rows)
             now, pipeline_id = datetime.now(UTC), self.store.pipeline_id
             request = Request(
@@ -77,23 +81,23 @@ class OpenedProject:
             planned = decide(self.project, facts, request)
             if not planned.refusals or gatherer.hold(facts):
                 return planned, facts
-            # Half of these facts are from before another process's run and half from behind it.
+            # Another process ran in between, so the facts are from different times.
 
-    def hold(self, facts: Facts, refreshed: frozenset[str] = frozenset()) -> bool:
-        """Say whether nobody has run the project since these facts were gathered."""
+    def has_current_facts(self, facts: Facts, refreshed: frozenset[str] = frozenset()) -> bool:
+        """Return whether the recorded state is the same as when the facts were gathered."""
         return self._gatherer(refreshed).hold(facts)
 
     def _gatherer(self, refreshed: frozenset[str]) -> Gatherer:
         return Gatherer(self.project, self.spark, self.store, self.only, refreshed, self.pipeline)
 
     @contextmanager
-    def locked(self) -> Iterator[LeaseCheck]:
-        """Hold off other runs of these targets, and give what makes sure that they still are.
+    def lock_targets(self) -> Iterator[LeaseCheck]:
+        """Lock the targets, and return the check that the lease is still valid.
 
         Raises:
-            Busy: There is one.
+            Busy: Another process has locked one of them.
         """
-        names = [dataflow.target.name for dataflow in self.project.chosen(self.only)]
+        names = [dataflow.target.name for dataflow in self.project.select_dataflows(self.only)]
         what = f"the migration of {names[0]}" if len(names) == 1 else f"the project {self.project.name}"
         shared = self.project.state_shared
         with storage.locked([self.store.lock_file(name) for name in names], what):
@@ -104,11 +108,11 @@ class OpenedProject:
             else:
                 yield skip_lease_check
 
-    def keys(self, names: Collection[str]) -> frozenset[str]:
-        """Return the keys of targets that are named.
+    def resolve_keys(self, names: Collection[str]) -> frozenset[str]:
+        """Return the keys of targets by their names.
 
         Raises:
-            TableferryError: There is no such target, or it isn't among those asked for.
+            TableferryError: A target doesn't exist, or isn't chosen.
         """
         keys = target_keys(self.project, names)
         if self.only and keys - self.only:
@@ -126,12 +130,12 @@ def open_project(
     environment: str | None = None,
     pipeline: Pipeline | None = None,
 ) -> OpenedProject:
-    """Open a project; the arguments are those of `migrate.plan`.
+    """Open a project. The arguments are those of `commands.plan`.
 
     Raises:
         SpecError: The project's files are wrong.
         StateError: The project names no state volume.
-        TableferryError: There is no such target.
+        TableferryError: A target doesn't exist.
     """
     loaded, store = open_state(
         project, spark, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
@@ -147,7 +151,7 @@ def open_state(
     environment: str | None = None,
     pipeline: Pipeline | None = None,
 ) -> tuple[Project, StateStore]:
-    """Read a project, and say where its state is; the arguments are those of `migrate.plan`.
+    """Load a project and its state store. The arguments are those of `commands.plan`.
 
     Raises:
         SpecError: The project's files are wrong.
@@ -168,14 +172,14 @@ def open_state(
 
 
 def engine_of(pipeline: Pipeline | None) -> EngineKind:
-    """Say what runs a project's flows."""
+    """Return the engine that runs a project's flows."""
     return pipeline.kind if pipeline else "streaming"
 
 
 def _registered(project: Project, spark: SparkSession) -> Project:
-    """Look up legacy tables in the catalog that ``catalogType`` names.
+    """Qualify legacy tables with the catalog of their ``catalogType``.
 
-    Where there is no Unity Catalog, the metastore is the default catalog itself.
+    Without Unity Catalog, the Hive metastore is the default catalog.
     """
     migrations = [dataflow.migration for dataflow in project.dataflows if dataflow.migration]
     if all(migration.catalog_type != "hms" for migration in migrations):
@@ -204,11 +208,11 @@ def _running_pipeline(spark: SparkSession) -> str | None:
 
 
 def target_keys(project: Project, names: Collection[str]) -> frozenset[str]:
-    """Return the keys of targets that are named.
+    """Return the keys of targets by their names.
 
     Raises:
-        SpecError: One of them is in a spec that was skipped.
-        TableferryError: There is no such target.
+        SpecError: The spec of a target was skipped.
+        TableferryError: A target doesn't exist.
     """
     targets = {dataflow.key: dataflow.target.name for dataflow in project.dataflows}
     keys = {TableName.parse(name).key: name for name in names}

@@ -49,7 +49,7 @@ def read(folder: Path) -> Checkpoint:
     return Checkpoint(
         offsets,
         kafka=kafka,
-        others=others or bool(kafka),
+        has_untracked_sources=others or bool(kafka),
         offered=newest,
         committed=committed,
         id=query,

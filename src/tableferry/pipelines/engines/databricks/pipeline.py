@@ -78,5 +78,5 @@ class DatabricksPipeline:
         progress = dict.fromkeys(names.values(), Checkpoint())
         for name, event in events.items():
             done = event.status == event_log.COMPLETED
-            progress[names[name]] = Checkpoint(done=done, others=True, offered=0, committed=0)
+            progress[names[name]] = Checkpoint(done=done, has_untracked_sources=True, offered=0, committed=0)
         return progress
