@@ -39,7 +39,7 @@ from tableferry.pipelines.cdc import change_feed
 from tableferry.pipelines.cdc.key_ranges import LogSize
 from tableferry.pipelines.cdc.scd2_history_events import build_history_events
 from tableferry.pipelines.engines.streaming import cdc_batches, table_creation
-from tableferry.pipelines.model.flows import CdcSettings, ScdType, Target, log_name
+from tableferry.pipelines.model.flows import CdcSettings, ScdType, Target, event_log_name
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
 
@@ -125,7 +125,7 @@ def measure(spark: SparkSession, folder: Path, size: Size, copies: int) -> Measu
     ours, bare = (TableName((SCHEMA, name)) for name in ("ours", "bare"))
     target = Target(ours, cdc=size.settings)
     for _ in range(copies):
-        for table in (ours, bare, log_name(ours)):
+        for table in (ours, bare, event_log_name(ours)):
             spark.sql(f"DROP TABLE IF EXISTS {table.sql}")
         spark.sql(f"CREATE TABLE {bare.sql} ({', '.join(ddl(legacy))}) USING DELTA")
         insert = f"INSERT INTO {bare.sql} SELECT * FROM {SCHEMA}.legacy"
@@ -138,7 +138,7 @@ def measure(spark: SparkSession, folder: Path, size: Size, copies: int) -> Measu
     folds = folding(ours, size.settings)
     merges = (bare_scd1 if size.scd == 1 else bare_scd2)(spark, bare, size)
     feed = Feed(spark, folder, size)
-    log = folder.parent / "warehouse" / "warehouse" / f"{SCHEMA}.db" / log_name(ours).table
+    log = folder.parent / "warehouse" / "warehouse" / f"{SCHEMA}.db" / event_log_name(ours).table
     for first in range(0, size.batches, _TURN):
         feed.commit(range(first, min(first + _TURN, size.batches)))
         found.merges += feed.stream("bare", merges)

@@ -22,7 +22,7 @@ from tableferry.pipelines.cdc.scd2_history_events import build_history_events
 from tableferry.pipelines.engines.streaming import cdc_batches
 from tableferry.pipelines.engines.streaming.cdc_batches import apply_events
 from tableferry.pipelines.engines.streaming.table_creation import create_tables
-from tableferry.pipelines.model.flows import CdcSettings, ScdType, Target, log_name
+from tableferry.pipelines.model.flows import CdcSettings, ScdType, Target, event_log_name
 from tableferry.pipelines.state import run_once_flows
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.tables import TableName
@@ -67,7 +67,7 @@ def read_rows(spark: SparkSession, target: Target) -> set[tuple[Any, ...]]:
 
 def count_commits(spark: SparkSession, target: Target) -> list[int]:
     folder = schema_folder(spark, target.name.parts[-2])
-    logs = (folder / name.table / "_delta_log" for name in (target.name, log_name(target.name)))
+    logs = (folder / name.table / "_delta_log" for name in (target.name, event_log_name(target.name)))
     return [len(list(log.glob("*.json"))) for log in logs]
 
 
@@ -328,12 +328,12 @@ def test_first_copy_is_completed_after_crash_before_rows(
     with pytest.raises(Crash):
         apply_numbered(spark, target, (0, USERS), at="rows of")
     assert read_rows(spark, target) == set()
-    events = spark.table(log_name(target.name).sql)
+    events = spark.table(event_log_name(target.name).sql)
     logged = events.count()
     apply_numbered(spark, target, (0, USERS))
     assert read_rows(spark, target) == read_rows(spark, whole)
     # The events that were logged before the crash aren't logged again.
-    assert spark.table(log_name(target.name).sql).count() == logged
+    assert spark.table(event_log_name(target.name).sql).count() == logged
 
 
 @pytest.mark.parametrize("point", ["events of", "rows of"])
@@ -396,7 +396,7 @@ def test_repeated_batch_is_logged_twice_and_changes_no_row(spark: SparkSession, 
     with pytest.raises(Crash):
         apply_numbered(spark, target, (1, USERS[4:]), at="rows of")
     apply_numbered(spark, target, (1, USERS[4:]))
-    assert spark.table(log_name(target.name).sql).count() == len(USERS) + len(USERS[4:])
+    assert spark.table(event_log_name(target.name).sql).count() == len(USERS) + len(USERS[4:])
     before = read_rows(spark, target)
     assert len(before) == 7
     versions = count_commits(spark, target)
@@ -408,7 +408,7 @@ def test_repeated_batch_is_logged_twice_and_changes_no_row(spark: SparkSession, 
 @soak.only  # In `make test`, test_cdc_property.py compacts logs and crashes there.
 def test_compaction_deletes_only_superseded_events(spark: SparkSession, schema: str) -> None:
     target = users_target(schema)
-    log = log_name(target.name)
+    log = event_log_name(target.name)
     # A log may contain only the newest event of each key.
     apply_numbered(spark, target, (0, USERS[:4]))
     for number in range(1, 6):
@@ -453,7 +453,7 @@ def test_compaction_of_large_log_rewrites_only_added_files(
     )
     target = users_target(schema, scd_type=2)
     assert target.cdc is not None
-    log, files = log_name(target.name).sql, []
+    log, files = event_log_name(target.name).sql, []
     for number in range(4):
         events = build_feed_events(
             spark.createDataFrame(USERS[2 * number : 2 * number + 2], FEED), target.cdc
@@ -475,7 +475,7 @@ def test_compaction_of_large_log_rewrites_only_added_files(
 def test_append_fails_after_log_was_interrupted(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     target = users_target(schema)
     apply_numbered(spark, target, (0, USERS[:1]))
-    log, begun, go = log_name(target.name), tmp_path / "begun", tmp_path / "go"
+    log, begun, go = event_log_name(target.name), tmp_path / "begun", tmp_path / "go"
 
     def wait(name: str) -> str:
         begun.touch()

@@ -18,7 +18,7 @@ from tableferry.pipelines.cdc import key_ranges
 from tableferry.pipelines.engines.streaming.cdc_batches import COMPACTED_EVERY, apply_events
 from tableferry.pipelines.engines.streaming.table_creation import create_tables
 from tableferry.pipelines.handover import foreign_writes
-from tableferry.pipelines.model.flows import CdcSettings, ScdType, Target, log_name
+from tableferry.pipelines.model.flows import CdcSettings, ScdType, Target, event_log_name
 from tableferry.pipelines.model.identities import ForeignWrites
 from tableferry.spark.catalog import facts
 from tableferry.spark.tables import TableName
@@ -148,7 +148,7 @@ def apply_story(
     cdc = CdcSettings(keys=("K", "SUB KEY"), sequence_by="s", scd_type=scd, **options)
     spark.sql(f"DROP TABLE IF EXISTS {name.sql}")
     target = Target(name, cdc)
-    spark.sql(f"DROP TABLE IF EXISTS {log_name(target.name).sql}")
+    spark.sql(f"DROP TABLE IF EXISTS {event_log_name(target.name).sql}")
     create_tables(spark, target, create_events(spark, events).schema)
 
     # Batch numbers of a first batch, of a later batch and of a batch that compacts the log.
@@ -200,7 +200,7 @@ def delete_rows(
     spark: SparkSession, target: Target, events: Sequence[Event], chance: random.Random
 ) -> list[Event]:
     """Delete a key or a row, run the statements of the refusal, and return the remaining events."""
-    cdc, log = target.cdc, log_name(target.name)
+    cdc, log = target.cdc, event_log_name(target.name)
     assert cdc is not None
     rows = compute_expected_rows(events, cdc)
     if not rows:

@@ -25,7 +25,7 @@ from tableferry import pipelines
 from tableferry.errors import Refused
 from tableferry.pipelines import PipelineView
 from tableferry.pipelines.model import topics
-from tableferry.pipelines.model.flows import OtherSource
+from tableferry.pipelines.model.flows import ReaderSource
 from tableferry.pipelines.reports import print_verify
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def test_view_in_a_pipeline_starts_at_the_old_streams_offsets(
     reader = {**options(broker), "subscribe": topic, "startingOffsets": "earliest"}
     key, start = topics.source_name(reader).key, f'{{"{topic}":{{"0":3,"1":4}}}}'
     view = PipelineView(
-        "v", OtherSource("kafka", reader, select=tuple(SELECT)), "main: v", starts={key: start}
+        "v", ReaderSource("kafka", reader, select=tuple(SELECT)), "main: v", starts={key: start}
     )
     rows = pipelines.read(spark, view).writeStream.trigger(availableNow=True)
     rows = rows.format("delta").option("checkpointLocation", str(tmp_path / "pipeline"))

@@ -18,7 +18,7 @@ from tests.spark.tables import schema_folder
 from tableferry.errors import Busy
 from tableferry.pipelines.cdc import change_feed
 from tableferry.pipelines.engines.streaming import cdc_batches, table_creation
-from tableferry.pipelines.model.flows import CdcSettings, Target, log_name
+from tableferry.pipelines.model.flows import CdcSettings, Target, event_log_name
 from tableferry.pipelines.state.lease import LEASE_TABLE, TargetLeases
 from tableferry.spark.tables import TableName
 
@@ -96,7 +96,7 @@ def test_lease_without_a_heartbeat_is_taken_over(
                 cdc_batches.apply_events(
                     feed, target, settings, before_commit=lambda _: asleep.check(spark), batch_number=0
                 )
-            assert spark.table(log_name(target).sql).count() == 0
+            assert spark.table(event_log_name(target).sql).count() == 0
         with pytest.raises(Busy):
             asleep.check(spark)
     assert holders(spark, schema) == [""]

@@ -11,8 +11,8 @@ from tests.unit.test_decide import FLOW, LEGACY, NOW, ORDERS, dataflow
 
 from tableferry import pipelines
 from tableferry.pipelines.model.facts import Facts
-from tableferry.pipelines.model.flows import AUTO_LOADER, Migration, OtherSource, Project, View
-from tableferry.pipelines.model.plan import EngineKind, Request, TargetPlan
+from tableferry.pipelines.model.flows import AUTO_LOADER, Migration, Project, ReaderSource, View
+from tableferry.pipelines.model.plan import EngineKind, PlanRequest, TargetPlan
 from tableferry.pipelines.model.reads import list_streamed_reads
 from tableferry.pipelines.model.steps import DefineAppend, RecordStart
 from tableferry.pipelines.model.target_state import TargetState
@@ -22,7 +22,9 @@ from tableferry.spark.tables import TableFacts
 from tableferry.workspace import RUNTIME_VARIABLE
 
 OPTIONS = {"cloudFiles.format": "json", "modifiedAfter": "2026-11-01T00:00:00Z"}
-VIEW = View("v_orders", "stream", OtherSource(AUTO_LOADER, OPTIONS, "/in"), "orders_main.json: sourceDetails")
+VIEW = View(
+    "v_orders", "stream", ReaderSource(AUTO_LOADER, OPTIONS, "/in"), "orders_main.json: sourceDetails"
+)
 MIGRATION = Migration(LEGACY, "uc", hand_over="explicit", location="orders_main.json: tableMigrationDetails")
 
 
@@ -48,7 +50,7 @@ def decided(engine: EngineKind, *, auto_loader: bool, migration: Migration | Non
         {(ORDERS.key, FLOW.name): list_streamed_reads(flow.views, FLOW.view, {})},
         auto_loader=auto_loader,
     )
-    plan = decide(Project("/p", "p", (flow,), "/state"), facts, Request("p", NOW, engine=engine))
+    plan = decide(Project("/p", "p", (flow,), "/state"), facts, PlanRequest("p", NOW, engine=engine))
     return plan.targets[0]
 
 

@@ -18,7 +18,7 @@ from tableferry.pipelines.model.flows import (
     DataFlow,
     DeltaSource,
     Flow,
-    HandOverBy,
+    HandOverMethod,
     Migration,
     Project,
     SqlSource,
@@ -26,19 +26,19 @@ from tableferry.pipelines.model.flows import (
     View,
 )
 from tableferry.pipelines.model.identities import FlowIdentity, TableEvidence, TableIdentity
-from tableferry.pipelines.model.plan import HISTORY_FLOW, Plan, Request, TargetPlan
+from tableferry.pipelines.model.plan import HISTORY_FLOW, Plan, PlanRequest, TargetPlan
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.source_offsets import DeltaOffset
 from tableferry.pipelines.model.steps import (
-    Adopt,
-    AdoptRenamed,
+    AdoptRenamedState,
+    AdoptState,
     DefineAppend,
     DefineTable,
     DefineView,
     RecordStart,
     RemoveMigration,
     RenameFlow,
-    Reset,
+    ResetTarget,
     Start,
 )
 from tableferry.pipelines.model.target_state import (
@@ -110,7 +110,7 @@ READ_TO_6 = Checkpoint({"source-id": DeltaOffset(7, True)}, offered=1, committed
 
 def plan(known: Facts, *flows: DataFlow, **request: object) -> Plan:
     project = Project("/p", "p", flows or (dataflow(),), "/state")
-    return decide(project, known, replace(Request("p", NOW), **request))  # type: ignore[arg-type]
+    return decide(project, known, replace(PlanRequest("p", NOW), **request))  # type: ignore[arg-type]
 
 
 def plan_target(known: Facts, *flows: DataFlow, **request: object) -> TargetPlan:
@@ -543,7 +543,7 @@ def test_migration_of_target_whose_flows_have_run_before_is_refused(earlier: Che
     assert target.steps == ()
     begun = plan_target(known, full_refresh=frozenset({ORDERS.key}))
     assert begun.refusals == ()
-    assert [type(step) for step in begun.steps[:2]] == [RecordStart, Reset]
+    assert [type(step) for step in begun.steps[:2]] == [RecordStart, ResetTarget]
     # A checkpoint that has no batch yet has read nothing.
     assert plan_target(facts(checkpoint=Checkpoint(id="query"))).refusals == ()
 
@@ -553,7 +553,7 @@ def test_migration_of_target_whose_flows_have_run_before_is_refused(earlier: Che
     "earlier", [READ_TO_6, Checkpoint({"source-id": DeltaOffset(7, True)}, offered=0), Checkpoint(done=True)]
 )
 def test_take_over_of_target_whose_flows_have_run_before_is_refused(
-    earlier: Checkpoint, hand_over: HandOverBy
+    earlier: Checkpoint, hand_over: HandOverMethod
 ) -> None:
     assert TAKEN_OVER.migration is not None
     spec = replace(TAKEN_OVER, migration=replace(TAKEN_OVER.migration, hand_over=hand_over))

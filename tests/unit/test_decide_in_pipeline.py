@@ -35,7 +35,7 @@ from tableferry.pipelines.model.steps import (
     DefineView,
     RecordTableIdentity,
     RenameFlow,
-    Reset,
+    ResetTarget,
 )
 from tableferry.pipelines.model.target_state import TargetState
 from tableferry.spark.tables import TableFacts, TableName

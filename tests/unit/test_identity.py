@@ -18,7 +18,7 @@ from tests.unit.test_decide import (
 )
 
 from tableferry.pipelines.model.facts import Checkpoint, Facts
-from tableferry.pipelines.model.flows import CdcSettings, DataFlow, Target, log_name
+from tableferry.pipelines.model.flows import CdcSettings, DataFlow, Target, event_log_name
 from tableferry.pipelines.model.identities import (
     PROPERTY,
     FlowIdentity,
@@ -31,7 +31,7 @@ from tableferry.pipelines.model.identities import (
 )
 from tableferry.pipelines.model.plan import HISTORY_FLOW
 from tableferry.pipelines.model.source_offsets import DeltaOffset
-from tableferry.pipelines.model.steps import DefineAppend, DefineTable, RecordVersions, Reset
+from tableferry.pipelines.model.steps import DefineAppend, DefineTable, RecordVersions, ResetTarget
 from tableferry.pipelines.model.target_state import TargetState
 from tableferry.spark.tables import TRANSACTION_RETENTION, TableFacts
 
@@ -200,7 +200,9 @@ def test_dropped_event_log_is_refused_with_restore_as_remedy() -> None:
     assert "UNDROP TABLE, or a backup of its version 5" in refusal.remedy
 
 
-DELETED = ForeignWrites(ORDERS, log_name(ORDERS), 5, 6, ("DELETE",), 2, ("MERGE INTO log",), restorable=True)
+DELETED = ForeignWrites(
+    ORDERS, event_log_name(ORDERS), 5, 6, ("DELETE",), 2, ("MERGE INTO log",), restorable=True
+)
 
 
 @pytest.mark.parametrize(
@@ -212,13 +214,13 @@ DELETED = ForeignWrites(ORDERS, log_name(ORDERS), 5, 6, ("DELETE",), 2, ("MERGE 
             {
                 "removed": "rows",
                 "writes": "version 6 of silver.orders (DELETE)",
-                "other": log_name(ORDERS),
+                "other": event_log_name(ORDERS),
                 "left": "events of 2 keys or rows, which the next event of a key restores",
             },
             "run MERGE INTO log; Or undo it by RESTORE TABLE silver.orders TO VERSION AS OF 5",
         ),
         (
-            replace(DELETED, table=log_name(ORDERS), counterpart=ORDERS, remaining=1, restorable=False),
+            replace(DELETED, table=event_log_name(ORDERS), counterpart=ORDERS, remaining=1, restorable=False),
             "ROWS_REMOVED_BY_OTHERS",
             {
                 "removed": "events",
@@ -270,7 +272,7 @@ def test_values_changed_by_another_process_are_warned_about() -> None:
         warning,
         "VALUES_CHANGED_BY_OTHERS",
         writes="version 6 of silver.orders (UPDATE)",
-        other=log_name(ORDERS),
+        other=event_log_name(ORDERS),
     )
 
 

@@ -13,7 +13,7 @@ from tableferry.errors import Finding
 from tableferry.pipelines.handover.finder import HandOverFinder
 from tableferry.pipelines.model import source_offsets, topics
 from tableferry.pipelines.model.facts import Checkpoint, HandOver, UnknownHandOver
-from tableferry.pipelines.model.flows import OtherSource, Project, View
+from tableferry.pipelines.model.flows import Project, ReaderSource, View
 from tableferry.pipelines.model.plan import TargetPlan
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.source_offsets import KafkaOffset, KafkaRange
@@ -23,7 +23,7 @@ from tableferry.spark.tables import TableName
 
 TOPIC = TableName.at("kafka://orders")
 OPTIONS = {"subscribe": "orders", "startingOffsets": "earliest"}
-KAFKA = View("v_orders", "stream", OtherSource("kafka", OPTIONS), "orders_main.json: v_orders")
+KAFKA = View("v_orders", "stream", ReaderSource("kafka", OPTIONS), "orders_main.json: v_orders")
 NO_TABLE = Finding("SOURCE_NOT_A_TABLE", format="kafka")
 READ = Read("v_orders", TOPIC, KAFKA.location, None, NO_TABLE, OPTIONS, "give startingOffsets")
 BATCH_3 = KafkaOffset({("orders", 0): 6, ("orders", 1): 4})

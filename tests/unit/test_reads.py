@@ -10,9 +10,9 @@ from tableferry.pipelines.model.flows import (
     Join,
     JoinSide,
     JoinSource,
-    OtherSource,
     PythonCode,
     PythonSource,
+    ReaderSource,
     Source,
     SqlSource,
     View,
@@ -84,7 +84,7 @@ def test_sql_follows_what_it_streams_through_other_views_too() -> None:
 
 
 def test_sql_that_streams_nothing_and_sources_that_are_no_tables_say_why_nothing_is_known_of_them() -> None:
-    reads = views(v_sql=SqlSource("SELECT * FROM bronze.src"), v_kafka=OtherSource("kafka"))
+    reads = views(v_sql=SqlSource("SELECT * FROM bronze.src"), v_kafka=ReaderSource("kafka"))
     (read,) = list_streamed_reads(reads, "v_sql", {})
     assert read.explicit is None
     check(read.unmanaged, "NO_STREAM_IN_SQL")

@@ -8,7 +8,7 @@ from tests.unit.test_decide import FLOW, ORDERS, SOURCE, STARTED, dataflow, fact
 
 from tableferry.pipelines.model.flows import CdcSettings, Target
 from tableferry.pipelines.model.plan import HISTORY_FLOW
-from tableferry.pipelines.model.steps import DefineAutoCdc, EventsBefore
+from tableferry.pipelines.model.steps import BaselineEvents, DefineAutoCdc
 from tableferry.pipelines.model.target_state import Baseline, MigrationStart, TargetState
 
 SCD1 = CdcSettings(keys=("id",), sequence_by="at", scd_type=1)
@@ -17,7 +17,7 @@ PROVED = replace(STARTED, certainty="proved")
 
 def events_before(
     start: MigrationStart, cdc: CdcSettings = SCD1, *, explicit: int | None = None, **request: object
-) -> EventsBefore | None:
+) -> BaselineEvents | None:
     flow = dataflow(target=Target(ORDERS, cdc), flows=(replace(FLOW, kind="cdc"),))
     target = plan_target(facts(stored=Stored(start), explicit=explicit), flow, **request)
     [copy] = [

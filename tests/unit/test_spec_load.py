@@ -16,8 +16,8 @@ from tableferry.pipelines.model.flows import (
     Join,
     JoinSource,
     Migration,
-    OtherSource,
     PythonSource,
+    ReaderSource,
     SqlSource,
     Target,
     View,
@@ -247,13 +247,13 @@ def test_python_files_and_kafka_sources_are_compiled(project: ProjectFiles) -> N
     assert (python.code.module, python.code.tokens) == ("code.feeds.orders", {"n": 1})
     schema = project.write("dataflows/sales/schemas/orders.ddl", "ID INT")
     files = {"path": "/in", "readerOptions": {"cloudFiles.format": "csv"}, "schemaPath": "orders.ddl"}
-    assert source_of(project, "cloudFiles", files) == OtherSource(
+    assert source_of(project, "cloudFiles", files) == ReaderSource(
         "cloudFiles", {"cloudFiles.format": "csv"}, "/in", schema_file=str(schema)
     )
     batch = {"path": "/in", "format": "json", "whereClause": ["A"], "readerOptions": {}}
-    assert source_of(project, "batchFiles", batch, "batch") == OtherSource("json", {}, "/in", ("A",))
+    assert source_of(project, "batchFiles", batch, "batch") == ReaderSource("json", {}, "/in", ("A",))
     kafka = {"readerOptions": {"subscribe": "t", "kafka.password": "${secret.kafka}"}}
-    assert source_of(project, "kafka", kafka) == OtherSource(
+    assert source_of(project, "kafka", kafka) == ReaderSource(
         "kafka", {"subscribe": "t", "kafka.password": "${secret.kafka}"}
     )
 

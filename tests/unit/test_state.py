@@ -29,7 +29,7 @@ from tests.workspace import FakeWorkspace
 
 from tableferry import storage
 from tableferry.errors import StateError
-from tableferry.pipelines.model.flows import log_name
+from tableferry.pipelines.model.flows import event_log_name
 from tableferry.pipelines.model.identities import FlowIdentity, TableIdentity
 from tableferry.pipelines.model.target_state import (
     Baseline,
@@ -276,7 +276,7 @@ def record_copied_state(store: StateStore, target: TableName = TARGET) -> None:
     store.record_progress(start, Tracking({}, 0, 5, "match"))
     storage.write_text(store.checkpoint(target, 0, "f_new") / "metadata", "{}")
     store.record_table_identity(target, 0, target, replace(IDENTITY))
-    store.record_versions(target, 0, {target.key: 7, log_name(target).key: 3})
+    store.record_versions(target, 0, {target.key: 7, event_log_name(target).key: 3})
 
 
 def refresh(store: StateStore) -> None:
@@ -383,7 +383,7 @@ def older_states() -> dict[str, TargetState]:
     current = {"bronze.orders": BIG + 2, 'bronze.odd, "name"': 0}
     tracking = Tracking(current, updated_at=at, engine="streaming")
     done = replace(tracking, copied=0, copied_rows=12, verified="match")
-    versions = {TARGET.key: 7, log_name(TARGET).key: 3}
+    versions = {TARGET.key: 7, event_log_name(TARGET).key: 3}
     tables = {TARGET.key: identity}
     copied = TargetState(start, replace(done, started=("f_new", "f ;odd")), tables=tables, versions=versions)
     second = {TARGET.key: replace(identity, generation=1)}
@@ -591,7 +591,7 @@ def test_adopted_renamed_target_has_identities_and_versions_under_new_name(volum
     assert found.migration_start == migration_start()
     assert found.copied
     assert store.identities(TARGET, 0) == {TARGET.key: IDENTITY}
-    assert store.versions(TARGET, 0) == {TARGET.key: 7, log_name(TARGET).key: 3}
+    assert store.versions(TARGET, 0) == {TARGET.key: 7, event_log_name(TARGET).key: 3}
     assert store.starts_of_other_targets({other.key: TargetState()}) == {
         "legacy-id": ("targetTable=silver.orders",)
     }

@@ -15,7 +15,7 @@ from tableferry.pipelines.engines.performer import Before, without_sequence
 from tableferry.pipelines.handover.proofs import Proof, prove_start
 from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.flows import Project
-from tableferry.pipelines.model.plan import LOOK_BACK, LookBack, Plan, TargetPlan
+from tableferry.pipelines.model.plan import DEFAULT_LOOK_BACK, LookBack, Plan, TargetPlan
 from tableferry.pipelines.model.steps import RecordStart
 from tableferry.pipelines.planning.pipeline_port import Pipeline
 from tableferry.pipelines.planning.project import open_project, open_state, target_keys
@@ -77,7 +77,7 @@ def plan(
         adopt=adopt,
         count_rows=True,
         drop_history=drop_history,
-        look_back=look_back or LOOK_BACK,
+        look_back=look_back or DEFAULT_LOOK_BACK,
         through_connect=not in_process(spark),
     )
     return replace(
@@ -149,7 +149,7 @@ def run(
         refreshed=refreshed,
         adopt=adopt,
         drop_history=drop_history,
-        look_back=look_back or LOOK_BACK,
+        look_back=look_back or DEFAULT_LOOK_BACK,
         through_connect=not in_process(spark),
     )
     return update.run()
@@ -181,7 +181,7 @@ def prepare(
     opened = open_project(
         project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )
-    return Update(opened, before, adopt=adopt, look_back=look_back or LOOK_BACK).prepare()
+    return Update(opened, before, adopt=adopt, look_back=look_back or DEFAULT_LOOK_BACK).prepare()
 
 
 def status(

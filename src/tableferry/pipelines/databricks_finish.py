@@ -11,7 +11,7 @@ from tableferry import storage
 from tableferry.errors import Finding, Refused
 from tableferry.pipelines.model.flows import DataFlow, Project
 from tableferry.pipelines.model.phases import OVER, phase_label
-from tableferry.pipelines.model.plan import pinned_name
+from tableferry.pipelines.model.plan import pinned_clone_name
 from tableferry.pipelines.model.target_state import TargetState
 from tableferry.pipelines.planning.baseline import is_assumed
 from tableferry.pipelines.planning.decide import phase_of
@@ -63,7 +63,7 @@ def finish_without_spark(
             for name, (dataflow, _) in migrating.items():
                 # The clone goes first: without state, no run finds it.
                 if dataflow.target.cdc:
-                    drop(pinned_name(name))
+                    drop(pinned_clone_name(name))
                 store.finish(name)
     finished = {name: stored for name, (_, stored) in migrating.items() if not stored.finished}
     return FinishReport(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tableferry.errors import TableError
 from tableferry.pipelines.engines.performer import Runner
-from tableferry.pipelines.model.plan import HISTORY_FLOW, Plan, TargetPlan, pinned_name
+from tableferry.pipelines.model.plan import HISTORY_FLOW, Plan, TargetPlan, pinned_clone_name
 from tableferry.pipelines.model.steps import RecordTableIdentity, RemoveMigration
 from tableferry.pipelines.model.target_state import PinnedCopy
 from tableferry.pipelines.planning.pipeline_port import Pipeline
@@ -64,7 +64,7 @@ def _is_copied(target: TargetPlan, pipeline: Pipeline) -> bool:
 def drop_pinned_clone(target: TargetPlan, opened: OpenedProject) -> None:
     """Drop the clone of a target's legacy table, which exists only in a declarative pipeline."""
     if opened.pipeline is not None:
-        drop_clone(opened.spark, pinned_name(target.target))
+        drop_clone(opened.spark, pinned_clone_name(target.target))
 
 
 def drop_clone(spark: SparkSession, clone: TableName) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tableferry.pipelines.engines.streaming.engine import FlowResult
     from tableferry.pipelines.handover.proofs import Proof
-    from tableferry.pipelines.model.flows import Skipped
+    from tableferry.pipelines.model.flows import SkippedSpec
     from tableferry.pipelines.model.target_state import Certainty
     from tableferry.pipelines.sources.unrepresentable_rows import UnrepresentableRows
     from tableferry.spark.tables import TableName
@@ -55,7 +55,7 @@ class RunReport:
 
     pipeline_id: str
     targets: tuple[TargetReport, ...]
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[SkippedSpec, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -397,7 +397,7 @@ def print_finish(console: Console, finish: FinishReport) -> None:
     )
 
 
-def _skipped_data(skipped: Sequence[Skipped]) -> list[dict[str, Any]]:
+def _skipped_data(skipped: Sequence[SkippedSpec]) -> list[dict[str, Any]]:
     return [
         {
             "file": spec.file,
@@ -408,7 +408,7 @@ def _skipped_data(skipped: Sequence[Skipped]) -> list[dict[str, Any]]:
     ]
 
 
-def _print_skipped(console: Console, skipped: Sequence[Skipped]) -> None:
+def _print_skipped(console: Console, skipped: Sequence[SkippedSpec]) -> None:
     for spec in skipped:
         console.print(str(spec), markup=False, highlight=False)
 

@@ -14,7 +14,7 @@ from tableferry.pipelines.handover.proofs import Proof
 from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.phases import OVER, phase_label
 from tableferry.pipelines.model.plan import LookBack, Plan, TargetPlan
-from tableferry.pipelines.model.steps import AdoptRenamed
+from tableferry.pipelines.model.steps import AdoptRenamedState
 from tableferry.pipelines.planning.baseline import is_assumed
 from tableferry.pipelines.planning.project import OpenedProject
 from tableferry.pipelines.reports import FinishReport, RunReport, TargetReport, UndoReport, VerifyReport
@@ -62,7 +62,7 @@ class Update:
     def _perform(self, plan: Plan) -> tuple[Plan, Facts]:
         """Perform a plan, and return what remains to do."""
         self._runner.run(plan)
-        if any(isinstance(step, AdoptRenamed) for step in plan.steps):
+        if any(isinstance(step, AdoptRenamedState) for step in plan.steps):
             # The renamed state decides the next steps.
             plan, _ = self._decide(self._runner.validate)
             self._runner.run(plan)
@@ -75,7 +75,7 @@ class Update:
             with self._locked(plan, facts, self._runner.validate) as (plan, facts):
                 if self._needs_preparation(plan):
                     preparation.prepare_targets(plan, self._opened, self._runner)
-                    if any(isinstance(step, AdoptRenamed) for step in plan.steps):
+                    if any(isinstance(step, AdoptRenamedState) for step in plan.steps):
                         plan, _ = self._decide(self._runner.validate)
                         preparation.prepare_targets(plan, self._opened, self._runner)
                     plan, facts = self._opened.decide_plan()

@@ -26,19 +26,19 @@ from tableferry.pipelines.engines.port import apply_definitions
 from tableferry.pipelines.engines.streaming.engine import FlowResult, StreamingEngine, flow_error
 from tableferry.pipelines.handover import copied_sequences, copies
 from tableferry.pipelines.model.facts import Facts
-from tableferry.pipelines.model.flows import CdcSettings, DataFlow, Project, log_name
+from tableferry.pipelines.model.flows import CdcSettings, DataFlow, Project, event_log_name
 from tableferry.pipelines.model.identities import parse_identity_property
 from tableferry.pipelines.model.plan import HISTORY_FLOW, Plan, TargetPlan
 from tableferry.pipelines.model.steps import (
-    Adopt,
-    AdoptRenamed,
+    AdoptRenamedState,
+    AdoptState,
     DefineAutoCdc,
     RecordStart,
     RecordTableIdentity,
     RecordVersions,
     RemoveMigration,
     RenameFlow,
-    Reset,
+    ResetTarget,
     StateStep,
 )
 from tableferry.pipelines.model.target_state import MigrationStart, Tracking
@@ -116,9 +116,9 @@ class Runner:
         if source and source.cdc and planned.engine == "databricks":
             legacy = views.read_legacy_table(self._spark, source)
             scd2_history_events.check_sequence(legacy, source.cdc, source.migration.location)
-        if any(isinstance(step, RecordStart | Reset) for step in target.state_steps):
+        if any(isinstance(step, RecordStart | ResetTarget) for step in target.state_steps):
             self._validate_flows(planned.project, target.dataflow)
-        if any(isinstance(step, Reset) for step in target.state_steps):
+        if any(isinstance(step, ResetTarget) for step in target.state_steps):
             self._validate_copy(target)
 
     def _validate_copy(self, target: TargetPlan) -> None:
@@ -183,14 +183,14 @@ class Runner:
 
     def _perform(self, step: StateStep) -> None:
         match step:
-            case Adopt():
+            case AdoptState():
                 self.store.adopt(step.target, step.pipeline_id)
-            case AdoptRenamed():
+            case AdoptRenamedState():
                 self.store.adopt_renamed(step.target, step.folder)
             case RecordStart():
                 if not self.store.record_start(step.migration_start):
                     raise Busy("MIGRATION_STARTED_BY_ANOTHER_RUN", target=step.migration_start.target)
-            case Reset():
+            case ResetTarget():
                 self._reset(step)
             case RenameFlow():
                 self.store.rename_flow(step.target, step.generation, step.old, step.new)
@@ -203,7 +203,7 @@ class Runner:
             case _:
                 assert_never(step)
 
-    def _reset(self, step: Reset) -> None:
+    def _reset(self, step: ResetTarget) -> None:
         # After this record, a run that follows a crash continues to drop.
         self.store.start_generation(step.target, step.generation)
         for table in step.tables:
@@ -217,7 +217,7 @@ class Runner:
             self.before(f"recording the progress of {migration_start.target}")
             self.store.record_progress(migration_start, tracking)
 
-    def _empty(self, table: TableName, reset: Reset) -> None:
+    def _empty(self, table: TableName, reset: ResetTarget) -> None:
         """Drop all rows of a table, if it's there, and keep out what earlier runs may still bring.
 
         A run that sleeps behind its guard, or in the middle of a write, may wake at any time.
@@ -233,13 +233,13 @@ class Runner:
             for writer in self._writers(table_facts, reset):
                 self.before(f"ending what {writer} writes into {table}")
                 run_once_flows.block_writer(self._spark, table, writer)
-            if table.key in {log_name(other).key for other in reset.tables}:
+            if table.key in {event_log_name(other).key for other in reset.tables}:
                 self.before(f"ending what others write into {table}")
                 run_once_flows.fail_pending_writes(self._spark, table, reset.generation)
             self.before(f"dropping the rows of {table}")
             run_once_flows.delete_rows_once(self._spark, table, reset.target, reset.generation)
 
-    def _writers(self, table: TableFacts, reset: Reset) -> tuple[str, ...]:
+    def _writers(self, table: TableFacts, reset: ResetTarget) -> tuple[str, ...]:
         """Return the ids under which flows of the generation before have appended to a table."""
         before, key = reset.generation - 1, table.name.key
         try:

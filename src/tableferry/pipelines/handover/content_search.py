@@ -27,7 +27,7 @@ from tableferry.pipelines.handover import copies
 from tableferry.pipelines.handover.expected_rows import RowsNotDerivableError, TargetOutput, union_by_name
 from tableferry.pipelines.model.facts import HandOver, UnknownHandOver
 from tableferry.pipelines.model.flows import CdcSettings, DataFlow, HistorySource, Migration
-from tableferry.pipelines.model.plan import LOOK_BACK, LookBack
+from tableferry.pipelines.model.plan import DEFAULT_LOOK_BACK, LookBack
 from tableferry.pipelines.sources import views
 from tableferry.progress import Task, task
 from tableferry.spark.catalog import SPARK_ERRORS
@@ -54,7 +54,7 @@ def find_hand_over(
     migration: Migration,
     legacy: TableFacts,
     sources: Collection[TableFacts],
-    look_back: LookBack = LOOK_BACK,
+    look_back: LookBack = DEFAULT_LOOK_BACK,
 ) -> HandOver | UnknownHandOver:
     """Find the newest moment whose rows the legacy table contains.
 
@@ -89,7 +89,7 @@ def _read_commits(spark: SparkSession, source: TableFacts, look_back: LookBack) 
     if isinstance(look_back, int):
         later = commits_after(spark, source.name, max(source.version - look_back, -1))
         return [commit for commit in later if commit.version <= source.version]
-    since, back = look_back.timestamp() * 1000, LOOK_BACK
+    since, back = look_back.timestamp() * 1000, DEFAULT_LOOK_BACK
     # Double the number of commits until they reach back to that time.
     while (newest := _read_commits(spark, source, back)) and newest[-1].timestamp >= since:
         if back > source.version:

@@ -23,14 +23,14 @@ from tableferry.spark.catalog import SPARK_ERRORS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tableferry.pipelines.model.steps import EventsBefore
+    from tableferry.pipelines.model.steps import BaselineEvents
 
 _NEWEST = "__newest"
 _IS_DELETED = "__is_deleted"
 
 
 def read_newest_events(
-    spark: SparkSession, before: EventsBefore, settings: CdcSettings, *, persist: bool
+    spark: SparkSession, before: BaselineEvents, settings: CdcSettings, *, persist: bool
 ) -> DataFrame:
     """Return each key with the sequence of its newest event, and whether that event deleted the key.
 

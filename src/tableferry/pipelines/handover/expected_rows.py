@@ -24,8 +24,8 @@ from tableferry.pipelines.model.flows import (
     Flow,
     HistorySource,
     JoinSource,
-    OtherSource,
     PythonSource,
+    ReaderSource,
     SqlSource,
 )
 from tableferry.pipelines.sources import views
@@ -232,9 +232,9 @@ def _inspect_sources(dataflow: DataFlow, flow: Flow) -> tuple[bool, bool]:
                     reference.parts for reference in sql.find_references(statement) if reference.streamed
                 )
                 kinds |= {False for parts in streamed if parts[-1] not in dataflow.views}
-            case OtherSource("kafka"):
+            case ReaderSource("kafka"):
                 kinds.add(True)
-            case PythonSource() | OtherSource() | HistorySource():
+            case PythonSource() | ReaderSource() | HistorySource():
                 raise RowsNotDerivableError("VIEW_NOT_READABLE_UP_TO_COMMIT", view=name)
             case _:
                 assert_never(view.source)

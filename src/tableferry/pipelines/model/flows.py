@@ -15,7 +15,7 @@ from typing import Any, Literal
 from tableferry.errors import Problem
 from tableferry.spark.tables import TableName
 
-HandOverBy = Literal["checkpoint", "content", "version", "explicit"]
+HandOverMethod = Literal["checkpoint", "content", "version", "explicit"]
 """Old streams' checkpoints, a comparison of rows, the current source versions, or the spec's own starts."""
 
 BY_VERSION = "set handOver to version, which loses the rows that the old job hasn't processed yet"
@@ -30,7 +30,7 @@ RefreshPolicy = Literal["auto", "incremental", "incremental_strict", "full"]
 AUTO_LOADER = "cloudFiles"
 """The reader format of Auto Loader, which only Databricks has."""
 
-QUARANTINED = "is_quarantined"
+QUARANTINED_COLUMN = "is_quarantined"
 """The column that contains whether a row breaks a data quality rule."""
 
 _LOG = "__tableferry_events_"
@@ -124,7 +124,7 @@ class PythonSource:
 
 
 @dataclass(frozen=True)
-class OtherSource:
+class ReaderSource:
     """Files or a broker (cloudFiles, kafka, batchFiles) that Spark reads by format.
 
     The other attributes are those of `DeltaSource`.
@@ -159,7 +159,7 @@ class HistorySource:
     clone: TableName | None = None
 
 
-Source = DeltaSource | JoinSource | SqlSource | PythonSource | OtherSource | HistorySource
+Source = DeltaSource | JoinSource | SqlSource | PythonSource | ReaderSource | HistorySource
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class CdcSettings:
     track_history_except_column_list: tuple[str, ...] = ()
 
 
-def log_name(target: TableName) -> TableName:
+def event_log_name(target: TableName) -> TableName:
     """Return the name of a target's event log: a table in the target's schema or folder."""
     if target.path is not None:
         folder, name = posixpath.split(target.path)
@@ -288,8 +288,8 @@ class Expectation:
 
     Attributes:
         constraint: An SQL condition that rows must meet.
-        action: The treatment of rows that break it. ``flag`` sets the column `QUARANTINED`. ``quarantine``
-            keeps only rows that break the rule.
+        action: The treatment of rows that break it. ``flag`` sets the column `QUARANTINED_COLUMN`.
+            ``quarantine`` keeps only rows that break the rule.
     """
 
     name: str
@@ -401,7 +401,7 @@ class Migration:
     leave_out_not_representable: bool = False
     pinned_clone: bool = True
     take_over: bool = False
-    hand_over: HandOverBy = "version"
+    hand_over: HandOverMethod = "version"
     or_content: bool = False
     content_first: bool = False
     checkpoints: tuple[str, ...] = ()
@@ -478,7 +478,7 @@ class MaterializedView:
 
 
 @dataclass(frozen=True)
-class Skipped:
+class SkippedSpec:
     """A spec that Tableferry, or the engine of the run, can't run."""
 
     file: str
@@ -511,7 +511,7 @@ class Project:
     dataflows: tuple[DataFlow, ...]
     state_volume: str | None = None
     spark_config: Mapping[str, str] = field(default_factory=dict)
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[SkippedSpec, ...] = ()
     state_shared: bool | None = None
     materialized: tuple[MaterializedView, ...] = ()
 
@@ -523,7 +523,7 @@ class Project:
     def reads_kafka(self) -> bool:
         """Whether a view reads Kafka."""
         views = (view for dataflow in self.dataflows for view in dataflow.views.values())
-        return any(isinstance(view.source, OtherSource) and view.source.format == "kafka" for view in views)
+        return any(isinstance(view.source, ReaderSource) and view.source.format == "kafka" for view in views)
 
     def list_checkpoint_folders(self, migration: Migration) -> tuple[Path, ...]:
         """Return the checkpoint folders of a migration's old streams."""

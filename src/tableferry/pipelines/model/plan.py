@@ -22,14 +22,14 @@ EngineKind = Literal["streaming", "databricks", "declarative"]
 LookBack = int | datetime
 """The limit of a content comparison: the number of source versions, or the time of the oldest one."""
 
-LOOK_BACK = 100
+DEFAULT_LOOK_BACK = 100
 """The default number of source versions."""
 
 HISTORY_VIEW = "v_tableferry_history"
 HISTORY_FLOW = "f_tableferry_history"
 
 
-def pinned_name(target: TableName) -> TableName:
+def pinned_clone_name(target: TableName) -> TableName:
     """Return the name of the clone that the initial copy streams."""
     return TableName((*target.parts[:-1], f"{target.table}__tableferry_pinned"))
 
@@ -166,7 +166,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Request:
+class PlanRequest:
     """The options of a plan.
 
     Attributes:

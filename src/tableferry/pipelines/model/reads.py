@@ -13,8 +13,8 @@ from tableferry.pipelines.model.flows import (
     DeltaSource,
     HistorySource,
     JoinSource,
-    OtherSource,
     PythonSource,
+    ReaderSource,
     SqlSource,
     View,
     explicit_start,
@@ -74,7 +74,7 @@ def list_input_table_keys(views: Mapping[str, View], name: str) -> frozenset[str
             case SqlSource(statement):
                 references = [reference.parts for reference in sql.find_references(statement)]
                 keys |= {TableName(parts).key for parts in references if len(parts) <= 3}
-            case PythonSource() | OtherSource() | HistorySource():
+            case PythonSource() | ReaderSource() | HistorySource():
                 pass
             case _:
                 assert_never(views[view_name].source)
@@ -130,7 +130,7 @@ def list_streamed_reads(
             return _sql(views, name, statement, python, (*above, name))
         case PythonSource():
             return python.get(name, ())
-        case OtherSource("kafka", options):
+        case ReaderSource("kafka", options):
             given = "its own options" if topics.has_start_offsets(options) else None
             how = "give readerOptions.startingOffsets"
             topic = topics.source_name(options)
@@ -145,7 +145,7 @@ def list_streamed_reads(
                     how,
                 ),
             )
-        case OtherSource(format=format_, path=path) if format_ == AUTO_LOADER:
+        case ReaderSource(format=format_, path=path) if format_ == AUTO_LOADER:
             return (
                 Read(
                     name,
@@ -156,7 +156,7 @@ def list_streamed_reads(
                     files=True,
                 ),
             )
-        case OtherSource(format=format_):
+        case ReaderSource(format=format_):
             # The spec permits such a source only with its own start, or without managed starts.
             given = "its own options"
             return (

@@ -18,7 +18,7 @@ Start = int | str
 
 
 @dataclass(frozen=True)
-class Adopt:
+class AdoptState:
     """Adopt the state that another pipeline recorded of this target."""
 
     target: TableName
@@ -29,7 +29,7 @@ class Adopt:
 
 
 @dataclass(frozen=True)
-class AdoptRenamed:
+class AdoptRenamedState:
     """Adopt the state of a target that was renamed.
 
     Attributes:
@@ -64,7 +64,7 @@ class RecordStart:
 
 
 @dataclass(frozen=True)
-class Reset:
+class ResetTarget:
     """Drop the target's data and checkpoints, so that the same history is copied again.
 
     Attributes:
@@ -217,7 +217,7 @@ class DefineAppend:
 
 
 @dataclass(frozen=True)
-class EventsBefore:
+class BaselineEvents:
     """The events that the sources of a target contain up to the baselines.
 
     Attributes:
@@ -244,7 +244,7 @@ class DefineAutoCdc:
     identify: FlowSettings | None = None
     ahead: bool = False
     seed: str = ""
-    events_before: EventsBefore | None = None
+    events_before: BaselineEvents | None = None
 
     def __str__(self) -> str:
         kind = f"SCD type {self.settings.scd_type}" + (", once" if self.once else "")
@@ -266,10 +266,10 @@ class DefineSnapshots:
 
 
 StateStep = (
-    Adopt
-    | AdoptRenamed
+    AdoptState
+    | AdoptRenamedState
     | RecordStart
-    | Reset
+    | ResetTarget
     | RenameFlow
     | RemoveMigration
     | RecordTableIdentity

@@ -9,7 +9,7 @@ from tableferry.errors import Finding
 from tableferry.pipelines.model import topics
 from tableferry.pipelines.model.facts import Checkpoint, Facts
 from tableferry.pipelines.model.flows import DataFlow, Flow, Migration
-from tableferry.pipelines.model.plan import Request
+from tableferry.pipelines.model.plan import PlanRequest
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.steps import Step
 from tableferry.pipelines.model.target_state import Baseline, MigrationStart, TargetState
@@ -81,7 +81,7 @@ class PlanningContext:
     dataflows: Sequence[DataFlow]
     producers: Mapping[str, DataFlow]
     facts: Facts
-    request: Request
+    request: PlanRequest
     filling: frozenset[str]
     stored: TargetState
     migration_start: MigrationStart | None = None

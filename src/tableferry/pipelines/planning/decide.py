@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from tableferry.errors import Finding
 from tableferry.pipelines.model.facts import Facts, UnknownHandOver
-from tableferry.pipelines.model.flows import AUTO_LOADER, DataFlow, OtherSource, Project
+from tableferry.pipelines.model.flows import AUTO_LOADER, DataFlow, Project, ReaderSource
 from tableferry.pipelines.model.phases import Phase
-from tableferry.pipelines.model.plan import Plan, PlannedFlow, Request, TargetPlan
+from tableferry.pipelines.model.plan import Plan, PlannedFlow, PlanRequest, TargetPlan
 from tableferry.pipelines.model.steps import FlowDefinition
 from tableferry.pipelines.model.target_state import TargetState
 from tableferry.pipelines.planning import baseline, identity, pipeline_identity
@@ -35,7 +35,7 @@ from tableferry.pipelines.planning.full_refresh import (
 )
 
 
-def decide(project: Project, facts: Facts, request: Request) -> Plan:
+def decide(project: Project, facts: Facts, request: PlanRequest) -> Plan:
     """Decide what a run of the project does."""
     dataflows = in_order(project, facts)
     producers = {table.name.key: dataflow for dataflow in dataflows for table in dataflow.tables}

@@ -17,12 +17,12 @@ from tableferry.pipelines.model.flows import (
 from tableferry.pipelines.model.plan import HISTORY_FLOW, HISTORY_VIEW, EngineKind, FlowPlan, pinned_name
 from tableferry.pipelines.model.reads import views_behind
 from tableferry.pipelines.model.steps import (
+    BaselineEvents,
     DefineAppend,
     DefineAutoCdc,
     DefineSnapshots,
     DefineTable,
     DefineView,
-    EventsBefore,
     FlowDefinition,
     Start,
 )
@@ -192,6 +192,6 @@ def _find_events_before(context: PlanningContext, cdc: CdcSettings) -> EventsBef
     baselines = start.baselines.values()
     if any(baseline.is_kafka or baseline.within for baseline in baselines):
         return None
-    return EventsBefore(
+    return BaselineEvents(
         context.dataflow, {key: baseline.version for key, baseline in start.baselines.items()}
     )

@@ -25,10 +25,10 @@ from tableferry.pipelines.model.facts import Checkpoint, Facts, HandOver, Legacy
 from tableferry.pipelines.model.flows import (
     AUTO_LOADER,
     DataFlow,
-    OtherSource,
     Project,
     PythonSource,
-    log_name,
+    ReaderSource,
+    event_log_name,
 )
 from tableferry.pipelines.model.identities import (
     ForeignWrites,
@@ -218,7 +218,7 @@ class Gatherer:
             return True
         chosen = self.project.select_dataflows(self.only)
         sources = (view.source for dataflow in chosen for view in dataflow.views.values())
-        if not any(isinstance(source, OtherSource) and source.format == AUTO_LOADER for source in sources):
+        if not any(isinstance(source, ReaderSource) and source.format == AUTO_LOADER for source in sources):
             return True
         return session.on_databricks(self.spark, asked=not isinstance(self.pipeline, LoadingPipeline))
 
@@ -416,7 +416,7 @@ class Gatherer:
                 set_back = _set_back(facts, versions, commits)
                 writes: tuple[ForeignWrites, ...] = ()
                 at = {key: facts.version}
-                if table.cdc and set_back is None and (log := log_name(table.name)).key in versions:
+                if table.cdc and set_back is None and (log := event_log_name(table.name)).key in versions:
                     # Rows are worked out from the events of their key: without some they come out wrong.
                     log_facts = catalog.facts(self.spark, log)
                     if log_facts is None:

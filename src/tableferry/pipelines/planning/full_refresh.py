@@ -12,9 +12,9 @@ from itertools import takewhile
 
 from tableferry.errors import Finding
 from tableferry.pipelines.model.facts import Checkpoint, Facts
-from tableferry.pipelines.model.flows import DataFlow, Target, log_name
+from tableferry.pipelines.model.flows import DataFlow, Target, event_log_name
 from tableferry.pipelines.model.plan import HISTORY_FLOW
-from tableferry.pipelines.model.steps import Reset
+from tableferry.pipelines.model.steps import ResetTarget
 from tableferry.pipelines.model.target_state import TargetState
 from tableferry.pipelines.planning import identity
 from tableferry.pipelines.planning.context import (
@@ -57,7 +57,7 @@ def plan_full_refresh(context: PlanningContext) -> tuple[int, Findings]:
     for table in context.dataflow.tables:
         tables.append(table.name)
         if table.cdc:
-            tables.append(log_name(table.name))
+            tables.append(event_log_name(table.name))
     run_once = {context.target.key: [HISTORY_FLOW]}
     for flow in flows:
         if flow.once:

@@ -19,7 +19,7 @@ from tableferry.errors import Refused, SpecError, StateError
 from tableferry.pipelines import specs
 from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.flows import DataFlow, Project
-from tableferry.pipelines.model.plan import EngineKind, LookBack, Plan, Request
+from tableferry.pipelines.model.plan import EngineKind, LookBack, Plan, PlanRequest
 from tableferry.pipelines.planning.decide import decide
 from tableferry.pipelines.planning.engine_support import select_runnable_specs
 from tableferry.pipelines.planning.facts import Gatherer
@@ -75,7 +75,7 @@ class OpenedProject:
             with task(_log, "read sources and targets", level=logging.DEBUG):
                 facts = gatherer.gather(count_rows=count_rows)
             now, pipeline_id = datetime.now(UTC), self.store.pipeline_id
-            request = Request(
+            request = PlanRequest(
                 pipeline_id, now, refreshed, adopt, self.only, engine, drop_history, through_connect
             )
             planned = decide(self.project, facts, request)

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, StructField, StructType
 
 from tableferry.pipelines.cdc.fold import END, START
-from tableferry.pipelines.model.flows import QUARANTINED, MetadataColumn, Target
+from tableferry.pipelines.model.flows import QUARANTINED_COLUMN, MetadataColumn, Target
 
 Details = Mapping[str, str]
 """Details of a run, by the names of `MetadataColumn.detail`; a missing detail is NULL."""
@@ -38,7 +38,7 @@ def list_added_columns(target: Target) -> list[StructField]:
     """List the columns that a target has in addition to those of its schema file and its flows."""
     fields = [StructField(column.name, _data_type(column)) for column in target.metadata]
     if any(rule.action == "flag" for rule in target.expectations):
-        fields.append(StructField(QUARANTINED, BooleanType()))
+        fields.append(StructField(QUARANTINED_COLUMN, BooleanType()))
     return fields
 
 

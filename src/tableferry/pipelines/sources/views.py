@@ -23,8 +23,8 @@ from tableferry.pipelines.model.flows import (
     HistorySource,
     JoinSource,
     Migration,
-    OtherSource,
     PythonSource,
+    ReaderSource,
     SqlSource,
     View,
     explicit_start,
@@ -190,8 +190,10 @@ class _ViewReader:
             case PythonSource(code):
                 tracked = TrackedSpark(self.spark, starts, self.folders)
                 return cast("DataFrame", load_function(code, "get_df")(tracked, dict(code.tokens)))
-            case OtherSource() as source:
-                return self._read_other(view.name, source, streamed=is_streaming and not self.as_batch)
+            case ReaderSource() as source:
+                return self._read_reader_source(
+                    view.name, source, streamed=is_streaming and not self.as_batch
+                )
             case HistorySource() as source:
                 return read_legacy_table(self.spark, source)
             case _:
@@ -247,7 +249,7 @@ class _ViewReader:
             frame = frame.join(right, F.expr(join.condition), join.kind)
         return _filter_and_select(frame, source.where, source.select)
 
-    def _read_other(self, view: str, source: OtherSource, *, streamed: bool) -> DataFrame:
+    def _read_reader_source(self, view: str, source: ReaderSource, *, streamed: bool) -> DataFrame:
         options = source.options
         if source.format == "kafka":
             key = topics.source_name(options).key

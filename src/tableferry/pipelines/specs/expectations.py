@@ -80,7 +80,7 @@ def read_expectations(
 def flag_violations(expectations: tuple[flows.Expectation, ...]) -> tuple[flows.Expectation, ...]:
     """Return the expectations as warnings, with a column that flags rows that violate one of them."""
     warnings = tuple(replace(expectation, action="warn") for expectation in expectations)
-    return (*warnings, flows.Expectation(flows.QUARANTINED, join_constraints(expectations), "flag"))
+    return (*warnings, flows.Expectation(flows.QUARANTINED_COLUMN, join_constraints(expectations), "flag"))
 
 
 def join_constraints(expectations: tuple[flows.Expectation, ...]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tableferry.errors import Finding
-from tableferry.pipelines.model.flows import Skipped
+from tableferry.pipelines.model.flows import SkippedSpec
 from tableferry.pipelines.specs.project_files import (
     ProjectFolder,
     SourceLocation,
@@ -160,7 +160,7 @@ class SpecReader:
         # Ids of specs with a broken file of flow groups; None for a file whose id can't be read.
         self._broken_ids: set[str | None] = set()
         self.is_complete = True
-        self.skipped: tuple[Skipped, ...] = ()
+        self.skipped: tuple[SkippedSpec, ...] = ()
 
     def read(self) -> list[AnySpec]:
         """Read all specs of the project."""
@@ -248,7 +248,7 @@ class SpecReader:
 
         A spec with a migration and a single spec are reported instead.
         """
-        skipped: dict[str, Skipped] = {}
+        skipped: dict[str, SkippedSpec] = {}
         for main in [] if self._folder.is_single_spec else self._main_files:
             if not isinstance(main.id, str) or _has_migration(main.data):
                 continue
@@ -259,7 +259,7 @@ class SpecReader:
                     _report_unsupported_groups(file.data, file.location.with_problems(location.problems))
             if location.problems:
                 target = self._find_target(main.data, main.location)
-                skipped[main.id] = Skipped(location.file, target, tuple(location.problems))
+                skipped[main.id] = SkippedSpec(location.file, target, tuple(location.problems))
         if len(skipped) == len(self._main_files) and self.is_complete:
             return
         self.skipped = tuple(skipped.values())

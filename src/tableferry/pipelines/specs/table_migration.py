@@ -84,7 +84,7 @@ def _report_missing_starts(
     # The checkpoint of an old stream contains the offsets of Kafka topics.
     from_checkpoints = details.hand_over in ("auto", "checkpoint") and details.source_details.checkpoints
     for view in views.values():
-        if view.mode != "stream" or not isinstance(view.source, flows.OtherSource):
+        if view.mode != "stream" or not isinstance(view.source, flows.ReaderSource):
             continue
         option = _find_missing_start(view.source)
         if option and not (view.source.format == "kafka" and from_checkpoints):
@@ -92,7 +92,7 @@ def _report_missing_starts(
             location.parse(view.location).report(finding)
 
 
-def _find_missing_start(source: flows.OtherSource) -> str | None:
+def _find_missing_start(source: flows.ReaderSource) -> str | None:
     """Return the options that would set the start of a source without a start."""
     options = {key.lower(): value for key, value in source.options.items()}
     if source.format == "kafka":

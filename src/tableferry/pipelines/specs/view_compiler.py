@@ -128,10 +128,10 @@ class ViewCompiler:
         self,
         view: view_models.CloudFilesView | view_models.BatchFilesView | view_models.KafkaView,
         location: SourceLocation,
-    ) -> flows.OtherSource:
+    ) -> flows.ReaderSource:
         details = view.source_details
         files = details if isinstance(details, view_models.FilesDetails) else None
-        return flows.OtherSource(
+        return flows.ReaderSource(
             details.format if isinstance(details, view_models.BatchFilesDetails) else view.source_type,
             details.reader_options,
             files.path if files else None,

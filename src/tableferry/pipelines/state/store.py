@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tableferry import storage
 from tableferry.errors import Busy, StateError
-from tableferry.pipelines.model.flows import log_name
+from tableferry.pipelines.model.flows import event_log_name
 from tableferry.pipelines.model.identities import TableIdentity
 from tableferry.pipelines.model.target_state import MigrationStart, TargetState, Tracking
 from tableferry.pipelines.state import older_layout
@@ -387,7 +387,7 @@ def _start_id(start: MigrationStart) -> tuple[str, datetime]:
 
 def _log_key(target_key: str) -> str:
     """Return the key of the event log of the target with a key."""
-    return log_name(TableName(tuple(target_key.split(".")))).key
+    return event_log_name(TableName(tuple(target_key.split(".")))).key
 
 
 def _file_name(before: str, value: str, after: str = "") -> str:

@@ -11,8 +11,8 @@ from tableferry.pipelines.model.flows import (
     Expectation,
     Flow,
     MetadataColumn,
-    OtherSource,
     PythonSource,
+    ReaderSource,
     SnapshotCdc,
     Source,
     View,
@@ -159,7 +159,7 @@ def read(spark: SparkSession, view: PipelineView) -> DataFrame:
         TableferryError: The source can't be read; the message names the view's place in the spec.
     """
     inner = View(view.name, "stream", view.source, view.location)
-    starts = {view.name: view.starts} if isinstance(view.source, PythonSource | OtherSource) else {}
+    starts = {view.name: view.starts} if isinstance(view.source, PythonSource | ReaderSource) else {}
     return views.read_view(
         spark,
         {view.name: inner},

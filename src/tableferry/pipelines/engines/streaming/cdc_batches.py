@@ -40,7 +40,7 @@ from tableferry.pipelines.cdc.merges import (
     superseded_delete_sql,
 )
 from tableferry.pipelines.cdc.target_columns import evolve_schema
-from tableferry.pipelines.model.flows import CdcSettings, log_name
+from tableferry.pipelines.model.flows import CdcSettings, event_log_name
 from tableferry.spark.catalog import SPARK_ERRORS, condition, facts, reread_facts
 from tableferry.spark.quoting import quote
 from tableferry.spark.session import settings as session_settings
@@ -93,7 +93,7 @@ def apply_events(
         TableError: A column of a table can't store the values, or an event has no sequence.
     """
     session = events.sparkSession
-    log, log_size = log_name(target), log_size or LogSize()
+    log, log_size = event_log_name(target), log_size or LogSize()
     log_schema = evolve_schema(session, log, _fields_without(events, (OPERATION, EXACT)))
     target_schema = evolve_schema(session, target, _fields_without(events, EVENT_COLUMNS))
     fold = Fold(settings, log_schema)

@@ -30,7 +30,7 @@ from tableferry.pipelines.cdc.scd2_history_events import build_history_events
 from tableferry.pipelines.engines.streaming import cdc_batches, table_creation
 from tableferry.pipelines.handover import copied_sequences
 from tableferry.pipelines.handover.foreign_writes import list_foreign_commits
-from tableferry.pipelines.model.flows import Expectation, Flow, HistorySource, Source, Target, log_name
+from tableferry.pipelines.model.flows import Expectation, Flow, HistorySource, Source, Target, event_log_name
 from tableferry.pipelines.model.identities import (
     PROPERTY,
     FlowIdentity,
@@ -243,7 +243,7 @@ class StreamingEngine:
     def _run(self, definition: FlowDefinition) -> FlowResult:
         owner, flow = self._tables[definition.owner.key].target, definition.flow
         is_cdc = isinstance(definition, DefineAutoCdc)
-        written = log_name(flow.target) if is_cdc else flow.target
+        written = event_log_name(flow.target) if is_cdc else flow.target
         try:
             with (
                 session.settings(self._spark, owner.spark_conf, f"{owner.location}.sparkConf"),
@@ -616,7 +616,7 @@ def _add(broken: Counter[str], counts: Mapping[str, Any]) -> None:
 
 
 def _logs(definition: FlowDefinition) -> tuple[TableName, ...]:
-    return (log_name(definition.flow.target),) if isinstance(definition, DefineAutoCdc) else ()
+    return (event_log_name(definition.flow.target),) if isinstance(definition, DefineAutoCdc) else ()
 
 
 def _made(commits: Iterable[Commit], definition: FlowDefinition, query_id: str | None) -> tuple[Commit, ...]:

@@ -14,7 +14,7 @@ from tableferry.errors import HALF_MADE, TableError
 from tableferry.pipelines.cdc.change_feed import resolve_columns
 from tableferry.pipelines.cdc.fold import END, EVENT_COLUMNS, EXACT, OPERATION, RANK, SEQUENCE, START
 from tableferry.pipelines.cdc.target_columns import COLUMN_MAPPING, create_table_sql
-from tableferry.pipelines.model.flows import Target, log_name
+from tableferry.pipelines.model.flows import Target, event_log_name
 from tableferry.spark.catalog import SPARK_ERRORS, condition, local_folder
 from tableferry.spark.driver import in_process
 
@@ -46,7 +46,7 @@ def create_tables(spark: SparkSession, target: Target, columns: StructType) -> N
     keys = [field for field in data if field.name in key_names]
     others = [field for field in data if field.name not in key_names]
     log = Target(
-        name=log_name(target.name),
+        name=event_log_name(target.name),
         # The default, a checkpoint every tenth commit, takes longer than the append itself.
         properties={COLUMN_MAPPING: "name", "delta.checkpointInterval": "100"},
         comment=f"Every event of {target.name}, written and read by tableferry",
