@@ -70,7 +70,7 @@ def test_streaming_engine_on_databricks_starts_auto_loader_by_its_own_options() 
     assert target.refusals == ()
     (begin,) = (step for step in target.steps if isinstance(step, RecordStart))
     assert (begin.migration_start.baselines, begin.migration_start.certainty) == ({}, "assumed")
-    flows = [(step.flow.name, step.seed) for step in target.steps if isinstance(step, DefineAppend)]
+    flows = [(step.flow.name, step.start_offset) for step in target.steps if isinstance(step, DefineAppend)]
     assert (FLOW.name, "") in flows
 
 

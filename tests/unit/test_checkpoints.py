@@ -41,13 +41,13 @@ def test_newest_batch_counts_and_is_pending_without_a_commit(tmp_path: Path) -> 
     write_batch(tmp_path, 11, source(2**31 + 6), committed=False)
     actual = checkpoints.read(tmp_path)
     assert actual == Checkpoint({"t1": DeltaOffset(2**31 + 6, True)}, offered=11, committed=10)
-    assert (actual.pending, actual.started) == (True, True)
+    assert (actual.has_pending_batch, actual.has_started) == (True, True)
 
 
 def test_flow_with_unfinished_first_batch_hasnt_started(tmp_path: Path) -> None:
     write_batch(tmp_path, 0, source(3), committed=False)
     actual = checkpoints.read(tmp_path)
-    assert (actual.pending, actual.started) == (True, False)
+    assert (actual.has_pending_batch, actual.has_started) == (True, False)
 
 
 def test_checkpoint_with_start_offset_has_started_after_both_batches(
@@ -142,7 +142,7 @@ def test_offset_is_whole_only_between_two_commits(tmp_path: Path, line: str, who
 def test_source_that_isnt_a_delta_table_has_no_offset(tmp_path: Path) -> None:
     write_batch(tmp_path, 0, '{"logOffset":3}', "-", source(1))
     actual = checkpoints.read(tmp_path)
-    assert (actual.offsets, actual.has_untracked_sources, actual.started) == (
+    assert (actual.offsets, actual.has_untracked_sources, actual.has_started) == (
         {"t1": DeltaOffset(1, True)},
         True,
         True,
@@ -151,7 +151,7 @@ def test_source_that_isnt_a_delta_table_has_no_offset(tmp_path: Path) -> None:
 
 def test_flow_without_delta_sources_has_started(tmp_path: Path) -> None:
     write_batch(tmp_path, 0, '{"logOffset":3}')
-    assert (checkpoints.read(tmp_path).offsets, checkpoints.read(tmp_path).started) == ({}, True)
+    assert (checkpoints.read(tmp_path).offsets, checkpoints.read(tmp_path).has_started) == ({}, True)
 
 
 @pytest.mark.parametrize("text", ["", '{"id":"4', "{}", "[]", '"id"', '{"id":""}'])

@@ -364,7 +364,7 @@ def test_flow_of_two_sources_starts_when_one_is_ready(version: int, engine: str)
     target = plan_target(known, engine=engine)
     [flow] = target.flows
     if (version, engine) == (7, "streaming"):
-        assert (flow.action, flow.ahead, flow.waits) == ("start", True, ())
+        assert (flow.action, flow.starts_ahead, flow.waits) == ("start", True, ())
         assert flow.starts == {"v_orders": {SOURCE.key: 6, OTHER.key: 3}}
         assert target.notes == (
             "f_orders begins without bronze.extra, which has no commit after its baseline yet",

@@ -55,7 +55,7 @@ def test_first_plan_records_the_offset_with_added_partitions() -> None:
     (flow,) = (
         step for step in target.steps if isinstance(step, DefineAppend) and step.flow.name == "f_orders"
     )
-    assert flow.seed == SEED
+    assert flow.start_offset == SEED
     (view,) = (step for step in target.steps if isinstance(step, DefineView) and not step.once)
     assert str(view) == "read v_orders from kafka://orders@checkpoint"
 
@@ -225,7 +225,7 @@ def test_flow_that_reads_several_topics_has_one_offset() -> None:
     assert known[1].offset_sum == 6
 
 
-@pytest.mark.parametrize("read", [READ, replace(READ, kafka=None, files=True)])
+@pytest.mark.parametrize("read", [READ, replace(READ, kafka=None, is_auto_loader=True)])
 def test_source_without_versions_is_refused_for_content(read: Read) -> None:
     flow = dataflow(views={"v_orders": KAFKA})
     by_content = replace(flow, migration=replace(flow.migration, hand_over="content"))  # type: ignore[type-var]

@@ -23,7 +23,7 @@ def events_before(
     [copy] = [
         step for step in target.steps if isinstance(step, DefineAutoCdc) and step.flow.name == HISTORY_FLOW
     ]
-    return copy.events_before
+    return copy.baseline_events
 
 
 def test_events_up_to_baseline_give_sequences_for_proved_and_recorded_hand_over() -> None:

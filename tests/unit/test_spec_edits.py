@@ -141,7 +141,7 @@ class Engine:
 
     def _stream(self, definition: DefineAppend, source: DeltaSource) -> None:
         folder = self.store.checkpoint(definition.owner, definition.generation, definition.flow.name)
-        if definition.identify is not None:
+        if definition.unrecorded_settings is not None:
             self._identify(definition, folder)
         table = self._facts(source.table)
         checkpoint = checkpoints.read(folder)
@@ -168,7 +168,7 @@ class Engine:
         commit.write_text("v1\n{}")
 
     def _identify(self, definition: DefineAppend, folder: Path) -> None:
-        settings, name, table = definition.identify, definition.flow.name, definition.flow.target
+        settings, name, table = definition.unrecorded_settings, definition.flow.name, definition.flow.target
         assert settings is not None
         checkpoint = checkpoints.create_query_id(folder)
         facts = self._facts(table)

@@ -341,9 +341,9 @@ def test_migration_keeps_every_setting(project: ProjectFiles) -> None:
     project.write(MAIN, written)
     migration = project.load().dataflows[0].migration
     assert migration is not None
-    assert (migration.leave_out_not_representable, migration.auto_starting_versions) == (True, False)
+    assert (migration.leave_out_unrepresentable, migration.auto_starting_versions) == (True, False)
     assert not migration.pinned_clone
-    assert migration.compare_except == ("loaded_at",)
+    assert migration.uncompared_columns == ("loaded_at",)
 
 
 def test_checkpoints_of_old_streams_become_paths(project: ProjectFiles) -> None:

@@ -103,7 +103,7 @@ def _find_incomplete(
     refusals = []
     for dataflow, stored in migrating:
         name = dataflow.target.name
-        waiting = [flow for flow in unrecorded[name] if not progress[name.key, flow].started]
+        waiting = [flow for flow in unrecorded[name] if not progress[name.key, flow].has_started]
         phase = phase_of(stored, ["start" for _ in waiting], copies=not stored.copied or stored.resetting)
         if change := find_engine_change(stored, pipeline.kind):
             refusals.append(

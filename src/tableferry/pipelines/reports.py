@@ -496,7 +496,7 @@ def _find_legacy_writes(target: TargetPlan) -> Iterator[Finding]:
     For a table that was taken over, the plan's own refusals and warnings name such writes.
     """
     writes, start = target.legacy_writes, target.migration_start
-    if writes is None or start is None or start.take_over:
+    if writes is None or start is None or start.is_take_over:
         return
     if writes.batches:
         batches = ", ".join(f"batch {batch}" for batch in writes.batches.values())

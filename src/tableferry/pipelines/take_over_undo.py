@@ -74,7 +74,7 @@ def _find_undo_blocker(plan: Plan, facts: Facts, target: TargetPlan) -> Finding 
     if start is None:
         return Finding("NOTHING_TAKEN_OVER_YET", target=name)
     for flow in target.dataflow.streaming_flows:
-        if facts.checkpoints.get((target.dataflow.key, flow.name), Checkpoint()).pending:
+        if facts.checkpoints.get((target.dataflow.key, flow.name), Checkpoint()).has_pending_batch:
             return Finding("UNDO_WITHIN_BATCH", target=name, flow=flow.name)
     found = {checkpoints.read_query_id(folder) for folder in _list_old_checkpoints(plan, target)}
     if missing := start.batches.keys() - found:

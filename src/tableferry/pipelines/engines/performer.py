@@ -112,7 +112,7 @@ class Runner:
             raise Refused.of(misfits)
         if unknown := find_unknown_compare_except(target, self._spark):
             raise Refused.of([unknown])
-        source = target.copied_from
+        source = target.copied_history
         if source and source.cdc and planned.engine == "databricks":
             legacy = views.read_legacy_table(self._spark, source)
             scd2_history_events.check_sequence(legacy, source.cdc, source.migration.location)
@@ -123,7 +123,7 @@ class Runner:
 
     def _validate_copy(self, target: TargetPlan) -> None:
         """Read all that is to be copied again, before the rows that hold it are dropped."""
-        source = target.copied_from
+        source = target.copied_history
         if source is None:
             return
         try:
@@ -317,7 +317,7 @@ def progress(planned: Plan, facts: Facts) -> tuple[tuple[MigrationStart, Trackin
             flow.flow.name for flow in target.flows if planned.in_pipeline and flow.action == "continue"
         }
         # What is taken over is there already.
-        copied = target.generation if start.take_over else old.copied
+        copied = target.generation if start.is_take_over else old.copied
         new = replace(
             old,
             current={**old.current, **seen},
@@ -331,14 +331,14 @@ def progress(planned: Plan, facts: Facts) -> tuple[tuple[MigrationStart, Trackin
 
 def without_sequence(target: TargetPlan, spark: SparkSession) -> Finding | None:
     """Return a finding if the rows to copy have no sequence."""
-    source = target.copied_from
+    source = target.copied_history
     if (
         source is None
         or source.cdc is None
         or scd2_history_events.has_sequence(views.read_legacy_table(spark, source), source.cdc)
     ):
         return None
-    known_before = (step.events_before for step in target.steps if isinstance(step, DefineAutoCdc))
+    known_before = (step.baseline_events for step in target.steps if isinstance(step, DefineAutoCdc))
     before = next(filter(None, known_before), None)
     if before is not None:
         try:

@@ -62,7 +62,10 @@ def compare_copy(
 
 def list_excluded_columns(spark: SparkSession, copied_from: HistorySource) -> tuple[str, ...]:
     """Return the columns of a copy that can't be compared: those that the spec names, and unstable ones."""
-    return (*copied_from.migration.compare_except, *find_unstable_columns(history_rows(spark, copied_from)))
+    return (
+        *copied_from.migration.uncompared_columns,
+        *find_unstable_columns(history_rows(spark, copied_from)),
+    )
 
 
 def find_unstable_flow_columns(spark: SparkSession, dataflow: DataFlow) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ class HandOverFinder:
         try:
             return stream_checkpoints.find_hand_over(self.spark, legacy, folders, mid_commit_sources=sources)
         except QueryWithoutCommitsError as error:
-            return None if migration.or_content else UnknownHandOver(error.finding)
+            return None if migration.content_fallback else UnknownHandOver(error.finding)
         except StateError as error:
             return UnknownHandOver(error.finding)
 

@@ -145,7 +145,7 @@ def _compare(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Fact
         else _read_flow_positions(target, start, facts)
     )
     hand_over = _build_hand_over(legacy.version, positions)
-    if start.take_over:
+    if start.is_take_over:
         hand_over = _build_hand_over_of_take_over(start)
     elif start.batches:
         checkpoints = planned.project.list_checkpoint_folders(history.migration)
@@ -223,7 +223,7 @@ def _compare_with_sources(
     rows = copies.read_version(spark, target.target, version)
     migration = target.dataflow.migration
     excluded = (
-        *(migration.compare_except if migration else ()),
+        *(migration.uncompared_columns if migration else ()),
         *copies.find_unstable_flow_columns(spark, target.dataflow),
     )
     comparison = content_search.Comparison(
@@ -307,7 +307,7 @@ def _read_flow_positions(target: TargetPlan, start: MigrationStart, facts: Facts
     positions: dict[str, int | KafkaOffset] = {}
     for flow in target.dataflow.flows:
         checkpoint = facts.checkpoints.get((target.dataflow.key, flow.name), Checkpoint())
-        if checkpoint.offered is not None and not checkpoint.caught_up:
+        if checkpoint.offered is not None and not checkpoint.is_caught_up:
             raise RowsNotDerivableError("FLOW_STOPPED_WITHIN_COMMIT", flow=flow.name)
         # A flow that reads topics reads no other source.
         topics = [start.baselines.get(read.table.key) for read in facts.streamed_reads(target.dataflow, flow)]

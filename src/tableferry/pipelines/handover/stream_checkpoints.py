@@ -122,7 +122,7 @@ def list_legacy_writes(
     oldest = max(pinned.version, legacy.version - COMMIT_LIMIT)
     more = oldest > pinned.version
     commits: Iterable[Commit] = commits_after(spark, pinned.table, oldest)
-    if start.take_over:
+    if start.is_take_over:
         commits = lasting(commits, with_unknown=True)
         return classify_target_commits(commits, start.batches, own, start.target, more=more)
     return classify_commits(commits, start.batches, more=more)

@@ -43,26 +43,26 @@ class Checkpoint:
     has_start_offset: bool = False
 
     @property
-    def started(self) -> bool:
+    def has_started(self) -> bool:
         """Whether the flow has finished a batch, so that it continues and needs no start."""
         return self.committed is not None
 
     def has_read(self, source: TableFacts) -> bool:
         """Return whether the flow has started to read a table, which may be one of several."""
         known = source.table_id in self.offsets or not (self.offsets and source.table_id)
-        return self.started and known
+        return self.has_started and known
 
     @property
-    def pending(self) -> bool:
+    def has_pending_batch(self) -> bool:
         """Whether a batch was started and not finished."""
         return self.offered != self.committed
 
     @property
-    def caught_up(self) -> bool:
+    def is_caught_up(self) -> bool:
         """Whether the flow is done, or had processed all of its sources when it last ran."""
         known = bool(self.offsets or self.kafka)
         whole = known and all(offset.whole for offset in self.offsets.values())
-        return self.done or (whole and not self.pending)
+        return self.done or (whole and not self.has_pending_batch)
 
 
 @dataclass(frozen=True)

@@ -382,14 +382,14 @@ class Migration:
         select: SQL expressions over the legacy table; empty means every column.
         where: SQL conditions on it, joined with AND.
         except_columns: Columns that are left out after ``select``.
-        leave_out_not_representable: Leave out and count the validity rows that AUTO CDC can't represent.
+        leave_out_unrepresentable: Leave out and count the validity rows that AUTO CDC can't represent.
         take_over: The legacy table is the target, and isn't copied.
         pinned_clone: If a pipeline fills an SCD target, the copy streams a clone of the pinned version.
         hand_over: The source of the hand-over point.
-        or_content: For ``checkpoint``: compare rows if a stream didn't write with Delta's sink.
+        content_fallback: For ``checkpoint``: compare rows if a stream didn't write with Delta's sink.
         content_first: For ``version``: prefer versions that a comparison proves to the current ones.
         checkpoints: The checkpoint folders of the old streams, for ``checkpoint``.
-        compare_except: Columns that comparisons with the legacy table leave out.
+        uncompared_columns: Columns that comparisons with the legacy table leave out.
     """
 
     table: TableName
@@ -398,14 +398,14 @@ class Migration:
     select: tuple[str, ...] = ()
     where: tuple[str, ...] = ()
     except_columns: tuple[str, ...] = ()
-    leave_out_not_representable: bool = False
+    leave_out_unrepresentable: bool = False
     pinned_clone: bool = True
     take_over: bool = False
     hand_over: HandOverMethod = "version"
-    or_content: bool = False
+    content_fallback: bool = False
     content_first: bool = False
     checkpoints: tuple[str, ...] = ()
-    compare_except: tuple[str, ...] = ()
+    uncompared_columns: tuple[str, ...] = ()
     location: str = ""
 
 

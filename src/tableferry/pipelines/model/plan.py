@@ -51,16 +51,16 @@ class PlannedFlow:
     Attributes:
         action: The run's action, see `phases.ACTIONS`.
         starts: The start of each stream, by view and table key; None continues from the checkpoint.
-        ahead: The start of a source has no commit yet.
-        seed: The offset at which its fresh checkpoint starts, as Spark writes it; empty if ``starts`` apply.
+        starts_ahead: The start of a source has no commit yet.
+        start_offset: The offset of its fresh checkpoint, as Spark writes it; empty if ``starts`` apply.
     """
 
     flow: Flow
     action: Action
     starts: Mapping[str, Mapping[str, Start | None]] = field(default_factory=dict)
     waits: tuple[SourceWait, ...] = ()
-    ahead: bool = False
-    seed: str = ""
+    starts_ahead: bool = False
+    start_offset: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class TargetPlan:
         return HistorySource(migration, start.copy.version, cdc) if migration and start else None
 
     @property
-    def copied_from(self) -> HistorySource | None:
+    def copied_history(self) -> HistorySource | None:
         """The source of the history that this run copies, or None."""
         return self.history if self.copy else None
 

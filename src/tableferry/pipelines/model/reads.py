@@ -41,7 +41,7 @@ class Read:
         unmanaged: Why the start can't be managed, or None.
         kafka: The reader options of Kafka, which has offsets instead of versions; None for a table.
         start_remedy: The advice on how to set a start in the spec.
-        files: Auto Loader reads it, and its options determine the start.
+        is_auto_loader: Auto Loader reads it, and its options determine the start.
         stops_at: The kind of commits that fail a stream with the view's reader options. ``changes`` are
             commits that delete or change rows.
     """
@@ -53,13 +53,13 @@ class Read:
     unmanaged: Finding | None = None
     kafka: Mapping[str, str] | None = None
     start_remedy: str = "give readerOptions.startingVersion"
-    files: bool = False
+    is_auto_loader: bool = False
     stops_at: StopsAt = "changes"
 
     @property
     def is_versionless(self) -> bool:
         """Whether only a checkpoint records its progress, as for Kafka topics and files."""
-        return self.kafka is not None or self.files
+        return self.kafka is not None or self.is_auto_loader
 
 
 def list_input_table_keys(views: Mapping[str, View], name: str) -> frozenset[str]:
@@ -153,7 +153,7 @@ def list_streamed_reads(
                     view.location,
                     None,
                     Finding("SOURCE_NOT_A_TABLE", format=AUTO_LOADER),
-                    files=True,
+                    is_auto_loader=True,
                 ),
             )
         case ReaderSource(format=format_):

@@ -198,18 +198,18 @@ class DefineAppend:
     Attributes:
         owner: The target of the spec, which owns the checkpoint.
         generation: The owner's generation.
-        identify: The settings to record before the first rows; None if they are recorded.
-        ahead: The start of a source has no commit yet.
-        seed: The offset at which its fresh checkpoint starts, as Spark writes it.
+        unrecorded_settings: The settings to record before the first rows; None if they are recorded.
+        starts_ahead: The start of a source has no commit yet.
+        start_offset: The offset at which its fresh checkpoint starts, as Spark writes it.
     """
 
     flow: Flow
     owner: TableName
     generation: int
     once: bool = False
-    identify: FlowSettings | None = None
-    ahead: bool = False
-    seed: str = ""
+    unrecorded_settings: FlowSettings | None = None
+    starts_ahead: bool = False
+    start_offset: str = ""
 
     def __str__(self) -> str:
         how = ", once" if self.once else ""
@@ -233,7 +233,7 @@ class DefineAutoCdc:
     """Apply a view's events to the target as AUTO CDC does. The other fields are those of `DefineAppend`.
 
     Attributes:
-        events_before: The events that contain the sequences of copied rows; None if these aren't available.
+        baseline_events: The events that contain the sequences of copied rows; None if these aren't available.
     """
 
     flow: Flow
@@ -241,10 +241,10 @@ class DefineAutoCdc:
     generation: int
     settings: CdcSettings
     once: bool = False
-    identify: FlowSettings | None = None
-    ahead: bool = False
-    seed: str = ""
-    events_before: BaselineEvents | None = None
+    unrecorded_settings: FlowSettings | None = None
+    starts_ahead: bool = False
+    start_offset: str = ""
+    baseline_events: BaselineEvents | None = None
 
     def __str__(self) -> str:
         kind = f"SCD type {self.settings.scd_type}" + (", once" if self.once else "")

@@ -84,7 +84,7 @@ class MigrationStart:
     certainty: Certainty = "assumed"
 
     @property
-    def take_over(self) -> bool:
+    def is_take_over(self) -> bool:
         """Whether the legacy table is the target, so that no copy is made."""
         return self.copy.table.key == self.target.key
 
@@ -158,7 +158,7 @@ class TargetState:
         """Whether this generation contains the complete initial copy."""
         return self.tracking is not None and self.tracking.copied == self.generation
 
-    def identities(self, generation: int) -> Mapping[str, TableIdentity]:
+    def identities_of(self, generation: int) -> Mapping[str, TableIdentity]:
         """Return the identities of the tables of a generation, by the table's key."""
         return self.tables if generation == self._recorded_generation else {}
 

@@ -251,7 +251,7 @@ def check_take_over_in_pipeline(context: PlanningContext) -> Findings:
     migration, stored = context.dataflow.migration, context.stored
     start = stored.migration_start
     wanted = migration is not None and migration.take_over
-    recorded = stored.taken_over or (start is not None and start.take_over)
+    recorded = stored.taken_over or (start is not None and start.is_take_over)
     if not context.request.in_pipeline or not (wanted or recorded):
         return Findings()
     location = migration.location if migration else context.dataflow.file

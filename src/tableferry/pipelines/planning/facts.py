@@ -198,7 +198,7 @@ class Gatherer:
                 continue
             anew = dataflow.key in self.refreshed or state.resetting
             for flow in dataflow.streaming_flows:
-                if anew or not progress[dataflow.key, flow.name].started:
+                if anew or not progress[dataflow.key, flow.name].has_started:
                     asked |= {
                         read.table.key: read.kafka
                         for read in followed[dataflow.key, flow.name]
@@ -236,7 +236,7 @@ class Gatherer:
             for dataflow in chosen
             if (start := known[dataflow.key].migration_start)
             and dataflow.migration
-            and (all_of_them or start.take_over)
+            and (all_of_them or start.is_take_over)
         }
 
         def since(key: str) -> LegacyWrites | None:
@@ -374,7 +374,7 @@ class Gatherer:
             owner = dataflow.target.name
             keys = [table.name.key for table in dataflow.tables if table.name.key in tables]
             state = stored[owner.key]
-            identities = state.identities(state.generation)
+            identities = state.identities_of(state.generation)
             for key in keys:
                 facts = tables[key]
                 table_id = facts.table_id if facts else None
@@ -394,7 +394,7 @@ class Gatherer:
         for dataflow in self.project.select_dataflows(self.only):
             owner = dataflow.target.name
             state = stored[owner.key]
-            identities, versions = state.identities(state.generation), state.versions_of(state.generation)
+            identities, versions = state.identities_of(state.generation), state.versions_of(state.generation)
             for table in dataflow.tables:
                 key = table.name.key
                 facts = tables.get(key)
@@ -486,7 +486,7 @@ class Gatherer:
         sources: dict[tuple[str, int], TableFacts] = {}
         for (target, flow), flow_reads in followed.items():
             checkpoint = progress[target, flow]
-            is_fresh = target in self.refreshed or stored[target].resetting or not checkpoint.started
+            is_fresh = target in self.refreshed or stored[target].resetting or not checkpoint.has_started
             for read in flow_reads:
                 source = tables.get(read.table.key)
                 if source is None or read.stops_at == "nothing" or read.unmanaged:

@@ -356,7 +356,7 @@ def _can_resume_without_start(
         return False
     if checkpoint.committed == 0 and isinstance(start, int):
         return context.facts.earliest.get(read.table.key, 0) > start
-    return checkpoint.started
+    return checkpoint.has_started
 
 
 def _check_readable(context: PlanningContext, read: Read, start: int) -> Findings:

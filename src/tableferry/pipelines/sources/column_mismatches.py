@@ -37,7 +37,7 @@ def find_narrow_copied_columns(target: TargetPlan, spark: SparkSession) -> tuple
     Raises:
         TableferryError: The legacy table can't be read.
     """
-    source, dataflow = target.copied_from, target.dataflow
+    source, dataflow = target.copied_history, target.dataflow
     if source is None:
         return ()
     columns = _columns_by_name(views.read_legacy_table(spark, source).schema)
@@ -73,8 +73,8 @@ def find_unknown_compare_except(target: TargetPlan, spark: SparkSession) -> Find
     Raises:
         TableferryError: The legacy table can't be read.
     """
-    source, dataflow = target.copied_from, target.dataflow
-    if source is None or not source.migration.compare_except:
+    source, dataflow = target.copied_history, target.dataflow
+    if source is None or not source.migration.uncompared_columns:
         return None
     columns = [
         *views.read_legacy_table(spark, source).columns,
@@ -93,7 +93,7 @@ def find_unknown_compare_except(target: TargetPlan, spark: SparkSession) -> Find
 def find_compare_except_missing_in(migration: Migration, columns: Sequence[str]) -> Finding | None:
     """Return a finding with the columns of `compareExcept` that aren't among these columns, or None."""
     existing = {name.lower(): name for name in columns}
-    unknown = [name for name in migration.compare_except if name.lower() not in existing]
+    unknown = [name for name in migration.uncompared_columns if name.lower() not in existing]
     if not unknown:
         return None
     return Finding(

@@ -98,7 +98,7 @@ def _read_batch(spark: SparkSession, source: HistorySource) -> DataFrame:
 
 
 def _exclude_unrepresentable_rows(rows: DataFrame, batch: DataFrame, source: HistorySource) -> DataFrame:
-    if source.cdc and source.migration.leave_out_not_representable:
+    if source.cdc and source.migration.leave_out_unrepresentable:
         return scd2_history_events.remove_unrepresentable_rows(rows, source.cdc, batch)
     return rows
 

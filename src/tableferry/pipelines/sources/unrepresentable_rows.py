@@ -35,7 +35,7 @@ class UnrepresentableRows:
 
 def count_unrepresentable_rows(target: TargetPlan, spark: SparkSession) -> UnrepresentableRows | None:
     """Count the rows of a copy that AUTO CDC can't represent; None without such rows."""
-    source = target.copied_from
+    source = target.copied_history
     if source is None:
         return None
     # This also finds invalid expressions of the mapping, before the first write.
@@ -54,13 +54,13 @@ def count_unrepresentable_rows(target: TargetPlan, spark: SparkSession) -> Unrep
         target.target,
         count,
         tuple(row.asDict(recursive=True) for row in rows),
-        source.migration.leave_out_not_representable,
+        source.migration.leave_out_unrepresentable,
     )
 
 
 def find_rows_ending_in_future(target: TargetPlan, spark: SparkSession) -> Finding | None:
     """Return a finding if rows of the copy end in the future, or None."""
-    source = target.copied_from
+    source = target.copied_history
     if source is None or source.cdc is None:
         return None
     future = scd2_history_events.find_future_ends(views.read_legacy_table(spark, source), source.cdc)

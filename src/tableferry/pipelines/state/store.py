@@ -224,7 +224,7 @@ class StateStore:
                     tracking=None,
                     finished=True,
                     finished_by=self.engine,
-                    taken_over=start is not None and start.take_over,
+                    taken_over=start is not None and start.is_take_over,
                 ),
             )
         self._remove_projections(target)
@@ -265,7 +265,7 @@ class StateStore:
 
     def identities(self, target: TableName, generation: int) -> Mapping[str, TableIdentity]:
         """Return the recorded identities of the tables of a generation, by the table's key."""
-        return self._load(target).identities(generation)
+        return self._load(target).identities_of(generation)
 
     def versions(self, target: TableName, generation: int) -> Mapping[str, int]:
         """Return the recorded versions of the tables of a generation, by the table's key."""

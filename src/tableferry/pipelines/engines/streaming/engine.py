@@ -247,7 +247,9 @@ class StreamingEngine:
         try:
             with (
                 session.settings(self._spark, owner.spark_conf, f"{owner.location}.sparkConf"),
-                session.settings(self._spark, _AHEAD if definition.ahead else {}, flow.location or flow.name),
+                session.settings(
+                    self._spark, _AHEAD if definition.starts_ahead else {}, flow.location or flow.name
+                ),
                 task(_log, self._title(definition), table=flow.target) as running,
             ):
                 before = newest_version(self._spark, written)
@@ -331,11 +333,11 @@ class StreamingEngine:
 
     def _run_stream(self, definition: FlowDefinition, running: Task, broken: Counter[str]) -> str:
         """Take all commits that are there, and return the query's id."""
-        if definition.identify is not None:
-            self._identify(definition, definition.identify)
-        if definition.seed:
+        if definition.unrecorded_settings is not None:
+            self._identify(definition, definition.unrecorded_settings)
+        if definition.start_offset:
             self._before(f"letting the checkpoint of {definition.flow.name} begin where the old stream stood")
-            checkpoints.write_start_offset(self._checkpoint(definition), definition.seed)
+            checkpoints.write_start_offset(self._checkpoint(definition), definition.start_offset)
         self._before(f"stream {definition.flow.name} into {definition.flow.target}")
         for attempt in range(_TRIES):
             try:
@@ -550,7 +552,7 @@ class StreamingEngine:
 
     def _newest_events(self, definition: DefineAutoCdc) -> DataFrame | None:
         """Return the newest events before the copy, read once; None where the sources don't tell them."""
-        target, before = definition.flow.target, definition.events_before
+        target, before = definition.flow.target, definition.baseline_events
         if before is None:
             return None
         if target.key not in self._newest:
