@@ -1,4 +1,4 @@
-"""Which tables a view follows, and which it only looks up."""
+"""The sources that a view streams, and the tables that it reads whole."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ def tables(reads: tuple[Read, ...]) -> list[str]:
         ({"maxFilesPerTrigger": "1"}, None),
     ],
 )
-def test_an_explicit_start_is_read_as_spark_reads_options(
+def test_explicit_start_is_found_in_options_of_any_case(
     options: dict[str, str], start: int | str | None
 ) -> None:
     assert explicit_start(options) == start
 
 
-def test_a_delta_source_is_followed_by_its_name_or_by_its_path() -> None:
+def test_delta_source_is_streamed_by_name_or_path() -> None:
     path = TableName.at("/data/src/")
     reads = views(v_name=DeltaSource(SRC, options={"startingVersion": "4"}), v_path=DeltaSource(path))
     assert list_streamed_reads(reads, "v_name", {}) == (Read("v_name", SRC, "x_main.json: v_name", 4),)
     assert [read.table.key for read in list_streamed_reads(reads, "v_path", {})] == ["/data/src"]
 
 
-def test_static_sides_of_a_join_and_batch_views_are_looked_up_not_followed() -> None:
+def test_static_join_sides_and_batch_views_are_not_streamed() -> None:
     sides = (JoinSide("s", "stream", DeltaSource(SRC)), JoinSide("d", "static", DeltaSource(DIM)))
     reads = views(v_join=JoinSource(sides, (Join("left", "s.id = d.id"),)))
     assert tables(list_streamed_reads(reads, "v_join", {})) == ["bronze.src"]
@@ -69,7 +69,7 @@ def test_static_sides_of_a_join_and_batch_views_are_looked_up_not_followed() -> 
     assert list_streamed_reads(reads, "v_batch", {}) == ()
 
 
-def test_sql_follows_what_it_streams_through_other_views_too() -> None:
+def test_sql_streams_sources_of_the_views_that_it_streams() -> None:
     reads = views(
         v_src=DeltaSource(SRC),
         v_python=PythonSource(PythonCode("/f.py", None)),
@@ -83,7 +83,7 @@ def test_sql_follows_what_it_streams_through_other_views_too() -> None:
     assert list_upstream_views(reads, "v_sql") == ("v_src", "v_python", "v_sql")
 
 
-def test_sql_that_streams_nothing_and_sources_that_are_no_tables_say_why_nothing_is_known_of_them() -> None:
+def test_sql_without_stream_and_kafka_source_have_a_finding_instead_of_a_managed_start() -> None:
     reads = views(v_sql=SqlSource("SELECT * FROM bronze.src"), v_kafka=ReaderSource("kafka"))
     (read,) = list_streamed_reads(reads, "v_sql", {})
     assert read.explicit is None
@@ -92,7 +92,7 @@ def test_sql_that_streams_nothing_and_sources_that_are_no_tables_say_why_nothing
     check(read.unmanaged, "SOURCE_NOT_A_TABLE", format="kafka")
 
 
-def test_a_name_of_four_parts_is_refused_with_its_place() -> None:
+def test_name_with_four_parts_is_refused_with_its_location() -> None:
     with raises("NAME_WITH_TOO_MANY_PARTS", location="x_main.json: v_sql", name="a.b.c.d"):
         list_streamed_reads(views(v_sql=SqlSource("SELECT * FROM STREAM(a.b.c.d)")), "v_sql", {})
 

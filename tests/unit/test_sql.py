@@ -1,4 +1,4 @@
-"""What a statement streams and looks up, found by its tokens."""
+"""The references of a SQL statement, found in its tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WHERE id IN (SELECT id FROM lookup)
 """
 
 
-def test_streams_and_look_ups_are_distinguished() -> None:
+def test_references_in_stream_are_marked_as_streamed() -> None:
     streamed_by_name = {
         ".".join(reference.parts): reference.streamed for reference in find_references(STATEMENT)
     }
@@ -30,7 +30,7 @@ def test_streams_and_look_ups_are_distinguished() -> None:
     }
 
 
-def test_names_take_the_place_of_the_whole_stream() -> None:
+def test_name_replaces_the_whole_stream_expression() -> None:
     text = replace_references(
         STATEMENT, {reference: "T" for reference in find_references(STATEMENT) if reference.streamed}
     )
@@ -44,5 +44,5 @@ def test_names_take_the_place_of_the_whole_stream() -> None:
 @pytest.mark.parametrize(
     "statement", ["SELECT stream FROM t", "SELECT 1", "SELECT * FROM range(3)", "SELECT a AS stream FROM t"]
 )
-def test_nothing_is_streamed_without_stream(statement: str) -> None:
+def test_statement_without_stream_has_no_streamed_reference(statement: str) -> None:
     assert not [reference for reference in find_references(statement) if reference.streamed]

@@ -1,4 +1,4 @@
-"""Which views come along, where to and in which order, is decided from jobs and texts alone."""
+"""The views to move, their destination and their order, decided from jobs and view texts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def decided(text: str, places: Places, *, partial: bool = False) -> ViewMove:
     return decide(old, parse(text, old.namespace), LAKE, places, partial=partial)
 
 
-def test_a_table_is_live_from_the_switch_on_and_until_it_is_reverted() -> None:
+def test_table_is_switched_from_the_switch_until_its_revert() -> None:
     pairs = [(state, desired) for state in State for desired in State]
     live = {pair for pair in pairs if switched(moved("t", state=pair[0], desired_state=pair[1]))}
     unblocked, dropped = State.WRITES_UNBLOCKED, State.HIVE_DROPPED
@@ -54,7 +54,7 @@ def test_a_table_is_live_from_the_switch_on_and_until_it_is_reverted() -> None:
     assert {state for state, _ in live} == {unblocked, dropped}
 
 
-def test_views_go_where_all_tables_of_their_schema_have_gone() -> None:
+def test_views_move_to_the_schema_to_which_all_tables_of_their_schema_moved() -> None:
     schema = TableName(("spark_catalog", "sales"))
     not_yet = moved("c", target_schema="other", state=State.READY)
     assert destination(schema, [moved("a"), moved("b"), not_yet]) == LAKE
@@ -62,12 +62,12 @@ def test_views_go_where_all_tables_of_their_schema_have_gone() -> None:
         destination(schema, [moved("a"), moved("b", target_schema=None)])
 
 
-def test_a_table_is_known_by_each_of_its_names() -> None:
+def test_each_name_of_a_moved_table_is_replaced() -> None:
     places = Places.of([moved("d"), moved("i", target_format=TargetFormat.ICEBERG)], "ice")
     move = decided("SELECT * FROM d, spark_catalog.sales.D, hive_metastore.sales.d, lake.d", places)
     new = "`spark_catalog`.`lake`.`d`"
     assert move.text == f"SELECT * FROM {new}, {new}, {new}, {new}"
-    # An Iceberg table is read by Iceberg's own catalog.
+    # Iceberg tables are read through Iceberg's catalog.
     move = decided("SELECT sales.i.id FROM i, ice.lake.i x, lake.i y", places)
     new = "`ice`.`lake`.`i`"
     assert move.text == f"SELECT {new}.id FROM {new}, {new} x, {new} y"
@@ -75,7 +75,7 @@ def test_a_table_is_known_by_each_of_its_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "reason"),
     [
         ("SELECT * FROM a, ready", "sales.ready (its job is at Ready)"),
         ("SELECT * FROM a, alone", "sales.alone (no migration of this fleet has moved it)"),
@@ -83,19 +83,21 @@ def test_a_table_is_known_by_each_of_its_names() -> None:
         ("SELECT * FROM back", "sales.back (its job is at WritesUnblocked)"),
     ],
 )
-def test_a_view_waits_for_what_has_not_moved_unless_it_may_read_it_there(text: str, why: str) -> None:
+def test_view_over_unmoved_sources_is_refused_unless_partial_moves_are_permitted(
+    text: str, reason: str
+) -> None:
     ready = moved("ready", state=State.READY, desired_state=State.WRITES_BLOCKED)
     back = moved("back", desired_state=State.WRITES_BLOCKED)
     places = Places.of([moved("a"), ready, back], "ice")
     places.left.add("sales.left_view")
-    with conditions.raises("VIEW_SOURCES_NOT_MOVED", sources=f"spark_catalog.{why}"):
+    with conditions.raises("VIEW_SOURCES_NOT_MOVED", sources=f"spark_catalog.{reason}"):
         decided(text, places)
     move = decided(text, places, partial=True)
     [stays] = move.stays
     assert stays.sql in move.text
 
 
-def test_a_view_waits_for_nothing_that_stays_where_it_is_for_good() -> None:
+def test_view_over_sources_that_never_move_is_moved() -> None:
     places = Places.of([moved("a"), moved("in_place", target_schema=None)], "ice")
     places.moved["sales.base"] = TableName(("spark_catalog", "lake", "base"))
     move = decided("SELECT * FROM base, in_place, lake.a, parquet.`/x`, range(3)", places)
@@ -108,26 +110,26 @@ def test_a_view_waits_for_nothing_that_stays_where_it_is_for_good() -> None:
     assert sorted(base.tbl_name for base in move.bases) == ["a", "in_place"]
 
 
-def test_a_diamond_is_in_order_and_a_circle_has_none() -> None:
+def test_views_in_a_diamond_are_ordered_and_views_in_a_cycle_are_left_out() -> None:
     diamond = {"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": {"table"}}
     assert in_order(diamond) == (["d", "b", "c", "a"], [])
-    circle = {"x": {"y"}, "y": {"x"}, "over_it": {"y", "a"}}
-    assert in_order({**diamond, **circle}) == (["d", "b", "c", "a"], ["over_it", "x", "y"])
+    cycle = {"x": {"y"}, "y": {"x"}, "over_it": {"y", "a"}}
+    assert in_order({**diamond, **cycle}) == (["d", "b", "c", "a"], ["over_it", "x", "y"])
     assert in_order({"itself": {"itself"}}) == ([], ["itself"])
     assert needed(["b"], diamond) == {"b", "d"}
 
 
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.sets(st.sampled_from("abcdefgh"), max_size=3)))
-def test_every_view_comes_after_those_that_it_reads(reads: dict[str, set[str]]) -> None:
+def test_order_has_each_view_after_its_inputs(reads: dict[str, set[str]]) -> None:
     order, left = in_order(reads)
     assert sorted(order + left) == sorted(reads)
     for position, name in enumerate(order):
         assert reads[name] & reads.keys() <= set(order[:position])
-    # Each of those that are left reads another of these.
+    # Each remaining view reads another remaining view.
     assert all(reads[name] & set(left) for name in left)
 
 
-def test_the_statement_has_all_that_belongs_to_a_view() -> None:
+def test_create_statement_contains_columns_comments_properties_and_schema_mode() -> None:
     old = View(
         TableName(("spark_catalog", "sales", "v")),
         "SELECT 1",
