@@ -22,7 +22,7 @@ VIEW = DefineView(
     {"bronze.orders": 6},
 )
 ONCE = DefineAppend(Flow("f_once", "append", ORDERS, "v_orders", once=True), ORDERS, 0, once=True)
-STREAMING = DefineAutoCdc(Flow("f_orders", "cdc", ORDERS, "v_orders"), ORDERS, 0, SCD1)
+STREAMING = DefineAutoCdc(Flow("f_orders", "cdc", ORDERS, "v_orders"), ORDERS, 0, settings=SCD1)
 
 
 def test_engine_receives_each_definition_by_its_method_in_order() -> None:

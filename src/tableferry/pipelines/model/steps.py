@@ -192,8 +192,8 @@ class DefineView:
 
 
 @dataclass(frozen=True)
-class DefineAppend:
-    """Append a view's rows to the target.
+class FlowDefinition:
+    """A flow of a spec.
 
     Attributes:
         owner: The target of the spec, which owns the checkpoint.
@@ -210,6 +210,11 @@ class DefineAppend:
     unrecorded_settings: FlowSettings | None = None
     starts_ahead: bool = False
     start_offset: str = ""
+
+
+@dataclass(frozen=True)
+class DefineAppend(FlowDefinition):
+    """Append a view's rows to the target."""
 
     def __str__(self) -> str:
         how = ", once" if self.once else ""
@@ -228,22 +233,15 @@ class BaselineEvents:
     until: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class DefineAutoCdc:
-    """Apply a view's events to the target as AUTO CDC does. The other fields are those of `DefineAppend`.
+@dataclass(frozen=True, kw_only=True)
+class DefineAutoCdc(FlowDefinition):
+    """Apply a view's events to the target as AUTO CDC does.
 
     Attributes:
         baseline_events: The events that contain the sequences of copied rows; None if these aren't available.
     """
 
-    flow: Flow
-    owner: TableName
-    generation: int
     settings: CdcSettings
-    once: bool = False
-    unrecorded_settings: FlowSettings | None = None
-    starts_ahead: bool = False
-    start_offset: str = ""
     baseline_events: BaselineEvents | None = None
 
     def __str__(self) -> str:
@@ -261,8 +259,8 @@ class DefineSnapshots:
     def __str__(self) -> str:
         snapshots = self.target.snapshots
         assert snapshots is not None
-        what = snapshots.source if isinstance(snapshots.source, str) else "historical snapshots"
-        return f"apply {what} to {self.target.name} as SCD type {snapshots.scd_type}"
+        source = snapshots.source if isinstance(snapshots.source, str) else "historical snapshots"
+        return f"apply {source} to {self.target.name} as SCD type {snapshots.scd_type}"
 
 
 StateStep = (
@@ -275,6 +273,5 @@ StateStep = (
     | RecordTableIdentity
     | RecordVersions
 )
-FlowDefinition = DefineAppend | DefineAutoCdc
-Definition = DefineTable | DefineView | DefineSnapshots | FlowDefinition
+Definition = DefineTable | DefineView | DefineSnapshots | DefineAppend | DefineAutoCdc
 Step = StateStep | Definition

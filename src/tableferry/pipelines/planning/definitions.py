@@ -23,7 +23,6 @@ from tableferry.pipelines.model.steps import (
     DefineSnapshots,
     DefineTable,
     DefineView,
-    FlowDefinition,
     Start,
 )
 from tableferry.pipelines.model.target_state import MigrationStart
