@@ -29,6 +29,8 @@ _HOW_IN_SQL = (
 _SKIPPING_CHANGES = ("skipchangecommits", "ignorechanges", "ignorefiledeletion")
 _IGNORE_DELETES = "ignoredeletes"
 
+_OWN_START = "its own options"
+
 StopsAt = Literal["changes", "changes except deletes", "nothing"]
 
 
@@ -130,44 +132,8 @@ def list_streamed_reads(
             return _sql(views, name, statement, python, (*above, name))
         case PythonSource():
             return python.get(name, ())
-        case ReaderSource("kafka", options):
-            given = "its own options" if topics.has_start_offsets(options) else None
-            how = "give readerOptions.startingOffsets"
-            topic = topics.source_name(options)
-            return (
-                Read(
-                    name,
-                    topic,
-                    view.location,
-                    given,
-                    Finding("SOURCE_NOT_A_TABLE", format="kafka"),
-                    options,
-                    how,
-                ),
-            )
-        case ReaderSource(format=format_, path=path) if format_ == AUTO_LOADER:
-            return (
-                Read(
-                    name,
-                    TableName.at(f"{AUTO_LOADER}:{path or '/'}"),
-                    view.location,
-                    None,
-                    Finding("SOURCE_NOT_A_TABLE", format=AUTO_LOADER),
-                    is_auto_loader=True,
-                ),
-            )
-        case ReaderSource(format=format_):
-            # The spec permits such a source only with its own start, or without managed starts.
-            given = "its own options"
-            return (
-                Read(
-                    name,
-                    TableName.at(f"{format_}:{name}"),
-                    view.location,
-                    given,
-                    Finding("SOURCE_NOT_A_TABLE", format=format_),
-                ),
-            )
+        case ReaderSource() as source:
+            return (_reader(name, source, view.location),)
         case HistorySource():
             return ()
         case _:
@@ -189,6 +155,19 @@ def _delta(name: str, source: DeltaSource, location: str) -> Read:
     if source.change_feed or not skipping.isdisjoint(_SKIPPING_CHANGES):
         stops_at = "nothing"
     return Read(name, source.table, location, explicit_start(source.options), stops_at=stops_at)
+
+
+def _reader(name: str, source: ReaderSource, location: str) -> Read:
+    unmanaged = Finding("SOURCE_NOT_A_TABLE", format=source.format)
+    if source.format == "kafka":
+        options, remedy = source.options, "give readerOptions.startingOffsets"
+        start = _OWN_START if topics.has_start_offsets(options) else None
+        return Read(name, topics.source_name(options), location, start, unmanaged, options, remedy)
+    if source.format == AUTO_LOADER:
+        folder = TableName.at(f"{AUTO_LOADER}:{source.path or '/'}")
+        return Read(name, folder, location, None, unmanaged, is_auto_loader=True)
+    # The spec permits other formats only with their own start, or without managed starts.
+    return Read(name, TableName.at(f"{source.format}:{name}"), location, _OWN_START, unmanaged)
 
 
 def _sql(
