@@ -181,11 +181,11 @@ def test_commits_without_rows_arent_writes() -> None:
     commits = [other(9), other(8, "OPTIMIZE"), batch(7, "q1", 5), batch(6, "q1", 4), other(5), other(4, "")]
     writes = classify_commits(commits, {"q1"}, more=False)
     assert writes == LegacyWrites({"q1": 5}, 6, {"WRITE": [9, 5], "": [4]})
-    unknown = "a commit that its log tells no more of (1 version, the newest is 4)"
+    unknown = "a commit without a recorded operation (1 version, the newest is 4)"
     assert str(writes) == f"WRITE (2 versions, the newest is 9), {unknown}"
     more = classify_commits(commits, (), more=True)
     assert str(more).startswith("WRITE (2 versions, the newest is 9), STREAMING UPDATE (2 versions")
-    assert str(more).endswith(" and maybe others before")
+    assert str(more).endswith(" and possibly earlier commits")
     assert str(classify_commits(commits[1:2], (), more=True)) == ""
 
 

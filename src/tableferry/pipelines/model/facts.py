@@ -67,10 +67,10 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class HandOver:
-    """A version of the legacy table whose position in each source is known.
+    """A version of the legacy table with a known position in each source.
 
     Attributes:
-        positions: The last source version whose rows the legacy table contains, by the source's table id.
+        positions: The last version of each source that the legacy table contains, by the source's table id.
         batches: The newest batch of each old stream that it contains, by the query's id.
         certainty: The kind of evidence.
         why: The evidence in words, if it is a proof.
@@ -127,11 +127,11 @@ class LegacyWrites:
     def describe(self, commits: Mapping[str, Sequence[int]]) -> str:
         """List commits by operation, each with the number of versions and the newest one."""
         named = [
-            f"{operation or 'a commit that its log tells no more of'} ({counted(len(versions), 'version')}, "
+            f"{operation or 'a commit without a recorded operation'} ({counted(len(versions), 'version')}, "
             f"the newest is {versions[0]})"
             for operation, versions in commits.items()
         ]
-        return ", ".join(named) + (" and maybe others before" if self.is_truncated and named else "")
+        return ", ".join(named) + (" and possibly earlier commits" if self.is_truncated and named else "")
 
 
 @dataclass(frozen=True)

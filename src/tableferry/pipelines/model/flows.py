@@ -218,7 +218,7 @@ def event_log_name(target: TableName) -> TableName:
 
 @dataclass(frozen=True)
 class SnapshotFiles:
-    """Snapshots of a table in files whose paths contain the snapshot's version.
+    """Snapshots of a table in files, with the snapshot's version in the path.
 
     Attributes:
         format: Spark's name of the reader.
@@ -419,7 +419,7 @@ class DataFlow:
         views: By name.
         flows: Enabled flows in the spec's order, including those into staging tables.
         migration: The enabled migration, or None.
-        disabled: Names of the disabled flows, whose checkpoints are kept.
+        disabled: Names of the disabled flows. Their checkpoints are kept.
         quarantine: The table of the rows that break a rule of the target, or None.
     """
 
@@ -531,7 +531,7 @@ class Project:
 
 
 def explicit_start(options: Mapping[str, str]) -> int | str | None:
-    """Return the start in reader options, whose names are case-insensitive, or None."""
+    """Return the start in reader options, or None. The names of options are case-insensitive."""
     lowered = {name.lower(): value for name, value in options.items()}
     if version := lowered.get("startingversion"):
         return int(version) if version.isdigit() else version

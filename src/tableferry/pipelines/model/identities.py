@@ -78,7 +78,7 @@ class TableIdentity:
         table_id: The id of its Delta log. A clone has a different id, but the properties of its original.
         generation: The number of full refreshes of its target.
         flows: The flows that have started in this generation, by name.
-        history: The table and version whose history was copied into it, or empty.
+        history: The copied table and version, or empty.
         settings: The `cdc_settings` at creation and copy; None if they weren't recorded.
     """
 
@@ -116,7 +116,7 @@ class TableIdentity:
 
 @dataclass(frozen=True)
 class TableRollback:
-    """A table whose version is older than after the last run of its flows.
+    """A table with an older version than after the last run of its flows.
 
     Attributes:
         table: The table.

@@ -151,7 +151,7 @@ class DefineTable:
 
     Attributes:
         create: If False, the table must exist, because flows have filled it.
-        history: The table and version whose history is copied into it, or empty.
+        history: The copied table and version, or empty.
     """
 
     target: Target

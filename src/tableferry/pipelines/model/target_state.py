@@ -29,7 +29,7 @@ Name = Annotated[TableName, BeforeValidator(_parse), PlainSerializer(str)]
 
 @dataclass(frozen=True, order=True)
 class Baseline:
-    """The last source version whose rows the legacy table contains. Streaming flows start at the next one.
+    """The last version of a source that the legacy table contains. Streaming flows start at the next one.
 
     For Kafka topics, ``version`` is the sum of the start offsets, and ``within`` contains the start offsets.
 

@@ -98,11 +98,11 @@ class OpenedProject:
             Busy: Another process has locked one of them.
         """
         names = [dataflow.target.name for dataflow in self.project.select_dataflows(self.only)]
-        what = f"the migration of {names[0]}" if len(names) == 1 else f"the project {self.project.name}"
+        locked = f"the migration of {names[0]}" if len(names) == 1 else f"the project {self.project.name}"
         shared = self.project.state_shared
-        with storage.locked([self.store.lock_file(name) for name in names], what):
+        with storage.locked([self.store.lock_file(name) for name in names], locked):
             if storage.is_shared(self.store.volume) if shared is None else shared:
-                leases = TargetLeases(names, what, self.store.volume / "checkpoints")
+                leases = TargetLeases(names, locked, self.store.volume / "checkpoints")
                 with leases.acquire(self.spark):
                     yield leases.check
             else:
