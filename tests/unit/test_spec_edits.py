@@ -116,7 +116,7 @@ class Engine:
                     raise TableferryError(f"{name} is gone")
                 deltalake.write_deltalake(folder, SCHEMA.empty_table())
             owner, generation = self.flows[0].owner, self.flows[0].generation
-            if created or name.key not in self.store.identities(owner, generation):
+            if created or name.key not in self.store.read_identities(owner, generation):
                 identity = TableIdentity(self._facts(name).table_id, generation, {}, definition.history, {})
                 self.store.record_table_identity(owner, generation, name, identity)
         for flow in self.flows:
@@ -140,7 +140,7 @@ class Engine:
         )
 
     def _stream(self, definition: DefineAppend, source: DeltaSource) -> None:
-        folder = self.store.checkpoint(definition.owner, definition.generation, definition.flow.name)
+        folder = self.store.checkpoint_folder(definition.owner, definition.generation, definition.flow.name)
         if definition.unrecorded_settings is not None:
             self._identify(definition, folder)
         table = self._facts(source.table)
@@ -175,7 +175,7 @@ class Engine:
         flows: dict[str, FlowIdentity] = {}
         for recorded in (
             parse_identity_property(facts),
-            self.store.identities(definition.owner, 0).get(table.key),
+            self.store.read_identities(definition.owner, 0).get(table.key),
         ):
             flows |= recorded.flows if recorded else {}
         flows[name] = FlowIdentity(settings.settings, settings.sources, checkpoint)

@@ -243,7 +243,7 @@ def test_store_names_and_adopts_state_of_another_pipeline(volume: Path) -> None:
 
 def test_generation_is_resetting_until_reset_ends(volume: Path) -> None:
     store = StateStore(volume, "p1")
-    storage.make_folder(store.checkpoint(TARGET, 0, "f_a") / "offsets")
+    storage.make_folder(store.checkpoint_folder(TARGET, 0, "f_a") / "offsets")
     store.start_generation(TARGET, 1)
     assert (store.read(TARGET).generation, store.read(TARGET).resetting) == (1, True)
     store.end_reset(TARGET, 1)
@@ -257,7 +257,7 @@ def test_generation_is_resetting_until_reset_ends(volume: Path) -> None:
 
 def test_store_refuses_unreadable_mark_of_older_version(volume: Path) -> None:
     store = StateStore(volume, "p1")
-    storage.write_text(store.checkpoints(TARGET) / "_resetting", "")
+    storage.write_text(store.target_folder(TARGET) / "_resetting", "")
     with conditions.raises("STATE_FILE_INVALID", file=re.compile("_resetting$")):
         store.read(TARGET)
 
@@ -274,7 +274,7 @@ def record_copied_state(store: StateStore, target: TableName = TARGET) -> None:
     start = migration_start(store.pipeline_id, target)
     store.record_start(start)
     store.record_progress(start, Tracking({}, 0, 5, "match"))
-    storage.write_text(store.checkpoint(target, 0, "f_new") / "metadata", "{}")
+    storage.write_text(store.checkpoint_folder(target, 0, "f_new") / "metadata", "{}")
     store.record_table_identity(target, 0, target, replace(IDENTITY))
     store.record_versions(target, 0, {target.key: 7, event_log_name(target).key: 3})
 
@@ -340,17 +340,17 @@ def test_operation_repeated_after_crash_at_any_effect_has_same_result(
         if before.migration_start and not between.migration_start:
             assert between.finished or between.undoing or between == TargetState()
         if operation == "rename" and not between.migration_start:
-            assert store.starts_of_other_targets({TARGET.key: between})
+            assert store.find_unclaimed_folders({TARGET.key: between})
         if operation == "adopt" and not between.migration_start:
             assert between.elsewhere == ("old",)
         if operation == "undo" and between == TargetState():
-            assert not storage.names(store.checkpoints(TARGET))
+            assert not storage.names(store.target_folder(TARGET))
         else:
             operate(store)
         found = store.read(TARGET)
         wanted = expected.read(TARGET)
         assert without_times(found) == without_times(wanted)
-        assert store.starts_of_other_targets({TARGET.key: found}) == {}
+        assert store.find_unclaimed_folders({TARGET.key: found}) == {}
         if not crashed:
             assert crash_at
             break
@@ -438,12 +438,12 @@ def test_store_names_folder_that_is_not_writable(volume: Path) -> None:
 
 def test_rename_of_checkpoint_can_be_repeated(volume: Path) -> None:
     store = StateStore(volume, "p1")
-    old, new = (store.checkpoint(TARGET, 0, name) for name in ("f_old", "f_new"))
+    old, new = (store.checkpoint_folder(TARGET, 0, name) for name in ("f_old", "f_new"))
     for name in ("offsets/0", "offsets/.0.crc", "commits/0", "metadata"):
         storage.write_text(old / name, name)
     for _ in range(2):
         store.rename_flow(TARGET, 0, "f_old", "f_new")
-        assert store.flows(TARGET, 0, ()) == ("f_new",)
+        assert store.list_flows(TARGET, 0, ()) == ("f_new",)
         assert {name: storage.read_text(new / name) for name in ("offsets/0", "offsets/.0.crc")} == {
             "offsets/0": "offsets/0",
             "offsets/.0.crc": "offsets/.0.crc",
@@ -459,14 +459,14 @@ def test_shortened_long_names_stay_distinct(tmp_path: Path) -> None:
         assert store.record_start(start)
         store.record_progress(start, Tracking({"bronze.orders": number}))
         for flow in (f"f_{name}", "f_short"):
-            storage.write_text(store.checkpoint(target, 0, flow) / "metadata", flow)
+            storage.write_text(store.checkpoint_folder(target, 0, flow) / "metadata", flow)
     for number, target in enumerate(targets):
         tracking = store.read(target).tracking
         assert tracking is not None
         assert tracking.current["bronze.orders"] == number
-        assert set(store.flows(target, 0, [f"f_{name}"])) == {f"f_{name}", "f_short"}
-        for flow in store.flows(target, 0, ()):
-            assert (store.checkpoint(target, 0, flow) / "metadata").exists(), flow
+        assert set(store.list_flows(target, 0, [f"f_{name}"])) == {f"f_{name}", "f_short"}
+        for flow in store.list_flows(target, 0, ()):
+            assert (store.checkpoint_folder(target, 0, flow) / "metadata").exists(), flow
         assert store.lock_file(target).name.endswith(".lock")
     folders = [path.name for path in tmp_path.rglob("*")]
     assert max(len(folder.encode()) for folder in folders) <= 255
@@ -548,7 +548,7 @@ def test_store_keeps_state_on_mount_without_appends(mounted: Path) -> None:
             store.record_versions(TARGET, 0, {"silver.orders": 7})
     actual = store.read(TARGET)
     assert actual.migration_start == migration_start()
-    assert (actual.copied, store.versions(TARGET, 0)) == (True, {"silver.orders": 7})
+    assert (actual.copied, store.read_versions(TARGET, 0)) == (True, {"silver.orders": 7})
     with storage.locked([store.lock_file(TARGET)], "the migration of a"):
         store.finish(TARGET)
     assert store.read(TARGET) == TargetState(
@@ -583,15 +583,15 @@ def test_adopted_renamed_target_has_identities_and_versions_under_new_name(volum
     store = StateStore(volume, "p1")
     record_copied_state(store, RENAMED)
     other = TableName.parse("silver.other")
-    assert store.starts_of_other_targets({TARGET.key: TargetState()}) == {
+    assert store.find_unclaimed_folders({TARGET.key: TargetState()}) == {
         "legacy-id": ("targetTable=silver.old",)
     }
     store.adopt_renamed(TARGET, "targetTable=silver.old")
     found = store.read(TARGET)
     assert found.migration_start == migration_start()
     assert found.copied
-    assert store.identities(TARGET, 0) == {TARGET.key: IDENTITY}
-    assert store.versions(TARGET, 0) == {TARGET.key: 7, event_log_name(TARGET).key: 3}
-    assert store.starts_of_other_targets({other.key: TargetState()}) == {
+    assert store.read_identities(TARGET, 0) == {TARGET.key: IDENTITY}
+    assert store.read_versions(TARGET, 0) == {TARGET.key: 7, event_log_name(TARGET).key: 3}
+    assert store.find_unclaimed_folders({other.key: TargetState()}) == {
         "legacy-id": ("targetTable=silver.orders",)
     }

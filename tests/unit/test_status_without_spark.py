@@ -52,7 +52,7 @@ class Finished:
         assert store.record_start(start)
         store.record_progress(start, Tracking({}, copied=0))
         (flow,) = project.load(environment="dev").dataflows[0].streaming_flows
-        self.checkpoint = store.checkpoint(TARGET, 0, flow.name)
+        self.checkpoint_folder = store.checkpoint_folder(TARGET, 0, flow.name)
         self.read_to(1)
         store.finish(TARGET)
 
@@ -86,7 +86,7 @@ class Finished:
             ("offsets/0", f"v1\n{{}}\n{json.dumps(offset)}"),
             ("commits/0", "v1\n{}"),
         ):
-            file = self.checkpoint / name
+            file = self.checkpoint_folder / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
 
@@ -186,7 +186,7 @@ def table_elsewhere(finished: Finished) -> None:
 
 
 def not_finished(finished: Finished) -> None:
-    document = finished.checkpoint.parents[1] / "state.json"
+    document = finished.checkpoint_folder.parents[1] / "state.json"
     document.write_text(json.dumps({**json.loads(document.read_text()), "finished": False}))
 
 
@@ -225,7 +225,7 @@ def test_status_starts_spark_if_names_may_refer_to_other_tables(
 
 
 def test_wrong_state_is_reported_as_it_is_with_spark(finished: Finished) -> None:
-    (finished.checkpoint / "metadata").write_text("{")
+    (finished.checkpoint_folder / "metadata").write_text("{")
     assert STARTED not in (shown := finished.status(code=1).stderr)
     assert "[FLOW_CHECKPOINT_DAMAGED]" in shown
     assert "isn't a complete metadata file" in shown

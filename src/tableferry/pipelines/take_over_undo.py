@@ -44,7 +44,7 @@ def undo_take_over(
         for folder in _list_old_checkpoints(plan, target):
             # A flow without a batch has no offsets, so its old stream stays at its newest batch.
             flow_checkpoints = [
-                store.checkpoint(name, target.state.generation, flow.name)
+                store.checkpoint_folder(name, target.state.generation, flow.name)
                 for flow in target.dataflow.streaming_flows
             ]
             query = checkpoints.read_query_id(folder)

@@ -243,7 +243,7 @@ class Runner:
         """Return the ids under which flows of the generation before have appended to a table."""
         before, key = reset.generation - 1, table.name.key
         try:
-            in_state = self.store.identities(reset.target, before).get(key)
+            in_state = self.store.read_identities(reset.target, before).get(key)
         except StateError:
             # A full refresh is the remedy for state that can't be read.
             in_state = None

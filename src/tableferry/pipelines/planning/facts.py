@@ -146,7 +146,7 @@ class Gatherer:
             checkpoints=progress,
             orphaned_checkpoints=orphans,
             adoptable_states=adoptable,
-            unclaimed_state_folders=self.store.starts_of_other_targets(stored) if is_new else {},
+            unclaimed_state_folders=self.store.find_unclaimed_folders(stored) if is_new else {},
             nonempty_targets=frozenset(filled) - {""},
             # A flow that is being defined can't be asked whether it has started: Delta refuses a bad start.
             earliest={}
@@ -277,7 +277,9 @@ class Gatherer:
         def progress(flow: tuple[TableName, str]) -> Checkpoint:
             name, named = flow
             try:
-                return checkpoints.read(self.store.checkpoint(name, stored[name.key].generation, named))
+                return checkpoints.read(
+                    self.store.checkpoint_folder(name, stored[name.key].generation, named)
+                )
             except StateError:
                 # A full refresh drops it, and is the remedy for one that can't be read.
                 if name.key not in self.refreshed:
@@ -316,9 +318,10 @@ class Gatherer:
     def _orphans(self, dataflow: DataFlow, stored: Mapping[str, TargetState]) -> Mapping[str, Checkpoint]:
         target, generation = dataflow.target.name, stored[dataflow.key].generation
         known = {flow.name for flow in dataflow.flows} | dataflow.disabled
-        gone = set(self.store.flows(target, generation, known)) - known
+        gone = set(self.store.list_flows(target, generation, known)) - known
         return {
-            flow: checkpoints.read(self.store.checkpoint(target, generation, flow)) for flow in sorted(gone)
+            flow: checkpoints.read(self.store.checkpoint_folder(target, generation, flow))
+            for flow in sorted(gone)
         }
 
     def _tables(

@@ -97,7 +97,7 @@ class StateStore:
         return replace(document, migration_start=start)
 
     def _load_older(self, target: TableName) -> TargetState:
-        state = older_layout.read(self.checkpoints(target), target)
+        state = older_layout.read(self.target_folder(target), target)
         if state.finished:
             return state
         start_file, tracking_file = self.migration_start_file(target), self.tracking_file(target)
@@ -111,7 +111,7 @@ class StateStore:
             )
         return replace(state, migration_start=start, tracking=tracking)
 
-    def starts_of_other_targets(self, known: Mapping[str, TargetState]) -> Mapping[str, tuple[str, ...]]:
+    def find_unclaimed_folders(self, known: Mapping[str, TargetState]) -> Mapping[str, tuple[str, ...]]:
         """Return the folders of migrations of other targets than the known ones, by the legacy table's id.
 
         Such a target was renamed in the spec, or its spec was removed.
@@ -178,13 +178,13 @@ class StateStore:
     def adopt_renamed(self, target: TableName, folder: str) -> None:
         """Give this target the state of a target that had another name.
 
-        The projections are renamed last: until then, `starts_of_other_targets` finds the old name.
+        The projections are renamed last: until then, `find_unclaimed_folders` finds the old name.
 
         Args:
             target: The target.
             folder: The name of the folders that contain its state.
         """
-        new = self.checkpoints(target)
+        new = self.target_folder(target)
         storage.move(new.with_name(folder), new)
         start_file, tracking_file = self.migration_start_file(target), self.tracking_file(target)
         projected = self._projected_start(start_file.parent.with_name(folder) / PART, target)
@@ -237,7 +237,7 @@ class StateStore:
         """Remove the state and the checkpoints of a target."""
         self._remove_projections(target)
         # The document is removed last: it records that an undo is in progress.
-        folder = self.checkpoints(target)
+        folder = self.target_folder(target)
         for name in storage.names(folder):
             if name != _DOCUMENT:
                 storage.remove(folder / name)
@@ -263,11 +263,11 @@ class StateStore:
         state = self._of_generation(target, generation)
         self._write(target, replace(state, versions={**state.versions, **versions}))
 
-    def identities(self, target: TableName, generation: int) -> Mapping[str, TableIdentity]:
+    def read_identities(self, target: TableName, generation: int) -> Mapping[str, TableIdentity]:
         """Return the recorded identities of the tables of a generation, by the table's key."""
         return self._load(target).identities_of(generation)
 
-    def versions(self, target: TableName, generation: int) -> Mapping[str, int]:
+    def read_versions(self, target: TableName, generation: int) -> Mapping[str, int]:
         """Return the recorded versions of the tables of a generation, by the table's key."""
         return self._load(target).versions_of(generation)
 
@@ -277,7 +277,7 @@ class StateStore:
 
     def end_reset(self, target: TableName, generation: int) -> None:
         """Drop the checkpoints of older generations, and record that nothing of them is left."""
-        folder, kept = self.checkpoints(target), self._generation_folder(target, generation)
+        folder, kept = self.target_folder(target), self._generation_folder(target, generation)
         for name in storage.names(folder):
             if name not in (kept.name, _DOCUMENT):
                 storage.remove(folder / name)
@@ -285,9 +285,11 @@ class StateStore:
 
     def rename_flow(self, target: TableName, generation: int, old: str, new: str) -> None:
         """Rename the checkpoint of a flow."""
-        storage.move(self.checkpoint(target, generation, old), self.checkpoint(target, generation, new))
+        storage.move(
+            self.checkpoint_folder(target, generation, old), self.checkpoint_folder(target, generation, new)
+        )
 
-    def flows(self, target: TableName, generation: int, known: Iterable[str]) -> tuple[str, ...]:
+    def list_flows(self, target: TableName, generation: int, known: Iterable[str]) -> tuple[str, ...]:
         """Return the names of the flows that have a checkpoint, including flows that the spec doesn't have.
 
         A name that is too long for a folder is shortened, unless it is one of the known ones.
@@ -309,17 +311,17 @@ class StateStore:
 
     def state_file(self, target: TableName) -> Path:
         """Return the path of a target's document."""
-        return self.checkpoints(target) / _DOCUMENT
+        return self.target_folder(target) / _DOCUMENT
 
     def lock_file(self, target: TableName) -> Path:
         """Return the path of the file that a run of this target locks."""
         return self.volume / "checkpoints" / _file_name("_", target.key, ".lock")
 
-    def checkpoint(self, target: TableName, generation: int, flow: str) -> Path:
+    def checkpoint_folder(self, target: TableName, generation: int, flow: str) -> Path:
         """Return the folder of a flow's checkpoint."""
         return self._generation_folder(target, generation) / _file_name("", flow)
 
-    def checkpoints(self, target: TableName) -> Path:
+    def target_folder(self, target: TableName) -> Path:
         """Return the folder of a target's checkpoints and its document; all pipelines share it."""
         return self.volume / "checkpoints" / _file_name("targetTable=", target.key)
 
@@ -374,7 +376,7 @@ class StateStore:
         )
 
     def _generation_folder(self, target: TableName, generation: int) -> Path:
-        return self.checkpoints(target) / f"generation={generation}"
+        return self.target_folder(target) / f"generation={generation}"
 
     def _projection_folder(self, kind: str, target: TableName) -> Path:
         pipeline = self.volume / kind / _file_name("pipelineId=", self.pipeline_id)

@@ -210,7 +210,7 @@ class StreamingEngine:
             tables |= dict.fromkeys([definition.flow.target, *_logs(definition)], is_cdc)
         for (owner, generation), tables in filled.items():
             self._before(f"recording in the state at which version the tables of {owner} are left")
-            recorded = self._store.versions(owner, generation)
+            recorded = self._store.read_versions(owner, generation)
             versions = {
                 table.key: self._left_at(table, recorded.get(table.key) if is_cdc else None)
                 for table, is_cdc in tables.items()
@@ -352,7 +352,7 @@ class StreamingEngine:
         table = definition.target.name
         flow = next(flow for flow in self._flows if flow.flow.target.key == table.key)
         owner, generation = flow.owner, flow.generation
-        if not anew and table.key in self._store.identities(owner, generation):
+        if not anew and table.key in self._store.read_identities(owner, generation):
             return
         self._before(f"recording in the state which table {table} is")
         settings = cdc_settings(definition.target.cdc)
@@ -375,7 +375,7 @@ class StreamingEngine:
         flows: dict[str, FlowIdentity] = {}
         for recorded in (
             parse_identity_property(table_facts),
-            self._store.identities(owner, generation).get(table.key),
+            self._store.read_identities(owner, generation).get(table.key),
         ):
             if recorded and recorded.generation == generation:
                 flows |= recorded.flows
@@ -483,7 +483,7 @@ class StreamingEngine:
         )
 
     def _checkpoint(self, definition: FlowDefinition) -> Path:
-        return self._store.checkpoint(definition.owner, definition.generation, definition.flow.name)
+        return self._store.checkpoint_folder(definition.owner, definition.generation, definition.flow.name)
 
     def _source(self, definition: FlowDefinition) -> Source:
         return self._views[definition.owner.key][definition.flow.view].view.source
