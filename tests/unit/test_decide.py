@@ -120,22 +120,23 @@ def plan_target(known: Facts, *flows: DataFlow, **request: object) -> TargetPlan
 
 def test_migration_of_legacy_table_with_earlier_target_is_refused_or_adopted() -> None:
     earlier = {"legacy-id": ("targetTable=silver.old",)}
-    target = plan_target(facts(earlier=earlier, state="/state"))
+    target = plan_target(facts(unclaimed_state_folders=earlier, state="/state"))
     [refusal] = target.refusals
     check(refusal, "LEGACY_TABLE_MIGRATED_BEFORE", table="silver.orders_legacy", state="/state")
     assert refusal.parameters["folders"] == ("targetTable=silver.old",)
     assert "run with --adopt" in refusal.remedy
     assert target.steps == ()
-    [missing] = plan_target(facts(earlier=earlier), adopt=True).refusals
+    [missing] = plan_target(facts(unclaimed_state_folders=earlier), adopt=True).refusals
     check(missing, "RENAMED_TARGET_MISSING", target=ORDERS, folder="targetTable=silver.old")
     assert "ALTER TABLE ... RENAME TO `silver`.`orders`" in missing.remedy
     existing = {**facts().tables, ORDERS.key: TableFacts(ORDERS, "id", 4)}
     adopting = plan_target(
-        facts(earlier=earlier, tables=existing, filled=frozenset({ORDERS.key})), adopt=True
+        facts(unclaimed_state_folders=earlier, tables=existing, nonempty_targets=frozenset({ORDERS.key})),
+        adopt=True,
     )
-    assert (adopting.refusals, adopting.steps) == ((), (AdoptRenamed(ORDERS, "targetTable=silver.old"),))
+    assert (adopting.refusals, adopting.steps) == ((), (AdoptRenamedState(ORDERS, "targetTable=silver.old"),))
     # A started migration has its own state.
-    assert plan_target(facts(earlier=earlier, stored=COPIED)).refusals == ()
+    assert plan_target(facts(unclaimed_state_folders=earlier, stored=COPIED)).refusals == ()
 
 
 def test_first_plan_records_start_copies_and_omits_live_flow() -> None:
@@ -187,7 +188,7 @@ def test_hand_over_of_old_streams_pins_copy_and_baselines() -> None:
     ],
 )
 def test_hand_over_of_old_streams_with_other_sources_is_refused(
-    handed: HandOver | NoHandOver, condition: str, parameters: dict[str, object]
+    handed: HandOver | UnknownHandOver, condition: str, parameters: dict[str, object]
 ) -> None:
     target = plan_target(facts(hand_overs={ORDERS.key: handed}))
     [refusal] = target.refusals
@@ -196,7 +197,7 @@ def test_hand_over_of_old_streams_with_other_sources_is_refused(
     assert target.steps == ()
 
 
-def dataflow_by(hand_over: HandOverBy) -> DataFlow:
+def dataflow_by(hand_over: HandOverMethod) -> DataFlow:
     (migration,) = filter(None, [dataflow().migration])
     return dataflow(migration=replace(migration, hand_over=hand_over))
 
@@ -214,7 +215,7 @@ def test_proved_hand_over_point_is_recorded_as_proved() -> None:
     # The plan contains the best match of the search.
     nearest = Verdict("old", "new", Aggregate(1), Aggregate(2))
     target = plan_target(
-        facts(hand_overs={ORDERS.key: NoHandOver(Finding("OTHER_ERROR", reason="None fits."), nearest)}),
+        facts(hand_overs={ORDERS.key: UnknownHandOver(Finding("OTHER_ERROR", reason="None fits."), nearest)}),
         dataflow_by("content"),
     )
     assert (target.phase, target.nearest) == ("refused", nearest)
@@ -242,7 +243,7 @@ def taken_over(**more: object) -> Facts:
 def test_take_over_starts_flow_without_copy() -> None:
     handed = HandOver(8, {"source-id": 3}, {"query": 12})
     target = plan_target(taken_over(hand_overs={ORDERS.key: handed}), TAKEN_OVER)
-    assert target.steps[0] == Begin(TAKEN)
+    assert target.steps[0] == RecordStart(TAKEN)
     assert [step.flow.name for step in target.steps if isinstance(step, DefineAppend)] == ["f_orders"]
     assert not any(step.create for step in target.steps if isinstance(step, DefineTable))
     older = HandOver(7, {"source-id": 3}, {"query": 11})
@@ -280,7 +281,7 @@ def test_take_over_is_refused_in_a_pipeline(
 
 
 def test_target_taken_over_refuses_full_refresh_and_other_writers() -> None:
-    stored = Stored(TAKEN, Tracking({SOURCE.key: 5}, 0))
+    stored = TargetState(TAKEN, Tracking({SOURCE.key: 5}, 0))
     assert plan_target(taken_over(stored=stored), TAKEN_OVER).phase == "ready"
     (refusal,) = plan_target(
         taken_over(stored=stored), TAKEN_OVER, full_refresh=frozenset({ORDERS.key})
@@ -303,7 +304,7 @@ def test_flow_with_baseline_within_commit_starts_at_offset() -> None:
     assert str(target.steps[0]).endswith("bronze.orders@3 and a part of 4")
     (flow,) = (step for step in target.steps if isinstance(step, DefineAppend))
     (read,) = (step for step in target.steps if isinstance(step, DefineView))
-    assert (flow.seed, read.starts) == ('{"index":2}', {SOURCE.key: None})
+    assert (flow.start_offset, read.starts) == ('{"index":2}', {SOURCE.key: None})
     # After the start the checkpoint has the offset; its first two batches wrote no rows.
     baselines = {SOURCE.key: replace(TAKEN.baselines[SOURCE.key], within='{"index":2}')}
     stored = TargetState(replace(TAKEN, baselines=baselines), Tracking({SOURCE.key: 5}, 0))
@@ -311,12 +312,12 @@ def test_flow_with_baseline_within_commit_starts_at_offset() -> None:
         {"source-id": DeltaOffset(4, False)}, offered=1, committed=1, id="own", has_start_offset=True
     )
     identity = TableIdentity("orders-id", 0, {"f_orders": FlowIdentity({}, {SOURCE.key: "source-id"}, "own")})
-    recorded = {ORDERS.key: Recorded("orders-id", identity, identity, {"own": -1})}
-    target = plan_target(taken_over(stored=stored, checkpoint=begun, recorded=recorded), TAKEN_OVER)
+    recorded = {ORDERS.key: TableEvidence("orders-id", identity, identity, {"own": -1})}
+    target = plan_target(taken_over(stored=stored, checkpoint=begun, table_evidence=recorded), TAKEN_OVER)
     assert [flow.action for flow in target.flows] == ["continue"]
     lost = replace(begun, offered=2, committed=2)
     (refusal,) = plan_target(
-        taken_over(stored=stored, checkpoint=lost, recorded=recorded), TAKEN_OVER
+        taken_over(stored=stored, checkpoint=lost, table_evidence=recorded), TAKEN_OVER
     ).refusals
     check(refusal, "CHECKPOINT_AHEAD_OF_TARGET", flow="f_orders", table=ORDERS)
 
@@ -432,7 +433,7 @@ def test_interrupted_copy_restarts_from_pinned_version() -> None:
 def test_full_refresh_copies_pinned_version_again() -> None:
     known = facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 8), checkpoint=READ_TO_6)
     target = plan_target(known, full_refresh=frozenset({ORDERS.key}))
-    assert target.steps[0] == Reset(ORDERS, (ORDERS,), 1, {ORDERS.key: (HISTORY_FLOW,)})
+    assert target.steps[0] == ResetTarget(ORDERS, (ORDERS,), 1, {ORDERS.key: (HISTORY_FLOW,)})
     assert target.copy
     assert target.flows[0].starts == {"v_orders": {SOURCE.key: 6}}
     assert target.migration_start == STARTED
@@ -440,7 +441,7 @@ def test_full_refresh_copies_pinned_version_again() -> None:
 
 def test_interrupted_full_refresh_is_resumed() -> None:
     target = plan_target(facts(stored=replace(COPIED, generation=1, resetting=True), checkpoint=READ_TO_6))
-    assert target.steps[0] == Reset(ORDERS, (ORDERS,), 1, {ORDERS.key: (HISTORY_FLOW,)})
+    assert target.steps[0] == ResetTarget(ORDERS, (ORDERS,), 1, {ORDERS.key: (HISTORY_FLOW,)})
     assert target.copy
 
 
@@ -526,7 +527,7 @@ def test_renamed_flow_that_starts_before_its_old_checkpoint_is_refused(
         later=" or start f_v_new at version 7 or later",
     )
     # After the folder is removed, the flow starts at its explicit start.
-    assert plan_target(replace(known, orphans={}), renamed).refusals == ()
+    assert plan_target(replace(known, orphaned_checkpoints={}), renamed).refusals == ()
     # A full refresh drops the rows and all checkpoints.
     if start != "latest":
         assert plan_target(known, renamed, full_refresh=frozenset({ORDERS.key})).refusals == ()
@@ -568,7 +569,7 @@ def test_take_over_of_target_whose_flows_have_run_before_is_refused(
     assert target.steps == ()
     # The remedy removes the checkpoints.
     begun = plan_target(replace(known, checkpoints={}), spec)
-    assert (begun.refusals, type(begun.steps[0])) == ((), Begin)
+    assert (begun.refusals, type(begun.steps[0])) == ((), RecordStart)
 
 
 REFUSALS: dict[str, tuple[Facts, str, dict[str, object]]] = {
@@ -585,7 +586,7 @@ REFUSALS: dict[str, tuple[Facts, str, dict[str, object]]] = {
         {"source": SOURCE, "target": ORDERS},
     ),
     "the legacy table was recreated before the copy": (
-        facts(stored=Stored(STARTED), legacy=TableFacts(LEGACY, "new-id", 0)),
+        facts(stored=TargetState(STARTED), legacy=TableFacts(LEGACY, "new-id", 0)),
         "LEGACY_TABLE_RECREATED",
         {"table": LEGACY, "version": 9},
     ),
@@ -665,7 +666,7 @@ def test_adopted_state_continues_without_second_copy() -> None:
         adoptable_states={ORDERS.key: COPIED},
     )
     target = plan_target(known, adopt=True)
-    assert target.steps[0] == Adopt(ORDERS, "old")
+    assert target.steps[0] == AdoptState(ORDERS, "old")
     assert target.flows[0].starts == {"v_orders": {SOURCE.key: 6}}
     assert not target.copy
 
@@ -674,7 +675,7 @@ def test_adopted_state_continues_without_second_copy() -> None:
 def test_state_of_complete_migration_is_removed_when_switched_off(certainty: Certainty) -> None:
     stored = replace(COPIED, migration_start=replace(STARTED, certainty=certainty))
     known = facts(stored=stored, source=TableFacts(SOURCE, "source-id", 6), checkpoint=READ_TO_6)
-    assert plan_target(known, dataflow(migration=None)).steps == (Forget(ORDERS),)
+    assert plan_target(known, dataflow(migration=None)).steps == (RemoveMigration(ORDERS),)
 
 
 def test_run_keeps_state_of_an_assumed_migration_whose_spec_has_no_migration_details() -> None:
@@ -690,7 +691,7 @@ def test_incomplete_migration_that_is_switched_off_is_refused() -> None:
 
 
 def test_finished_migration_in_spec_continues_with_warning() -> None:
-    done = Stored(finished=True)
+    done = TargetState(finished=True)
     known = facts(stored=done, checkpoint=READ_TO_6, source=TableFacts(SOURCE, "source-id", 8))
     target = plan_target(known)
     assert target.phase == "finished"
@@ -706,16 +707,16 @@ def refreshed(known: Facts, *flows: DataFlow) -> TargetPlan:
 
 
 def test_interrupted_adoption_is_resumed() -> None:
-    elsewhere = Stored(STARTED, elsewhere=("old",))
-    target = plan_target(facts(stored=elsewhere, adoptable={ORDERS.key: COPIED}))
-    assert target.steps[0] == Adopt(ORDERS, "old")
+    elsewhere = TargetState(STARTED, elsewhere=("old",))
+    target = plan_target(facts(stored=elsewhere, adoptable_states={ORDERS.key: COPIED}))
+    assert target.steps[0] == AdoptState(ORDERS, "old")
     assert not target.copy
     stranger = replace(COPIED, migration_start=replace(STARTED, recorded_at=datetime(2025, 1, 1, tzinfo=UTC)))
-    assert plan_target(facts(stored=elsewhere, adoptable={ORDERS.key: stranger})).copy
+    assert plan_target(facts(stored=elsewhere, adoptable_states={ORDERS.key: stranger})).copy
 
 
 def test_switched_off_migration_of_other_pipeline_is_refused() -> None:
-    known = facts(stored=Stored(elsewhere=("old",)))
+    known = facts(stored=TargetState(elsewhere=("old",)))
     (refusal,) = plan_target(known, dataflow(migration=None)).refusals
     check(refusal, "MIGRATION_SWITCHED_OFF_ELSEWHERE", target=ORDERS, others=("old",))
     started = replace(known, checkpoints={(ORDERS.key, "f_orders"): READ_TO_6})
@@ -726,7 +727,12 @@ def test_two_flows_that_would_continue_one_checkpoint_are_refused() -> None:
     flows = (replace(FLOW, name="f_eu"), replace(FLOW, name="f_us"))
     reads = {(ORDERS.key, flow.name): (Read("v_orders", SOURCE, "here"),) for flow in flows}
     target = plan_target(
-        facts(stored=COPIED, reads=reads, checkpoints={}, orphans={ORDERS.key: {"f_orders": READ_TO_6}}),
+        facts(
+            stored=COPIED,
+            reads=reads,
+            checkpoints={},
+            orphaned_checkpoints={ORDERS.key: {"f_orders": READ_TO_6}},
+        ),
         dataflow(flows=flows),
     )
     (refusal,) = target.refusals
@@ -737,7 +743,7 @@ def test_explicit_start_latest_is_version_after_baseline() -> None:
     reads = {(ORDERS.key, "f_orders"): (Read("v_orders", SOURCE, "orders_main.json: v_orders", "latest"),)}
     known = facts(stored=COPIED, source=TableFacts(SOURCE, "source-id", 7), reads=reads)
     assert plan_target(known).flows[0].starts == {"v_orders": {SOURCE.key: 6}}
-    plain = replace(known, stored={})
+    plain = replace(known, states={})
     refusals = plan_target(plain, dataflow(migration=None)).refusals
     assert names(refusals) == ["START_LATEST_WITHOUT_BASELINE"]
 
@@ -861,8 +867,8 @@ class TestTwoTargets:
         reads = {**found.reads, (self.GOLD.key, "f_gold"): (Read("v_gold", OTHER, "x"),)}
         assert not plan(replace(found, reads=reads), *both).targets[0].refusals
         # A reader without its own history reads all rows, and a started migration continues.
-        assert not plan(self.facts(orders, Stored()), *finished).targets[0].refusals
-        started = self.facts(orders, Stored(STARTED), Stored(begun, Tracking({}, 0)))
+        assert not plan(self.facts(orders, TargetState()), *finished).targets[0].refusals
+        started = self.facts(orders, TargetState(STARTED), TargetState(begun, Tracking({}, 0)))
         assert not plan(started, *both).targets[0].refusals
 
     def test_looked_up_table_is_filled_before_its_reader(self) -> None:

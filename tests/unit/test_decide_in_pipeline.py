@@ -41,7 +41,7 @@ from tableferry.pipelines.model.target_state import TargetState
 from tableferry.spark.tables import TableFacts, TableName
 
 SOURCE_AFTER_BASELINE = TableFacts(SOURCE, "source-id", 6)
-RAN = Checkpoint(done=True, others=True, offered=0, committed=0)
+RAN = Checkpoint(done=True, has_untracked_sources=True, offered=0, committed=0)
 
 
 def list_defined_flows(target: TargetPlan) -> list[tuple[str, bool]]:
@@ -50,7 +50,7 @@ def list_defined_flows(target: TargetPlan) -> list[tuple[str, bool]]:
 
 @pytest.mark.parametrize("engine", ["databricks", "declarative"])
 def test_live_flows_wait_for_comparison_of_copy(engine: str) -> None:
-    target = plan_target(facts(source=SOURCE_AFTER_BASELINE, stored=Stored(STARTED)), engine=engine)
+    target = plan_target(facts(source=SOURCE_AFTER_BASELINE, stored=TargetState(STARTED)), engine=engine)
     assert target.phase == "copying"
     assert list_defined_flows(target) == [(HISTORY_FLOW, True)]
     (wait,) = target.waits
@@ -67,7 +67,7 @@ def test_pipeline_keeps_copy_flow_until_migration_is_finished() -> None:
         (FLOW.name, False),
     ]
     assert list_defined_flows(plan_target(running)) == [(FLOW.name, False)]
-    finished = replace(running, stored={ORDERS.key: Stored(finished=True)})
+    finished = replace(running, states={ORDERS.key: TargetState(finished=True)})
     assert list_defined_flows(plan_target(finished, engine="databricks")) == [(FLOW.name, False)]
 
 
@@ -124,7 +124,7 @@ def test_copy_reads_clone_if_engine_needs_stream(
     settings = CdcSettings(("id",), "at", 2) if cdc else None
     migration = Migration(LEGACY, "hms", pinned_clone=pinned_clone)
     flow = dataflow(target=Target(ORDERS, settings), migration=migration)
-    target = plan_target(facts(stored=Stored(STARTED)), flow, engine=engine)
+    target = plan_target(facts(stored=TargetState(STARTED)), flow, engine=engine)
     assert target.clone == (TableName.parse("silver.orders__tableferry_pinned") if clone else None)
 
 
@@ -137,16 +137,16 @@ PROTECTED = {"pipelines.reset.allowed": "false"}
         (TargetState(STARTED), "databricks", True, PROTECTED),
         (COPIED, "declarative", True, PROTECTED),
         # After the migration is finished, nothing can restore the history.
-        (Stored(finished=True), "databricks", True, PROTECTED),
-        (Stored(finished=True), "databricks", False, PROTECTED),
+        (TargetState(finished=True), "databricks", True, PROTECTED),
+        (TargetState(finished=True), "databricks", False, PROTECTED),
         # A target without a copied history contains only rows of its sources.
-        (Stored(), "databricks", False, {}),
+        (TargetState(), "databricks", False, {}),
         # `run --full-refresh` reads the whole legacy table before it drops a row.
         (COPIED, "streaming", True, {}),
     ],
 )
 def test_table_with_copied_history_forbids_full_refresh(
-    stored: Stored, engine: str, switched_on: bool, properties: dict[str, str]
+    stored: TargetState, engine: str, switched_on: bool, properties: dict[str, str]
 ) -> None:
     staging = Target(TableName.parse("silver.staging"))
     migration = dataflow().migration if switched_on else None
@@ -253,7 +253,7 @@ def test_renamed_flow_with_a_start_is_refused_in_a_pipeline_if_it_may_read_its_s
     known = facts(source=SOURCE_AFTER_BASELINE, stored=replace(COPIED, tracking=tracking), explicit=6)
     flows = {} if recorded is None else {"f_old": FlowIdentity({}, recorded)}
     identity = TableIdentity("orders-id", 0, flows, "silver.orders_legacy@9", {})
-    known = replace(known, recorded={ORDERS.key: Recorded("orders-id", None, identity)})
+    known = replace(known, table_evidence={ORDERS.key: TableEvidence("orders-id", None, identity)})
     target = plan_target(known, engine="databricks")
     if not is_refused:
         assert target.refusals == ()
@@ -287,7 +287,7 @@ def test_renamed_flow_is_refused_in_a_pipeline_after_the_migration_is_finished(
     identity = TableIdentity("orders-id", 0, flows, "silver.orders_legacy@9", {})
     known = facts(
         source=SOURCE_AFTER_BASELINE,
-        stored=Stored(finished=True, finished_by="databricks"),
+        stored=TargetState(finished=True, finished_by="databricks"),
         explicit=explicit,
         table_evidence={ORDERS.key: TableEvidence("orders-id", None, identity)},
     )
@@ -329,7 +329,7 @@ def test_features_missing_in_sparks_own_pipelines_are_refused() -> None:
     assert plan_target(facts(), once, engine="databricks").refusals == ()
 
 
-def stored_by(engine: str, *started: str) -> Stored:
+def stored_by(engine: str, *started: str) -> TargetState:
     """Return the state of a copied target that an engine has filled."""
     assert COPIED.tracking
     return replace(COPIED, tracking=replace(COPIED.tracking, engine=engine, started=started))
@@ -384,7 +384,7 @@ def stored_by(engine: str, *started: str) -> Stored:
         ),
     ],
 )
-def test_other_engine_is_refused(stored: Stored, engine: str, parameters: dict[str, str]) -> None:
+def test_other_engine_is_refused(stored: TargetState, engine: str, parameters: dict[str, str]) -> None:
     target = plan_target(facts(source=SOURCE_AFTER_BASELINE, stored=stored, state="/state"), engine=engine)
     assert (target.phase, target.steps) == ("refused", ())
     check(target.refusals[0], "ENGINE_CHANGED", **parameters)
@@ -392,7 +392,7 @@ def test_other_engine_is_refused(stored: Stored, engine: str, parameters: dict[s
 
 def test_target_continues_with_same_engine() -> None:
     for engine in ("streaming", "databricks", "declarative"):
-        for stored in (stored_by(engine), stored_by(""), Stored(finished=True, finished_by=engine)):
+        for stored in (stored_by(engine), stored_by(""), TargetState(finished=True, finished_by=engine)):
             assert (
                 plan_target(facts(source=SOURCE_AFTER_BASELINE, stored=stored), engine=engine).refusals == ()
             )
@@ -404,7 +404,7 @@ def test_target_continues_with_same_engine() -> None:
 def test_full_refresh_by_streaming_engine_changes_engine() -> None:
     refresh = frozenset({ORDERS.key})
     found = facts(source=SOURCE_AFTER_BASELINE, stored=stored_by("databricks", FLOW.name))
-    assert isinstance(plan_target(found, full_refresh=refresh).steps[0], Reset)
+    assert isinstance(plan_target(found, full_refresh=refresh).steps[0], ResetTarget)
     # The refresh stopped after it dropped the rows and before the copy.
     dropped = facts(
         source=SOURCE_AFTER_BASELINE, stored=replace(stored_by("databricks", FLOW.name), generation=1)
@@ -417,8 +417,8 @@ def test_full_refresh_by_streaming_engine_changes_engine() -> None:
 def test_target_with_streaming_checkpoints_is_refused_in_a_pipeline() -> None:
     """State of an older version lacks the engine, but the ids of checkpoints show it."""
     identity = TableIdentity("orders-id", 0, {FLOW.name: FlowIdentity({}, {}, "query-id")})
-    for recorded in (Recorded("orders-id", identity), Recorded("orders-id", None, identity)):
-        found = facts(source=SOURCE_AFTER_BASELINE, stored=COPIED, recorded={ORDERS.key: recorded})
+    for recorded in (TableEvidence("orders-id", identity), TableEvidence("orders-id", None, identity)):
+        found = facts(source=SOURCE_AFTER_BASELINE, stored=COPIED, table_evidence={ORDERS.key: recorded})
         refusal = plan_target(found, engine="databricks").refusals[0]
         check(refusal, "ENGINE_CHANGED", recorded="the streaming engine")
 
@@ -463,7 +463,10 @@ def test_identity_is_recorded_after_comparison_of_copy() -> None:
     assert list_recorded_identities(prepared_facts()) == []
     # A copy that differs, or that wasn't compared, can be rebuilt.
     assert COPIED.tracking
-    for stored in (replace(COPIED, tracking=replace(COPIED.tracking, verified="differ")), Stored(STARTED)):
+    for stored in (
+        replace(COPIED, tracking=replace(COPIED.tracking, verified="differ")),
+        TargetState(STARTED),
+    ):
         assert list_recorded_identities(prepared_facts(None, stored=stored)) == []
     # A target that an older version has finished gets an identity.
     flow_alone = replace(BOUND, history="")
@@ -471,7 +474,7 @@ def test_identity_is_recorded_after_comparison_of_copy() -> None:
     # The platform reports no table id, or the pipeline is loading its files.
     assert list_recorded_identities(prepared_facts(None, table_id="")) == []
     assert list_recorded_identities(prepared_facts(BOUND, table_id="")) == []
-    assert list_recorded_identities(replace(prepared_facts(), recorded={})) == []
+    assert list_recorded_identities(replace(prepared_facts(), table_evidence={})) == []
 
 
 def test_flow_without_batch_can_change_its_recorded_settings() -> None:
@@ -522,7 +525,7 @@ def test_flow_without_batch_can_change_its_recorded_settings() -> None:
     ],
 )
 def test_pipeline_table_with_other_id_or_settings_is_refused(
-    found: dict[str, Any], flow: DataFlow, condition: str, parameters: dict[str, Any], stored: Stored
+    found: dict[str, Any], flow: DataFlow, condition: str, parameters: dict[str, Any], stored: TargetState
 ) -> None:
     target = plan_target(prepared_facts(**found, stored=stored), flow, engine="databricks")
     assert target.steps == ()
@@ -542,7 +545,9 @@ def test_pipeline_table_with_other_id_or_settings_is_refused(
         found_again = plan_target(prepared_facts(**found, stored=stored), plain, engine="databricks").refusals
         check(found_again[0], condition, **parameters)
     defining = replace(
-        prepared_facts(**found, stored=stored), recorded={}, tables=facts(source=SOURCE_AFTER_BASELINE).tables
+        prepared_facts(**found, stored=stored),
+        table_evidence={},
+        tables=facts(source=SOURCE_AFTER_BASELINE).tables,
     )
     assert plan_target(defining, flow, engine="databricks").refusals == ()
 

@@ -133,7 +133,7 @@ def test_flow_is_started_after_first_committed_batch(
     for status, metrics in events:
         logged_in.flow_progress("p1", flow_name("f_live", target), status, update="u1", **metrics)
     checkpoint = DatabricksPipeline("p1").read_progress([(target, "f_live")])[target.key, "f_live"]
-    assert (checkpoint.started, checkpoint.done) == (started, done)
+    assert (checkpoint.has_started, checkpoint.done) == (started, done)
 
 
 def test_pipeline_without_updates_has_no_events(logged_in: FakeWorkspace) -> None:

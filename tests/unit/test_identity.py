@@ -37,13 +37,13 @@ from tableferry.spark.tables import TRANSACTION_RETENTION, TableFacts
 
 RECORDED_FLOW = FlowIdentity({}, {SOURCE.key: "source-id"}, "query-id")
 IDENTITY = TableIdentity("orders-id", 0, {FLOW.name: RECORDED_FLOW}, f"{LEGACY}@9")
-CHECKPOINT = Checkpoint({"source-id": Offset(7, True)}, offered=3, committed=3, id="query-id")
-RECORDED = Recorded("orders-id", IDENTITY, IDENTITY, {"query-id": 3})
+CHECKPOINT = Checkpoint({"source-id": DeltaOffset(7, True)}, offered=3, committed=3, id="query-id")
+RECORDED = TableEvidence("orders-id", IDENTITY, IDENTITY, {"query-id": 3})
 SOURCE_AFTER_BASELINE = TableFacts(SOURCE, "source-id", 8)
 
 
 def identity_facts(
-    recorded: Recorded = RECORDED, checkpoint: Checkpoint = CHECKPOINT, stored: Stored = COPIED
+    recorded: TableEvidence = RECORDED, checkpoint: Checkpoint = CHECKPOINT, stored: TargetState = COPIED
 ) -> Facts:
     return facts(
         source=SOURCE_AFTER_BASELINE,
@@ -60,7 +60,7 @@ def refusals(known: Facts, *flows: DataFlow, **request: object) -> list[str]:
 
 def list_settings_to_record(known: Facts, *flows: DataFlow, **request: object) -> list[FlowSettings | None]:
     steps = plan_target(known, *flows, **request).steps
-    return [step.identify for step in steps if isinstance(step, DefineAppend) and not step.once]
+    return [step.unrecorded_settings for step in steps if isinstance(step, DefineAppend) and not step.once]
 
 
 def test_flow_with_recorded_identity_continues_without_recording() -> None:
@@ -69,14 +69,16 @@ def test_flow_with_recorded_identity_continues_without_recording() -> None:
 
 
 def test_flow_identity_is_recorded_before_start_and_after_full_refresh() -> None:
-    fresh = identity_facts(Recorded("orders-id"), Checkpoint())
+    fresh = identity_facts(TableEvidence("orders-id"), Checkpoint())
     settings = FlowSettings({}, {SOURCE.key: "source-id"})
     assert list_settings_to_record(fresh) == [settings]
     assert list_settings_to_record(identity_facts(), full_refresh=frozenset({ORDERS.key})) == [settings]
 
 
-@pytest.mark.parametrize("half", [replace(RECORDED, on_table=None), replace(RECORDED, in_state=None)])
-def test_identity_missing_on_table_or_in_state_is_recorded_again(half: Recorded) -> None:
+@pytest.mark.parametrize(
+    "half", [replace(RECORDED, property_identity=None), replace(RECORDED, state_identity=None)]
+)
+def test_identity_missing_on_table_or_in_state_is_recorded_again(half: TableEvidence) -> None:
     assert refusals(identity_facts(half)) == []
     assert len(list_settings_to_record(identity_facts(half))) == 1
     assert list_settings_to_record(identity_facts(half)) != [None]
@@ -86,25 +88,25 @@ def test_flow_without_batch_is_recorded_with_new_source() -> None:
     earlier = replace(RECORDED_FLOW, sources={"bronze.empty": "empty-id"})
     identity = replace(IDENTITY, flows={FLOW.name: earlier})
     known = identity_facts(
-        Recorded("orders-id", identity, identity, {"query-id": -1}), Checkpoint(id="query-id")
+        TableEvidence("orders-id", identity, identity, {"query-id": -1}), Checkpoint(id="query-id")
     )
     assert refusals(known) == []
     assert list_settings_to_record(known) == [FlowSettings({}, {SOURCE.key: "source-id"})]
 
 
 def test_flow_without_recorded_identity_continues() -> None:
-    assert refusals(identity_facts(Recorded("orders-id", batches={"query-id": 3}))) == []
+    assert refusals(identity_facts(TableEvidence("orders-id", batches={"query-id": 3}))) == []
 
 
 @pytest.mark.parametrize(
     ("recorded", "checkpoint", "why"),
     [
         (RECORDED, Checkpoint(), "FLOW_CHECKPOINT_MISSING"),
-        (replace(RECORDED, in_state=None), Checkpoint(), "FLOW_CHECKPOINT_MISSING"),
-        (replace(RECORDED, on_table=None), Checkpoint(), "FLOW_CHECKPOINT_MISSING"),
+        (replace(RECORDED, state_identity=None), Checkpoint(), "FLOW_CHECKPOINT_MISSING"),
+        (replace(RECORDED, property_identity=None), Checkpoint(), "FLOW_CHECKPOINT_MISSING"),
         (RECORDED, Checkpoint(id="made-again"), "FLOW_CHECKPOINT_MISSING"),
         (RECORDED, replace(CHECKPOINT, id="another"), "FLOW_CHECKPOINT_REPLACED"),
-        (replace(RECORDED, table_id="new-id", on_table=None), CHECKPOINT, "TARGET_REPLACED"),
+        (replace(RECORDED, table_id="new-id", property_identity=None), CHECKPOINT, "TARGET_REPLACED"),
         (
             RECORDED,
             replace(CHECKPOINT, offered=2, committed=2),
@@ -122,29 +124,29 @@ def test_flow_without_recorded_identity_continues() -> None:
             "CHECKPOINT_AHEAD_OF_TARGET: table has no batch",
         ),
         (
-            replace(RECORDED, on_table=replace(IDENTITY, generation=2)),
+            replace(RECORDED, property_identity=replace(IDENTITY, generation=2)),
             CHECKPOINT,
             "STATE_OLDER_THAN_TABLE: 2 times",
         ),
         (
-            replace(RECORDED, set_back=SetBack(ORDERS, 5, 3)),
+            replace(RECORDED, rollback=TableRollback(ORDERS, 5, 3)),
             CHECKPOINT,
             "TARGET_SET_BACK: back to version 3 since",
         ),
         (
-            replace(RECORDED, set_back=SetBack(ORDERS, 5, -1)),
+            replace(RECORDED, rollback=TableRollback(ORDERS, 5, -1)),
             CHECKPOINT,
             "TARGET_SET_BACK: to an older version since",
         ),
         (
-            replace(RECORDED, set_back=SetBack(log_name(ORDERS), 5, None)),
+            replace(RECORDED, rollback=TableRollback(event_log_name(ORDERS), 5, None)),
             CHECKPOINT,
             "EVENT_LOG_MISSING: _orders is missing",
         ),
     ],
 )
 def test_lost_replaced_or_restored_table_or_checkpoint_is_refused(
-    recorded: Recorded, checkpoint: Checkpoint, why: str
+    recorded: TableEvidence, checkpoint: Checkpoint, why: str
 ) -> None:
     target = plan_target(identity_facts(recorded, checkpoint))
     condition, _, detail = why.partition(": ")
@@ -172,7 +174,9 @@ def test_lost_replaced_or_restored_table_or_checkpoint_is_refused(
         ),
     ],
 )
-def test_missing_target_is_refused_without_new_commits(stored: Stored, flow: DataFlow, remedy: str) -> None:
+def test_missing_target_is_refused_without_new_commits(
+    stored: TargetState, flow: DataFlow, remedy: str
+) -> None:
     """Without new commits no flow reads the target, so only this check finds it."""
     read = facts(
         source=TableFacts(SOURCE, "source-id", 6), stored=stored, checkpoint=CHECKPOINT, state="/state"
@@ -194,9 +198,9 @@ def test_table_without_recorded_batches_is_accepted() -> None:
 
 
 def test_dropped_event_log_is_refused_with_restore_as_remedy() -> None:
-    gone = replace(RECORDED, set_back=SetBack(log_name(ORDERS), 5, None))
+    gone = replace(RECORDED, rollback=TableRollback(event_log_name(ORDERS), 5, None))
     [refusal] = plan_target(identity_facts(gone)).refusals
-    check(refusal, "EVENT_LOG_MISSING", version=5, change=f"{log_name(ORDERS)} is missing")
+    check(refusal, "EVENT_LOG_MISSING", version=5, change=f"{event_log_name(ORDERS)} is missing")
     assert "UNDROP TABLE, or a backup of its version 5" in refusal.remedy
 
 
@@ -253,8 +257,10 @@ def test_rows_removed_from_only_target_or_event_log_are_refused(
 
 
 def test_rows_removed_from_target_and_event_log_are_accepted_once() -> None:
-    versions = {ORDERS.key: 6, log_name(ORDERS).key: 4}
-    gone = replace(RECORDED, foreign_writes=(replace(DELETED, left=0, statements=()),), versions=versions)
+    versions = {ORDERS.key: 6, event_log_name(ORDERS).key: 4}
+    gone = replace(
+        RECORDED, foreign_writes=(replace(DELETED, remaining=0, statements=()),), versions=versions
+    )
     target = plan_target(identity_facts(gone))
     assert not target.refusals
     assert "VALUES_CHANGED_BY_OTHERS" not in names(target.warnings)
@@ -264,7 +270,7 @@ def test_rows_removed_from_target_and_event_log_are_accepted_once() -> None:
 
 
 def test_values_changed_by_another_process_are_warned_about() -> None:
-    updated = replace(DELETED, operations=("UPDATE",), left=0, statements=(), only_deletes=False)
+    updated = replace(DELETED, operations=("UPDATE",), remaining=0, statements=(), only_deletes=False)
     target = plan_target(identity_facts(replace(RECORDED, foreign_writes=(updated,))))
     assert not target.refusals
     (warning,) = target.warnings
@@ -315,7 +321,9 @@ def test_renamed_flow_is_identified_by_checkpoint() -> None:
         reads={(ORDERS.key, "f_new"): known.reads[ORDERS.key, "f_orders"]},
         checkpoints={(ORDERS.key, "f_new"): Checkpoint()},
     )
-    assert refusals(replace(known, orphans={ORDERS.key: {"f_orders": CHECKPOINT}}), renamed) == []
+    assert (
+        refusals(replace(known, orphaned_checkpoints={ORDERS.key: {"f_orders": CHECKPOINT}}), renamed) == []
+    )
     (refusal,) = plan_target(known, renamed).refusals
     check(refusal, "FLOW_CHECKPOINT_MISSING", lost="f_orders", flow="f_new")
     explicit = {
@@ -327,7 +335,7 @@ def test_renamed_flow_is_identified_by_checkpoint() -> None:
 def test_missing_checkpoint_of_disabled_flow_is_accepted() -> None:
     other = replace(FLOW, name="f_other")
     both = replace(IDENTITY, flows={**IDENTITY.flows, "f_off": replace(RECORDED_FLOW, checkpoint="off-id")})
-    known = identity_facts(replace(RECORDED, on_table=both, in_state=both))
+    known = identity_facts(replace(RECORDED, property_identity=both, state_identity=both))
     known = replace(
         known,
         reads={**known.reads, (ORDERS.key, "f_other"): known.reads[ORDERS.key, "f_orders"]},
@@ -351,7 +359,7 @@ def test_changed_cdc_settings_are_one_finding(changes: dict[str, object], before
     spec = dataflow(target=Target(ORDERS, cdc=settings), flows=(replace(FLOW, kind="cdc"),))
     flow = replace(RECORDED_FLOW, settings={"keys": "id", "scd_type": "1", "sequence_by": "at"})
     identity = replace(IDENTITY, flows={FLOW.name: flow})
-    known = identity_facts(Recorded("orders-id", identity, identity))
+    known = identity_facts(TableEvidence("orders-id", identity, identity))
     assert refusals(known, spec) == []
     changed = replace(spec, target=Target(ORDERS, cdc=replace(settings, **changes)))  # type: ignore[arg-type]
     (refusal,) = plan_target(known, changed).refusals
@@ -405,27 +413,27 @@ def test_renamed_source_is_unchanged_and_other_table_id_is_a_change() -> None:
 
 
 def test_full_refresh_continues_from_newest_recorded_generation() -> None:
-    later = replace(RECORDED, on_table=replace(IDENTITY, generation=4))
+    later = replace(RECORDED, property_identity=replace(IDENTITY, generation=4))
     refreshed = plan_target(identity_facts(later, Checkpoint()), full_refresh=frozenset({ORDERS.key}))
-    assert refreshed.steps[0] == Reset(ORDERS, (ORDERS,), 5, {ORDERS.key: (HISTORY_FLOW,)})
+    assert refreshed.steps[0] == ResetTarget(ORDERS, (ORDERS,), 5, {ORDERS.key: (HISTORY_FLOW,)})
     assert COPIED.tracking
     copied = replace(COPIED, tracking=replace(COPIED.tracking, copied=2))
-    lost = identity_facts(Recorded("orders-id"), Checkpoint(), copied)
+    lost = identity_facts(TableEvidence("orders-id"), Checkpoint(), copied)
     (refusal,) = plan_target(lost).refusals
     check(refusal, "STATE_OLDER_THAN_COPY", copied=2)
     refreshed = plan_target(lost, full_refresh=frozenset({ORDERS.key}))
-    assert refreshed.steps[0] == Reset(ORDERS, (ORDERS,), 3, {ORDERS.key: (HISTORY_FLOW,)})
+    assert refreshed.steps[0] == ResetTarget(ORDERS, (ORDERS,), 3, {ORDERS.key: (HISTORY_FLOW,)})
 
 
 def test_full_refresh_without_migration_drops_history_only_on_request() -> None:
     plain, refresh = dataflow(migration=None), frozenset({ORDERS.key})
-    for known in (identity_facts(stored=Stored(finished=True)), identity_facts(stored=Stored())):
+    for known in (identity_facts(stored=TargetState(finished=True)), identity_facts(stored=TargetState())):
         refusal = plan_target(known, plain, full_refresh=refresh).refusals[0]
         check(refusal, "REFRESH_DROPS_HISTORY", copied=f" (copied from {LEGACY}@9)")
         target = plan_target(known, plain, full_refresh=refresh, drop_history=True)
-        assert isinstance(target.steps[0], Reset)
+        assert isinstance(target.steps[0], ResetTarget)
         assert [step.history for step in target.steps if isinstance(step, DefineTable)] == [""]
-    forgotten = identity_facts(Recorded("orders-id"), stored=Stored(finished=True))
+    forgotten = identity_facts(TableEvidence("orders-id"), stored=TargetState(finished=True))
     check(plan_target(forgotten, plain, full_refresh=refresh).refusals[0], "REFRESH_DROPS_HISTORY", copied="")
     running = plan_target(identity_facts(), full_refresh=refresh)
     assert [step.history for step in running.steps if isinstance(step, DefineTable)] == [f"{LEGACY}@9"]

@@ -19,7 +19,7 @@ def events_before(
     start: MigrationStart, cdc: CdcSettings = SCD1, *, explicit: int | None = None, **request: object
 ) -> BaselineEvents | None:
     flow = dataflow(target=Target(ORDERS, cdc), flows=(replace(FLOW, kind="cdc"),))
-    target = plan_target(facts(stored=Stored(start), explicit=explicit), flow, **request)
+    target = plan_target(facts(stored=TargetState(start), explicit=explicit), flow, **request)
     [copy] = [
         step for step in target.steps if isinstance(step, DefineAutoCdc) and step.flow.name == HISTORY_FLOW
     ]

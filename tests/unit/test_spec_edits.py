@@ -249,7 +249,7 @@ def find_hand_over(
     legacy: TableFacts,
     sources: list[TableFacts],
     *_: Any,
-) -> HandOver | NoHandOver:
+) -> HandOver | UnknownHandOver:
     """Compare the legacy table with moments of its sources, as `content_search.find` does."""
     legacy_rows = Counter((*row, None) for row in rows_of(Path(legacy.folder or ""), legacy.version))
     views = [dataflow.views[flow.view].source for flow in dataflow.streaming_flows]
@@ -321,7 +321,7 @@ class Lake:
 
     def status(self) -> tuple[str, str]:
         """Return the phase and the certainty of the hand-over from `pipelines.status`."""
-        [target] = StatusReport(self._opened().decided()[0]).plan.targets
+        [target] = StatusReport(self._opened().decide_plan()[0]).plan.targets
         return target.phase, target.migration_start.certainty if target.migration_start else ""
 
     def baselines(self, target: str) -> Mapping[str, int] | None:

@@ -1,4 +1,4 @@
-"""The references of a SQL statement, found in its tokens."""
+"""The find_references of a SQL statement, found in its tokens."""
 
 from __future__ import annotations
 

@@ -179,8 +179,8 @@ def check_truncations_are_refused(path: Path, condition: str, store: StateStore)
 
 def test_store_refuses_truncated_document(volume: Path) -> None:
     store = StateStore(volume, "p1")
-    store.begin(migration_start())
-    store.track(migration_start(), Tracking({}, 0))
+    store.record_start(migration_start())
+    store.record_progress(migration_start(), Tracking({}, 0))
     check_truncations_are_refused(store.state_file(TARGET), "STATE_FILE_INVALID", store)
 
 
@@ -248,9 +248,9 @@ def test_generation_is_resetting_until_reset_ends(volume: Path) -> None:
     assert (store.read(TARGET).generation, store.read(TARGET).resetting) == (1, True)
     store.end_reset(TARGET, 1)
     assert (store.read(TARGET).generation, store.read(TARGET).resetting) == (1, False)
-    assert storage.names(store.checkpoints(TARGET)) == ("state.json",)
+    assert storage.names(store.target_folder(TARGET)) == ("state.json",)
     # The document determines the generation, not the folders, so an unfinished reset isn't complete.
-    storage.make_folder(store.checkpoints(TARGET) / "generation=2")
+    storage.make_folder(store.target_folder(TARGET) / "generation=2")
     store.start_generation(TARGET, 3)
     assert (store.read(TARGET).generation, store.read(TARGET).resetting) == (3, True)
 
@@ -291,8 +291,11 @@ def undo(store: StateStore) -> None:
 
 RENAMED = TableName.parse("silver.old")
 OPERATIONS: dict[str, tuple[Callable[[StateStore], object], Callable[[StateStore], object]]] = {
-    "begin": (lambda store: None, lambda store: store.begin(migration_start())),
-    "track": (record_copied_state, lambda store: store.track(migration_start(), Tracking({}, 0, 6, "match"))),
+    "begin": (lambda store: None, lambda store: store.record_start(migration_start())),
+    "track": (
+        record_copied_state,
+        lambda store: store.record_progress(migration_start(), Tracking({}, 0, 6, "match")),
+    ),
     "finish": (record_copied_state, lambda store: store.finish(TARGET)),
     "refresh": (record_copied_state, refresh),
     "undo": (record_copied_state, undo),
@@ -475,7 +478,7 @@ def test_shortened_long_names_stay_distinct(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("length", [242, 243, 244, 300])
 def test_folder_name_is_shortened_only_above_255_bytes(length: int) -> None:
-    folder = StateStore(Path("state"), "p1").checkpoints(TableName.parse("x" * length)).name
+    folder = StateStore(Path("state"), "p1").target_folder(TableName.parse("x" * length)).name
     # The schema "default." is part of the name.
     whole = f"targetTable=default.{'x' * length}"
     assert (folder == whole) == (len(whole) <= 255)

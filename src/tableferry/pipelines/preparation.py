@@ -58,7 +58,7 @@ def _is_copied(target: TargetPlan, pipeline: Pipeline) -> bool:
     assert target.migration_start is not None
     starts = {target.target.key: target.migration_start.recorded_at}
     progress = pipeline.read_progress([(target.target, HISTORY_FLOW)], starts)
-    return progress[target.target.key, HISTORY_FLOW].caught_up
+    return progress[target.target.key, HISTORY_FLOW].is_caught_up
 
 
 def drop_pinned_clone(target: TargetPlan, opened: OpenedProject) -> None:

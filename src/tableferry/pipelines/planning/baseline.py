@@ -12,9 +12,9 @@ from tableferry.pipelines.model.facts import HandOver, UnknownHandOver
 from tableferry.pipelines.model.flows import DataFlow, Migration
 from tableferry.pipelines.model.identities import PROPERTY
 from tableferry.pipelines.model.reads import Read
-from tableferry.pipelines.model.source_offsets import KafkaOffset, KafkaRange, described
-from tableferry.pipelines.model.steps import Adopt, AdoptRenamed, Begin, Forget
-from tableferry.pipelines.model.target_state import Baseline, MigrationStart, PinnedCopy, Stored
+from tableferry.pipelines.model.source_offsets import KafkaOffset, KafkaRange, describe_source
+from tableferry.pipelines.model.steps import AdoptRenamedState, AdoptState, RecordStart, RemoveMigration
+from tableferry.pipelines.model.target_state import Baseline, MigrationStart, PinnedCopy, TargetState
 from tableferry.pipelines.planning.context import (
     Findings,
     PlanningContext,
@@ -27,7 +27,7 @@ from tableferry.pipelines.planning.context import (
 from tableferry.spark.tables import TableFacts, TableName
 
 
-def adopt_state(context: PlanningContext) -> tuple[Stored, Findings]:
+def adopt_state(context: PlanningContext) -> tuple[TargetState, Findings]:
     """Return the state of a target; with --adopt that of another pipeline, if the target has none.
 
     Rule 2: Each target owns its state. A pipeline that finds the state of another pipeline stops, and offers
@@ -40,7 +40,7 @@ def adopt_state(context: PlanningContext) -> tuple[Stored, Findings]:
         if adoptable and same and same.recorded_at == stored.migration_start.recorded_at:
             # A run stopped during the adoption, because both pipelines have the same migration start.
             adopted = replace(stored, tracking=stored.tracking or adoptable.tracking)
-            return adopted, plan_steps(Adopt(target, stored.elsewhere[0]))
+            return adopted, plan_steps(AdoptState(target, stored.elsewhere[0]))
         return stored, Findings()
     if not stored.elsewhere or not context.dataflow.migration:
         return stored, Findings()
@@ -54,7 +54,7 @@ def adopt_state(context: PlanningContext) -> tuple[Stored, Findings]:
     if not adoptable:
         return stored, refuse("STATE_OF_SEVERAL_PIPELINES", target=target, others=stored.elsewhere)
     adopted = replace(adoptable, generation=stored.generation, resetting=stored.resetting)
-    return adopted, plan_steps(Adopt(target, stored.elsewhere[0]))
+    return adopted, plan_steps(AdoptState(target, stored.elsewhere[0]))
 
 
 def adopt_renamed_target(context: PlanningContext) -> Findings:
@@ -82,7 +82,7 @@ def adopt_renamed_target(context: PlanningContext) -> Findings:
             folder=earlier[0],
             name=target.sql,
         )
-    return plan_steps(AdoptRenamed(target, earlier[0]))
+    return plan_steps(AdoptRenamedState(target, earlier[0]))
 
 
 def list_uncopied_producers(context: PlanningContext) -> tuple[TableName, ...]:
@@ -127,7 +127,7 @@ def plan_migration_start(
         findings += refuse("TARGET_IS_LEGACY_TABLE", location=migration.location, target=target)
     elif not legacy:
         findings += refuse("LEGACY_TABLE_MISSING", location=migration.location, table=migration.table)
-    if target.key in context.facts.filled and not findings and not stopped:
+    if target.key in context.facts.nonempty_targets and not findings and not stopped:
         findings += refuse("TARGET_NOT_EMPTY", location=context.dataflow.target.location, target=target)
     findings += _check_earlier_runs(context, migration) + _check_readers(context, migration)
     hand_over = context.facts.hand_overs.get(target.key)
@@ -142,9 +142,11 @@ def plan_migration_start(
         return None, add_note("plan and run search for the hand-over point")
     if migration.hand_over == "explicit":
         findings += refuse_all(
-            Finding("EXPLICIT_START_MISSING", location=read.location, source=read.table, how=read.how)
+            Finding(
+                "EXPLICIT_START_MISSING", location=read.location, source=read.table, how=read.start_remedy
+            )
             for read in context.list_all_reads()
-            if read.explicit is None and not read.unseen
+            if read.explicit is None and not read.unmanaged
         )
     baselines: dict[str, Baseline] = {}
     if migration.auto_starting_versions:
@@ -173,7 +175,7 @@ def plan_migration_start(
         hand_over.batches,
         hand_over.certainty,
     )
-    findings = plan_steps(Begin(start))
+    findings = plan_steps(RecordStart(start))
     if migration.hand_over == "explicit" or any(
         read.explicit is None and read.table.key in baselines for read in context.list_all_reads()
     ):
@@ -201,14 +203,14 @@ def _find_baseline(
     context: PlanningContext, migration: Migration, read: Read, hand_over: HandOver | None
 ) -> tuple[Baseline | None, Findings]:
     """Return the baseline of a source: where the old stream stopped, or else the current version."""
-    if read.files:
+    if read.is_auto_loader:
         # The spec requires reader options that give the start.
         return None, Findings()
     if read.kafka is not None:
         return _find_kafka_baseline(context, migration, read, read.kafka, hand_over)
     source = context.facts.tables.get(read.table.key)
     findings = _check_source(context, read, source)
-    if not source or read.unseen or context.is_own_table(read):
+    if not source or read.unmanaged or context.is_own_table(read):
         return None, findings
     baseline = Baseline(read.table, source.table_id, source.version)
     if not hand_over:
@@ -221,7 +223,9 @@ def _find_baseline(
 
 def _can_compare_rows(migration: Migration) -> bool:
     """Return whether a comparison of rows can find the hand-over point."""
-    return migration.hand_over == "content" or (migration.hand_over == "checkpoint" and migration.or_content)
+    return migration.hand_over == "content" or (
+        migration.hand_over == "checkpoint" and migration.content_fallback
+    )
 
 
 def _report_evidence(
@@ -261,7 +265,7 @@ def check_take_over_in_pipeline(context: PlanningContext) -> Findings:
 def check_other_writers(context: PlanningContext) -> Findings:
     """Refuse a target that was taken over and to which another process appends rows."""
     start, writes = context.migration_start, context.facts.legacy_writes.get(context.target.key)
-    if not start or not start.take_over or not writes:
+    if not start or not start.is_take_over or not writes:
         return Findings()
     changed = {
         operation: seen
@@ -269,7 +273,7 @@ def check_other_writers(context: PlanningContext) -> Findings:
         if operation not in writes.foreign_appends
     }
     findings = (
-        warn("ROWS_CHANGED_SINCE_TAKE_OVER", target=context.target, writes=writes.named(changed))
+        warn("ROWS_CHANGED_SINCE_TAKE_OVER", target=context.target, writes=writes.describe(changed))
         if changed
         else Findings()
     )
@@ -283,7 +287,7 @@ def check_other_writers(context: PlanningContext) -> Findings:
         writers.append(f"another process ({writes.describe(writes.foreign_appends)})")
     again = "take the table over again: `tableferry pipelines undo`, then run"
     remedy = f"remove the duplicate rows, and {again}"
-    if not writes.mixed:
+    if not writes.is_interleaved:
         remedy = (
             f"run RESTORE TABLE {context.target.sql} TO VERSION AS OF {writes.first - 1}. Or, if these rows "
             f"belong there, {again}"
@@ -325,7 +329,7 @@ def end_migration(context: PlanningContext) -> Findings:
     """Remove the state of a migration that the spec has switched off, as soon as no flow depends on it."""
     stored, target, file = context.stored, context.target, context.dataflow.file
     flows = context.dataflow.streaming_flows
-    unstarted = next((flow for flow in flows if not context.find_checkpoint(flow).started), None)
+    unstarted = next((flow for flow in flows if not context.find_checkpoint(flow).has_started), None)
     if not stored.migration_start:
         if not stored.elsewhere or not unstarted:
             return Findings()
@@ -341,7 +345,7 @@ def end_migration(context: PlanningContext) -> Findings:
         return warn("ASSUMED_MIGRATION_SWITCHED_OFF", target=target)
     certainty = stored.migration_start.certainty
     note = f"its migration is complete ({certainty}) and switched off: the run removes its state files"
-    return plan_steps(Forget(target)) + add_note(note)
+    return plan_steps(RemoveMigration(target)) + add_note(note)
 
 
 def is_assumed(dataflow: DataFlow, start: MigrationStart | None) -> bool:
@@ -383,7 +387,7 @@ def _check_readers(context: PlanningContext, migration: Migration) -> Findings:
     """
     findings = Findings()
     for reader in context.list_readers():
-        stored = context.facts.stored.get(reader.key, Stored())
+        stored = context.facts.states.get(reader.key, TargetState())
         if stored.migration_start or stored.finished:
             findings += refuse(
                 "READER_WOULD_TAKE_HISTORY",
@@ -396,8 +400,8 @@ def _check_readers(context: PlanningContext, migration: Migration) -> Findings:
 
 def _check_source(context: PlanningContext, read: Read, source: TableFacts | None) -> Findings:
     """Refuse a source without a recordable baseline, unless all its rows are new."""
-    if read.unseen:
-        return refuse_all([read.unseen.at(read.location)]) if read.explicit is None else Findings()
+    if read.unmanaged:
+        return refuse_all([read.unmanaged.at(read.location)]) if read.explicit is None else Findings()
     producer = context.producers.get(read.table.key)
     if source or producer is context.dataflow:
         return Findings()
@@ -409,7 +413,7 @@ def _check_source(context: PlanningContext, read: Read, source: TableFacts | Non
             location=read.location,
             source=read.table,
             target=context.target,
-            how=read.how,
+            how=read.start_remedy,
         )
     return Findings()
 
@@ -424,7 +428,7 @@ def _check_old_sources(
             "OLD_SOURCE_NOT_FOLLOWED",
             location=migration.location,
             table=migration.table,
-            source=described(source_id),
+            source=describe_source(source_id),
             target=context.target,
         )
         for source_id in sorted(old_ids - set(ids))
@@ -433,7 +437,7 @@ def _check_old_sources(
 
 def _has_explicit_starts(context: PlanningContext, producer: DataFlow) -> bool:
     """Return whether every flow of another spec has an explicit start."""
-    reads = [read for flow in producer.flows for read in context.facts.follows(producer, flow)]
+    reads = [read for flow in producer.flows for read in context.facts.streamed_reads(producer, flow)]
     return bool(reads) and all(read.explicit is not None for read in reads)
 
 
@@ -451,9 +455,9 @@ def _find_kafka_baseline(
     if read.explicit is not None:
         return None, Findings()
     old_offsets = hand_over.kafka if hand_over else {}
-    found = {key: offset for key, offset in old_offsets.items() if topics.subscribes(options, offset)}
+    found = {key: offset for key, offset in old_offsets.items() if topics.is_subscribed(options, offset)}
     if not found:
-        known = topics.gives_start(options)
+        known = topics.has_start(options)
         return None, Findings() if known and not old_offsets else _refuse_unread_source(migration, read)
     if len(found) > 1:
         return None, refuse(
@@ -471,21 +475,21 @@ def _find_kafka_baseline(
         why = available or Finding("BROKER_NOT_ASKED", source=read.table)
         return None, refuse_all([why.at(read.location)])
     # The startingOffsets of a pipeline must name each partition.
-    start = offset.completed(available.first)
-    baseline = Baseline(read.table, source_id, start.records, within=str(start))
+    start = offset.add_partitions_of(available.first)
+    baseline = Baseline(read.table, source_id, start.offset_sum, within=str(start))
     return baseline, check_broker_range(read, start, available)
 
 
 def check_broker_range(read: Read, start: KafkaOffset, available: KafkaRange) -> Findings:
     """Refuse a start at offsets that the broker has deleted."""
-    if not (expired := available.gone(start)):
+    if not (expired := available.list_unreadable_partitions(start)):
         return Findings()
     return refuse(
         "OFFSETS_EXPIRED",
         location=read.location,
         source=read.table,
         partitions="; ".join(expired),
-        how=read.how,
+        how=read.start_remedy,
     )
 
 
@@ -496,7 +500,7 @@ def _refuse_unread_source(migration: Migration, read: Read) -> Findings:
         location=read.location,
         table=migration.table,
         source=read.table,
-        how=read.how,
+        how=read.start_remedy,
     )
 
 

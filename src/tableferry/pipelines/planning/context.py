@@ -125,7 +125,7 @@ class PlanningContext:
 
     def list_reads(self, flow: Flow) -> tuple[Read, ...]:
         """Return the sources that one of its flows streams from."""
-        return self.facts.follows(self.dataflow, flow)
+        return self.facts.streamed_reads(self.dataflow, flow)
 
     def list_all_reads(self) -> Iterable[Read]:
         """Return the sources of all its streaming flows."""
@@ -140,7 +140,7 @@ class PlanningContext:
             and any(
                 read.table.key == self.target.key and read.explicit is None
                 for flow in reader.streaming_flows
-                for read in self.facts.follows(reader, flow)
+                for read in self.facts.streamed_reads(reader, flow)
             )
         )
 
@@ -232,7 +232,10 @@ class PlanningContext:
             name: checkpoint
             for name, checkpoint in self._orphans.items()
             if (checkpoint.offsets or checkpoint.kafka)
-            and (checkpoint.offsets.keys() == ids or (checkpoint.others and checkpoint.offsets.keys() < ids))
+            and (
+                checkpoint.offsets.keys() == ids
+                or (checkpoint.has_untracked_sources and checkpoint.offsets.keys() < ids)
+            )
             and _has_read_topics(checkpoint, kafka)
         }
 

@@ -141,7 +141,7 @@ def _result(
         warnings=tuple(dict.fromkeys(findings.warnings)),
         refusals=tuple(dict.fromkeys(findings.refusals)),
         migration_start=context.migration_start,
-        stored=context.stored,
+        state=context.stored,
         copy=flows is not None and context.needs_copy,
         generation=context.generation,
         legacy_writes=context.facts.legacy_writes.get(context.target.key),
@@ -163,7 +163,7 @@ def _check_auto_loader(context: PlanningContext) -> Findings:
     return refuse_all(
         Finding("AUTO_LOADER_ONLY_ON_DATABRICKS", location=view.location, view=view.name)
         for view in context.dataflow.views.values()
-        if isinstance(view.source, OtherSource) and view.source.format == AUTO_LOADER
+        if isinstance(view.source, ReaderSource) and view.source.format == AUTO_LOADER
     )
 
 

@@ -14,8 +14,14 @@ from tableferry.pipelines.model.flows import (
     Target,
     View,
 )
-from tableferry.pipelines.model.plan import HISTORY_FLOW, HISTORY_VIEW, EngineKind, FlowPlan, pinned_name
-from tableferry.pipelines.model.reads import views_behind
+from tableferry.pipelines.model.plan import (
+    HISTORY_FLOW,
+    HISTORY_VIEW,
+    EngineKind,
+    PlannedFlow,
+    pinned_clone_name,
+)
+from tableferry.pipelines.model.reads import list_upstream_views
 from tableferry.pipelines.model.steps import (
     BaselineEvents,
     DefineAppend,
@@ -43,7 +49,7 @@ from tableferry.pipelines.planning.full_refresh import (
 )
 
 
-def define_flows(context: PlanningContext, flows: Sequence[FlowPlan]) -> Findings:
+def define_flows(context: PlanningContext, flows: Sequence[PlannedFlow]) -> Findings:
     """Plan the definitions of the tables, views and flows that a run needs."""
     # A pipeline starts a run-once flow only once, but must define it for a full refresh.
     migration = context.migration if context.needs_copy or context.request.in_pipeline else None
@@ -83,10 +89,10 @@ def define_flows(context: PlanningContext, flows: Sequence[FlowPlan]) -> Finding
 
 def _list_views(dataflow: DataFlow, name: str) -> Iterator[View]:
     """Yield a view and the views that it reads, in the order of their definition."""
-    return (dataflow.views[view] for view in views_behind(dataflow.views, name))
+    return (dataflow.views[view] for view in list_upstream_views(dataflow.views, name))
 
 
-def _define_tables(context: PlanningContext, flows: Sequence[FlowPlan], *, has_copy: bool) -> Findings:
+def _define_tables(context: PlanningContext, flows: Sequence[PlannedFlow], *, has_copy: bool) -> Findings:
     dataflow, findings = context.dataflow, Findings()
     protected: frozenset[str] = frozenset()
     if context.request.in_pipeline:
@@ -119,13 +125,13 @@ def _define_copy(context: PlanningContext, migration: Migration, start: Migratio
     cdc = context.dataflow.target.cdc
     # On Spark's own pipelines each flow is a stream, and so is the source of AUTO CDC on Databricks.
     streams = {"declarative": True, "databricks": bool(cdc) and migration.pinned_clone, "streaming": False}
-    clone = pinned_name(context.target) if streams[context.request.engine] else None
+    clone = pinned_clone_name(context.target) if streams[context.request.engine] else None
     source = HistorySource(migration, start.copy.version, cdc, clone)
     view = View(HISTORY_VIEW, "batch", source, migration.location)
     flow = Flow(HISTORY_FLOW, "append", context.target, HISTORY_VIEW, location=migration.location)
     return plan_steps(
         DefineView(view, context.target, once=True),
-        _define_flow(context, flow, FlowPlan(flow, "start"), once=True),
+        _define_flow(context, flow, PlannedFlow(flow, "start"), once=True),
     )
 
 
@@ -142,7 +148,7 @@ def _check_properties(table: Target, engine: EngineKind) -> Findings:
     return findings
 
 
-def _collect_starts(running: Iterable[FlowPlan]) -> dict[str, dict[str, Start | None]]:
+def _collect_starts(running: Iterable[PlannedFlow]) -> dict[str, dict[str, Start | None]]:
     """Return the starts of the streams by view and table key."""
     starts: dict[str, dict[str, Start | None]] = {}
     for plan in running:
@@ -160,21 +166,22 @@ def _name_history(context: PlanningContext) -> str:
     return "" if context.is_refreshed or context.stored.resetting else recorded_history(context)
 
 
-def _define_flow(context: PlanningContext, flow: Flow, plan: FlowPlan, *, once: bool) -> FlowDefinition:
+def _define_flow(
+    context: PlanningContext, flow: Flow, plan: PlannedFlow, *, once: bool
+) -> DefineAppend | DefineAutoCdc:
     table = next(table for table in context.dataflow.tables if table.name.key == flow.target.key)
     recorded = not context.fills_new_generation and identity.is_recorded(context, flow, table.cdc)
     needs_identity = not once and not context.request.in_pipeline and not recorded
     identify = identity.collect_settings(context, flow, table.cdc) if needs_identity else None
-    start = (plan.ahead, plan.seed)
+    start = (plan.starts_ahead, plan.start_offset)
+    common = (context.target, context.generation, once, identify, *start)
     if table.cdc and (flow.kind == "cdc" or flow.name == HISTORY_FLOW):
-        cdc_flow = replace(flow, kind="cdc")
-        common = (context.target, context.generation, table.cdc, once, identify, *start)
-        before = _find_events_before(context, table.cdc) if flow.name == HISTORY_FLOW else None
-        return DefineAutoCdc(cdc_flow, *common, before)
-    return DefineAppend(flow, context.target, context.generation, once, identify, *start)
+        events = _find_events_before(context, table.cdc) if flow.name == HISTORY_FLOW else None
+        return DefineAutoCdc(replace(flow, kind="cdc"), *common, settings=table.cdc, baseline_events=events)
+    return DefineAppend(flow, *common)
 
 
-def _find_events_before(context: PlanningContext, cdc: CdcSettings) -> EventsBefore | None:
+def _find_events_before(context: PlanningContext, cdc: CdcSettings) -> BaselineEvents | None:
     """Return the events up to the baselines, which give the copied rows their sequences; None if they can't.
 
     A truncate event is newer than every row without a sequence, so it would apply to all of them.

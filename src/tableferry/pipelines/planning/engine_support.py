@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tableferry.errors import Finding, Problem, SpecError
-from tableferry.pipelines.model.flows import DataFlow, MaterializedView, Project, Skipped
+from tableferry.pipelines.model.flows import DataFlow, MaterializedView, Project, SkippedSpec
 from tableferry.pipelines.model.plan import EngineKind
 
 
@@ -18,7 +18,7 @@ def select_runnable_specs(project: Project, engine: EngineKind) -> Project:
     """
     written: tuple[DataFlow | MaterializedView, ...] = (*project.dataflows, *project.materialized)
     specs = [(spec, tuple(_list_problems(spec, engine))) for spec in written]
-    skipped = [Skipped(spec.file, spec.target.name, problems) for spec, problems in specs if problems]
+    skipped = [SkippedSpec(spec.file, spec.target.name, problems) for spec, problems in specs if problems]
     migrating = [
         problem
         for spec, problems in specs

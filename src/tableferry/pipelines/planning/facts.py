@@ -40,7 +40,7 @@ from tableferry.pipelines.model.plan import LookBack
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.source_offsets import KafkaRange
 from tableferry.pipelines.model.steps import Start
-from tableferry.pipelines.model.target_state import MigrationStart, Stored
+from tableferry.pipelines.model.target_state import MigrationStart, TargetState
 from tableferry.pipelines.planning.pipeline_port import LoadingPipeline, Pipeline
 from tableferry.pipelines.sources import python_code
 from tableferry.pipelines.state import checkpoints

@@ -47,12 +47,12 @@ class _Position:
     ready: bool = False
     has_new_commits: bool = False
     starts: Mapping[str, Start | None] = field(default_factory=dict)
-    wait: Wait | None = None
-    commit_wait: Wait | None = None
+    wait: SourceWait | None = None
+    commit_wait: SourceWait | None = None
     seed: str = ""
 
 
-def plan_flows(context: PlanningContext) -> tuple[tuple[FlowPlan, ...], Findings]:
+def plan_flows(context: PlanningContext) -> tuple[tuple[PlannedFlow, ...], Findings]:
     """Plan the flows of a target, in the order in which they run."""
     findings = (
         Findings()
@@ -91,17 +91,17 @@ def _continue_renamed_flows(context: PlanningContext) -> Findings:
     return findings
 
 
-def _plan_flow(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> tuple[FlowPlan, Findings]:
+def _plan_flow(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> tuple[PlannedFlow, Findings]:
     """Return the action for one flow, with its starts or its waits.
 
     Rule 3: Omit, never gate. A flow is left out of the run until a source's version exceeds its baseline. A
     view with ``WHERE 1=0`` would still move the stream's offsets, and rows would be lost.
     """
-    in_pipeline, started = context.request.in_pipeline, checkpoint.started
+    in_pipeline, started = context.request.in_pipeline, checkpoint.has_started
     if flow.once:
         return PlannedFlow(flow, "done" if checkpoint.done and not in_pipeline else "start"), Findings()
     if context.dataflow.views[flow.view].mode == "batch":
-        return FlowPlan(flow, "wait"), refuse("FLOW_READS_BATCH", location=flow.location, view=flow.view)
+        return PlannedFlow(flow, "wait"), refuse("FLOW_READS_BATCH", location=flow.location, view=flow.view)
     findings = Findings()
     positions = []
     for read in context.list_reads(flow):
@@ -127,12 +127,12 @@ def _plan_flow(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
     if in_pipeline and context.migration and not context.is_copied:
         # The target equals the legacy table only until the first live flow starts.
         legacy = context.migration.table
-        waits.append(Wait(legacy, None, None, Finding("LEGACY_TABLE_NOT_COPIED", source=legacy)))
+        waits.append(SourceWait(legacy, None, None, Finding("LEGACY_TABLE_NOT_COPIED", source=legacy)))
     if waits:
-        return FlowPlan(flow, "wait", starts, tuple(waits)), findings
-    has_work = checkpoint.pending or any(position.has_new_commits for position in positions)
+        return PlannedFlow(flow, "wait", starts, tuple(waits)), findings
+    has_work = checkpoint.has_pending_batch or any(position.has_new_commits for position in positions)
     if started and not in_pipeline and not has_work:
-        return FlowPlan(flow, "idle", starts), findings
+        return PlannedFlow(flow, "idle", starts), findings
     if commit_waits and not started:
         tables = ", ".join(str(wait.table) for wait in commit_waits)
         findings += add_note(
@@ -140,7 +140,7 @@ def _plan_flow(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
         )
     action: Literal["continue", "start"] = "continue" if started else "start"
     seed = "".join(position.seed for position in positions)
-    return FlowPlan(flow, action, starts, ahead=bool(commit_waits), seed=seed), findings
+    return PlannedFlow(flow, action, starts, starts_ahead=bool(commit_waits), start_offset=seed), findings
 
 
 def _check_row_changes(context: PlanningContext, flow: Flow, read: Read) -> Findings:
@@ -166,11 +166,11 @@ def _check_row_changes(context: PlanningContext, flow: Flow, read: Read) -> Find
 def _find_position(
     context: PlanningContext, read: Read, checkpoint: Checkpoint
 ) -> tuple[_Position, Findings]:
-    started = checkpoint.started
-    if read.unseen:
+    started = checkpoint.has_started
+    if read.unmanaged:
         baseline = context.find_baseline(read)
         if not baseline or (started and not context.request.in_pipeline):
-            resumes = started and read.without_versions
+            resumes = started and read.is_versionless
             resumed: dict[str, Start | None] = {read.table.key: None} if resumes else {}
             return _Position(read, ready=True, has_new_commits=True, starts=resumed), Findings()
         return _find_kafka_position(context, read, baseline, started=started)
@@ -178,7 +178,7 @@ def _find_position(
     if not source and read.table.key not in context.producers:
         return _Position(read), refuse("SOURCE_TABLE_MISSING", location=read.location, source=read.table)
     if not source and not started and read.table.key not in context.filling:
-        wait = Wait(read.table, None, None, Finding("SOURCE_NOT_CREATED", source=read.table))
+        wait = SourceWait(read.table, None, None, Finding("SOURCE_NOT_CREATED", source=read.table))
         return _Position(read, wait=wait), Findings()
     if source and (recreated := _check_recreated(context, read, source, checkpoint)):
         return _Position(read), recreated
@@ -192,7 +192,7 @@ def _find_position(
     if source and isinstance(start, int) and not checkpoint.has_read(source):
         if source.version < start:
             why = Finding("SOURCE_AT_BASELINE", source=read.table, version=source.version)
-            wait = Wait(read.table, start - 1, source.version, why)
+            wait = SourceWait(read.table, start - 1, source.version, why)
             return _Position(read, starts=starts, commit_wait=wait), findings
         findings += _check_readable(context, read, start)
     has_new_commits = not source or _has_new_commits(context, read, source, checkpoint)
@@ -211,7 +211,7 @@ def _find_kafka_position(
     if started:
         return position, Findings()
     findings = Findings()
-    if read.kafka is not None and topics.gives_start(read.kafka):
+    if read.kafka is not None and topics.has_start(read.kafka):
         findings += add_note(f"{read.view} starts at the old stream's offsets, not at its startingOffsets")
     available = context.facts.brokers.get(read.table.key)
     if not available:
@@ -245,7 +245,7 @@ def _can_have_read(context: PlanningContext, flow: Flow, gone: str) -> bool:
     A pipeline that loads its files doesn't know the ids of tables; `prepare` has made this check before it.
     """
     reads = context.list_reads(flow)
-    sources = (context.facts.tables.get(read.table.key) for read in reads if not read.unseen)
+    sources = (context.facts.tables.get(read.table.key) for read in reads if not read.unmanaged)
     ids = {source.table_id for source in sources if source}
     is_unseen = any(read.unmanaged for read in reads)
     if "" in ids:
@@ -300,7 +300,11 @@ def _check_recreated(
     if not recreated:
         return Findings()
     return refuse(
-        "SOURCE_RECREATED", location=read.location, source=read.table, target=context.target, how=read.how
+        "SOURCE_RECREATED",
+        location=read.location,
+        source=read.table,
+        target=context.target,
+        how=read.start_remedy,
     )
 
 
@@ -333,11 +337,13 @@ def _find_start(
             location=read.location,
             source=read.table,
             target=context.target,
-            how=read.how,
+            how=read.start_remedy,
         )
     rows = context.facts.rows.get(read.table.key)
     size = counted(source.version + 1, "commit") + (f", {rows:,} rows" if rows is not None else "")
-    return None, warn("SOURCE_READ_FROM_START", view=read.view, source=read.table, size=size, how=read.how)
+    return None, warn(
+        "SOURCE_READ_FROM_START", view=read.view, source=read.table, size=size, how=read.start_remedy
+    )
 
 
 def _can_resume_without_start(
@@ -374,18 +380,18 @@ def _check_readable(context: PlanningContext, read: Read, start: int) -> Finding
         source=read.table,
         version=start,
         earliest=earliest,
-        how=read.how,
+        how=read.start_remedy,
     )
 
 
-def _list_unrecorded_readers(context: PlanningContext) -> Sequence[Wait]:
+def _list_unrecorded_readers(context: PlanningContext) -> Sequence[SourceWait]:
     """Wait until the migrations that read this target have recorded their starts."""
     if context.is_copied:
         return ()
     return [
-        Wait(reader.target.name, None, None, Finding("READER_NOT_RECORDED", source=reader.target.name))
+        SourceWait(reader.target.name, None, None, Finding("READER_NOT_RECORDED", source=reader.target.name))
         for reader in context.list_readers()
         if reader.migration
         and reader.migration.auto_starting_versions
-        and not context.facts.stored.get(reader.key, Stored()).migration_start
+        and not context.facts.states.get(reader.key, TargetState()).migration_start
     ]

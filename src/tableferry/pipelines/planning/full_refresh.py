@@ -44,7 +44,7 @@ def plan_full_refresh(context: PlanningContext) -> tuple[int, Findings]:
         unstarted = list(takewhile(lambda flow: context.find_checkpoint(flow) == Checkpoint(), flows))
         for flow in unstarted:
             findings += context.check_ambiguous_rename(flow)
-        recorded = any(recorded.on_table for _, recorded in identity.list_recorded_tables(context))
+        recorded = any(recorded.property_identity for _, recorded in identity.list_recorded_tables(context))
         filled = len(unstarted) < len(flows) or recorded
     if not stored.resetting and not (context.is_refreshed and filled):
         return stored.generation, findings
@@ -63,7 +63,7 @@ def plan_full_refresh(context: PlanningContext) -> tuple[int, Findings]:
         if flow.once:
             run_once.setdefault(flow.target.key, []).append(flow.name)
     names = {key: tuple(flow_names) for key, flow_names in run_once.items()}
-    findings += plan_steps(Reset(context.target, tuple(tables), generation, names))
+    findings += plan_steps(ResetTarget(context.target, tuple(tables), generation, names))
     findings += add_note(
         "full refresh: readers outside this project that stream from it must be refreshed too"
     )

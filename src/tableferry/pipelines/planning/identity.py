@@ -19,8 +19,8 @@ from tableferry.pipelines.model.identities import (
     cdc_settings,
 )
 from tableferry.pipelines.model.plan import EngineKind
-from tableferry.pipelines.model.steps import AcceptWrites
-from tableferry.pipelines.model.target_state import Stored
+from tableferry.pipelines.model.steps import RecordVersions
+from tableferry.pipelines.model.target_state import TargetState
 from tableferry.pipelines.planning.context import (
     Findings,
     PlanningContext,
@@ -123,7 +123,7 @@ class EngineChange:
 
 
 def find_engine_change(
-    stored: Stored, engine: EngineKind, recorded: Iterable[Recorded] = ()
+    stored: TargetState, engine: EngineKind, recorded: Iterable[TableEvidence] = ()
 ) -> EngineChange | None:
     """Return the change if another engine has run a target's flows; None if this engine can continue."""
     runs = stored.engine
@@ -141,12 +141,14 @@ def find_engine_change(
 def find_newest_generation(context: PlanningContext) -> int:
     """Return the newest generation that the state, the tracking or a table records."""
     on_tables = (
-        recorded.on_table.generation for _, recorded in list_recorded_tables(context) if recorded.on_table
+        recorded.property_identity.generation
+        for _, recorded in list_recorded_tables(context)
+        if recorded.property_identity
     )
     return max(context.stored.generation, _find_copied_generation(context), *on_tables)
 
 
-def list_recorded_tables(context: PlanningContext) -> Iterator[tuple[Target, Recorded]]:
+def list_recorded_tables(context: PlanningContext) -> Iterator[tuple[Target, TableEvidence]]:
     """Yield the target and its staging tables, each with its recorded identity."""
     for table in context.dataflow.tables:
         if recorded := context.facts.table_evidence.get(table.name.key):
@@ -162,7 +164,7 @@ def collect_settings(context: PlanningContext, flow: Flow, cdc: CdcSettings | No
     """Return the settings of a flow that can't change after its first batch."""
     sources = {}
     for read in context.list_reads(flow):
-        if not read.unseen:
+        if not read.unmanaged:
             source = context.facts.tables.get(read.table.key)
             sources[read.table.key] = source.table_id if source else ""
     return FlowSettings(cdc_settings(cdc if flow.kind == "cdc" else None), sources)
@@ -176,7 +178,7 @@ def list_flows_into(context: PlanningContext, table: Target) -> Iterator[Flow]:
 def is_recorded(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -> bool:
     """Return whether both the table and the state record the current identity of a flow."""
     now = collect_settings(context, flow, cdc)
-    recorded = context.facts.recorded.get(flow.target.key)
+    recorded = context.facts.table_evidence.get(flow.target.key)
     checkpoint = context.find_checkpoint(flow).id
     return bool(
         recorded
@@ -191,8 +193,8 @@ def is_recorded(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -
     )
 
 
-def _check_table(context: PlanningContext, table: Target, recorded: Recorded) -> Findings:
-    on_table, in_state = recorded.on_table, recorded.in_state
+def _check_table(context: PlanningContext, table: Target, recorded: TableEvidence) -> Findings:
+    on_table, in_state = recorded.property_identity, recorded.state_identity
     if in_state and in_state.table_id != recorded.table_id:
         return refuse(
             "TARGET_REPLACED",
@@ -212,7 +214,7 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
             state=context.facts.state,
             target=context.target,
         )
-    set_back = recorded.set_back
+    set_back = recorded.rollback
     if set_back:
         return refuse(
             "EVENT_LOG_MISSING" if set_back.version is None else "TARGET_SET_BACK",
@@ -237,20 +239,20 @@ def _check_table(context: PlanningContext, table: Target, recorded: Recorded) ->
     return findings + (of_flows or check_table_settings(table, table_settings, _advise_full_refresh(context)))
 
 
-def _check_foreign_writes(context: PlanningContext, table: Target, recorded: Recorded) -> Findings:
+def _check_foreign_writes(context: PlanningContext, table: Target, recorded: TableEvidence) -> Findings:
     """Refuse a CDC target if another process removed only its rows or only their events."""
     findings = Findings()
     for writes in recorded.foreign_writes:
         findings += _check_foreign_write(context, table, writes)
     if recorded.foreign_writes and not findings.refusals:
-        findings += plan_steps(AcceptWrites(context.target, context.stored.generation, recorded.versions))
+        findings += plan_steps(RecordVersions(context.target, context.stored.generation, recorded.versions))
     return findings
 
 
 def _check_foreign_write(context: PlanningContext, table: Target, writes: ForeignWrites) -> Findings:
     of_target = writes.table == table.name
     written = writes.table.plain_sql
-    if writes.left is None:
+    if writes.remaining is None:
         rows = "events of the same keys" if of_target else "rows of the same keys"
         return refuse(
             "ROWS_MAYBE_REMOVED",
@@ -258,7 +260,7 @@ def _check_foreign_write(context: PlanningContext, table: Target, writes: Foreig
             writes=writes,
             before=writes.before,
             reason=writes.unreadable,
-            other=writes.other,
+            other=writes.counterpart,
             rows=rows,
             table=written,
             property=REVIEWED,
@@ -268,7 +270,7 @@ def _check_foreign_write(context: PlanningContext, table: Target, writes: Foreig
     if not writes.remaining:
         if writes.only_deletes or not of_target:
             return Findings()
-        return warn("VALUES_CHANGED_BY_OTHERS", writes=writes, other=writes.other)
+        return warn("VALUES_CHANGED_BY_OTHERS", writes=writes, other=writes.counterpart)
     if of_target:
         left = counted(writes.remaining, "key or row", "keys or rows")
         removed, left = "rows", f"events of {left}, which the next event of a key restores"
@@ -282,7 +284,7 @@ def _check_foreign_write(context: PlanningContext, table: Target, writes: Foreig
         location=table.location,
         removed=removed,
         writes=writes,
-        other=writes.other,
+        other=writes.counterpart,
         left=left,
         statements=statements,
         advice=undo if writes.restorable else _advise_full_refresh(context),
@@ -366,7 +368,7 @@ def check_table_settings(table: Target, recorded: Mapping[str, str] | None, rebu
 
 
 def _find_lost_flow(
-    context: PlanningContext, flow: Flow, identities: Mapping[str, FlowIdentity], recorded: Recorded
+    context: PlanningContext, flow: Flow, identities: Mapping[str, FlowIdentity], recorded: TableEvidence
 ) -> str:
     """Return the name of the recorded flow with a lost checkpoint that a flow continues; empty if none.
 
@@ -429,7 +431,7 @@ def _check_forgotten_batches(
     kept = known.properties.get(TRANSACTION_RETENTION, "") if known else ""
     if not kept or checkpoint.offered is None:
         return Findings()
-    if not checkpoint.pending:
+    if not checkpoint.has_pending_batch:
         return add_note(
             f"{table.name} remembers a stream's batches for {kept} ({TRANSACTION_RETENTION}), and neither "
             f"its log nor its history shows whether it has {_describe_batch(checkpoint.offered)} of "

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from tableferry.pipelines.model.facts import Checkpoint
 from tableferry.pipelines.model.flows import Target
-from tableferry.pipelines.model.identities import FlowIdentity, Recorded, TableIdentity, cdc_settings
-from tableferry.pipelines.model.steps import Recognise
+from tableferry.pipelines.model.identities import FlowIdentity, TableEvidence, TableIdentity, cdc_settings
+from tableferry.pipelines.model.steps import RecordTableIdentity
 from tableferry.pipelines.planning.context import Findings, PlanningContext, plan_steps, refuse
 from tableferry.pipelines.planning.full_refresh import RESET_ALLOWED
 from tableferry.pipelines.planning.identity import (
@@ -39,10 +39,10 @@ def record_pipeline_identity(context: PlanningContext) -> Findings:
         return findings
     for table, recorded in list_recorded_tables(context):
         if recorded.table_id:
-            identity = _build_identity(context, table, recorded.table_id, recorded.in_state)
-            if identity != recorded.in_state:
+            identity = _build_identity(context, table, recorded.table_id, recorded.state_identity)
+            if identity != recorded.state_identity:
                 findings += plan_steps(
-                    Recognise(context.target, context.stored.generation, table.name, identity)
+                    RecordTableIdentity(context.target, context.stored.generation, table.name, identity)
                 )
     return findings
 
@@ -102,7 +102,7 @@ def _check_table(context: PlanningContext, table: Target, recorded: TableEvidenc
     findings = Findings()
     for flow in list_flows_into(context, table):
         identity = in_state.flows.get(flow.name)
-        if identity and context.find_checkpoint(flow).started:
+        if identity and context.find_checkpoint(flow).has_started:
             findings += check_flow_settings(context, table, flow, identity, rebuild)
     return findings or check_table_settings(table, in_state.settings, rebuild)
 
@@ -113,7 +113,7 @@ def _build_identity(
     """Return the identity to record for a table; a flow can change until its first batch."""
     flows = dict(before.flows) if before else {}
     for flow in list_flows_into(context, table):
-        if flow.name not in flows or not context.find_checkpoint(flow).started:
+        if flow.name not in flows or not context.find_checkpoint(flow).has_started:
             now = collect_settings(context, flow, table.cdc)
             flows[flow.name] = FlowIdentity(now.settings, now.sources)
     start = context.migration_start if table is context.dataflow.target else None

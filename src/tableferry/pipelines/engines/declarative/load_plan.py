@@ -46,7 +46,7 @@ def load_plan(runtime: PipelineRuntime, *_: object) -> PipelinePlan:
     configured = configuration.read_configuration(lambda key: spark.conf.get(key, None))
     project = specs.load(configured.project, environment=configured.environment, reserved=configured.tokens)
     pipeline = LoadingPipeline("databricks" if databricks else "declarative")
-    planned, facts = open_project(project, spark, pipeline=pipeline).decided()
+    planned, facts = open_project(project, spark, pipeline=pipeline).decide_plan()
     if planned.refusals:
         raise Refused.of(planned.refusals)
     unprepared = [str(target.target) for target in planned.targets if target.state_steps]
