@@ -1,1 +1,1 @@
-"""What the parts of a pipeline migration exchange: flows, facts, plans and steps. It imports no Spark."""
+"""Data classes of a pipeline migration: flows, facts, plans and steps, without Spark."""

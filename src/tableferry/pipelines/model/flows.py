@@ -268,7 +268,7 @@ class SnapshotCdc:
     """The settings of AUTO CDC from snapshots.
 
     Attributes:
-        source: The name of a view that is read as one snapshot at each run, or the historical snapshots.
+        source: The name of a view that each run reads as a snapshot, or the historical snapshots.
         location: Its place in the spec, for messages.
 
     The other attributes are those of `CdcSettings`.

@@ -73,7 +73,7 @@ class KafkaOffset:
 
     @property
     def offset_sum(self) -> int:
-        """The sum of its offsets, as one number for its progress."""
+        """The sum of its offsets, which grows with each record that is read."""
         return sum(self.next.values())
 
     def has_reached(self, other: KafkaOffset) -> bool:
