@@ -1,8 +1,16 @@
-"""Decides, from facts alone, what each target of a project needs next: same facts, same plan, and no Spark.
+"""Decide what a run does with each target of a project: the same facts give the same plan, without Spark.
 
-The rules: a baseline is recorded once (`migration_starts`); a streaming flow whose source hasn't moved past
-its baseline is left out of the plan, never gated inside it (`positions`); the copy is pinned; what can't be
-known is asked for.
+The rules of a migration, each with the function that implements it:
+
+1. A baseline is written once: `baseline.plan_migration_start`.
+2. Each target owns its state: `baseline.adopt_state`.
+3. A flow without a new commit is left out, never gated: `flow_start.plan_flows`.
+4. The copy is pinned: `definitions.define_flows`.
+5. History is exact: `sources.unrepresentable_rows`, which reads rows, so it runs after planning.
+6. The user's options stay: `flow_start.plan_flows`.
+7. Versions can vanish: `flow_start.plan_flows`.
+8. Done is reported, not guessed: `phase_of`.
+9. Identity is recorded: `identity.check_identity`.
 """
 
 from __future__ import annotations
@@ -10,9 +18,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from tableferry.errors import Finding
 from tableferry.pipelines.model.facts import Facts, UnknownHandOver
-from tableferry.pipelines.model.flows import AUTO_LOADER, DataFlow, Project, ReaderSource
+from tableferry.pipelines.model.flows import DataFlow, Project
 from tableferry.pipelines.model.phases import Phase
 from tableferry.pipelines.model.plan import Plan, PlannedFlow, PlanRequest, TargetPlan
 from tableferry.pipelines.model.steps import FlowDefinition
@@ -23,10 +30,14 @@ from tableferry.pipelines.planning.context import (
     PlanningContext,
     add_note,
     refuse,
-    refuse_all,
     warn,
 )
 from tableferry.pipelines.planning.definitions import define_flows
+from tableferry.pipelines.planning.engine_support import (
+    check_auto_loader,
+    check_connect_client,
+    check_open_source_pipeline,
+)
 from tableferry.pipelines.planning.flow_start import plan_flows
 from tableferry.pipelines.planning.full_refresh import (
     RESET_ALLOWED,
@@ -55,82 +66,102 @@ def decide(project: Project, facts: Facts, request: PlanRequest) -> Plan:
 
 
 def in_order(project: Project, facts: Facts) -> tuple[DataFlow, ...]:
-    """Order data flows so that each comes after those whose targets it reads; circles stay as they are."""
+    """Order data flows so that each follows those whose targets it reads; cycles keep their order."""
     by_target = {dataflow.key: dataflow for dataflow in project.dataflows}
     into = {key: [(dataflow, flow) for flow in dataflow.flows] for key, dataflow in by_target.items()}
     return tuple(by_target[key] for key in facts.order_tables(into))
 
 
 def _target_plan(context: PlanningContext) -> TargetPlan:
+    """Plan a target: check its state, then its identity, then decide its start, its flows and its steps."""
     stored, findings = baseline.adopt_state(context)
     if findings.refusals:
-        # Nothing else can be decided without the target's state.
+        # Without the target's state, nothing else can be decided.
         return _result(context, "refused", findings)
     context = replace(context, stored=stored)
-    if impossible := baseline.check_take_over_in_pipeline(context) + _check_connect(context):
-        return _result(context, "refused", findings + impossible)
-    if earlier := baseline.adopt_renamed_target(context):
-        return _result(context, "new", findings + earlier)
-    migration = context.migration
-    finished = context.dataflow.migration is not None and stored.finished
-    if finished:
+    if unsupported := baseline.check_take_over_in_pipeline(context) + check_connect_client(context):
+        return _result(context, "refused", findings + unsupported)
+    if renamed := baseline.adopt_renamed_target(context):
+        return _result(context, "new", findings + renamed)
+    migration, is_finished = context.migration, _is_finished(context)
+    if is_finished:
         findings += _check_finished(context)
     if stored.undoing:
-        findings += refuse("UNDO_OF_TARGET_UNFINISHED", target=context.target)
-        return _result(context, "refused", findings)
-    later = baseline.list_uncopied_producers(context) if migration and not stored.migration_start else ()
-    if later:
-        findings += add_note(f"begins once {' and '.join(map(str, later))} holds its copied history")
-        return _result(context, "later", findings)
-    if context.request.engine == "declarative":
-        findings += _check_declarative(context.dataflow)
-    findings += _check_auto_loader(context) + identity.check_identity(context)
+        return _result(
+            context, "refused", findings + refuse("UNDO_OF_TARGET_UNFINISHED", target=context.target)
+        )
+    if migration and not stored.migration_start and (copies := baseline.list_uncopied_producers(context)):
+        note = f"starts after {' and '.join(map(str, copies))} contains its copied history"
+        return _result(context, "later", findings + add_note(note))
+    findings += _check_engine(context) + identity.check_identity(context)
     if context.request.in_pipeline:
         findings += pipeline_identity.check_pipeline_identity(context)
     if migration:
-        stopped = bool(findings.refusals)
-        start, new = baseline.plan_migration_start(context, migration, stopped=stopped)
-        findings += new
+        is_refused = bool(findings.refusals)
+        start, start_findings = baseline.plan_migration_start(context, migration, stopped=is_refused)
+        findings += start_findings
         if start is None:
-            # Where its flows start can't be judged without a migration start.
+            # Without a start, the positions of its flows aren't known.
             return _result(context, "new", findings)
         context = replace(context, migration_start=start)
-    elif not finished:
+    elif not is_finished:
         findings += check_recorded_history(context) + baseline.end_migration(context)
-    awaits_finish = (
-        migration is None
-        and not context.is_refreshed
-        and baseline.is_assumed(context.dataflow, stored.migration_start)
-    )
-    generation, new = plan_full_refresh(context)
+    return _flows_plan(context, findings)
+
+
+def _flows_plan(context: PlanningContext, findings: Findings) -> TargetPlan:
+    """Plan a target whose start is known: a full refresh, its flows, its phase and its definitions."""
+    stored = context.stored
+    generation, refresh_findings = plan_full_refresh(context)
     context = replace(context, generation=generation)
-    findings += new
-    flows, new = plan_flows(context)
-    findings += new
+    flows, flow_findings = plan_flows(context)
+    findings += refresh_findings + flow_findings
     if context.needs_copy:
         findings += baseline.check_pinned_legacy_table(context)
     findings += baseline.check_other_writers(context)
+    # A migration that the spec has disabled keeps its state until `finish` if its hand-over was assumed.
+    awaits_finish = (
+        context.migration is None
+        and not context.is_refreshed
+        and baseline.is_assumed(context.dataflow, stored.migration_start)
+    )
     phase: Phase = "plain"
-    if migration or finished or awaits_finish:
-        phase = phase_of(context.stored, [flow.action for flow in flows], copies=context.needs_copy)
+    if context.migration or _is_finished(context) or awaits_finish:
+        phase = phase_of(stored, [flow.action for flow in flows], copies=context.needs_copy)
     if phase == "differs":
-        how = (
-            f"a full refresh of {context.target} by its pipeline, for which its tableProperties must set "
-            f"{RESET_ALLOWED} to true"
-            if context.request.in_pipeline
-            else f"--full-refresh {context.target}"
-        )
-        findings += warn("COPY_DIFFERS", target=context.target, how=how)
+        findings += _warn_of_difference(context)
     if context.request.in_pipeline:
         findings += pipeline_identity.record_pipeline_identity(context)
     result = _result(context, phase, findings + define_flows(context, flows), flows)
     return replace(result, migration_start=stored.migration_start) if awaits_finish else result
 
 
+def _is_finished(context: PlanningContext) -> bool:
+    """Return whether the spec still has the migration that `finish` has removed from the state."""
+    return context.dataflow.migration is not None and context.stored.finished
+
+
+def _check_engine(context: PlanningContext) -> Findings:
+    findings = check_auto_loader(context)
+    if context.request.engine == "declarative":
+        findings = check_open_source_pipeline(context.dataflow) + findings
+    return findings
+
+
+def _warn_of_difference(context: PlanningContext) -> Findings:
+    remedy = f"--full-refresh {context.target}"
+    if context.request.in_pipeline:
+        remedy = (
+            f"a full refresh of {context.target} by its pipeline, for which its tableProperties must set "
+            f"{RESET_ALLOWED} to true"
+        )
+    return warn("COPY_DIFFERS", target=context.target, how=remedy)
+
+
 def _result(
     context: PlanningContext, phase: Phase, findings: Findings, flows: tuple[PlannedFlow, ...] | None = None
 ) -> TargetPlan:
-    """Return the plan of a target, without flows where it ends before these are decided."""
+    """Return the plan of a target; without flows if it was refused before they were planned."""
     hand_over = context.facts.hand_overs.get(context.target.key)
     return TargetPlan(
         context.dataflow,
@@ -156,54 +187,16 @@ def _check_finished(context: PlanningContext) -> Findings:
     return findings
 
 
-def _check_auto_loader(context: PlanningContext) -> Findings:
-    """Refuse views of Auto Loader outside Databricks."""
-    if context.facts.auto_loader:
-        return Findings()
-    return refuse_all(
-        Finding("AUTO_LOADER_ONLY_ON_DATABRICKS", location=view.location, view=view.name)
-        for view in context.dataflow.views.values()
-        if isinstance(view.source, ReaderSource) and view.source.format == AUTO_LOADER
-    )
-
-
-def _check_declarative(dataflow: DataFlow) -> Findings:
-    """Refuse what a pipeline of Spark's own can't do.
-
-    Spark 4.1 has no AUTO CDC; 4.2 has only SCD type 1, and not for the two flows that a migration needs.
-    """
-    return refuse_all(
-        [
-            *(
-                Finding("AUTO_CDC_NOT_IN_SPARKS_OWN", location=table.location, table=table.name)
-                for table in dataflow.tables
-                if table.cdc
-            ),
-            *(
-                Finding("ONCE_NOT_IN_SPARKS_OWN", location=f"{flow.location}: {flow.name}")
-                for flow in dataflow.flows
-                if flow.once
-            ),
-        ]
-    )
-
-
-def _check_connect(context: PlanningContext) -> Findings:
-    """Refuse streaming CDC flows of a Spark Connect client, which can't fold their batches."""
-    if context.request.in_pipeline or not context.request.through_connect:
-        return Findings()
-    return refuse_all(
-        Finding("STREAMING_CDC_THROUGH_CONNECT", location=flow.location, flow=flow.name, target=flow.target)
-        for flow in context.dataflow.streaming_flows
-        if flow.kind == "cdc"
-    )
-
-
 def phase_of(stored: TargetState, actions: Collection[str], *, copies: bool) -> Phase:
-    """Return where a target with a migration stands.
+    """Return the phase of a target with a migration.
 
-    ``actions`` is what happens to its flows next; ``copies`` means that its history has yet to be copied, or
-    is to be copied again.
+    Rule 8: Done is reported, not guessed. A migration is complete if its copy was compared and each streaming
+    flow has committed a batch.
+
+    Args:
+        stored: The recorded state.
+        actions: The next action of each flow.
+        copies: The history isn't copied yet, or must be copied again.
     """
     if stored.finished:
         return "finished"

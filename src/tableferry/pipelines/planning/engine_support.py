@@ -1,4 +1,4 @@
-"""Select the specs of a project that an engine can run; the other specs are skipped by name."""
+"""What each engine can run: specs that it can't run are skipped by name, and flows and views are refused."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tableferry.errors import Finding, Problem, SpecError
-from tableferry.pipelines.model.flows import DataFlow, MaterializedView, Project, SkippedSpec
+from tableferry.pipelines.model.flows import (
+    AUTO_LOADER,
+    DataFlow,
+    MaterializedView,
+    Project,
+    ReaderSource,
+    SkippedSpec,
+)
 from tableferry.pipelines.model.plan import EngineKind
+from tableferry.pipelines.planning.context import Findings, PlanningContext, refuse_all
 
 
 def select_runnable_specs(project: Project, engine: EngineKind) -> Project:
@@ -53,3 +61,46 @@ def _list_problems(spec: DataFlow | MaterializedView, engine: EngineKind) -> Ite
 def _problem_at(location: str, finding: Finding) -> Problem:
     file, _, path = location.partition(": ")
     return Problem.of(finding, file, path)
+
+
+def check_auto_loader(context: PlanningContext) -> Findings:
+    """Refuse views of Auto Loader outside Databricks."""
+    if context.facts.auto_loader:
+        return Findings()
+    return refuse_all(
+        Finding("AUTO_LOADER_ONLY_ON_DATABRICKS", location=view.location, view=view.name)
+        for view in context.dataflow.views.values()
+        if isinstance(view.source, ReaderSource) and view.source.format == AUTO_LOADER
+    )
+
+
+def check_open_source_pipeline(dataflow: DataFlow) -> Findings:
+    """Refuse AUTO CDC and run-once flows in an open-source pipeline.
+
+    Spark 4.1 has no AUTO CDC; 4.2 has only SCD type 1, and not for the two flows that a migration needs.
+    """
+    return refuse_all(
+        [
+            *(
+                Finding("AUTO_CDC_NOT_IN_SPARKS_OWN", location=table.location, table=table.name)
+                for table in dataflow.tables
+                if table.cdc
+            ),
+            *(
+                Finding("ONCE_NOT_IN_SPARKS_OWN", location=f"{flow.location}: {flow.name}")
+                for flow in dataflow.flows
+                if flow.once
+            ),
+        ]
+    )
+
+
+def check_connect_client(context: PlanningContext) -> Findings:
+    """Refuse streaming CDC flows of a Spark Connect client, which can't fold their batches (decision 51)."""
+    if context.request.in_pipeline or not context.request.through_connect:
+        return Findings()
+    return refuse_all(
+        Finding("STREAMING_CDC_THROUGH_CONNECT", location=flow.location, flow=flow.name, target=flow.target)
+        for flow in context.dataflow.streaming_flows
+        if flow.kind == "cdc"
+    )
