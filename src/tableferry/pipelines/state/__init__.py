@@ -1,1 +1,1 @@
-"""What a migration records: baselines, progress, checkpoints, leases."""
+"""The records of a migration: baselines, progress, checkpoints, leases."""

@@ -83,7 +83,7 @@ class StateStore:
         return state
 
     def _load(self, target: TableName) -> TargetState:
-        """Return the recorded state of a target, whichever pipeline recorded it."""
+        """Return the recorded state of a target, also if another pipeline recorded it."""
         document = self._document(target)
         if document is None:
             return self._load_older(target)
