@@ -166,9 +166,13 @@ class Fold:
         return keys.distinct()
 
     def compute_rows(self, keys: DataFrame | None, log: DataFrame) -> DataFrame:
-        """Compute the rows of some keys from the log, and list the rows that the target must not contain.
+        """Compute the rows of some keys from the log.
 
-        `keys` = None means all keys. The log may contain an event several times.
+        ``__alive`` is True for a row that the target must contain, and False for one that it must not contain.
+
+        Args:
+            keys: The keys; None for all keys.
+            log: All events of these keys; an event may occur several times.
         """
         frame = log
         if keys is not None:

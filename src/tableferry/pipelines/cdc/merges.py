@@ -106,9 +106,11 @@ def find_newest_events(fold: Fold, log: DataFrame) -> DataFrame:
 
 
 def superseded_delete_sql(fold: Fold, log: TableName, view: str) -> str:
-    """Write the MERGE that deletes events which an event of `find_newest_events` outranks.
+    """Return the MERGE that deletes the events of a log that a newer event of their key supersedes.
 
-    A superseded event stays superseded, so the view may be older than the log.
+    Only for a fold with a sequence whose state depends on one event per key: for SCD type 2 and
+    ``ignore_null_updates``, older events still count. The view contains the result of `find_newest_events`.
+    It may be older than the log, because a superseded event stays superseded.
     """
     equal = " AND ".join(f"t.{quote(key)} <=> s.{quote(key)}" for key in fold.keys)
     return (

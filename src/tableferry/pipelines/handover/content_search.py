@@ -56,7 +56,11 @@ def find_hand_over(
     sources: Collection[TableFacts],
     look_back: LookBack = DEFAULT_LOOK_BACK,
 ) -> HandOver | UnknownHandOver:
-    """Find the newest moment whose rows the legacy table contains.
+    """Find the newest moment at which the flows would produce the rows of the legacy table.
+
+    A moment is a combination of versions that the sources had at the same time. The rows are compared in the
+    columns that both sides have. With append flows, the legacy table may also have older rows, but no later
+    rows of the sources. If no moment fits or a read fails, the `UnknownHandOver` has the reason.
 
     Args:
         spark: The session.

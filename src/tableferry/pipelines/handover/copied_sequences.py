@@ -32,13 +32,22 @@ _IS_DELETED = "__is_deleted"
 def read_newest_events(
     spark: SparkSession, before: BaselineEvents, settings: CdcSettings, *, persist: bool
 ) -> DataFrame:
-    """Return each key with the sequence of its newest event, and whether that event deleted the key.
+    """Return each key of the sources up to the baselines, with its newest event's sequence and kind.
 
-    ``persist`` reads the events immediately, and caches them where the compute supports that.
+    Copied rows that have no sequence get it from this result, so that a late event doesn't replace them.
+
+    Args:
+        spark: The session.
+        before: The data flow, and the baseline of each source.
+        settings: The AUTO CDC settings of the target.
+        persist: Read the events immediately, and cache the result if the compute supports that.
+
+    Returns:
+        A frame with the keys, the sequence of the newest event, and whether that event is a delete.
 
     Raises:
-        RowsNotDerivableError: These events can't be derived from the sources, or the sources can't be read.
-        TableferryError: An expression of the spec can't be applied to them.
+        RowsNotDerivableError: The events can't be derived from the sources, or a source can't be read.
+        TableferryError: An expression of the spec can't be applied to the rows.
     """
     output = TargetOutput.of_dataflow(spark, before.dataflow)
     if any(key not in before.until for flow_output, _ in output.outputs for key in flow_output.tables):

@@ -194,19 +194,23 @@ def choose_version(
     mid_commit_sources: Collection[str] = (),
     advanced_batches: Mapping[tuple[str, int], int] = NO_ADVANCED_BATCHES,
 ) -> HandOver:
-    """Choose the newest usable version of the legacy table; see `find_hand_over`.
+    """Choose the newest version of the legacy table at which the positions of all old streams are known.
+
+    At that version, each stream has a batch with readable offsets, streams of one source are at the same
+    position, and no position exceeds its limit or is within a commit.
 
     Args:
         streams: The old streams.
         commits: The table's newest commits, the newest first.
         offsets: The offsets of each batch, by the query's id and the batch.
         limits: As in `find_hand_over`.
-        mid_commit_sources: As in `find_hand_over`.
-        advanced_batches: By a query and its newest batch in the table, the later batch without rows to which
-            `checkpoints.advance_offsets` advanced the query.
+        mid_commit_sources: The sources that may be within a commit, as in `find_hand_over`.
+        advanced_batches: The batch to which `checkpoints.advance_offsets` advanced a query, by the query and
+            its newest batch in the table.
 
     Raises:
-        StateError: No version can be used; the error is that of the newest one.
+        QueryWithoutCommitsError: A stream wrote none of these commits.
+        StateError: No version fits; the error states why the newest one doesn't.
     """
     commits = tuple(lasting(commits))
     problem: StateError | None = None

@@ -92,10 +92,12 @@ def _continue_renamed_flows(context: PlanningContext) -> Findings:
 
 
 def _plan_flow(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> tuple[PlannedFlow, Findings]:
-    """Return the action for one flow, with its starts or its waits.
+    """Return whether a flow starts, continues, is idle, waits or is done, and where its streams start.
 
-    Rule 3: Omit, never gate. A flow is left out of the run until a source's version exceeds its baseline. A
-    view with ``WHERE 1=0`` would still move the stream's offsets, and rows would be lost.
+    Rule 3: Omit, never gate. A new flow is left out of the run while it can't start. Reading an empty view
+    (``WHERE 1=0``) instead would move the stream past rows that it never wrote. One source with a commit
+    after its baseline is enough; in a pipeline, each source needs one. A missing source, an uncopied legacy
+    table, and a reader without a recorded start also keep a flow waiting.
     """
     in_pipeline, started = context.request.in_pipeline, checkpoint.has_started
     if flow.once:

@@ -138,7 +138,11 @@ def _find_misfits(
 
 
 def find_lost_rules(target: TargetPlan, legacy: TableFacts | None, spark: SparkSession) -> Finding | None:
-    """Return a finding with constraints and layout of the legacy table that its target lacks, or None."""
+    """Return a finding with the rules of the legacy table that the copy doesn't carry over.
+
+    They are all CHECK constraints, NOT NULL that no schema file keeps, and partitioning or clustering that
+    differs from the spec's. None if there are none, no copy is planned, or the table can't be read.
+    """
     migration, table = target.dataflow.migration, target.dataflow.target
     if not target.copy or migration is None or legacy is None:
         return None

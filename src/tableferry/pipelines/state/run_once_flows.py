@@ -34,7 +34,10 @@ def is_run_once_commit(user_metadata: str, owner: TableName) -> bool:
 
 
 def block_writer(spark: SparkSession, table: TableName, writer: str) -> None:
-    """Make a table skip every later write with an id."""
+    """Make a table skip every later write of one writer, also of a run that was suspended.
+
+    A writer is a ``txnAppId``: the id of a run-once flow, or the query id of a stream.
+    """
     nothing = spark.table(table.sql).where("false")
     nothing.write.format("delta").mode("append").options(**build_write_options(writer, _BLOCKED)).saveAsTable(
         table.sql

@@ -134,7 +134,11 @@ class StateStore:
         return found
 
     def record_start(self, migration_start: MigrationStart) -> bool:
-        """Record where a migration starts; of several concurrent calls exactly one returns True."""
+        """Record the baselines and the pinned copy of a migration, unless a start is recorded already.
+
+        Returns:
+            True if this call recorded them. Of concurrent calls of one pipeline, at most one returns True.
+        """
         target = migration_start.target
         state = self._load(target)
         if state.migration_start is not None:
