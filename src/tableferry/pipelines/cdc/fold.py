@@ -168,7 +168,7 @@ class Fold:
     def compute_rows(self, keys: DataFrame | None, log: DataFrame) -> DataFrame:
         """Compute the rows of some keys from the log.
 
-        ``__alive`` is True for a row that the target must contain, and False for one that it must not contain.
+        ``__alive`` is True for a row that the target must contain, and False for one that it must not have.
 
         Args:
             keys: The keys; None for all keys.

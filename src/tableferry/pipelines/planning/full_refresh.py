@@ -133,7 +133,7 @@ def reset_allowed(table: Target) -> bool | None:
 
 
 def protected_tables(dataflows: Sequence[DataFlow], facts: Facts) -> frozenset[str]:
-    """Return the `TableName.key` of each table for which a pipeline sets ``pipelines.reset.allowed`` to false.
+    """Return the `TableName.key` of each table whose ``pipelines.reset.allowed`` a pipeline sets to false.
 
     These are the tables of a target with a migration, also a finished one, and the project's tables that they
     read, directly or not. A table whose spec allows full refreshes is left out.
