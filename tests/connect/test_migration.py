@@ -60,7 +60,7 @@ def test_append_flow_is_migrated_from_first_plan_to_finish(project: Project) -> 
     project.insert("src", (3, "c", 2))
     project.insert("src", (4, "d", 2), (5, "e", 2))
     (report,) = project.run().targets
-    assert [(result.rows, dict(result.broken)) for result in report.results] == [(3, {"early": 1})]
+    assert [(result.rows, dict(result.violations)) for result in report.results] == [(3, {"early": 1})]
     expected = [(1, "a", 1), (2, None, 1), (3, "c", 2), (4, "d", 2), (5, "e", 2)]
     assert project.rows("orders", *columns) == expected
     with project.nothing_written():

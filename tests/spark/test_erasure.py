@@ -141,7 +141,7 @@ def test_rows_deleted_during_run_are_compared_by_next_run(project: Project, spar
     project.insert("src", (2, "b3", 3))
 
     def delete(effect: str) -> None:
-        if effect.startswith("recording in the state at which version"):
+        if effect.startswith("recording in the state the versions"):
             spark.sql(f"DELETE FROM {project.schema}.out WHERE id = 1")
 
     project.run(before=delete)

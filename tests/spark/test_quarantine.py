@@ -71,7 +71,9 @@ def project(tmp_path: Path, schema: str, spark: SparkSession) -> Project:
 
 def count_violations(report: pipelines.RunReport) -> dict[str, dict[str, int]]:
     """Return the number of violating rows by flow and expectation."""
-    return {result.flow.name: dict(result.broken) for target in report.targets for result in target.results}
+    return {
+        result.flow.name: dict(result.violations) for target in report.targets for result in target.results
+    }
 
 
 class Crash(Exception):

@@ -7,7 +7,7 @@ import re
 from tests.conditions import check
 
 from tableferry.pipelines.engines.port import Engine, apply_definitions
-from tableferry.pipelines.engines.streaming.engine import flow_error
+from tableferry.pipelines.engines.streaming.flow_errors import create_flow_error
 from tableferry.pipelines.model.flows import CdcSettings, DeltaSource, Flow, Target, View
 from tableferry.pipelines.model.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView
 from tableferry.spark.tables import TableName
@@ -70,7 +70,7 @@ def test_flow_error_has_remedy_for_cause_of_failed_task() -> None:
     flow = Flow("f_orders", "append", ORDERS, "v_orders", location="orders_main.json: flow")
     read = Failed("[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file x.parquet")
     written = Failed("[TASK_WRITE_FAILED] Task failed while writing rows to x. SQLSTATE: 58030", read)
-    error = flow_error(flow, Failed("[STREAM_FAILED] terminated", written))
+    error = create_flow_error(flow, Failed("[STREAM_FAILED] terminated", written))
     check(error, "FLOW_FAILED", location="orders_main.json: flow", flow="f_orders", target="silver.orders")
     check(
         error, "FLOW_FAILED", reason="[STREAM_FAILED] terminated", advice=re.compile(r"\(VACUUM\).*Restore")

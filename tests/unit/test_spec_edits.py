@@ -26,7 +26,7 @@ from tests import soak
 from tests.spec_edits import FIRST, KNOWN, SCHEMA, SELECTS, STARTS, TURNS, WHERES, Drawn, Scenario
 
 from tableferry.errors import Finding, Refused, TableferryError
-from tableferry.pipelines.engines.performer import Runner, progress
+from tableferry.pipelines.engines.performer import Runner, find_unrecorded_progress
 from tableferry.pipelines.engines.port import apply_definitions
 from tableferry.pipelines.handover import content_search
 from tableferry.pipelines.model.facts import HandOver, UnknownHandOver
@@ -107,7 +107,7 @@ class Engine:
     define_snapshots = define_auto_cdc_flow
 
     def update(self) -> None:
-        """Run every flow, as `StreamingEngine.update` does."""
+        """Run every flow, as `StreamingEngine.run` does."""
         for definition in self.tables.values():
             name, folder = definition.target.name, self.lake / definition.target.name.table
             created = not (folder / "_delta_log").is_dir()
@@ -317,7 +317,7 @@ class Lake:
             for target in plan.targets:
                 apply_definitions(target.definitions, engine)
             engine.update()
-        runner.track(progress(*opened.decide_plan()))
+        runner.record_progress(find_unrecorded_progress(*opened.decide_plan()))
 
     def status(self) -> tuple[str, str]:
         """Return the phase and the certainty of the hand-over from `pipelines.status`."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, cast
 from tableferry.errors import SessionError
 from tableferry.pipelines.databricks_finish import finish_without_spark
 from tableferry.pipelines.engines.databricks.pipeline import DatabricksPipeline
-from tableferry.pipelines.engines.performer import Before, without_sequence
+from tableferry.pipelines.engines.plan_validation import find_missing_sequence
+from tableferry.pipelines.engines.port import EffectHook
 from tableferry.pipelines.handover.proofs import Proof, prove_start
 from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.flows import Project
@@ -92,7 +93,7 @@ def _with_row_findings(target: TargetPlan, facts: Facts, spark: SparkSession) ->
     found = (
         find_rows_ending_in_future(target, spark),
         find_lost_rules(target, legacy, spark),
-        without_sequence(target, spark),
+        find_missing_sequence(target, spark),
     )
     return replace(
         target,
@@ -128,7 +129,7 @@ def run(
     look_back: LookBack | None = None,
     pipeline_id: str | None = None,
     environment: str | None = None,
-    before: Before = lambda _: None,
+    before: EffectHook = lambda _: None,
 ) -> RunReport:
     """Run one update: copy the history, process all commits of the sources, and stop.
 
@@ -165,7 +166,7 @@ def prepare(
     look_back: LookBack | None = None,
     pipeline_id: str | None = None,
     environment: str | None = None,
-    before: Before = lambda _: None,
+    before: EffectHook = lambda _: None,
 ) -> RunReport:
     """Prepare the next update of a declarative pipeline.
 
@@ -235,7 +236,7 @@ def undo(
     targets: Collection[str] = (),
     pipeline_id: str | None = None,
     environment: str | None = None,
-    before: Before = lambda _: None,
+    before: EffectHook = lambda _: None,
 ) -> UndoReport:
     """Return tables that were taken over to their old streams, which continue after the flows' last commits.
 

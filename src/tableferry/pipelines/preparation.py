@@ -44,7 +44,7 @@ def prepare_targets(plan: Plan, opened: OpenedProject, runner: Runner) -> None:
         if target.clone and (target.copy or _is_clone_missing(target, opened)):
             _create_pinned_clone(target, target.clone, opened.spark, runner)
         if target.copy and opened.pipeline and _is_copied(target, opened.pipeline):
-            runner.compare(target)
+            runner.compare_copy(target)
     if runner.verdicts:
         # The next update may start flows, so the identities of the compared tables are recorded before it.
         decided, _ = opened.decide_plan()
@@ -81,7 +81,7 @@ def _create_pinned_clone(target: TargetPlan, clone: TableName, spark: SparkSessi
     """
     assert target.migration_start is not None
     copy = target.migration_start.copy
-    runner.before(f"cloning {copy.table}@{copy.version} as {clone}")
+    runner.before_effect(f"cloning {copy.table}@{copy.version} as {clone}")
     optional = " or set tableMigrationDetails.pinnedClone to false" if target.dataflow.target.cdc else ""
     with explaining(
         "CLONE_NOT_CREATED",

@@ -166,7 +166,7 @@ def run_data(run: RunReport) -> dict[str, Any]:
                         "flow": result.flow.name,
                         "rows": result.rows,
                         "once": result.once,
-                        "broken": dict(result.broken),
+                        "broken": dict(result.violations),
                     }
                     for result in target.results
                 ],
@@ -287,7 +287,7 @@ def print_run(console: Console, run: RunReport) -> None:
             else:
                 rows = "new events" if result.rows is None else counted(result.rows, "new row")
                 console.print(f"{target.plan.target}: {result.flow.name} processed {rows}")
-            for rule, count in result.broken.items():
+            for rule, count in result.violations.items():
                 verb = "breaks" if count == 1 else "break"
                 console.print(f"  {counted(count, 'row')} {verb} the rule '{rule}'")
         if not target.results:

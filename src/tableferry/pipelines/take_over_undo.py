@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tableferry.errors import Finding, Refused
+from tableferry.pipelines.engines.port import EffectHook
 from tableferry.pipelines.model.facts import Checkpoint, Facts
 from tableferry.pipelines.model.identities import PROPERTY
 from tableferry.pipelines.model.plan import Plan, TargetPlan
@@ -30,15 +30,15 @@ def check_undo(plan: Plan, facts: Facts) -> None:
 
 
 def undo_take_over(
-    spark: SparkSession, store: StateStore, plan: Plan, target: TargetPlan, before: Callable[[str], None]
+    spark: SparkSession, store: StateStore, plan: Plan, target: TargetPlan, before_effect: EffectHook
 ) -> None:
     """Advance the old streams' checkpoints, and remove the migration's state; can be repeated after a crash.
 
     For an old stream that has written after the take-over, the offsets of its newest batch count too, unless
-    RESTORE removed those writes. ``before`` is called with a description right before each effect.
+    RESTORE removed those writes.
     """
     name, start = target.target, target.state.migration_start
-    before(f"recording in the state that the take-over of {name} is being undone")
+    before_effect(f"recording in the state that the take-over of {name} is being undone")
     store.start_undo(name)
     if start is not None:
         for folder in _list_old_checkpoints(plan, target):
@@ -50,13 +50,13 @@ def undo_take_over(
             query = checkpoints.read_query_id(folder)
             has_written = target.legacy_writes is not None and query in target.legacy_writes.batches
             batch = None if has_written else start.batches.get(query)
-            before(f"advancing {folder} to the offsets of the flows of {name}")
+            before_effect(f"advancing {folder} to the offsets of the flows of {name}")
             checkpoints.advance_offsets(folder, batch, flow_checkpoints)
     table = table_facts(spark, name)
     if table and PROPERTY in table.properties:
-        before(f"removing the property {PROPERTY} from {name}")
+        before_effect(f"removing the property {PROPERTY} from {name}")
         spark.sql(f"ALTER TABLE {name.sql} UNSET TBLPROPERTIES IF EXISTS ('{PROPERTY}')")
-    before(f"removing the state of {name}")
+    before_effect(f"removing the state of {name}")
     store.remove(name)
 
 

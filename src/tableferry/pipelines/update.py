@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from tableferry import storage
 from tableferry.errors import Finding, Refused
 from tableferry.pipelines import preparation
-from tableferry.pipelines.engines.performer import Before, Runner, progress
+from tableferry.pipelines.engines.performer import Runner, find_unrecorded_progress
+from tableferry.pipelines.engines.plan_validation import validate_plan
+from tableferry.pipelines.engines.port import EffectHook
 from tableferry.pipelines.handover import proofs
 from tableferry.pipelines.handover.proofs import Proof
 from tableferry.pipelines.model.facts import Facts
@@ -32,7 +34,7 @@ class Update:
     def __init__(
         self,
         opened: OpenedProject,
-        before: Before = lambda _: None,
+        on_effect: EffectHook = lambda _: None,
         *,
         refreshed: frozenset[str] = frozenset(),
         adopt: bool = False,
@@ -42,7 +44,7 @@ class Update:
     ) -> None:
         self._opened, self._look_back, self._through_connect = opened, look_back, through_connect
         self._refreshed, self._adopt, self._drop_history = refreshed, adopt, drop_history
-        self._runner = Runner(opened.store, opened.spark, before)
+        self._runner = Runner(opened.store, opened.spark, on_effect)
 
     def run(self) -> RunReport:
         """Copy what isn't copied yet, process every commit that exists, and stop."""
@@ -51,12 +53,12 @@ class Update:
             raise Refused("STATE_VOLUME_NOT_MOUNTED", volume=store.volume)
         origin = f"{project.root}: pipeline_configs/global.json: spark_config"
         with session.settings(self._opened.spark, project.spark_config, origin):
-            plan, facts = self._decide(self._runner.validate)
-            if plan.steps or progress(plan, facts):
-                with self._locked(plan, facts, self._runner.validate) as (plan, facts):
+            plan, facts = self._decide(self._validate)
+            if plan.steps or find_unrecorded_progress(plan, facts):
+                with self._locked(plan, facts, self._validate) as (plan, facts):
                     if plan.steps:
                         plan, facts = self._perform(plan)
-                    self._runner.track(progress(plan, facts))
+                    self._runner.record_progress(find_unrecorded_progress(plan, facts))
             return self._report(plan)
 
     def _perform(self, plan: Plan) -> tuple[Plan, Facts]:
@@ -64,22 +66,22 @@ class Update:
         self._runner.run(plan)
         if any(isinstance(step, AdoptRenamedState) for step in plan.steps):
             # The renamed state decides the next steps.
-            plan, _ = self._decide(self._runner.validate)
+            plan, _ = self._decide(self._validate)
             self._runner.run(plan)
         return self._opened.decide_plan()
 
     def prepare(self) -> RunReport:
-        """Do what an update of the project's declarative pipeline can't do itself."""
-        plan, facts = self._decide(self._runner.validate)
-        if self._needs_preparation(plan) or progress(plan, facts):
-            with self._locked(plan, facts, self._runner.validate) as (plan, facts):
+        """Perform the steps that an update of the project's declarative pipeline can't perform itself."""
+        plan, facts = self._decide(self._validate)
+        if self._needs_preparation(plan) or find_unrecorded_progress(plan, facts):
+            with self._locked(plan, facts, self._validate) as (plan, facts):
                 if self._needs_preparation(plan):
                     preparation.prepare_targets(plan, self._opened, self._runner)
                     if any(isinstance(step, AdoptRenamedState) for step in plan.steps):
-                        plan, _ = self._decide(self._runner.validate)
+                        plan, _ = self._decide(self._validate)
                         preparation.prepare_targets(plan, self._opened, self._runner)
                     plan, facts = self._opened.decide_plan()
-                self._runner.track(progress(plan, facts))
+                self._runner.record_progress(find_unrecorded_progress(plan, facts))
         return self._report(plan)
 
     def _needs_preparation(self, plan: Plan) -> bool:
@@ -92,7 +94,7 @@ class Update:
         if _migrating(plan):
             with self._locked(plan, facts, _check_complete) as (plan, facts):
                 if verify:
-                    compared += self._finishing_proofs(plan, facts, accept_assumed=accept_assumed)
+                    compared += self._prove_targets(plan, facts, accept_assumed=accept_assumed)
                 _check_proofs(compared)
                 if not accept_assumed:
                     _check_assumed(plan, compared)
@@ -115,8 +117,8 @@ class Update:
             ),
         )
 
-    def _finishing_proofs(self, plan: Plan, facts: Facts, *, accept_assumed: bool) -> Iterator[Proof]:
-        """Compare the migrations whose rows weren't compared at their start."""
+    def _prove_targets(self, plan: Plan, facts: Facts, *, accept_assumed: bool) -> Iterator[Proof]:
+        """Compare the targets whose hand-over wasn't proved at the start."""
         for target in _migrating(plan):
             start = target.migration_start
             if start is None or target.phase == "finished" or start.certainty == "proved":
@@ -138,7 +140,9 @@ class Update:
             plan, facts = self._opened.decide_plan()
             check_undo(plan, facts)
             for target in plan.targets:
-                undo_take_over(self._opened.spark, self._opened.store, plan, target, self._runner.before)
+                undo_take_over(
+                    self._opened.spark, self._opened.store, plan, target, self._runner.before_effect
+                )
         return UndoReport(tuple(target.target for target in plan.targets))
 
     def verify(self) -> VerifyReport:
@@ -151,7 +155,7 @@ class Update:
                 if target.phase != "finished"
             )
             report = VerifyReport(plan.pipeline_id, tuple(filter(None, found)))
-            # What another run brings meanwhile may be on one side only.
+            # Rows that another run has written since may be in one of the two tables only.
             if report.ok or self._opened.has_current_facts(facts):
                 return report
 
@@ -159,7 +163,7 @@ class Update:
     def _locked(
         self, plan: Plan, facts: Facts, check: Callable[[Plan], None]
     ) -> Iterator[tuple[Plan, Facts]]:
-        """Lock the targets. Yield the plan, or a new one if another process changed their state meanwhile."""
+        """Lock the targets. Yield the plan, or another one if a process has changed their state since."""
         with self._opened.lock_targets() as self._runner.check_lease:
             if not self._opened.has_current_facts(facts, self._refreshed):
                 plan, facts = self._decide(check)
@@ -176,6 +180,9 @@ class Update:
         )
         check(plan)
         return plan, facts
+
+    def _validate(self, plan: Plan) -> None:
+        validate_plan(plan, self._opened.spark)
 
     def _report(self, plan: Plan) -> RunReport:
         targets = tuple(map(self._target_report, plan.targets))
@@ -207,7 +214,7 @@ def _check_proofs(found: Iterable[Proof]) -> None:
 
 
 def _check_assumed(plan: Plan, found: Collection[Proof]) -> None:
-    """Refuse to finish a migration for whose hand-over nothing vouches."""
+    """Refuse to finish a migration whose hand-over is assumed and not proved."""
     proofs_by_target = {proof.target: proof for proof in found}
     refusals = []
     for target in _migrating(plan):

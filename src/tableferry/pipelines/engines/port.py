@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol, assert_never
 
 from tableferry.pipelines.model.steps import (
@@ -16,6 +16,9 @@ from tableferry.pipelines.model.steps import (
     DefineView,
     Definition,
 )
+
+EffectHook = Callable[[str], None]
+"""Called with a description right before each effect; an exception prevents the effect."""
 
 
 class Engine(Protocol):
