@@ -126,10 +126,10 @@ def find_missing_sequence(target: TargetPlan, spark: SparkSession) -> Finding | 
         return None
     table, column = source.migration.table, source.cdc.sequence_by
     cdc_flows = [step for step in target.steps if isinstance(step, DefineAutoCdc)]
-    events_before = next((flow.baseline_events for flow in cdc_flows if flow.baseline_events), None)
-    if events_before is not None:
+    baseline_events = next((flow.baseline_events for flow in cdc_flows if flow.baseline_events), None)
+    if baseline_events is not None:
         try:
-            copied_sequences.read_newest_events(spark, events_before, source.cdc, persist=False)
+            copied_sequences.read_newest_events(spark, baseline_events, source.cdc, persist=False)
         except TableferryError:
             _log.debug("the events before the copy of %s can't be read", target.target, exc_info=True)
         else:

@@ -79,13 +79,13 @@ class OpenedProject:
                 pipeline_id, now, refreshed, adopt, self.only, engine, drop_history, through_connect
             )
             planned = decide(self.project, facts, request)
-            if not planned.refusals or gatherer.hold(facts):
+            if not planned.refusals or gatherer.is_current(facts):
                 return planned, facts
             # Another process ran in between, so the facts are from different times.
 
     def has_current_facts(self, facts: Facts, refreshed: frozenset[str] = frozenset()) -> bool:
         """Return whether the recorded state is the same as when the facts were gathered."""
-        return self._gatherer(refreshed).hold(facts)
+        return self._gatherer(refreshed).is_current(facts)
 
     def _gatherer(self, refreshed: frozenset[str]) -> Gatherer:
         return Gatherer(self.project, self.spark, self.store, self.only, refreshed, self.pipeline)

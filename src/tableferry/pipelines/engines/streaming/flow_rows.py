@@ -89,13 +89,13 @@ class FlowRows:
 
     def _read_newest_events(self, definition: DefineAutoCdc) -> DataFrame | None:
         """Read the newest events up to the baseline once; None if the sources can't provide them."""
-        target, events_before = definition.flow.target, definition.baseline_events
-        if events_before is None:
+        target, baseline_events = definition.flow.target, definition.baseline_events
+        if baseline_events is None:
             return None
         if target.key not in self._newest_events:
             try:
                 self._newest_events[target.key] = copied_sequences.read_newest_events(
-                    self._spark, events_before, definition.settings, persist=True
+                    self._spark, baseline_events, definition.settings, persist=True
                 )
             except TableferryError as error:
                 _log.warning(
