@@ -85,13 +85,11 @@ class Gatherer:
         tables = {**tables, **pipeline_tables}
         filled = self._find_filled_targets(needs, tables)
         orphans = self._read_orphans(needs, stored)
-        evidence = (
-            read_pipeline_evidence(self._chosen, stored, pipeline_tables)
-            if self.pipeline
-            else EvidenceReader(self.spark, stored, tables, flow_checkpoints, self.refreshed).read(
-                self._chosen
-            )
-        )
+        if self.pipeline:
+            evidence = read_pipeline_evidence(self._chosen, stored, pipeline_tables)
+        else:
+            reader = EvidenceReader(self.spark, stored, tables, flow_checkpoints, self.refreshed)
+            evidence = reader.read(self._chosen)
         sources = SourceReader(self.spark, chosen_reads, states, needs, flow_checkpoints, tables)
         is_defining = isinstance(self.pipeline, LoadingPipeline)
         return Facts(
