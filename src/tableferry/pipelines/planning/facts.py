@@ -188,7 +188,7 @@ class Gatherer:
         return self.store.find_unclaimed_folders(stored) if is_needed else {}
 
     def _read_orphans(self, needs: Mapping[str, TargetNeeds], stored: Mapping[str, TargetState]) -> Orphans:
-        """Read the checkpoints of flows that the spec has no longer."""
+        """Read the checkpoints of flows that were removed from the spec."""
         found = {}
         for dataflow in self._chosen:
             if needs[dataflow.key].orphans:

@@ -14,14 +14,14 @@ class TargetNeeds:
     """Which facts a plan needs for a target. Its state and its flows' sources are always read.
 
     Attributes:
-        filled_tables: Metadata and records of the tables that its flows fill: always; in a pipeline after the
-            copy, and not while the pipeline is being defined.
+        filled_tables: Metadata and evidence of the tables that its flows fill: always; in a pipeline after
+            the copy, and not while the pipeline is being defined.
         legacy_table: Metadata of the legacy table: until it is copied, and again for a full refresh.
         target: Metadata of the target, and the records of other targets: before the migration starts.
         target_rows: Whether the target has rows: before the migration starts, unless it is taken over.
         hand_over: The old streams or the rows that show where they stopped: before the migration starts.
         legacy_writes: Commits to the legacy table: after a take-over; after the start of a copy for reports.
-        orphans: Checkpoints of flows that the spec has no longer: unless a full refresh drops them, or a
+        orphans: Checkpoints of flows that were removed from the spec: unless a full refresh drops them, or a
             pipeline runs the flows.
         brokers: Offsets of Kafka's brokers: while a flow may start at an old stream's offset.
         flows_restart: A full refresh starts all flows again, so their checkpoints don't count.
