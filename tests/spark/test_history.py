@@ -11,8 +11,8 @@ from tests.conditions import raises
 from tests.oracle import Event, scd1, scd2
 
 from tableferry.pipelines.cdc.change_feed import build_feed_events
-from tableferry.pipelines.cdc.scd2_history_events import (
-    build_history_events,
+from tableferry.pipelines.cdc.scd2_history_events import build_history_events
+from tableferry.pipelines.cdc.unrepresentable_rows import (
     find_future_ends,
     find_unrepresentable_rows,
     remove_unrepresentable_rows,

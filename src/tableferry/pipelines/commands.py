@@ -23,7 +23,7 @@ from tableferry.pipelines.planning.project import open_project, open_state, targ
 from tableferry.pipelines.preparation import drop_clone
 from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport, UndoReport, VerifyReport
 from tableferry.pipelines.sources.column_mismatches import find_lost_rules, find_narrow_copied_columns
-from tableferry.pipelines.sources.unrepresentable_rows import (
+from tableferry.pipelines.sources.copy_findings import (
     UnrepresentableRows,
     count_unrepresentable_rows,
     find_rows_ending_in_future,

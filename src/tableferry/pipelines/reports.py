@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tableferry.pipelines.handover.proofs import Proof
     from tableferry.pipelines.model.flows import SkippedSpec
     from tableferry.pipelines.model.target_state import Certainty
-    from tableferry.pipelines.sources.unrepresentable_rows import UnrepresentableRows
+    from tableferry.pipelines.sources.copy_findings import UnrepresentableRows
     from tableferry.spark.tables import TableName
     from tableferry.verify import Verdict
 

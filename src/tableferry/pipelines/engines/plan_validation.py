@@ -19,12 +19,12 @@ from tableferry.pipelines.sources.column_mismatches import (
     find_narrow_copied_columns,
     find_unknown_compare_except,
 )
-from tableferry.pipelines.sources.rows import read_flow_rows
-from tableferry.pipelines.sources.unrepresentable_rows import (
+from tableferry.pipelines.sources.copy_findings import (
     count_unrepresentable_rows,
     create_refusal,
     find_rows_ending_in_future,
 )
+from tableferry.pipelines.sources.rows import read_flow_rows
 from tableferry.progress import task
 from tableferry.spark.catalog import SPARK_ERRORS, schema_exists
 

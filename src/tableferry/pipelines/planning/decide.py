@@ -6,7 +6,7 @@ The rules of a migration, each with the function that implements it:
 2. Each target owns its state: `baseline.adopt_state`.
 3. A flow without a new commit is left out, never gated: `flow_start.plan_flows`.
 4. The copy is pinned: `definitions.define_flows`.
-5. History is exact: `sources.unrepresentable_rows`, which reads rows, so it runs after planning.
+5. History is exact: `cdc.unrepresentable_rows`, which reads rows, so it runs after planning.
 6. The user's options stay: `flow_start.plan_flows`.
 7. Versions can vanish: `flow_start.plan_flows`.
 8. Done is reported, not guessed: `phase_of`.

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from tableferry.pipelines.cdc import scd2_history_events
+from tableferry.pipelines.cdc import scd2_history_events, unrepresentable_rows
 from tableferry.pipelines.cdc.fold import EXACT
 from tableferry.pipelines.model.flows import Expectation, Flow, HistorySource, Target, View
 from tableferry.pipelines.sources import views
@@ -99,7 +99,7 @@ def _read_batch(spark: SparkSession, source: HistorySource) -> DataFrame:
 
 def _exclude_unrepresentable_rows(rows: DataFrame, batch: DataFrame, source: HistorySource) -> DataFrame:
     if source.cdc and source.migration.leave_out_unrepresentable:
-        return scd2_history_events.remove_unrepresentable_rows(rows, source.cdc, batch)
+        return unrepresentable_rows.remove_unrepresentable_rows(rows, source.cdc, batch)
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Find the legacy rows that AUTO CDC can't represent, or that it treats as closed."""
+"""Count the rows of a copy that AUTO CDC can't represent or treats as closed, for plans and refusals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from tableferry.amounts import counted
 from tableferry.errors import Finding, TableError
-from tableferry.pipelines.cdc import scd2_history_events
+from tableferry.pipelines.cdc import unrepresentable_rows
 from tableferry.pipelines.model.plan import TargetPlan
 from tableferry.pipelines.sources import views
 from tableferry.spark.tables import TableName
@@ -43,7 +43,7 @@ def count_unrepresentable_rows(target: TargetPlan, spark: SparkSession) -> Unrep
     if source.cdc is None:
         return None
     try:
-        frame = scd2_history_events.find_unrepresentable_rows(legacy, source.cdc)
+        frame = unrepresentable_rows.find_unrepresentable_rows(legacy, source.cdc)
     except TableError as error:
         raise error.at(source.migration.location) from error
     rows = frame.take(_SHOWN)
@@ -63,7 +63,7 @@ def find_rows_ending_in_future(target: TargetPlan, spark: SparkSession) -> Findi
     source = target.copied_history
     if source is None or source.cdc is None:
         return None
-    future = scd2_history_events.find_future_ends(views.read_legacy_table(spark, source), source.cdc)
+    future = unrepresentable_rows.find_future_ends(views.read_legacy_table(spark, source), source.cdc)
     if future is None:
         return None
     return Finding(
