@@ -56,7 +56,7 @@ tests/unit/test_re[p-z]*.py tests/unit/test_ve*.py
 """
 _FINISHED_PAGES = """
 docs/benchmarks.md docs/concepts/conversion.md docs/how-to/convert-*.md docs/how-to/verify.md
-docs/how-to/erase-a-person.md docs/how-to/finish-a-migration.md docs/how-to/logs.md
+docs/how-to/databricks.md docs/how-to/erase-a-person.md docs/how-to/finish-a-migration.md docs/how-to/logs.md
 docs/how-to/spark-connect.md docs/operations/*.md docs/start/convert.md CONTRIBUTING.md README.md
 """
 FINISHED: Mapping[str, float] = {
