@@ -55,9 +55,12 @@ tests/unit/c*.py tests/unit/test_[!dfrvw]*.py tests/unit/test_d[ao]*.py tests/un
 tests/unit/test_re[p-z]*.py tests/unit/test_ve*.py
 """
 _FINISHED_PAGES = """
-docs/benchmarks.md docs/concepts/conversion.md docs/how-to/convert-*.md docs/how-to/verify.md
-docs/how-to/databricks.md docs/how-to/erase-a-person.md docs/how-to/finish-a-migration.md docs/how-to/logs.md
-docs/how-to/spark-connect.md docs/operations/*.md docs/start/convert.md CONTRIBUTING.md README.md
+CONTRIBUTING.md README.md docs/benchmarks.md docs/concepts/conversion.md docs/concepts/pipelines.md
+docs/how-to/convert-*.md docs/how-to/databricks.md docs/how-to/erase-a-person.md
+docs/how-to/finish-a-migration.md docs/how-to/hand-over-*.md docs/how-to/logs.md
+docs/how-to/migrate-a-table.md docs/how-to/rebuild-or-go-back.md docs/how-to/spark-connect.md
+docs/how-to/take-over-a-table.md docs/how-to/verify.md docs/how-to/write-a-spec.md docs/operations/*.md
+docs/reference/pipeline-state.md docs/start/convert.md docs/start/pipelines.md
 """
 FINISHED: Mapping[str, float] = {
     **dict.fromkeys(_FINISHED_SOURCE.split(), SOURCE),
