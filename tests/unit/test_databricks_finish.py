@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.conftest import ProjectFiles
@@ -236,3 +238,21 @@ def test_commands_that_need_tables_name_packages_to_install(
 
 def assert_error_contains(result: Result, sentence: str) -> None:
     assert re.search(sentence, " ".join(result.stderr.split())), result.stderr
+
+
+def test_finish_decides_again_if_state_changed_before_the_lock(
+    project: ProjectFiles, store: StateStore, flow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.record_progress(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", started=(flow,)))
+    locked = storage.locked
+
+    def refresh_and_lock(*arguments: Any) -> AbstractContextManager[None]:
+        # The streaming engine starts a full refresh after the first decision.
+        store.start_generation(TARGET, 1)
+        return locked(*arguments)
+
+    monkeypatch.setattr(storage, "locked", refresh_and_lock)
+    refused = finish(project)
+    assert refused.exit_code == 1
+    assert_error_contains(refused, r"ENGINE_CHANGED_BEFORE_FINISH")
+    assert not store.read(TARGET).finished

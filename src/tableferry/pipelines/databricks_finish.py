@@ -5,7 +5,7 @@ It needs the workspace's API and no Spark, because it reads only state files and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from tableferry import storage
 from tableferry.errors import Finding, Refused
@@ -47,19 +47,14 @@ def finish_without_spark(
         TableferryError: A clone can't be dropped; its migration isn't finished.
     """
     chosen = project.select_dataflows(only)
-    states = parallel_map(store.read, [dataflow.target.name for dataflow in chosen])
-    migrating = {
-        dataflow.target.name: (dataflow, stored)
-        for dataflow, stored in zip(chosen, states, strict=True)
-        if dataflow.migration or stored.migration_start
-    }
-    refusals = _find_incomplete(migrating.values(), pipeline)
-    if not refusals and not accept_assumed:
-        refusals = _find_assumed(migrating.values())
-    if refusals:
-        raise Refused.of(refusals)
+    migrating = _read_migrating(chosen, store)
+    _check(migrating, pipeline, accept_assumed=accept_assumed)
     if migrating:
         with storage.locked([store.lock_file(name) for name in migrating], f"the project {project.name}"):
+            current = _read_migrating(chosen, store)
+            if current != migrating:
+                migrating = current
+                _check(migrating, pipeline, accept_assumed=accept_assumed)
             for name, (dataflow, _) in migrating.items():
                 # The clone goes first: without state, no run finds it.
                 if dataflow.target.cdc:
@@ -75,6 +70,28 @@ def finish_without_spark(
             if stored.migration_start
         ),
     )
+
+
+def _read_migrating(
+    dataflows: Collection[DataFlow], store: StateStore
+) -> dict[TableName, tuple[DataFlow, TargetState]]:
+    """Return the data flows that have, or had, a migration, with their state."""
+    states = parallel_map(store.read, [dataflow.target.name for dataflow in dataflows])
+    return {
+        dataflow.target.name: (dataflow, stored)
+        for dataflow, stored in zip(dataflows, states, strict=True)
+        if dataflow.migration or stored.migration_start
+    }
+
+
+def _check(
+    migrating: Mapping[TableName, tuple[DataFlow, TargetState]], pipeline: Pipeline, *, accept_assumed: bool
+) -> None:
+    refusals = _find_incomplete(migrating.values(), pipeline)
+    if not refusals and not accept_assumed:
+        refusals = _find_assumed(migrating.values())
+    if refusals:
+        raise Refused.of(refusals)
 
 
 def _find_assumed(migrating: Collection[tuple[DataFlow, TargetState]]) -> list[Finding]:
