@@ -386,7 +386,7 @@ def print_finish(console: Console, finish: FinishReport) -> None:
     for name in finish.finished:
         certainty = f" ({certainties[name]})" if name in certainties else ""
         console.print(
-            f"{name}: finished{certainty}; its state files are removed, its data and streaming flows stay"
+            f"{name}: finished{certainty}; its migration state is removed, its data and streaming flows stay"
         )
     for name in finish.already:
         console.print(f"{name}: already finished")
