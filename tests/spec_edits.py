@@ -19,6 +19,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tableferry.errors import Refused, TableferryError
+from tableferry.pipelines.model.phases import PHASES, Phase
 
 Row = tuple[int, int, int | None]
 """Number, value, and a column that only one of the select lists adds."""
@@ -280,7 +281,7 @@ class Backend(Protocol):
     def run(self) -> None:
         """Run the project once."""
 
-    def status(self) -> tuple[str, str]:
+    def status(self) -> tuple[Phase, str]:
         """Return the target's phase, and the certainty of its hand-over (empty without a hand-over)."""
 
     def baselines(self, target: str) -> Mapping[str, int] | None:
@@ -298,6 +299,7 @@ class TargetModel:
         copied: Whether the target contains the initial copy.
         baselines: The recorded baselines, which never change.
         gaps: Rows that the hand-over lost or duplicated.
+        phase: The phase after the last run.
     """
 
     rows: Counter[Row] = field(default_factory=Counter)
@@ -308,6 +310,7 @@ class TargetModel:
     copied: bool = False
     baselines: dict[str, int] = field(default_factory=dict)
     gaps: set[int] = field(default_factory=set)
+    phase: Phase | None = None
 
 
 @dataclass
@@ -489,7 +492,7 @@ class Scenario:
     def run(self) -> None:
         """Run the project, and compare its effects with the model."""
         state, tables = self._state(), self._tables()
-        model, before = self.model, Counter(self.model.rows)
+        model, before, is_edited = self.model, Counter(self.model.rows), bool(self.edited)
         self.log.append(f"run: {self.spec}")
         try:
             self.backend.run()
@@ -501,7 +504,8 @@ class Scenario:
         if isinstance(failure, Refused):
             assert self._state() == state, "a refused run changed the state"
             assert self._tables() == tables, "a refused run changed a target"
-            assert self._may_refuse(), "refused without need"
+            # A commit that can't be skipped is found when planning, or stops the flow at its first run.
+            assert self._may_refuse() or self._must_fail(model), "refused without need"
         elif failure:
             self._record_start(model)
             assert self._must_fail(model), "failed without need"
@@ -518,10 +522,13 @@ class Scenario:
             self.good = self.spec
             self.edited.clear()
         self._check_baselines()
-        self._check_status(model)
+        self._check_status(model, is_edited=is_edited)
 
-    def _check_status(self, model: TargetModel) -> None:
+    def _check_status(self, model: TargetModel, *, is_edited: bool) -> None:
         phase, certainty = self.backend.status()
+        if model.phase and not is_edited and phase not in (model.phase, "refused"):
+            assert phase in PHASES[model.phase].next, f"{phase} doesn't follow {model.phase}"
+        model.phase = phase
         self.log.append(f"  status: {phase} {certainty}")
         if certainty == "proved":
             assert not model.gaps, f"proved, although the hand-over lost or duplicated {sorted(model.gaps)}"

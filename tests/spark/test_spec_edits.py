@@ -16,6 +16,7 @@ from tests.spark.tables import schema_folder
 from tests.spec_edits import FIRST, KNOWN, STARTS, TURNS, Drawn, Scenario
 
 from tableferry import pipelines
+from tableferry.pipelines.model.phases import Phase
 from tableferry.pipelines.state.store import StateStore
 from tableferry.spark.tables import TableName
 
@@ -43,7 +44,7 @@ class Warehouse:
         """Run the project once."""
         pipelines.run(self.root, self.spark, pipeline_id="p")
 
-    def status(self) -> tuple[str, str]:
+    def status(self) -> tuple[Phase, str]:
         """Return the phase and the certainty of the hand-over from `pipelines.status`."""
         [target] = pipelines.status(self.root, self.spark, pipeline_id="p").plan.targets
         return target.phase, target.migration_start.certainty if target.migration_start else ""

@@ -37,6 +37,7 @@ from tableferry.pipelines.model.identities import (
     TableIdentity,
     parse_identity_property,
 )
+from tableferry.pipelines.model.phases import Phase
 from tableferry.pipelines.model.plan import Plan
 from tableferry.pipelines.model.source_offsets import DeltaOffset
 from tableferry.pipelines.model.steps import DefineAppend, DefineTable, DefineView
@@ -319,7 +320,7 @@ class Lake:
             engine.update()
         runner.record_progress(find_unrecorded_progress(*opened.decide_plan()))
 
-    def status(self) -> tuple[str, str]:
+    def status(self) -> tuple[Phase, str]:
         """Return the phase and the certainty of the hand-over from `pipelines.status`."""
         [target] = StatusReport(self._opened().decide_plan()[0]).plan.targets
         return target.phase, target.migration_start.certainty if target.migration_start else ""
