@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, assert_never
 from tableferry import storage
 from tableferry.amounts import counted
 from tableferry.errors import StateError
-from tableferry.formats.delta.commits import SETTING_BACK, WITHOUT_ROWS, Commit, commits_after, lasting
+from tableferry.formats.delta.commits import (
+    SETTING_BACK,
+    WITHOUT_ROWS,
+    Commit,
+    commits_after,
+    commits_since,
+    lasting,
+)
 from tableferry.pipelines.model import source_offsets
 from tableferry.pipelines.model.facts import HandOver, LegacyWrites
 from tableferry.pipelines.model.flows import BY_VERSION
@@ -103,7 +110,10 @@ def find_hand_over(
 
 
 def list_legacy_writes(
-    spark: SparkSession, start: MigrationStart, own: Collection[str] = ()
+    spark: SparkSession,
+    start: MigrationStart,
+    own: Collection[str] = (),
+    details: Mapping[str, str] | None = None,
 ) -> LegacyWrites | None:
     """Return the legacy table's commits after the pinned version; None if it was dropped or replaced.
 
@@ -111,17 +121,18 @@ def list_legacy_writes(
         spark: The session.
         start: The recorded start of the migration.
         own: The query ids of the flows that fill a table that was taken over.
+        details: The legacy table's catalog entry, if it is known (`catalog.session_details`).
 
     Raises:
         TableError: The table isn't a Delta table, or can't be read.
     """
     pinned = start.copy
-    legacy = facts(spark, pinned.table)
+    legacy = facts(spark, pinned.table, details=details)
     if legacy is None or (legacy.table_id and legacy.table_id != pinned.table_id):
         return None
     oldest = max(pinned.version, legacy.version - COMMIT_LIMIT)
     more = oldest > pinned.version
-    commits: Iterable[Commit] = commits_after(spark, pinned.table, oldest)
+    commits: Iterable[Commit] = commits_since(spark, legacy, oldest)
     if start.is_take_over:
         commits = lasting(commits, with_unknown=True)
         return classify_target_commits(commits, start.batches, own, start.target, more=more)

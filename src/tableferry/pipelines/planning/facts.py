@@ -283,13 +283,19 @@ class Gatherer:
             if target_needs.legacy_writes and (start := states[key].migration_start)
         }
 
+        details = catalog.session_details(self.spark, [start.copy.table for start in starts.values()])
+
         def list_writes(key: str) -> LegacyWrites | None:
+            legacy = starts[key].copy.table.key
+            known = details.get(legacy)
+            if legacy in details and known is None:
+                return None
             own_queries: frozenset[str] = frozenset()
             if key in evidence:
                 removed_flows = orphans.get(key, {}).values()
                 own_queries = evidence[key].queries | {flow.id for flow in removed_flows if flow.id}
             try:
-                return stream_checkpoints.list_legacy_writes(self.spark, starts[key], own_queries)
+                return stream_checkpoints.list_legacy_writes(self.spark, starts[key], own_queries, known)
             except TableError:  # After the copy, users may drop the table, or reuse its name.
                 return None
 
