@@ -9,6 +9,7 @@ from pathlib import Path
 from tableferry.errors import MissingPackage
 from tableferry.extras import install
 from tableferry.spark import local_metastore
+from tableferry.spark.tables import DEFAULT_CATALOG, DELTA_CATALOG
 
 ICEBERG_CATALOG = "ice"
 MASTER_VARIABLE = "TABLEFERRY_MASTER"
@@ -75,7 +76,7 @@ def settings(folder: Path, *, iceberg: bool = False, kafka: bool = False) -> dic
         "spark.jars.packages": packages(iceberg=iceberg, kafka=kafka),
         "spark.jars.excludes": ",".join(IN_SPARK),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        f"spark.sql.catalog.{DEFAULT_CATALOG}": DELTA_CATALOG,
         "spark.sql.catalogImplementation": "hive",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.hadoop.javax.jdo.option.ConnectionURL": (

@@ -12,6 +12,9 @@ from tableferry.errors import TableError
 from tableferry.spark.quoting import identifier, quote
 
 DEFAULT_CATALOG = "spark_catalog"
+DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+"""Delta's implementation of the default catalog."""
+
 METASTORES = (DEFAULT_CATALOG, "hive_metastore")
 """The catalogs of the default Hive metastore; they are never Unity Catalog's, even on Databricks."""
 

@@ -220,11 +220,8 @@ class Gatherer:
         details = catalog.session_details(self.spark, names.values())
 
         def read_facts(name: TableName) -> TableFacts | None:
-            known = details.get(name.key)
-            if name.key in details and known is None:
-                return None
             try:
-                return catalog.facts(self.spark, name, defining=is_defining, details=known)
+                return catalog.facts(self.spark, name, defining=is_defining, details=details.get(name.key))
             except TableError as error:
                 location = locations.get(name.key)
                 raise error.at(location) if location else error from error
@@ -286,10 +283,7 @@ class Gatherer:
         details = catalog.session_details(self.spark, [start.copy.table for start in starts.values()])
 
         def list_writes(key: str) -> LegacyWrites | None:
-            legacy = starts[key].copy.table.key
-            known = details.get(legacy)
-            if legacy in details and known is None:
-                return None
+            known = details.get(starts[key].copy.table.key)
             own_queries: frozenset[str] = frozenset()
             if key in evidence:
                 removed_flows = orphans.get(key, {}).values()
