@@ -162,8 +162,7 @@ class StateStore:
         engine = tracking.engine or self.engine
         tracking = replace(tracking, updated_at=datetime.now(UTC), engine=engine)
         self._write(target, replace(state, migration_start=migration_start, tracking=tracking))
-        storage.create_text(self.migration_start_file(target), start_to_csv(migration_start))
-        storage.write_text(self.tracking_file(target), tracking_to_csv(migration_start, tracking))
+        self._project(migration_start, tracking)
 
     def adopt(self, target: TableName, other_id: str) -> None:
         """Adopt the state that another pipeline recorded of this target."""
@@ -174,9 +173,7 @@ class StateStore:
         if state.migration_start is not None:
             start = replace(state.migration_start, pipeline_id=self.pipeline_id)
             self._write(target, replace(state, migration_start=start))
-            storage.write_text(self.migration_start_file(target), start_to_csv(start))
-            if state.tracking is not None:
-                storage.write_text(self.tracking_file(target), tracking_to_csv(start, state.tracking))
+            self._project(start, state.tracking)
         other._remove_projections(target)
 
     def adopt_renamed(self, target: TableName, folder: str) -> None:
@@ -364,6 +361,12 @@ class StateStore:
             return parse(text)
         except (ValueError, KeyError, csv.Error) as error:
             raise StateError("BASELINE_FILE_INVALID", file=path, reason=error) from error
+
+    def _project(self, start: MigrationStart, tracking: Tracking | None) -> None:
+        """Write the CSV files of a target."""
+        storage.write_text(self.migration_start_file(start.target), start_to_csv(start))
+        if tracking is not None:
+            storage.write_text(self.tracking_file(start.target), tracking_to_csv(start, tracking))
 
     def _remove_projections(self, target: TableName) -> None:
         storage.remove(self.migration_start_file(target).parent)
