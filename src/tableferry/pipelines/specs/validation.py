@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from abc import abstractmethod
 from collections.abc import Collection, Iterator
 from types import UnionType
 from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin
@@ -84,8 +85,9 @@ class CamelModel(SnakeModel):
 class CheckedModel(SnakeModel):
     """A mapping whose keys restrict each other."""
 
+    @abstractmethod
     def _find_conflicts(self) -> Conflicts:
-        raise NotImplementedError
+        """Yield the findings on keys that contradict each other."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
