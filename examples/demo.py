@@ -306,7 +306,9 @@ def show_proof(demo: Demo, old_stream: StreamingQuery) -> bool:
 
 
 def show_summary(demo: Demo, keep: bool) -> None:
-    demo.step("11. Remove the migration", "Its state files are removed. Tables and streaming flows stay.")
+    demo.step(
+        "11. Remove the migration", "The state of the migrations is removed. Tables and streaming flows stay."
+    )
     if keep:
         demo.print_text("With --keep, you run it yourself:")
     demo.command(f"pipelines finish {demo.project}")
