@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from tableferry.errors import TableError
 from tableferry.pipelines.engines.performer import Runner
-from tableferry.pipelines.model.plan import HISTORY_FLOW, Plan, TargetPlan, pinned_clone_name
+from tableferry.pipelines.model.flows import HISTORY_FLOW
+from tableferry.pipelines.model.plan import Plan, TargetPlan, pinned_clone_name
 from tableferry.pipelines.model.steps import RecordTableIdentity, RemoveMigration
 from tableferry.pipelines.model.target_state import PinnedCopy
 from tableferry.pipelines.planning.pipeline_port import Pipeline

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, assert_never
 
 from tableferry.pipelines.model.steps import (
-    DefineAppend,
-    DefineAutoCdc,
     DefineSnapshots,
     DefineTable,
     DefineView,
     Definition,
+    PlannedFlow,
 )
 
 EffectHook = Callable[[str], None]
@@ -30,11 +29,8 @@ class Engine(Protocol):
     def define_table(self, definition: DefineTable) -> None:
         """Define a streaming table."""
 
-    def define_append_flow(self, definition: DefineAppend) -> None:
-        """Define a flow that appends a view's rows to a table, once or as commits arrive."""
-
-    def define_auto_cdc_flow(self, definition: DefineAutoCdc) -> None:
-        """Define an AUTO CDC flow of a view's events into a table, once or as commits arrive."""
+    def define_flow(self, flow: PlannedFlow) -> None:
+        """Define an append flow or an AUTO CDC flow, which runs once or as commits arrive."""
 
     def define_snapshots(self, definition: DefineSnapshots) -> None:
         """Define an AUTO CDC FROM SNAPSHOT flow into a table."""
@@ -48,10 +44,8 @@ def apply_definitions(definitions: Iterable[Definition], engine: Engine) -> None
                 engine.define_table(definition)
             case DefineView():
                 engine.define_view(definition)
-            case DefineAppend():
-                engine.define_append_flow(definition)
-            case DefineAutoCdc():
-                engine.define_auto_cdc_flow(definition)
+            case PlannedFlow():
+                engine.define_flow(definition)
             case DefineSnapshots():
                 engine.define_snapshots(definition)
             case _:

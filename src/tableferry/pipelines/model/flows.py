@@ -33,6 +33,10 @@ AUTO_LOADER = "cloudFiles"
 QUARANTINED_COLUMN = "is_quarantined"
 """The column that contains whether a row breaks a data quality rule."""
 
+HISTORY_VIEW = "v_tableferry_history"
+HISTORY_FLOW = "f_tableferry_history"
+"""The view and the flow of the initial copy."""
+
 _LOG = "__tableferry_events_"
 
 
