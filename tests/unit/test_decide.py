@@ -23,6 +23,7 @@ from tableferry.pipelines.model.flows import (
     Migration,
     Project,
     SqlSource,
+    Start,
     Target,
     View,
 )
@@ -40,7 +41,6 @@ from tableferry.pipelines.model.steps import (
     RemoveMigration,
     RenameFlow,
     ResetTarget,
-    Start,
 )
 from tableferry.pipelines.model.target_state import (
     Baseline,

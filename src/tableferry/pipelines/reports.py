@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from tableferry.pipelines.engines.streaming.engine import FlowResult
+    from tableferry.pipelines.engines.port import FlowResult
     from tableferry.pipelines.handover.proofs import Proof
     from tableferry.pipelines.model.flows import SkippedSpec
     from tableferry.pipelines.model.target_state import Certainty

@@ -15,8 +15,7 @@ from tableferry.errors import (
     Failed,
     StateError,
 )
-from tableferry.pipelines.engines.port import EffectHook, apply_definitions
-from tableferry.pipelines.engines.streaming.engine import FlowResult, StreamingEngine
+from tableferry.pipelines.engines.port import EffectHook, FlowResult, RunnableEngine, apply_definitions
 from tableferry.pipelines.handover import copies
 from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.flows import event_log_name
@@ -71,11 +70,10 @@ class Runner:
         self._on_effect(effect)
         self.check_lease(self._spark)
 
-    def run(self, planned: Plan) -> None:
-        """Perform a plan; fill ``results`` and ``verdicts``."""
+    def run(self, planned: Plan, engine: RunnableEngine) -> None:
+        """Perform a plan, with its flows on an engine; fill ``results`` and ``verdicts``."""
         for target in planned.targets:
             self.perform_state_steps(target)
-        engine = StreamingEngine(self._spark, self.store, before_effect=self.before_effect)
         for target in planned.targets:
             apply_definitions(target.definitions, engine)
         by_target = {target.target.key: target for target in planned.targets}

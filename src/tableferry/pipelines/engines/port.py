@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
 from tableferry.pipelines.model.steps import (
@@ -18,6 +19,22 @@ from tableferry.pipelines.model.steps import (
 
 EffectHook = Callable[[str], None]
 """Called with a description right before each effect; an exception prevents the effect."""
+
+
+@dataclass(frozen=True)
+class FlowResult:
+    """The result of a flow in one run.
+
+    Attributes:
+        rows: The number of rows that its commits added to the target, or for AUTO CDC of events that they
+            added to the target's log; None if commits have no metrics
+            (``spark.databricks.delta.history.metricsEnabled``).
+        violations: How many of the rows that it read violate each expectation that warns or drops.
+    """
+
+    flow: PlannedFlow
+    rows: int | None
+    violations: Mapping[str, int] = field(default_factory=dict)
 
 
 class Engine(Protocol):
@@ -34,6 +51,13 @@ class Engine(Protocol):
 
     def define_snapshots(self, definition: DefineSnapshots) -> None:
         """Define an AUTO CDC FROM SNAPSHOT flow into a table."""
+
+
+class RunnableEngine(Engine, Protocol):
+    """An engine that also runs the flows."""
+
+    def run(self, on_result: Callable[[FlowResult], None]) -> None:
+        """Run every flow once; call ``on_result`` after each flow, before the next one."""
 
 
 def apply_definitions(definitions: Iterable[Definition], engine: Engine) -> None:

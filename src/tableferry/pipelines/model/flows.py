@@ -21,6 +21,9 @@ HandOverMethod = Literal["checkpoint", "content", "version", "explicit"]
 BY_VERSION = "set handOver to version, which loses the rows that the old job hasn't processed yet"
 """The advice to start the flows after the current source versions."""
 
+Start = int | str
+"""A starting version, ``latest``, or ``timestamp:…`` with a starting timestamp."""
+
 Mode = Literal["stream", "batch"]
 ScdType = Literal[1, 2]
 

@@ -16,6 +16,7 @@ from tableferry.pipelines.model.flows import (
     Flow,
     HistorySource,
     MetadataColumn,
+    Start,
     Target,
     View,
 )
@@ -23,9 +24,6 @@ from tableferry.pipelines.model.identities import FlowSettings, TableIdentity
 from tableferry.pipelines.model.phases import Action
 from tableferry.pipelines.model.target_state import Baseline, MigrationStart
 from tableferry.spark.tables import TableName
-
-Start = int | str
-"""A starting version, ``latest``, or ``timestamp:…`` with a starting timestamp."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from tableferry.pipelines.model.flows import (
     Flow,
     HistorySource,
     Migration,
+    Start,
     Target,
     View,
 )
@@ -25,7 +26,6 @@ from tableferry.pipelines.model.steps import (
     DefineTable,
     DefineView,
     PlannedFlow,
-    Start,
 )
 from tableferry.pipelines.model.target_state import MigrationStart
 from tableferry.pipelines.planning.context import (

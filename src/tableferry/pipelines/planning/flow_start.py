@@ -10,12 +10,12 @@ from tableferry.amounts import counted
 from tableferry.errors import Finding
 from tableferry.pipelines.model import topics
 from tableferry.pipelines.model.facts import Checkpoint
-from tableferry.pipelines.model.flows import DataFlow, Flow, Target
+from tableferry.pipelines.model.flows import DataFlow, Flow, Start, Target
 from tableferry.pipelines.model.identities import FlowIdentity, FlowSettings
 from tableferry.pipelines.model.phases import Action
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.source_offsets import KafkaOffset
-from tableferry.pipelines.model.steps import PlannedFlow, RenameFlow, SourceWait, Start
+from tableferry.pipelines.model.steps import PlannedFlow, RenameFlow, SourceWait
 from tableferry.pipelines.model.target_state import Baseline, TargetState
 from tableferry.pipelines.planning import identity
 from tableferry.pipelines.planning.baseline import check_broker_range

@@ -13,9 +13,10 @@ from tableferry.pipelines.model.flows import (
     ReaderSource,
     SnapshotCdc,
     Source,
+    Start,
     View,
 )
-from tableferry.pipelines.model.steps import PlannedFlow, Start
+from tableferry.pipelines.model.steps import PlannedFlow
 from tableferry.pipelines.sources import views
 
 if TYPE_CHECKING:

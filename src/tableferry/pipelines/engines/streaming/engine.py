@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 
 from pyspark.sql import SparkSession
 
 from tableferry.errors import Refused
 from tableferry.formats.delta.commits import Commit, commits_after, counted, newest_version
-from tableferry.pipelines.engines.port import EffectHook
+from tableferry.pipelines.engines.port import EffectHook, FlowResult
 from tableferry.pipelines.engines.streaming import table_creation
 from tableferry.pipelines.engines.streaming.flow_errors import create_flow_error, is_overflow
 from tableferry.pipelines.engines.streaming.flow_queries import FlowQueries
@@ -34,22 +33,6 @@ _log = logging.getLogger(__name__)
 
 # Lets a stream start at a version that its source doesn't have yet; it reads nothing until then.
 _FUTURE_START = {"spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled": "true"}
-
-
-@dataclass(frozen=True)
-class FlowResult:
-    """The result of a flow in one run.
-
-    Attributes:
-        rows: The number of rows that its commits added to the target, or for AUTO CDC of events that they
-            added to the target's log; None if commits have no metrics
-            (``spark.databricks.delta.history.metricsEnabled``).
-        violations: How many of the rows that it read violate each expectation that warns or drops.
-    """
-
-    flow: PlannedFlow
-    rows: int | None
-    violations: Mapping[str, int] = field(default_factory=dict)
 
 
 class StreamingEngine:
