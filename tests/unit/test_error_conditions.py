@@ -17,14 +17,14 @@ import pytest
 from tableferry import errors
 from tableferry.errors import Busy, Finding, Problem, Refused, SpecError, TableferryError
 from tableferry.errors.catalogue import Condition, conditions
-from tableferry.fleet.job import PauseReason
+from tableferry.fleet.jobs.job import PauseReason
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tableferry"
 
 PASSED_ON = (
     "errors/__init__.py",
-    "fleet/perform.py",
+    "fleet/modes/performer.py",
     "fleet/reports.py",
     "fleet/stops.py",
     "pipelines/planning/context.py",
