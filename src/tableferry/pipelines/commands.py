@@ -98,7 +98,7 @@ def _with_row_findings(target: TargetPlan, facts: Facts, spark: SparkSession) ->
     return replace(
         target,
         warnings=(*target.warnings, *(finding for finding in found if finding is not None)),
-        refusals=(*target.refusals, *find_narrow_copied_columns(target, spark)),
+        refusals=(*target.refusals, *find_narrow_copied_columns(target, spark, facts.tables)),
     )
 
 

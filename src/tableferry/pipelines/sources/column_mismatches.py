@@ -6,6 +6,7 @@ These findings appear before the copy. Afterwards they would be failed tasks or 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, MapType, StructType
@@ -13,7 +14,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from tableferry.errors import Finding, TableferryError
 from tableferry.pipelines.cdc.fold import END, START
 from tableferry.pipelines.cdc.target_columns import can_store, sql_type
-from tableferry.pipelines.model.flows import Flow, Migration
+from tableferry.pipelines.model.flows import DataFlow, DeltaSource, Flow, HistorySource, Migration
 from tableferry.pipelines.model.plan import TargetPlan
 from tableferry.pipelines.sources import views
 from tableferry.pipelines.sources.rows import read_flow_rows
@@ -29,16 +30,21 @@ _READ_ERRORS: tuple[type[Exception], ...] = (TableferryError, *SPARK_ERRORS)
 _CONSTRAINT = "delta.constraints."
 
 
-def find_narrow_copied_columns(target: TargetPlan, spark: SparkSession) -> tuple[Finding, ...]:
+def find_narrow_copied_columns(
+    target: TargetPlan,
+    spark: SparkSession,
+    tables: Mapping[str, TableFacts | None] = MappingProxyType({}),
+) -> tuple[Finding, ...]:
     """Return a finding for each column of the copy that can't store all values of a streaming flow.
 
     The copy creates the target's columns, unless a schema file declares them. Their types don't change later.
+    Spark isn't called if the logs of these `tables`, by `TableName.key`, show the same types.
 
     Raises:
         TableferryError: The legacy table can't be read.
     """
     source, dataflow = target.copied_history, target.dataflow
-    if source is None:
+    if source is None or _have_same_types(source, dataflow, tables):
         return ()
     columns = _columns_by_name(views.read_legacy_table(spark, source).schema)
     if dataflow.target.schema_file:
@@ -63,6 +69,34 @@ def find_narrow_copied_columns(target: TargetPlan, spark: SparkSession) -> tuple
             )
             findings.setdefault(name, finding)
     return tuple(findings.values())
+
+
+def _have_same_types(
+    source: HistorySource, dataflow: DataFlow, tables: Mapping[str, TableFacts | None]
+) -> bool:
+    """Return whether the logs show that all flows and the copy read Delta tables with the same column types.
+
+    False if they don't show it: an expression may change a type, or a log is unread or has newer commits.
+    """
+    migration, target = source.migration, dataflow.target
+    legacy = tables.get(migration.table.key)
+    if legacy is None or legacy.version != source.version or target.schema_file:
+        return False
+    if migration.where or migration.select or migration.except_columns or target.metadata:
+        return False
+    copied = legacy.column_types
+
+    def has_copied_types(flow: Flow) -> bool:
+        if flow.column_prefix or not isinstance(view := dataflow.views[flow.view].source, DeltaSource):
+            return False
+        if view.change_feed or view.options or view.select or view.schema_file or view.transform:
+            return False
+        table = tables.get(view.table.key)
+        types = table.column_types if table else {}
+        return bool(types) and all(copied.get(name, kind) == kind for name, kind in types.items())
+
+    flows = [flow for flow in dataflow.streaming_flows if flow.target.key == target.name.key]
+    return bool(flows and copied) and all(map(has_copied_types, flows))
 
 
 def find_unknown_compare_except(target: TargetPlan, spark: SparkSession) -> Finding | None:
