@@ -105,7 +105,7 @@ def _validate_flows(project: Project, dataflow: DataFlow, spark: SparkSession) -
 
 
 def _analyze_flow(dataflow: DataFlow, flow: Flow, target: Target, spark: SparkSession) -> None:
-    rows = read_flow_rows(spark, dataflow.views, flow, target, {}, as_batch=flow.once)
+    rows = read_flow_rows(views.ViewReader(spark, dataflow.views, as_batch=flow.once), flow, target)
     if flow.kind == "cdc" and target.cdc:
         try:
             rows = change_feed.build_feed_events(rows, target.cdc)

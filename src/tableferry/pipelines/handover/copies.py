@@ -71,12 +71,11 @@ def list_excluded_columns(spark: SparkSession, copied_from: HistorySource) -> tu
 def find_unstable_flow_columns(spark: SparkSession, dataflow: DataFlow) -> tuple[str, ...]:
     """Return the columns that a target's flows compute differently each time; skip unreadable flows."""
     target = replace(dataflow.target, metadata=())
+    reader = views.ViewReader(spark, dataflow.views, as_batch=True)
     columns: list[str] = []
     for flow in dataflow.streaming_flows:
         try:
-            columns += find_unstable_columns(
-                read_flow_rows(spark, dataflow.views, flow, target, {}, as_batch=True)
-            )
+            columns += find_unstable_columns(read_flow_rows(reader, flow, target))
         except TableferryError as error:
             _log.debug("%s: its unstable columns can't be determined: %s", flow.name, error)
     return tuple(columns)

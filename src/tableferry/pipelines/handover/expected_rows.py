@@ -37,8 +37,6 @@ from tableferry.spark.tables import TableName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NO_OFFSETS: Offsets = MappingProxyType({})
-
 
 class RowsNotDerivableError(TableError):
     """The rows that a target must contain can't be derived from its sources."""
@@ -85,7 +83,7 @@ class FlowOutput:
             *_inspect_sources(dataflow, flow),
         )
 
-    def read_rows(self, spans: CommitRanges, offsets: Offsets = NO_OFFSETS) -> DataFrame:
+    def read_rows(self, spans: CommitRanges, offsets: Offsets = MappingProxyType({})) -> DataFrame:
         """Return the rows that the flow produces from these commits and records.
 
         Raises:
@@ -104,16 +102,10 @@ class FlowOutput:
                 )
         # The metadata columns (load time, run) would get other values now.
         target = replace(self.dataflow.target, metadata=())
-        return read_flow_rows(
-            self.spark,
-            self.dataflow.views,
-            self.flow,
-            target,
-            {},
-            as_batch=True,
-            commit_ranges=spans,
-            offsets=offsets,
+        reader = views.ViewReader(
+            self.spark, self.dataflow.views, as_batch=True, commit_ranges=spans, offsets=offsets
         )
+        return read_flow_rows(reader, self.flow, target)
 
     def check_no_skipped_commits(self, commits: Mapping[str, range]) -> None:
         """Check that the flow's reader options skip none of these commits.

@@ -18,6 +18,7 @@ from tableferry.pipelines.model.flows import DataFlow, DeltaSource, Flow, Histor
 from tableferry.pipelines.model.plan import TargetPlan
 from tableferry.pipelines.sources import views
 from tableferry.pipelines.sources.rows import read_flow_rows
+from tableferry.pipelines.sources.views import ViewReader
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.quoting import quote
 from tableferry.spark.tables import TableFacts, TableLayout
@@ -50,11 +51,12 @@ def find_narrow_copied_columns(
     if dataflow.target.schema_file:
         columns |= _columns_by_name(views.read_schema_file(spark, dataflow.target.schema_file))
     findings: dict[str, Finding] = {}
+    reader = ViewReader(spark, dataflow.views)
     for flow in dataflow.streaming_flows:
         if flow.target.key != target.target.key:
             continue
         try:
-            rows = read_flow_rows(spark, dataflow.views, flow, dataflow.target, {}, as_batch=False).schema
+            rows = read_flow_rows(reader, flow, dataflow.target).schema
         except _READ_ERRORS:  # The run reports the reason when it reads the flow.
             continue
         for name, flow_type, copied_type in _find_misfits(rows, columns):
@@ -116,9 +118,7 @@ def find_unknown_compare_except(target: TargetPlan, spark: SparkSession) -> Find
     ]
     for flow in dataflow.streaming_flows:
         try:
-            columns += read_flow_rows(
-                spark, dataflow.views, flow, dataflow.target, {}, as_batch=False
-            ).columns
+            columns += read_flow_rows(ViewReader(spark, dataflow.views), flow, dataflow.target).columns
         except _READ_ERRORS:
             return None
     return find_compare_except_missing_in(source.migration, columns)

@@ -2,48 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from tableferry.pipelines.cdc import scd2_history_events, unrepresentable_rows
 from tableferry.pipelines.cdc.fold import EXACT
-from tableferry.pipelines.model.flows import Expectation, Flow, HistorySource, Target, View
+from tableferry.pipelines.model.flows import Expectation, Flow, HistorySource, Target
 from tableferry.pipelines.sources import views
 from tableferry.pipelines.sources.metadata_columns import NO_DETAILS, Details, add_metadata_columns
+from tableferry.pipelines.sources.views import ViewReader
 
 
 def read_flow_rows(
-    spark: SparkSession,
-    views_by_name: Mapping[str, View],
+    reader: ViewReader,
     flow: Flow,
     target: Target,
-    starts: views.Starts,
     *,
-    as_batch: bool,
-    commit_ranges: views.CommitRanges = MappingProxyType({}),
-    offsets: views.Offsets = MappingProxyType({}),
     details: Details = NO_DETAILS,
     observation: str | Observation | None = None,
     without_expectations: bool = False,
 ) -> DataFrame:
     """Return the rows that a flow writes to its target.
 
-    With `as_batch` the current rows are read instead of a stream; `commit_ranges` and `offsets` restrict them
-    as in `views.read_view`. `observation` is the name or object by which `observe_violations` counts rows.
-    With `without_expectations` the caller applies the expectations.
+    `observation` is the name or object by which `observe_violations` counts rows. With `without_expectations`
+    the caller applies the expectations.
     """
-    frame = views.read_view(
-        spark,
-        views_by_name,
-        flow.view,
-        starts,
-        as_batch=as_batch,
-        commit_ranges=commit_ranges,
-        offsets=offsets,
-    )
+    frame = reader.read(flow.view)
     frame = add_metadata_columns(prefix_columns(frame, flow), target.metadata, details)
     if without_expectations:
         return frame

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, assert_never, cast
 
 from pyspark.errors import AnalysisException, PySparkException
@@ -33,7 +32,6 @@ from tableferry.pipelines.model.flows import (
 from tableferry.pipelines.model.source_offsets import KafkaOffset
 from tableferry.pipelines.sources.python_code import (
     FOLLOWED_OPTIONS,
-    NO_ENTRIES,
     TrackedSpark,
     has_hidden_streams,
     load_function,
@@ -70,40 +68,6 @@ Offsets = Mapping[str, tuple[KafkaOffset, KafkaOffset]]
 
 _CHANGE_FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 _START_OPTIONS = ("startingversion", "startingtimestamp")
-
-
-def read_view(
-    spark: SparkSession,
-    views: Mapping[str, View],
-    name: str,
-    starts: Starts,
-    *,
-    as_batch: bool = False,
-    folders: Mapping[str, str] = NO_ENTRIES,
-    analyze: bool = True,
-    commit_ranges: CommitRanges = MappingProxyType({}),
-    offsets: Offsets = MappingProxyType({}),
-) -> DataFrame:
-    """Return a view's rows.
-
-    Args:
-        spark: The session.
-        views: The views of the spec.
-        name: The view.
-        starts: Where streams start.
-        as_batch: Read the current rows as a batch, even if the view's mode is stream.
-        folders: Folders of Delta tables, by `TableName.key`; a table with reader options is read from its
-            folder.
-        analyze: Analyze names and expressions now. A function inside a pipeline can't do that.
-        commit_ranges: With `as_batch`: the commits to read from a streamed table, by `TableName.key`.
-        offsets: With `as_batch`: the offsets to read from a Kafka topic.
-
-    Raises:
-        TableferryError: The view can't be read; the message names its place in the spec.
-    """
-    return _ViewReader(spark, views, starts, as_batch, folders, analyze, commit_ranges, offsets).read(
-        views[name]
-    )
 
 
 def read_legacy_table(spark: SparkSession, source: HistorySource) -> DataFrame:
@@ -158,20 +122,37 @@ def read_schema_file(spark: SparkSession, path: str) -> StructType:
 
 
 @dataclass(frozen=True)
-class _ViewReader:
-    """Reads the views of one spec; the fields are the arguments of `read_view`."""
+class ViewReader:
+    """Reads the views of one spec.
+
+    Attributes:
+        views: The views, by name.
+        starts: Where streams start.
+        as_batch: Read the current rows as a batch, even if a view's mode is stream.
+        folders: Folders of Delta tables, by `TableName.key`; a table with reader options is read from its
+            folder.
+        analyze: Analyze names and expressions now. A function inside a pipeline can't do that.
+        commit_ranges: With `as_batch`: the commits to read from a streamed table, by `TableName.key`.
+        offsets: With `as_batch`: the offsets to read from a Kafka topic.
+    """
 
     spark: SparkSession
     views: Mapping[str, View]
-    starts: Starts
-    as_batch: bool
-    folders: Mapping[str, str]
-    analyze: bool
-    commit_ranges: CommitRanges
-    offsets: Offsets
+    starts: Starts = field(default_factory=dict)
+    as_batch: bool = False
+    folders: Mapping[str, str] = field(default_factory=dict)
+    analyze: bool = True
+    commit_ranges: CommitRanges = field(default_factory=dict)
+    offsets: Offsets = field(default_factory=dict)
 
-    def read(self, view: View) -> DataFrame:
-        with explaining("VIEW_NOT_READABLE", Failed, location=view.location, view=view.name):
+    def read(self, name: str) -> DataFrame:
+        """Return a view's rows.
+
+        Raises:
+            TableferryError: The view can't be read; the message names its place in the spec.
+        """
+        view = self.views[name]
+        with explaining("VIEW_NOT_READABLE", Failed, location=view.location, view=name):
             frame = self._build(view)
             if self.analyze and not in_process(self.spark):
                 # Spark Connect analyzes names and expressions only when the schema is requested.
@@ -207,14 +188,14 @@ class _ViewReader:
         change_feed = source.change_feed and not (commits and commits.after_version is None)
         if change_feed:
             options["readChangeFeed"] = "true"
-        if source.table.key in starts:
+        if commits or source.table.key in starts:
             options = {key: value for key, value in options.items() if key.lower() not in _START_OPTIONS}
-            options |= start_options(starts[source.table.key])
-        elif source.from_setup and change_feed and not commits:
-            options |= start_options(_find_setup_version(self.spark, source.table))
         if commits:
-            options = {key: value for key, value in options.items() if key.lower() not in _START_OPTIONS}
             options |= _range_options(commits, change_feed=change_feed)
+        elif source.table.key in starts:
+            options |= start_options(starts[source.table.key])
+        elif source.from_setup and change_feed:
+            options |= start_options(_find_setup_version(self.spark, source.table))
         if not streamed and change_feed and explicit_start(options) is None:
             options["startingVersion"] = "0"
         checked_transform = source.transform if streamed and self.analyze else None
@@ -269,18 +250,10 @@ class _ViewReader:
         for reference in sql.find_references(statement):
             inner = reference.parts[-1]
             if len(reference.parts) == 1 and inner in self.views and inner != name:
-                as_batch = self.as_batch or not reference.streamed
-                commit_ranges = self.commit_ranges if reference.streamed else {}
-                offsets = self.offsets if reference.streamed else {}
-                frame = read_view(
-                    self.spark,
-                    self.views,
-                    inner,
-                    self.starts,
-                    as_batch=as_batch,
-                    commit_ranges=commit_ranges,
-                    offsets=offsets,
-                )
+                reader = self
+                if not reference.streamed:
+                    reader = replace(self, as_batch=True, commit_ranges={}, offsets={})
+                frame = reader.read(inner)
             elif reference.streamed:
                 table = TableName(reference.parts)
                 options = start_options(starts.get(table.key))

@@ -57,14 +57,16 @@ class FlowRows:
         if isinstance(source, HistorySource):
             return history_rows(self._spark, source)
         owned = self.views[flow.owner.key].items()
-        starts: views.Starts = {name: view.starts if flow.streamed else {} for name, view in owned}
-        return read_flow_rows(
+        reader = views.ViewReader(
             self._spark,
             {name: view.view for name, view in owned},
+            {name: view.starts for name, view in owned if flow.streamed},
+            as_batch=not flow.streamed,
+        )
+        return read_flow_rows(
+            reader,
             flow.flow,
             flow.table,
-            starts,
-            as_batch=not flow.streamed,
             details=self._run_details,
             observation=observation,
             without_expectations=without_expectations,
