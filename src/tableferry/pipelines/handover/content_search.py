@@ -160,13 +160,8 @@ def build_comparison(
         TableError: The version can't be read.
     """
     history = HistorySource(migration, version, dataflow.target.cdc)
-    rows, label = copies.read_expected_copy(spark, history), f"{migration.table}@{version}"
-    output = TargetOutput.of_dataflow(spark, dataflow)
-    excluded = (
-        *copies.list_excluded_columns(spark, history),
-        *copies.find_unstable_flow_columns(spark, dataflow),
-    )
-    return Comparison(output, dataflow.target.cdc, rows, label, excluded)
+    rows, excluded = copies.read_expected_copy(spark, history), copies.list_excluded_columns(spark, history)
+    return Comparison.of_dataflow(spark, dataflow, rows, f"{migration.table}@{version}", excluded)
 
 
 @dataclass(frozen=True)
@@ -186,6 +181,21 @@ class Comparison:
     rows: DataFrame
     label: str
     excluded: tuple[str, ...] = ()
+
+    @classmethod
+    def of_dataflow(
+        cls, spark: SparkSession, dataflow: DataFlow, rows: DataFrame, label: str, excluded: Sequence[str]
+    ) -> Comparison:
+        """Prepare the comparison of rows with those that a target's flows produce.
+
+        Columns that the flows compute differently each time are excluded, too.
+
+        Raises:
+            RowsNotDerivableError: The rows of a flow can't be derived from commits.
+        """
+        output = TargetOutput.of_dataflow(spark, dataflow)
+        excluded = (*excluded, *copies.find_unstable_flow_columns(spark, dataflow))
+        return cls(output, dataflow.target.cdc, rows, label, excluded)
 
     def compare(self, moment: Moment) -> Verdict:
         """Compare all rows in the columns that both sides have.
