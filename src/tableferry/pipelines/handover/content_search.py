@@ -24,11 +24,12 @@ from tableferry.errors import Finding, TableferryError, first_line
 from tableferry.formats.delta.commits import WITHOUT_ROWS, Commit, commits_after
 from tableferry.pipelines.cdc import change_feed
 from tableferry.pipelines.handover import copies
-from tableferry.pipelines.handover.expected_rows import RowsNotDerivableError, TargetOutput, union_by_name
+from tableferry.pipelines.handover.expected_rows import RowsNotDerivableError, TargetOutput
 from tableferry.pipelines.model.facts import HandOver, UnknownHandOver
 from tableferry.pipelines.model.flows import CdcSettings, DataFlow, HistorySource, Migration
 from tableferry.pipelines.model.plan import DEFAULT_LOOK_BACK, LookBack
 from tableferry.pipelines.sources import views
+from tableferry.pipelines.sources.rows import union_by_name
 from tableferry.progress import Task, task
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.driver import track_jobs

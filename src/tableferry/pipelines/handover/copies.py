@@ -6,7 +6,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import NullType, StructField, StructType
 
 from tableferry import verify
@@ -14,11 +15,10 @@ from tableferry.errors import Refused, TableferryError
 from tableferry.pipelines.cdc import scd2_history_events
 from tableferry.pipelines.cdc.fold import START
 from tableferry.pipelines.handover.determinism import find_unstable_columns
-from tableferry.pipelines.handover.expected_rows import union_by_name
 from tableferry.pipelines.model.flows import CdcSettings, DataFlow, HistorySource
 from tableferry.pipelines.sources import views
-from tableferry.pipelines.sources.column_mismatches import find_compare_except_missing_in
-from tableferry.pipelines.sources.rows import history_rows, read_flow_rows
+from tableferry.pipelines.sources.rows import history_rows, read_flow_rows, union_by_name
+from tableferry.spark.quoting import quote
 from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def compare_copy(
     """
     source = union_by_name([read_expected_copy(spark, copied_from), *extra_source_rows]).drop(*dropped)
     rows = union_by_name([read_version(spark, target, version), *extra_target_rows])
-    if unknown := find_compare_except_missing_in(
+    if unknown := views.find_compare_except_missing_in(
         copied_from.migration, [*source.columns, *dropped, *rows.columns]
     ):
         raise Refused.of([unknown])
@@ -147,12 +147,6 @@ def _flatten_struct(frame: DataFrame, column: str, leaves: Sequence[str]) -> Dat
     if list(leaves) == [column]:
         return frame
     others = [views.quoted_column(name) for name in frame.columns if name != column]
-    return frame.select(*others, *[_select_nested(leaf).alias(leaf) for leaf in leaves])
-
-
-def _select_nested(path: str) -> Column:
-    first, *fields = path.split(".")
-    column: Column = views.quoted_column(first)
-    for field in fields:
-        column = column.getField(field)
-    return column
+    return frame.select(
+        *others, *[F.col(".".join(map(quote, leaf.split(".")))).alias(leaf) for leaf in leaves]
+    )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial, reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, assert_never
 
@@ -29,7 +28,7 @@ from tableferry.pipelines.model.flows import (
     SqlSource,
 )
 from tableferry.pipelines.sources import views
-from tableferry.pipelines.sources.rows import read_flow_rows
+from tableferry.pipelines.sources.rows import read_flow_rows, union_by_name
 from tableferry.pipelines.sources.views import CommitRange, CommitRanges, Offsets
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.tables import TableName
@@ -199,11 +198,6 @@ class TargetOutput:
         if not frames:
             raise RowsNotDerivableError("NO_COMMITS_READ")
         return union_by_name(frames)
-
-
-def union_by_name(frames: list[DataFrame]) -> DataFrame:
-    """Return the rows of several frames in one; a column that a frame lacks is NULL there."""
-    return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
 
 
 def _inspect_sources(dataflow: DataFlow, flow: Flow) -> tuple[bool, bool]:

@@ -5,7 +5,7 @@ These findings appear before the copy. Afterwards they would be failed tasks or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from tableferry.errors import Finding, TableferryError
 from tableferry.pipelines.cdc.fold import END, START
 from tableferry.pipelines.cdc.target_columns import can_store, sql_type
-from tableferry.pipelines.model.flows import DataFlow, DeltaSource, Flow, HistorySource, Migration
+from tableferry.pipelines.model.flows import DataFlow, DeltaSource, Flow, HistorySource
 from tableferry.pipelines.model.plan import TargetPlan
 from tableferry.pipelines.sources import views
 from tableferry.pipelines.sources.rows import read_flow_rows
@@ -121,21 +121,7 @@ def find_unknown_compare_except(target: TargetPlan, spark: SparkSession) -> Find
             columns += read_flow_rows(ViewReader(spark, dataflow.views), flow, dataflow.target).columns
         except _READ_ERRORS:
             return None
-    return find_compare_except_missing_in(source.migration, columns)
-
-
-def find_compare_except_missing_in(migration: Migration, columns: Sequence[str]) -> Finding | None:
-    """Return a finding with the columns of `compareExcept` that aren't among these columns, or None."""
-    existing = {name.lower(): name for name in columns}
-    unknown = [name for name in migration.uncompared_columns if name.lower() not in existing]
-    if not unknown:
-        return None
-    return Finding(
-        "COMPARE_EXCEPT_UNKNOWN",
-        location=migration.location,
-        unknown=unknown,
-        columns=", ".join(existing.values()),
-    )
+    return views.find_compare_except_missing_in(source.migration, columns)
 
 
 def find_narrow_table_columns(rows: StructType, table: StructType, flow: Flow) -> tuple[Finding, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial, reduce
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -161,3 +162,8 @@ def prefix_columns(frame: DataFrame, flow: Flow, columns: Sequence[str] | None =
             for name in columns or frame.columns
         ]
     )
+
+
+def union_by_name(frames: list[DataFrame]) -> DataFrame:
+    """Return the rows of several frames in one; a column that a frame lacks is NULL there."""
+    return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)

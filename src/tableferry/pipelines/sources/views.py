@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, assert_never, cast
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
-from tableferry.errors import Failed, Refused, TableError
+from tableferry.errors import Failed, Finding, Refused, TableError
 from tableferry.pipelines.model import sql, topics
 from tableferry.pipelines.model.flows import (
     DeltaSource,
@@ -99,6 +99,20 @@ def apply_mapping(frame: DataFrame, migration: Migration) -> DataFrame:
         )
     excluded = {name.lower() for name in migration.except_columns}
     return frame.select(*[quoted_column(name) for name in frame.columns if name.lower() not in excluded])
+
+
+def find_compare_except_missing_in(migration: Migration, columns: Sequence[str]) -> Finding | None:
+    """Return a finding with the columns of `compareExcept` that aren't among these columns, or None."""
+    existing = {name.lower(): name for name in columns}
+    unknown = [name for name in migration.uncompared_columns if name.lower() not in existing]
+    if not unknown:
+        return None
+    return Finding(
+        "COMPARE_EXCEPT_UNKNOWN",
+        location=migration.location,
+        unknown=unknown,
+        columns=", ".join(existing.values()),
+    )
 
 
 def quoted_column(name: str) -> Any:
