@@ -26,7 +26,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tableferry.pipelines.cdc.fold import OPERATION, SEQUENCE, TRUNCATE, Fold
+from tableferry.pipelines.cdc.event_columns import OPERATION, SEQUENCE, TRUNCATE
+from tableferry.pipelines.cdc.fold import Fold
 from tableferry.pipelines.cdc.target_columns import sql_type
 from tableferry.spark.quoting import quote
 from tableferry.spark.tables import TableName

@@ -17,16 +17,16 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tableferry.pipelines.cdc.fold import (
+from tableferry.pipelines.cdc.event_columns import (
     ALIVE,
     OPERATION,
     RANK,
     SEQUENCE,
     TRUNCATE,
-    Fold,
     null_safe_equal,
     quote_all,
 )
+from tableferry.pipelines.cdc.fold import Fold
 from tableferry.spark.quoting import quote
 from tableferry.spark.tables import TableName
 

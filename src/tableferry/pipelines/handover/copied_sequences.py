@@ -15,7 +15,14 @@ from pyspark.sql.types import NullType
 
 from tableferry.errors import first_line
 from tableferry.pipelines.cdc import change_feed
-from tableferry.pipelines.cdc.fold import DELETE, EXACT, OPERATION, SEQUENCE, null_safe_equal, quote_all
+from tableferry.pipelines.cdc.event_columns import (
+    DELETE,
+    EXACT,
+    OPERATION,
+    SEQUENCE,
+    null_safe_equal,
+    quote_all,
+)
 from tableferry.pipelines.handover.expected_rows import RowsNotDerivableError, TargetOutput
 from tableferry.pipelines.model.flows import CdcSettings
 from tableferry.spark.catalog import SPARK_ERRORS

@@ -13,7 +13,7 @@ from pyspark.sql.types import NullType, StructField, StructType
 from tableferry import verify
 from tableferry.errors import Refused, TableferryError
 from tableferry.pipelines.cdc import scd2_history_events
-from tableferry.pipelines.cdc.fold import START
+from tableferry.pipelines.cdc.event_columns import START
 from tableferry.pipelines.handover.determinism import find_unstable_columns
 from tableferry.pipelines.model.flows import CdcSettings, DataFlow, HistorySource
 from tableferry.pipelines.sources import views

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tableferry.errors import first_line
 from tableferry.formats.delta.commits import SETTING_BACK, WITHOUT_ROWS, Commit, lasting
-from tableferry.pipelines.cdc.fold import (
+from tableferry.pipelines.cdc.event_columns import (
     ALIVE,
     DELETE,
     END,

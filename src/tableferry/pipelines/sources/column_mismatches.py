@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from tableferry.errors import Finding, TableferryError
-from tableferry.pipelines.cdc.fold import END, START
+from tableferry.pipelines.cdc.event_columns import END, START
 from tableferry.pipelines.cdc.target_columns import can_store, sql_type
 from tableferry.pipelines.model.flows import DataFlow, DeltaSource, Flow, HistorySource
 from tableferry.pipelines.model.plan import TargetPlan

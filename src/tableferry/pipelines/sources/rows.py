@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from tableferry.pipelines.cdc import scd2_history_events, unrepresentable_rows
-from tableferry.pipelines.cdc.fold import EXACT
+from tableferry.pipelines.cdc.event_columns import EXACT
 from tableferry.pipelines.model.flows import Expectation, Flow, HistorySource, Target
 from tableferry.pipelines.sources import views
 from tableferry.pipelines.sources.metadata_columns import NO_DETAILS, Details, add_metadata_columns

@@ -10,7 +10,7 @@ from pyspark.sql.types import NullType, StructField, StructType
 
 from tableferry.errors import Finding, TableError, TableferryError, first_line
 from tableferry.pipelines.cdc import change_feed
-from tableferry.pipelines.cdc.fold import END, SEQUENCE, START
+from tableferry.pipelines.cdc.event_columns import END, SEQUENCE, START
 from tableferry.pipelines.cdc.scd2_history_events import build_history_events
 from tableferry.pipelines.engines.streaming.table_identities import require_facts
 from tableferry.pipelines.handover import copied_sequences
