@@ -21,7 +21,7 @@ from tests.spark.projects import Project, delta_view
 from tableferry import pipelines
 from tableferry.errors import Refused, TableferryError
 from tableferry.pipelines.model.steps import RecordStart
-from tableferry.pipelines.sources.column_mismatches import find_narrow_copied_columns
+from tableferry.pipelines.sources.copy_findings import find_narrow_copied_columns
 from tableferry.pipelines.state.store import StateStore
 from tableferry.spark import catalog
 from tableferry.spark.tables import TableName

@@ -15,14 +15,12 @@ from tableferry.pipelines.model.flows import DataFlow, Flow, Project, Target
 from tableferry.pipelines.model.plan import Plan, TargetPlan
 from tableferry.pipelines.model.steps import PlannedFlow, RecordStart, ResetTarget
 from tableferry.pipelines.sources import views
-from tableferry.pipelines.sources.column_mismatches import (
-    find_narrow_copied_columns,
-    find_unknown_compare_except,
-)
 from tableferry.pipelines.sources.copy_findings import (
     count_unrepresentable_rows,
     create_refusal,
+    find_narrow_copied_columns,
     find_rows_ending_in_future,
+    find_unknown_compare_except,
 )
 from tableferry.pipelines.sources.rows import read_flow_rows
 from tableferry.progress import task

@@ -16,7 +16,7 @@ from tableferry.pipelines.engines.streaming.table_identities import require_fact
 from tableferry.pipelines.handover import copied_sequences
 from tableferry.pipelines.model.flows import CdcSettings, HistorySource, Source, Target
 from tableferry.pipelines.model.steps import DefineTable, DefineView, PlannedFlow
-from tableferry.pipelines.sources import column_mismatches, views
+from tableferry.pipelines.sources import copy_findings, views
 from tableferry.pipelines.sources.metadata_columns import add_target_columns, create_run_details
 from tableferry.pipelines.sources.rows import history_rows, read_flow_rows
 
@@ -135,7 +135,7 @@ class FlowRows:
         """Return a finding for each column of the table that can't store all values that a flow appends."""
         target = flow.target
         columns, rows = self._spark.table(target.sql).schema, self.read(flow).schema
-        narrow = column_mismatches.find_narrow_table_columns(rows, columns, flow.flow)
+        narrow = copy_findings.find_narrow_table_columns(rows, columns, flow.flow)
         can_widen = (
             narrow and require_facts(self._spark, target).properties.get("delta.enableTypeWidening") == "true"
         )
