@@ -15,13 +15,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
-from tableferry.errors import Failed, Finding, Refused, TableError
+from tableferry.errors import Failed, Finding, Refused, TableError, first_line
 from tableferry.pipelines.model import sql, topics
 from tableferry.pipelines.model.flows import (
     DeltaSource,
     HistorySource,
     JoinSource,
     Migration,
+    PythonCode,
     PythonSource,
     ReaderSource,
     SqlSource,
@@ -29,9 +30,11 @@ from tableferry.pipelines.model.flows import (
     View,
     explicit_start,
 )
+from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.source_offsets import KafkaOffset
 from tableferry.pipelines.sources.python_code import (
     FOLLOWED_OPTIONS,
+    NO_ENTRIES,
     TrackedSpark,
     has_hidden_streams,
     load_function,
@@ -39,6 +42,7 @@ from tableferry.pipelines.sources.python_code import (
 )
 from tableferry.spark.catalog import explaining
 from tableferry.spark.driver import in_process
+from tableferry.spark.local_metastore import LocalMetastore, NeedsSpark
 from tableferry.spark.quoting import quote
 from tableferry.spark.tables import TableName
 
@@ -68,6 +72,41 @@ Offsets = Mapping[str, tuple[KafkaOffset, KafkaOffset]]
 
 _CHANGE_FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 _START_OPTIONS = ("startingversion", "startingtimestamp")
+
+
+def list_python_reads(
+    spark: SparkSession | LocalMetastore, view: View, code: PythonCode, *, analyze: bool = True
+) -> tuple[Read, ...]:
+    """List the tables that a view's Python function streams, by a call of it; its result is never computed.
+
+    `analyze` searches the plan of the result for other streams. A function inside a pipeline can't do that.
+
+    Raises:
+        NeedsSpark: There is no session to run the function with.
+        TableferryError: The function fails.
+    """
+    if isinstance(spark, LocalMetastore):
+        raise NeedsSpark(f"the function of {view.name} has to be run")
+    tracked = TrackedSpark(spark, {}, extra_options=FOLLOWED_OPTIONS if analyze else NO_ENTRIES)
+    function = load_function(code, "get_df")
+    try:
+        frame = function(tracked, dict(code.tokens))
+        is_streaming = frame.isStreaming
+        is_hidden = is_streaming and (tracked.has_unknown_reads or not tracked.followed_tables)
+        if is_streaming and analyze and not is_hidden:
+            is_hidden = has_hidden_streams(frame, tracked.read_count)
+    except Exception as error:
+        # The project's code may raise any exception.
+        raise Failed("VIEW_FUNCTION_FAILED", location=view.location, reason=first_line(error)) from error
+    if is_hidden:
+        finding = Finding("STREAM_HIDDEN_IN_FUNCTION")
+        return (Read(view.name, TableName.at(f"python:{view.name}"), view.location, None, finding),)
+    how = "set startingVersion on the reader in its function"
+    return tuple(
+        # The function's reader options aren't known.
+        Read(view.name, table, view.location, start, start_remedy=how, stops_at="nothing")
+        for table, start in tracked.followed_tables.items()
+    )
 
 
 def read_legacy_table(spark: SparkSession, source: HistorySource) -> DataFrame:

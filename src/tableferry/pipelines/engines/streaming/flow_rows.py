@@ -12,13 +12,13 @@ from tableferry.errors import Finding, TableError, TableferryError, first_line
 from tableferry.pipelines.cdc import change_feed
 from tableferry.pipelines.cdc.event_columns import END, SEQUENCE, START
 from tableferry.pipelines.cdc.scd2_history_events import build_history_events
-from tableferry.pipelines.engines.streaming.table_identities import require_facts
 from tableferry.pipelines.handover import copied_sequences
 from tableferry.pipelines.model.flows import CdcSettings, HistorySource, Source, Target
 from tableferry.pipelines.model.steps import DefineTable, DefineView, PlannedFlow
 from tableferry.pipelines.sources import copy_findings, views
 from tableferry.pipelines.sources.metadata_columns import add_target_columns, create_run_details
 from tableferry.pipelines.sources.rows import history_rows, read_flow_rows
+from tableferry.spark.catalog import facts
 
 _log = logging.getLogger(__name__)
 
@@ -136,9 +136,8 @@ class FlowRows:
         target = flow.target
         columns, rows = self._spark.table(target.sql).schema, self.read(flow).schema
         narrow = copy_findings.find_narrow_table_columns(rows, columns, flow.flow)
-        can_widen = (
-            narrow and require_facts(self._spark, target).properties.get("delta.enableTypeWidening") == "true"
-        )
+        table = facts(self._spark, target) if narrow else None
+        can_widen = table is not None and table.properties.get("delta.enableTypeWidening") == "true"
         return () if can_widen else narrow
 
     def check_columns(self, flow: PlannedFlow) -> None:
