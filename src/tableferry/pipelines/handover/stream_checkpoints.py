@@ -16,7 +16,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, assert_never
 
-from tableferry import storage
 from tableferry.amounts import counted
 from tableferry.errors import StateError
 from tableferry.formats.delta.commits import (
@@ -328,14 +327,15 @@ def _open_stream(folder: Path) -> OldStream:
 
 def read_batch_offsets(stream: OldStream, batch: int) -> BatchOffsets:
     """Return the offsets of a stream's batch."""
-    if str(batch) not in storage.names(stream.folder / "offsets"):
-        return StateError("OLD_OFFSETS_MISSING", folder=stream.folder, batch=batch)
+    folder = stream.folder
     try:
-        offsets, others = checkpoints.read_batch(stream.folder, batch)
+        offsets, others = checkpoints.read_batch(folder, batch)
     except StateError as error:
+        if error.condition == "OFFSET_FILE_MISSING":
+            return StateError("OLD_OFFSETS_MISSING", folder=folder, batch=batch)
         return StateError("OLD_CHECKPOINT_DAMAGED", reason=error.sentence)
-    if any(map(source_offsets.is_file_offset, checkpoints.read_source_offsets(stream.folder, batch))):
-        return StateError("OLD_STREAM_READS_FILES", folder=stream.folder, batch=batch)
+    if others and any(map(source_offsets.is_file_offset, checkpoints.read_source_offsets(folder, batch))):
+        return StateError("OLD_STREAM_READS_FILES", folder=folder, batch=batch)
     if others:
-        return StateError("OLD_STREAM_SOURCE_UNKNOWN", folder=stream.folder, batch=batch, advice=BY_VERSION)
+        return StateError("OLD_STREAM_SOURCE_UNKNOWN", folder=folder, batch=batch, advice=BY_VERSION)
     return offsets
