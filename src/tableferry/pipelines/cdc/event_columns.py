@@ -25,6 +25,11 @@ def quote_all(columns: Sequence[str]) -> list[str]:
     return [quote(name) for name in columns]
 
 
+def equal_sql(left: str, right: str, columns: Sequence[str]) -> str:
+    """Write the condition that the columns of two aliases are equal; NULL equals NULL."""
+    return " AND ".join(f"{left}.{name} <=> {right}.{name}" for name in quote_all(columns))
+
+
 def null_safe_equal(left: str, right: str, columns: Sequence[str]) -> Column:
-    """Return the condition that the columns of two aliased frames are equal; NULL equals NULL."""
-    return F.expr(" AND ".join(f"{left}.{quote(name)} <=> {right}.{quote(name)}" for name in columns))
+    """Return the condition of `equal_sql` as a column."""
+    return F.expr(equal_sql(left, right, columns))
