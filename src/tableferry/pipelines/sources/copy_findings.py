@@ -107,9 +107,7 @@ def create_refusal(legacy: UnrepresentableRows) -> Finding:
 
 
 def find_narrow_copied_columns(
-    target: TargetPlan,
-    spark: SparkSession,
-    tables: Mapping[str, TableFacts | None] = MappingProxyType({}),
+    target: TargetPlan, spark: SparkSession, tables: Mapping[str, TableFacts | None] = MappingProxyType({})
 ) -> tuple[Finding, ...]:
     """Return a finding for each column of the copy that can't store all values of a streaming flow.
 

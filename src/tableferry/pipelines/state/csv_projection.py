@@ -83,14 +83,7 @@ def tracking_to_csv(migration_start: MigrationStart, tracking: Tracking) -> str:
     """Return a target's progress as CSV."""
     updated_at = tracking.updated_at.isoformat() if tracking.updated_at else None
     started = ";".join(quote(name, safe=" ") for name in tracking.started)
-    whole = (
-        tracking.copied,
-        tracking.copied_rows,
-        tracking.verified,
-        updated_at,
-        started,
-        tracking.engine,
-    )
+    whole = (tracking.copied, tracking.copied_rows, tracking.verified, updated_at, started, tracking.engine)
     rows = []
     for key, baseline in sorted(migration_start.baselines.items()):
         current = tracking.current.get(key, baseline.version)
