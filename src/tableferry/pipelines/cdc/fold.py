@@ -164,10 +164,7 @@ class Fold:
         """Compute the rows of some keys from the log.
 
         ``__alive`` is True for a row that the target must contain, and False for one that it must not have.
-
-        Args:
-            keys: The keys; None for all keys.
-            log: All events of these keys; an event may occur several times.
+        The log has all events of these keys, or of all keys; an event may occur several times.
         """
         frame = log
         if keys is not None:
@@ -264,11 +261,8 @@ class Fold:
     ) -> DataFrame:
         """Return the computed rows that a MERGE must insert, update or delete.
 
-        Args:
-            rows: The rows of `compute_rows` after `cast_rows`.
-            target_rows: The rows of the target; those of other keys are ignored.
-            keys: The keys that the rows belong to.
-            target: The target's schema.
+        The rows are those of `compute_rows` after `cast_rows`, for these keys. Rows of the target that have
+        other keys are ignored.
         """
         existing = target_rows.alias("existing").join(
             keys.alias("keys"), null_safe_equal("existing", "keys", self.keys), "left_semi"

@@ -63,13 +63,8 @@ def find_hand_over(
     columns that both sides have. With append flows, the legacy table may also have older rows, but no later
     rows of the sources. If no moment fits or a read fails, the `UnknownHandOver` has the reason.
 
-    Args:
-        spark: The session.
-        dataflow: The target and its flows.
-        migration: The mapping of the legacy table's columns.
-        legacy: The legacy table, at the version that is to be copied.
-        sources: The tables that the flows stream, each at the newest version to try.
-        look_back: The number of moments to try, or the time of the oldest one.
+    The legacy table is at the version that is to be copied, and the sources of the flows are at the newest
+    versions to try. `look_back` is the number of moments to try, or the time of the oldest one.
     """
     with (
         task(_log, "find the hand-over point", table=dataflow.target.name) as running,
@@ -122,10 +117,8 @@ class PastMoment:
 def list_moments(commits: Mapping[str, Sequence[Commit]]) -> list[PastMoment]:
     """Return the moments of several tables, the newest first.
 
-    Versions that differ only by commits without rows, such as OPTIMIZE, count as the newest of them.
-
-    Args:
-        commits: The newest commits of each table, the newest first.
+    Versions that differ only by commits without rows, such as OPTIMIZE, count as the newest of them. The
+    commits of each table are its newest ones, the newest first.
     """
     moment = {key: newest[0].version for key, newest in commits.items() if newest}
     found = [PastMoment(dict(moment))]

@@ -41,16 +41,8 @@ def read_newest_events(
 ) -> DataFrame:
     """Return each key of the sources up to the baselines, with its newest event's sequence and kind.
 
-    Copied rows that have no sequence get it from this result, so that a late event doesn't replace them.
-
-    Args:
-        spark: The session.
-        before: The data flow, and the baseline of each source.
-        settings: The AUTO CDC settings of the target.
-        persist: Read the events immediately, and cache the result if the compute supports that.
-
-    Returns:
-        A frame with the keys, the sequence of the newest event, and whether that event is a delete.
+    Copied rows that have no sequence get it from this result, so that a late event doesn't replace them. With
+    `persist` the events are read immediately, and the result is cached if the compute supports that.
 
     Raises:
         RowsNotDerivableError: The events can't be derived from the sources, or a source can't be read.

@@ -35,18 +35,11 @@ def compare_copy(
     dropped: Sequence[str] = (),
     unstable: Sequence[str] = (),
 ) -> verify.Verdict:
-    """Compare a target with the legacy table, after its columns are mapped.
+    """Compare a version of a target, or the newest one, with the mapped rows of the legacy table.
 
-    Args:
-        spark: The session.
-        target: The target.
-        copied_from: The legacy table with its mapping, at the version to compare.
-        version: The version of the target; None for the newest.
-        extra_source_rows: Rows that the target must contain in addition.
-        extra_target_rows: Rows that are added to those of the target.
-        dropped: Columns that only one side has; they aren't compared.
-        unstable: Columns that Spark computes differently each time. They aren't compared, and the verdict
-            names them.
+    The extra rows are added to each side. Columns aren't compared if they are `dropped`, because only one
+    side has them, or `unstable`, because Spark computes them differently each time. The verdict names the
+    unstable ones.
     """
     source = union_by_name([read_expected_copy(spark, copied_from), *extra_source_rows]).drop(*dropped)
     rows = union_by_name([read_version(spark, target, version), *extra_target_rows])

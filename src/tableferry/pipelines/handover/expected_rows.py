@@ -109,8 +109,7 @@ class FlowOutput:
     def check_no_skipped_commits(self, commits: Mapping[str, range]) -> None:
         """Check that the flow's reader options skip none of these commits.
 
-        Args:
-            commits: A range by `TableName.key`, from the last version before the commits to their last.
+        They are a range by `TableName.key`, from the last version before the commits to their last.
 
         Raises:
             RowsNotDerivableError: The flow may skip one, or the log no longer describes it.
@@ -180,8 +179,7 @@ class TargetOutput:
     def read_rows(self, until: Mapping[str, int]) -> DataFrame:
         """Return the rows that the flows produce from all commits up to a version of each table.
 
-        Args:
-            until: The versions by `TableName.key`; -1 if the table's commits don't count at all.
+        The versions are by `TableName.key`; -1 if the table's commits don't count at all.
 
         Raises:
             RowsNotDerivableError: No commit counts, or those of only some tables of a flow do.

@@ -74,14 +74,8 @@ class Proof:
 def prove_target(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts) -> Proof | None:
     """Compare a target with its legacy table; None if it has none.
 
-    A table that was taken over is compared with its own version at that time.
-
-    Args:
-        spark: The session.
-        planned: The project's plan.
-        target: One of its targets.
-        facts: The facts of the plan. They contain the positions of flows that Tableferry runs. The flows of a
-            pipeline are assumed to have read their sources completely.
+    A table that was taken over is compared with its own version at that time. The plan's facts contain the
+    positions of flows that Tableferry runs; those of a pipeline are assumed to have read everything.
     """
     migration = target.dataflow.migration
     if migration is None:
@@ -190,13 +184,7 @@ def _find_hand_over(
 ) -> HandOver:
     """Return the version of the legacy table to compare, with its positions in the sources.
 
-    Args:
-        spark: The session.
-        planned: The project's plan.
-        target: One of its targets.
-        facts: The facts of the plan.
-        legacy: The legacy table.
-        newest: The flows' positions, which the version may not exceed.
+    It doesn't exceed `newest`, the flows' positions.
 
     Raises:
         StateError: An old stream's checkpoint can't be read.

@@ -57,12 +57,8 @@ def history_rows(spark: SparkSession, source: HistorySource) -> DataFrame:
 def history_events(spark: SparkSession, source: HistorySource, rows: DataFrame) -> DataFrame:
     """Return copied rows as events, from which AUTO CDC builds the same history.
 
-    The events have the columns of the rows, ``__sequence`` and ``__operation`` (``upsert`` or ``delete``).
-
-    Args:
-        spark: The session that can read the legacy table and its clone.
-        source: The source of the rows.
-        rows: The result of `history_rows`.
+    The rows are the result of `history_rows`. The events have their columns, ``__sequence`` and
+    ``__operation`` (``upsert`` or ``delete``).
 
     Raises:
         TableError: The rows have no column for the sequence, which AUTO CDC requires.

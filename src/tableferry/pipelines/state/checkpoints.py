@@ -125,12 +125,8 @@ def write_start_offset(folder: Path, offset: str) -> None:
 def advance_offsets(folder: Path, batch: int | None, others: Iterable[Path]) -> None:
     """Advance a query to the offsets at which other queries with the same sources stopped; can be repeated.
 
-    The furthest offset of each source counts. As in `write_start_offset`, two batches are written.
-
-    Args:
-        folder: The query's checkpoint.
-        batch: The newest batch whose offsets count; None for the newest batch.
-        others: The checkpoints of the other queries.
+    The furthest offset of each source counts, of this query up to `batch`, or up to its newest batch. The
+    others are the checkpoints of the other queries. As in `write_start_offset`, two batches are written.
 
     Raises:
         StateError: The query's offsets are missing.
