@@ -259,7 +259,7 @@ class Comparison:
 
     def name_moment(self, moment: Moment) -> str:
         """Return the sources' versions as text, such as ``bronze.orders@5``."""
-        tables = {key: table for output, _ in self.output.outputs for key, table in output.tables.items()}
+        tables = self.output.tables
         return joined([f"{tables[key]}@{version}" for key, version in sorted(moment.items())])
 
 

@@ -49,7 +49,7 @@ def read_newest_events(
         TableferryError: An expression of the spec can't be applied to the rows.
     """
     output = TargetOutput.of_dataflow(spark, before.dataflow)
-    if any(key not in before.until for flow_output, _ in output.outputs for key in flow_output.tables):
+    if output.tables.keys() - before.until.keys():
         raise RowsNotDerivableError("SOURCE_WITHOUT_BASELINE")
     try:
         events = change_feed.build_feed_events(output.read_rows(before.until), settings)
