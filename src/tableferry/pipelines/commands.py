@@ -22,10 +22,11 @@ from tableferry.pipelines.planning.pipeline_port import Pipeline
 from tableferry.pipelines.planning.project import open_project, open_state, target_keys
 from tableferry.pipelines.preparation import drop_clone
 from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport, UndoReport, VerifyReport
-from tableferry.pipelines.sources.column_mismatches import find_lost_rules, find_narrow_copied_columns
 from tableferry.pipelines.sources.copy_findings import (
     UnrepresentableRows,
     count_unrepresentable_rows,
+    find_lost_rules,
+    find_narrow_copied_columns,
     find_rows_ending_in_future,
 )
 from tableferry.pipelines.update import Update
@@ -98,7 +99,7 @@ def _with_row_findings(target: TargetPlan, facts: Facts, spark: SparkSession) ->
     return replace(
         target,
         warnings=(*target.warnings, *(finding for finding in found if finding is not None)),
-        refusals=(*target.refusals, *find_narrow_copied_columns(target, spark)),
+        refusals=(*target.refusals, *find_narrow_copied_columns(target, spark, facts.tables)),
     )
 
 

@@ -291,12 +291,13 @@ def _facts_from_log(name: TableName, folder: Path) -> TableFacts | None:
         table = deltalake.DeltaTable(str(folder))
         metadata = table.metadata()
         properties = {key: value or "" for key, value in metadata.configuration.items()}
-        layout = None
+        fields, layout = table.schema().fields, None
         # The log's clustering columns are in an action that deltalake doesn't return.
         if "clustering" not in (table.protocol().writer_features or ()):
-            required = tuple(field.name for field in table.schema().fields if not field.nullable)
+            required = tuple(field.name for field in fields if not field.nullable)
             layout = TableLayout(tuple(metadata.partition_columns), required)
-        return TableFacts(name, str(metadata.id), table.version(), str(folder), properties, layout)
+        types = {field.name.lower(): field.type.to_json() for field in fields}
+        return TableFacts(name, str(metadata.id), table.version(), str(folder), properties, layout, types)
     except deltalake.exceptions.DeltaError:
         return None
 

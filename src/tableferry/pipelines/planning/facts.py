@@ -23,7 +23,7 @@ from tableferry.pipelines.planning.pipeline_port import LoadingPipeline, Pipelin
 from tableferry.pipelines.planning.source_facts import FlowKey, SourceReader
 from tableferry.pipelines.planning.table_evidence import EvidenceReader, read_pipeline_evidence
 from tableferry.pipelines.planning.target_needs import TargetNeeds, decide_needs
-from tableferry.pipelines.sources import python_code
+from tableferry.pipelines.sources import views
 from tableferry.pipelines.state import checkpoints
 from tableferry.pipelines.state.store import StateStore
 from tableferry.spark import catalog, session
@@ -126,7 +126,7 @@ class Gatherer:
         found = {}
         for dataflow in self.project.dataflows:
             python = {
-                view.name: python_code.list_python_reads(self.spark, view, view.source.code, analyze=analyze)
+                view.name: views.list_python_reads(self.spark, view, view.source.code, analyze=analyze)
                 for view in dataflow.views.values()
                 if isinstance(view.source, PythonSource) and view.mode == "stream"
             }

@@ -129,12 +129,12 @@ def read(spark: SparkSession, view: PipelineView) -> DataFrame:
     """
     inner = View(view.name, "stream", view.source, view.location)
     starts = {view.name: view.starts} if isinstance(view.source, PythonSource | ReaderSource) else {}
-    return views.read_view(
+    reader = views.ViewReader(
         spark,
         {view.name: inner},
-        view.name,
         starts,
         as_batch=not view.streamed,
         folders=view.folders,
         analyze=not view.inside,
     )
+    return reader.read(view.name)
