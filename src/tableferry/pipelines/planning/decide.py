@@ -25,13 +25,7 @@ from tableferry.pipelines.model.plan import Plan, PlanRequest, TargetPlan
 from tableferry.pipelines.model.steps import PlannedFlow
 from tableferry.pipelines.model.target_state import TargetState
 from tableferry.pipelines.planning import baseline, identity, pipeline_identity
-from tableferry.pipelines.planning.context import (
-    Findings,
-    PlanningContext,
-    add_note,
-    refuse,
-    warn,
-)
+from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note
 from tableferry.pipelines.planning.definitions import define_flows
 from tableferry.pipelines.planning.engine_support import (
     check_auto_loader,
@@ -87,9 +81,7 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
     if is_finished:
         findings += _check_finished(context)
     if stored.undoing:
-        return _result(
-            context, "refused", findings + refuse("UNDO_OF_TARGET_UNFINISHED", target=context.target)
-        )
+        return _result(context, "refused", findings + context.refuse("UNDO_OF_TARGET_UNFINISHED"))
     if migration and not stored.migration_start and (copies := baseline.list_uncopied_producers(context)):
         note = f"starts after {' and '.join(map(str, copies))} contains its copied history"
         return _result(context, "later", findings + add_note(note))
@@ -144,7 +136,7 @@ def _is_finished(context: PlanningContext) -> bool:
 def _check_engine(context: PlanningContext) -> Findings:
     findings = check_auto_loader(context)
     if context.request.engine == "declarative":
-        findings = check_open_source_pipeline(context.dataflow) + findings
+        findings = check_open_source_pipeline(context) + findings
     return findings
 
 
@@ -155,7 +147,7 @@ def _warn_of_difference(context: PlanningContext) -> Findings:
             f"a full refresh of {context.target} by its pipeline, for which its tableProperties must set "
             f"{RESET_ALLOWED} to true"
         )
-    return warn("COPY_DIFFERS", target=context.target, how=remedy)
+    return context.warn("COPY_DIFFERS", how=remedy)
 
 
 def _result(
@@ -181,9 +173,9 @@ def _result(
 
 
 def _check_finished(context: PlanningContext) -> Findings:
-    findings = warn("MIGRATION_FINISHED", target=context.target)
+    findings = context.warn("MIGRATION_FINISHED")
     if context.is_refreshed:
-        findings += refuse("REFRESH_OF_FINISHED_MIGRATION", target=context.target)
+        findings += context.refuse("REFRESH_OF_FINISHED_MIGRATION")
     return findings
 
 

@@ -68,30 +68,25 @@ def check_auto_loader(context: PlanningContext) -> Findings:
     if context.facts.auto_loader:
         return Findings()
     return refuse_all(
-        Finding("AUTO_LOADER_ONLY_ON_DATABRICKS", location=view.location, view=view.name)
+        context.finding("AUTO_LOADER_ONLY_ON_DATABRICKS", view=view)
         for view in context.dataflow.views.values()
         if isinstance(view.source, ReaderSource) and view.source.format == AUTO_LOADER
     )
 
 
-def check_open_source_pipeline(dataflow: DataFlow) -> Findings:
+def check_open_source_pipeline(context: PlanningContext) -> Findings:
     """Refuse AUTO CDC and run-once flows in an open-source pipeline.
 
     Spark 4.1 has no AUTO CDC; 4.2 has only SCD type 1, and not for the two flows that a migration needs.
     """
     return refuse_all(
-        [
-            *(
-                Finding("AUTO_CDC_NOT_IN_SPARKS_OWN", location=table.location, table=table.name)
-                for table in dataflow.tables
-                if table.cdc
-            ),
-            *(
-                Finding("ONCE_NOT_IN_SPARKS_OWN", location=f"{flow.location}: {flow.name}")
-                for flow in dataflow.flows
-                if flow.once
-            ),
-        ]
+        context.finding("AUTO_CDC_NOT_IN_SPARKS_OWN", table=table)
+        for table in context.dataflow.tables
+        if table.cdc
+    ) + refuse_all(
+        context.finding("ONCE_NOT_IN_SPARKS_OWN", location=f"{flow.location}: {flow.name}")
+        for flow in context.dataflow.flows
+        if flow.once
     )
 
 
@@ -100,7 +95,7 @@ def check_connect_client(context: PlanningContext) -> Findings:
     if context.request.in_pipeline or not context.request.through_connect:
         return Findings()
     return refuse_all(
-        Finding("STREAMING_CDC_THROUGH_CONNECT", location=flow.location, flow=flow.name, target=flow.target)
+        context.finding("STREAMING_CDC_THROUGH_CONNECT", flow=flow, target=flow.target)
         for flow in context.dataflow.streaming_flows
         if flow.kind == "cdc"
     )

@@ -19,15 +19,7 @@ from tableferry.pipelines.model.steps import PlannedFlow, RenameFlow, SourceWait
 from tableferry.pipelines.model.target_state import Baseline, TargetState
 from tableferry.pipelines.planning import identity
 from tableferry.pipelines.planning.baseline import check_broker_range
-from tableferry.pipelines.planning.context import (
-    Findings,
-    PlanningContext,
-    add_note,
-    plan_steps,
-    refuse,
-    refuse_all,
-    warn,
-)
+from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, plan_steps, refuse_all
 from tableferry.spark.tables import TableFacts, TableName
 
 
@@ -79,12 +71,8 @@ def _continue_renamed_flows(context: PlanningContext) -> Findings:
         findings += context.check_ambiguous_rename(flow) + context.check_repeated_read(flow)
         old = context.find_old_name(flow)
         if old in continued:
-            findings += refuse(
-                "RENAMED_FLOW_CONTINUED_TWICE",
-                location=flow.location,
-                flow=flow.name,
-                other=continued[old],
-                old=old,
+            findings += context.refuse(
+                "RENAMED_FLOW_CONTINUED_TWICE", flow=flow, other=continued[old], old=old
             )
         elif old:
             continued[old] = flow.name
@@ -107,7 +95,7 @@ def _plan_flow(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
         action: Action = "done" if checkpoint.done and not in_pipeline else "start"
         return planned(action), Findings()
     if context.dataflow.views[flow.view].mode == "batch":
-        return planned("wait"), refuse("FLOW_READS_BATCH", location=flow.location, view=flow.view)
+        return planned("wait"), context.refuse("FLOW_READS_BATCH", location=flow.location, view=flow.view)
     findings = Findings()
     positions = []
     for read in context.list_reads(flow):
@@ -174,11 +162,10 @@ def _check_row_changes(context: PlanningContext, flow: Flow, read: Read) -> Find
     change = context.facts.row_changes.get((context.target.key, flow.name, read.table.key))
     if not change:
         return Findings()
-    return refuse(
+    return context.refuse(
         "SOURCE_ROWS_CHANGED",
-        location=read.location,
-        flow=flow.name,
-        source=read.table,
+        source=read,
+        flow=flow,
         version=change.version,
         operation=change.operation,
         rows="rows" if change.rows is None else counted(change.rows, "row"),
@@ -199,7 +186,7 @@ def _find_position(
         return _find_kafka_position(context, read, baseline, started=started)
     source = context.facts.tables.get(read.table.key)
     if not source and read.table.key not in context.producers:
-        return _Position(read), refuse("SOURCE_TABLE_MISSING", location=read.location, source=read.table)
+        return _Position(read), context.refuse("SOURCE_TABLE_MISSING", source=read)
     if not source and not started and read.table.key not in context.filling:
         wait = SourceWait(read.table, None, None, Finding("SOURCE_NOT_CREATED", source=read.table))
         return _Position(read, wait=wait), Findings()
@@ -241,7 +228,9 @@ def _find_kafka_position(
         return position, findings
     if isinstance(available, Finding):
         return position, findings + refuse_all([available.at(read.location)])
-    return position, findings + check_broker_range(read, KafkaOffset.parse(baseline.within), available)
+    return position, findings + check_broker_range(
+        context, read, KafkaOffset.parse(baseline.within), available
+    )
 
 
 def _check_renamed_in_pipeline(context: PlanningContext, flow: Flow) -> Findings:
@@ -259,7 +248,7 @@ def _check_renamed_in_pipeline(context: PlanningContext, flow: Flow) -> Findings
         gone = [name for name in gone if _can_have_read(context, flow, name)]
         if not gone:
             return Findings()
-    return refuse("PIPELINE_FLOW_RENAMED", location=flow.location, flow=flow.name, gone=gone, first=gone[0])
+    return context.refuse("PIPELINE_FLOW_RENAMED", flow=flow, gone=gone, first=gone[0])
 
 
 def _can_have_read(context: PlanningContext, flow: Flow, gone: str) -> bool:
@@ -322,13 +311,7 @@ def _check_recreated(
     )
     if not recreated:
         return Findings()
-    return refuse(
-        "SOURCE_RECREATED",
-        location=read.location,
-        source=read.table,
-        target=context.target,
-        how=read.start_remedy,
-    )
+    return context.refuse("SOURCE_RECREATED", source=read)
 
 
 def _find_start(
@@ -342,7 +325,7 @@ def _find_start(
     migration, baseline = context.migration, context.find_baseline(read)
     if read.explicit == "latest":
         if not baseline:
-            return None, refuse("START_LATEST_WITHOUT_BASELINE", location=read.location)
+            return None, context.refuse("START_LATEST_WITHOUT_BASELINE", location=read.location)
         note = f"{read.view} starts after the baseline of {read.table}, which was its latest version"
         return baseline.version + 1, add_note(note)
     if read.explicit is not None:
@@ -355,18 +338,10 @@ def _find_start(
     if started or not source:
         return None, Findings()
     if migration.auto_starting_versions:
-        return None, refuse(
-            "SOURCE_ADDED_AFTER_BASELINE",
-            location=read.location,
-            source=read.table,
-            target=context.target,
-            how=read.start_remedy,
-        )
+        return None, context.refuse("SOURCE_ADDED_AFTER_BASELINE", source=read)
     rows = context.facts.rows.get(read.table.key)
     size = counted(source.version + 1, "commit") + (f", {rows:,} rows" if rows is not None else "")
-    return None, warn(
-        "SOURCE_READ_FROM_START", view=read.view, source=read.table, size=size, how=read.start_remedy
-    )
+    return None, context.warn("SOURCE_READ_FROM_START", view=read.view, source=read, size=size)
 
 
 def _can_resume_without_start(
@@ -397,14 +372,7 @@ def _check_readable(context: PlanningContext, read: Read, start: int) -> Finding
     earliest = context.facts.earliest.get(read.table.key, 0)
     if earliest <= start:
         return Findings()
-    return refuse(
-        "BASELINE_NOT_READABLE",
-        location=read.location,
-        source=read.table,
-        version=start,
-        earliest=earliest,
-        how=read.start_remedy,
-    )
+    return context.refuse("BASELINE_NOT_READABLE", source=read, version=start, earliest=earliest)
 
 
 def _list_unrecorded_readers(context: PlanningContext) -> Sequence[SourceWait]:

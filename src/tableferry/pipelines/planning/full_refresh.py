@@ -7,23 +7,15 @@ of the pipeline that they read: otherwise rows would be written twice into a tab
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
-from tableferry.errors import Finding
 from tableferry.pipelines.model.facts import Checkpoint, Facts
 from tableferry.pipelines.model.flows import HISTORY_FLOW, DataFlow, Target, event_log_name
 from tableferry.pipelines.model.steps import ResetTarget
 from tableferry.pipelines.model.target_state import TargetState
 from tableferry.pipelines.planning import identity
-from tableferry.pipelines.planning.context import (
-    Findings,
-    PlanningContext,
-    add_note,
-    plan_steps,
-    refuse,
-    refuse_all,
-)
+from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, plan_steps, refuse_all
 from tableferry.spark.tables import TableName
 
 RESET_ALLOWED = "pipelines.reset.allowed"
@@ -50,7 +42,7 @@ def plan_full_refresh(context: PlanningContext) -> tuple[int, Findings]:
     if not stored.resetting:
         findings += _check_dropped_rows(context)
     if context.request.in_pipeline:
-        findings += refuse("REFRESH_BY_PIPELINE", target=context.target, property=RESET_ALLOWED)
+        findings += context.refuse("REFRESH_BY_PIPELINE", property=RESET_ALLOWED)
     generation = stored.generation if stored.resetting else identity.find_newest_generation(context) + 1
     tables = []
     for table in context.dataflow.tables:
@@ -79,15 +71,15 @@ def _check_dropped_rows(context: PlanningContext) -> Findings:
     findings = Findings()
     if context.migration and context.migration.take_over:
         location = context.migration.location
-        findings += refuse("REFRESH_OF_TAKEN_OVER_TABLE", location=location, target=target)
+        findings += context.refuse("REFRESH_OF_TAKEN_OVER_TABLE", location=location)
     tables = context.dataflow.tables
     findings += refuse_all(
-        Finding("REFRESH_OF_APPEND_ONLY_TABLE", location=table.location, table=table.name)
+        context.finding("REFRESH_OF_APPEND_ONLY_TABLE", table=table)
         for table in tables
         if table.properties.get("delta.appendOnly", "").lower() == "true"
     )
     findings += refuse_all(
-        Finding("REFRESH_NOT_ALLOWED", location=table.location, table=table.name, property=RESET_ALLOWED)
+        context.finding("REFRESH_NOT_ALLOWED", table=table, property=RESET_ALLOWED)
         for table in tables
         if reset_allowed(table) is False
     )
@@ -99,14 +91,11 @@ def _check_dropped_rows(context: PlanningContext) -> Findings:
         name = reader.target.name
         migration_start = context.facts.states.get(name.key, TargetState()).migration_start
         if migration_start and (baseline := migration_start.baselines.get(target.key)):
-            findings += refuse(
-                "REFRESH_REPEATS_ROWS_OF_MIGRATED_READER",
-                target=target,
-                reader=name,
-                version=baseline.version + 1,
+            findings += context.refuse(
+                "REFRESH_REPEATS_ROWS_OF_MIGRATED_READER", reader=name, version=baseline.version + 1
             )
         elif name.key not in context.request.full_refresh:
-            findings += refuse("REFRESH_REPEATS_ROWS_OF_READER", target=target, reader=name)
+            findings += context.refuse("REFRESH_REPEATS_ROWS_OF_READER", reader=name)
     return findings
 
 
@@ -116,7 +105,7 @@ def check_recorded_history(context: PlanningContext) -> Findings:
     if not context.is_refreshed or context.request.drop_history or not (history or context.stored.finished):
         return Findings()
     copied = f" (copied from {history})" if history else ""
-    return refuse("REFRESH_DROPS_HISTORY", target=context.target, copied=copied)
+    return context.refuse("REFRESH_DROPS_HISTORY", copied=copied)
 
 
 def recorded_history(context: PlanningContext) -> str:
@@ -156,20 +145,17 @@ def protected_tables(dataflows: Sequence[DataFlow], facts: Facts) -> frozenset[s
         protected |= read
 
 
-def check_reset_allowed(
-    dataflow: DataFlow, protected: frozenset[str], dataflows: Sequence[DataFlow], facts: Facts
-) -> tuple[Finding, ...]:
-    """Return a finding for each table that may be refreshed in full, although a protected table reads it."""
-    readers: Mapping[str, TableName] = dict(_read_by(protected, dataflows, facts))
-    return tuple(
-        Finding(
+def check_reset_allowed(context: PlanningContext, protected: frozenset[str]) -> Findings:
+    """Refuse each table that may be refreshed in full, although a protected table reads it."""
+    readers = dict(_read_by(protected, context.dataflows, context.facts))
+    return refuse_all(
+        context.finding(
             "RESET_ALLOWED_CONTRADICTS_READER",
-            location=table.location,
-            table=table.name,
+            table=table,
             property=RESET_ALLOWED,
             reader=readers[table.name.key],
         )
-        for table in dataflow.tables
+        for table in context.dataflow.tables
         if reset_allowed(table) and table.name.key in readers
     )
 

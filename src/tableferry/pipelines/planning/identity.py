@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tableferry.amounts import counted
-from tableferry.errors import Finding
 from tableferry.errors.catalogue import as_sentence
 from tableferry.pipelines.model.facts import Checkpoint
 from tableferry.pipelines.model.flows import CdcSettings, Flow, Target
@@ -21,15 +20,7 @@ from tableferry.pipelines.model.identities import (
 from tableferry.pipelines.model.plan import EngineKind
 from tableferry.pipelines.model.steps import RecordVersions
 from tableferry.pipelines.model.target_state import TargetState
-from tableferry.pipelines.planning.context import (
-    Findings,
-    PlanningContext,
-    add_note,
-    plan_steps,
-    refuse,
-    refuse_all,
-    warn,
-)
+from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, plan_steps, refuse_all
 from tableferry.spark.tables import TRANSACTION_RETENTION
 
 _ENGINES = {
@@ -50,9 +41,8 @@ def check_identity(context: PlanningContext) -> Findings:
         return Findings()
     recorded_of_tables = (recorded for _, recorded in list_recorded_tables(context))
     if change := find_engine_change(context.stored, context.request.engine, recorded_of_tables):
-        return refuse(
+        return context.refuse(
             "ENGINE_CHANGED",
-            target=context.target,
             recorded=change.recorded,
             engine=change.engine,
             option=change.option,
@@ -63,13 +53,7 @@ def check_identity(context: PlanningContext) -> Findings:
         return Findings()
     generation, newest = context.stored.generation, _find_copied_generation(context)
     if newest > generation:
-        return refuse(
-            "STATE_OLDER_THAN_COPY",
-            target=context.target,
-            copied=newest,
-            known=generation,
-            state=context.facts.state,
-        )
+        return context.refuse("STATE_OLDER_THAN_COPY", copied=newest, known=generation)
     findings = _check_target_exists(context)
     for table, recorded in list_recorded_tables(context):
         findings += _check_table(context, table, recorded)
@@ -104,7 +88,7 @@ def _check_target_exists(context: PlanningContext) -> Findings:
     remedy = _advise_full_refresh(context)
     if context.stored.finished and context.dataflow.migration:
         remedy = f"remove the folders of {target.name} under {context.facts.state}, to migrate it again"
-    return refuse("TARGET_MISSING", location=target.location, table=target.name, advice=remedy)
+    return context.refuse("TARGET_MISSING", table=target, advice=remedy)
 
 
 @dataclass(frozen=True)
@@ -196,33 +180,23 @@ def is_recorded(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -
 def _check_table(context: PlanningContext, table: Target, recorded: TableEvidence) -> Findings:
     on_table, in_state = recorded.property_identity, recorded.state_identity
     if in_state and in_state.table_id != recorded.table_id:
-        return refuse(
-            "TARGET_REPLACED",
-            location=table.location,
-            table=table.name,
-            recorded=in_state.table_id,
-            found=recorded.table_id,
-            target=context.target,
+        return context.refuse(
+            "TARGET_REPLACED", table=table, recorded=in_state.table_id, found=recorded.table_id
         )
     if on_table and on_table.generation > context.stored.generation:
-        return refuse(
+        return context.refuse(
             "STATE_OLDER_THAN_TABLE",
-            location=table.location,
-            table=table.name,
+            table=table,
             refreshes=on_table.generation,
             known=context.stored.generation,
-            state=context.facts.state,
-            target=context.target,
         )
     set_back = recorded.rollback
     if set_back:
-        return refuse(
+        return context.refuse(
             "EVENT_LOG_MISSING" if set_back.version is None else "TARGET_SET_BACK",
-            location=table.location,
+            table=table,
             change=set_back,
-            table=table.name,
             version=set_back.left_at,
-            target=context.target,
         )
     findings = _check_foreign_writes(context, table, recorded)
     identities: dict[str, FlowIdentity] = {}
@@ -236,7 +210,9 @@ def _check_table(context: PlanningContext, table: Target, recorded: TableEvidenc
         of_flows += context.check_ambiguous_rename(flow)
         of_flows += _check_flow(context, table, flow, identities, recorded)
     # A flow's finding is more exact; before the first batch only the settings of the copy are recorded.
-    return findings + (of_flows or check_table_settings(table, table_settings, _advise_full_refresh(context)))
+    return findings + (
+        of_flows or check_table_settings(context, table, table_settings, _advise_full_refresh(context))
+    )
 
 
 def _check_foreign_writes(context: PlanningContext, table: Target, recorded: TableEvidence) -> Findings:
@@ -254,7 +230,7 @@ def _check_foreign_write(context: PlanningContext, table: Target, writes: Foreig
     written = writes.table.plain_sql
     if writes.remaining is None:
         rows = "events of the same keys" if of_target else "rows of the same keys"
-        return refuse(
+        return context.refuse(
             "ROWS_MAYBE_REMOVED",
             location=table.location,
             writes=writes,
@@ -265,12 +241,11 @@ def _check_foreign_write(context: PlanningContext, table: Target, writes: Foreig
             table=written,
             property=REVIEWED,
             last=writes.last,
-            target=context.target,
         )
     if not writes.remaining:
         if writes.only_deletes or not of_target:
             return Findings()
-        return warn("VALUES_CHANGED_BY_OTHERS", writes=writes, other=writes.counterpart)
+        return context.warn("VALUES_CHANGED_BY_OTHERS", writes=writes, other=writes.counterpart)
     if of_target:
         left = counted(writes.remaining, "key or row", "keys or rows")
         removed, left = "rows", f"events of {left}, which the next event of a key restores"
@@ -279,7 +254,7 @@ def _check_foreign_write(context: PlanningContext, table: Target, writes: Foreig
         removed, left = "events", f"{left} of them, which no later event closes or replaces"
     statements = " ".join(f"{statement};" for statement in writes.statements)
     undo = f"undo it by RESTORE TABLE {written} TO VERSION AS OF {writes.before}"
-    return refuse(
+    return context.refuse(
         "ROWS_REMOVED_BY_OTHERS",
         location=table.location,
         removed=removed,
@@ -303,15 +278,7 @@ def _check_flow(
         if recorded.batches.get(checkpoint.id, -1) >= 0:
             return _check_batches(context, table, flow, checkpoint, recorded)
         if lost := _find_lost_flow(context, flow, identities, recorded):
-            return refuse(
-                "FLOW_CHECKPOINT_MISSING",
-                location=flow.location,
-                lost=lost,
-                flow=flow.name,
-                table=table.name,
-                state=context.facts.state,
-                target=context.target,
-            )
+            return context.refuse("FLOW_CHECKPOINT_MISSING", flow=flow, lost=lost, table=table)
         return Findings()
     identity = _find_identity(identities, checkpoint.id)
     if identity:
@@ -319,13 +286,7 @@ def _check_flow(
         return settings + _check_batches(context, table, flow, checkpoint, recorded)
     if flow.name not in identities:
         return Findings()
-    return refuse(
-        "FLOW_CHECKPOINT_REPLACED",
-        location=flow.location,
-        flow=flow.name,
-        table=table.name,
-        target=context.target,
-    )
+    return context.refuse("FLOW_CHECKPOINT_REPLACED", flow=flow, table=table)
 
 
 def check_flow_settings(
@@ -333,20 +294,16 @@ def check_flow_settings(
 ) -> Findings:
     """Refuse changed settings of a flow that has filled its table; ``rebuild`` is the remedy."""
     return refuse_all(
-        Finding(
-            "FLOW_SETTINGS_CHANGED",
-            location=flow.location,
-            flow=flow.name,
-            table=table.name,
-            before=before,
-            now=now,
-            advice=rebuild,
+        context.finding(
+            "FLOW_SETTINGS_CHANGED", flow=flow, table=table, before=before, now=now, advice=rebuild
         )
         for before, now in identity.changes(collect_settings(context, flow, table.cdc))
     )
 
 
-def check_table_settings(table: Target, recorded: Mapping[str, str] | None, rebuild: str) -> Findings:
+def check_table_settings(
+    context: PlanningContext, table: Target, recorded: Mapping[str, str] | None, rebuild: str
+) -> Findings:
     """Refuse changed settings of a table that was created or copied with the recorded ones.
 
     ``recorded`` is None if an older version has created the table; ``rebuild`` is the remedy.
@@ -355,14 +312,7 @@ def check_table_settings(table: Target, recorded: Mapping[str, str] | None, rebu
         return Findings()
     now = FlowSettings(cdc_settings(table.cdc))
     return refuse_all(
-        Finding(
-            "TABLE_SETTINGS_CHANGED",
-            location=table.location,
-            table=table.name,
-            before=before,
-            now=after,
-            advice=rebuild,
-        )
+        context.finding("TABLE_SETTINGS_CHANGED", table=table, before=before, now=after, advice=rebuild)
         for before, after in FlowSettings(recorded).changes(now)
     )
 
@@ -398,27 +348,23 @@ def _check_batches(
     if newest is None:
         return _check_forgotten_batches(context, table, flow, checkpoint)
     if checkpoint.offered is None or newest > checkpoint.offered:
-        findings += refuse(
+        findings += context.refuse(
             "CHECKPOINT_OLDER_THAN_TARGET",
-            location=flow.location,
-            flow=flow.name,
-            table=table.name,
+            flow=flow,
+            table=table,
             checkpoint=_describe_batch(checkpoint.offered),
             newest=newest,
-            target=context.target,
         )
     # The first two batches of a flow that starts within a commit are empty: they only set its offset.
     is_empty_start = checkpoint.has_start_offset and checkpoint.committed == 1
     written = None if is_empty_start else checkpoint.committed
     if written is not None and newest < written:
-        findings += refuse(
+        findings += context.refuse(
             "CHECKPOINT_AHEAD_OF_TARGET",
-            location=flow.location,
-            flow=flow.name,
-            table=table.name,
+            flow=flow,
+            table=table,
             checkpoint=_describe_batch(written),
             newest=_describe_batch(newest),
-            target=context.target,
         )
     return findings
 
@@ -438,16 +384,14 @@ def _check_forgotten_batches(
             f"{flow.name}. The checkpoint records that it has"
         )
     number = checkpoint.offered
-    return refuse(
+    return context.refuse(
         "BATCH_NOT_REMEMBERED",
-        location=flow.location,
-        table=table.name,
-        flow=flow.name,
+        flow=flow,
+        table=table,
         kept=kept,
         property=TRANSACTION_RETENTION,
         batch=number,
         before=number - 1,
-        state=context.facts.state,
     )
 
 

@@ -10,7 +10,7 @@ from tableferry.pipelines.model.facts import Checkpoint
 from tableferry.pipelines.model.flows import Target
 from tableferry.pipelines.model.identities import FlowIdentity, TableEvidence, TableIdentity, cdc_settings
 from tableferry.pipelines.model.steps import RecordTableIdentity
-from tableferry.pipelines.planning.context import Findings, PlanningContext, plan_steps, refuse
+from tableferry.pipelines.planning.context import Findings, PlanningContext, plan_steps
 from tableferry.pipelines.planning.full_refresh import RESET_ALLOWED
 from tableferry.pipelines.planning.identity import (
     check_flow_settings,
@@ -65,13 +65,8 @@ def _check_checkpoints(context: PlanningContext) -> Findings:
     for flow in context.dataflow.streaming_flows:
         checkpoint = context.facts.checkpoints.get((context.target.key, flow.name))
         if flow.name in ran and checkpoint == Checkpoint():
-            findings += refuse(
-                "PIPELINE_CHECKPOINT_MISSING",
-                location=flow.location,
-                flow=flow.name,
-                table=flow.target,
-                target=context.target,
-                advice=_REFRESH,
+            findings += context.refuse(
+                "PIPELINE_CHECKPOINT_MISSING", flow=flow, table=flow.target, advice=_REFRESH
             )
     return findings
 
@@ -86,15 +81,14 @@ def _check_table(context: PlanningContext, table: Target, recorded: TableEvidenc
         restart = f"remove the folder of {context.target} under {state}/checkpoints, to begin again"
     if recorded.table_id is None:
         if in_state or table.name.key == context.target.key:
-            return refuse("PIPELINE_TABLE_MISSING", location=table.location, table=table.name, advice=restart)
+            return context.refuse("PIPELINE_TABLE_MISSING", table=table, advice=restart)
         return Findings()
     if not in_state or not recorded.table_id:
         return Findings()
     if in_state.table_id != recorded.table_id:
-        return refuse(
+        return context.refuse(
             "PIPELINE_TABLE_REPLACED",
-            location=table.location,
-            table=table.name,
+            table=table,
             recorded=in_state.table_id,
             found=recorded.table_id,
             advice=restart,
@@ -104,7 +98,7 @@ def _check_table(context: PlanningContext, table: Target, recorded: TableEvidenc
         identity = in_state.flows.get(flow.name)
         if identity and context.find_checkpoint(flow).has_started:
             findings += check_flow_settings(context, table, flow, identity, rebuild)
-    return findings or check_table_settings(table, in_state.settings, rebuild)
+    return findings or check_table_settings(context, table, in_state.settings, rebuild)
 
 
 def _build_identity(
