@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
 from tableferry.errors import TableError
-from tableferry.pipelines.model.flows import CdcSettings
 from tableferry.spark.tables import TableFacts, TableName
 
 PROPERTY = "tableferry.flows"
@@ -50,13 +49,6 @@ class FlowSettings:
             key not in known.sources and table_id not in {*known.sources.values()} - {""}
             for key, table_id in self.sources.items()
         )
-
-
-def cdc_settings(cdc: CdcSettings | None) -> Mapping[str, str]:
-    """Return the settings of AUTO CDC that determine the rows, as text; empty for an append target."""
-    if cdc is None:
-        return {}
-    return {"keys": ", ".join(cdc.keys), "scd_type": str(cdc.scd_type), "sequence_by": cdc.sequence_by}
 
 
 @dataclass(frozen=True)

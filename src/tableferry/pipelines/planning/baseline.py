@@ -12,9 +12,10 @@ from tableferry.pipelines.model.facts import HandOver, UnknownHandOver
 from tableferry.pipelines.model.flows import DataFlow, Migration
 from tableferry.pipelines.model.identities import PROPERTY
 from tableferry.pipelines.model.reads import Read
-from tableferry.pipelines.model.source_offsets import KafkaOffset, KafkaRange, describe_source
+from tableferry.pipelines.model.source_offsets import describe_source
 from tableferry.pipelines.model.steps import AdoptRenamedState, AdoptState, RecordStart, RemoveMigration
 from tableferry.pipelines.model.target_state import Baseline, MigrationStart, PinnedCopy, TargetState
+from tableferry.pipelines.model.topics import KafkaOffset, KafkaRange
 from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, plan_steps, refuse_all
 from tableferry.spark.tables import TableFacts, TableName
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tableferry.errors import Finding
@@ -10,6 +10,7 @@ from tableferry.errors.catalogue import conditions
 from tableferry.pipelines.model import topics
 from tableferry.pipelines.model.facts import Checkpoint, Facts
 from tableferry.pipelines.model.flows import DataFlow, Flow, Migration, Target, View
+from tableferry.pipelines.model.identities import TableEvidence
 from tableferry.pipelines.model.plan import PlanRequest
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.steps import Step
@@ -141,6 +142,12 @@ class PlanningContext:
     def find_baseline(self, read: Read) -> Baseline | None:
         """Return the recorded baseline of a source, or None."""
         return self.migration_start.baselines.get(read.table.key) if self.migration_start else None
+
+    def list_recorded_tables(self) -> Iterator[tuple[Target, TableEvidence]]:
+        """Yield the tables that its flows fill, each with its recorded identity."""
+        for table in self.dataflow.tables:
+            if recorded := self.facts.table_evidence.get(table.name.key):
+                yield table, recorded
 
     def list_reads(self, flow: Flow) -> tuple[Read, ...]:
         """Return the sources that one of its flows streams from."""

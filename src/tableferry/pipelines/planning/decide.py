@@ -19,7 +19,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from tableferry.pipelines.model.facts import Facts, UnknownHandOver
-from tableferry.pipelines.model.flows import DataFlow, Project
+from tableferry.pipelines.model.flows import RESET_ALLOWED, DataFlow, Project
 from tableferry.pipelines.model.phases import Phase
 from tableferry.pipelines.model.plan import Plan, PlanRequest, TargetPlan
 from tableferry.pipelines.model.steps import PlannedFlow
@@ -34,7 +34,6 @@ from tableferry.pipelines.planning.engine_support import (
 )
 from tableferry.pipelines.planning.flow_start import plan_flows
 from tableferry.pipelines.planning.full_refresh import (
-    RESET_ALLOWED,
     check_recorded_history,
     plan_full_refresh,
 )

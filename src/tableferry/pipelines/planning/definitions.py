@@ -9,6 +9,7 @@ from typing import Literal
 from tableferry.pipelines.model.flows import (
     HISTORY_FLOW,
     HISTORY_VIEW,
+    RESET_ALLOWED,
     CdcSettings,
     DataFlow,
     Flow,
@@ -30,7 +31,6 @@ from tableferry.pipelines.model.steps import (
 from tableferry.pipelines.model.target_state import MigrationStart
 from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, plan_steps
 from tableferry.pipelines.planning.full_refresh import (
-    RESET_ALLOWED,
     check_reset_allowed,
     protected_tables,
     recorded_history,

@@ -14,9 +14,9 @@ from tableferry.pipelines.model.flows import DataFlow, Flow, Start, Target
 from tableferry.pipelines.model.identities import FlowIdentity, FlowSettings
 from tableferry.pipelines.model.phases import Action
 from tableferry.pipelines.model.reads import Read
-from tableferry.pipelines.model.source_offsets import KafkaOffset
 from tableferry.pipelines.model.steps import PlannedFlow, RenameFlow, SourceWait
 from tableferry.pipelines.model.target_state import Baseline, TargetState
+from tableferry.pipelines.model.topics import KafkaOffset
 from tableferry.pipelines.planning import identity
 from tableferry.pipelines.planning.baseline import check_broker_range
 from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, plan_steps, refuse_all

@@ -11,15 +11,11 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
 from tableferry.pipelines.model.facts import Checkpoint, Facts
-from tableferry.pipelines.model.flows import HISTORY_FLOW, DataFlow, Target, event_log_name
+from tableferry.pipelines.model.flows import HISTORY_FLOW, RESET_ALLOWED, DataFlow, event_log_name
 from tableferry.pipelines.model.steps import ResetTarget
 from tableferry.pipelines.model.target_state import TargetState
-from tableferry.pipelines.planning import identity
 from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, plan_steps, refuse_all
 from tableferry.spark.tables import TableName
-
-RESET_ALLOWED = "pipelines.reset.allowed"
-"""The table property that allows a pipeline to refresh the table in full; its default is true."""
 
 
 def plan_full_refresh(context: PlanningContext) -> tuple[int, Findings]:
@@ -35,7 +31,7 @@ def plan_full_refresh(context: PlanningContext) -> tuple[int, Findings]:
         unstarted = list(takewhile(lambda flow: context.find_checkpoint(flow) == Checkpoint(), flows))
         for flow in unstarted:
             findings += context.check_ambiguous_rename(flow)
-        recorded = any(recorded.property_identity for _, recorded in identity.list_recorded_tables(context))
+        recorded = any(recorded.property_identity for _, recorded in context.list_recorded_tables())
         filled = len(unstarted) < len(flows) or recorded
     if not stored.resetting and not (context.is_refreshed and filled):
         return stored.generation, findings
@@ -43,7 +39,7 @@ def plan_full_refresh(context: PlanningContext) -> tuple[int, Findings]:
         findings += _check_dropped_rows(context)
     if context.request.in_pipeline:
         findings += context.refuse("REFRESH_BY_PIPELINE", property=RESET_ALLOWED)
-    generation = stored.generation if stored.resetting else identity.find_newest_generation(context) + 1
+    generation = stored.generation if stored.resetting else _find_newest_generation(context) + 1
     tables = []
     for table in context.dataflow.tables:
         tables.append(table.name)
@@ -65,6 +61,16 @@ def plan_full_refresh(context: PlanningContext) -> tuple[int, Findings]:
     return generation, findings
 
 
+def _find_newest_generation(context: PlanningContext) -> int:
+    """Return the newest generation that the state, the tracking or a table records."""
+    on_tables = (
+        recorded.property_identity.generation
+        for _, recorded in context.list_recorded_tables()
+        if recorded.property_identity
+    )
+    return max(context.stored.generation, context.stored.copied_generation, *on_tables)
+
+
 def _check_dropped_rows(context: PlanningContext) -> Findings:
     """Refuse to drop rows that can't be written again, or that another target would then read twice."""
     target = context.target
@@ -81,7 +87,7 @@ def _check_dropped_rows(context: PlanningContext) -> Findings:
     findings += refuse_all(
         context.finding("REFRESH_NOT_ALLOWED", table=table, property=RESET_ALLOWED)
         for table in tables
-        if reset_allowed(table) is False
+        if table.is_reset_allowed is False
     )
     for reader in context.dataflows:
         if reader is context.dataflow or not any(
@@ -114,12 +120,6 @@ def recorded_history(context: PlanningContext) -> str:
     return recorded.property_identity.history if recorded and recorded.property_identity else ""
 
 
-def reset_allowed(table: Target) -> bool | None:
-    """Return whether the spec allows a pipeline to refresh a table in full; None if it sets nothing."""
-    value = table.properties.get(RESET_ALLOWED)
-    return None if value is None else value.lower() == "true"
-
-
 def protected_tables(dataflows: Sequence[DataFlow], facts: Facts) -> frozenset[str]:
     """Return the `TableName.key` of each table whose ``pipelines.reset.allowed`` a pipeline sets to false.
 
@@ -132,13 +132,13 @@ def protected_tables(dataflows: Sequence[DataFlow], facts: Facts) -> frozenset[s
         for dataflow in dataflows
         if _has_history(dataflow, facts)
         for table in dataflow.tables
-        if not reset_allowed(table)
+        if not table.is_reset_allowed
     }
     while True:
         read = {
             key
             for key, _ in _read_by(protected, dataflows, facts)
-            if key in tables and not reset_allowed(tables[key])
+            if key in tables and not tables[key].is_reset_allowed
         }
         if read <= protected:
             return frozenset(protected)
@@ -156,7 +156,7 @@ def check_reset_allowed(context: PlanningContext, protected: frozenset[str]) -> 
             reader=readers[table.name.key],
         )
         for table in context.dataflow.tables
-        if reset_allowed(table) and table.name.key in readers
+        if table.is_reset_allowed and table.name.key in readers
     )
 
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from tableferry.amounts import counted
 from tableferry.errors.catalogue import as_sentence
 from tableferry.pipelines.model.facts import Checkpoint
-from tableferry.pipelines.model.flows import CdcSettings, Flow, Target
+from tableferry.pipelines.model.flows import CdcSettings, Flow, Target, cdc_settings
 from tableferry.pipelines.model.identities import (
     REVIEWED,
     FlowIdentity,
     FlowSettings,
     ForeignWrites,
     TableEvidence,
-    cdc_settings,
 )
 from tableferry.pipelines.model.plan import EngineKind
 from tableferry.pipelines.model.steps import RecordVersions
@@ -39,7 +38,7 @@ def check_identity(context: PlanningContext) -> Findings:
     """
     if context.stored.resetting or context.is_refreshed:
         return Findings()
-    recorded_of_tables = (recorded for _, recorded in list_recorded_tables(context))
+    recorded_of_tables = (recorded for _, recorded in context.list_recorded_tables())
     if change := find_engine_change(context.stored, context.request.engine, recorded_of_tables):
         return context.refuse(
             "ENGINE_CHANGED",
@@ -51,11 +50,11 @@ def check_identity(context: PlanningContext) -> Findings:
     if context.request.in_pipeline:
         # The checkpoints belong to the pipeline; `check_pipeline_identity` checks its tables.
         return Findings()
-    generation, newest = context.stored.generation, _find_copied_generation(context)
+    generation, newest = context.stored.generation, context.stored.copied_generation
     if newest > generation:
         return context.refuse("STATE_OLDER_THAN_COPY", copied=newest, known=generation)
     findings = _check_target_exists(context)
-    for table, recorded in list_recorded_tables(context):
+    for table, recorded in context.list_recorded_tables():
         findings += _check_table(context, table, recorded)
     return findings
 
@@ -120,28 +119,6 @@ def find_engine_change(
         return None
     option = "the same --engine as before" if runs == "pipeline" else f"--engine {runs}"
     return EngineChange(_ENGINES[runs], as_sentence(_ENGINES[engine]).removesuffix("."), option)
-
-
-def find_newest_generation(context: PlanningContext) -> int:
-    """Return the newest generation that the state, the tracking or a table records."""
-    on_tables = (
-        recorded.property_identity.generation
-        for _, recorded in list_recorded_tables(context)
-        if recorded.property_identity
-    )
-    return max(context.stored.generation, _find_copied_generation(context), *on_tables)
-
-
-def list_recorded_tables(context: PlanningContext) -> Iterator[tuple[Target, TableEvidence]]:
-    """Yield the target and its staging tables, each with its recorded identity."""
-    for table in context.dataflow.tables:
-        if recorded := context.facts.table_evidence.get(table.name.key):
-            yield table, recorded
-
-
-def _find_copied_generation(context: PlanningContext) -> int:
-    tracking = context.stored.tracking
-    return (tracking.copied or 0) if tracking else 0
 
 
 def collect_settings(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -> FlowSettings:

@@ -7,17 +7,15 @@ state, and compares them before each update. While the pipeline loads its files,
 from __future__ import annotations
 
 from tableferry.pipelines.model.facts import Checkpoint
-from tableferry.pipelines.model.flows import Target
-from tableferry.pipelines.model.identities import FlowIdentity, TableEvidence, TableIdentity, cdc_settings
+from tableferry.pipelines.model.flows import RESET_ALLOWED, Target, cdc_settings
+from tableferry.pipelines.model.identities import FlowIdentity, TableEvidence, TableIdentity
 from tableferry.pipelines.model.steps import RecordTableIdentity
 from tableferry.pipelines.planning.context import Findings, PlanningContext, plan_steps
-from tableferry.pipelines.planning.full_refresh import RESET_ALLOWED
 from tableferry.pipelines.planning.identity import (
     check_flow_settings,
     check_table_settings,
     collect_settings,
     list_flows_into,
-    list_recorded_tables,
 )
 
 _REFRESH = f"in full in its pipeline, for which its tableProperties must set {RESET_ALLOWED} to true"
@@ -27,7 +25,7 @@ def check_pipeline_identity(context: PlanningContext) -> Findings:
     """Refuse a lost checkpoint, and a table or settings that differ from the recorded identity."""
     findings = _check_checkpoints(context)
     if _is_settled(context):
-        for table, recorded in list_recorded_tables(context):
+        for table, recorded in context.list_recorded_tables():
             findings += _check_table(context, table, recorded)
     return findings
 
@@ -37,7 +35,7 @@ def record_pipeline_identity(context: PlanningContext) -> Findings:
     findings = Findings()
     if not _is_settled(context):
         return findings
-    for table, recorded in list_recorded_tables(context):
+    for table, recorded in context.list_recorded_tables():
         if recorded.table_id:
             identity = _build_identity(context, table, recorded.table_id, recorded.state_identity)
             if identity != recorded.state_identity:

@@ -13,8 +13,8 @@ from tableferry.pipelines.handover import kafka
 from tableferry.pipelines.model.facts import Checkpoint
 from tableferry.pipelines.model.flows import DataFlow, Start
 from tableferry.pipelines.model.reads import Read
-from tableferry.pipelines.model.source_offsets import KafkaRange
 from tableferry.pipelines.model.target_state import MigrationStart, TargetState
+from tableferry.pipelines.model.topics import KafkaRange
 from tableferry.pipelines.planning.target_needs import TargetNeeds
 from tableferry.spark import catalog
 from tableferry.spark.tables import TableFacts
