@@ -71,16 +71,19 @@ def plan(
         TableError: A table isn't a Delta table, or may not be read.
     """
     opened = open_project(
-        project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
-    )
-    planned, facts = opened.decide_plan(
-        opened.resolve_keys(full_refresh),
+        project,
+        spark,
+        targets=targets,
+        full_refresh=full_refresh,
         adopt=adopt,
-        count_rows=True,
         drop_history=drop_history,
         look_back=look_back or DEFAULT_LOOK_BACK,
         through_connect=not in_process(spark),
+        pipeline_id=pipeline_id,
+        environment=environment,
+        pipeline=pipeline,
     )
+    planned, facts = opened.decide_plan(for_report=True)
     return replace(
         planned, targets=tuple(_with_row_findings(target, facts, spark) for target in planned.targets)
     )
@@ -142,18 +145,19 @@ def run(
         Busy: Another process runs one of these targets.
         TableferryError: As for `plan`, or a flow failed.
     """
-    opened = open_project(project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment)
-    refreshed = opened.resolve_keys(full_refresh)
-    update = Update(
-        opened,
-        before,
-        refreshed=refreshed,
+    opened = open_project(
+        project,
+        spark,
+        targets=targets,
+        full_refresh=full_refresh,
         adopt=adopt,
         drop_history=drop_history,
         look_back=look_back or DEFAULT_LOOK_BACK,
         through_connect=not in_process(spark),
+        pipeline_id=pipeline_id,
+        environment=environment,
     )
-    return update.run()
+    return Update(opened, before).run()
 
 
 def prepare(
@@ -180,9 +184,16 @@ def prepare(
         TableferryError: As for `plan`.
     """
     opened = open_project(
-        project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
+        project,
+        spark,
+        targets=targets,
+        adopt=adopt,
+        look_back=look_back or DEFAULT_LOOK_BACK,
+        pipeline_id=pipeline_id,
+        environment=environment,
+        pipeline=pipeline,
     )
-    return Update(opened, before, adopt=adopt, look_back=look_back or DEFAULT_LOOK_BACK).prepare()
+    return Update(opened, before).prepare()
 
 
 def status(
@@ -205,7 +216,7 @@ def status(
     opened = open_project(
         project, session, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )
-    return StatusReport(opened.decide_plan(count_rows=True)[0])
+    return StatusReport(opened.decide_plan(for_report=True)[0])
 
 
 def verify(

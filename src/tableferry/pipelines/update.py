@@ -17,7 +17,7 @@ from tableferry.pipelines.handover import proofs
 from tableferry.pipelines.handover.proofs import Proof
 from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.phases import OVER, phase_label
-from tableferry.pipelines.model.plan import LookBack, Plan, TargetPlan
+from tableferry.pipelines.model.plan import Plan, TargetPlan
 from tableferry.pipelines.model.steps import AdoptRenamedState
 from tableferry.pipelines.planning.baseline import is_assumed
 from tableferry.pipelines.reports import FinishReport, RunReport, TargetReport, UndoReport, VerifyReport
@@ -35,19 +35,8 @@ class Update:
     is decided again only if another process changed the state in between.
     """
 
-    def __init__(
-        self,
-        opened: OpenedProject,
-        on_effect: EffectHook = lambda _: None,
-        *,
-        refreshed: frozenset[str] = frozenset(),
-        adopt: bool = False,
-        drop_history: bool = False,
-        look_back: LookBack = 0,
-        through_connect: bool = False,
-    ) -> None:
-        self._opened, self._look_back, self._through_connect = opened, look_back, through_connect
-        self._refreshed, self._adopt, self._drop_history = refreshed, adopt, drop_history
+    def __init__(self, opened: OpenedProject, on_effect: EffectHook = lambda _: None) -> None:
+        self._opened = opened
         self._runner = Runner(opened.store, opened.spark, on_effect)
 
     def run(self) -> RunReport:
@@ -72,7 +61,7 @@ class Update:
             # The renamed state decides the next steps.
             plan, _ = self._decide(self._validate)
             self._run_flows(plan)
-        return self._opened.decide_plan()
+        return self._opened.after_run.decide_plan()
 
     def _run_flows(self, plan: Plan) -> None:
         runner, opened = self._runner, self._opened
@@ -88,7 +77,7 @@ class Update:
                     if any(isinstance(step, AdoptRenamedState) for step in plan.steps):
                         plan, _ = self._decide(self._validate)
                         preparation.prepare_targets(plan, self._opened, self._runner)
-                    plan, facts = self._opened.decide_plan()
+                    plan, facts = self._opened.after_run.decide_plan()
                 self._runner.record_progress(find_unrecorded_progress(plan, facts))
         return self._report(plan)
 
@@ -173,19 +162,13 @@ class Update:
     ) -> Iterator[tuple[Plan, Facts]]:
         """Lock the targets. Yield the plan, or another one if a process has changed their state since."""
         with self._opened.lock_targets() as self._runner.check_lease:
-            if not self._opened.has_current_facts(facts, self._refreshed):
+            if not self._opened.has_current_facts(facts):
                 plan, facts = self._decide(check)
             yield plan, facts
 
     def _decide(self, check: Callable[[Plan], None]) -> tuple[Plan, Facts]:
         """Gather facts, and return the plan that passes a check, with its facts."""
-        plan, facts = self._opened.decide_plan(
-            self._refreshed,
-            adopt=self._adopt,
-            drop_history=self._drop_history,
-            look_back=self._look_back,
-            through_connect=self._through_connect,
-        )
+        plan, facts = self._opened.decide_plan()
         check(plan)
         return plan, facts
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -16,7 +16,7 @@ from tableferry.pipelines.model import reads
 from tableferry.pipelines.model.facts import Checkpoint, Facts, HandOver, LegacyWrites, UnknownHandOver
 from tableferry.pipelines.model.flows import AUTO_LOADER, DataFlow, Project, PythonSource, ReaderSource
 from tableferry.pipelines.model.identities import TableEvidence
-from tableferry.pipelines.model.plan import LookBack
+from tableferry.pipelines.model.plan import PlanRequest
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.target_state import TargetState
 from tableferry.pipelines.planning.pipeline_port import LoadingPipeline, Pipeline
@@ -45,22 +45,17 @@ class Gatherer:
     """Gathers the facts of a project.
 
     Attributes:
-        only: Keys of the chosen targets; empty means all. Only their tables are read.
-        refreshed: Keys of the targets that the run rebuilds.
-        look_back: The number of moments of its sources with which a legacy table is compared to find its
-            hand-over, or the time of the oldest one. With 0, no rows are compared.
+        request: The options of the plan. Only the tables of the chosen targets are read.
     """
 
     project: Project
     spark: SparkSession
     store: StateStore
-    only: Collection[str] = ()
-    refreshed: Collection[str] = ()
+    request: PlanRequest
     pipeline: Pipeline | None = None
-    look_back: LookBack = 0
 
-    def gather(self, *, count_rows: bool = False) -> Facts:
-        """Gather the facts; `count_rows` adds those for people, such as row counts, one query each."""
+    def gather(self, *, for_report: bool = False) -> Facts:
+        """Gather the facts; `for_report` adds those for people, such as row counts, one query each."""
         flow_reads = self._list_reads()
         stored, flow_checkpoints = self._read_state()
         adoptable = self._read_adoptable_state(stored)
@@ -74,8 +69,8 @@ class Gatherer:
                 stored[dataflow.key],
                 states[dataflow.key],
                 self.pipeline,
-                is_refreshed=dataflow.key in self.refreshed,
-                for_report=count_rows,
+                is_refreshed=dataflow.key in self.request.full_refresh,
+                for_report=for_report,
             )
             for dataflow in self._chosen
         }
@@ -88,7 +83,7 @@ class Gatherer:
         if self.pipeline:
             evidence = read_pipeline_evidence(self._chosen, stored, pipeline_tables)
         else:
-            reader = EvidenceReader(self.spark, stored, tables, flow_checkpoints, self.refreshed)
+            reader = EvidenceReader(self.spark, stored, tables, flow_checkpoints, self.request.full_refresh)
             evidence = reader.read(self._chosen)
         sources = SourceReader(self.spark, chosen_reads, states, needs, flow_checkpoints, tables)
         is_defining = isinstance(self.pipeline, LoadingPipeline)
@@ -102,7 +97,7 @@ class Gatherer:
             unclaimed_state_folders=self._find_other_starts(needs, stored),
             nonempty_targets=filled,
             earliest={} if is_defining else sources.read_earliest_versions(),
-            rows=sources.count_rows(self._chosen) if count_rows else {},
+            rows=sources.count_rows(self._chosen) if for_report else {},
             row_changes={} if is_defining else sources.find_row_changes(),
             table_evidence=evidence,
             hand_overs=self._find_hand_overs(needs, tables, chosen_reads),
@@ -118,7 +113,7 @@ class Gatherer:
 
     @property
     def _chosen(self) -> Sequence[DataFlow]:
-        return self.project.select_dataflows(self.only)
+        return self.project.select_dataflows(self.request.only)
 
     def _list_reads(self) -> Reads:
         """List the tables that each streaming flow reads; for Python views by a call of their function."""
@@ -150,7 +145,7 @@ class Gatherer:
                 return checkpoints.read(folder)
             except StateError:
                 # A full refresh drops the checkpoint, and is the remedy for an unreadable one.
-                if target.key not in self.refreshed:
+                if target.key not in self.request.full_refresh:
                     raise
                 return Checkpoint(offered=0)
 
@@ -263,7 +258,9 @@ class Gatherer:
         self, needs: Mapping[str, TargetNeeds], tables: Tables, chosen_reads: Reads
     ) -> Mapping[str, HandOver | UnknownHandOver]:
         in_pipeline = self.pipeline is not None
-        finder = HandOverFinder(self.spark, self.project, tables, chosen_reads, in_pipeline, self.look_back)
+        finder = HandOverFinder(
+            self.spark, self.project, tables, chosen_reads, in_pipeline, self.request.look_back
+        )
         return finder.find([dataflow for dataflow in self._chosen if needs[dataflow.key].hand_over])
 
     def _list_legacy_writes(
