@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from tableferry.errors import SessionError
-from tableferry.pipelines.databricks_finish import finish_without_spark
 from tableferry.pipelines.engines.databricks.pipeline import DatabricksPipeline
 from tableferry.pipelines.engines.plan_validation import find_missing_sequence
 from tableferry.pipelines.engines.port import EffectHook
+from tableferry.pipelines.finished_migrations import finish_with_proofs, finish_without_spark
 from tableferry.pipelines.handover.proofs import Proof, prove_start
 from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.flows import Project
@@ -299,7 +299,7 @@ def finish(
     opened = open_project(
         project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
     )
-    return Update(opened).finish(verify=verify, accept_assumed=accept_assumed)
+    return finish_with_proofs(Update(opened), verify=verify, accept_assumed=accept_assumed)
 
 
 def _given(spark: SparkSession | None) -> SparkSession:

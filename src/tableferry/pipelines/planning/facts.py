@@ -18,7 +18,7 @@ from tableferry.pipelines.model.flows import AUTO_LOADER, DataFlow, Project, Pyt
 from tableferry.pipelines.model.identities import TableEvidence
 from tableferry.pipelines.model.plan import PlanRequest
 from tableferry.pipelines.model.reads import Read
-from tableferry.pipelines.model.target_state import TargetState
+from tableferry.pipelines.model.target_state import MigrationStart, TargetState
 from tableferry.pipelines.planning.pipeline_port import LoadingPipeline, Pipeline
 from tableferry.pipelines.planning.source_facts import FlowKey, SourceReader
 from tableferry.pipelines.planning.table_evidence import EvidenceReader, read_pipeline_evidence
@@ -221,18 +221,18 @@ class Gatherer:
                 location = locations.get(name.key)
                 raise error.at(location) if location else error from error
 
-        return dict(zip(names, catalog.parallel_map(read_facts, names.values()), strict=True))
+        return catalog.parallel_dict(read_facts, names)
 
     def _read_pipeline_tables(self, needs: Mapping[str, TargetNeeds], tables: Tables) -> Tables:
         """Read the metadata of the tables that a pipeline fills, as far as its platform exposes it."""
         if self.pipeline is None:
             return {}
-        names = [
-            table.name
+        names = {
+            table.name.key: table.name
             for dataflow in self._chosen
             if needs[dataflow.key].filled_tables
             for table in dataflow.tables
-        ]
+        }
 
         def read_facts(name: TableName) -> TableFacts | None:
             if name.key in tables:
@@ -242,17 +242,17 @@ class Gatherer:
             except TableError:
                 return TableFacts(name, "", -1)
 
-        return dict(zip((name.key for name in names), catalog.parallel_map(read_facts, names), strict=True))
+        return catalog.parallel_dict(read_facts, names)
 
     def _find_filled_targets(self, needs: Mapping[str, TargetNeeds], tables: Tables) -> frozenset[str]:
         """Return the keys of the unstarted targets that already have rows."""
-        names = [
-            dataflow.target.name
+        names = {
+            dataflow.key: dataflow.target.name
             for dataflow in self._chosen
             if needs[dataflow.key].target_rows and tables[dataflow.key] is not None
-        ]
-        has_rows = catalog.parallel_map(lambda name: bool(self.spark.table(name.sql).take(1)), names)
-        return frozenset(name.key for name, is_filled in zip(names, has_rows, strict=True) if is_filled)
+        }
+        rows = catalog.parallel_dict(lambda name: self.spark.table(name.sql).take(1), names)
+        return frozenset(key for key, first in rows.items() if first)
 
     def _find_hand_overs(
         self, needs: Mapping[str, TargetNeeds], tables: Tables, chosen_reads: Reads
@@ -276,22 +276,21 @@ class Gatherer:
             for key, target_needs in needs.items()
             if target_needs.legacy_writes and (start := states[key].migration_start)
         }
-
         details = catalog.session_details(self.spark, [start.copy.table for start in starts.values()])
 
-        def list_writes(key: str) -> LegacyWrites | None:
-            known = details.get(starts[key].copy.table.key)
+        def list_writes(start: MigrationStart) -> LegacyWrites | None:
+            key, known = start.target.key, details.get(start.copy.table.key)
             own_queries: frozenset[str] = frozenset()
             if key in evidence:
                 removed_flows = orphans.get(key, {}).values()
                 own_queries = evidence[key].queries | {flow.id for flow in removed_flows if flow.id}
             try:
-                return stream_checkpoints.list_legacy_writes(self.spark, starts[key], own_queries, known)
+                return stream_checkpoints.list_legacy_writes(self.spark, start, own_queries, known)
             except TableError:  # After the copy, users may drop the table, or reuse its name.
                 return None
 
-        found = zip(starts, catalog.parallel_map(list_writes, starts), strict=True)
-        return {key: writes for key, writes in found if writes is not None}
+        found = catalog.parallel_dict(list_writes, starts)
+        return {key: writes for key, writes in found.items() if writes is not None}
 
     def _has_auto_loader(self) -> bool:
         """Return whether Auto Loader exists where the flows run, if a view needs it; otherwise True."""

@@ -57,10 +57,7 @@ class SourceReader:
                 start = _start_of(read, self.states[target].migration_start)
                 if isinstance(start, int) and source.version >= start > 0:
                     sources[read.table.key] = source
-        versions = catalog.parallel_map(
-            lambda table: catalog.earliest_version(self.spark, table), sources.values()
-        )
-        return dict(zip(sources, versions, strict=True))
+        return catalog.parallel_dict(lambda table: catalog.earliest_version(self.spark, table), sources)
 
     def find_row_changes(self) -> Mapping[tuple[str, str, str], RowChanges]:
         """Find the first unread commit that stops each flow, by target, flow and source.
@@ -69,7 +66,7 @@ class SourceReader:
         first, and a pipeline doesn't expose positions.
         """
         unread: dict[tuple[str, str, str], tuple[Read, tuple[str, int]]] = {}
-        sources: dict[tuple[str, int], TableFacts] = {}
+        positions: dict[tuple[str, int], tuple[TableFacts, int]] = {}
         for (target, flow), flow_reads in self.reads.items():
             for read in flow_reads:
                 source = self.tables.get(read.table.key)
@@ -79,12 +76,9 @@ class SourceReader:
                 if isinstance(first, int) and source.version >= first:
                     position = (read.table.key, first - 1)
                     unread[target, flow, read.table.key] = (read, position)
-                    sources[position] = source
+                    positions[position] = (source, first - 1)
         # Flows at the same position of a source share its commits.
-        found = catalog.parallel_map(
-            lambda position: commits_since(self.spark, sources[position], position[1]), sources
-        )
-        commits = dict(zip(sources, found, strict=True))
+        commits = catalog.parallel_dict(lambda position: commits_since(self.spark, *position), positions)
         changes = {key: _first_change(read, commits[position]) for key, (read, position) in unread.items()}
         return {key: change for key, change in changes.items() if change}
 
@@ -127,8 +121,7 @@ class SourceReader:
             for read in self.reads.get((dataflow.key, flow.name), ())
             if read.explicit is None and self.tables.get(read.table.key)
         }
-        counts = catalog.parallel_map(lambda name: self.spark.table(name.sql).count(), sources.values())
-        return dict(zip(sources, counts, strict=True))
+        return catalog.parallel_dict(lambda name: self.spark.table(name.sql).count(), sources)
 
 
 def _start_of(read: Read, start: MigrationStart | None) -> Start | None:
