@@ -493,10 +493,10 @@ def test_flow_without_batch_can_change_its_recorded_settings() -> None:
         (
             {"table_id": "new-id"},
             cdc_dataflow(),
-            "PIPELINE_TABLE_REPLACED",
+            "TARGET_REPLACED",
             {"recorded": "orders-id", "found": "new-id"},
         ),
-        ({"table_id": None}, cdc_dataflow(), "PIPELINE_TABLE_MISSING", {}),
+        ({"table_id": None}, cdc_dataflow(), "TARGET_MISSING", {}),
         (
             {},
             cdc_dataflow(CdcSettings(("id", "v"), "at", 1)),

@@ -15,7 +15,7 @@ from tableferry.pipelines.engines.port import EffectHook
 from tableferry.pipelines.engines.streaming.engine import StreamingEngine
 from tableferry.pipelines.handover import proofs
 from tableferry.pipelines.model.facts import Facts
-from tableferry.pipelines.model.plan import Plan, TargetPlan
+from tableferry.pipelines.model.plan import Plan
 from tableferry.pipelines.model.steps import AdoptRenamedState
 from tableferry.pipelines.reports import RunReport, TargetReport, UndoReport, VerifyReport
 from tableferry.pipelines.take_over_undo import check_undo, undo_take_over
@@ -122,9 +122,11 @@ class Update:
         validate_plan(plan, self.opened.spark)
 
     def _report(self, plan: Plan) -> RunReport:
-        targets = tuple(map(self._target_report, plan.targets))
-        return RunReport(plan.pipeline_id, targets, plan.project.skipped)
-
-    def _target_report(self, target: TargetPlan) -> TargetReport:
-        key = target.target.key
-        return TargetReport(target, tuple(self.runner.results.get(key, ())), self.runner.verdicts.get(key))
+        results, verdicts = self.runner.results, self.runner.verdicts
+        targets = (
+            TargetReport(
+                target, tuple(results.get(target.dataflow.key, ())), verdicts.get(target.dataflow.key)
+            )
+            for target in plan.targets
+        )
+        return RunReport(plan.pipeline_id, tuple(targets), plan.project.skipped)

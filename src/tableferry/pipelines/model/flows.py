@@ -454,8 +454,6 @@ class DataFlow:
     views: Mapping[str, View]
     flows: tuple[Flow, ...]
     migration: Migration | None = None
-    features: Mapping[str, bool] = field(default_factory=dict)
-    tags: Mapping[str, str] = field(default_factory=dict)
     disabled: frozenset[str] = frozenset()
     quarantine: Target | None = None
 

@@ -27,11 +27,7 @@ from tableferry.pipelines.model.target_state import TargetState
 from tableferry.pipelines.planning import baseline, identity, pipeline_identity
 from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note
 from tableferry.pipelines.planning.definitions import define_flows
-from tableferry.pipelines.planning.engine_support import (
-    check_auto_loader,
-    check_connect_client,
-    check_open_source_pipeline,
-)
+from tableferry.pipelines.planning.engine_support import check_connect_client, check_engine
 from tableferry.pipelines.planning.flow_start import plan_flows
 from tableferry.pipelines.planning.full_refresh import (
     check_recorded_history,
@@ -78,13 +74,15 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
         return _result(context, "new", findings + renamed)
     migration, is_finished = context.migration, _is_finished(context)
     if is_finished:
-        findings += _check_finished(context)
+        findings += context.warn("MIGRATION_FINISHED")
+        if context.is_refreshed:
+            findings += context.refuse("REFRESH_OF_FINISHED_MIGRATION")
     if stored.undoing:
         return _result(context, "refused", findings + context.refuse("UNDO_OF_TARGET_UNFINISHED"))
     if migration and not stored.migration_start and (copies := baseline.list_uncopied_producers(context)):
         note = f"starts after {' and '.join(map(str, copies))} contains its copied history"
         return _result(context, "later", findings + add_note(note))
-    findings += _check_engine(context) + identity.check_identity(context)
+    findings += check_engine(context) + identity.check_identity(context)
     if context.request.in_pipeline:
         findings += pipeline_identity.check_pipeline_identity(context)
     if migration:
@@ -132,13 +130,6 @@ def _is_finished(context: PlanningContext) -> bool:
     return context.dataflow.migration is not None and context.stored.finished
 
 
-def _check_engine(context: PlanningContext) -> Findings:
-    findings = check_auto_loader(context)
-    if context.request.engine == "declarative":
-        findings = check_open_source_pipeline(context) + findings
-    return findings
-
-
 def _warn_of_difference(context: PlanningContext) -> Findings:
     remedy = f"--full-refresh {context.target}"
     if context.request.in_pipeline:
@@ -169,13 +160,6 @@ def _result(
         legacy_writes=context.facts.legacy_writes.get(context.target.key),
         nearest=hand_over.nearest if isinstance(hand_over, UnknownHandOver) else None,
     )
-
-
-def _check_finished(context: PlanningContext) -> Findings:
-    findings = context.warn("MIGRATION_FINISHED")
-    if context.is_refreshed:
-        findings += context.refuse("REFRESH_OF_FINISHED_MIGRATION")
-    return findings
 
 
 def phase_of(stored: TargetState, actions: Collection[str], *, copies: bool) -> Phase:

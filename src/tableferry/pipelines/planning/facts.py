@@ -13,7 +13,7 @@ from tableferry.errors import StateError, TableError
 from tableferry.pipelines.handover import stream_checkpoints
 from tableferry.pipelines.handover.finder import HandOverFinder
 from tableferry.pipelines.model import reads
-from tableferry.pipelines.model.facts import Checkpoint, Facts, HandOver, LegacyWrites, UnknownHandOver
+from tableferry.pipelines.model.facts import Checkpoint, Facts, LegacyWrites
 from tableferry.pipelines.model.flows import AUTO_LOADER, DataFlow, Project, PythonSource, ReaderSource
 from tableferry.pipelines.model.identities import TableEvidence
 from tableferry.pipelines.model.plan import PlanRequest
@@ -86,6 +86,14 @@ class Gatherer:
             reader = EvidenceReader(self.spark, stored, tables, flow_checkpoints, self.request.full_refresh)
             evidence = reader.read(self._chosen)
         sources = SourceReader(self.spark, chosen_reads, states, needs, flow_checkpoints, tables)
+        finder = HandOverFinder(
+            self.spark,
+            self.project,
+            tables,
+            chosen_reads,
+            in_pipeline=self.pipeline is not None,
+            look_back=self.request.look_back,
+        )
         is_defining = isinstance(self.pipeline, LoadingPipeline)
         return Facts(
             tables=tables,
@@ -94,13 +102,17 @@ class Gatherer:
             checkpoints=flow_checkpoints,
             orphaned_checkpoints=orphans,
             adoptable_states=adoptable,
-            unclaimed_state_folders=self._find_other_starts(needs, stored),
+            unclaimed_state_folders=(
+                self.store.find_unclaimed_folders(stored)
+                if any(target_needs.target for target_needs in needs.values())
+                else {}
+            ),
             nonempty_targets=filled,
             earliest={} if is_defining else sources.read_earliest_versions(),
             rows=sources.count_rows(self._chosen) if for_report else {},
             row_changes={} if is_defining else sources.find_row_changes(),
             table_evidence=evidence,
-            hand_overs=self._find_hand_overs(needs, tables, chosen_reads),
+            hand_overs=finder.find([dataflow for dataflow in self._chosen if needs[dataflow.key].hand_over]),
             legacy_writes=self._list_legacy_writes(needs, states, evidence, orphans),
             brokers=sources.read_brokers([flow for flow in self._chosen if needs[flow.key].brokers]),
             auto_loader=self._has_auto_loader(),
@@ -175,13 +187,6 @@ class Gatherer:
             if dataflow.migration and len(others := stored[dataflow.key].elsewhere) == 1
         }
 
-    def _find_other_starts(
-        self, needs: Mapping[str, TargetNeeds], stored: Mapping[str, TargetState]
-    ) -> Mapping[str, tuple[str, ...]]:
-        """Find the recorded starts of targets that the project doesn't have, by the legacy table's id."""
-        is_needed = any(target_needs.target for target_needs in needs.values())
-        return self.store.find_unclaimed_folders(stored) if is_needed else {}
-
     def _read_orphans(self, needs: Mapping[str, TargetNeeds], stored: Mapping[str, TargetState]) -> Orphans:
         """Read the checkpoints of flows that were removed from the spec."""
         found = {}
@@ -253,15 +258,6 @@ class Gatherer:
         }
         rows = catalog.parallel_dict(lambda name: self.spark.table(name.sql).take(1), names)
         return frozenset(key for key, first in rows.items() if first)
-
-    def _find_hand_overs(
-        self, needs: Mapping[str, TargetNeeds], tables: Tables, chosen_reads: Reads
-    ) -> Mapping[str, HandOver | UnknownHandOver]:
-        in_pipeline = self.pipeline is not None
-        finder = HandOverFinder(
-            self.spark, self.project, tables, chosen_reads, in_pipeline, self.request.look_back
-        )
-        return finder.find([dataflow for dataflow in self._chosen if needs[dataflow.key].hand_over])
 
     def _list_legacy_writes(
         self,

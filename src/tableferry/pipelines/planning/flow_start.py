@@ -205,7 +205,9 @@ def _find_position(
             wait = SourceWait(read.table, start - 1, source.version, why)
             return _Position(read, starts=starts, commit_wait=wait), findings
         findings += _check_readable(context, read, start)
-    has_new_commits = not source or _has_new_commits(context, read, source, checkpoint)
+    offset = checkpoint.offsets.get(source.table_id) if source else None
+    is_processed = source and offset and offset.whole and source.version < offset.version
+    has_new_commits = not is_processed or read.table.key in context.filling
     return _Position(read, ready=True, has_new_commits=has_new_commits, starts=starts, seed=seed), findings
 
 
@@ -278,14 +280,6 @@ def _list_recorded_flows(context: PlanningContext) -> Iterator[tuple[TableName, 
         if recorded and recorded.state_identity:
             for name, identity in recorded.state_identity.flows.items():
                 yield table.name, name, identity
-
-
-def _has_new_commits(
-    context: PlanningContext, read: Read, source: TableFacts, checkpoint: Checkpoint
-) -> bool:
-    offset = checkpoint.offsets.get(source.table_id)
-    is_processed = offset and offset.whole and source.version < offset.version
-    return not is_processed or read.table.key in context.filling
 
 
 def _sort_flows(context: PlanningContext) -> Iterable[Flow]:

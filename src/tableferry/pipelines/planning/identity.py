@@ -156,10 +156,8 @@ def is_recorded(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -
 
 def _check_table(context: PlanningContext, table: Target, recorded: TableEvidence) -> Findings:
     on_table, in_state = recorded.property_identity, recorded.state_identity
-    if in_state and in_state.table_id != recorded.table_id:
-        return context.refuse(
-            "TARGET_REPLACED", table=table, recorded=in_state.table_id, found=recorded.table_id
-        )
+    if replaced := check_table_id(context, table, recorded, _advise_full_refresh(context)):
+        return replaced
     if on_table and on_table.generation > context.stored.generation:
         return context.refuse(
             "STATE_OLDER_THAN_TABLE",
@@ -264,6 +262,18 @@ def _check_flow(
     if flow.name not in identities:
         return Findings()
     return context.refuse("FLOW_CHECKPOINT_REPLACED", flow=flow, table=table)
+
+
+def check_table_id(
+    context: PlanningContext, table: Target, recorded: TableEvidence, rebuild: str
+) -> Findings:
+    """Refuse a table with another id than the recorded one; ``rebuild`` is the remedy."""
+    in_state = recorded.state_identity
+    if not in_state or in_state.table_id == recorded.table_id:
+        return Findings()
+    return context.refuse(
+        "TARGET_REPLACED", table=table, recorded=in_state.table_id, found=recorded.table_id, advice=rebuild
+    )
 
 
 def check_flow_settings(

@@ -13,6 +13,7 @@ from tableferry.pipelines.model.steps import RecordTableIdentity
 from tableferry.pipelines.planning.context import Findings, PlanningContext, plan_steps
 from tableferry.pipelines.planning.identity import (
     check_flow_settings,
+    check_table_id,
     check_table_settings,
     collect_settings,
     list_flows_into,
@@ -79,18 +80,12 @@ def _check_table(context: PlanningContext, table: Target, recorded: TableEvidenc
         restart = f"remove the folder of {context.target} under {state}/checkpoints, to begin again"
     if recorded.table_id is None:
         if in_state or table.name.key == context.target.key:
-            return context.refuse("PIPELINE_TABLE_MISSING", table=table, advice=restart)
+            return context.refuse("TARGET_MISSING", table=table, advice=restart)
         return Findings()
     if not in_state or not recorded.table_id:
         return Findings()
-    if in_state.table_id != recorded.table_id:
-        return context.refuse(
-            "PIPELINE_TABLE_REPLACED",
-            table=table,
-            recorded=in_state.table_id,
-            found=recorded.table_id,
-            advice=restart,
-        )
+    if replaced := check_table_id(context, table, recorded, restart):
+        return replaced
     findings = Findings()
     for flow in list_flows_into(context, table):
         identity = in_state.flows.get(flow.name)
