@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from tableferry import storage
 from tableferry.errors import Refused
-from tableferry.pipelines import preparation
 from tableferry.pipelines.engines.performer import Runner, find_unrecorded_progress
 from tableferry.pipelines.engines.plan_validation import validate_plan
 from tableferry.pipelines.engines.port import EffectHook
@@ -17,6 +16,7 @@ from tableferry.pipelines.handover import proofs
 from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.plan import Plan
 from tableferry.pipelines.model.steps import AdoptRenamedState
+from tableferry.pipelines.preparation import has_preparation_steps, prepare_targets
 from tableferry.pipelines.reports import RunReport, TargetReport, UndoReport, VerifyReport
 from tableferry.pipelines.take_over_undo import check_undo, undo_take_over
 from tableferry.spark import session
@@ -38,48 +38,44 @@ class Update:
 
     def run(self) -> RunReport:
         """Copy what isn't copied yet, process every commit that exists, and stop."""
-        project, store = self.opened.project, self.opened.store
+        project, store, runner = self.opened.project, self.opened.store, self.runner
         if not storage.is_mounted(store.volume):
             raise Refused("STATE_VOLUME_NOT_MOUNTED", volume=store.volume)
+
+        def run_flows(plan: Plan) -> None:
+            runner.run(plan, StreamingEngine(self.opened.spark, store, before_effect=runner.before_effect))
+
         origin = f"{project.root}: pipeline_configs/global.json: spark_config"
         with session.settings(self.opened.spark, project.spark_config, origin):
-            plan, facts = self.decide(self._validate)
-            if plan.steps or find_unrecorded_progress(plan, facts):
-                with self.locked(plan, facts, self._validate) as (plan, facts):
-                    if plan.steps:
-                        plan, facts = self._perform(plan)
-                    self.runner.record_progress(find_unrecorded_progress(plan, facts))
-            return self._report(plan)
-
-    def _perform(self, plan: Plan) -> tuple[Plan, Facts]:
-        """Perform a plan, and return what remains to do."""
-        self._run_flows(plan)
-        if any(isinstance(step, AdoptRenamedState) for step in plan.steps):
-            # The renamed state decides the next steps.
-            plan, _ = self.decide(self._validate)
-            self._run_flows(plan)
-        return self.opened.after_run.decide_plan()
-
-    def _run_flows(self, plan: Plan) -> None:
-        runner, opened = self.runner, self.opened
-        runner.run(plan, StreamingEngine(opened.spark, opened.store, before_effect=runner.before_effect))
+            return self._update(lambda plan: bool(plan.steps), run_flows)
 
     def prepare(self) -> RunReport:
         """Perform the steps that an update of the project's declarative pipeline can't perform itself."""
+        return self._update(
+            lambda plan: any(has_preparation_steps(target, self.opened) for target in plan.targets),
+            lambda plan: prepare_targets(plan, self.opened, self.runner),
+        )
+
+    def _update(self, has_work: Callable[[Plan], bool], perform: Callable[[Plan], None]) -> RunReport:
+        """Perform a plan if it has work, record the progress, and report what remains to do."""
         plan, facts = self.decide(self._validate)
-        if self._needs_preparation(plan) or find_unrecorded_progress(plan, facts):
+        if has_work(plan) or find_unrecorded_progress(plan, facts):
             with self.locked(plan, facts, self._validate) as (plan, facts):
-                if self._needs_preparation(plan):
-                    preparation.prepare_targets(plan, self.opened, self.runner)
+                if has_work(plan):
+                    perform(plan)
                     if any(isinstance(step, AdoptRenamedState) for step in plan.steps):
-                        plan, _ = self.decide(self._validate)
-                        preparation.prepare_targets(plan, self.opened, self.runner)
+                        # The renamed state decides the next steps.
+                        perform(self.decide(self._validate)[0])
                     plan, facts = self.opened.after_run.decide_plan()
                 self.runner.record_progress(find_unrecorded_progress(plan, facts))
-        return self._report(plan)
-
-    def _needs_preparation(self, plan: Plan) -> bool:
-        return any(preparation.has_preparation_steps(target, self.opened) for target in plan.targets)
+        results, verdicts = self.runner.results, self.runner.verdicts
+        targets = (
+            TargetReport(
+                target, tuple(results.get(target.dataflow.key, ())), verdicts.get(target.dataflow.key)
+            )
+            for target in plan.targets
+        )
+        return RunReport(plan.pipeline_id, tuple(targets), plan.project.skipped)
 
     def undo(self) -> UndoReport:
         """Return tables that were taken over to their old streams."""
@@ -120,13 +116,3 @@ class Update:
 
     def _validate(self, plan: Plan) -> None:
         validate_plan(plan, self.opened.spark)
-
-    def _report(self, plan: Plan) -> RunReport:
-        results, verdicts = self.runner.results, self.runner.verdicts
-        targets = (
-            TargetReport(
-                target, tuple(results.get(target.dataflow.key, ())), verdicts.get(target.dataflow.key)
-            )
-            for target in plan.targets
-        )
-        return RunReport(plan.pipeline_id, tuple(targets), plan.project.skipped)

@@ -97,24 +97,14 @@ def plan_migration_start(
         return recorded, context.refuse(
             "LEGACY_TABLE_CHANGED_IN_SPEC", table=migration, recorded=recorded.copy.table
         )
-    findings = Findings()
     legacy = context.facts.tables.get(migration.table.key)
-    if migration.table.key == target.key and not migration.take_over:
-        findings += context.refuse("TARGET_IS_LEGACY_TABLE", location=migration.location)
-    elif not legacy:
-        findings += context.refuse("LEGACY_TABLE_MISSING", table=migration)
-    if target.key in context.facts.nonempty_targets and not findings and not stopped:
-        findings += context.refuse("TARGET_NOT_EMPTY", target=context.dataflow.target)
-    findings += _check_earlier_runs(context, migration) + _check_readers(context, migration)
-    hand_over = context.facts.hand_overs.get(target.key)
-    not_proved: Finding | None = None
-    if isinstance(hand_over, UnknownHandOver):
-        if migration.content_first:
-            not_proved = hand_over.why
-        else:
-            findings += refuse_all([hand_over.why.at(migration.location)])
-        hand_over = None
-    elif not hand_over and not findings and not stopped and _can_compare_rows(migration):
+    findings = _check_new_start(context, migration, legacy, stopped=stopped)
+    found = context.facts.hand_overs.get(target.key)
+    hand_over = found if isinstance(found, HandOver) else None
+    unknown = found if isinstance(found, UnknownHandOver) else None
+    if unknown and not migration.content_first:
+        findings += refuse_all([unknown.why.at(migration.location)])
+    elif not found and not findings and not stopped and _can_compare_rows(migration):
         return None, add_note("plan and run search for the hand-over point")
     if migration.hand_over == "explicit":
         findings += refuse_all(
@@ -152,8 +142,22 @@ def plan_migration_start(
     if migration.hand_over == "explicit" or any(
         read.explicit is None and read.table.key in baselines for read in context.list_all_reads()
     ):
-        findings += _report_evidence(context, migration, hand_over, not_proved)
+        findings += _report_evidence(context, migration, hand_over, unknown)
     return start, findings
+
+
+def _check_new_start(
+    context: PlanningContext, migration: Migration, legacy: TableFacts | None, *, stopped: bool
+) -> Findings:
+    """Refuse a start without a legacy table, and one whose target, flows or readers have begun before."""
+    findings = Findings()
+    if migration.table.key == context.target.key and not migration.take_over:
+        findings += context.refuse("TARGET_IS_LEGACY_TABLE", location=migration.location)
+    elif not legacy:
+        findings += context.refuse("LEGACY_TABLE_MISSING", table=migration)
+    if context.target.key in context.facts.nonempty_targets and not findings and not stopped:
+        findings += context.refuse("TARGET_NOT_EMPTY", target=context.dataflow.target)
+    return findings + _check_earlier_runs(context, migration) + _check_readers(context, migration)
 
 
 def _collect_baselines(
@@ -202,9 +206,9 @@ def _can_compare_rows(migration: Migration) -> bool:
 
 
 def _report_evidence(
-    context: PlanningContext, migration: Migration, hand_over: HandOver, not_proved: Finding | None
+    context: PlanningContext, migration: Migration, hand_over: HandOver, unknown: UnknownHandOver | None
 ) -> Findings:
-    """Report the evidence for the hand-over point; ``not_proved`` is why the rows don't prove it."""
+    """Report the evidence for the hand-over point; ``unknown`` is why the rows don't prove it."""
     match hand_over.certainty:
         case "recorded":
             batches = " and ".join(f"batch {batch}" for batch in hand_over.batches.values())
@@ -216,8 +220,8 @@ def _report_evidence(
         case "assumed":
             if migration.hand_over == "explicit":
                 return context.warn("HAND_OVER_ASSUMED_FROM_SPEC")
-            if not_proved:
-                return context.warn("HAND_OVER_NOT_PROVED", reason=not_proved.one_line)
+            if unknown:
+                return context.warn("HAND_OVER_NOT_PROVED", reason=unknown.why.one_line)
             return context.warn("HAND_OVER_ASSUMED")
         case _:
             assert_never(hand_over.certainty)

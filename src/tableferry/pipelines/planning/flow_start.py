@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -20,7 +20,7 @@ from tableferry.pipelines.model.topics import KafkaOffset
 from tableferry.pipelines.planning import identity
 from tableferry.pipelines.planning.baseline import check_broker_range
 from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, plan_steps, refuse_all
-from tableferry.spark.tables import TableFacts, TableName
+from tableferry.spark.tables import TableFacts
 
 
 @dataclass(frozen=True)
@@ -237,26 +237,29 @@ def _find_kafka_position(
 
 def _check_renamed_in_pipeline(context: PlanningContext, flow: Flow) -> Findings:
     """Refuse a flow that a pipeline would start, if the flow could be a renamed one that has run."""
+    recorded: dict[str, tuple[str, FlowIdentity]] = {}
+    for table, evidence in context.list_recorded_tables():
+        for name, known in evidence.state_identity.flows.items() if evidence.state_identity else ():
+            recorded.setdefault(name, (table.name.key, known))
     ran = context.stored.tracking.started if context.stored.tracking else ()
     if context.stored.finished:
         # The finish removed the tracking.
-        ran = tuple(dict.fromkeys(name for _, name, _ in _list_recorded_flows(context)))
+        ran = tuple(recorded)
     in_spec = {flow.name for flow in context.dataflow.flows} | context.dataflow.disabled
     gone = [name for name in ran if name not in in_spec]
+    if context.stored.finished or all(read.explicit is not None for read in context.list_reads(flow)):
+        gone = [name for name in gone if _can_have_read(context, flow, recorded.get(name))]
     if not gone or flow.name in ran:
         return Findings()
-    is_given = all(read.explicit is not None for read in context.list_reads(flow))
-    if is_given or context.stored.finished:
-        gone = [name for name in gone if _can_have_read(context, flow, name)]
-        if not gone:
-            return Findings()
     return context.refuse("PIPELINE_FLOW_RENAMED", flow=flow, gone=gone, first=gone[0])
 
 
-def _can_have_read(context: PlanningContext, flow: Flow, gone: str) -> bool:
+def _can_have_read(context: PlanningContext, flow: Flow, recorded: tuple[str, FlowIdentity] | None) -> bool:
     """Return whether a removed flow could have read a source of this flow into the same table.
 
     A pipeline that loads its files doesn't know the ids of tables; `prepare` has made this check before it.
+    ``recorded`` is the key of the removed flow's table, and its identity. An older version of Tableferry
+    recorded neither.
     """
     reads = context.list_reads(flow)
     sources = (context.facts.tables.get(read.table.key) for read in reads if not read.unmanaged)
@@ -264,22 +267,11 @@ def _can_have_read(context: PlanningContext, flow: Flow, gone: str) -> bool:
     is_unseen = any(read.unmanaged for read in reads)
     if "" in ids:
         return False
-    for table, name, recorded in _list_recorded_flows(context):
-        if name == gone:
-            old_ids = set(recorded.sources.values())
-            same_source = bool(ids & old_ids) or (is_unseen and not old_ids)
-            return table.key == flow.target.key and same_source
-    # The state has no such flow: an older version of Tableferry wrote it, without the sources.
-    return bool(ids) or is_unseen
-
-
-def _list_recorded_flows(context: PlanningContext) -> Iterator[tuple[TableName, str, FlowIdentity]]:
-    """Yield the flows that `prepare` recorded, each with the table that it fills."""
-    for table in context.dataflow.tables:
-        recorded = context.facts.table_evidence.get(table.name.key)
-        if recorded and recorded.state_identity:
-            for name, identity in recorded.state_identity.flows.items():
-                yield table.name, name, identity
+    if recorded is None:
+        return bool(ids) or is_unseen
+    table, identity = recorded
+    old_ids = set(identity.sources.values())
+    return table == flow.target.key and (bool(ids & old_ids) or (is_unseen and not old_ids))
 
 
 def _sort_flows(context: PlanningContext) -> Iterable[Flow]:
