@@ -225,16 +225,8 @@ def _find_incomplete(
         name = dataflow.target.name
         waiting = [flow for flow in unrecorded[name] if not progress[name.key, flow].has_started]
         phase = phase_of(stored, ["start" for _ in waiting], copies=not stored.copied or stored.resetting)
-        if change := find_engine_change(stored, pipeline.kind):
-            refusals.append(
-                Finding(
-                    "ENGINE_CHANGED_BEFORE_FINISH",
-                    target=name,
-                    recorded=change.recorded,
-                    engine=change.engine,
-                    option=change.option,
-                )
-            )
+        if change := find_engine_change(name, stored, pipeline.kind):
+            refusals.append(change)
             continue
         if phase in OVER:
             continue

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from tableferry.amounts import counted
+from tableferry.errors import Finding
 from tableferry.errors.catalogue import as_sentence
 from tableferry.pipelines.model.facts import Checkpoint
 from tableferry.pipelines.model.flows import CdcSettings, Flow, Target, cdc_settings
@@ -20,7 +20,7 @@ from tableferry.pipelines.model.plan import EngineKind
 from tableferry.pipelines.model.steps import RecordVersions
 from tableferry.pipelines.model.target_state import TargetState
 from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, plan_steps, refuse_all
-from tableferry.spark.tables import TRANSACTION_RETENTION
+from tableferry.spark.tables import TRANSACTION_RETENTION, TableName
 
 _ENGINES = {
     "streaming": "the streaming engine",
@@ -39,14 +39,11 @@ def check_identity(context: PlanningContext) -> Findings:
     if context.stored.resetting or context.is_refreshed:
         return Findings()
     recorded_of_tables = (recorded for _, recorded in context.list_recorded_tables())
-    if change := find_engine_change(context.stored, context.request.engine, recorded_of_tables):
-        return context.refuse(
-            "ENGINE_CHANGED",
-            recorded=change.recorded,
-            engine=change.engine,
-            option=change.option,
-            advice=_advise_on_engine(context),
-        )
+    alternative = f" Or {_advise_on_engine(context)}."
+    if change := find_engine_change(
+        context.target, context.stored, context.request.engine, recorded_of_tables, alternative
+    ):
+        return refuse_all([change])
     if context.request.in_pipeline:
         # The checkpoints belong to the pipeline; `check_pipeline_identity` checks its tables.
         return Findings()
@@ -90,25 +87,17 @@ def _check_target_exists(context: PlanningContext) -> Findings:
     return context.refuse("TARGET_MISSING", table=target, advice=remedy)
 
 
-@dataclass(frozen=True)
-class EngineChange:
-    """The change of the engine that runs a target's flows.
-
-    Attributes:
-        recorded: The engine of the earlier runs.
-        engine: The engine of this run.
-        option: The option that selects the earlier engine.
-    """
-
-    recorded: str
-    engine: str
-    option: str
-
-
 def find_engine_change(
-    stored: TargetState, engine: EngineKind, recorded: Iterable[TableEvidence] = ()
-) -> EngineChange | None:
-    """Return the change if another engine has run a target's flows; None if this engine can continue."""
+    target: TableName,
+    stored: TargetState,
+    engine: EngineKind,
+    recorded: Iterable[TableEvidence] = (),
+    alternative: str = "",
+) -> Finding | None:
+    """Return a refusal if another engine has run a target's flows; None if this engine can continue.
+
+    ``alternative`` is a sentence about what else the user can do.
+    """
     runs = stored.engine
     if not runs:
         # State of an older version lacks the engine, but each engine leaves different records.
@@ -118,7 +107,14 @@ def find_engine_change(
     if runs in ("", engine) or (runs == "pipeline" and engine != "streaming"):
         return None
     option = "the same --engine as before" if runs == "pipeline" else f"--engine {runs}"
-    return EngineChange(_ENGINES[runs], as_sentence(_ENGINES[engine]).removesuffix("."), option)
+    return Finding(
+        "ENGINE_CHANGED",
+        target=target,
+        recorded=_ENGINES[runs],
+        engine=as_sentence(_ENGINES[engine]).removesuffix("."),
+        option=option,
+        alternative=alternative,
+    )
 
 
 def collect_settings(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -> FlowSettings:
